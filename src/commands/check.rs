@@ -1,0 +1,30 @@
+//! `LOCK.CHECK key token`
+//!
+//! Made for MULTI, scripts and functions: write only if you still hold.
+//!
+//! Reply: milliseconds of lease left to the holder of that token, without the margin, rounded down;
+//! 0 when it holds no longer. Readonly. Errors: `ERR`, `WRONGTYPE`. O(1).
+
+use super::parse::{self, Arguments};
+use crate::lock::error::Error;
+use crate::lock::rules::{self, State};
+use crate::server::context::{Args, Context};
+use crate::server::key::Key;
+use crate::server::{clock, settings};
+
+/// Runs the command.
+///
+/// # Errors
+/// What the caller is told.
+pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
+    let (Some(key), Some(token), 2) = (args.string(0), args.at(1), args.count()) else {
+        context.reply_wrong_arity();
+        return Ok(());
+    };
+    let token = parse::token(token)?;
+    let key = Key::open_read_only(context, key)?;
+    let now = clock::now();
+    let left = rules::check(State::of(key.value(), now), token, settings::terms(), now);
+    context.reply_count(left.as_ms());
+    Ok(())
+}

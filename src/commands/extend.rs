@@ -1,0 +1,37 @@
+//! `LOCK.EXTEND key token EX seconds|PX milliseconds`
+//!
+//! Sets the lease of a grant that is still held, counted from now; it may become shorter.
+//!
+//! Reply: 1; 0 when that grant is over. Errors: `ERR`, `WRONGTYPE`, `CLOCK`. O(1).
+
+use super::parse::{self, Arguments, Name, Options};
+use crate::lock::error::Error;
+use crate::lock::rules::{self, State};
+use crate::server::context::{Args, Context};
+use crate::server::key::Key;
+use crate::server::{clock, settings};
+
+const NAME: &str = "LOCK.EXTEND";
+const OPTIONS: [Name; 2] = [Name::Ex, Name::Px];
+
+/// Runs the command.
+///
+/// # Errors
+/// What the caller is told; nothing has changed then.
+pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
+    let (Some(key), Some(token), 4) = (args.string(0), args.at(1), args.count()) else {
+        context.reply_wrong_arity();
+        return Ok(());
+    };
+    let token = parse::token(token)?;
+    let lease = Options::parse(&args, 2, NAME, &OPTIONS)?.lease()?;
+    let key = Key::open(context, key)?;
+    let now = clock::now();
+    let extended = rules::extend(State::of(key.value(), now), token, lease, settings::terms(), now)?;
+    let value = extended.map(|record| record.encode());
+    if let Some(value) = &value {
+        key.store(value)?;
+    }
+    context.reply_integer(i64::from(value.is_some()));
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Carrying out a decision about who gets the lock, and telling the one who got it.
+
+use crate::lock::error::Error;
+use crate::lock::record::Encoded;
+use crate::lock::rules::{Acquire, Predecessor};
+use crate::lock::token::Token;
+use crate::server::context::Context;
+use crate::server::key::Key;
+
+/// A decision, copied out of the key that it was made for, so that the key can be overwritten.
+pub struct Plan {
+    /// Nothing when the lock is refused.
+    taken: Option<Taken>,
+    write: Option<Encoded>,
+}
+
+impl Plan {
+    /// Copies what a decision borrows from the key.
+    #[must_use]
+    pub fn of(decision: &Acquire<'_>) -> Self {
+        let (token, succeeds, write) = match decision {
+            Acquire::Grant { record, succeeds } => (record.token, *succeeds, Some(record.encode())),
+            Acquire::Prolong(record) => (record.token, None, Some(record.encode())),
+            Acquire::Keep(token) => (*token, None, None),
+            Acquire::Refuse => return Self { taken: None, write: None },
+        };
+        Self { taken: Some(Taken { token, succeeds: succeeds.map(Before::of) }), write }
+    }
+
+    /// Writes what has to be written; what to tell the caller, nothing when the lock is refused.
+    ///
+    /// # Errors
+    /// [`Error::Internal`]
+    pub fn carry_out(self, key: Key<'_>) -> Result<Option<Taken>, Error> {
+        if let Some(value) = &self.write {
+            key.store(value)?;
+        }
+        Ok(self.taken)
+    }
+}
+
+/// What a caller who got the lock is told.
+pub struct Taken {
+    /// The grant.
+    pub token: Token,
+    succeeds: Option<Before>,
+}
+
+/// A predecessor.
+struct Before {
+    overdue_ms: u64,
+    token: Option<Token>,
+    owner: Option<Box<[u8]>>,
+}
+
+impl Before {
+    fn of(predecessor: Predecessor<'_>) -> Self {
+        Self {
+            overdue_ms: predecessor.overdue.as_ms(),
+            token: predecessor.token,
+            owner: predecessor.owner.map(|owner| owner.as_bytes().into()),
+        }
+    }
+}
+
+impl Taken {
+    /// Replies with the four details: token, overdue-ms, previous token, previous owner.
+    pub fn reply_details(&self, context: &Context) {
+        let before = self.succeeds.as_ref();
+        context.reply_array(4);
+        context.reply_integer(self.token.as_i64());
+        context.reply_count_or_nil(before.map(|before| before.overdue_ms));
+        context.reply_count_or_nil(before.and_then(|before| before.token).map(Token::get));
+        context.reply_bytes_or_nil(before.and_then(|before| before.owner.as_deref()));
+    }
+}

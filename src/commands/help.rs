@@ -1,0 +1,44 @@
+//! `LOCK.HELP`
+//!
+//! Reply: array of lines, as other commands' HELP. O(1).
+
+use super::parse::Arguments;
+use crate::lock::error::Error;
+use crate::server::context::{Args, Context};
+use std::ffi::CStr;
+
+const LINES: [&CStr; 17] = [
+    c"LOCK.<command> <key> [<arg> ...]. A lock is a key; its lease is given with EX or PX. Commands are:",
+    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>] [DETAILS]",
+    c"    Take the lock if nobody has it. Return its token, or nil.",
+    c"RECOVER <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>]",
+    c"    Take the lock over only if it is expired. Return the token, how many milliseconds it is overdue,",
+    c"    the previous token and the previous owner, or nil.",
+    c"EXTEND <key> <token> EX <seconds>|PX <milliseconds>",
+    c"    Set the lease of a lock that is held. Return 1, or 0 when that grant is over.",
+    c"RELEASE <key> <token>",
+    c"    Give the lock back. Return 1, -1 when its time had passed but nobody had taken it,",
+    c"    or 0 when that grant was over.",
+    c"CHECK <key> <token>",
+    c"    Return the milliseconds of lease left to that holder, or 0.",
+    c"INFO <key>",
+    c"    Return who holds the lock, since when and for how long.",
+    c"HELP",
+    c"    Print this help.",
+];
+
+/// Runs the command.
+///
+/// # Errors
+/// None.
+pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
+    if args.count() != 0 {
+        context.reply_wrong_arity();
+        return Ok(());
+    }
+    context.reply_array(i64::try_from(LINES.len()).unwrap_or(0));
+    for line in LINES {
+        context.reply_status(line);
+    }
+    Ok(())
+}

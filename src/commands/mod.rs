@@ -1,0 +1,13 @@
+//! The commands, one file each: documentation, arguments, what it does, reply.
+//!
+//! Arguments are read completely, into types, before a key is opened: bad input changes nothing.
+
+pub mod acquire;
+pub mod check;
+pub mod extend;
+pub mod grant;
+pub mod help;
+pub mod info;
+pub mod parse;
+pub mod recover;
+pub mod release;

@@ -1,0 +1,195 @@
+//! Reading arguments: pure, so that tests and fuzzers need no server.
+//!
+//! The first argument at fault, from left to right, is the one that the error names.
+
+use crate::lock::error::Error;
+use crate::lock::record::{number, Id, Owner};
+use crate::lock::rules::Request;
+use crate::lock::time::Micros;
+use crate::lock::token::Token;
+
+/// The longest lease and the longest wait: 10 years.
+const LONGEST_MS: u64 = 315_360_000_000;
+
+/// The arguments of a command, without its name.
+pub trait Arguments<'a> {
+    /// How many there are.
+    fn count(&self) -> usize;
+    /// One of them, counted from 0.
+    fn at(&self, at: usize) -> Option<&'a [u8]>;
+}
+
+impl<'a> Arguments<'a> for &[&'a [u8]] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn at(&self, at: usize) -> Option<&'a [u8]> {
+        self.get(at).copied()
+    }
+}
+
+/// An option of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// `EX seconds`
+    Ex,
+    /// `PX milliseconds`
+    Px,
+    /// `ID id`
+    Id,
+    /// `OWNER name`
+    Owner,
+    /// `DETAILS`
+    Details,
+}
+
+impl Name {
+    const ALL: [(&'static str, Self); 5] =
+        [("EX", Self::Ex), ("PX", Self::Px), ("ID", Self::Id), ("OWNER", Self::Owner), ("DETAILS", Self::Details)];
+
+    fn read(arg: &[u8]) -> Option<(&'static str, Self)> {
+        Self::ALL.into_iter().find(|(text, _)| text.as_bytes().eq_ignore_ascii_case(arg))
+    }
+}
+
+/// What the options of a command said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options<'a> {
+    lease: Option<Micros>,
+    id: Option<Id>,
+    owner: Option<Owner<'a>>,
+    /// `DETAILS` was there.
+    pub details: bool,
+}
+
+impl<'a> Options<'a> {
+    /// Reads all arguments from `from` on as options of `command`, which has those in `known`.
+    ///
+    /// # Errors
+    /// The first argument at fault.
+    pub fn parse(args: &impl Arguments<'a>, from: usize, command: &'static str, known: &[Name]) -> Result<Self, Error> {
+        let mut options = Self::default();
+        let mut at = from;
+        while let Some(arg) = args.at(at) {
+            let position = at.saturating_add(1);
+            let found = Name::read(arg).filter(|(_, name)| known.contains(name));
+            let (text, name) = found.ok_or(Error::NotAnOption { position, command })?;
+            let value = || args.at(position).ok_or(Error::NoValue(text));
+            let twice = Err(Error::Twice(text));
+            match name {
+                Name::Ex | Name::Px if options.lease.is_some() => return Err(Error::LeaseTwice),
+                Name::Ex => options.lease = Some(lease(value()?, 1_000)?),
+                Name::Px => options.lease = Some(lease(value()?, 1)?),
+                Name::Id if options.id.is_some() => return twice,
+                Name::Id => options.id = Some(id(value()?)?),
+                Name::Owner if options.owner.is_some() => return twice,
+                Name::Owner => options.owner = Some(Owner::parse(value()?).ok_or(Error::Owner)?),
+                Name::Details if options.details => return twice,
+                Name::Details => options.details = true,
+            }
+            let length = if name == Name::Details { 1 } else { 2 };
+            at = at.saturating_add(length);
+        }
+        Ok(options)
+    }
+
+    /// The lease.
+    ///
+    /// # Errors
+    /// [`Error::LeaseMissing`]
+    pub fn lease(&self) -> Result<Micros, Error> {
+        self.lease.ok_or(Error::LeaseMissing)
+    }
+
+    /// What the lock rules need to know.
+    ///
+    /// # Errors
+    /// [`Error::LeaseMissing`]
+    pub fn request(&self) -> Result<Request<'a>, Error> {
+        Ok(Request { lease: self.lease()?, id: self.id, owner: self.owner })
+    }
+}
+
+/// A token.
+///
+/// # Errors
+/// [`Error::Token`]
+pub fn token(arg: &[u8]) -> Result<Token, Error> {
+    number(arg).and_then(Token::new).ok_or(Error::Token)
+}
+
+/// An ID.
+///
+/// # Errors
+/// [`Error::Id`]
+pub fn id(arg: &[u8]) -> Result<Id, Error> {
+    Id::parse(arg).ok_or(Error::Id)
+}
+
+fn lease(arg: &[u8], unit_ms: u64) -> Result<Micros, Error> {
+    let ms = number(arg).and_then(|count| count.checked_mul(unit_ms));
+    match ms {
+        Some(ms @ 1..=LONGEST_MS) => Ok(Micros::from_ms(ms)),
+        _ => Err(Error::Lease),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: [Name; 5] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Details];
+
+    fn parse<'a>(args: &[&'a [u8]]) -> Result<Options<'a>, Error> {
+        Options::parse(&args, 0, "LOCK.ACQUIRE", &ALL)
+    }
+
+    #[test]
+    fn options_come_in_any_order_and_case() {
+        let expected = parse(&[b"EX", b"30", b"ID", b"7", b"OWNER", b"me", b"DETAILS"]).unwrap();
+        let again = parse(&[b"details", b"oWner", b"me", b"Id", b"007", b"px", b"30000"]).unwrap();
+        assert_eq!(expected, again);
+        assert_eq!(expected.request().unwrap().lease, Micros(30_000_000));
+    }
+
+    #[test]
+    fn the_first_argument_at_fault_is_named() {
+        let error = |args: &[&'static [u8]]| parse(args).and_then(|options| options.request()).unwrap_err();
+        assert_eq!(error(&[]), Error::LeaseMissing);
+        assert_eq!(error(&[b"EX", b"1", b"PX", b"x"]), Error::LeaseTwice);
+        assert_eq!(error(&[b"ID", b"x", b"EX", b"0"]), Error::Id);
+        assert_eq!(error(&[b"EX"]), Error::NoValue("EX"));
+        assert_eq!(error(&[b"OWNER", b"a", b"owner", b"b"]), Error::Twice("OWNER"));
+        assert_eq!(error(&[b"EX", b"1", b"NX"]), Error::NotAnOption { position: 3, command: "LOCK.ACQUIRE" });
+    }
+
+    #[test]
+    fn a_lease_is_one_millisecond_to_ten_years() {
+        for good in [&[b"PX", &b"1"[..]], &[b"PX", b"315360000000"], &[b"EX", b"315360000"], &[b"EX", b"01"]] {
+            assert!(parse(good).is_ok());
+        }
+        for bad in ["0", "-1", "+1", "1.5", "", " 1", "315360000001", "9223372036854775808", "18446744073709551616"] {
+            assert_eq!(parse(&[b"PX", bad.as_bytes()]), Err(Error::Lease), "{bad}");
+        }
+        assert_eq!(parse(&[b"EX", b"315360001"]), Err(Error::Lease));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_arguments_are_read_without_harm(
+            args in prop::collection::vec(
+                prop_oneof![
+                    prop::sample::select(vec!["EX", "px", "ID", "OWNER", "DETAILS", "1", "0", "x y"])
+                        .prop_map(|text| text.as_bytes().to_vec()),
+                    prop::collection::vec(any::<u8>(), 0..30),
+                ],
+                0..12,
+            ),
+        ) {
+            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+            let _ = parse(&args);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `LOCK.RECOVER key EX seconds|PX milliseconds [ID id] [OWNER name]`
+//!
+//! Takes the lock over, only if its timestamp has passed: its holder never released it, and its
+//! work may be half done.
+//!
+//! Reply: array of token, overdue-ms, previous token, previous owner (the last two nil where
+//! unknown); nil when there is nothing expired. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`. O(1).
+
+use super::grant::Plan;
+use super::parse::{Arguments, Name, Options};
+use crate::lock::error::Error;
+use crate::lock::rules::{self, State};
+use crate::server::context::{Args, Context};
+use crate::server::key::Key;
+use crate::server::{clock, settings, state};
+
+const NAME: &str = "LOCK.RECOVER";
+const OPTIONS: [Name; 4] = [Name::Ex, Name::Px, Name::Id, Name::Owner];
+
+/// Runs the command.
+///
+/// # Errors
+/// What the caller is told; nothing has changed then.
+pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
+    let (Some(key), 3..) = (args.string(0), args.count()) else {
+        context.reply_wrong_arity();
+        return Ok(());
+    };
+    let request = Options::parse(&args, 1, NAME, &OPTIONS)?.request()?;
+    let key = Key::open(context, key)?;
+    let now = clock::now();
+    let decision = state::with(|state| {
+        rules::recover(State::of(key.value(), now), &request, settings::terms(), &mut state.tokens, now)
+    })??;
+    let plan = Plan::of(&decision);
+    match plan.carry_out(key)? {
+        Some(taken) => taken.reply_details(context),
+        None => context.reply_nil_array(),
+    }
+    Ok(())
+}

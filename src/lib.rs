@@ -1,0 +1,11 @@
+//! A Redis and Valkey module that makes locking a native server command.
+//!
+//! - [`lock`]: the rules, pure: they know nothing of a server and take the time as an argument.
+//! - [`commands`]: one file per command: its arguments, what it does, its reply.
+//! - [`server`]: the edge to the server's module API, the only folder with `unsafe`.
+//!
+//! `docs/DESIGN.md` has the states, the invariants and what was rejected.
+
+pub mod commands;
+pub mod lock;
+pub mod server;

@@ -1,0 +1,67 @@
+//! Every error that the commands answer with, and its text on the wire, in this one place.
+//!
+//! A text opens with a code word and names the argument at fault; nothing in it has to be parsed.
+
+use std::fmt;
+
+/// Why a command was refused. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The value of `EX` or `PX`.
+    Lease,
+    /// The value of `WAIT`.
+    Wait,
+    /// The token.
+    Token,
+    /// The value of `ID`, or the ID of LOCK.CANCEL.
+    Id,
+    /// The value of `OWNER`.
+    Owner,
+    /// Neither `EX` nor `PX` is there.
+    LeaseMissing,
+    /// `EX` or `PX` twice, or one of each.
+    LeaseTwice,
+    /// That option twice.
+    Twice(&'static str),
+    /// That option is the last argument, its value is missing.
+    NoValue(&'static str),
+    /// Argument `position`, counted from 1 behind the command name, is not an option of the command.
+    NotAnOption {
+        /// Which argument.
+        position: usize,
+        /// The command, as users write it.
+        command: &'static str,
+    },
+    /// The key holds another type than a lock does.
+    WrongType,
+    /// The server has no usable clock.
+    Clock,
+    /// The server could not be made to write.
+    Internal,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lease => out.write_str("ERR lease is not a whole number between 1 ms and 10 years"),
+            Self::Wait => out.write_str("ERR wait is not a whole number between 0 ms and 10 years"),
+            Self::Token => out.write_str("ERR token is not a whole number between 0 and 9007199254740991"),
+            Self::Id => out.write_str("ERR id is not a whole number of 1 to 19 digits"),
+            Self::Owner => out.write_str("ERR owner is not 1 to 128 visible ASCII characters without a space"),
+            Self::LeaseMissing => out.write_str("ERR syntax error: EX or PX is missing"),
+            Self::LeaseTwice => out.write_str("ERR syntax error: EX or PX is given twice"),
+            Self::Twice(option) => write!(out, "ERR syntax error: {option} is given twice"),
+            Self::NoValue(option) => write!(out, "ERR syntax error: {option} has no value"),
+            Self::NotAnOption { position, command } => {
+                write!(out, "ERR syntax error: argument {position} is not an option of {command}")
+            }
+            Self::WrongType => out.write_str("WRONGTYPE Operation against a key holding the wrong kind of value"),
+            Self::Clock => {
+                out.write_str("CLOCK the clock of the server is before 2001-09-09 or after 2250: no lock is granted")
+            }
+            Self::Internal => out.write_str("ERR internal error of the lock module, see the log of the server"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,8 @@
+//! The lock itself, and nothing of the server: what a value in a key means, who may have the lock,
+//! which token a grant gets. Every function takes the time as an argument.
+
+pub mod error;
+pub mod record;
+pub mod rules;
+pub mod time;
+pub mod token;

@@ -1,0 +1,383 @@
+//! The value of a lock key: what it means, and how ours is written.
+//!
+//! Ours is `<10 digits of seconds>.<6 digits of microseconds><16 digits of token>[<19 digits of
+//! ID>][ <owner>]` and nothing else: one decimal number to clients that read a float, the right
+//! second to those that read an integer. Without a native expiry on the key, a plain decimal in the
+//! range of a Unix time is a timestamp of the classic pattern. All the rest is foreign.
+//! Reading never fails and never allocates, whatever the bytes are.
+
+use super::time::UnixMicros;
+use super::token::Token;
+
+/// Digits of the seconds, and of the whole timestamp with its point.
+const SECONDS: usize = 10;
+const TIMESTAMP: usize = 17;
+/// Digits of the token and of the ID.
+const TOKEN: usize = 16;
+const ID: usize = 19;
+/// Length of the shortest value of ours.
+const PLAIN: usize = TIMESTAMP + TOKEN;
+
+/// Microseconds in a second.
+const PER_SECOND: u64 = 1_000_000;
+
+/// The number that a client gave an attempt so that it can send it again; below 10^19.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(u64);
+
+impl Id {
+    /// Reads 1 to 19 digits.
+    #[must_use]
+    pub fn parse(digits: &[u8]) -> Option<Self> {
+        (digits.len() <= ID).then(|| number(digits)).flatten().map(Self)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// A label for people: 1 to [`Owner::MAX`] visible ASCII characters, no space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner<'a>(&'a [u8]);
+
+impl<'a> Owner<'a> {
+    /// The longest name.
+    pub const MAX: usize = 128;
+
+    /// The name, if it is one.
+    #[must_use]
+    pub fn parse(name: &'a [u8]) -> Option<Self> {
+        let fits = (1..=Self::MAX).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic);
+        fits.then_some(Self(name))
+    }
+
+    /// The name as bytes.
+    #[must_use]
+    pub const fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// What a value of ours says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// When the lock stops being valid; its seconds have ten digits.
+    pub timestamp: UnixMicros,
+    /// The grant.
+    pub token: Token,
+    /// The attempt, if its client named it.
+    pub id: Option<Id>,
+    /// A label, if its client gave one.
+    pub owner: Option<Owner<'a>>,
+}
+
+/// What a string in a lock key means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Written by this module.
+    Ours(Record<'a>),
+    /// A timestamp of the classic pattern, written by another client.
+    Classic(UnixMicros),
+    /// No timestamp: a lock for as long as the key exists.
+    Foreign,
+}
+
+impl<'a> Value<'a> {
+    /// Reads a value. `has_native_expiry` is asked only if the answer depends on it.
+    pub fn read(bytes: &'a [u8], has_native_expiry: impl FnOnce() -> bool) -> Self {
+        if let Some(record) = Record::read(bytes) {
+            return if record.token.leaves_room() { Self::Ours(record) } else { Self::Foreign };
+        }
+        match classic(bytes) {
+            Some(timestamp) if !has_native_expiry() => Self::Classic(timestamp),
+            _ => Self::Foreign,
+        }
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Reads a value that has exactly the shape of ours.
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (plain, rest) = bytes.split_at_checked(PLAIN)?;
+        let (seconds, fraction) = plain.split_at_checked(SECONDS)?;
+        let (point, fraction) = fraction.split_first()?;
+        let (micros, token) = fraction.split_at_checked(TIMESTAMP.saturating_sub(SECONDS).saturating_sub(1))?;
+        if *point != b'.' {
+            return None;
+        }
+        let timestamp = number(seconds)?.checked_mul(PER_SECOND)?.checked_add(number(micros)?)?;
+        // A token of 16 digits can be above 2^53: then it leaves no room, which the caller asks.
+        let token = Token::new(number(token)?.min(Token::MAX))?;
+        let (id, rest) = match rest.split_at_checked(ID) {
+            Some((digits, rest)) if digits.iter().all(u8::is_ascii_digit) => (Some(Id::parse(digits)?), rest),
+            _ => (None, rest),
+        };
+        let owner = match rest.split_first() {
+            None => None,
+            Some((b' ', name)) => Some(Owner::parse(name)?),
+            Some(_) => return None,
+        };
+        Some(Self { timestamp: UnixMicros(timestamp), token, id, owner })
+    }
+
+    /// The value as it is written.
+    #[must_use]
+    pub fn encode(&self) -> Encoded {
+        let mut out = Encoded { bytes: [0; Encoded::MAX], length: 0, timestamp: self.timestamp };
+        let micros = self.timestamp.0;
+        out.digits(micros / PER_SECOND, SECONDS);
+        out.push(b".");
+        out.digits(micros % PER_SECOND, TIMESTAMP.saturating_sub(SECONDS).saturating_sub(1));
+        out.digits(self.token.get(), TOKEN);
+        if let Some(id) = self.id {
+            out.digits(id.get(), ID);
+        }
+        if let Some(owner) = self.owner {
+            out.push(b" ");
+            out.push(owner.as_bytes());
+        }
+        out
+    }
+}
+
+/// The timestamp as it stands in a value: of ours its first 17 characters, of a classic one all of it.
+#[must_use]
+pub fn timestamp_text<'a>(value: Value<'_>, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    match value {
+        Value::Ours(_) => bytes.get(..TIMESTAMP),
+        Value::Classic(_) => Some(bytes),
+        Value::Foreign => None,
+    }
+}
+
+/// A value of ours as bytes, without an allocation.
+pub struct Encoded {
+    bytes: [u8; Self::MAX],
+    length: usize,
+    timestamp: UnixMicros,
+}
+
+impl Encoded {
+    const MAX: usize = PLAIN + ID + 1 + Owner::MAX;
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    /// The timestamp in it, on which the key's native expiry depends.
+    #[must_use]
+    pub const fn timestamp(&self) -> UnixMicros {
+        self.timestamp
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.length.saturating_add(bytes.len());
+        if let Some(room) = self.bytes.get_mut(self.length..end) {
+            room.copy_from_slice(bytes);
+            self.length = end;
+        }
+    }
+
+    /// The last `width` decimal digits of `number`, with leading zeros.
+    fn digits(&mut self, mut number: u64, width: usize) {
+        let end = self.length.saturating_add(width);
+        if let Some(room) = self.bytes.get_mut(self.length..end) {
+            for digit in room.iter_mut().rev() {
+                #[allow(clippy::cast_possible_truncation, reason = "a digit is below 10")]
+                let value = (number % 10) as u8;
+                *digit = value | b'0';
+                number /= 10;
+            }
+            self.length = end;
+        }
+    }
+}
+
+/// One or more ASCII digits as a number; nothing if there is anything else or it does not fit.
+#[must_use]
+pub fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// A timestamp as clients of the classic pattern write it: seconds, plain or with a fraction, or
+/// whole milli-, micro- or nanoseconds; told apart by size. Parts of a microsecond round up.
+fn classic(bytes: &[u8]) -> Option<UnixMicros> {
+    let point = bytes.iter().position(|byte| *byte == b'.');
+    let (whole, fraction) = match point {
+        Some(at) => {
+            let (whole, fraction) = bytes.split_at_checked(at)?;
+            (whole, fraction.get(1..)?)
+        }
+        None => (bytes, &b"0"[..]),
+    };
+    if whole.first() == Some(&b'0') || fraction.is_empty() || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let whole = number(whole)?;
+    let micros = match whole {
+        1_000_000_000..100_000_000_000 => {
+            whole.checked_mul(PER_SECOND)?.checked_add(fraction_micros_ceil(fraction)?)?
+        }
+        _ if point.is_some() => return None,
+        1_000_000_000_000..100_000_000_000_000 => whole.checked_mul(1_000)?,
+        1_000_000_000_000_000..100_000_000_000_000_000 => whole,
+        1_000_000_000_000_000_000..9_200_000_000_000_000_000 => whole.div_ceil(1_000),
+        _ => return None,
+    };
+    Some(UnixMicros(micros))
+}
+
+/// The digits behind a decimal point in microseconds, rounded up.
+fn fraction_micros_ceil(digits: &[u8]) -> Option<u64> {
+    let (head, tail) = digits.split_at_checked(6).unwrap_or((digits, &[]));
+    let missing = u32::try_from(6_usize.saturating_sub(head.len())).ok()?;
+    let micros = number(head)?.checked_mul(10_u64.checked_pow(missing)?)?;
+    micros.checked_add(u64::from(tail.iter().any(|digit| *digit != b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    struct Fixture {
+        ours: Vec<Ours>,
+        others: Vec<Others>,
+        foreign: Vec<Foreign>,
+    }
+
+    #[derive(Deserialize)]
+    struct Ours {
+        text: String,
+        timestamp_us: u64,
+        token: u64,
+        id: Option<String>,
+        owner: Option<String>,
+    }
+
+    #[derive(Deserialize)]
+    struct Others {
+        text: String,
+        timestamp_us: u64,
+    }
+
+    #[derive(Deserialize)]
+    struct Foreign {
+        text: String,
+        #[serde(default)]
+        native_expiry: bool,
+    }
+
+    fn fixture() -> Fixture {
+        toml::from_str(include_str!("../../tests/fixtures/wire.toml")).expect("the fixture can be read")
+    }
+
+    #[test]
+    fn values_of_the_fixture_that_are_ours_are_read_and_written_the_same() {
+        for case in fixture().ours {
+            let record = Record {
+                timestamp: UnixMicros(case.timestamp_us),
+                token: Token::new(case.token).unwrap(),
+                id: case.id.as_deref().map(|id| Id::parse(id.as_bytes()).unwrap()),
+                owner: case.owner.as_deref().map(|name| Owner::parse(name.as_bytes()).unwrap()),
+            };
+            for expiry in [false, true] {
+                assert_eq!(Value::read(case.text.as_bytes(), || expiry), Value::Ours(record), "{}", case.text);
+            }
+            assert_eq!(record.encode().as_bytes(), case.text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn timestamps_of_others_count_only_without_a_native_expiry() {
+        for case in fixture().others {
+            let expected = Value::Classic(UnixMicros(case.timestamp_us));
+            assert_eq!(Value::read(case.text.as_bytes(), || false), expected, "{}", case.text);
+            assert_eq!(Value::read(case.text.as_bytes(), || true), Value::Foreign, "{}", case.text);
+        }
+    }
+
+    #[test]
+    fn everything_else_is_foreign() {
+        for case in fixture().foreign {
+            assert_eq!(Value::read(case.text.as_bytes(), || case.native_expiry), Value::Foreign, "{}", case.text);
+        }
+    }
+
+    prop_compose! {
+        fn any_record()(
+            seconds in 0..10_000_000_000_u64,
+            micros in 0..1_000_000_u64,
+            token in 0..Token::MAX,
+            id in prop::option::of(0..10_000_000_000_000_000_000_u64),
+            owner in prop::option::of("[!-~]{1,128}"),
+        ) -> (u64, u64, Option<u64>, Option<String>) {
+            (seconds * PER_SECOND + micros, token, id, owner)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back((timestamp, token, id, owner) in any_record()) {
+            let record = Record {
+                timestamp: UnixMicros(timestamp),
+                token: Token::new(token).unwrap(),
+                id: id.map(Id),
+                owner: owner.as_deref().and_then(|name| Owner::parse(name.as_bytes())),
+            };
+            let encoded = record.encode();
+            prop_assert_eq!(Value::read(encoded.as_bytes(), || true), Value::Ours(record));
+            // To a reader of floats it is the timestamp, to within a float's grain.
+            let number = String::from_utf8_lossy(encoded.as_bytes());
+            let float: f64 = number.split(' ').next().unwrap().parse().unwrap();
+            #[allow(clippy::cast_precision_loss)]
+            let seconds = timestamp as f64 / 1e6;
+            prop_assert!((float - seconds).abs() < 0.000_01);
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200), expiry: bool) {
+            if let Value::Ours(record) = Value::read(&bytes, || expiry) {
+                prop_assert!(record.encode().as_bytes() == bytes);
+            }
+        }
+
+        #[test]
+        fn near_misses_of_ours_are_written_back_or_foreign(
+            text in "[0-9]{9,11}[.,][0-9]{20,44}( [ -~]{0,4})?",
+        ) {
+            match Value::read(text.as_bytes(), || true) {
+                Value::Ours(record) => prop_assert!(record.encode().as_bytes() == text.as_bytes()),
+                other => prop_assert_eq!(other, Value::Foreign),
+            }
+        }
+
+        #[test]
+        fn whole_seconds_with_any_fraction_round_up(seconds in 1_000_000_000..100_000_000_000_u64, fraction in "[0-9]{1,30}") {
+            let text = format!("{seconds}.{fraction}");
+            let padded = format!("{fraction:0<6}");
+            let (head, tail) = padded.split_at(6);
+            let micros = head.parse::<u64>().unwrap() + u64::from(tail.bytes().any(|digit| digit != b'0'));
+            let read = Value::read(text.as_bytes(), || false);
+            if !matches!(read, Value::Ours(_)) && !(seconds < 10_000_000_000 && (fraction.len() == 22)) {
+                prop_assert_eq!(read, Value::Classic(UnixMicros(seconds * PER_SECOND + micros)));
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Points in time and spans, in microseconds, so that a unit is never guessed.
+
+/// Microseconds in a millisecond.
+const PER_MS: u64 = 1_000;
+
+/// A point in time of the wall clock: microseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixMicros(pub u64);
+
+/// A span of time in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub u64);
+
+impl Micros {
+    /// A span of whole milliseconds; the longest span there is, if it does not fit.
+    #[must_use]
+    pub const fn from_ms(ms: u64) -> Self {
+        Self(ms.saturating_mul(PER_MS))
+    }
+
+    /// Whole milliseconds, rounded down.
+    #[must_use]
+    pub const fn as_ms(self) -> u64 {
+        self.0 / PER_MS
+    }
+
+    /// Whole milliseconds, rounded up.
+    #[must_use]
+    pub const fn as_ms_ceil(self) -> u64 {
+        self.0.div_ceil(PER_MS)
+    }
+}
+
+impl UnixMicros {
+    /// 2001-09-09T01:46:40Z, the first second that has ten digits: a server whose clock is earlier has no clock.
+    pub const FIRST: Self = Self(1_000_000_000_000_000);
+    /// 2250-01-01: later, a token would come near 2^53 and a timestamp near eleven digits.
+    pub const LAST: Self = Self(8_835_955_200_000_000);
+
+    /// Whether a lock can be granted at this time.
+    #[must_use]
+    pub fn is_plausible(self) -> bool {
+        self >= Self::FIRST && self < Self::LAST
+    }
+
+    /// This time and a span later.
+    #[must_use]
+    pub const fn after(self, span: Micros) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+
+    /// This time and a span earlier, 1970 at the earliest.
+    #[must_use]
+    pub const fn before(self, span: Micros) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+
+    /// The span since an earlier point in time; none if that is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Unix time in milliseconds, rounded up.
+    #[must_use]
+    pub const fn as_ms_ceil(self) -> u64 {
+        self.0.div_ceil(PER_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_round_down_for_the_holder_and_up_for_the_others() {
+        assert_eq!(Micros(1_999).as_ms(), 1);
+        assert_eq!(Micros(1_001).as_ms_ceil(), 2);
+        assert_eq!(Micros(1_000).as_ms_ceil(), 1);
+        assert_eq!(UnixMicros(1_001).as_ms_ceil(), 2);
+    }
+
+    #[test]
+    fn spans_never_wrap() {
+        assert_eq!(UnixMicros(5).since(UnixMicros(7)), Micros(0));
+        assert_eq!(UnixMicros(u64::MAX).after(Micros(1)), UnixMicros(u64::MAX));
+        assert_eq!(UnixMicros(1).before(Micros(2)), UnixMicros(0));
+        assert_eq!(Micros::from_ms(u64::MAX), Micros(u64::MAX));
+    }
+
+    #[test]
+    fn a_server_without_a_clock_is_noticed() {
+        assert!(!UnixMicros(999_999_999_999_999).is_plausible());
+        assert!(UnixMicros::FIRST.is_plausible());
+        assert!(!UnixMicros::LAST.is_plausible());
+    }
+}

@@ -1,0 +1,122 @@
+//! Tokens: the number that a grant gives its holder. It identifies the grant and fences its writes.
+//!
+//! Promise: on one server the tokens of a key grow. The next token is
+//! `max(now in µs, last token of this server + 1, token in the key + 1)`, always below 2^53.
+
+use super::time::UnixMicros;
+
+/// The number of a grant: at most [`Token::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(u64);
+
+impl Token {
+    /// 2^53 - 1, the largest integer that is exact in every language.
+    pub const MAX: u64 = (1 << 53) - 1;
+
+    /// The token of that number, if it is none too large.
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Self> {
+        if number <= Self::MAX {
+            Some(Self(number))
+        } else {
+            None
+        }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Whether a later token of the same key can exist.
+    #[must_use]
+    pub const fn leaves_room(self) -> bool {
+        self.0 < Self::MAX
+    }
+
+    /// The number as the wire has it: below 2^53, so it fits.
+    #[must_use]
+    pub const fn as_i64(self) -> i64 {
+        self.0.cast_signed()
+    }
+}
+
+/// How far, in µs, a token in a key may be ahead and still move the tokens of all other keys: 10 years.
+const PLAUSIBLE_LEAD: u64 = 315_360_000_000_000;
+
+/// Gives out the tokens of one server.
+#[derive(Debug, Default)]
+pub struct Tokens {
+    last: u64,
+}
+
+impl Tokens {
+    /// None given yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { last: 0 }
+    }
+
+    /// The token of a grant at `now` in a key that holds `in_key`, which leaves room.
+    ///
+    /// A token in a key that is years ahead of the clock counts for that key alone: if it moved
+    /// the tokens of the server, one forged value near 2^53 would end every later grant.
+    pub fn next(&mut self, now: UnixMicros, in_key: Option<Token>) -> Token {
+        let own = now.0.max(self.last.saturating_add(1)).min(Token::MAX);
+        let token = match in_key {
+            Some(Token(before)) if before >= own => before.saturating_add(1).min(Token::MAX),
+            _ => own,
+        };
+        self.last = if token.saturating_sub(own) > PLAUSIBLE_LEAD { own } else { token };
+        Token(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: UnixMicros = UnixMicros(1_763_710_000_482_913);
+
+    #[test]
+    fn a_token_is_the_time_of_its_grant_in_microseconds() {
+        assert_eq!(Tokens::new().next(NOW, None), Token(NOW.0));
+    }
+
+    #[test]
+    fn a_token_in_the_key_that_is_ahead_of_the_clock_is_passed() {
+        let ahead = Token(NOW.0 + 5_000_000);
+        let mut tokens = Tokens::new();
+        assert_eq!(tokens.next(NOW, Some(ahead)), Token(ahead.0 + 1));
+        assert_eq!(tokens.next(NOW, None), Token(ahead.0 + 2));
+    }
+
+    #[test]
+    fn a_forged_token_does_not_use_up_the_tokens_of_other_keys() {
+        let mut tokens = Tokens::new();
+        assert_eq!(tokens.next(NOW, Token::new(Token::MAX - 1)).get(), Token::MAX);
+        assert_eq!(tokens.next(NOW, None), Token(NOW.0 + 1));
+        assert_eq!(tokens.next(NOW, None), Token(NOW.0 + 2));
+    }
+
+    proptest! {
+        #[test]
+        fn tokens_of_a_server_grow_whatever_its_clock_does(
+            steps in prop::collection::vec((0..i64::from(u32::MAX), prop::option::of(0..2_000_000_000_000_000_u64)), 1..50),
+        ) {
+            let mut tokens = Tokens::new();
+            let mut last = None;
+            for (step, in_key) in steps {
+                let now = UnixMicros(NOW.0 + u64::try_from(step).unwrap());
+                let in_key = in_key.and_then(Token::new);
+                let token = tokens.next(now, in_key);
+                prop_assert!(Some(token) > last);
+                prop_assert!(Some(token) > in_key);
+                prop_assert!(token.get() >= now.0);
+                last = Some(token);
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The functions of the server that the module uses, looked up once at load.
+//!
+//! What every supported server has is a plain function pointer, so that no call has to unwrap one:
+//! a server that lacks it is too old and the load fails. What newer servers add is an `Option`.
+
+use redis_module::raw;
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+
+macro_rules! api {
+    (required { $($name:ident: $kind:ty = $raw:ident;)* } optional { $($opt:ident: $opt_kind:ty = $opt_raw:ident;)* }) => {
+        /// See the functions of the same names in the server's module API reference.
+        pub struct Api { $(pub $name: $kind,)* $(pub $opt: Option<$opt_kind>,)* }
+
+        impl Api {
+            /// Reads the table that the server filled in; the name of what is missing otherwise.
+            ///
+            /// # Safety
+            /// `Export_RedisModule_Init` has succeeded.
+            unsafe fn read() -> Result<Self, &'static str> {
+                // SAFETY: the statics were filled in by the init call and are not written again.
+                unsafe {
+                    Ok(Self {
+                        $($name: raw::$raw.ok_or(stringify!($raw))?,)*
+                        $($opt: raw::$opt_raw,)*
+                    })
+                }
+            }
+        }
+    };
+}
+
+type Ctx = *mut raw::RedisModuleCtx;
+type Str = *mut raw::RedisModuleString;
+type Key = *mut raw::RedisModuleKey;
+type Info = *mut raw::RedisModuleServerInfoData;
+type Int = libc::c_int;
+type Long = libc::c_longlong;
+type Chars = *const libc::c_char;
+
+api! {
+    required {
+        close_key: unsafe extern "C" fn(Key) = RedisModule_CloseKey;
+        create_command: unsafe extern "C" fn(Ctx, Chars, raw::RedisModuleCmdFunc, Chars, Int, Int, Int) -> Int = RedisModule_CreateCommand;
+        delete_key: unsafe extern "C" fn(Key) -> Int = RedisModule_DeleteKey;
+        free_server_info: unsafe extern "C" fn(Ctx, Info) = RedisModule_FreeServerInfo;
+        get_context_flags: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetContextFlags;
+        get_expire: unsafe extern "C" fn(Key) -> raw::mstime_t = RedisModule_GetExpire;
+        get_selected_db: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetSelectedDb;
+        get_server_info: unsafe extern "C" fn(Ctx, Chars) -> Info = RedisModule_GetServerInfo;
+        key_type: unsafe extern "C" fn(Key) -> Int = RedisModule_KeyType;
+        log: unsafe extern "C" fn(Ctx, Chars, Chars, ...) = RedisModule_Log;
+        notify_keyspace_event: unsafe extern "C" fn(Ctx, Int, Chars, Str) -> Int = RedisModule_NotifyKeyspaceEvent;
+        open_key: unsafe extern "C" fn(Ctx, Str, Int) -> Key = RedisModule_OpenKey;
+        replicate: unsafe extern "C" fn(Ctx, Chars, Chars, ...) -> Int = RedisModule_Replicate;
+        reply_with_array: unsafe extern "C" fn(Ctx, libc::c_long) -> Int = RedisModule_ReplyWithArray;
+        reply_with_error: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_ReplyWithError;
+        reply_with_long_long: unsafe extern "C" fn(Ctx, Long) -> Int = RedisModule_ReplyWithLongLong;
+        reply_with_null: unsafe extern "C" fn(Ctx) -> Int = RedisModule_ReplyWithNull;
+        reply_with_null_array: unsafe extern "C" fn(Ctx) -> Int = RedisModule_ReplyWithNullArray;
+        reply_with_simple_string: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_ReplyWithSimpleString;
+        reply_with_string_buffer: unsafe extern "C" fn(Ctx, Chars, usize) -> Int = RedisModule_ReplyWithStringBuffer;
+        server_info_get_field: unsafe extern "C" fn(Info, Chars) -> Chars = RedisModule_ServerInfoGetFieldC;
+        set_abs_expire: unsafe extern "C" fn(Key, raw::mstime_t) -> Int = RedisModule_SetAbsExpire;
+        set_module_options: unsafe extern "C" fn(Ctx, Int) = RedisModule_SetModuleOptions;
+        signal_modified_key: unsafe extern "C" fn(Ctx, Str) -> Int = RedisModule_SignalModifiedKey;
+        string_dma: unsafe extern "C" fn(Key, *mut usize, Int) -> *mut libc::c_char = RedisModule_StringDMA;
+        string_ptr_len: unsafe extern "C" fn(*const raw::RedisModuleString, *mut usize) -> Chars = RedisModule_StringPtrLen;
+        string_truncate: unsafe extern "C" fn(Key, usize) -> Int = RedisModule_StringTruncate;
+        subscribe_to_server_event: unsafe extern "C" fn(Ctx, raw::RedisModuleEvent, raw::RedisModuleEventCallback) -> Int = RedisModule_SubscribeToServerEvent;
+        wrong_arity: unsafe extern "C" fn(Ctx) -> Int = RedisModule_WrongArity;
+    }
+    optional {
+        // 7.2
+        microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_Microseconds;
+        // 7.0
+        load_configs: unsafe extern "C" fn(Ctx) -> Int = RedisModule_LoadConfigs;
+        register_numeric_config: unsafe extern "C" fn(Ctx, Chars, Long, libc::c_uint, Long, Long, raw::RedisModuleConfigGetNumericFunc, raw::RedisModuleConfigSetNumericFunc, raw::RedisModuleConfigApplyFunc, *mut libc::c_void) -> Int = RedisModule_RegisterNumericConfig;
+        reply_with_map: unsafe extern "C" fn(Ctx, libc::c_long) -> Int = RedisModule_ReplyWithMap;
+    }
+}
+
+struct Table(UnsafeCell<MaybeUninit<Api>>);
+
+// SAFETY: written once, at load, before any callback of the module can run; only read afterwards.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Fills in the table; the name of the function that the server lacks otherwise.
+///
+/// # Safety
+/// Called by the load of the module, after `Export_RedisModule_Init` has succeeded, before
+/// anything of the module is registered.
+pub unsafe fn init() -> Result<(), &'static str> {
+    // SAFETY: the caller's promise.
+    let api = unsafe { Api::read() }?;
+    // SAFETY: nothing reads the table before this returns.
+    unsafe { (*TABLE.0.get()).write(api) };
+    Ok(())
+}
+
+/// The table.
+pub fn api() -> &'static Api {
+    // SAFETY: this runs only in callbacks, which exist only after `init` has succeeded.
+    unsafe { (*TABLE.0.get()).assume_init_ref() }
+}

@@ -1,0 +1,63 @@
+//! No panic leaves a callback: it would end the server, and everybody's data with it.
+
+use super::context::Context;
+use crate::lock::error::Error;
+use redis_module::raw;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// A command of the module: arguments behind the command name, replies through the context.
+pub type Handler = fn(&Context, super::context::Args<'_>) -> Result<(), Error>;
+
+/// Runs what the server called; `None` if it panicked, which is logged.
+pub fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(value) => Some(value),
+        Err(cause) => {
+            let text = cause
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| cause.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            super::context::log_warning(&format!("internal error, please report it: {text}"));
+            None
+        }
+    }
+}
+
+/// Runs a command and answers with its error, if it has one.
+///
+/// # Safety
+/// `ctx`, `argv` and `argc` are what the server called the command with.
+pub unsafe fn command(
+    handler: Handler,
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: libc::c_int,
+) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    let context = unsafe { Context::new(ctx) };
+    // SAFETY: the caller's promise.
+    let args = unsafe { super::context::Args::new(&context, argv, argc) };
+    match guarded(|| handler(&context, args)) {
+        Some(Ok(())) => {}
+        Some(Err(error)) => context.reply_error(error),
+        None => context.reply_error(Error::Internal),
+    }
+    0
+}
+
+/// Makes the C function of a command out of its handler.
+macro_rules! c_command {
+    ($handler:expr) => {{
+        unsafe extern "C" fn run(
+            ctx: *mut raw::RedisModuleCtx,
+            argv: *mut *mut raw::RedisModuleString,
+            argc: libc::c_int,
+        ) -> libc::c_int {
+            // SAFETY: these are the server's own arguments.
+            unsafe { $crate::server::callback::command($handler, ctx, argv, argc) }
+        }
+        run
+    }};
+}
+pub(super) use c_command;

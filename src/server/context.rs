@@ -1,0 +1,236 @@
+//! A call by the server: its arguments and its replies.
+
+use super::api::api;
+use crate::commands::parse::Arguments;
+use crate::lock::error::Error;
+use redis_module::raw;
+use std::ffi::{CStr, CString};
+use std::marker::PhantomData;
+
+/// A call by the server, good until it returns.
+pub struct Context(*mut raw::RedisModuleCtx);
+
+impl Context {
+    /// # Safety
+    /// `ctx` stays valid as long as the result is used.
+    pub(super) const unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
+        Self(ctx)
+    }
+
+    /// The server's own pointer.
+    pub(super) const fn as_ptr(&self) -> *mut raw::RedisModuleCtx {
+        self.0
+    }
+
+    /// The database that the caller has selected.
+    #[must_use]
+    pub fn selected_db(&self) -> i32 {
+        // SAFETY: the context is valid.
+        unsafe { (api().get_selected_db)(self.0) }
+    }
+
+    /// Whether any of the flags `REDISMODULE_CTX_FLAGS_*` is set.
+    #[must_use]
+    pub fn has_flags(&self, flags: u32) -> bool {
+        // SAFETY: the context is valid.
+        let set = unsafe { (api().get_context_flags)(self.0) };
+        set.cast_unsigned() & flags != 0
+    }
+
+    /// Whether this server is a replica.
+    #[must_use]
+    pub fn is_replica(&self) -> bool {
+        self.has_flags(raw::REDISMODULE_CTX_FLAGS_SLAVE)
+    }
+
+    /// Replies with an integer.
+    pub fn reply_integer(&self, value: i64) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_with_long_long)(self.0, value) };
+    }
+
+    /// Replies with a count of milliseconds or the like.
+    pub fn reply_count(&self, value: u64) {
+        self.reply_integer(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+
+    /// Replies with an integer, or nil.
+    pub fn reply_count_or_nil(&self, value: Option<u64>) {
+        match value {
+            Some(value) => self.reply_count(value),
+            None => self.reply_nil(),
+        }
+    }
+
+    /// Replies with a bulk string.
+    pub fn reply_bytes(&self, bytes: &[u8]) {
+        // SAFETY: the context is valid; the server copies the bytes.
+        unsafe { (api().reply_with_string_buffer)(self.0, bytes.as_ptr().cast(), bytes.len()) };
+    }
+
+    /// Replies with a bulk string, or nil.
+    pub fn reply_bytes_or_nil(&self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.reply_bytes(bytes),
+            None => self.reply_nil(),
+        }
+    }
+
+    /// Replies with a status.
+    pub fn reply_status(&self, text: &CStr) {
+        // SAFETY: the context is valid; the server copies the text.
+        unsafe { (api().reply_with_simple_string)(self.0, text.as_ptr()) };
+    }
+
+    /// Replies nil, where another reply would be an integer or a string.
+    pub fn reply_nil(&self) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_with_null)(self.0) };
+    }
+
+    /// Replies nil, where another reply would be an array.
+    pub fn reply_nil_array(&self) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_with_null_array)(self.0) };
+    }
+
+    /// Opens an array of `length` replies that follow.
+    pub fn reply_array(&self, length: i64) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_with_array)(self.0, length) };
+    }
+
+    /// Opens a map of `length` pairs; where the server has none (RESP2, 6.2) a flat array.
+    pub fn reply_map(&self, length: i64) {
+        match api().reply_with_map {
+            // SAFETY: the context is valid.
+            Some(reply_with_map) => unsafe {
+                reply_with_map(self.0, length);
+            },
+            None => self.reply_array(length.saturating_mul(2)),
+        }
+    }
+
+    /// Replies with an error.
+    pub fn reply_error(&self, error: Error) {
+        // The texts have no NUL; if one had, the code word would still be there.
+        let text = CString::new(error.to_string()).unwrap_or_else(|_| c"ERR".into());
+        // SAFETY: the context is valid; the server copies the text.
+        unsafe { (api().reply_with_error)(self.0, text.as_ptr()) };
+    }
+
+    /// Replies as the server does to a wrong number of arguments.
+    pub fn reply_wrong_arity(&self) {
+        // SAFETY: the context is valid.
+        unsafe { (api().wrong_arity)(self.0) };
+    }
+
+    /// A field of the server's INFO, as text.
+    #[must_use]
+    pub fn server_info(&self, section: &CStr, field: &CStr) -> Option<String> {
+        // SAFETY: the context is valid, both names are C strings; the text that is found lives as
+        // long as `info`, which is freed only after it has been copied.
+        unsafe {
+            let info = (api().get_server_info)(self.0, section.as_ptr());
+            if info.is_null() {
+                return None;
+            }
+            let text = (api().server_info_get_field)(info, field.as_ptr());
+            let found = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
+            (api().free_server_info)(self.0, info);
+            found
+        }
+    }
+}
+
+/// Writes a line to the server's log.
+pub fn log_warning(text: &str) {
+    log(c"warning", text);
+}
+
+/// Writes a line to the server's log.
+pub fn log_notice(text: &str) {
+    log(c"notice", text);
+}
+
+fn log(level: &CStr, text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    // SAFETY: a null context is allowed; the format takes the one string that follows.
+    unsafe { (api().log)(std::ptr::null_mut(), level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
+}
+
+/// A string of the server that is an argument of a call, good as long as the call.
+#[derive(Clone, Copy)]
+pub struct Arg<'a> {
+    string: *mut raw::RedisModuleString,
+    call: PhantomData<&'a Context>,
+}
+
+impl<'a> Arg<'a> {
+    /// The server's own pointer.
+    pub(super) const fn as_ptr(self) -> *mut raw::RedisModuleString {
+        self.string
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(self) -> &'a [u8] {
+        let mut length = 0;
+        // SAFETY: the string is an argument of the running call, which outlives 'a, and nobody
+        // changes it meanwhile; the server gives its address and length.
+        unsafe {
+            let bytes = (api().string_ptr_len)(self.string, &raw mut length);
+            std::slice::from_raw_parts(bytes.cast(), length)
+        }
+    }
+}
+
+/// The arguments of a call, without the command name.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    strings: &'a [*mut raw::RedisModuleString],
+}
+
+impl<'a> Args<'a> {
+    /// # Safety
+    /// `argv` and `argc` are what the server called the command of `context` with.
+    pub(super) unsafe fn new(context: &'a Context, argv: *mut *mut raw::RedisModuleString, argc: libc::c_int) -> Self {
+        // SAFETY: the caller's promise, passed on.
+        let all = unsafe { Self::of_load(context, argv, argc) };
+        Self { strings: all.strings.get(1..).unwrap_or_default() }
+    }
+
+    /// The arguments of the module, which have no name in front.
+    ///
+    /// # Safety
+    /// `argv` and `argc` are what the server loads the module of `_context` with.
+    pub(super) unsafe fn of_load(
+        _context: &'a Context,
+        argv: *mut *mut raw::RedisModuleString,
+        argc: libc::c_int,
+    ) -> Self {
+        match usize::try_from(argc) {
+            Ok(count) if count > 0 && !argv.is_null() => {
+                // SAFETY: the caller's promise: `argc` strings from `argv` on, valid during the call.
+                Self { strings: unsafe { std::slice::from_raw_parts(argv, count) } }
+            }
+            _ => Self { strings: &[] },
+        }
+    }
+
+    /// An argument as the server's string, counted from 0.
+    #[must_use]
+    pub fn string(&self, at: usize) -> Option<Arg<'a>> {
+        self.strings.get(at).map(|string| Arg { string: *string, call: PhantomData })
+    }
+}
+
+impl<'a> Arguments<'a> for Args<'a> {
+    fn count(&self) -> usize {
+        self.strings.len()
+    }
+
+    fn at(&self, at: usize) -> Option<&'a [u8]> {
+        self.string(at).map(Arg::as_bytes)
+    }
+}

@@ -1,0 +1,187 @@
+//! A key of the server: read as a lock, written and deleted with all that follows from it
+//! (native expiry, replication, WATCH and client tracking, keyspace events).
+
+use super::api::api;
+use super::context::{Arg, Context};
+use super::state;
+use crate::lock::error::Error;
+use crate::lock::record::{Encoded, Value};
+use redis_module::raw;
+use std::ffi::CStr;
+
+const OK: i32 = 0;
+const NO_EXPIRE: i64 = -1;
+
+const WRITE: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed();
+const READ: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH).cast_signed();
+
+/// An open key, closed when dropped.
+pub struct Key<'a> {
+    context: &'a Context,
+    name: Arg<'a>,
+    /// Null: opened for reading, and it does not exist.
+    handle: *mut raw::RedisModuleKey,
+}
+
+impl<'a> Key<'a> {
+    /// Opens a key that may be written. Only a change is signalled to WATCH and client tracking:
+    /// the module has turned the implicit signal off.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] when it holds anything but a string.
+    pub fn open(context: &'a Context, name: Arg<'a>) -> Result<Self, Error> {
+        Self::open_as(context, name, WRITE)
+    }
+
+    /// Opens a key that is only read.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] when it holds anything but a string.
+    pub fn open_read_only(context: &'a Context, name: Arg<'a>) -> Result<Self, Error> {
+        Self::open_as(context, name, READ)
+    }
+
+    fn open_as(context: &'a Context, name: Arg<'a>, mode: i32) -> Result<Self, Error> {
+        // SAFETY: context and name are those of the running call.
+        let handle = unsafe { (api().open_key)(context.as_ptr(), name.as_ptr(), mode) };
+        let key = Self { context, name, handle };
+        match key.kind() {
+            raw::REDISMODULE_KEYTYPE_EMPTY | raw::REDISMODULE_KEYTYPE_STRING => Ok(key),
+            _ => Err(Error::WrongType),
+        }
+    }
+
+    fn kind(&self) -> isize {
+        // SAFETY: the handle is open; null stands for an absent key and is allowed.
+        let kind = unsafe { (api().key_type)(self.handle) };
+        isize::try_from(kind).unwrap_or(raw::REDISMODULE_KEYTYPE_EMPTY)
+    }
+
+    /// The bytes in the key; `None` when it does not exist.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        if self.kind() != raw::REDISMODULE_KEYTYPE_STRING {
+            return None;
+        }
+        let mut length = 0;
+        // SAFETY: the handle is an open string; the bytes stay in place until the key is written,
+        // which needs this key by value, or closed.
+        unsafe {
+            let bytes = (api().string_dma)(self.handle, &raw mut length, raw::REDISMODULE_READ.cast_signed());
+            Some(if bytes.is_null() { &[] } else { std::slice::from_raw_parts(bytes.cast(), length) })
+        }
+    }
+
+    /// What the key means; `None` when it does not exist.
+    #[must_use]
+    pub fn value(&self) -> Option<Value<'_>> {
+        self.bytes().map(|bytes| Value::read(bytes, || self.expires_in_ms().is_some()))
+    }
+
+    /// Milliseconds until the key's native expiry, if it has one.
+    #[must_use]
+    pub fn expires_in_ms(&self) -> Option<u64> {
+        if self.handle.is_null() {
+            return None;
+        }
+        // SAFETY: the handle is open.
+        u64::try_from(unsafe { (api().get_expire)(self.handle) }).ok()
+    }
+
+    /// Writes a value and everything that follows from it, as `SET key value [PXAT ms]` would.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when the server refuses the write.
+    pub fn store(self, value: &Encoded) -> Result<(), Error> {
+        let expire_at = state::retention(self.context).expire_at_ms(value.timestamp());
+        self.overwrite(value.as_bytes())?;
+        let expire_at = expire_at.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        // SAFETY: the handle is open for writing and holds a string.
+        unsafe { (api().set_abs_expire)(self.handle, expire_at.unwrap_or(NO_EXPIRE)) };
+        let (context, name) = self.close();
+        let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
+        // SAFETY: the formats match what follows them: s a string of the server, b a buffer with
+        // its length (size_t), c a C string, l a long long. The server copies all of them.
+        unsafe {
+            match expire_at {
+                Some(ms) => (api().replicate)(
+                    context.as_ptr(),
+                    c"SET".as_ptr(),
+                    c"sbcl".as_ptr(),
+                    name.as_ptr(),
+                    bytes,
+                    length,
+                    c"PXAT".as_ptr(),
+                    ms,
+                ),
+                None => {
+                    (api().replicate)(context.as_ptr(), c"SET".as_ptr(), c"sb".as_ptr(), name.as_ptr(), bytes, length)
+                }
+            };
+        }
+        changed(context, name, raw::REDISMODULE_NOTIFY_STRING, c"set");
+        if expire_at.is_some() {
+            notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
+        }
+        Ok(())
+    }
+
+    /// Deletes the key and everything that follows from it, as `DEL key` would.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when the server refuses the write.
+    pub fn delete(self) -> Result<(), Error> {
+        // SAFETY: the handle is open for writing.
+        if unsafe { (api().delete_key)(self.handle) } != OK {
+            return Err(Error::Internal);
+        }
+        let (context, name) = self.close();
+        // SAFETY: the format takes the one string of the server that follows.
+        unsafe { (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
+        changed(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+        Ok(())
+    }
+
+    /// Puts bytes in the key, in place where it holds as many: no object is made for the server to
+    /// copy from, and the string is never a compact encoding that the next read would unpack.
+    fn overwrite(&self, bytes: &[u8]) -> Result<(), Error> {
+        // SAFETY: the handle is open for writing and holds a string or nothing; the server gives
+        // the address of as many writable bytes as it says, valid until the key is touched again.
+        unsafe {
+            if (api().string_truncate)(self.handle, bytes.len()) != OK {
+                return Err(Error::Internal);
+            }
+            let mut length = 0;
+            let room = (api().string_dma)(self.handle, &raw mut length, WRITE);
+            if room.is_null() || length != bytes.len() {
+                return Err(Error::Internal);
+            }
+            room.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), length);
+        }
+        Ok(())
+    }
+
+    /// Closes the key before anybody is told, because who is told may touch it.
+    fn close(self) -> (&'a Context, Arg<'a>) {
+        (self.context, self.name)
+    }
+}
+
+/// Tells WATCH, client tracking and listeners of keyspace events of a change.
+fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
+    // SAFETY: context and name are those of the running call.
+    unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
+    notify(context, name, class, event);
+}
+
+fn notify(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
+    // SAFETY: context and name are those of the running call, the event is a C string.
+    unsafe { (api().notify_keyspace_event)(context.as_ptr(), class, event.as_ptr(), name.as_ptr()) };
+}
+
+impl Drop for Key<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the handle was opened by this value and is closed once; null is allowed.
+        unsafe { (api().close_key)(self.handle) };
+    }
+}

@@ -1,0 +1,16 @@
+//! The edge: everything that touches the server's module API, and the only folder with `unsafe`.
+//!
+//! All of it runs on the server's main thread. No borrow of module state is held across a call
+//! into the server, which may call back.
+#![allow(unsafe_code)]
+
+mod alloc;
+mod api;
+mod callback;
+pub mod clock;
+pub mod context;
+pub mod key;
+mod load;
+pub mod main_thread;
+pub mod settings;
+pub mod state;

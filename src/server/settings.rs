@@ -1,0 +1,151 @@
+//! The settings: module arguments on every server, `CONFIG GET/SET lock.<name>` on 7.0 and later.
+
+use super::api::api;
+use super::callback::guarded;
+use super::context::Context;
+use crate::lock::record::number;
+use crate::lock::rules::{Retention, Terms};
+use crate::lock::time::Micros;
+use redis_module::raw;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// A whole number that an operator can set.
+pub struct Setting {
+    name: &'static CStr,
+    default: i64,
+    min: i64,
+    max: i64,
+    value: AtomicI64,
+}
+
+impl Setting {
+    const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> Self {
+        Self { name, default, min, max, value: AtomicI64::new(default) }
+    }
+
+    fn get(&self) -> i64 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    fn get_unsigned(&self) -> u64 {
+        u64::try_from(self.get()).unwrap_or(0)
+    }
+}
+
+const HOUR_MS: i64 = 3_600_000;
+const TEN_YEARS_MS: i64 = 315_360_000_000;
+
+static MARGIN: Setting = Setting::new(c"margin-ms", 1_000, 0, HOUR_MS);
+static RETENTION: Setting = Setting::new(c"retention-ms", 60_000, -1, TEN_YEARS_MS);
+
+static SETTINGS: [&Setting; 2] = [&MARGIN, &RETENTION];
+
+/// What the lock rules need to know.
+#[must_use]
+pub fn terms() -> Terms {
+    Terms { margin: Micros::from_ms(MARGIN.get_unsigned()) }
+}
+
+/// How long an expired lock is to stay.
+#[must_use]
+pub fn retention() -> Retention {
+    u64::try_from(RETENTION.get()).map_or(Retention::Forever, Retention::Ms)
+}
+
+/// Reads the module arguments, `name value` pairs, and registers the settings with the server,
+/// whose configuration file then has the last word.
+///
+/// # Errors
+/// What is wrong, naming the argument.
+pub fn load(context: &Context, args: &[&[u8]]) -> Result<(), String> {
+    let defaults = read_arguments(args)?;
+    for (setting, given) in SETTINGS.iter().zip(defaults) {
+        setting.value.store(given.unwrap_or(setting.default), Ordering::Relaxed);
+        register(context, setting)?;
+    }
+    if let Some(load_configs) = api().load_configs {
+        // SAFETY: called once, in the load of the module, after the settings were registered.
+        if unsafe { load_configs(context.as_ptr()) } != 0 {
+            return Err("the server did not accept its configuration of lock.*".into());
+        }
+    }
+    Ok(())
+}
+
+fn read_arguments(args: &[&[u8]]) -> Result<[Option<i64>; SETTINGS.len()], String> {
+    let mut given = [None; SETTINGS.len()];
+    for pair in args.chunks(2) {
+        let name = pair.first().copied().unwrap_or_default();
+        let shown = String::from_utf8_lossy(name);
+        let found =
+            SETTINGS.iter().zip(&mut given).find(|(setting, _)| setting.name.to_bytes().eq_ignore_ascii_case(name));
+        let Some((setting, slot)) = found else {
+            let known: Vec<_> = SETTINGS.iter().map(|setting| setting.name.to_string_lossy()).collect();
+            return Err(format!("module argument '{shown}' is unknown, there are: {}", known.join(", ")));
+        };
+        let Some(value) = pair.get(1) else {
+            return Err(format!("module argument '{shown}' has no value"));
+        };
+        let value = match value.strip_prefix(b"-") {
+            Some(digits) => number(digits).and_then(|value| i64::try_from(value).ok()).and_then(i64::checked_neg),
+            None => number(value).and_then(|value| i64::try_from(value).ok()),
+        };
+        let (min, max) = (setting.min, setting.max);
+        match value {
+            Some(value) if (min..=max).contains(&value) => {
+                if slot.replace(value).is_some() {
+                    return Err(format!("module argument '{shown}' is given twice"));
+                }
+            }
+            _ => return Err(format!("module argument '{shown}' is not a whole number between {min} and {max}")),
+        }
+    }
+    Ok(given)
+}
+
+/// Registers a setting where the server has a configuration for modules. Its default there is the
+/// module argument, so that a rewritten configuration file holds only what differs from it.
+fn register(context: &Context, setting: &'static Setting) -> Result<(), String> {
+    let Some(register) = api().register_numeric_config else {
+        return Ok(());
+    };
+    // SAFETY: the context is that of the load; name and setting are static, and the callbacks get
+    // the setting back as their `privdata`.
+    let status = unsafe {
+        register(
+            context.as_ptr(),
+            setting.name.as_ptr(),
+            setting.get(),
+            raw::REDISMODULE_CONFIG_DEFAULT,
+            setting.min,
+            setting.max,
+            Some(get),
+            Some(set),
+            None,
+            std::ptr::from_ref(setting).cast_mut().cast(),
+        )
+    };
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(format!("the server did not accept the setting lock.{}", setting.name.to_string_lossy()))
+    }
+}
+
+unsafe extern "C" fn get(_name: *const libc::c_char, setting: *mut libc::c_void) -> libc::c_longlong {
+    // SAFETY: this is the pointer to a static setting that was registered.
+    guarded(|| unsafe { &*setting.cast::<Setting>() }.get()).unwrap_or(0)
+}
+
+unsafe extern "C" fn set(
+    _name: *const libc::c_char,
+    value: libc::c_longlong,
+    setting: *mut libc::c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> libc::c_int {
+    // SAFETY: this is the pointer to a static setting that was registered; the server has checked
+    // the bounds.
+    guarded(|| unsafe { &*setting.cast::<Setting>() }.value.store(value, Ordering::Relaxed));
+    0
+}

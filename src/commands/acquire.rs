@@ -1,44 +1,69 @@
-//! `LOCK.ACQUIRE key EX seconds|PX milliseconds [ID id] [OWNER name] [DETAILS]`
+//! `LOCK.ACQUIRE key EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name] [DETAILS]`
 //!
-//! Takes the lock if nobody has it: a free key, or one whose timestamp has passed.
+//! Takes the lock if nobody has it: a free key, or one whose timestamp has passed. With `WAIT` the
+//! client blocks until it is its turn; not in a transaction or a script.
 //!
-//! Reply: the token (integer), nil when somebody else has it; with `DETAILS` an array of token,
-//! overdue-ms, previous token, previous owner. Sent again with the ID of the holder: its token, and
-//! a lease that is never shorter. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`. O(1).
+//! Reply: the token (integer), nil when somebody else has it, after the wait if any; with `DETAILS`
+//! an array of token, overdue-ms, previous token, previous owner. Sent again with the ID of the
+//! holder: its token, and a lease that is never shorter; with the ID of a waiter: its place.
+//! Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `UNBLOCKED`. O(1) without waiters,
+//! O(log n) in them.
 
-use super::grant::Plan;
 use super::parse::{Arguments, Name, Options};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, State};
+use crate::lock::rules::{self, Acquire, State};
 use crate::server::context::{Args, Context};
+use crate::server::grant::Plan;
 use crate::server::key::Key;
+use crate::server::waiting::{self, Wish};
 use crate::server::{clock, settings, state};
 
 const NAME: &str = "LOCK.ACQUIRE";
-const OPTIONS: [Name; 5] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Details];
+const OPTIONS: [Name; 6] = [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Details];
 
 /// Runs the command.
 ///
 /// # Errors
 /// What the caller is told; nothing has changed then.
 pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    let (Some(key), 3..) = (args.string(0), args.count()) else {
+    let (Some(name), 3..) = (args.string(0), args.count()) else {
         context.reply_wrong_arity();
         return Ok(());
     };
     let options = Options::parse(&args, 1, NAME, &OPTIONS)?;
     let request = options.request()?;
-    let key = Key::open(context, key)?;
+    let key = Key::open(context, name)?;
     let now = clock::now();
+    let lock = State::of(key.value(), now);
     let decision = state::with(|state| {
-        rules::acquire(State::of(key.value(), now), &request, settings::terms(), &mut state.tokens, now)
+        let ahead = state.others_ahead(context, name, request.id);
+        rules::acquire(lock, &request, ahead, settings::terms(), &mut state.tokens, now)
     })??;
+    if decision == Acquire::Refuse {
+        let due = waiting::due(lock, &key, now);
+        drop(key);
+        let wish = Wish { request, wait: options.wait(), details: options.details };
+        if !waiting::refused(context, name, &wish, due)? {
+            reply_nil(context, options.details);
+        }
+        return Ok(());
+    }
     let plan = Plan::of(&decision);
-    match plan.carry_out(key)? {
-        None if options.details => context.reply_nil_array(),
-        None => context.reply_nil(),
-        Some(taken) if options.details => taken.reply_details(context),
-        Some(taken) => context.reply_integer(taken.token.as_i64()),
+    if let Some(taken) = plan.carry_out(key)? {
+        waiting::got(context, name, request.id, taken.token)?;
+        if options.details {
+            taken.reply_details(context);
+        } else {
+            context.reply_integer(taken.token.as_i64());
+        }
     }
     Ok(())
+}
+
+fn reply_nil(context: &Context, details: bool) {
+    if details {
+        context.reply_nil_array();
+    } else {
+        context.reply_nil();
+    }
 }

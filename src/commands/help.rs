@@ -7,10 +7,10 @@ use crate::lock::error::Error;
 use crate::server::context::{Args, Context};
 use std::ffi::CStr;
 
-const LINES: [&CStr; 17] = [
+const LINES: [&CStr; 19] = [
     c"LOCK.<command> <key> [<arg> ...]. A lock is a key; its lease is given with EX or PX. Commands are:",
-    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>] [DETAILS]",
-    c"    Take the lock if nobody has it. Return its token, or nil.",
+    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [DETAILS]",
+    c"    Take the lock if nobody has it, or wait for it in line. Return its token, or nil.",
     c"RECOVER <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>]",
     c"    Take the lock over only if it is expired. Return the token, how many milliseconds it is overdue,",
     c"    the previous token and the previous owner, or nil.",
@@ -21,6 +21,8 @@ const LINES: [&CStr; 17] = [
     c"    or 0 when that grant was over.",
     c"CHECK <key> <token>",
     c"    Return the milliseconds of lease left to that holder, or 0.",
+    c"CANCEL <key> <id>",
+    c"    End an attempt that waits, keeps a place or holds. Return 1, or 0 when there was none.",
     c"INFO <key>",
     c"    Return who holds the lock, since when and for how long.",
     c"HELP",

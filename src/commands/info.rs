@@ -12,7 +12,7 @@ use crate::lock::rules::{self, State};
 use crate::lock::time::UnixMicros;
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
-use crate::server::{clock, settings};
+use crate::server::{clock, settings, state};
 
 const NAME: &str = "LOCK.INFO";
 
@@ -21,18 +21,20 @@ const NAME: &str = "LOCK.INFO";
 /// # Errors
 /// What the caller is told.
 pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    let Some(key) = args.string(0) else {
+    let Some(name) = args.string(0) else {
         context.reply_wrong_arity();
         return Ok(());
     };
     Options::parse(&args, 1, NAME, &[])?;
-    let key = Key::open_read_only(context, key)?;
+    let key = Key::open_read_only(context, name)?;
+    let (waiters, oldest) = state::with(|state| state.queues.length(context.selected_db(), name.as_bytes()))?;
     context.reply_map(12);
     reply_key(context, &key);
-    let waiters = (!context.is_replica()).then_some(0);
+    let waiters = (!context.is_replica()).then(|| u64::try_from(waiters).unwrap_or(u64::MAX));
+    let oldest_wait_ms = oldest.map(|since| clock::monotonic().since(since).as_ms());
     field(context, "session", Context::reply_nil);
     field(context, "waiters", |context| context.reply_count_or_nil(waiters));
-    field(context, "oldest-wait-ms", Context::reply_nil);
+    field(context, "oldest-wait-ms", |context| context.reply_count_or_nil(oldest_wait_ms));
     Ok(())
 }
 

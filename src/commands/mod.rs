@@ -3,9 +3,9 @@
 //! Arguments are read completely, into types, before a key is opened: bad input changes nothing.
 
 pub mod acquire;
+pub mod cancel;
 pub mod check;
 pub mod extend;
-pub mod grant;
 pub mod help;
 pub mod info;
 pub mod parse;

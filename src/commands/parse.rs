@@ -40,13 +40,21 @@ pub enum Name {
     Id,
     /// `OWNER name`
     Owner,
+    /// `WAIT milliseconds`
+    Wait,
     /// `DETAILS`
     Details,
 }
 
 impl Name {
-    const ALL: [(&'static str, Self); 5] =
-        [("EX", Self::Ex), ("PX", Self::Px), ("ID", Self::Id), ("OWNER", Self::Owner), ("DETAILS", Self::Details)];
+    const ALL: [(&'static str, Self); 6] = [
+        ("EX", Self::Ex),
+        ("PX", Self::Px),
+        ("WAIT", Self::Wait),
+        ("ID", Self::Id),
+        ("OWNER", Self::Owner),
+        ("DETAILS", Self::Details),
+    ];
 
     fn read(arg: &[u8]) -> Option<(&'static str, Self)> {
         Self::ALL.into_iter().find(|(text, _)| text.as_bytes().eq_ignore_ascii_case(arg))
@@ -59,6 +67,7 @@ pub struct Options<'a> {
     lease: Option<Micros>,
     id: Option<Id>,
     owner: Option<Owner<'a>>,
+    wait: Option<Micros>,
     /// `DETAILS` was there.
     pub details: bool,
 }
@@ -85,6 +94,8 @@ impl<'a> Options<'a> {
                 Name::Id => options.id = Some(id(value()?)?),
                 Name::Owner if options.owner.is_some() => return twice,
                 Name::Owner => options.owner = Some(Owner::parse(value()?).ok_or(Error::Owner)?),
+                Name::Wait if options.wait.is_some() => return twice,
+                Name::Wait => options.wait = Some(wait(value()?)?),
                 Name::Details if options.details => return twice,
                 Name::Details => options.details = true,
             }
@@ -100,6 +111,12 @@ impl<'a> Options<'a> {
     /// [`Error::LeaseMissing`]
     pub fn lease(&self) -> Result<Micros, Error> {
         self.lease.ok_or(Error::LeaseMissing)
+    }
+
+    /// How long to wait; not at all unless `WAIT` was there.
+    #[must_use]
+    pub fn wait(&self) -> Micros {
+        self.wait.unwrap_or(Micros(0))
     }
 
     /// What the lock rules need to know.
@@ -135,12 +152,19 @@ fn lease(arg: &[u8], unit_ms: u64) -> Result<Micros, Error> {
     }
 }
 
+fn wait(arg: &[u8]) -> Result<Micros, Error> {
+    match number(arg) {
+        Some(ms @ 0..=LONGEST_MS) => Ok(Micros::from_ms(ms)),
+        _ => Err(Error::Wait),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [Name; 5] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Details];
+    const ALL: [Name; 6] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Wait, Name::Details];
 
     fn parse<'a>(args: &[&'a [u8]]) -> Result<Options<'a>, Error> {
         Options::parse(&args, 0, "LOCK.ACQUIRE", &ALL)
@@ -176,12 +200,22 @@ mod tests {
         assert_eq!(parse(&[b"EX", b"315360001"]), Err(Error::Lease));
     }
 
+    #[test]
+    fn a_wait_is_zero_to_ten_years() {
+        let waits = |text: &'static [u8]| parse(&[b"WAIT", text]).map(|options| options.wait());
+        assert_eq!(waits(b"0"), Ok(Micros(0)));
+        assert_eq!(waits(b"315360000000"), Ok(Micros(315_360_000_000_000)));
+        for bad in [&b"-1"[..], b"", b"1.5", b"315360000001", b"99999999999999999999999", b"x"] {
+            assert_eq!(parse(&[b"WAIT", bad]), Err(Error::Wait));
+        }
+    }
+
     proptest! {
         #[test]
         fn arbitrary_arguments_are_read_without_harm(
             args in prop::collection::vec(
                 prop_oneof![
-                    prop::sample::select(vec!["EX", "px", "ID", "OWNER", "DETAILS", "1", "0", "x y"])
+                    prop::sample::select(vec!["EX", "px", "ID", "OWNER", "DETAILS", "WAIT", "1", "0", "x y"])
                         .prop_map(|text| text.as_bytes().to_vec()),
                     prop::collection::vec(any::<u8>(), 0..30),
                 ],

@@ -6,13 +6,13 @@
 //! Reply: array of token, overdue-ms, previous token, previous owner (the last two nil where
 //! unknown); nil when there is nothing expired. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`. O(1).
 
-use super::grant::Plan;
 use super::parse::{Arguments, Name, Options};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, State};
 use crate::server::context::{Args, Context};
+use crate::server::grant::Plan;
 use crate::server::key::Key;
-use crate::server::{clock, settings, state};
+use crate::server::{clock, settings, state, waiting};
 
 const NAME: &str = "LOCK.RECOVER";
 const OPTIONS: [Name; 4] = [Name::Ex, Name::Px, Name::Id, Name::Owner];
@@ -22,19 +22,24 @@ const OPTIONS: [Name; 4] = [Name::Ex, Name::Px, Name::Id, Name::Owner];
 /// # Errors
 /// What the caller is told; nothing has changed then.
 pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    let (Some(key), 3..) = (args.string(0), args.count()) else {
+    let (Some(name), 3..) = (args.string(0), args.count()) else {
         context.reply_wrong_arity();
         return Ok(());
     };
     let request = Options::parse(&args, 1, NAME, &OPTIONS)?.request()?;
-    let key = Key::open(context, key)?;
+    let key = Key::open(context, name)?;
     let now = clock::now();
+    let lock = State::of(key.value(), now);
     let decision = state::with(|state| {
-        rules::recover(State::of(key.value(), now), &request, settings::terms(), &mut state.tokens, now)
+        let ahead = state.others_ahead(context, name, request.id);
+        rules::recover(lock, &request, ahead, settings::terms(), &mut state.tokens, now)
     })??;
     let plan = Plan::of(&decision);
     match plan.carry_out(key)? {
-        Some(taken) => taken.reply_details(context),
+        Some(taken) => {
+            waiting::got(context, name, request.id, taken.token)?;
+            taken.reply_details(context);
+        }
         None => context.reply_nil_array(),
     }
     Ok(())

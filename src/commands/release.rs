@@ -1,16 +1,18 @@
 //! `LOCK.RELEASE key token`
 //!
 //! Gives the lock back, only if that grant still stands: a late or a foreign holder changes nothing.
+//! If somebody waits, the first gets it in the same change of the key.
 //!
 //! Reply: 1 released in time; -1 released after its timestamp, nobody had taken it; 0 that grant was
-//! over. Errors: `ERR`, `WRONGTYPE`. O(1).
+//! over. Errors: `ERR`, `WRONGTYPE`. O(1) without waiters,
+//! O(log n) in them.
 
 use super::parse::{self, Arguments};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Release, State};
-use crate::server::clock;
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
+use crate::server::{clock, waiting};
 
 /// Runs the command.
 ///
@@ -30,7 +32,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         Release::Over => 0,
     };
     if released != Release::Over {
-        key.delete()?;
+        waiting::pass_on(context, key, token)?;
     }
     context.reply_integer(reply);
     Ok(())

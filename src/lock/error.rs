@@ -36,6 +36,14 @@ pub enum Error {
     WrongType,
     /// The server has no usable clock.
     Clock,
+    /// As many clients wait as `lock.max-waiters` allows.
+    BusyLocks,
+    /// A wait ended: a newer call with its ID stands in its place.
+    Replaced,
+    /// A wait ended: this server is a replica now.
+    Demoted,
+    /// A wait ended: the slot of the key is not served here any more.
+    SlotLost,
     /// The server could not be made to write.
     Internal,
 }
@@ -59,6 +67,13 @@ impl fmt::Display for Error {
             Self::Clock => {
                 out.write_str("CLOCK the clock of the server is before 2001-09-09 or after 2250: no lock is granted")
             }
+            Self::BusyLocks => {
+                out.write_str("BUSYLOCKS lock.max-waiters clients wait for locks on this server already")
+            }
+            Self::Replaced => out.write_str("UNBLOCKED a newer call with the id of this one waits in its place"),
+            Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the key was waited for"),
+            Self::SlotLost => out
+                .write_str("UNBLOCKED the slot of the key left this server, or is not served, while it was waited for"),
             Self::Internal => out.write_str("ERR internal error of the lock module, see the log of the server"),
         }
     }

@@ -59,6 +59,24 @@ impl<'a> Owner<'a> {
     pub const fn as_bytes(self) -> &'a [u8] {
         self.0
     }
+
+    /// A copy.
+    #[must_use]
+    pub fn to_boxed(self) -> OwnerBuf {
+        OwnerBuf(self.0.into())
+    }
+}
+
+/// An [`Owner`] of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerBuf(Box<[u8]>);
+
+impl OwnerBuf {
+    /// The name.
+    #[must_use]
+    pub const fn as_owner(&self) -> Owner<'_> {
+        Owner(&self.0)
+    }
 }
 
 /// What a value of ours says.
@@ -198,10 +216,10 @@ impl Encoded {
     }
 }
 
-/// One or more ASCII digits as a number; nothing if there is anything else or it does not fit.
+/// One to 20 ASCII digits as a number; nothing if there is anything else or it does not fit.
 #[must_use]
 pub fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
+    if !(1..=20).contains(&digits.len()) {
         return None;
     }
     digits.iter().try_fold(0_u64, |number, byte| {

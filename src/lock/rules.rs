@@ -116,18 +116,17 @@ fn timestamp(now: UnixMicros, lease: Micros, terms: Terms) -> Result<UnixMicros,
     }
 }
 
-/// A new grant, whoever had it before.
+/// A new grant of a lock that nobody has: in a free key, or over an expired value.
 fn grant<'a>(
     request: &Request<'a>,
-    before: Option<(UnixMicros, Option<Record<'a>>)>,
+    expired: Option<(UnixMicros, Option<Record<'a>>)>,
     terms: Terms,
     tokens: &mut Tokens,
     now: UnixMicros,
 ) -> Result<Acquire<'a>, Error> {
-    let timestamp = timestamp(now, request.lease, terms)?;
-    let in_key = before.and_then(|(_, record)| record).map(|record| record.token);
-    let record = Record { timestamp, token: tokens.next(now, in_key), id: request.id, owner: request.owner };
-    let succeeds = before.map(|(ended, record)| Predecessor {
+    let in_key = expired.and_then(|(_, record)| record).map(|record| record.token);
+    let record = new_record(request, in_key, terms, tokens, now)?;
+    let succeeds = expired.map(|(ended, record)| Predecessor {
         overdue: now.since(ended),
         token: in_key,
         owner: record.and_then(|record| record.owner),
@@ -135,18 +134,32 @@ fn grant<'a>(
     Ok(Acquire::Grant { record, succeeds })
 }
 
-/// LOCK.ACQUIRE: the lock if nobody has it, or if this attempt has it already.
+fn new_record<'a>(
+    request: &Request<'a>,
+    in_key: Option<Token>,
+    terms: Terms,
+    tokens: &mut Tokens,
+    now: UnixMicros,
+) -> Result<Record<'a>, Error> {
+    let timestamp = timestamp(now, request.lease, terms)?;
+    Ok(Record { timestamp, token: tokens.next(now, in_key), id: request.id, owner: request.owner })
+}
+
+/// LOCK.ACQUIRE: the lock if nobody has it, or if this attempt has it already. While others wait
+/// ahead of the caller, a lock that nobody has is theirs.
 ///
 /// # Errors
 /// [`Error::Clock`].
 pub fn acquire<'a>(
     state: State<'a>,
     request: &Request<'a>,
+    others_ahead: bool,
     terms: Terms,
     tokens: &mut Tokens,
     now: UnixMicros,
 ) -> Result<Acquire<'a>, Error> {
     match state {
+        State::Free | State::Expired(..) if others_ahead => Ok(Acquire::Refuse),
         State::Free => grant(request, None, terms, tokens, now),
         State::Expired(ended, record) => grant(request, Some((ended, record)), terms, tokens, now),
         State::Held(until, Some(held)) if held.id.is_some() && held.id == request.id => {
@@ -161,19 +174,35 @@ pub fn acquire<'a>(
     }
 }
 
-/// LOCK.RECOVER: the lock only if it is expired.
+/// The lock passes from the holder of `token`, who gave it back, to one who waits.
+///
+/// # Errors
+/// [`Error::Clock`].
+pub fn pass_on<'a>(
+    token: Token,
+    request: &Request<'a>,
+    terms: Terms,
+    tokens: &mut Tokens,
+    now: UnixMicros,
+) -> Result<Acquire<'a>, Error> {
+    let record = new_record(request, Some(token), terms, tokens, now)?;
+    Ok(Acquire::Grant { record, succeeds: None })
+}
+
+/// LOCK.RECOVER: the lock only if it is expired and nobody waits ahead of the caller.
 ///
 /// # Errors
 /// [`Error::Clock`].
 pub fn recover<'a>(
     state: State<'a>,
     request: &Request<'a>,
+    others_ahead: bool,
     terms: Terms,
     tokens: &mut Tokens,
     now: UnixMicros,
 ) -> Result<Acquire<'a>, Error> {
     match state {
-        State::Expired(ended, record) => grant(request, Some((ended, record)), terms, tokens, now),
+        State::Expired(ended, record) if !others_ahead => grant(request, Some((ended, record)), terms, tokens, now),
         _ => Ok(Acquire::Refuse),
     }
 }
@@ -213,6 +242,15 @@ pub fn release(state: State<'_>, token: Token) -> Release {
         Some((_, true)) => Release::InTime,
         Some((_, false)) => Release::Late,
         None => Release::Over,
+    }
+}
+
+/// LOCK.CANCEL: the token that an attempt holds the lock with, if it does.
+#[must_use]
+pub fn held_by(state: State<'_>, id: Id) -> Option<Token> {
+    match state {
+        State::Held(_, Some(record)) if record.id == Some(id) => Some(record.token),
+        _ => None,
     }
 }
 
@@ -299,8 +337,8 @@ mod tests {
         for (state, (name, acquires, recovers, extends, released)) in states().into_iter().zip(table) {
             let granted = |decision| matches!(decision, Ok(Acquire::Grant { .. }));
             assert_eq!(state.name(), name);
-            assert_eq!(granted(acquire(state, &PLAIN, TERMS, &mut Tokens::new(), NOW)), acquires, "{state:?}");
-            assert_eq!(granted(recover(state, &PLAIN, TERMS, &mut Tokens::new(), NOW)), recovers, "{state:?}");
+            assert_eq!(granted(acquire(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)), acquires, "{state:?}");
+            assert_eq!(granted(recover(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)), recovers, "{state:?}");
             assert_eq!(extend(state, token, LEASE, TERMS, NOW).unwrap().is_some(), extends, "{state:?}");
             assert_eq!(release(state, token), released, "{state:?}");
             assert_eq!(release(state, other), Release::Over, "{state:?}");
@@ -310,7 +348,8 @@ mod tests {
 
     #[test]
     fn a_timestamp_is_now_and_lease_and_margin() {
-        let Ok(Acquire::Grant { record, succeeds }) = acquire(State::Free, &PLAIN, TERMS, &mut Tokens::new(), NOW)
+        let Ok(Acquire::Grant { record, succeeds }) =
+            acquire(State::Free, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)
         else {
             panic!("a free lock is granted")
         };
@@ -322,7 +361,7 @@ mod tests {
     fn the_successor_learns_whom_it_follows() {
         let state = State::of(Some(Value::Ours(ours(-2_500_000))), NOW);
         let Ok(Acquire::Grant { succeeds: Some(before), record }) =
-            recover(state, &PLAIN, TERMS, &mut Tokens::new(), NOW)
+            recover(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)
         else {
             panic!("an expired lock is recovered")
         };
@@ -336,10 +375,35 @@ mod tests {
     fn the_same_attempt_gets_its_token_again_and_never_a_shorter_lease() {
         let again = |lease, left_us| {
             let request = Request { lease, id: Id::parse(b"07"), owner: None };
-            acquire(State::of(Some(Value::Ours(ours(left_us))), NOW), &request, TERMS, &mut Tokens::new(), NOW).unwrap()
+            acquire(State::of(Some(Value::Ours(ours(left_us))), NOW), &request, false, TERMS, &mut Tokens::new(), NOW)
+                .unwrap()
         };
         assert_eq!(again(LEASE, 40_000_000), Acquire::Keep(ours(0).token));
         assert_eq!(again(LEASE, 1), Acquire::Prolong(ours(31_000_000)));
+    }
+
+    #[test]
+    fn a_newcomer_never_overtakes_the_queue() {
+        for state in states() {
+            let tried = acquire(state, &PLAIN, true, TERMS, &mut Tokens::new(), NOW);
+            assert_eq!(tried, Ok(Acquire::Refuse), "{state:?}");
+            assert_eq!(recover(state, &PLAIN, true, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse), "{state:?}");
+        }
+        // The holder is no newcomer.
+        let request = Request { id: Id::parse(b"7"), ..PLAIN };
+        let held = State::of(Some(Value::Ours(ours(1))), NOW);
+        assert!(matches!(
+            acquire(held, &request, true, TERMS, &mut Tokens::new(), NOW),
+            Ok(Acquire::Prolong(record)) if record.token == ours(0).token
+        ));
+    }
+
+    #[test]
+    fn a_lock_that_is_passed_on_has_no_predecessor_and_a_larger_token() {
+        let ahead = Token::new(NOW.0 + 5).unwrap();
+        let passed = pass_on(ahead, &PLAIN, TERMS, &mut Tokens::new(), NOW);
+        let Ok(Acquire::Grant { record, succeeds: None }) = passed else { panic!("{passed:?}") };
+        assert!(record.token > ahead);
     }
 
     #[test]
@@ -347,13 +411,13 @@ mod tests {
         let mut held = ours(1);
         held.id = None;
         let state = State::of(Some(Value::Ours(held)), NOW);
-        assert_eq!(acquire(state, &PLAIN, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse));
+        assert_eq!(acquire(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse));
     }
 
     #[test]
     fn a_server_without_a_clock_grants_nothing() {
         let now = UnixMicros(100);
-        assert_eq!(acquire(State::Free, &PLAIN, TERMS, &mut Tokens::new(), now), Err(Error::Clock));
+        assert_eq!(acquire(State::Free, &PLAIN, false, TERMS, &mut Tokens::new(), now), Err(Error::Clock));
         let held = State::of(Some(Value::Ours(ours(1))), now);
         assert_eq!(extend(held, ours(0).token, LEASE, TERMS, now), Err(Error::Clock));
         assert_eq!(release(held, ours(0).token), Release::InTime);
@@ -394,7 +458,7 @@ mod tests {
         fn a_lock_that_somebody_has_is_never_granted(value in any_value(), id in 0..3_u64) {
             let request = Request { id: Id::parse(id.to_string().as_bytes()), ..PLAIN };
             let mut tokens = Tokens::new();
-            let decision = acquire(State::of(value, NOW), &request, TERMS, &mut tokens, NOW).unwrap();
+            let decision = acquire(State::of(value, NOW), &request, false, TERMS, &mut tokens, NOW).unwrap();
             let (taken, mine, before) = match value {
                 None => (false, false, None),
                 Some(Value::Foreign) => (true, false, None),

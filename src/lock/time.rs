@@ -11,6 +11,24 @@ pub struct UnixMicros(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub u64);
 
+/// A point in time of a clock that is never set: microseconds since some start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MonotonicMicros(pub u64);
+
+impl MonotonicMicros {
+    /// This time and a span later.
+    #[must_use]
+    pub const fn after(self, span: Micros) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+
+    /// The span since an earlier point in time; none if that is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
 impl Micros {
     /// A span of whole milliseconds; the longest span there is, if it does not fit.
     #[must_use]

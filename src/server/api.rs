@@ -32,6 +32,8 @@ macro_rules! api {
 
 type Ctx = *mut raw::RedisModuleCtx;
 type Str = *mut raw::RedisModuleString;
+type Blocked = *mut raw::RedisModuleBlockedClient;
+type Reply = *mut raw::RedisModuleCallReply;
 type Key = *mut raw::RedisModuleKey;
 type Info = *mut raw::RedisModuleServerInfoData;
 type Int = libc::c_int;
@@ -40,10 +42,22 @@ type Chars = *const libc::c_char;
 
 api! {
     required {
+        avoid_replica_traffic: unsafe extern "C" fn() -> Int = RedisModule_AvoidReplicaTraffic;
+        block_client: unsafe extern "C" fn(Ctx, raw::RedisModuleCmdFunc, raw::RedisModuleCmdFunc, Option<unsafe extern "C" fn(Ctx, *mut libc::c_void)>, Long) -> Blocked = RedisModule_BlockClient;
+        call: unsafe extern "C" fn(Ctx, Chars, Chars, ...) -> Reply = RedisModule_Call;
+        call_reply_array_element: unsafe extern "C" fn(Reply, usize) -> Reply = RedisModule_CallReplyArrayElement;
+        call_reply_string_ptr: unsafe extern "C" fn(Reply, *mut usize) -> Chars = RedisModule_CallReplyStringPtr;
+        call_reply_type: unsafe extern "C" fn(Reply) -> Int = RedisModule_CallReplyType;
         close_key: unsafe extern "C" fn(Key) = RedisModule_CloseKey;
         create_command: unsafe extern "C" fn(Ctx, Chars, raw::RedisModuleCmdFunc, Chars, Int, Int, Int) -> Int = RedisModule_CreateCommand;
+        create_string: unsafe extern "C" fn(Ctx, Chars, usize) -> Str = RedisModule_CreateString;
+        create_timer: unsafe extern "C" fn(Ctx, raw::mstime_t, raw::RedisModuleTimerProc, *mut libc::c_void) -> raw::RedisModuleTimerID = RedisModule_CreateTimer;
         delete_key: unsafe extern "C" fn(Key) -> Int = RedisModule_DeleteKey;
+        free_call_reply: unsafe extern "C" fn(Reply) = RedisModule_FreeCallReply;
         free_server_info: unsafe extern "C" fn(Ctx, Info) = RedisModule_FreeServerInfo;
+        free_string: unsafe extern "C" fn(Ctx, Str) = RedisModule_FreeString;
+        get_blocked_client_private_data: unsafe extern "C" fn(Ctx) -> *mut libc::c_void = RedisModule_GetBlockedClientPrivateData;
+        get_client_id: unsafe extern "C" fn(Ctx) -> libc::c_ulonglong = RedisModule_GetClientId;
         get_context_flags: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetContextFlags;
         get_expire: unsafe extern "C" fn(Key) -> raw::mstime_t = RedisModule_GetExpire;
         get_selected_db: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetSelectedDb;
@@ -60,14 +74,19 @@ api! {
         reply_with_null_array: unsafe extern "C" fn(Ctx) -> Int = RedisModule_ReplyWithNullArray;
         reply_with_simple_string: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_ReplyWithSimpleString;
         reply_with_string_buffer: unsafe extern "C" fn(Ctx, Chars, usize) -> Int = RedisModule_ReplyWithStringBuffer;
+        select_db: unsafe extern "C" fn(Ctx, Int) -> Int = RedisModule_SelectDb;
         server_info_get_field: unsafe extern "C" fn(Info, Chars) -> Chars = RedisModule_ServerInfoGetFieldC;
         set_abs_expire: unsafe extern "C" fn(Key, raw::mstime_t) -> Int = RedisModule_SetAbsExpire;
+        set_disconnect_callback: unsafe extern "C" fn(Blocked, raw::RedisModuleDisconnectFunc) = RedisModule_SetDisconnectCallback;
         set_module_options: unsafe extern "C" fn(Ctx, Int) = RedisModule_SetModuleOptions;
         signal_modified_key: unsafe extern "C" fn(Ctx, Str) -> Int = RedisModule_SignalModifiedKey;
+        stop_timer: unsafe extern "C" fn(Ctx, raw::RedisModuleTimerID, *mut *mut libc::c_void) -> Int = RedisModule_StopTimer;
         string_dma: unsafe extern "C" fn(Key, *mut usize, Int) -> *mut libc::c_char = RedisModule_StringDMA;
         string_ptr_len: unsafe extern "C" fn(*const raw::RedisModuleString, *mut usize) -> Chars = RedisModule_StringPtrLen;
         string_truncate: unsafe extern "C" fn(Key, usize) -> Int = RedisModule_StringTruncate;
+        subscribe_to_keyspace_events: unsafe extern "C" fn(Ctx, Int, raw::RedisModuleNotificationFunc) -> Int = RedisModule_SubscribeToKeyspaceEvents;
         subscribe_to_server_event: unsafe extern "C" fn(Ctx, raw::RedisModuleEvent, raw::RedisModuleEventCallback) -> Int = RedisModule_SubscribeToServerEvent;
+        unblock_client: unsafe extern "C" fn(Blocked, *mut libc::c_void) -> Int = RedisModule_UnblockClient;
         wrong_arity: unsafe extern "C" fn(Ctx) -> Int = RedisModule_WrongArity;
     }
     optional {

@@ -1,7 +1,7 @@
-//! The server's wall clock, in microseconds.
+//! The server's wall clock, and a clock that is never set, in microseconds.
 
 use super::api::api;
-use crate::lock::time::UnixMicros;
+use crate::lock::time::{MonotonicMicros, UnixMicros};
 
 /// Now. From the server where it tells microseconds (7.2 and later), else from the system's clock,
 /// which is the same.
@@ -16,4 +16,14 @@ pub fn now() -> UnixMicros {
     unsafe { libc::gettimeofday(&raw mut time, std::ptr::null_mut()) };
     let part = |value: i64| u64::try_from(value).unwrap_or(0);
     UnixMicros(part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_usec)))
+}
+
+/// Now, on a clock that is never set: for how long somebody has waited.
+#[must_use]
+pub fn monotonic() -> MonotonicMicros {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for a write.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    MonotonicMicros(part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1_000))
 }

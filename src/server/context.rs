@@ -22,6 +22,35 @@ impl Context {
         self.0
     }
 
+    /// A string that the server lends with this call.
+    ///
+    /// # Safety
+    /// The string is valid during the call.
+    pub(super) const unsafe fn borrow(&self, string: *mut raw::RedisModuleString) -> Arg<'_> {
+        Arg { string, call: PhantomData }
+    }
+
+    /// A setting of the server, as text; `None` where the operator took CONFIG away.
+    #[must_use]
+    pub fn config(&self, name: &CStr) -> Option<String> {
+        // SAFETY: the context is valid, the format takes the two C strings that follow. The text
+        // of the reply lives as long as the reply, which is freed only after it has been copied.
+        unsafe {
+            let reply = (api().call)(self.0, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), name.as_ptr());
+            if reply.is_null() {
+                return None;
+            }
+            let value = (api().call_reply_array_element)(reply, 1);
+            let mut length = 0;
+            let text =
+                if value.is_null() { std::ptr::null() } else { (api().call_reply_string_ptr)(value, &raw mut length) };
+            let found = (!text.is_null())
+                .then(|| String::from_utf8_lossy(std::slice::from_raw_parts(text.cast(), length)).into_owned());
+            (api().free_call_reply)(reply);
+            found
+        }
+    }
+
     /// The database that the caller has selected.
     #[must_use]
     pub fn selected_db(&self) -> i32 {
@@ -182,6 +211,38 @@ impl<'a> Arg<'a> {
             let bytes = (api().string_ptr_len)(self.string, &raw mut length);
             std::slice::from_raw_parts(bytes.cast(), length)
         }
+    }
+}
+
+/// A string of the server that the module made, and the database of its key selected.
+pub struct OwnString(*mut raw::RedisModuleString);
+
+impl OwnString {
+    /// The name of a key; its database is the selected one of `context` from now on.
+    #[must_use]
+    pub fn in_db(context: &Context, db: i32, name: &[u8]) -> Option<Self> {
+        // SAFETY: the context is valid; the server copies the bytes. Without a context the string
+        // is freed by nobody but this value.
+        let string = unsafe {
+            if (api().select_db)(context.0, db) != 0 {
+                return None;
+            }
+            (api().create_string)(std::ptr::null_mut(), name.as_ptr().cast(), name.len())
+        };
+        (!string.is_null()).then_some(Self(string))
+    }
+
+    /// The string, as long as this value lives.
+    #[must_use]
+    pub const fn as_arg(&self) -> Arg<'_> {
+        Arg { string: self.0, call: PhantomData }
+    }
+}
+
+impl Drop for OwnString {
+    fn drop(&mut self) {
+        // SAFETY: the string was made by this value and is freed once.
+        unsafe { (api().free_string)(std::ptr::null_mut(), self.0) };
     }
 }
 

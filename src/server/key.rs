@@ -3,11 +3,12 @@
 
 use super::api::api;
 use super::context::{Arg, Context};
-use super::state;
+use super::{state, waiting};
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Value};
 use redis_module::raw;
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const OK: i32 = 0;
 const NO_EXPIRE: i64 = -1;
@@ -55,6 +56,12 @@ impl<'a> Key<'a> {
         // SAFETY: the handle is open; null stands for an absent key and is allowed.
         let kind = unsafe { (api().key_type)(self.handle) };
         isize::try_from(kind).unwrap_or(raw::REDISMODULE_KEYTYPE_EMPTY)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> Arg<'a> {
+        self.name
     }
 
     /// The bytes in the key; `None` when it does not exist.
@@ -119,10 +126,13 @@ impl<'a> Key<'a> {
                 }
             };
         }
-        changed(context, name, raw::REDISMODULE_NOTIFY_STRING, c"set");
-        if expire_at.is_some() {
-            notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
-        }
+        writing(|| {
+            changed(context, name, raw::REDISMODULE_NOTIFY_STRING, c"set");
+            if expire_at.is_some() {
+                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
+            }
+        });
+        waiting::written(context, name, value.timestamp());
         Ok(())
     }
 
@@ -165,6 +175,119 @@ impl<'a> Key<'a> {
     fn close(self) -> (&'a Context, Arg<'a>) {
         (self.context, self.name)
     }
+}
+
+/// Why a write outside of a command was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteRefused {
+    /// The slot of the key is not ours, or the cluster is down.
+    NotOurs,
+    /// Anything else: it may be done later.
+    ForNow,
+}
+
+/// Whether the keys are being written by this module, so that what it hears of them is no news.
+static WRITING: AtomicBool = AtomicBool::new(false);
+
+/// Whether a change of a key that the server tells of is our own.
+#[must_use]
+pub fn is_writing() -> bool {
+    WRITING.load(Ordering::Relaxed)
+}
+
+fn writing<R>(body: impl FnOnce() -> R) -> R {
+    WRITING.store(true, Ordering::Relaxed);
+    let result = body();
+    WRITING.store(false, Ordering::Relaxed);
+    result
+}
+
+/// As [`Key::store`], where no command runs: through the server's own SET, which knows whether the
+/// slot is ours.
+///
+/// # Errors
+/// Why it was not done.
+pub fn store_outside_command(context: &Context, name: Arg<'_>, value: &Encoded) -> Result<(), WriteRefused> {
+    let bytes = value.as_bytes();
+    let expire_at = state::retention(context).expire_at_ms(value.timestamp());
+    let reply = writing(|| {
+        clear_errno();
+        // SAFETY: the formats match what follows them, as in `Key::store`; ! replicates.
+        unsafe {
+            match expire_at {
+                Some(ms) => (api().call)(
+                    context.as_ptr(),
+                    c"SET".as_ptr(),
+                    c"!sbcl".as_ptr(),
+                    name.as_ptr(),
+                    bytes.as_ptr(),
+                    bytes.len(),
+                    c"PXAT".as_ptr(),
+                    i64::try_from(ms).unwrap_or(i64::MAX),
+                ),
+                None => (api().call)(
+                    context.as_ptr(),
+                    c"SET".as_ptr(),
+                    c"!sb".as_ptr(),
+                    name.as_ptr(),
+                    bytes.as_ptr(),
+                    bytes.len(),
+                ),
+            }
+        }
+    });
+    done(reply)?;
+    waiting::written(context, name, value.timestamp());
+    Ok(())
+}
+
+/// As [`Key::delete`], where no command runs.
+///
+/// # Errors
+/// Why it was not done.
+pub fn delete_outside_command(context: &Context, name: Arg<'_>) -> Result<(), WriteRefused> {
+    clear_errno();
+    // SAFETY: the format takes the one string of the server that follows; ! replicates.
+    done(unsafe { (api().call)(context.as_ptr(), c"DEL".as_ptr(), c"!s".as_ptr(), name.as_ptr()) })
+}
+
+/// Whether the slot of a key is served by this server; always, without a cluster. Asking a command
+/// is the one way that every server has.
+#[must_use]
+pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
+    if !context.has_flags(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
+        return true;
+    }
+    clear_errno();
+    // SAFETY: the format takes the one string of the server that follows.
+    let reply = unsafe { (api().call)(context.as_ptr(), c"EXISTS".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
+    done(reply) != Err(WriteRefused::NotOurs)
+}
+
+fn clear_errno() {
+    // SAFETY: the address of this thread's errno is valid.
+    unsafe { *libc::__errno_location() = 0 };
+}
+
+/// Whether a command that the module called was carried out; gives its reply back.
+fn done(reply: *mut raw::RedisModuleCallReply) -> Result<(), WriteRefused> {
+    if reply.is_null() {
+        // SAFETY: the address of this thread's errno is valid.
+        return match unsafe { *libc::__errno_location() } {
+            libc::EPERM | libc::ENETDOWN => Err(WriteRefused::NotOurs),
+            _ => Err(WriteRefused::ForNow),
+        };
+    }
+    // SAFETY: the reply is not null and freed once.
+    let kind = unsafe {
+        let kind = (api().call_reply_type)(reply);
+        (api().free_call_reply)(reply);
+        kind
+    };
+    if isize::try_from(kind).is_ok_and(|kind| kind == raw::REDISMODULE_REPLY_ERROR) {
+        return Err(WriteRefused::ForNow);
+    }
+    Ok(())
 }
 
 /// Tells WATCH, client tracking and listeners of keyspace events of a change.

@@ -2,9 +2,9 @@
 
 use super::callback::{c_command, guarded};
 use super::context::{log_notice, log_warning, Args, Context};
-use super::{api, settings, state};
+use super::{api, events, settings};
 use crate::commands::parse::Arguments;
-use crate::commands::{acquire, check, extend, help, info, recover, release};
+use crate::commands::{acquire, cancel, check, extend, help, info, recover, release};
 use redis_module::raw;
 use std::ffi::CStr;
 
@@ -22,13 +22,14 @@ struct Command {
     run: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, i32) -> i32,
 }
 
-static COMMANDS: [Command; 7] = [
+static COMMANDS: [Command; 8] = [
     Command { name: c"lock.acquire", flags: c"write deny-oom fast", key: 1, run: c_command!(acquire::run) },
     Command { name: c"lock.recover", flags: c"write deny-oom fast", key: 1, run: c_command!(recover::run) },
     Command { name: c"lock.extend", flags: c"write fast", key: 1, run: c_command!(extend::run) },
     Command { name: c"lock.release", flags: c"write fast", key: 1, run: c_command!(release::run) },
     Command { name: c"lock.check", flags: c"readonly fast", key: 1, run: c_command!(check::run) },
     Command { name: c"lock.info", flags: c"readonly fast", key: 1, run: c_command!(info::run) },
+    Command { name: c"lock.cancel", flags: c"write fast", key: 1, run: c_command!(cancel::run) },
     Command { name: c"lock.help", flags: c"allow-loading allow-stale", key: 0, run: c_command!(help::run) },
 ];
 
@@ -96,8 +97,7 @@ fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     for command in &COMMANDS {
         register(context, command)?;
     }
-    let told = subscribe(context, raw::REDISMODULE_EVENT_CONFIG, on_config_change);
-    state::read_policy(context, told);
+    events::subscribe(context)?;
     log_notice(concat!("lock ", env!("CARGO_PKG_VERSION"), " loaded"));
     Ok(())
 }
@@ -120,24 +120,4 @@ fn register(context: &Context, command: &'static Command) -> Result<(), String> 
     } else {
         Err(format!("the server did not accept the command {}", command.name.to_string_lossy()))
     }
-}
-
-type OnEvent = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut libc::c_void);
-
-/// Asks for an event of the server; whether it has such an event.
-fn subscribe(context: &Context, id: u64, on_event: OnEvent) -> bool {
-    let event = raw::RedisModuleEvent { id, dataver: 1 };
-    // SAFETY: the context is that of the load; a server that does not know the event says so.
-    unsafe { (api::api().subscribe_to_server_event)(context.as_ptr(), event, Some(on_event)) == OK }
-}
-
-unsafe extern "C" fn on_config_change(
-    ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _subevent: u64,
-    _data: *mut libc::c_void,
-) {
-    // SAFETY: the server's own context, good until this returns.
-    let context = unsafe { Context::new(ctx) };
-    guarded(|| state::read_policy(&context, true));
 }

@@ -6,11 +6,17 @@
 
 mod alloc;
 mod api;
+pub mod blocked;
 mod callback;
 pub mod clock;
 pub mod context;
+mod events;
+pub mod grant;
 pub mod key;
 mod load;
-pub mod main_thread;
+mod main_thread;
+mod serve;
 pub mod settings;
 pub mod state;
+mod timer;
+pub mod waiting;

@@ -39,7 +39,10 @@ const TEN_YEARS_MS: i64 = 315_360_000_000;
 static MARGIN: Setting = Setting::new(c"margin-ms", 1_000, 0, HOUR_MS);
 static RETENTION: Setting = Setting::new(c"retention-ms", 60_000, -1, TEN_YEARS_MS);
 
-static SETTINGS: [&Setting; 2] = [&MARGIN, &RETENTION];
+static MAX_WAITERS: Setting = Setting::new(c"max-waiters", 10_000, 0, 1_000_000);
+static PLACE: Setting = Setting::new(c"place-ms", 10_000, 0, HOUR_MS);
+
+static SETTINGS: [&Setting; 4] = [&MARGIN, &RETENTION, &MAX_WAITERS, &PLACE];
 
 /// What the lock rules need to know.
 #[must_use]
@@ -51,6 +54,18 @@ pub fn terms() -> Terms {
 #[must_use]
 pub fn retention() -> Retention {
     u64::try_from(RETENTION.get()).map_or(Retention::Forever, Retention::Ms)
+}
+
+/// How many clients may wait, and how many places may be kept.
+#[must_use]
+pub fn max_waiters() -> usize {
+    usize::try_from(MAX_WAITERS.get()).unwrap_or(0)
+}
+
+/// How long the place of a waiter that left is kept.
+#[must_use]
+pub fn place() -> Micros {
+    Micros::from_ms(PLACE.get_unsigned())
 }
 
 /// Reads the module arguments, `name value` pairs, and registers the settings with the server,

@@ -1,69 +1,144 @@
 //! What the module remembers between calls.
 
-use super::clock;
-use super::context::Context;
+use super::blocked::{Handle, Lost};
+use super::context::{Arg, Context};
 use super::main_thread::MainThread;
-use super::settings;
+use super::timer::Timer;
+use super::{clock, settings};
 use crate::lock::error::Error;
+use crate::lock::queue::Queues;
+use crate::lock::record::{number, Id};
 use crate::lock::rules::Retention;
-use crate::lock::time::{Micros, UnixMicros};
+use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Tokens;
+use std::collections::VecDeque;
 
-/// How old what is known of the eviction policy may be, where the server does not tell of changes.
-const POLICY_AGE: Micros = Micros(1_000_000);
+/// How old what is known of the server's configuration may be, where it does not tell of changes.
+const CONFIG_AGE: Micros = Micros(1_000_000);
 
 /// What the module remembers.
+#[derive(Default)]
 pub struct State {
     /// The tokens that it gave.
     pub tokens: Tokens,
-    policy: Policy,
+    /// Who waits.
+    pub queues: Queues<Handle>,
+    /// Grants that nobody received.
+    pub lost: VecDeque<Lost>,
+    /// The timer, while it runs.
+    pub timer: Option<Timer>,
+    /// When every line was last looked at.
+    pub looked_at_all: MonotonicMicros,
+    /// The server tells of keys that come free.
+    pub listens: bool,
+    server: Server,
 }
 
-/// What is known of `maxmemory-policy`.
-struct Policy {
-    /// It evicts keys that have a native expiry, and only those.
-    is_volatile: bool,
+impl State {
+    /// Whether somebody waits for a key of the caller's database ahead of the attempt `id`, or of a
+    /// newcomer.
+    #[must_use]
+    pub fn others_ahead(&self, context: &Context, name: Arg<'_>, id: Option<Id>) -> bool {
+        !self.queues.is_empty() && self.queues.has_ahead(context.selected_db(), name.as_bytes(), id)
+    }
+
+    /// Whether something is to be done now rather than at some time.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.queues.has_ready() || !self.lost.is_empty()
+    }
+}
+
+/// What is known of the server, read when the module is loaded.
+#[derive(Clone, Copy, Default)]
+struct Server {
+    /// `maxmemory-policy` evicts keys that have a native expiry, and only those.
+    evicts_volatile: bool,
+    /// `min-replicas-to-write`.
+    min_replicas: u64,
     /// When to look again; never where the server tells of changes.
     look_again: Option<UnixMicros>,
+    /// CLIENT UNBLOCK can be served without a fault of the server.
+    can_be_unblocked: bool,
 }
 
-static STATE: MainThread<State> = MainThread::new(State {
-    tokens: Tokens::new(),
-    policy: Policy { is_volatile: false, look_again: Some(UnixMicros(0)) },
-});
+static STATE: MainThread<Option<State>> = MainThread::new(None);
 
 /// Lends the state to `body`, which must not call into the server where that can call back.
 ///
 /// # Errors
 /// [`Error::Internal`] when it is lent already.
 pub fn with<R>(body: impl FnOnce(&mut State) -> R) -> Result<R, Error> {
-    STATE.with(body).ok_or(Error::Internal)
+    STATE.with(|state| body(state.get_or_insert_with(State::default))).ok_or(Error::Internal)
 }
 
 /// The retention in force: under a `volatile-*` policy a native expiry would let a lock be
 /// evicted, so there is none.
 #[must_use]
 pub fn retention(context: &Context) -> Retention {
-    let known = with(|state| match state.policy.look_again {
-        Some(at) if clock::now() >= at => None,
-        _ => Some(state.policy.is_volatile),
-    });
-    let is_volatile = match known {
-        Ok(Some(is_volatile)) => is_volatile,
-        _ => read_policy(context, false),
-    };
-    if is_volatile {
+    if server(context).evicts_volatile {
         Retention::Forever
     } else {
         settings::retention()
     }
 }
 
-/// Reads the eviction policy; `told`: the server says when it changes.
-pub(super) fn read_policy(context: &Context, told: bool) -> bool {
+/// `min-replicas-to-write` of the server.
+#[must_use]
+pub fn min_replicas(context: &Context) -> u64 {
+    server(context).min_replicas
+}
+
+/// Whether CLIENT UNBLOCK is safe: before Redis 7.4 and Valkey 8.0 the callback that it needs can
+/// lose a reply or end the server.
+#[must_use]
+pub fn can_be_unblocked() -> bool {
+    with(|state| state.server.can_be_unblocked).unwrap_or(false)
+}
+
+fn server(context: &Context) -> Server {
+    let known = with(|state| match state.server.look_again {
+        Some(at) if clock::now() >= at => None,
+        _ => Some(state.server),
+    });
+    match known {
+        Ok(Some(server)) => server,
+        _ => read_server(context, false),
+    }
+}
+
+/// Reads what is to be known of the server; `told`: it says when its configuration changes.
+fn read_server(context: &Context, told: bool) -> Server {
     let policy = context.server_info(c"memory", c"maxmemory_policy");
-    let is_volatile = policy.is_some_and(|name| name.starts_with("volatile-"));
-    let look_again = (!told).then(|| clock::now().after(POLICY_AGE));
-    let _ = with(|state| state.policy = Policy { is_volatile, look_again });
-    is_volatile
+    let min_replicas = context.config(c"min-replicas-to-write");
+    let server = Server {
+        evicts_volatile: policy.is_some_and(|name| name.starts_with("volatile-")),
+        min_replicas: min_replicas.and_then(|text| number(text.as_bytes())).unwrap_or(0),
+        look_again: (!told).then(|| clock::now().after(CONFIG_AGE)),
+        can_be_unblocked: can_be_unblocked(),
+    };
+    let _ = with(|state| state.server = server);
+    server
+}
+
+/// The configuration of the server has changed, and it tells of that.
+pub(super) fn configuration_changed(context: &Context) {
+    read_server(context, true);
+}
+
+/// Looks at the server for the first time; `told`: it says when its configuration changes.
+pub(super) fn loaded(context: &Context, told: bool) {
+    let version = |field| context.server_info(c"server", field);
+    let number_of = |text: Option<String>, part: usize| -> Option<u64> {
+        text.and_then(|text| text.split('.').nth(part).and_then(|digits| number(digits.as_bytes())))
+    };
+    let valkey = number_of(version(c"valkey_version"), 0);
+    let major = number_of(version(c"redis_version"), 0);
+    let minor = number_of(version(c"redis_version"), 1);
+    let can_be_unblocked = match valkey {
+        Some(valkey) => valkey >= 8,
+        None => (major, minor) >= (Some(7), Some(4)),
+    };
+    let _ = with(|state| state.server.can_be_unblocked = can_be_unblocked);
+    read_server(context, told);
 }

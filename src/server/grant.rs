@@ -1,11 +1,11 @@
 //! Carrying out a decision about who gets the lock, and telling the one who got it.
 
+use super::context::{Arg, Context};
+use super::key::{self, Key, WriteRefused};
 use crate::lock::error::Error;
 use crate::lock::record::Encoded;
 use crate::lock::rules::{Acquire, Predecessor};
 use crate::lock::token::Token;
-use crate::server::context::Context;
-use crate::server::key::Key;
 
 /// A decision, copied out of the key that it was made for, so that the key can be overwritten.
 pub struct Plan {
@@ -25,6 +25,17 @@ impl Plan {
             Acquire::Refuse => return Self { taken: None, write: None },
         };
         Self { taken: Some(Taken { token, succeeds: succeeds.map(Before::of) }), write }
+    }
+
+    /// As [`Plan::carry_out`], where no command runs.
+    ///
+    /// # Errors
+    /// Why the server does not let it be written.
+    pub fn carry_out_outside_command(self, context: &Context, name: Arg<'_>) -> Result<Option<Taken>, WriteRefused> {
+        if let Some(value) = &self.write {
+            key::store_outside_command(context, name, value)?;
+        }
+        Ok(self.taken)
     }
 
     /// Writes what has to be written; what to tell the caller, nothing when the lock is refused.

@@ -1,0 +1,34 @@
+//! `LOCK.CANCEL key id`
+//!
+//! Ends an attempt, wherever it stands: it waits no longer (its client gets nil), keeps no place,
+//! and holds the lock no longer (which passes on as in LOCK.RELEASE).
+//!
+//! Reply: 1 when that ID stood in the queue, kept a place, or held the lock; else 0. Errors: `ERR`,
+//! `WRONGTYPE`. O(log n) in the waiters.
+
+use super::parse::{self, Arguments};
+use crate::lock::error::Error;
+use crate::lock::rules::{self, State};
+use crate::server::context::{Args, Context};
+use crate::server::key::Key;
+use crate::server::{clock, waiting};
+
+/// Runs the command.
+///
+/// # Errors
+/// What the caller is told; nothing has changed then.
+pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
+    let (Some(name), Some(id), 2) = (args.string(0), args.at(1), args.count()) else {
+        context.reply_wrong_arity();
+        return Ok(());
+    };
+    let id = parse::id(id)?;
+    let key = Key::open(context, name)?;
+    let stood = waiting::cancel(context, name, id)?;
+    let held = rules::held_by(State::of(key.value(), clock::now()), id);
+    if let Some(token) = held {
+        waiting::pass_on(context, key, token)?;
+    }
+    context.reply_integer(i64::from(stood || held.is_some()));
+    Ok(())
+}

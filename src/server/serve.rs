@@ -1,0 +1,222 @@
+//! What the module does outside of commands: ends waits, and gives locks that came free by
+//! themselves, or by others, to the first who waits.
+//!
+//! The server's rules for writing outside of a command are kept here: never as a replica, while
+//! loading, while paused or failing over, or short of good replicas; never in a slot that is not
+//! ours. What cannot be done now stays to be done. A turn does a bounded amount of work.
+
+use super::api::api;
+use super::blocked::{Answer, Lost};
+use super::context::{Context, OwnString};
+use super::grant::{Plan, Taken};
+use super::key::{self, Key, WriteRefused};
+use super::state::{self, State};
+use super::{clock, settings, timer, waiting};
+use crate::lock::error::Error;
+use crate::lock::queue::LineId;
+use crate::lock::rules::{self, State as LockState};
+use crate::lock::time::Micros;
+use redis_module::raw;
+
+/// How many waits end, grants pass on and lines are looked at in one turn of the server's loop.
+const PER_TURN: usize = 128;
+/// When to try again what the server does not allow now.
+const RETRY: Micros = Micros(20_000);
+/// How often every lock that is waited for is looked at: who changed it may have told nobody.
+const LOOK_AT_ALL: Micros = Micros(900_000);
+
+/// One turn: called by the timer.
+pub fn turn(context: &Context) {
+    let waits_left = end_waits();
+    let _ = state::with(|state| state.queues.set_due_ready(clock::now()));
+    if !state::with(|state| state.has_work()).unwrap_or(false) {
+        if waits_left {
+            timer::arm(context, Micros(0));
+        }
+    } else if may_write(context) {
+        for _ in 0..PER_TURN {
+            match serve_one(context) {
+                Served::One => {}
+                Served::Nobody => break,
+                Served::NotNow => {
+                    timer::arm(context, RETRY);
+                    return;
+                }
+            }
+        }
+    } else {
+        timer::arm(context, RETRY);
+        return;
+    }
+    waiting::schedule(context);
+}
+
+/// Called by the server some ten times a second: looks after what no timer and no event tells.
+pub fn tick(context: &Context) {
+    let now = clock::monotonic();
+    let looks = state::with(|state| {
+        if state.queues.is_empty() && state.lost.is_empty() {
+            return None;
+        }
+        let looks = now.since(state.looked_at_all) >= LOOK_AT_ALL;
+        if looks {
+            state.looked_at_all = now;
+            state.queues.set_all_ready(None);
+        }
+        Some(looks)
+    });
+    match looks {
+        Ok(Some(true)) => waiting::schedule(context),
+        Ok(Some(false)) => timer::renew_if_late(context, now),
+        _ => {}
+    }
+}
+
+/// Whether the server lets a module write now, outside of a command.
+fn may_write(context: &Context) -> bool {
+    let never = raw::REDISMODULE_CTX_FLAGS_SLAVE
+        | raw::REDISMODULE_CTX_FLAGS_READONLY
+        | raw::REDISMODULE_CTX_FLAGS_LOADING
+        | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    // SAFETY: takes nothing, tells whether clients are paused.
+    let is_paused = unsafe { (api().avoid_replica_traffic)() } != 0;
+    !is_paused && !context.has_flags(never) && has_good_replicas(context)
+}
+
+/// Whether there are as many good replicas as `min-replicas-to-write` asks for.
+fn has_good_replicas(context: &Context) -> bool {
+    let wanted = state::min_replicas(context);
+    if wanted == 0 {
+        return true;
+    }
+    // The field is there only while the server obeys the setting.
+    match context.server_info(c"replication", c"min_slaves_good_slaves") {
+        Some(good) => good.trim().parse::<u64>().is_ok_and(|good| good >= wanted),
+        None => true,
+    }
+}
+
+/// Ends waits whose time is over; whether there are more.
+fn end_waits() -> bool {
+    let now = clock::monotonic();
+    for _ in 0..PER_TURN {
+        let over = state::with(|state| state.queues.time_out(now, waiting::kept_until(), settings::max_waiters()));
+        match over {
+            Ok(Some(waiter)) => {
+                let details = waiter.details;
+                waiter.handle.answer(Answer::Nil(details));
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// What came of one piece of work.
+enum Served {
+    One,
+    Nobody,
+    /// The server does not let it be done: it stays to be done.
+    NotNow,
+}
+
+/// Passes one grant on that was lost, or looks at one line.
+fn serve_one(context: &Context) -> Served {
+    let lost = state::with(|state| state.lost.pop_front()).ok().flatten();
+    if let Some(lost) = lost {
+        let result = pass_on_lost(context, &lost);
+        if result == Err(WriteRefused::ForNow) {
+            let _ = state::with(|state| state.lost.push_back(lost));
+            return Served::NotNow;
+        }
+        return Served::One;
+    }
+    let Ok(Some(line)) = state::with(|state| state.queues.take_ready()) else { return Served::Nobody };
+    if look_at(context, line) == Err(WriteRefused::ForNow) {
+        let _ = state::with(|state| state.queues.set_ready(line));
+        return Served::NotNow;
+    }
+    Served::One
+}
+
+/// Ends the wait of everybody in a line.
+fn end_line(line: LineId, error: Error) {
+    for waiter in state::with(|state| state.queues.dissolve(line)).unwrap_or_default() {
+        waiter.handle.answer(Answer::Failed(error));
+    }
+}
+
+/// Ends all waits: this server is a replica now.
+pub fn end_all(error: Error) {
+    let _ = state::with(|state| state.lost.clear());
+    for waiter in state::with(|state| state.queues.dissolve_all()).unwrap_or_default() {
+        waiter.handle.answer(Answer::Failed(error));
+    }
+}
+
+/// A grant that nobody received, if it still stands, goes to the next in line or is released.
+fn pass_on_lost(context: &Context, lost: &Lost) -> Result<(), WriteRefused> {
+    let Some(name) = OwnString::in_db(context, lost.db, &lost.name) else { return Ok(()) };
+    let Ok(key) = Key::open_read_only(context, name.as_arg()) else { return Ok(()) };
+    if rules::release(LockState::of(key.value(), clock::now()), lost.token) == rules::Release::Over {
+        return Ok(());
+    }
+    drop(key);
+    let next = state::with(|State { queues, tokens, .. }| {
+        let line = queues.waited_line(lost.db, &lost.name)?;
+        let request = queues.head(line)?.request();
+        let decision = rules::pass_on(lost.token, &request, settings::terms(), tokens, clock::now()).ok()?;
+        Some((line, Plan::of(&decision)))
+    });
+    match next {
+        Ok(Some((line, plan))) => give(context, &name, line, plan),
+        _ => key::delete_outside_command(context, name.as_arg()),
+    }
+}
+
+/// Looks at the lock of a line: if nobody has it, the first who waits gets it.
+fn look_at(context: &Context, line: LineId) -> Result<(), WriteRefused> {
+    let Ok(Some((db, bytes))) = state::with(|state| state.queues.key(line)) else { return Ok(()) };
+    let Some(name) = OwnString::in_db(context, db, &bytes) else { return Ok(()) };
+    if !key::is_served_here(context, name.as_arg()) {
+        end_line(line, Error::SlotLost);
+        return Ok(());
+    }
+    // A value of another type is waited for as a foreign one is.
+    let Ok(key) = Key::open_read_only(context, name.as_arg()) else { return Ok(()) };
+    let now = clock::now();
+    let lock = LockState::of(key.value(), now);
+    let plan = state::with(|State { queues, tokens, .. }| {
+        let evicted_until = queues.evicted_until(line).filter(|until| *until > now);
+        let taken_until = match lock {
+            LockState::Free if evicted_until.is_some() => evicted_until,
+            LockState::Free | LockState::Expired(..) => {
+                let request = queues.head(line)?.request();
+                let decision = rules::acquire(lock, &request, false, settings::terms(), tokens, now).ok()?;
+                return Some(Plan::of(&decision));
+            }
+            LockState::Held(..) | LockState::Foreign => {
+                queues.seen(line);
+                waiting::due(lock, &key, now)
+            }
+        };
+        queues.set_due(line, taken_until);
+        None
+    });
+    drop(key);
+    match plan {
+        Ok(Some(plan)) => give(context, &name, line, plan),
+        _ => Ok(()),
+    }
+}
+
+/// Carries a plan for the first in a line out.
+fn give(context: &Context, name: &OwnString, line: LineId, plan: Plan) -> Result<(), WriteRefused> {
+    let taken: Option<Taken> = plan.carry_out_outside_command(context, name.as_arg()).inspect_err(|refused| {
+        if *refused == WriteRefused::NotOurs {
+            end_line(line, Error::SlotLost);
+        }
+    })?;
+    let _ = waiting::answer_head(line, taken);
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! Waiting for a lock, from the side of the commands: joining the queue, leaving it, passing on.
+
+use super::blocked::{self, Answer, Grant, Lost};
+use super::context::{Arg, Context};
+use super::grant::{Plan, Taken};
+use super::key::Key;
+use super::state::{self, State};
+use super::{clock, events, settings, timer};
+use crate::lock::error::Error;
+use crate::lock::queue::{LineId, Waiter};
+use crate::lock::record::{Id, Owner};
+use crate::lock::rules::{self, Request, State as LockState};
+use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use crate::lock::token::Token;
+
+/// Who wants to wait, and for how long.
+pub struct Wish<'a> {
+    /// What it asks for.
+    pub request: Request<'a>,
+    /// For how long; zero: it does not wait.
+    pub wait: Micros,
+    /// Whether the answer tells of the predecessor.
+    pub details: bool,
+}
+
+/// When a lock that was refused comes free by itself, as far as the key tells.
+#[must_use]
+pub fn due(state: LockState<'_>, key: &Key<'_>, now: UnixMicros) -> Option<UnixMicros> {
+    match state {
+        LockState::Held(until, _) => Some(until),
+        // A key is expired when the clock is past its expiry: one millisecond later.
+        LockState::Foreign => key.expires_in_ms().map(|ms| now.after(Micros::from_ms(ms.saturating_add(1)))),
+        // It is free already, but others come first.
+        LockState::Free | LockState::Expired(..) => Some(now),
+    }
+}
+
+/// A caller did not get the lock: it joins the queue if it wants to and may, else it keeps a place
+/// if it has an ID. Whether it waits; if not it has to be answered.
+///
+/// # Errors
+/// [`Error::BusyLocks`]
+pub fn refused(context: &Context, name: Arg<'_>, wish: &Wish<'_>, due: Option<UnixMicros>) -> Result<bool, Error> {
+    let db = context.selected_db();
+    if wish.wait == Micros(0) || !blocked::may_block(context) {
+        keep_place(context, db, name.as_bytes(), wish.request.id)?;
+        return Ok(false);
+    }
+    let full = state::with(|state| state.queues.waiters() >= settings::max_waiters())?;
+    if full && !is_waiting(db, name, wish.request.id)? {
+        return Err(Error::BusyLocks);
+    }
+    events::listen(context);
+    let Some(handle) = blocked::block(context) else {
+        return Ok(false);
+    };
+    let since = clock::monotonic();
+    let waiter = Waiter {
+        handle,
+        client: blocked::client(context),
+        lease: wish.request.lease,
+        id: wish.request.id,
+        owner: wish.request.owner.map(Owner::to_boxed),
+        details: wish.details,
+        since,
+        until: since.after(wish.wait),
+    };
+    let earlier = state::with(|state| {
+        let (line, earlier) = state.queues.join(db, name.as_bytes(), waiter);
+        state.queues.set_due(line, due);
+        earlier
+    })?;
+    if let Some(earlier) = earlier {
+        earlier.handle.answer(Answer::Failed(Error::Replaced));
+    }
+    schedule(context);
+    Ok(true)
+}
+
+/// Whether the attempt waits already, so that it does not add to the waiters.
+fn is_waiting(db: i32, name: Arg<'_>, id: Option<Id>) -> Result<bool, Error> {
+    state::with(|state| id.is_some_and(|id| state.queues.is_waiting(db, name.as_bytes(), id)))
+}
+
+/// An attempt that was refused and does not wait has a place in line for a while.
+fn keep_place(context: &Context, db: i32, name: &[u8], id: Option<Id>) -> Result<(), Error> {
+    let (Some(id), Some(until)) = (id, kept_until()) else {
+        return Ok(());
+    };
+    let earlier = state::with(|state| state.queues.keep_place(db, name, id, until, settings::max_waiters()))?;
+    if let Some(earlier) = earlier {
+        earlier.handle.answer(Answer::Failed(Error::Replaced));
+    }
+    schedule(context);
+    Ok(())
+}
+
+/// Until when a place is kept from now on; not at all if the setting is 0.
+#[must_use]
+pub fn kept_until() -> Option<MonotonicMicros> {
+    let place = settings::place();
+    (place > Micros(0)).then(|| clock::monotonic().after(place))
+}
+
+/// An attempt got the lock without waiting: it stands in line no longer, and a grant of its that
+/// seemed lost is not.
+///
+/// # Errors
+/// [`Error::Internal`]
+pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, token: Token) -> Result<(), Error> {
+    let Some(id) = id else { return Ok(()) };
+    let earlier = state::with(|state| {
+        state.lost.retain(|lost| lost.token != token || *lost.name != *name.as_bytes());
+        if state.queues.is_empty() {
+            return None;
+        }
+        state.queues.forget(context.selected_db(), name.as_bytes(), id).and_then(|(_, waiter)| waiter)
+    })?;
+    if let Some(earlier) = earlier {
+        earlier.handle.answer(Answer::Failed(Error::Replaced));
+    }
+    Ok(())
+}
+
+/// LOCK.CANCEL: an attempt no longer stands in line; whether it did.
+///
+/// # Errors
+/// [`Error::Internal`]
+pub fn cancel(context: &Context, name: Arg<'_>, id: Id) -> Result<bool, Error> {
+    let found = state::with(|state| state.queues.forget(context.selected_db(), name.as_bytes(), id))?;
+    let stood = found.is_some();
+    if let Some((_, Some(waiter))) = found {
+        let details = waiter.details;
+        waiter.handle.answer(Answer::Nil(details));
+    }
+    Ok(stood)
+}
+
+/// The holder of `token` gave the lock back: it goes to the first who waits, in one change of the
+/// key; with nobody there the key is deleted.
+///
+/// # Errors
+/// [`Error::Internal`]
+pub fn pass_on(context: &Context, key: Key<'_>, token: Token) -> Result<(), Error> {
+    let db = context.selected_db();
+    let name = key.name();
+    let next = state::with(|State { queues, tokens, .. }| {
+        let line = queues.waited_line(db, name.as_bytes())?;
+        let request = queues.head(line)?.request();
+        let decision = rules::pass_on(token, &request, settings::terms(), tokens, clock::now()).ok()?;
+        Some((line, Plan::of(&decision)))
+    })?;
+    match next {
+        None => key.delete(),
+        Some((line, plan)) => {
+            let taken = plan.carry_out(key)?;
+            answer_head(line, taken)?;
+            schedule(context);
+            Ok(())
+        }
+    }
+}
+
+/// The first in a line got the lock: it waits no longer and is told.
+///
+/// # Errors
+/// [`Error::Internal`]
+pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Error> {
+    let Some(taken) = taken else { return Ok(()) };
+    let head = state::with(|state| {
+        let (db, name) = state.queues.key(line)?;
+        state.queues.pop_head(line).map(|(ticket, waiter)| (db, name, ticket, waiter))
+    })?;
+    if let Some((db, name, ticket, Waiter { handle, details, id, .. })) = head {
+        handle.answer(Answer::Granted(Grant { taken, details, db, name, id, ticket }));
+    }
+    Ok(())
+}
+
+/// A value of ours was written: when it comes free by itself, for those who wait.
+pub(super) fn written(context: &Context, name: Arg<'_>, timestamp: UnixMicros) {
+    let news = state::with(|state| {
+        if state.queues.is_empty() {
+            return false;
+        }
+        let line = state.queues.waited_line(context.selected_db(), name.as_bytes());
+        if let Some(line) = line {
+            state.queues.seen(line);
+            state.queues.set_due(line, Some(timestamp));
+        }
+        line.is_some()
+    });
+    if news == Ok(true) {
+        schedule(context);
+    }
+}
+
+/// A client that waited is gone, or was answered by the server: whether it had asked for details,
+/// nothing when it did not wait.
+pub(super) fn gone(context: &Context, client: u64) -> Option<bool> {
+    let left = state::with(|state| state.queues.leave(client, kept_until(), settings::max_waiters())).ok().flatten();
+    left.map(|Waiter { handle, details, .. }| {
+        handle.release();
+        schedule(context);
+        details
+    })
+}
+
+/// A grant did not reach its client: it passes on, and an attempt with an ID has its place again.
+pub(super) fn undelivered(context: &Context, grant: Grant) {
+    let Grant { taken, db, name, id, ticket, .. } = grant;
+    let _ = state::with(|state| {
+        if let (Some(id), Some(until)) = (id, kept_until()) {
+            state.queues.restore_place(db, &name, id, ticket, until);
+        }
+        state.lost.push_back(Lost { db, name, token: taken.token });
+    });
+    schedule(context);
+}
+
+/// Sets the timer to what comes next.
+pub(super) fn schedule(context: &Context) {
+    let next = state::with(|state| {
+        if state.has_work() {
+            return Some(Micros(0));
+        }
+        let (now, wall) = (clock::monotonic(), clock::now());
+        let end = state.queues.next_end().map(|end| end.since(now));
+        let due = state.queues.next_due().map(|due| due.since(wall));
+        end.into_iter().chain(due).min()
+    });
+    if let Ok(Some(delay)) = next {
+        timer::arm(context, delay);
+    }
+}

@@ -1,0 +1,344 @@
+//! Whatever bytes a client sends, and to whatever key: the server lives on, and what is refused
+//! changes nothing, replicates nothing, tells nobody and breaks no WATCH.
+
+mod random;
+
+use crate::support::{show, until, Conn, Reply, Server};
+
+/// Every command of LOCK.* with arguments that are right, on a key of that name.
+fn commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    [
+        "LOCK.ACQUIRE {key} PX 5000 ID 42 OWNER alice DETAILS",
+        "LOCK.ACQUIRE {key} EX 5",
+        "LOCK.RECOVER {key} PX 5000 ID 42 OWNER alice",
+        "LOCK.EXTEND {key} 1763710000482913 PX 5000",
+        "LOCK.RELEASE {key} 1763710000482913",
+        "LOCK.CHECK {key} 1763710000482913",
+        "LOCK.INFO {key}",
+        "LOCK.HELP",
+    ]
+    .iter()
+    .map(|line| line.split(' ').map(|word| if word == "{key}" { key.to_vec() } else { word.into() }).collect())
+    .collect()
+}
+
+/// Arguments that no command means well.
+fn hostile_arguments() -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = [
+        &b""[..],
+        b"\0",
+        b"\0\0\0\0\0\0\0\0",
+        b"7\0",
+        b"\xff",
+        b"\xff\xfe\x00\xc3\x28",
+        b"\xed\xa0\x80",
+        b"\r\n",
+        b"\r\n$4\r\nevil\r\n",
+        b"%s%n%x",
+        b"{}",
+        b"-1",
+        b"-9223372036854775808",
+        b"9223372036854775807",
+        b"18446744073709551615",
+        b"18446744073709551616",
+        b"1e308",
+        b"NaN",
+        b"PX",
+        b"DETAILS",
+        "\u{202e}名\u{0}".as_bytes(),
+    ]
+    .map(<[u8]>::to_vec)
+    .to_vec();
+    all.push(vec![b'9'; 400]);
+    for byte in [b'0', b'7', b'a', 0, 0xff] {
+        all.push(vec![byte; 1 << 20]);
+    }
+    all
+}
+
+/// Every command with a hostile argument in every position behind its name, and one more at its end.
+/// Where the hostile argument is the key, the command may be well-formed.
+fn hostile_commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    for hostile in hostile_arguments() {
+        for command in commands(key) {
+            for position in 1..=command.len() {
+                let mut args = command.clone();
+                match args.get_mut(position) {
+                    Some(arg) => arg.clone_from(&hostile),
+                    None => args.push(hostile.clone()),
+                }
+                all.push(args);
+            }
+        }
+    }
+    all
+}
+
+/// Keys that refuse everything that [`commands`] asks: foreign, held by another, of every other type.
+fn fill(conn: &mut Conn) -> Vec<&'static [u8]> {
+    conn.ok(&["SET", "foreign", "not a timestamp"]);
+    conn.ok(&["SET", "held", "9999999999.00000017637100004829140000000000000000041 bob"]);
+    conn.call(&["RPUSH", "list", "1763710031"]);
+    conn.call(&["SADD", "set", "1763710031"]);
+    conn.call(&["ZADD", "zset", "1763710031", "1763710031"]);
+    conn.call(&["HSET", "hash", "1763710031", "1763710031"]);
+    conn.call(&["XADD", "stream", "*", "1763710031", "1763710031"]);
+    // A hostile key is a key: with a foreign value on it, a well-formed command is refused too.
+    for key in hostile_arguments() {
+        conn.ok(&[&b"SET"[..], &key, b"not a timestamp"]);
+    }
+    vec![b"foreign", b"held", b"list", b"set", b"zset", b"hash", b"stream"]
+}
+
+fn run_id(conn: &mut Conn) -> String {
+    info(conn, "server", "run_id:")
+}
+
+fn info(conn: &mut Conn, section: &str, field: &str) -> String {
+    let text = conn.text(&["INFO", section]);
+    text.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there").trim().into()
+}
+
+/// Panics unless the reply refuses: nil, zero, an error of one line, or a description.
+fn assert_refused(args: &[Vec<u8>], reply: &Reply) {
+    let shown = || args.iter().map(|arg| show(&arg[..arg.len().min(40)])).collect::<Vec<_>>().join(" ");
+    match reply {
+        Reply::Nil | Reply::Int(0) => {}
+        Reply::Error(text) => {
+            assert!(text.is_ascii() && text.len() < 200, "{}: {text}", shown());
+            assert!(text.starts_with("ERR ") || text.starts_with("WRONGTYPE "), "{}: {text}", shown());
+            assert!(!text.contains("evil"), "{}: {text}", shown());
+        }
+        Reply::List(_) => assert!(matches!(&args[0][..], b"LOCK.INFO" | b"LOCK.HELP"), "{}: {reply:?}", shown()),
+        other => panic!("{}: {other:?}", shown()),
+    }
+}
+
+#[test]
+fn hostile_arguments_in_every_position_are_refused_and_nothing_changes() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let keys = fill(&mut conn);
+    let (id, digest) = (run_id(&mut conn), conn.text(&["DEBUG", "DIGEST"]));
+    for (index, key) in keys.into_iter().enumerate() {
+        for args in hostile_commands(key) {
+            // The long ones once: what they cost is their transport.
+            if index > 0 && args.iter().any(|arg| arg.len() > 1000) {
+                continue;
+            }
+            let reply = conn.call(&args);
+            assert_refused(&args, &reply);
+        }
+        assert_eq!(conn.text(&["DEBUG", "DIGEST"]), digest, "{}", show(key));
+    }
+    assert_eq!(run_id(&mut conn), id);
+}
+
+#[test]
+fn hostile_commands_in_one_pipeline_are_answered_one_by_one() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    fill(&mut conn);
+    let id = run_id(&mut conn);
+    let all: Vec<_> =
+        hostile_commands(b"foreign").into_iter().filter(|args| args.iter().all(|arg| arg.len() < 1000)).collect();
+    for args in &all {
+        conn.send(args);
+        conn.send(&["ECHO", "next"]);
+    }
+    for args in &all {
+        let reply = conn.read();
+        assert_refused(args, &reply);
+        assert_eq!(conn.read().text(), "next", "each command has one reply");
+    }
+    assert_eq!(run_id(&mut conn), id);
+}
+
+/// What is refused, on keys that [`refusing_keys`] made; none of it may change anything.
+const REFUSED: &[&str] = &[
+    "LOCK.ACQUIRE held PX 5000",
+    "LOCK.ACQUIRE held PX 5000 ID 7 DETAILS",
+    "LOCK.ACQUIRE held PX 1 ID 42",
+    "LOCK.ACQUIRE foreign PX 5000",
+    "LOCK.ACQUIRE list PX 5000",
+    "LOCK.ACQUIRE expired PX 0",
+    "LOCK.ACQUIRE absent PX 5000 BOGUS",
+    "LOCK.RECOVER absent PX 5000",
+    "LOCK.RECOVER held PX 5000 ID 42",
+    "LOCK.RECOVER foreign PX 5000",
+    "LOCK.RECOVER list PX 5000",
+    "LOCK.RECOVER expired PX",
+    "LOCK.EXTEND absent 7 PX 5000",
+    "LOCK.EXTEND held 7 PX 5000",
+    "LOCK.EXTEND held 1763710000482913 PX 0",
+    "LOCK.EXTEND expired 1763710000482913 PX 5000",
+    "LOCK.EXTEND foreign 7 PX 5000",
+    "LOCK.EXTEND list 7 PX 5000",
+    "LOCK.RELEASE absent 7",
+    "LOCK.RELEASE held 7",
+    "LOCK.RELEASE expired 7",
+    "LOCK.RELEASE foreign 7",
+    "LOCK.RELEASE list 7",
+    "LOCK.RELEASE held 1763710000482913 7",
+    "LOCK.CHECK held 1763710000482913",
+    "LOCK.CHECK expired 1763710000482913",
+    "LOCK.CHECK absent 7",
+    "LOCK.CHECK list 7",
+    "LOCK.INFO held",
+    "LOCK.INFO expired",
+    "LOCK.INFO foreign",
+    "LOCK.INFO absent",
+    "LOCK.INFO list",
+    "LOCK.HELP",
+];
+
+const REFUSING_KEYS: &[&str] = &["held", "expired", "foreign", "list", "absent"];
+
+fn refusing_keys(conn: &mut Conn) {
+    conn.ok(&["SET", "held", "9999999999.00000017637100004829130000000000000000042"]);
+    conn.ok(&["SET", "expired", "1763710031.4829131763710000482913"]);
+    conn.ok(&["SET", "foreign", "not a timestamp"]);
+    conn.call(&["RPUSH", "list", "1"]);
+}
+
+fn refuse_all(conn: &mut Conn) {
+    for line in REFUSED {
+        let args: Vec<&str> = line.split(' ').collect();
+        conn.call(&args);
+    }
+}
+
+/// Grants, extends and releases: the change that the watchers of these tests must see.
+fn change(conn: &mut Conn) {
+    let token = conn.int(&["LOCK.ACQUIRE", "change", "PX", "5000"]).to_string();
+    assert_eq!(conn.int(&["LOCK.EXTEND", "change", &token, "PX", "6000"]), 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "change", &token]), 1);
+}
+
+#[test]
+fn a_refusal_changes_no_key() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    refusing_keys(&mut conn);
+    for line in REFUSED {
+        let digest = conn.text(&["DEBUG", "DIGEST"]);
+        let dirty = info(&mut conn, "persistence", "rdb_changes_since_last_save:");
+        conn.call(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(conn.text(&["DEBUG", "DIGEST"]), digest, "{line}");
+        assert_eq!(info(&mut conn, "persistence", "rdb_changes_since_last_save:"), dirty, "{line}");
+    }
+    for key in REFUSING_KEYS {
+        assert!(conn.int(&["PTTL", key]) < 0, "{key} got no native expiry");
+    }
+}
+
+#[test]
+fn a_refusal_replicates_nothing() {
+    // The master's own PING to its replicas would move the offset.
+    let server =
+        Server::with().args(&["--repl-ping-replica-period", "86400", "--repl-diskless-sync-delay", "0"]).start();
+    let replica = Server::with().without_module().start();
+    let mut conn = server.conn();
+    refusing_keys(&mut conn);
+    replica.replicate(&server);
+    let offset = |conn: &mut Conn| info(conn, "replication", "master_repl_offset:");
+    server.wait_offset(&replica);
+    let before = offset(&mut conn);
+    refuse_all(&mut conn);
+    // A hostile key is free on this server: those may rightly be taken.
+    let refused =
+        hostile_commands(b"foreign").into_iter().filter(|args| args.get(1).is_some_and(|key| key == b"foreign"));
+    for args in refused.filter(|args| args.iter().all(|arg| arg.len() < 1000)) {
+        conn.call(&args);
+    }
+    assert_eq!(offset(&mut conn), before);
+    change(&mut conn);
+    assert_ne!(offset(&mut conn), before, "a change is seen this way");
+    server.wait_offset(&replica);
+    assert_eq!(replica.conn().text(&["DEBUG", "DIGEST"]), conn.text(&["DEBUG", "DIGEST"]));
+}
+
+#[test]
+fn a_refusal_is_no_keyspace_event() {
+    let server = Server::with().args(&["--notify-keyspace-events", "KEA"]).start();
+    let mut conn = server.conn();
+    refusing_keys(&mut conn);
+    let mut subscriber = server.conn();
+    subscriber.call(&["PSUBSCRIBE", "__key*__:*"]);
+    refuse_all(&mut conn);
+    conn.ok(&["SET", "sentinel", "1"]);
+    let mut next = || subscriber.read().list()[2..].iter().map(Reply::text).collect::<Vec<_>>();
+    assert_eq!(next(), ["__keyspace@0__:sentinel", "set"], "the first event after the refusals");
+    assert_eq!(next(), ["__keyevent@0__:set", "sentinel"]);
+    // And what does change is told, each event once.
+    change(&mut conn);
+    for event in ["set", "expire", "set", "expire", "del"] {
+        assert_eq!(next(), ["__keyspace@0__:change", event]);
+        assert_eq!(next(), [&format!("__keyevent@0__:{event}"), "change"]);
+    }
+}
+
+#[test]
+fn a_refusal_breaks_no_watch() {
+    let server = Server::start();
+    let (mut conn, mut watcher) = (server.conn(), server.conn());
+    refusing_keys(&mut conn);
+    for line in REFUSED {
+        watcher.ok(&[&["WATCH", "change"], REFUSING_KEYS].concat());
+        conn.call(&line.split(' ').collect::<Vec<_>>());
+        watcher.ok(&["MULTI"]);
+        watcher.call(&["PING"]);
+        assert_eq!(watcher.call(&["EXEC"]), Reply::List(vec![Reply::Status("PONG".into())]), "{line}");
+    }
+    for step in ["ACQUIRE", "EXTEND", "RELEASE"] {
+        conn.call(&["DEL", "change"]);
+        let token = conn.int(&["LOCK.ACQUIRE", "change", "PX", "5000"]).to_string();
+        if step == "ACQUIRE" {
+            conn.call(&["DEL", "change"]);
+        }
+        watcher.ok(&["WATCH", "change"]);
+        match step {
+            "ACQUIRE" => conn.int(&["LOCK.ACQUIRE", "change", "PX", "5000"]),
+            "EXTEND" => conn.int(&["LOCK.EXTEND", "change", &token, "PX", "6000"]),
+            _ => conn.int(&["LOCK.RELEASE", "change", &token]),
+        };
+        watcher.ok(&["MULTI"]);
+        watcher.call(&["PING"]);
+        assert!(watcher.call(&["EXEC"]).is_nil(), "{step} is a change");
+    }
+}
+
+#[test]
+fn a_refusal_invalidates_no_client_side_cache() {
+    let server = Server::start();
+    let (mut conn, mut cache) = (server.conn(), server.conn());
+    refusing_keys(&mut conn);
+    cache.call(&["HELLO", "3"]);
+    cache.ok(&["CLIENT", "TRACKING", "ON", "BCAST"]);
+    refuse_all(&mut conn);
+    change(&mut conn);
+    // The first invalidation is the one of the change.
+    let pushed = cache.read();
+    assert_eq!(pushed.list()[1], Reply::List(vec![Reply::Text(b"change".into())]), "{pushed:?}");
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_of_a_command_harms_nobody() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let id = run_id(&mut conn);
+    for cut in ["*4\r\n", "*4\r\n$12\r\nLOCK.ACQ", "*4\r\n$12\r\nLOCK.ACQUIRE\r\n$1\r\nk\r\n$2\r\nPX\r\n$1000000\r\n1"]
+    {
+        let mut other = server.conn();
+        other.send_bytes(cut.as_bytes());
+        drop(other);
+    }
+    let mut other = server.conn();
+    other.send(&["LOCK.ACQUIRE", "k", "PX", "60000"]);
+    drop(other);
+    until("the command of the client that left was carried out", || {
+        (conn.call(&["LOCK.INFO", "k"]).field("state").text() == "held").then_some(())
+    });
+    assert_eq!(run_id(&mut conn), id);
+}

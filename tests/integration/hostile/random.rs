@@ -1,0 +1,250 @@
+//! Thousands of random commands, good and hostile, from a printed seed: the server is the same one
+//! afterwards, every reply is of a known kind, the tokens of a key never go back.
+
+use std::collections::HashMap;
+
+use super::{info, run_id};
+use crate::support::{show, Conn, Reply, Server};
+
+const COMMANDS: usize = 20_000;
+/// Commands in one pipeline; a token is used from the next one on.
+const BATCH: usize = 10;
+const SEED: u64 = 0x10C4_2026;
+
+/// `SplitMix64`: the same numbers from the same seed, everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+
+    fn one_in(&mut self, chances: usize) -> bool {
+        self.below(chances) == 0
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len())]
+    }
+
+    /// Up to 40 bytes of any kind.
+    fn bytes(&mut self) -> Vec<u8> {
+        (0..self.below(41)).map(|_| u8::try_from(self.next() % 256).unwrap()).collect()
+    }
+}
+
+const KEYS: &[&str] = &["a", "b", "c", "d", "\0", "名", "", "list", "hash"];
+const NUMBERS: &[&str] = &[
+    "0",
+    "1",
+    "7",
+    "42",
+    "5000",
+    "-1",
+    "+1",
+    "1.5",
+    "",
+    " 1",
+    "315360000000",
+    "315360000001",
+    "9007199254740991",
+    "9007199254740992",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+    "340282366920938463463374607431768211456",
+    "1763710000482913",
+];
+const VALUES: &[&str] = &[
+    "1763710031",
+    "1763710031.48",
+    "1763710031482",
+    "9199999999999999999",
+    "9999999999",
+    "true",
+    "",
+    "-1",
+    "1763710031.4829131763710000482913",
+    "9999999999.9999991763710000482913 bob",
+    "1763710031.48291317637100004829130000000000000000042 alice",
+    "1763710031.4829139007199254740991",
+    "1763710031.4829131763710000482913 ",
+    "0000000000.0000000000000000000000",
+];
+
+/// One command; mostly of LOCK.*, mostly well-formed.
+fn command(random: &mut Random, tokens: &HashMap<Vec<u8>, i64>) -> Vec<Vec<u8>> {
+    let key = random.pick(KEYS).as_bytes().to_vec();
+    let token = match (random.below(8), tokens.get(&key)) {
+        (0, _) => number(random),
+        // That of the expired values among VALUES.
+        (1..=3, _) | (_, None) => b"1763710000482913".to_vec(),
+        (_, Some(token)) => token.to_string().into(),
+    };
+    let mut args: Vec<Vec<u8>> = match random.below(20) {
+        0..=6 => vec![b"LOCK.ACQUIRE".to_vec(), key],
+        7..=8 => vec![b"LOCK.RECOVER".to_vec(), key],
+        9..=11 => vec![b"LOCK.RELEASE".to_vec(), key, token],
+        12..=13 => vec![b"LOCK.EXTEND".to_vec(), key, token, b"PX".to_vec(), number(random)],
+        14 => vec![b"LOCK.CHECK".to_vec(), key, token],
+        15 => vec![b"LOCK.INFO".to_vec(), key],
+        16 => return vec![b"SET".to_vec(), key, random.pick(VALUES).into()],
+        17 => return vec![b"SET".to_vec(), key, random.pick(VALUES).into(), b"PX".to_vec(), b"3".to_vec()],
+        18 => return vec![random.pick(&["DEL", "UNLINK", "PERSIST", "LOCK.HELP"]).into(), key],
+        _ => {
+            let value = random.pick(VALUES).into();
+            return vec![random.pick(&["GETSET", "SETNX", "RPUSH", "APPEND"]).into(), key, value];
+        }
+    };
+    if args[0] == b"LOCK.ACQUIRE" || args[0] == b"LOCK.RECOVER" {
+        if !random.one_in(20) {
+            args.extend([random.pick(&["PX", "px", "EX"]).into(), number(random)]);
+        }
+        while random.one_in(3) {
+            match random.below(10) {
+                0..=3 => args.extend([b"ID".to_vec(), number(random)]),
+                4..=6 => args.extend([b"OWNER".to_vec(), random.pick(&["alice", "bob", "carol", "a b", "\0"]).into()]),
+                7..=8 => args.push(b"DETAILS".to_vec()),
+                _ => args.push(random.bytes()),
+            }
+        }
+    }
+    if random.one_in(30) {
+        let at = 1 + random.below(args.len());
+        args.insert(at, random.bytes());
+    }
+    if random.one_in(30) && args.len() > 1 {
+        let at = 1 + random.below(args.len() - 1);
+        args[at] = random.bytes();
+    }
+    args
+}
+
+fn number(random: &mut Random) -> Vec<u8> {
+    // Mostly short leases, so that locks expire while the run lasts.
+    if random.one_in(3) {
+        random.pick(NUMBERS).into()
+    } else {
+        (1 + random.below(20)).to_string().into()
+    }
+}
+
+/// Panics unless the reply is of a kind that the command has.
+fn assert_kind(args: &[Vec<u8>], reply: &Reply) {
+    let shown = || args.iter().map(|arg| show(arg)).collect::<Vec<_>>().join(" ");
+    if let Reply::Error(text) = reply {
+        assert!(text.starts_with("ERR ") || text.starts_with("WRONGTYPE "), "{}: {text}", shown());
+        assert!(!text.contains("internal"), "{}: {text}", shown());
+        return;
+    }
+    let good = match &args[0][..] {
+        b"LOCK.ACQUIRE" => match reply {
+            Reply::Nil => true,
+            Reply::Int(token) => *token > 0,
+            Reply::List(details) => details.len() == 4,
+            _ => false,
+        },
+        b"LOCK.RECOVER" => reply.is_nil() || matches!(reply, Reply::List(details) if details.len() == 4),
+        b"LOCK.EXTEND" => matches!(reply, Reply::Int(0 | 1)),
+        b"LOCK.RELEASE" => matches!(reply, Reply::Int(-1..=1)),
+        b"LOCK.CHECK" => matches!(reply, Reply::Int(0..=9_999_999_999_999)),
+        b"LOCK.INFO" => matches!(reply, Reply::List(fields) if fields.len() == 24),
+        _ => true,
+    };
+    assert!(good, "{}: {reply:?}", shown());
+}
+
+/// The token of a grant, if the reply is one.
+fn granted(args: &[Vec<u8>], reply: &Reply) -> Option<i64> {
+    match reply {
+        Reply::Int(token) if args[0] == b"LOCK.ACQUIRE" => Some(*token),
+        Reply::List(details) if args[0] == b"LOCK.ACQUIRE" || args[0] == b"LOCK.RECOVER" => Some(details[0].int()),
+        _ => None,
+    }
+}
+
+fn seed() -> u64 {
+    std::env::var("LOCK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(SEED)
+}
+
+#[test]
+fn twenty_thousand_random_commands_leave_the_same_server_running() {
+    let seed = seed();
+    println!("LOCK_SEED={seed}");
+    let server = Server::with().module_args(&["margin-ms", "1", "retention-ms", "500"]).start();
+    let mut conn = server.conn();
+    let id = run_id(&mut conn);
+    let mut random = Random(seed);
+    let mut tokens: HashMap<Vec<u8>, i64> = HashMap::new();
+    let mut replies: HashMap<String, usize> = HashMap::new();
+    for _ in 0..COMMANDS / BATCH {
+        let batch: Vec<_> = (0..BATCH).map(|_| command(&mut random, &tokens)).collect();
+        for args in &batch {
+            conn.send(args);
+        }
+        for args in &batch {
+            let reply = conn.read();
+            assert_kind(args, &reply);
+            if let Some(token) = granted(args, &reply) {
+                // The same ID gets the same token again.
+                let before = tokens.insert(args[1].clone(), token).unwrap_or(0);
+                assert!(token >= before, "{}: {token} after {before}", show(&args[1]));
+                assert!(token < 1 << 53);
+            }
+            count(&mut replies, args, &reply);
+        }
+    }
+    assert_eq!(conn.text(&["ECHO", "in step"]), "in step");
+    assert_eq!(run_id(&mut conn), id);
+    assert_eq!(info(&mut conn, "server", "run_id:"), id);
+    assert_all_ways_taken(&replies);
+    assert_usable(&mut conn);
+}
+
+fn count(replies: &mut HashMap<String, usize>, args: &[Vec<u8>], reply: &Reply) {
+    let kind = match reply {
+        Reply::Int(n) if args[0] == b"LOCK.RELEASE" || args[0] == b"LOCK.EXTEND" => n.to_string(),
+        Reply::Error(text) => text.split(' ').next().unwrap().into(),
+        Reply::Nil => "nil".into(),
+        _ => "value".into(),
+    };
+    *replies.entry(format!("{} {kind}", String::from_utf8_lossy(&args[0]))).or_default() += 1;
+}
+
+/// A run that only met errors would prove nothing.
+fn assert_all_ways_taken(replies: &HashMap<String, usize>) {
+    for way in [
+        "LOCK.ACQUIRE value",
+        "LOCK.ACQUIRE nil",
+        "LOCK.ACQUIRE ERR",
+        "LOCK.ACQUIRE WRONGTYPE",
+        "LOCK.RECOVER value",
+        "LOCK.RECOVER nil",
+        "LOCK.RELEASE 1",
+        "LOCK.RELEASE -1",
+        "LOCK.RELEASE 0",
+        "LOCK.EXTEND 1",
+        "LOCK.EXTEND 0",
+        "LOCK.CHECK value",
+        "LOCK.INFO value",
+        "LOCK.INFO WRONGTYPE",
+    ] {
+        assert!(replies.contains_key(way), "{way} never happened: {replies:#?}");
+    }
+}
+
+/// After all that, a lock is still a lock.
+fn assert_usable(conn: &mut Conn) {
+    let token = conn.int(&["LOCK.ACQUIRE", "after", "PX", "30000"]).to_string();
+    assert!(conn.call(&["LOCK.ACQUIRE", "after", "PX", "30000"]).is_nil());
+    assert_eq!(conn.int(&["LOCK.RELEASE", "after", &token]), 1);
+}

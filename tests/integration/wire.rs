@@ -1,0 +1,210 @@
+//! What LOCK.* says on the wire: every value, state, reply and error text of `wire.toml`, on a real
+//! server, in RESP2 and RESP3, byte for byte.
+
+mod arguments;
+mod classic;
+mod config;
+mod fixture;
+mod grants;
+mod places;
+mod times;
+
+use crate::support::{Conn, Reply, Server};
+use fixture::{expires_at_ms, now_us, retained_ms, value, Case, Effect, Fixture, Snapshot};
+
+const RETENTION_MS: i64 = 60_000;
+
+/// A connection in the protocol asked for.
+fn connect(server: &Server, resp3: bool) -> Conn {
+    let mut conn = server.conn();
+    if resp3 {
+        let hello = conn.call(&["HELLO", "3"]);
+        assert_eq!(hello.field("proto"), Reply::Int(3));
+    }
+    conn
+}
+
+#[test]
+fn a_value_is_read_as_the_fixture_says() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let fixture = Fixture::load();
+
+    for (expiry, case) in [false, true].into_iter().flat_map(|e| fixture.ours.iter().map(move |c| (e, c))) {
+        let info = info_of(&mut conn, &case.text, expiry);
+        assert_timestamp(&info, &case.text[..17], case.timestamp_us, &mut conn);
+        assert_eq!(info.field("token"), Reply::Int(case.token), "{}", case.text);
+        assert_eq!(info.field("id"), text_or_nil(case.id.as_deref()), "{}", case.text);
+        assert_eq!(info.field("owner"), text_or_nil(case.owner.as_deref()), "{}", case.text);
+    }
+    for case in &fixture.others {
+        let info = info_of(&mut conn, &case.text, false);
+        assert_timestamp(&info, &case.text, case.timestamp_us, &mut conn);
+        for field in ["token", "id", "owner"] {
+            assert!(info.field(field).is_nil(), "{field} of {}", case.text);
+        }
+        let foreign = info_of(&mut conn, &case.text, true);
+        assert_eq!(foreign.field("state").text(), "foreign", "{} with a native expiry", case.text);
+    }
+    for case in &fixture.foreign {
+        let info = info_of(&mut conn, &case.text, case.native_expiry);
+        assert_eq!(info.field("state").text(), "foreign", "{:?}", case.text);
+        assert!(info.field("timestamp").is_nil(), "{:?}", case.text);
+    }
+}
+
+fn info_of(conn: &mut Conn, text: &str, expiry: bool) -> Reply {
+    conn.ok(&["SET", "codec", text]);
+    if expiry {
+        assert_eq!(conn.int(&["PEXPIRE", "codec", "100000"]), 1);
+    }
+    conn.call(&["LOCK.INFO", "codec"])
+}
+
+fn text_or_nil(text: Option<&str>) -> Reply {
+    text.map_or(Reply::Nil, |text| Reply::Text(text.into()))
+}
+
+/// Looks at the timestamp as text, and at its value through what is left of it or over it.
+fn assert_timestamp(info: &Reply, text: &str, timestamp_us: i64, conn: &mut Conn) {
+    assert_eq!(info.field("timestamp"), Reply::Text(text.into()));
+    let now = now_us(conn);
+    if timestamp_us > now {
+        assert_eq!(info.field("state").text(), "held", "{text}");
+        let left_ms = info.field("free-in-ms").int();
+        assert!((timestamp_us - now..timestamp_us - now + 10_000_000).contains(&(left_ms * 1000)), "{text}: {left_ms}");
+    } else {
+        assert_eq!(info.field("state").text(), "expired", "{text}");
+        let over_ms = info.field("overdue-ms").int();
+        assert!(
+            (now - timestamp_us - 10_000_000..=now - timestamp_us).contains(&(over_ms * 1000)),
+            "{text}: {over_ms}"
+        );
+    }
+}
+
+#[test]
+fn every_state_decides_as_the_table_says_in_resp2() {
+    run_table(false);
+}
+
+#[test]
+fn every_state_decides_as_the_table_says_in_resp3() {
+    run_table(true);
+}
+
+fn run_table(resp3: bool) {
+    let server = Server::start();
+    let mut conn = connect(&server, resp3);
+    let fixture = Fixture::load();
+    let mut cells = 0;
+    for (index, (state, setup)) in fixture.states().into_iter().enumerate() {
+        conn.ok(&["CONFIG", "SET", "lock.margin-ms", &state.margin_ms.to_string()]);
+        for (name, words) in &fixture.commands {
+            let key = format!("table:{index}:{name}");
+            let what = format!("{}, {name}", state.name);
+            let case = Case::start(&mut conn, &key, &state.token, resp3);
+            case.set_up(&mut conn, &setup);
+            let before = Snapshot::take(&mut conn, &key);
+            let old = (before_value(&mut conn, &key), now_us(&mut conn));
+
+            let reply = conn.raw(&case.args(words));
+
+            cells += 1;
+            if name == "info" {
+                case.assert_reply(&state.info, &reply, &what);
+                assert_eq!(Snapshot::take(&mut conn, &key), before, "{what}");
+                continue;
+            }
+            let outcome = &fixture.outcome[&state.row[name]];
+            let new = case.assert_reply(&outcome.reply, &reply, &what);
+            match outcome.key {
+                Effect::Same => assert_eq!(Snapshot::take(&mut conn, &key), before, "{what}"),
+                Effect::Gone => assert_eq!(conn.int(&["EXISTS", &key]), 0, "{what}"),
+                Effect::New => assert_granted(&mut conn, &key, new.unwrap(), 30_000 + state.margin_ms, &what),
+                Effect::Later => assert_extended(&mut conn, &key, &old, 60_000 + state.margin_ms, &what),
+            }
+        }
+    }
+    assert_eq!(cells, fixture.states().len() * 10, "the table is complete");
+}
+
+/// What the key holds before, from the token on.
+fn before_value(conn: &mut Conn, key: &str) -> String {
+    match conn.call(&["GET", key]) {
+        Reply::Text(text) => String::from_utf8(text).unwrap().get(17..).unwrap_or_default().into(),
+        _ => String::new(),
+    }
+}
+
+/// A new grant: no ID, no owner, `ms` from the token, and the retention behind it.
+fn assert_granted(conn: &mut Conn, key: &str, token: i64, ms: i64, what: &str) {
+    let value = value(conn, key);
+    assert_eq!(value.token, token, "{what}");
+    assert_eq!(value.rest, "", "{what}");
+    assert_eq!(value.timestamp_us - token, ms * 1000, "{what}");
+    assert_eq!(expires_at_ms(conn, key), retained_ms(value.timestamp_us, RETENTION_MS), "{what}");
+}
+
+/// The same grant, `ms` from a moment between `old` and now.
+fn assert_extended(conn: &mut Conn, key: &str, old: &(String, i64), ms: i64, what: &str) {
+    assert_eq!(before_value(conn, key), old.0, "{what}: token, ID and owner stay");
+    let value = value(conn, key);
+    let from = value.timestamp_us - ms * 1000;
+    assert!((old.1..=now_us(conn)).contains(&from), "{what}: {from}");
+    assert_eq!(expires_at_ms(conn, key), retained_ms(value.timestamp_us, RETENTION_MS), "{what}");
+}
+
+#[test]
+fn every_error_has_its_text_and_changes_nothing_in_resp2() {
+    run_errors(false);
+}
+
+#[test]
+fn every_error_has_its_text_and_changes_nothing_in_resp3() {
+    run_errors(true);
+}
+
+fn run_errors(resp3: bool) {
+    let server = Server::start();
+    let mut conn = connect(&server, resp3);
+    let fixture = Fixture::load();
+    for (index, (state, setup)) in fixture.states().into_iter().enumerate() {
+        let key = format!("error:{index}");
+        let mut case = Case::start(&mut conn, &key, &state.token, resp3);
+        case.set_up(&mut conn, &setup);
+        let before = Snapshot::take(&mut conn, &key);
+        for error in &fixture.error {
+            for words in &error.commands {
+                let args = case.args(words);
+                case.command = args[0].to_ascii_lowercase();
+                let what = format!("{args:?} on a key that is {}", state.name);
+                let reply = conn.raw(&args);
+                case.assert_reply(&error.reply, &reply, &what);
+                assert_eq!(Snapshot::take(&mut conn, &key), before, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn help_is_an_array_of_status_lines_that_names_every_command() {
+    let server = Server::start();
+    for resp3 in [false, true] {
+        let mut conn = connect(&server, resp3);
+        let reply = conn.raw(&["LOCK.HELP"]);
+        assert!(reply.starts_with(b"*"), "an array");
+        let reply = conn.call(&["LOCK.HELP"]);
+        let lines: Vec<String> = reply
+            .list()
+            .iter()
+            .map(|line| match line {
+                Reply::Status(text) => text.clone(),
+                other => panic!("not a status line: {other:?}"),
+            })
+            .collect();
+        for name in ["ACQUIRE", "RECOVER", "EXTEND", "RELEASE", "CHECK", "INFO", "HELP"] {
+            assert!(lines.iter().any(|line| line.contains(name)), "{name} in {lines:#?}");
+        }
+    }
+}

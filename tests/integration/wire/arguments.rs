@@ -1,0 +1,172 @@
+//! Arguments: every order and case of the options means the same, numbers are taken up to their
+//! bounds and refused beyond them, and what is refused changes nothing.
+
+use super::connect;
+use super::fixture::{now_us, value, Case, Fixture, Kind, Number, Snapshot, Value, Words};
+use crate::support::{show, Conn, Reply, Server};
+
+/// All orders of some options.
+fn orders<'a>(options: &[&'a [&'a str]]) -> Vec<Vec<&'a str>> {
+    if options.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for first in 0..options.len() {
+        let mut others = options.to_vec();
+        let chosen = others.remove(first);
+        all.extend(orders(&others).into_iter().map(|rest| [chosen, &rest].concat()));
+    }
+    all
+}
+
+const PX: &[&str] = &["PX", "5000"];
+const EX: &[&str] = &["EX", "5"];
+const ID: &[&str] = &["ID", "42"];
+const OWNER: &[&str] = &["OWNER", "alice"];
+const DETAILS: &[&str] = &["DETAILS"];
+
+/// What every order has to leave in the key.
+fn assert_alice(conn: &mut Conn, key: &str, token: i64, what: &[&str]) {
+    let Value { timestamp_us, token: written, rest } = value(conn, key);
+    assert_eq!(written, token, "{what:?}");
+    assert_eq!(timestamp_us - token, 6_000_000, "{what:?}");
+    assert_eq!(rest, "0000000000000000042 alice", "{what:?}");
+}
+
+#[test]
+fn options_of_acquire_come_in_any_order() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for lease in [PX, EX] {
+        for order in orders(&[lease, ID, OWNER]) {
+            conn.call(&["DEL", "k"]);
+            let token = conn.int(&[&["LOCK.ACQUIRE", "k"], &order[..]].concat());
+            assert_alice(&mut conn, "k", token, &order);
+        }
+        for order in orders(&[lease, ID, OWNER, DETAILS]) {
+            conn.call(&["DEL", "k"]);
+            let reply = conn.call(&[&["LOCK.ACQUIRE", "k"], &order[..]].concat());
+            assert_eq!(reply.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil], "{order:?}");
+            assert_alice(&mut conn, "k", reply.list()[0].int(), &order);
+        }
+    }
+}
+
+#[test]
+fn options_of_recover_come_in_any_order() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for lease in [PX, EX] {
+        for order in orders(&[lease, ID, OWNER]) {
+            conn.ok(&["SET", "k", "1763710031"]);
+            let reply = conn.call(&[&["LOCK.RECOVER", "k"], &order[..]].concat());
+            assert_alice(&mut conn, "k", reply.list()[0].int(), &order);
+        }
+    }
+}
+
+/// The word in lower case, upper case, and both mixed.
+fn cases(word: &str) -> [String; 4] {
+    let mixed = |odd: usize| {
+        word.char_indices()
+            .map(|(at, c)| if at % 2 == odd { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() })
+            .collect()
+    };
+    [word.to_ascii_lowercase(), word.to_ascii_uppercase(), mixed(0), mixed(1)]
+}
+
+#[test]
+fn option_names_are_read_in_any_case_and_values_as_they_are() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (px, (id, (owner, details))) in
+        cases("px").into_iter().zip(cases("id").into_iter().zip(cases("owner").into_iter().zip(cases("details"))))
+    {
+        let options = [&px, "5000", &id, "42", &owner, "Alice", &details];
+        conn.call(&["DEL", "k"]);
+        conn.call(&[&["LOCK.ACQUIRE", "k"], &options[..]].concat()).list();
+        assert_eq!(value(&mut conn, "k").rest, "0000000000000000042 Alice", "{options:?}");
+        conn.ok(&["SET", "k", "1763710031"]);
+        conn.call(&[&["LOCK.RECOVER", "k"], &options[..6]].concat()).list();
+        assert_eq!(value(&mut conn, "k").rest, "0000000000000000042 Alice", "{options:?}");
+    }
+    for (ex, name) in cases("ex").into_iter().zip(cases("lock.extend")) {
+        let token = value(&mut conn, "k").token.to_string();
+        let from = now_us(&mut conn);
+        assert_eq!(conn.int(&[name.as_str(), "k", &token, &ex, "100"]), 1);
+        assert!(value(&mut conn, "k").timestamp_us >= from + 101_000_000);
+    }
+}
+
+#[test]
+fn numbers_are_refused_beyond_their_bounds_and_nothing_changes() {
+    let server = Server::start();
+    for resp3 in [false, true] {
+        let mut conn = connect(&server, resp3);
+        let fixture = Fixture::load();
+        let held = fixture.state("held");
+        let setup: Vec<&Words> = held.setup.iter().collect();
+        let mut case = Case::start(&mut conn, "k", &held.token, resp3);
+        case.set_up(&mut conn, &setup);
+        let before = Snapshot::take(&mut conn, "k");
+        for number in &fixture.number {
+            for words in &number.commands {
+                for refused in &number.refused {
+                    case.n.clone_from(refused);
+                    let args = case.args(words);
+                    let reply = conn.raw(&args);
+                    case.assert_reply(&number.reply, &reply, &format!("{args:?}"));
+                    assert_eq!(Snapshot::take(&mut conn, "k"), before, "{args:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_are_accepted_up_to_their_bounds() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let fixture = Fixture::load();
+    for number in &fixture.number {
+        for words in &number.commands {
+            for accepted in &number.accepted {
+                accept(&mut conn, number, words, accepted);
+            }
+        }
+    }
+}
+
+/// Runs a command with a number that is within its bounds, and looks at what it did.
+fn accept(conn: &mut Conn, number: &Number, words: &Words, accepted: &str) {
+    // A key on which the command has an effect: RECOVER needs an expired lock, the others a held one.
+    let mut case = Case::start(conn, "k", "{us-5000000}", false);
+    let name = words.words()[0];
+    let setup = match name {
+        "LOCK.ACQUIRE" => "DEL {key}",
+        "LOCK.RECOVER" => "SET {key} {s-100}",
+        _ => "SET {key} {s+100}.000000{token} PXAT {ms+160000}",
+    };
+    case.set_up(conn, &[&Words::Line(setup.into())]);
+    case.n = accepted.into();
+    let args = case.args(words);
+    let before = now_us(conn);
+    let raw = conn.raw(&args);
+    let after = now_us(conn);
+    let what = format!("{args:?}: {}", show(&raw));
+    assert!(!raw.starts_with(b"-"), "{what}");
+
+    match number.kind {
+        Kind::Token => assert_eq!(raw, b":0\r\n", "nobody has that token: {what}"),
+        Kind::Id => {
+            let padded = format!("{:0>19}", accepted.trim_start_matches('0'));
+            assert_eq!(value(conn, "k").rest, padded, "{what}");
+        }
+        Kind::Owner => assert_eq!(value(conn, "k").rest, format!(" {accepted}"), "{what}"),
+        Kind::Lease => {
+            let lease_ms = accepted.parse::<i64>().unwrap() * number.unit_ms;
+            let from = value(conn, "k").timestamp_us - (lease_ms + 1000) * 1000;
+            assert!((before..=after).contains(&from), "{what}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Reads `tests/fixtures/wire.toml` and holds replies against its patterns, byte by byte.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::support::{show, Conn, Reply};
+
+/// The longest that one case may take; `{new}` is a time within it.
+const CASE_US: i64 = 60_000_000;
+
+/// The file, as its own first lines describe it.
+#[derive(Deserialize)]
+pub struct Fixture {
+    pub ours: Vec<Ours>,
+    pub others: Vec<Other>,
+    pub foreign: Vec<Foreign>,
+    pub commands: BTreeMap<String, Words>,
+    pub outcome: BTreeMap<String, Outcome>,
+    pub state: Vec<State>,
+    pub error: Vec<ErrorCase>,
+    pub number: Vec<Number>,
+}
+
+#[derive(Deserialize)]
+pub struct Ours {
+    pub text: String,
+    pub timestamp_us: i64,
+    pub token: i64,
+    pub id: Option<String>,
+    pub owner: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub struct Other {
+    pub text: String,
+    pub timestamp_us: i64,
+}
+
+#[derive(Deserialize)]
+pub struct Foreign {
+    pub text: String,
+    #[serde(default)]
+    pub native_expiry: bool,
+}
+
+/// A command: cut at single spaces, or a list where an argument needs it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub enum Words {
+    Line(String),
+    List(Vec<String>),
+}
+
+impl Words {
+    pub fn words(&self) -> Vec<&str> {
+        match self {
+            Words::Line(line) => line.split(' ').collect(),
+            Words::List(list) => list.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub struct Outcome {
+    pub reply: String,
+    pub key: Effect,
+}
+
+/// What becomes of the key.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    Same,
+    New,
+    Later,
+    Gone,
+}
+
+#[derive(Deserialize)]
+pub struct State {
+    pub name: String,
+    pub setup: Vec<Words>,
+    #[serde(default)]
+    pub variants: Vec<Words>,
+    pub token: String,
+    #[serde(default = "default_margin")]
+    pub margin_ms: i64,
+    pub info: String,
+    /// Name of a command to name of its outcome.
+    #[serde(flatten)]
+    pub row: BTreeMap<String, String>,
+}
+
+fn default_margin() -> i64 {
+    1000
+}
+
+#[derive(Deserialize)]
+pub struct ErrorCase {
+    pub reply: String,
+    pub commands: Vec<Words>,
+}
+
+#[derive(Deserialize)]
+pub struct Number {
+    pub kind: Kind,
+    #[serde(default)]
+    pub unit_ms: i64,
+    pub commands: Vec<Words>,
+    pub reply: String,
+    pub accepted: Vec<String>,
+    pub refused: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Lease,
+    Token,
+    Id,
+    Owner,
+}
+
+impl Fixture {
+    pub fn load() -> Self {
+        toml::from_str(include_str!("../../fixtures/wire.toml")).expect("the fixture is as its head says")
+    }
+
+    /// Every state once for each of its variants, with the commands that make it.
+    pub fn states(&self) -> Vec<(&State, Vec<&Words>)> {
+        let mut all = Vec::new();
+        for state in &self.state {
+            let setup: Vec<&Words> = state.setup.iter().collect();
+            if state.variants.is_empty() {
+                all.push((state, setup.clone()));
+            }
+            for variant in &state.variants {
+                all.push((state, setup.iter().copied().chain([variant]).collect()));
+            }
+        }
+        all
+    }
+
+    pub fn state(&self, name: &str) -> &State {
+        self.state.iter().find(|state| state.name == name).expect("a state of that name")
+    }
+}
+
+/// What the placeholders of one case stand for.
+pub struct Case {
+    pub key: String,
+    pub token: String,
+    /// The server's clock when the case starts.
+    pub start_us: i64,
+    pub resp3: bool,
+    pub n: String,
+    pub command: String,
+}
+
+impl Case {
+    /// A case on `key` that starts now, with the token of a state.
+    pub fn start(conn: &mut Conn, key: &str, token: &str, resp3: bool) -> Self {
+        let mut case = Case {
+            key: key.into(),
+            token: String::new(),
+            start_us: now_us(conn),
+            resp3,
+            n: String::new(),
+            command: String::new(),
+        };
+        case.token = case.expand(token);
+        case
+    }
+
+    /// Runs the commands that make a state; none of them may fail.
+    pub fn set_up(&self, conn: &mut Conn, setup: &[&Words]) {
+        for words in setup {
+            let reply = conn.call(&self.args(words));
+            assert!(!matches!(reply, Reply::Error(_)), "{:?}: {reply:?}", words.words());
+        }
+    }
+
+    pub fn args(&self, words: &Words) -> Vec<String> {
+        words.words().into_iter().map(|word| self.expand(word)).collect()
+    }
+
+    /// The text with what its constant placeholders stand for; the others stay.
+    fn expand(&self, text: &str) -> String {
+        let mut out = String::new();
+        for piece in pieces(text) {
+            match piece {
+                Piece::Literal(literal) => out.push_str(literal),
+                Piece::Name(name) => match self.constant(name) {
+                    Some(value) => out.push_str(&value),
+                    None => panic!("{{{name}}} is not a constant: {text}"),
+                },
+            }
+        }
+        out
+    }
+
+    fn constant(&self, name: &str) -> Option<String> {
+        let nil = |resp2: &str| if self.resp3 { "_\r\n".to_string() } else { resp2.to_string() };
+        Some(match name {
+            "key" => self.key.clone(),
+            "token" => self.token.clone(),
+            "n" => self.n.clone(),
+            "command" => self.command.clone(),
+            "nil" => nil("$-1\r\n"),
+            "nil_array" => nil("*-1\r\n"),
+            "map" => (if self.resp3 { "%12\r\n" } else { "*24\r\n" }).into(),
+            _ => {
+                let (unit, offset) = name.split_at(name.find(['+', '-'])?);
+                let offset: i64 = offset.parse().ok()?;
+                let now = match unit {
+                    "s" => self.start_us / 1_000_000,
+                    "ms" => self.start_us / 1000,
+                    "us" => self.start_us,
+                    "ns" => self.start_us * 1000,
+                    _ => return None,
+                };
+                (now + offset).to_string()
+            }
+        })
+    }
+
+    /// Panics unless the reply is what the pattern says; gives the token that `{new}` stands for.
+    pub fn assert_reply(&self, pattern: &str, reply: &[u8], what: &str) -> Option<i64> {
+        self.fit(pattern, reply).unwrap_or_else(|why| {
+            panic!("{what}: {why}\n  expected {}\n  got      {}", show(pattern.as_bytes()), show(reply))
+        })
+    }
+
+    fn fit(&self, pattern: &str, reply: &[u8]) -> Result<Option<i64>, String> {
+        let mut rest = reply;
+        let mut new = None;
+        for piece in pieces(pattern) {
+            let literal = match piece {
+                Piece::Literal(literal) => literal.to_string(),
+                Piece::Name(name) => match (self.constant(name), name.split_once("..")) {
+                    (Some(value), _) => value,
+                    (None, Some((low, high))) => {
+                        let bound = |text: &str| text.parse::<i64>().map_err(|error| error.to_string());
+                        let (number, after) = digits(rest)?;
+                        if number < bound(low)? || number > bound(high)? {
+                            return Err(format!("{number} is not in {{{name}}}"));
+                        }
+                        rest = after;
+                        continue;
+                    }
+                    (None, None) if name == "new" => {
+                        let (number, after) = digits(rest)?;
+                        if number < self.start_us || number > self.start_us + CASE_US {
+                            return Err(format!("{number} is no token of this case"));
+                        }
+                        if self.token.parse::<i64>().is_ok_and(|token| number <= token) {
+                            return Err(format!("{number} is not above {}", self.token));
+                        }
+                        new = Some(number);
+                        rest = after;
+                        continue;
+                    }
+                    (None, None) => return Err(format!("{{{name}}} is not a placeholder")),
+                },
+            };
+            rest = rest
+                .strip_prefix(literal.as_bytes())
+                .ok_or_else(|| format!("no {} before {}", show(literal.as_bytes()), show(rest)))?;
+        }
+        if rest.is_empty() {
+            Ok(new)
+        } else {
+            Err(format!("left over: {}", show(rest)))
+        }
+    }
+}
+
+enum Piece<'a> {
+    Literal(&'a str),
+    Name(&'a str),
+}
+
+/// A text cut at its placeholders.
+fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        let close = open + rest[open..].find('}').expect("a brace is closed");
+        out.push(Piece::Literal(&rest[..open]));
+        out.push(Piece::Name(&rest[open + 1..close]));
+        rest = &rest[close + 1..];
+    }
+    out.push(Piece::Literal(rest));
+    out
+}
+
+/// The whole number at the front, written as the server writes one, and what follows.
+fn digits(bytes: &[u8]) -> Result<(i64, &[u8]), String> {
+    let end = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let text = String::from_utf8_lossy(&bytes[..end]);
+    let number = text.parse().map_err(|_| format!("no number at {}", show(bytes)))?;
+    if end > 1 && text.starts_with('0') {
+        return Err(format!("a leading zero: {text}"));
+    }
+    Ok((number, &bytes[end..]))
+}
+
+/// The server's clock in microseconds.
+pub fn now_us(conn: &mut Conn) -> i64 {
+    let reply = conn.call(&["TIME"]);
+    let part = |index: usize| reply.list()[index].text().parse::<i64>().unwrap();
+    part(0) * 1_000_000 + part(1)
+}
+
+/// All that a command which changes nothing has to leave alone.
+#[derive(Debug, PartialEq)]
+pub struct Snapshot {
+    dump: Reply,
+    expires_at_ms: i64,
+    digest: String,
+}
+
+impl Snapshot {
+    pub fn take(conn: &mut Conn, key: &str) -> Self {
+        Snapshot {
+            dump: conn.call(&["DUMP", key]),
+            expires_at_ms: expires_at_ms(conn, key),
+            digest: conn.text(&["DEBUG", "DIGEST"]),
+        }
+    }
+}
+
+/// The native expiry of a key; -1 without one, -2 without a key.
+pub fn expires_at_ms(conn: &mut Conn, key: &str) -> i64 {
+    conn.int(&["PEXPIRETIME", key])
+}
+
+/// A value of ours, cut into its parts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    pub timestamp_us: i64,
+    pub token: i64,
+    /// What follows the token: the ID in 19 digits, a space and the owner.
+    pub rest: String,
+}
+
+/// The value in the key, which has to have the shape of ours.
+pub fn value(conn: &mut Conn, key: &str) -> Value {
+    let text = conn.text(&["GET", key]);
+    let number = |range: std::ops::Range<usize>| -> i64 {
+        let digits = text.get(range).filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        digits.unwrap_or_else(|| panic!("not ours: {text}")).parse().unwrap()
+    };
+    assert_eq!(text.get(10..11), Some("."), "not ours: {text}");
+    Value { timestamp_us: number(0..10) * 1_000_000 + number(11..17), token: number(17..33), rest: text[33..].into() }
+}
+
+/// The expiry that a timestamp gets with a retention, rounded up.
+pub fn retained_ms(timestamp_us: i64, retention_ms: i64) -> i64 {
+    (timestamp_us + 999) / 1000 + retention_ms
+}

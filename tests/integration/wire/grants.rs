@@ -1,0 +1,250 @@
+//! What a grant promises: the same ID gets the same grant, tokens of a key grow, the details tell of
+//! the predecessor, a lease can be made longer or shorter by its holder alone.
+
+use super::fixture::{expires_at_ms, now_us, retained_ms, value, Snapshot};
+use super::RETENTION_MS;
+use crate::support::{Conn, Reply, Server};
+
+/// A value of ours that expired 5 s ago.
+fn expired(conn: &mut Conn, token: i64, rest: &str) -> String {
+    format!("{}.000000{token:016}{rest}", now_us(conn) / 1_000_000 - 5)
+}
+
+#[test]
+fn the_same_id_gets_the_same_token() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]);
+    for id in ["42", "042", "0000000000000000042"] {
+        assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id]), token, "{id}");
+    }
+    // Another connection, as after a lost reply.
+    assert_eq!(server.conn().int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]), token);
+}
+
+#[test]
+fn the_same_id_prolongs_its_lease() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]);
+    let from = now_us(&mut conn);
+    assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "90000", "ID", "42", "OWNER", "bob"]), token);
+    let later = value(&mut conn, "k");
+    assert!((from..=now_us(&mut conn)).contains(&(later.timestamp_us - 91_000_000)));
+    assert_eq!(later.rest, "0000000000000000042 alice", "the owner stays");
+    assert_eq!(expires_at_ms(&mut conn, "k"), retained_ms(later.timestamp_us, RETENTION_MS));
+}
+
+#[test]
+fn the_same_id_never_shortens_its_lease() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]);
+    let before = Snapshot::take(&mut conn, "k");
+    assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "ID", "42"]), token);
+    assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "EX", "20", "ID", "42", "OWNER", "bob"]), token);
+    assert_eq!(Snapshot::take(&mut conn, "k"), before);
+}
+
+#[test]
+fn the_same_id_with_details_gets_its_token_and_no_predecessor() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
+    let reply = conn.raw(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "DETAILS"]);
+    assert_eq!(String::from_utf8(reply).unwrap(), format!("*4\r\n:{token}\r\n$-1\r\n$-1\r\n$-1\r\n"));
+    conn.call(&["HELLO", "3"]);
+    let reply = conn.raw(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "DETAILS"]);
+    assert_eq!(String::from_utf8(reply).unwrap(), format!("*4\r\n:{token}\r\n_\r\n_\r\n_\r\n"));
+}
+
+#[test]
+fn the_same_id_holds_within_the_margin() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.ok(&["CONFIG", "SET", "lock.margin-ms", "1000000"]);
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "ID", "42"]);
+    crate::support::until("the lease is over", || {
+        (conn.int(&["LOCK.CHECK", "k", &token.to_string()]) == 0).then_some(())
+    });
+    assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]), token);
+    assert!(conn.int(&["LOCK.CHECK", "k", &token.to_string()]) > 20_000);
+}
+
+#[test]
+fn another_id_and_none_are_refused() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
+    let before = Snapshot::take(&mut conn, "k");
+    for other in ["0", "4", "420", "43", "9999999999999999999"] {
+        assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "90000", "ID", other]).is_nil(), "{other}");
+    }
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "90000"]).is_nil());
+    assert_eq!(Snapshot::take(&mut conn, "k"), before);
+}
+
+#[test]
+fn no_id_is_not_an_id() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
+    let before = Snapshot::take(&mut conn, "k");
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "0"]).is_nil());
+    assert_eq!(Snapshot::take(&mut conn, "k"), before);
+    // And 0 is one.
+    conn.call(&["DEL", "k"]);
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "0"]);
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "000"]), token);
+}
+
+#[test]
+fn the_same_id_on_an_expired_lock_is_a_new_grant() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let old = now_us(&mut conn) - 40_000_000;
+    for command in ["LOCK.ACQUIRE", "LOCK.RECOVER"] {
+        let value = expired(&mut conn, old, "0000000000000000042 alice");
+        conn.ok(&["SET", "k", &value]);
+        let mut args = vec![command, "k", "PX", "30000", "ID", "42"];
+        args.extend((command == "LOCK.ACQUIRE").then_some("DETAILS"));
+        let reply = conn.call(&args);
+        assert!(reply.list()[0].int() > old, "{command}");
+        assert!((5000..15_000).contains(&reply.list()[1].int()), "{command}: {reply:?}");
+        assert_eq!(reply.list()[2..], [Reply::Int(old), Reply::Text(b"alice".into())], "{command}");
+    }
+}
+
+#[test]
+fn recover_never_answers_with_a_held_lock() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
+    let before = Snapshot::take(&mut conn, "k");
+    assert!(conn.call(&["LOCK.RECOVER", "k", "PX", "90000", "ID", "42"]).is_nil());
+    assert_eq!(Snapshot::take(&mut conn, "k"), before);
+}
+
+#[test]
+fn tokens_grow_from_grant_to_grant_on_all_keys_together() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut last = 0;
+    for round in 0..200 {
+        let key = format!("k{}", round % 7);
+        let token = conn.int(&["LOCK.ACQUIRE", &key, "PX", "30000"]);
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        assert_eq!(conn.int(&["LOCK.RELEASE", &key, &token.to_string()]), 1);
+    }
+    // Within one script they may come faster than the clock moves.
+    let script =
+        "local out = {} for i = 1, 50 do out[i] = redis.call('LOCK.ACQUIRE', KEYS[1] .. i, 'PX', 30000) end return out";
+    for token in conn.call(&["EVAL", script, "1", "s"]).list() {
+        assert!(token.int() > last, "{token:?} after {last}");
+        last = token.int();
+    }
+}
+
+#[test]
+fn a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (command, key) in [("LOCK.ACQUIRE", "a"), ("LOCK.RECOVER", "b")] {
+        let ahead = now_us(&mut conn) + 86_400_000_000;
+        let value = expired(&mut conn, ahead, "");
+        conn.ok(&["SET", key, &value]);
+        let reply = conn.call(&[command, key, "PX", "30000"]);
+        let token = if command == "LOCK.ACQUIRE" { reply.int() } else { reply.list()[0].int() };
+        assert!(token > ahead, "{command}: {token} after {ahead}");
+        // The lease counts from the clock, not from the token.
+        let left = conn.int(&["LOCK.CHECK", key, &token.to_string()]);
+        assert!((1..=30_000).contains(&left), "{command}: {left}");
+        assert_eq!(conn.call(&["LOCK.INFO", key]).field("held-ms"), Reply::Int(0), "never negative");
+        // Released, the key is empty: the server itself remembers.
+        assert_eq!(conn.int(&["LOCK.RELEASE", key, &token.to_string()]), 1);
+        assert!(conn.int(&["LOCK.ACQUIRE", key, "PX", "30000"]) > token, "{command}");
+    }
+}
+
+#[test]
+fn a_forged_token_does_not_end_the_grants_of_other_keys() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for forged in [9_007_199_254_740_988, 9_007_199_254_740_989, 9_007_199_254_740_990] {
+        let value = expired(&mut conn, forged, "");
+        conn.ok(&["SET", "forged", &value]);
+        assert_eq!(conn.int(&["LOCK.ACQUIRE", "forged", "PX", "30000"]), forged + 1);
+        let from = now_us(&mut conn);
+        let token = conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
+        assert!((from..=now_us(&mut conn)).contains(&token), "{token}");
+        assert_eq!(conn.int(&["LOCK.RELEASE", "other", &token.to_string()]), 1);
+    }
+}
+
+#[test]
+fn the_last_token_leaves_no_room_and_its_lock_ends_with_its_native_expiry() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let value = expired(&mut conn, 9_007_199_254_740_990, "");
+    conn.ok(&["SET", "k", &value]);
+    let before = now_us(&mut conn) / 1000;
+    let last = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
+    assert_eq!(last, 9_007_199_254_740_991);
+    assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("state").text(), "foreign");
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &last.to_string()]), 0);
+    assert!(expires_at_ms(&mut conn, "k") >= before + 30_000 + 1000 + RETENTION_MS);
+}
+
+#[test]
+fn extend_makes_a_lease_longer_or_shorter() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]).to_string();
+    for (unit, lease, ms) in [("PX", "90000", 90_000), ("EX", "10", 10_000), ("PX", "5000", 5000), ("EX", "30", 30_000)]
+    {
+        let from = now_us(&mut conn);
+        assert_eq!(conn.int(&["LOCK.EXTEND", "k", &token, unit, lease]), 1);
+        let value = value(&mut conn, "k");
+        let to = now_us(&mut conn);
+        assert!((from..=to).contains(&(value.timestamp_us - (ms + 1000) * 1000)), "{lease}");
+        assert_eq!((value.token.to_string(), value.rest.as_str()), (token.clone(), "0000000000000000042 alice"));
+        assert_eq!(expires_at_ms(&mut conn, "k"), retained_ms(value.timestamp_us, RETENTION_MS), "{lease}");
+        let left = conn.int(&["LOCK.CHECK", "k", &token]);
+        assert!(left <= ms && left > ms - 4000, "{left} of {ms}");
+    }
+}
+
+#[test]
+fn a_successor_ends_the_grant_before_it() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let old = now_us(&mut conn) - 40_000_000;
+    let value = expired(&mut conn, old, "");
+    conn.ok(&["SET", "k", &value]);
+    let new = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
+    let before = Snapshot::take(&mut conn, "k");
+    let old = old.to_string();
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &old]), 0);
+    assert_eq!(conn.int(&["LOCK.EXTEND", "k", &old, "PX", "90000"]), 0);
+    assert_eq!(conn.int(&["LOCK.CHECK", "k", &old]), 0);
+    assert_eq!(Snapshot::take(&mut conn, "k"), before);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &new]), 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &new]), 0, "once only");
+}
+
+#[test]
+fn a_lease_that_runs_out_leaves_the_lock_to_others() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    let mut conn = server.conn();
+    let first = conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "OWNER", "alice"]);
+    let reply = crate::support::until("the lock expires", || {
+        let reply = conn.call(&["LOCK.RECOVER", "k", "PX", "30000"]);
+        (!reply.is_nil()).then_some(reply)
+    });
+    assert!(reply.list()[0].int() > first);
+    assert_eq!(reply.list()[2..], [Reply::Int(first), Reply::Text(b"alice".into())]);
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+}

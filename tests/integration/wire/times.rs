@@ -1,0 +1,125 @@
+//! Every time in a reply is exact: held between the server's clock before and after the command,
+//! rounded down for the holder and up for the others.
+
+use super::fixture::{expires_at_ms, now_us, retained_ms, value};
+use crate::support::{until, Conn, Reply, Server};
+
+const MARGIN_US: i64 = 1_000_000;
+
+/// Runs a command between two looks at the clock.
+fn timed(conn: &mut Conn, args: &[&str]) -> (i64, Reply, i64) {
+    let before = now_us(conn);
+    let reply = conn.call(args);
+    (before, reply, now_us(conn))
+}
+
+fn ceil_ms(us: i64) -> i64 {
+    (us + 999) / 1000
+}
+
+#[test]
+fn check_tells_the_holder_what_is_left_rounded_down() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
+    let end_us = value(&mut conn, "k").timestamp_us - MARGIN_US;
+    for _ in 0..200 {
+        let (before, left, after) = timed(&mut conn, &["LOCK.CHECK", "k", &token]);
+        assert!(((end_us - after) / 1000..=(end_us - before) / 1000).contains(&left.int()), "{left:?}");
+    }
+}
+
+#[test]
+fn info_tells_of_a_held_lock_to_the_millisecond() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
+    let timestamp_us = value(&mut conn, "k").timestamp_us;
+    let mut rounded = 0;
+    for _ in 0..200 {
+        let (before, info, after) = timed(&mut conn, &["LOCK.INFO", "k"]);
+        let held = info.field("held-ms").int();
+        assert!(((before - token) / 1000..=(after - token) / 1000).contains(&held), "{info:?}");
+        let lease = info.field("lease-ms").int();
+        let end_us = timestamp_us - MARGIN_US;
+        assert!(((end_us - after) / 1000..=(end_us - before) / 1000).contains(&lease), "{info:?}");
+        let free = info.field("free-in-ms").int();
+        assert!((ceil_ms(timestamp_us - after)..=ceil_ms(timestamp_us - before)).contains(&free), "{info:?}");
+        // One moment, two roundings.
+        assert!([1000, 1001].contains(&(free - lease)), "{info:?}");
+        rounded += free - lease - 1000;
+    }
+    assert!(rounded > 0, "no part of a millisecond in 200 looks");
+}
+
+#[test]
+fn overdue_is_rounded_down_in_info_and_details() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for text in ["1763710031.4829131763710000482913", "1763710031.482913", "1763710031482913000"] {
+        conn.ok(&["SET", "k", text]);
+        let ended_us = 1_763_710_031_482_913;
+        let (before, info, after) = timed(&mut conn, &["LOCK.INFO", "k"]);
+        let bounds = (before - ended_us) / 1000..=(after - ended_us) / 1000;
+        assert!(bounds.contains(&info.field("overdue-ms").int()), "{text}: {info:?}");
+        let (before, details, after) = timed(&mut conn, &["LOCK.RECOVER", "k", "PX", "1000"]);
+        let bounds = (before - ended_us) / 1000..=(after - ended_us) / 1000;
+        assert!(bounds.contains(&details.list()[1].int()), "{text}: {details:?}");
+    }
+}
+
+#[test]
+fn a_grant_is_stamped_with_the_time_at_which_it_was_given() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (unit, lease, us) in [
+        ("PX", "1", 1000),
+        ("PX", "30000", 30_000_000),
+        ("EX", "1", 1_000_000),
+        ("EX", "315360000", 315_360_000_000_000),
+    ] {
+        conn.call(&["DEL", "k"]);
+        let (before, token, after) = timed(&mut conn, &["LOCK.ACQUIRE", "k", unit, lease]);
+        assert!((before..=after).contains(&token.int()), "{unit} {lease}: {token:?}");
+        assert_eq!(value(&mut conn, "k").timestamp_us, token.int() + us + MARGIN_US, "{unit} {lease}");
+    }
+}
+
+#[test]
+fn a_native_expiry_is_rounded_up_so_that_no_lock_ends_early() {
+    let server = Server::with().module_args(&["retention-ms", "0"]).start();
+    let mut conn = server.conn();
+    for round in 0..50 {
+        let key = format!("k{round}");
+        conn.int(&["LOCK.ACQUIRE", &key, "PX", "30000"]);
+        let timestamp_us = value(&mut conn, &key).timestamp_us;
+        let expiry = expires_at_ms(&mut conn, &key);
+        assert_eq!(expiry, retained_ms(timestamp_us, 0));
+        assert!(expiry * 1000 >= timestamp_us);
+    }
+}
+
+#[test]
+fn a_key_whose_native_expiry_has_passed_is_free_even_before_the_server_deletes_it() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    conn.ok(&["SET", "foreign", "not a timestamp", "PX", "1"]);
+    for key in ["ours", "info", "recover", "release", "check"] {
+        conn.ok(&["SET", key, "1763710031.4829131763710000482913 alice", "PX", "1"]);
+    }
+    let end = now_us(&mut conn) + 5000;
+    until("the expiry has passed", || (now_us(&mut conn) > end).then_some(()));
+
+    let free = [Reply::Nil, Reply::Nil, Reply::Nil];
+    for key in ["foreign", "ours"] {
+        let details = conn.call(&["LOCK.ACQUIRE", key, "PX", "30000", "DETAILS"]);
+        assert_eq!(details.list()[1..], free, "{key}");
+        let timestamp_us = value(&mut conn, key).timestamp_us;
+        assert_eq!(expires_at_ms(&mut conn, key), retained_ms(timestamp_us, 60_000), "{key}");
+    }
+    assert_eq!(conn.call(&["LOCK.INFO", "info"]).field("state").text(), "free");
+    assert!(conn.call(&["LOCK.RECOVER", "recover", "PX", "30000"]).is_nil());
+    assert_eq!(conn.int(&["LOCK.RELEASE", "release", "1763710000482913"]), 0);
+    assert_eq!(conn.int(&["LOCK.CHECK", "check", "1763710000482913"]), 0);
+}

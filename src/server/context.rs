@@ -22,14 +22,6 @@ impl Context {
         self.0
     }
 
-    /// A string that the server lends with this call.
-    ///
-    /// # Safety
-    /// The string is valid during the call.
-    pub(super) const unsafe fn borrow(&self, string: *mut raw::RedisModuleString) -> Arg<'_> {
-        Arg { string, call: PhantomData }
-    }
-
     /// A setting of the server, as text; `None` where the operator took CONFIG away.
     #[must_use]
     pub fn config(&self, name: &CStr) -> Option<String> {
@@ -196,6 +188,14 @@ pub struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
+    /// A string that the server lends with a call.
+    ///
+    /// # Safety
+    /// The string is valid during the call of `_context`.
+    pub(super) const unsafe fn lent(_context: &'a Context, string: *mut raw::RedisModuleString) -> Self {
+        Self { string, call: PhantomData }
+    }
+
     /// The server's own pointer.
     pub(super) const fn as_ptr(self) -> *mut raw::RedisModuleString {
         self.string

@@ -6,7 +6,7 @@
 
 use super::api::api;
 use super::callback::guarded;
-use super::context::Context;
+use super::context::{Arg, Context};
 use super::{key, serve, state, waiting};
 use crate::lock::error::Error;
 use redis_module::raw;
@@ -106,7 +106,7 @@ unsafe extern "C" fn on_key(
             return;
         }
         // SAFETY: name and event are valid during this call.
-        let (name, event) = unsafe { (context.borrow(name), CStr::from_ptr(event)) };
+        let (name, event) = unsafe { (Arg::lent(&context, name), CStr::from_ptr(event)) };
         let db = context.selected_db();
         let news = state::with(|state| {
             let Some(line) = state.queues.waited_line(db, name.as_bytes()) else { return false };

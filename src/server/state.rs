@@ -139,6 +139,8 @@ pub(super) fn loaded(context: &Context, told: bool) {
         Some(valkey) => valkey >= 8,
         None => (major, minor) >= (Some(7), Some(4)),
     };
+    // A module that was unloaded and is loaded again may find what it left.
+    let _ = with(|state| *state = State::default());
     let _ = with(|state| state.server.can_be_unblocked = can_be_unblocked);
     read_server(context, told);
 }

@@ -154,9 +154,7 @@ pub fn pass_on(context: &Context, key: Key<'_>, token: Token) -> Result<(), Erro
         None => key.delete(),
         Some((line, plan)) => {
             let taken = plan.carry_out(key)?;
-            answer_head(line, taken)?;
-            schedule(context);
-            Ok(())
+            answer_head(line, taken)
         }
     }
 }

@@ -1,12 +1,14 @@
-//! `LOCK.ACQUIRE key EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name] [DETAILS]`
+//! `LOCK.ACQUIRE key EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name]
+//! [SESSION] [DETAILS]`
 //!
 //! Takes the lock if nobody has it: a free key, or one whose timestamp has passed. With `WAIT` the
-//! client blocks until it is its turn; not in a transaction or a script.
+//! client blocks until it is its turn; not in a transaction or a script. With `SESSION` the lock
+//! expires when the connection ends: its timestamp becomes that time and the margin.
 //!
 //! Reply: the token (integer), nil when somebody else has it, after the wait if any; with `DETAILS`
 //! an array of token, overdue-ms, previous token, previous owner. Sent again with the ID of the
 //! holder: its token, and a lease that is never shorter; with the ID of a waiter: its place.
-//! Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `UNBLOCKED`. O(1) without waiters,
+//! Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `DEADLOCK`, `UNBLOCKED`. O(1) without waiters,
 //! O(log n) in them.
 
 use super::parse::{Arguments, Name, Options};
@@ -16,10 +18,10 @@ use crate::server::context::{Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
 use crate::server::waiting::{self, Wish};
-use crate::server::{clock, settings, state};
+use crate::server::{clock, session, settings, state};
 
 const NAME: &str = "LOCK.ACQUIRE";
-const OPTIONS: [Name; 6] = [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Details];
+const OPTIONS: [Name; 7] = [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Details];
 
 /// Runs the command.
 ///
@@ -32,6 +34,9 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     };
     let options = Options::parse(&args, 1, NAME, &OPTIONS)?;
     let request = options.request()?;
+    if options.session {
+        session::prepare(context)?;
+    }
     let key = Key::open(context, name)?;
     let now = clock::now();
     let lock = State::of(key.value(), now);
@@ -42,7 +47,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     if decision == Acquire::Refuse {
         let due = waiting::due(lock, &key, now);
         drop(key);
-        let wish = Wish { request, wait: options.wait(), details: options.details };
+        let wish = Wish { request, wait: options.wait(), details: options.details, session: options.session };
         if !waiting::refused(context, name, &wish, due)? {
             reply_nil(context, options.details);
         }
@@ -50,7 +55,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     }
     let plan = Plan::of(&decision);
     if let Some(taken) = plan.carry_out(key)? {
-        waiting::got(context, name, request.id, taken.token)?;
+        waiting::got(context, name, request.id, &taken, options.session)?;
         if options.details {
             taken.reply_details(context);
         } else {

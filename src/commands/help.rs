@@ -7,11 +7,11 @@ use crate::lock::error::Error;
 use crate::server::context::{Args, Context};
 use std::ffi::CStr;
 
-const LINES: [&CStr; 19] = [
+const LINES: [&CStr; 21] = [
     c"LOCK.<command> <key> [<arg> ...]. A lock is a key; its lease is given with EX or PX. Commands are:",
-    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [DETAILS]",
+    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [DETAILS]",
     c"    Take the lock if nobody has it, or wait for it in line. Return its token, or nil.",
-    c"RECOVER <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>]",
+    c"RECOVER <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>] [SESSION]",
     c"    Take the lock over only if it is expired. Return the token, how many milliseconds it is overdue,",
     c"    the previous token and the previous owner, or nil.",
     c"EXTEND <key> <token> EX <seconds>|PX <milliseconds>",
@@ -23,8 +23,10 @@ const LINES: [&CStr; 19] = [
     c"    Return the milliseconds of lease left to that holder, or 0.",
     c"CANCEL <key> <id>",
     c"    End an attempt that waits, keeps a place or holds. Return 1, or 0 when there was none.",
-    c"INFO <key>",
-    c"    Return who holds the lock, since when and for how long.",
+    c"INFO <key> [FULL]",
+    c"    Return who holds the lock, since when and for how long; with FULL who waits.",
+    c"TOP [COUNT <n>]",
+    c"    Return the locks of this server with the longest queues.",
     c"HELP",
     c"    Print this help.",
 ];

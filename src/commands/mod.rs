@@ -11,3 +11,4 @@ pub mod info;
 pub mod parse;
 pub mod recover;
 pub mod release;
+pub mod top;

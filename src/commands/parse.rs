@@ -42,18 +42,27 @@ pub enum Name {
     Owner,
     /// `WAIT milliseconds`
     Wait,
+    /// `SESSION`
+    Session,
     /// `DETAILS`
     Details,
+    /// `FULL`
+    Full,
+    /// `COUNT n`
+    Count,
 }
 
 impl Name {
-    const ALL: [(&'static str, Self); 6] = [
+    const ALL: [(&'static str, Self); 9] = [
         ("EX", Self::Ex),
         ("PX", Self::Px),
         ("WAIT", Self::Wait),
         ("ID", Self::Id),
         ("OWNER", Self::Owner),
+        ("SESSION", Self::Session),
         ("DETAILS", Self::Details),
+        ("FULL", Self::Full),
+        ("COUNT", Self::Count),
     ];
 
     fn read(arg: &[u8]) -> Option<(&'static str, Self)> {
@@ -68,8 +77,13 @@ pub struct Options<'a> {
     id: Option<Id>,
     owner: Option<Owner<'a>>,
     wait: Option<Micros>,
+    count: Option<usize>,
+    /// `SESSION` was there.
+    pub session: bool,
     /// `DETAILS` was there.
     pub details: bool,
+    /// `FULL` was there.
+    pub full: bool,
 }
 
 impl<'a> Options<'a> {
@@ -96,10 +110,16 @@ impl<'a> Options<'a> {
                 Name::Owner => options.owner = Some(Owner::parse(value()?).ok_or(Error::Owner)?),
                 Name::Wait if options.wait.is_some() => return twice,
                 Name::Wait => options.wait = Some(wait(value()?)?),
+                Name::Count if options.count.is_some() => return twice,
+                Name::Count => options.count = Some(count(value()?)?),
+                Name::Session if options.session => return twice,
+                Name::Session => options.session = true,
                 Name::Details if options.details => return twice,
                 Name::Details => options.details = true,
+                Name::Full if options.full => return twice,
+                Name::Full => options.full = true,
             }
-            let length = if name == Name::Details { 1 } else { 2 };
+            let length = if matches!(name, Name::Session | Name::Details | Name::Full) { 1 } else { 2 };
             at = at.saturating_add(length);
         }
         Ok(options)
@@ -117,6 +137,12 @@ impl<'a> Options<'a> {
     #[must_use]
     pub fn wait(&self) -> Micros {
         self.wait.unwrap_or(Micros(0))
+    }
+
+    /// `COUNT`, if it was there.
+    #[must_use]
+    pub const fn count(&self) -> Option<usize> {
+        self.count
     }
 
     /// What the lock rules need to know.
@@ -152,6 +178,13 @@ fn lease(arg: &[u8], unit_ms: u64) -> Result<Micros, Error> {
     }
 }
 
+fn count(arg: &[u8]) -> Result<usize, Error> {
+    match number(arg).map(usize::try_from) {
+        Some(Ok(count @ 1..=1_000)) => Ok(count),
+        _ => Err(Error::Count),
+    }
+}
+
 fn wait(arg: &[u8]) -> Result<Micros, Error> {
     match number(arg) {
         Some(ms @ 0..=LONGEST_MS) => Ok(Micros::from_ms(ms)),
@@ -164,7 +197,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [Name; 6] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Wait, Name::Details];
+    const ALL: [Name; 7] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Wait, Name::Session, Name::Details];
 
     fn parse<'a>(args: &[&'a [u8]]) -> Result<Options<'a>, Error> {
         Options::parse(&args, 0, "LOCK.ACQUIRE", &ALL)
@@ -215,7 +248,7 @@ mod tests {
         fn arbitrary_arguments_are_read_without_harm(
             args in prop::collection::vec(
                 prop_oneof![
-                    prop::sample::select(vec!["EX", "px", "ID", "OWNER", "DETAILS", "WAIT", "1", "0", "x y"])
+                    prop::sample::select(vec!["EX", "px", "ID", "OWNER", "DETAILS", "WAIT", "SESSION", "1", "0", "x y"])
                         .prop_map(|text| text.as_bytes().to_vec()),
                     prop::collection::vec(any::<u8>(), 0..30),
                 ],

@@ -1,4 +1,4 @@
-//! `LOCK.RECOVER key EX seconds|PX milliseconds [ID id] [OWNER name]`
+//! `LOCK.RECOVER key EX seconds|PX milliseconds [ID id] [OWNER name] [SESSION]`
 //!
 //! Takes the lock over, only if its timestamp has passed: its holder never released it, and its
 //! work may be half done.
@@ -12,10 +12,10 @@ use crate::lock::rules::{self, State};
 use crate::server::context::{Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
-use crate::server::{clock, settings, state, waiting};
+use crate::server::{clock, session, settings, state, waiting};
 
 const NAME: &str = "LOCK.RECOVER";
-const OPTIONS: [Name; 4] = [Name::Ex, Name::Px, Name::Id, Name::Owner];
+const OPTIONS: [Name; 5] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session];
 
 /// Runs the command.
 ///
@@ -26,7 +26,11 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         context.reply_wrong_arity();
         return Ok(());
     };
-    let request = Options::parse(&args, 1, NAME, &OPTIONS)?.request()?;
+    let options = Options::parse(&args, 1, NAME, &OPTIONS)?;
+    let request = options.request()?;
+    if options.session {
+        session::prepare(context)?;
+    }
     let key = Key::open(context, name)?;
     let now = clock::now();
     let lock = State::of(key.value(), now);
@@ -37,7 +41,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let plan = Plan::of(&decision);
     match plan.carry_out(key)? {
         Some(taken) => {
-            waiting::got(context, name, request.id, taken.token)?;
+            waiting::got(context, name, request.id, &taken, options.session)?;
             taken.reply_details(context);
         }
         None => context.reply_nil_array(),

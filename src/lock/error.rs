@@ -38,6 +38,12 @@ pub enum Error {
     Clock,
     /// As many clients wait as `lock.max-waiters` allows.
     BusyLocks,
+    /// SESSION where the caller is no connection of its own.
+    Session,
+    /// A wait that would never end.
+    Deadlock,
+    /// The COUNT of LOCK.TOP.
+    Count,
     /// A wait ended: a newer call with its ID stands in its place.
     Replaced,
     /// A wait ended: this server is a replica now.
@@ -70,6 +76,12 @@ impl fmt::Display for Error {
             Self::BusyLocks => {
                 out.write_str("BUSYLOCKS lock.max-waiters clients wait for locks on this server already")
             }
+            Self::Session => {
+                out.write_str("ERR SESSION needs a connection, not a script, a function or another module")
+            }
+            Self::Deadlock => out
+                .write_str("DEADLOCK the holder of the key waits, itself or through others, for a lock of this client"),
+            Self::Count => out.write_str("ERR count is not a whole number between 1 and 1000"),
             Self::Replaced => out.write_str("UNBLOCKED a newer call with the id of this one waits in its place"),
             Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the key was waited for"),
             Self::SlotLost => out

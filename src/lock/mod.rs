@@ -5,5 +5,6 @@ pub mod error;
 pub mod queue;
 pub mod record;
 pub mod rules;
+pub mod sessions;
 pub mod time;
 pub mod token;

@@ -38,6 +38,8 @@ pub struct Waiter<H> {
     pub owner: Option<OwnerBuf>,
     /// Whether the answer tells of the predecessor.
     pub details: bool,
+    /// Whether the grant ends with the connection.
+    pub session: bool,
     /// When it came.
     pub since: MonotonicMicros,
     /// When it has waited enough.
@@ -171,6 +173,39 @@ impl<H> Queues<H> {
         self.line(db, name)
             .and_then(|line| self.lines.get(&line))
             .map_or((0, None), |line| (line.waiters.len(), line.waiters.values().next().map(|waiter| waiter.since)))
+    }
+
+    /// The key that a client waits for.
+    #[must_use]
+    pub fn waits_for(&self, client: u64) -> Option<(i32, Rc<[u8]>)> {
+        let line = self.tickets.get(self.clients.get(&client)?)?;
+        self.key(*line)
+    }
+
+    /// Those who wait for a key, in order.
+    pub fn waiting(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Waiter<H>> {
+        self.line(db, name).and_then(|line| self.lines.get(&line)).into_iter().flat_map(|line| line.waiters.values())
+    }
+
+    /// The keys that most wait for, at most `most`, with how many and since when the first: most
+    /// waiters first, then those that wait longest.
+    #[must_use]
+    pub fn longest(&self, most: usize) -> Vec<(i32, Rc<[u8]>, usize, MonotonicMicros)> {
+        let mut lines: Vec<_> = self
+            .lines
+            .values()
+            .filter_map(|line| {
+                let first = line.waiters.values().next()?;
+                Some((line.db, Rc::clone(&line.name), line.waiters.len(), first.since))
+            })
+            .collect();
+        let order = |line: &(i32, Rc<[u8]>, usize, MonotonicMicros)| (std::cmp::Reverse(line.2), line.3);
+        if lines.len() > most {
+            lines.select_nth_unstable_by_key(most, order);
+            lines.truncate(most);
+        }
+        lines.sort_unstable_by_key(order);
+        lines
     }
 
     /// The first who waits in a line.

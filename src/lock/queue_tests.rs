@@ -15,6 +15,7 @@ fn waiter(client: u64, attempt: u64, until: u64) -> Waiter<u64> {
         id: if attempt == 0 { None } else { id(attempt) },
         owner: None,
         details: false,
+        session: false,
         since: MonotonicMicros(0),
         until: MonotonicMicros(until),
     }
@@ -101,6 +102,19 @@ fn a_line_that_is_ready_is_taken_once() {
     assert_eq!(queues.take_ready(), Some(line));
     assert_eq!(queues.take_ready(), None);
     assert_eq!(queues.next_due(), None);
+}
+
+#[test]
+fn the_longest_queues_come_first() {
+    let mut queues = Queues::default();
+    for (client, key) in [b"a", b"b", b"b", b"c", b"c", b"c"].into_iter().enumerate() {
+        queues.join(0, key, waiter(client as u64, 0, 9));
+    }
+    let longest = |most| queues.longest(most).into_iter().map(|line| (line.1[0], line.2)).collect::<Vec<_>>();
+    assert_eq!(longest(2), [(b'c', 3), (b'b', 2)]);
+    assert_eq!(longest(9), [(b'c', 3), (b'b', 2), (b'a', 1)]);
+    assert_eq!(queues.waits_for(0).map(|(_, name)| name[0]), Some(b'a'));
+    assert_eq!(queues.waiting(0, b"c").map(|waiter| waiter.client).collect::<Vec<_>>(), [3, 4, 5]);
 }
 
 #[derive(Clone, Debug)]

@@ -144,7 +144,7 @@ impl<'a> Record<'a> {
     /// The value as it is written.
     #[must_use]
     pub fn encode(&self) -> Encoded {
-        let mut out = Encoded { bytes: [0; Encoded::MAX], length: 0, timestamp: self.timestamp };
+        let mut out = Encoded { bytes: [0; Encoded::MAX], length: 0, timestamp: self.timestamp, token: self.token };
         let micros = self.timestamp.0;
         out.digits(micros / PER_SECOND, SECONDS);
         out.push(b".");
@@ -176,6 +176,7 @@ pub struct Encoded {
     bytes: [u8; Self::MAX],
     length: usize,
     timestamp: UnixMicros,
+    token: Token,
 }
 
 impl Encoded {
@@ -191,6 +192,12 @@ impl Encoded {
     #[must_use]
     pub const fn timestamp(&self) -> UnixMicros {
         self.timestamp
+    }
+
+    /// The grant in it.
+    #[must_use]
+    pub const fn token(&self) -> Token {
+        self.token
     }
 
     fn push(&mut self, bytes: &[u8]) {

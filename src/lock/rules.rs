@@ -101,8 +101,8 @@ pub enum Acquire<'a> {
     },
     /// The attempt holds it already, and the lease now ends later: write this.
     Prolong(Record<'a>),
-    /// The attempt holds it already, for at least as long.
-    Keep(Token),
+    /// The attempt holds it already, for at least as long: this stays.
+    Keep(Record<'a>),
     /// Somebody else has it.
     Refuse,
 }
@@ -164,11 +164,7 @@ pub fn acquire<'a>(
         State::Expired(ended, record) => grant(request, Some((ended, record)), terms, tokens, now),
         State::Held(until, Some(held)) if held.id.is_some() && held.id == request.id => {
             let later = timestamp(now, request.lease, terms)?;
-            Ok(if later > until {
-                Acquire::Prolong(Record { timestamp: later, ..held })
-            } else {
-                Acquire::Keep(held.token)
-            })
+            Ok(if later > until { Acquire::Prolong(Record { timestamp: later, ..held }) } else { Acquire::Keep(held) })
         }
         State::Held(..) | State::Foreign => Ok(Acquire::Refuse),
     }
@@ -243,6 +239,15 @@ pub fn release(state: State<'_>, token: Token) -> Release {
         Some((_, false)) => Release::Late,
         None => Release::Over,
     }
+}
+
+/// The connection of the holder of `token` ended at `ended`: the record to write, if the lock is to
+/// end earlier by that.
+#[must_use]
+pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicros) -> Option<Record<'_>> {
+    let timestamp = ended.after(terms.margin);
+    let (record, _) = state.granted_as(token)?;
+    (timestamp < record.timestamp).then_some(Record { timestamp, ..record })
 }
 
 /// LOCK.CANCEL: the token that an attempt holds the lock with, if it does.
@@ -378,7 +383,7 @@ mod tests {
             acquire(State::of(Some(Value::Ours(ours(left_us))), NOW), &request, false, TERMS, &mut Tokens::new(), NOW)
                 .unwrap()
         };
-        assert_eq!(again(LEASE, 40_000_000), Acquire::Keep(ours(0).token));
+        assert_eq!(again(LEASE, 40_000_000), Acquire::Keep(ours(40_000_000)));
         assert_eq!(again(LEASE, 1), Acquire::Prolong(ours(31_000_000)));
     }
 
@@ -404,6 +409,16 @@ mod tests {
         let passed = pass_on(ahead, &PLAIN, TERMS, &mut Tokens::new(), NOW);
         let Ok(Acquire::Grant { record, succeeds: None }) = passed else { panic!("{passed:?}") };
         assert!(record.token > ahead);
+    }
+
+    #[test]
+    fn a_session_that_ends_never_makes_its_lock_last_longer() {
+        let ends = |left_us| end_session(State::of(Some(Value::Ours(ours(left_us))), NOW), ours(0).token, TERMS, NOW);
+        assert_eq!(ends(30_000_000), Some(ours(1_000_000)));
+        assert_eq!(ends(1_000_000), None);
+        assert_eq!(ends(-1), None);
+        let other = Token::new(1).unwrap();
+        assert_eq!(end_session(State::of(Some(Value::Ours(ours(9_000_000))), NOW), other, TERMS, NOW), None);
     }
 
     #[test]
@@ -471,7 +486,7 @@ mod tests {
                     prop_assert!(Some(record.token) > before);
                     prop_assert_eq!(record.timestamp.0, NOW.0 + 31_000_000);
                 }
-                Acquire::Prolong(Record { token, .. }) | Acquire::Keep(token) => {
+                Acquire::Prolong(Record { token, .. }) | Acquire::Keep(Record { token, .. }) => {
                     prop_assert!(taken && mine);
                     prop_assert_eq!(Some(token), before);
                 }

@@ -58,6 +58,7 @@ api! {
         free_string: unsafe extern "C" fn(Ctx, Str) = RedisModule_FreeString;
         get_blocked_client_private_data: unsafe extern "C" fn(Ctx) -> *mut libc::c_void = RedisModule_GetBlockedClientPrivateData;
         get_client_id: unsafe extern "C" fn(Ctx) -> libc::c_ulonglong = RedisModule_GetClientId;
+        get_client_info_by_id: unsafe extern "C" fn(*mut libc::c_void, u64) -> Int = RedisModule_GetClientInfoById;
         get_context_flags: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetContextFlags;
         get_expire: unsafe extern "C" fn(Key) -> raw::mstime_t = RedisModule_GetExpire;
         get_selected_db: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetSelectedDb;
@@ -93,6 +94,7 @@ api! {
         // 7.2
         microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_Microseconds;
         // 7.0
+        get_client_name_by_id: unsafe extern "C" fn(Ctx, u64) -> Str = RedisModule_GetClientNameById;
         load_configs: unsafe extern "C" fn(Ctx) -> Int = RedisModule_LoadConfigs;
         register_numeric_config: unsafe extern "C" fn(Ctx, Chars, Long, libc::c_uint, Long, Long, raw::RedisModuleConfigGetNumericFunc, raw::RedisModuleConfigSetNumericFunc, raw::RedisModuleConfigApplyFunc, *mut libc::c_void) -> Int = RedisModule_RegisterNumericConfig;
         reply_with_map: unsafe extern "C" fn(Ctx, libc::c_long) -> Int = RedisModule_ReplyWithMap;

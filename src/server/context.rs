@@ -50,6 +50,14 @@ impl Context {
         unsafe { (api().get_selected_db)(self.0) }
     }
 
+    /// Selects a database; whether there is one of that number. In a command it is the caller's that
+    /// changes: it has to be selected again.
+    #[allow(clippy::must_use_candidate, reason = "a database that was selected before is there")]
+    pub fn select_db(&self, db: i32) -> bool {
+        // SAFETY: the context is valid.
+        unsafe { (api().select_db)(self.0, db) == 0 }
+    }
+
     /// Whether any of the flags `REDISMODULE_CTX_FLAGS_*` is set.
     #[must_use]
     pub fn has_flags(&self, flags: u32) -> bool {
@@ -224,12 +232,29 @@ impl OwnString {
         // SAFETY: the context is valid; the server copies the bytes. Without a context the string
         // is freed by nobody but this value.
         let string = unsafe {
-            if (api().select_db)(context.0, db) != 0 {
+            if !context.select_db(db) {
                 return None;
             }
             (api().create_string)(std::ptr::null_mut(), name.as_ptr().cast(), name.len())
         };
-        (!string.is_null()).then_some(Self(string))
+        Self::not_null(string)
+    }
+
+    /// A string that the server gave to the module; `None` for a null pointer.
+    ///
+    /// # Safety
+    /// The string is the module's to free.
+    pub(super) unsafe fn given(string: *mut raw::RedisModuleString) -> Option<Self> {
+        Self::not_null(string)
+    }
+
+    /// Made only of a string: the drop of one without would end the server.
+    fn not_null(string: *mut raw::RedisModuleString) -> Option<Self> {
+        if string.is_null() {
+            None
+        } else {
+            Some(Self(string))
+        }
     }
 
     /// The string, as long as this value lives.

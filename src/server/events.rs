@@ -7,7 +7,7 @@
 use super::api::api;
 use super::callback::guarded;
 use super::context::{Arg, Context};
-use super::{key, serve, state, waiting};
+use super::{key, serve, session, state, waiting};
 use crate::lock::error::Error;
 use redis_module::raw;
 use std::ffi::CStr;
@@ -43,6 +43,13 @@ pub fn listen(context: &Context) {
     subscribe_to(context, raw::REDISMODULE_EVENT_CRON_LOOP, on_cron);
 }
 
+/// Subscribes to connections that end, when the first lock is to end with one.
+pub fn watch_clients(context: &Context) {
+    if state::with(|state| std::mem::replace(&mut state.watches_clients, true)) == Ok(false) {
+        subscribe_to(context, raw::REDISMODULE_EVENT_CLIENT_CHANGE, on_client_change);
+    }
+}
+
 type OnEvent = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut libc::c_void);
 
 /// Asks for an event of the server; whether it has such an event.
@@ -72,6 +79,13 @@ c_event!(on_config_change, |context: &Context, _, _| state::configuration_change
 c_event!(on_cron, |context: &Context, _, _| serve::tick(context));
 c_event!(on_role_change, |_: &Context, role, _| if role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
     serve::end_all(Error::Demoted);
+});
+c_event!(on_client_change, |context: &Context, subevent, data: *mut libc::c_void| {
+    // SAFETY: the server gives this event this structure, or none.
+    let client = unsafe { data.cast::<raw::RedisModuleClientInfo>().as_ref() };
+    if let (Some(client), raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED) = (client, subevent) {
+        session::client_ended(context, client.id);
+    }
 });
 c_event!(on_flush, |context: &Context, subevent, data: *mut libc::c_void| {
     // SAFETY: the server gives this event this structure, or none.

@@ -5,6 +5,7 @@ use super::key::{self, Key, WriteRefused};
 use crate::lock::error::Error;
 use crate::lock::record::Encoded;
 use crate::lock::rules::{Acquire, Predecessor};
+use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
 /// A decision, copied out of the key that it was made for, so that the key can be overwritten.
@@ -18,13 +19,14 @@ impl Plan {
     /// Copies what a decision borrows from the key.
     #[must_use]
     pub fn of(decision: &Acquire<'_>) -> Self {
-        let (token, succeeds, write) = match decision {
-            Acquire::Grant { record, succeeds } => (record.token, *succeeds, Some(record.encode())),
-            Acquire::Prolong(record) => (record.token, None, Some(record.encode())),
-            Acquire::Keep(token) => (*token, None, None),
+        let (record, succeeds, write) = match decision {
+            Acquire::Grant { record, succeeds } => (record, *succeeds, Some(record.encode())),
+            Acquire::Prolong(record) => (record, None, Some(record.encode())),
+            Acquire::Keep(record) => (record, None, None),
             Acquire::Refuse => return Self { taken: None, write: None },
         };
-        Self { taken: Some(Taken { token, succeeds: succeeds.map(Before::of) }), write }
+        let taken = Taken { token: record.token, until: record.timestamp, succeeds: succeeds.map(Before::of) };
+        Self { taken: Some(taken), write }
     }
 
     /// As [`Plan::carry_out`], where no command runs.
@@ -54,6 +56,8 @@ impl Plan {
 pub struct Taken {
     /// The grant.
     pub token: Token,
+    /// When it ends by itself.
+    pub until: UnixMicros,
     succeeds: Option<Before>,
 }
 

@@ -3,7 +3,7 @@
 
 use super::api::api;
 use super::context::{Arg, Context};
-use super::{state, waiting};
+use super::{session, state, waiting};
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Value};
 use redis_module::raw;
@@ -132,7 +132,7 @@ impl<'a> Key<'a> {
                 notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
             }
         });
-        waiting::written(context, name, value.timestamp());
+        waiting::written(context, name, value);
         Ok(())
     }
 
@@ -149,6 +149,7 @@ impl<'a> Key<'a> {
         // SAFETY: the format takes the one string of the server that follows.
         unsafe { (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
         changed(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+        session::released(context, name);
         Ok(())
     }
 
@@ -237,7 +238,7 @@ pub fn store_outside_command(context: &Context, name: Arg<'_>, value: &Encoded) 
         }
     });
     done(reply)?;
-    waiting::written(context, name, value.timestamp());
+    waiting::written(context, name, value);
     Ok(())
 }
 

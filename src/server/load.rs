@@ -4,7 +4,7 @@ use super::callback::{c_command, guarded};
 use super::context::{log_notice, log_warning, Args, Context};
 use super::{api, events, settings};
 use crate::commands::parse::Arguments;
-use crate::commands::{acquire, cancel, check, extend, help, info, recover, release};
+use crate::commands::{acquire, cancel, check, extend, help, info, recover, release, top};
 use redis_module::raw;
 use std::ffi::CStr;
 
@@ -22,7 +22,7 @@ struct Command {
     run: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, i32) -> i32,
 }
 
-static COMMANDS: [Command; 8] = [
+static COMMANDS: [Command; 9] = [
     Command { name: c"lock.acquire", flags: c"write deny-oom fast", key: 1, run: c_command!(acquire::run) },
     Command { name: c"lock.recover", flags: c"write deny-oom fast", key: 1, run: c_command!(recover::run) },
     Command { name: c"lock.extend", flags: c"write fast", key: 1, run: c_command!(extend::run) },
@@ -30,6 +30,7 @@ static COMMANDS: [Command; 8] = [
     Command { name: c"lock.check", flags: c"readonly fast", key: 1, run: c_command!(check::run) },
     Command { name: c"lock.info", flags: c"readonly fast", key: 1, run: c_command!(info::run) },
     Command { name: c"lock.cancel", flags: c"write fast", key: 1, run: c_command!(cancel::run) },
+    Command { name: c"lock.top", flags: c"readonly admin", key: 0, run: c_command!(top::run) },
     Command { name: c"lock.help", flags: c"allow-loading allow-stale", key: 0, run: c_command!(help::run) },
 ];
 

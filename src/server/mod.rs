@@ -16,6 +16,7 @@ pub mod key;
 mod load;
 mod main_thread;
 mod serve;
+pub mod session;
 pub mod settings;
 pub mod state;
 mod timer;

@@ -11,7 +11,7 @@ use super::context::{Context, OwnString};
 use super::grant::{Plan, Taken};
 use super::key::{self, Key, WriteRefused};
 use super::state::{self, State};
-use super::{clock, settings, timer, waiting};
+use super::{clock, session, settings, timer, waiting};
 use crate::lock::error::Error;
 use crate::lock::queue::LineId;
 use crate::lock::rules::{self, State as LockState};
@@ -55,7 +55,7 @@ pub fn turn(context: &Context) {
 pub fn tick(context: &Context) {
     let now = clock::monotonic();
     let looks = state::with(|state| {
-        if state.queues.is_empty() && state.lost.is_empty() {
+        if state.queues.is_empty() && !state.has_work() {
             return None;
         }
         let looks = now.since(state.looked_at_all) >= LOOK_AT_ALL;
@@ -131,6 +131,15 @@ fn serve_one(context: &Context) -> Served {
         }
         return Served::One;
     }
+    let ended = state::with(|state| state.ended.pop_front()).ok().flatten();
+    if let Some(ended) = ended {
+        let result = session::end(context, &ended);
+        if result == Err(WriteRefused::ForNow) {
+            let _ = state::with(|state| state.ended.push_back(ended));
+            return Served::NotNow;
+        }
+        return Served::One;
+    }
     let Ok(Some(line)) = state::with(|state| state.queues.take_ready()) else { return Served::Nobody };
     if look_at(context, line) == Err(WriteRefused::ForNow) {
         let _ = state::with(|state| state.queues.set_ready(line));
@@ -146,9 +155,13 @@ fn end_line(line: LineId, error: Error) {
     }
 }
 
-/// Ends all waits: this server is a replica now.
+/// Ends all waits and sessions: this server is a replica now.
 pub fn end_all(error: Error) {
-    let _ = state::with(|state| state.lost.clear());
+    let _ = state::with(|state| {
+        state.lost.clear();
+        state.ended.clear();
+        state.sessions.clear();
+    });
     for waiter in state::with(|state| state.queues.dissolve_all()).unwrap_or_default() {
         waiter.handle.answer(Answer::Failed(error));
     }

@@ -3,12 +3,14 @@
 use super::blocked::{Handle, Lost};
 use super::context::{Arg, Context};
 use super::main_thread::MainThread;
+use super::session::Ended;
 use super::timer::Timer;
 use super::{clock, settings};
 use crate::lock::error::Error;
 use crate::lock::queue::Queues;
 use crate::lock::record::{number, Id};
 use crate::lock::rules::Retention;
+use crate::lock::sessions::Sessions;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Tokens;
 use std::collections::VecDeque;
@@ -25,12 +27,18 @@ pub struct State {
     pub queues: Queues<Handle>,
     /// Grants that nobody received.
     pub lost: VecDeque<Lost>,
+    /// Which locks end with their connection.
+    pub sessions: Sessions,
+    /// Grants whose connection has ended.
+    pub ended: VecDeque<Ended>,
     /// The timer, while it runs.
     pub timer: Option<Timer>,
     /// When every line was last looked at.
     pub looked_at_all: MonotonicMicros,
     /// The server tells of keys that come free.
     pub listens: bool,
+    /// The server tells of connections that end.
+    pub watches_clients: bool,
     server: Server,
 }
 
@@ -45,7 +53,7 @@ impl State {
     /// Whether something is to be done now rather than at some time.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.queues.has_ready() || !self.lost.is_empty()
+        self.queues.has_ready() || !self.lost.is_empty() || !self.ended.is_empty()
     }
 }
 

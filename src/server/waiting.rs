@@ -5,10 +5,10 @@ use super::context::{Arg, Context};
 use super::grant::{Plan, Taken};
 use super::key::Key;
 use super::state::{self, State};
-use super::{clock, events, settings, timer};
+use super::{clock, events, session, settings, timer};
 use crate::lock::error::Error;
 use crate::lock::queue::{LineId, Waiter};
-use crate::lock::record::{Id, Owner};
+use crate::lock::record::{Encoded, Id, Owner};
 use crate::lock::rules::{self, Request, State as LockState};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
@@ -21,6 +21,8 @@ pub struct Wish<'a> {
     pub wait: Micros,
     /// Whether the answer tells of the predecessor.
     pub details: bool,
+    /// Whether the grant ends with the connection.
+    pub session: bool,
 }
 
 /// When a lock that was refused comes free by itself, as far as the key tells.
@@ -39,7 +41,7 @@ pub fn due(state: LockState<'_>, key: &Key<'_>, now: UnixMicros) -> Option<UnixM
 /// if it has an ID. Whether it waits; if not it has to be answered.
 ///
 /// # Errors
-/// [`Error::BusyLocks`]
+/// [`Error::BusyLocks`], [`Error::Deadlock`]
 pub fn refused(context: &Context, name: Arg<'_>, wish: &Wish<'_>, due: Option<UnixMicros>) -> Result<bool, Error> {
     let db = context.selected_db();
     if wish.wait == Micros(0) || !blocked::may_block(context) {
@@ -49,6 +51,9 @@ pub fn refused(context: &Context, name: Arg<'_>, wish: &Wish<'_>, due: Option<Un
     let full = state::with(|state| state.queues.waiters() >= settings::max_waiters())?;
     if full && !is_waiting(db, name, wish.request.id)? {
         return Err(Error::BusyLocks);
+    }
+    if session::closes_circle(context, db, name)? {
+        return Err(Error::Deadlock);
     }
     events::listen(context);
     let Some(handle) = blocked::block(context) else {
@@ -62,6 +67,7 @@ pub fn refused(context: &Context, name: Arg<'_>, wish: &Wish<'_>, due: Option<Un
         id: wish.request.id,
         owner: wish.request.owner.map(Owner::to_boxed),
         details: wish.details,
+        session: wish.session,
         since,
         until: since.after(wish.wait),
     };
@@ -102,13 +108,19 @@ pub fn kept_until() -> Option<MonotonicMicros> {
     (place > Micros(0)).then(|| clock::monotonic().after(place))
 }
 
-/// An attempt got the lock without waiting: it stands in line no longer, and a grant of its that
-/// seemed lost is not.
+/// An attempt got the lock without waiting: it ends with its connection or with none, it stands in
+/// line no longer, and a grant of its that seemed lost is not.
 ///
 /// # Errors
 /// [`Error::Internal`]
-pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, token: Token) -> Result<(), Error> {
+pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &Taken, session: bool) -> Result<(), Error> {
+    if session {
+        session::bind(context.selected_db(), name.as_bytes(), blocked::client(context), taken)?;
+    } else {
+        session::released(context, name);
+    }
     let Some(id) = id else { return Ok(()) };
+    let token = taken.token;
     let earlier = state::with(|state| {
         state.lost.retain(|lost| lost.token != token || *lost.name != *name.as_bytes());
         if state.queues.is_empty() {
@@ -169,22 +181,28 @@ pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Erro
         let (db, name) = state.queues.key(line)?;
         state.queues.pop_head(line).map(|(ticket, waiter)| (db, name, ticket, waiter))
     })?;
-    if let Some((db, name, ticket, Waiter { handle, details, id, .. })) = head {
+    if let Some((db, name, ticket, Waiter { handle, client, details, session, id, .. })) = head {
+        if session {
+            session::bind(db, &name, client, &taken)?;
+        }
         handle.answer(Answer::Granted(Grant { taken, details, db, name, id, ticket }));
     }
     Ok(())
 }
 
-/// A value of ours was written: when it comes free by itself, for those who wait.
-pub(super) fn written(context: &Context, name: Arg<'_>, timestamp: UnixMicros) {
-    let news = state::with(|state| {
-        if state.queues.is_empty() {
+/// A value of ours was written: when the lock comes free by itself, for those who wait, and whether
+/// it still ends with a connection.
+pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded) {
+    let news = state::with(|State { queues, sessions, .. }| {
+        if queues.is_empty() && sessions.is_empty() {
             return false;
         }
-        let line = state.queues.waited_line(context.selected_db(), name.as_bytes());
+        let (db, name) = (context.selected_db(), name.as_bytes());
+        sessions.written(db, name, value.token(), value.timestamp());
+        let line = queues.waited_line(db, name);
         if let Some(line) = line {
-            state.queues.seen(line);
-            state.queues.set_due(line, Some(timestamp));
+            queues.seen(line);
+            queues.set_due(line, Some(value.timestamp()));
         }
         line.is_some()
     });

@@ -6,6 +6,8 @@
 //!
 //! `docs/DESIGN.md` has the states, the invariants and what was rejected.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
+
 pub mod commands;
 pub mod lock;
 pub mod server;

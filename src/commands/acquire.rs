@@ -11,6 +11,7 @@
 //! Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `DEADLOCK`, `UNBLOCKED`. O(1) without waiters,
 //! O(log n) in them.
 
+use super::doc::{self, Doc, Flags, KeyAccess};
 use super::parse::{Arguments, Name, Options};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Acquire, State};
@@ -18,10 +19,21 @@ use crate::server::context::{Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
 use crate::server::waiting::{self, Wish};
-use crate::server::{clock, session, settings, state};
+use crate::server::{clock, session, settings, state, stats};
 
 const NAME: &str = "LOCK.ACQUIRE";
 const OPTIONS: [Name; 7] = [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Details];
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.acquire",
+    summary: c"Takes the lock if nobody has it, or waits for it in line. Returns a fencing token.",
+    complexity: c"O(1) without waiters, O(log N) in them",
+    arity: -4,
+    flags: Flags::WriteDenyOomBlocking,
+    key: Some(KeyAccess::AccessUpdate),
+    args: &[doc::KEY, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION, doc::DETAILS],
+};
 
 /// Runs the command.
 ///
@@ -45,6 +57,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         rules::acquire(lock, &request, ahead, settings::terms(), &mut state.tokens, now)
     })??;
     if decision == Acquire::Refuse {
+        stats::refused(lock);
         let due = waiting::due(lock, &key, now);
         drop(key);
         let wish = Wish { request, wait: options.wait(), details: options.details, session: options.session };

@@ -6,12 +6,25 @@
 //! Reply: 1 when that ID stood in the queue, kept a place, or held the lock; else 0. Errors: `ERR`,
 //! `WRONGTYPE`. O(log n) in the waiters.
 
+use super::doc::{self, Arg, Doc, Flags, KeyAccess, Kind};
 use super::parse::{self, Arguments};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, State};
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
+use crate::server::stats::{self, Counter};
 use crate::server::{clock, waiting};
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.cancel",
+    summary: c"Ends an attempt, whether it waits, keeps a place or holds the lock.",
+    complexity: c"O(log N) in the waiters",
+    arity: 3,
+    flags: Flags::Write,
+    key: Some(KeyAccess::Delete),
+    args: &[doc::KEY, Arg { name: c"id", kind: Kind::Integer, token: None, optional: false }],
+};
 
 /// Runs the command.
 ///
@@ -28,6 +41,9 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let held = rules::held_by(State::of(key.value(), clock::now()), id);
     if let Some(token) = held {
         waiting::pass_on(context, key, token)?;
+    }
+    if stood || held.is_some() {
+        stats::add(Counter::Cancels);
     }
     context.reply_integer(i64::from(stood || held.is_some()));
     Ok(())

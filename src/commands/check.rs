@@ -5,12 +5,24 @@
 //! Reply: milliseconds of lease left to the holder of that token, without the margin, rounded down;
 //! 0 when it holds no longer. Readonly. Errors: `ERR`, `WRONGTYPE`. O(1).
 
+use super::doc::{self, Doc, Flags, KeyAccess};
 use super::parse::{self, Arguments};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, State};
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
 use crate::server::{clock, settings};
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.check",
+    summary: c"Returns the milliseconds of lease left to the holder of that token, or 0.",
+    complexity: c"O(1)",
+    arity: 3,
+    flags: Flags::Read,
+    key: Some(KeyAccess::Access),
+    args: &[doc::KEY, doc::TOKEN],
+};
 
 /// Runs the command.
 ///

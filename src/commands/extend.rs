@@ -4,15 +4,28 @@
 //!
 //! Reply: 1; 0 when that grant is over. Errors: `ERR`, `WRONGTYPE`, `CLOCK`. O(1).
 
+use super::doc::{self, Doc, Flags, KeyAccess};
 use super::parse::{self, Arguments, Name, Options};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, State};
 use crate::server::context::{Args, Context};
-use crate::server::key::Key;
+use crate::server::key::{events, Key};
+use crate::server::stats::{self, Counter};
 use crate::server::{clock, settings};
 
 const NAME: &str = "LOCK.EXTEND";
 const OPTIONS: [Name; 2] = [Name::Ex, Name::Px];
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.extend",
+    summary: c"Sets the lease of a lock that is still held.",
+    complexity: c"O(1)",
+    arity: 5,
+    flags: Flags::Write,
+    key: Some(KeyAccess::Update),
+    args: &[doc::KEY, doc::TOKEN, doc::LEASE],
+};
 
 /// Runs the command.
 ///
@@ -29,8 +42,12 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let now = clock::now();
     let extended = rules::extend(State::of(key.value(), now), token, lease, settings::terms(), now)?;
     let value = extended.map(|record| record.encode());
-    if let Some(value) = &value {
-        key.store(value)?;
+    match &value {
+        Some(value) => {
+            key.store(value, &[events::EXTEND])?;
+            stats::add(Counter::Extends);
+        }
+        None => stats::add(Counter::StaleTokens),
     }
     context.reply_integer(i64::from(value.is_some()));
     Ok(())

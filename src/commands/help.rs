@@ -2,6 +2,7 @@
 //!
 //! Reply: array of lines, as other commands' HELP. O(1).
 
+use super::doc::{Doc, Flags};
 use super::parse::Arguments;
 use crate::lock::error::Error;
 use crate::server::context::{Args, Context};
@@ -30,6 +31,17 @@ const LINES: [&CStr; 21] = [
     c"HELP",
     c"    Print this help.",
 ];
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.help",
+    summary: c"Returns what the commands do.",
+    complexity: c"O(1)",
+    arity: 1,
+    flags: Flags::Help,
+    key: None,
+    args: &[],
+};
 
 /// Runs the command.
 ///

@@ -6,6 +6,7 @@
 //! array of maps id, client, addr, name, owner, waited-ms, left-ms, at most 1000. Readonly.
 //! Errors: `ERR`, `WRONGTYPE`. O(1); with `FULL` O(n) in the waiters shown.
 
+use super::doc::{self, Arg, Doc, Flags, KeyAccess, Kind};
 use super::parse::{Name, Options};
 use crate::lock::error::Error;
 use crate::lock::record::{timestamp_text, Id, Owner, OwnerBuf};
@@ -18,6 +19,17 @@ use crate::server::{clock, settings, state};
 
 const NAME: &str = "LOCK.INFO";
 const MOST_ROWS: usize = 1_000;
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.info",
+    summary: c"Returns who holds the lock, since when, for how long, and who waits.",
+    complexity: c"O(1); with FULL O(N) in the waiters shown",
+    arity: -2,
+    flags: Flags::Read,
+    key: Some(KeyAccess::Access),
+    args: &[doc::KEY, Arg { name: c"full", kind: Kind::Token, token: Some(c"FULL"), optional: true }],
+};
 
 /// Runs the command.
 ///

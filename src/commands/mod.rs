@@ -5,6 +5,7 @@
 pub mod acquire;
 pub mod cancel;
 pub mod check;
+pub mod doc;
 pub mod extend;
 pub mod help;
 pub mod info;

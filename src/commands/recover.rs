@@ -6,16 +6,28 @@
 //! Reply: array of token, overdue-ms, previous token, previous owner (the last two nil where
 //! unknown); nil when there is nothing expired. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`. O(1).
 
+use super::doc::{self, Doc, Flags, KeyAccess};
 use super::parse::{Arguments, Name, Options};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, State};
+use crate::lock::rules::{self, Acquire, State};
 use crate::server::context::{Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
-use crate::server::{clock, session, settings, state, waiting};
+use crate::server::{clock, session, settings, state, stats, waiting};
 
 const NAME: &str = "LOCK.RECOVER";
 const OPTIONS: [Name; 5] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session];
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.recover",
+    summary: c"Takes the lock over, only if it is expired. Returns token, overdue-ms, previous token and owner.",
+    complexity: c"O(1)",
+    arity: -4,
+    flags: Flags::WriteDenyOom,
+    key: Some(KeyAccess::AccessUpdate),
+    args: &[doc::KEY, doc::LEASE, doc::ID, doc::OWNER, doc::SESSION],
+};
 
 /// Runs the command.
 ///
@@ -38,7 +50,10 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         let ahead = state.others_ahead(context, name, request.id);
         rules::recover(lock, &request, ahead, settings::terms(), &mut state.tokens, now)
     })??;
-    let plan = Plan::of(&decision);
+    if decision == Acquire::Refuse {
+        stats::refused(lock);
+    }
+    let plan = Plan::of(&decision).as_recovery();
     match plan.carry_out(key)? {
         Some(taken) => {
             waiting::got(context, name, request.id, &taken, options.session)?;

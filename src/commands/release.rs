@@ -7,12 +7,25 @@
 //! over. Errors: `ERR`, `WRONGTYPE`. O(1) without waiters,
 //! O(log n) in them.
 
+use super::doc::{self, Doc, Flags, KeyAccess};
 use super::parse::{self, Arguments};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Release, State};
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
+use crate::server::stats::{self, Counter};
 use crate::server::{clock, waiting};
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.release",
+    summary: c"Gives the lock back, to the first who waits if there is one.",
+    complexity: c"O(1) without waiters, O(log N) in them",
+    arity: 3,
+    flags: Flags::Write,
+    key: Some(KeyAccess::Delete),
+    args: &[doc::KEY, doc::TOKEN],
+};
 
 /// Runs the command.
 ///
@@ -26,14 +39,15 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let token = parse::token(token)?;
     let key = Key::open(context, key)?;
     let released = rules::release(State::of(key.value(), clock::now()), token);
-    let reply = match released {
-        Release::InTime => 1,
-        Release::Late => -1,
-        Release::Over => 0,
+    let (reply, counter) = match released {
+        Release::InTime => (1, Counter::Releases),
+        Release::Late => (-1, Counter::LateReleases),
+        Release::Over => (0, Counter::StaleTokens),
     };
     if released != Release::Over {
         waiting::pass_on(context, key, token)?;
     }
+    stats::add(counter);
     context.reply_integer(reply);
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! owner and held-ms are nil where unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k
 //! keys that are waited for.
 
+use super::doc::{Arg, Doc, Flags, Kind};
 use super::info::field;
 use super::parse::Name;
 use super::parse::Options;
@@ -20,6 +21,17 @@ use crate::server::{clock, state};
 
 const NAME: &str = "LOCK.TOP";
 const DEFAULT_COUNT: usize = 10;
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.top",
+    summary: c"Returns the locks of this server with the longest queues.",
+    complexity: c"O(K + N log N) with K keys that are waited for and N returned",
+    arity: -1,
+    flags: Flags::Admin,
+    key: None,
+    args: &[Arg { name: c"count", kind: Kind::Integer, token: Some(c"COUNT"), optional: true }],
+};
 
 /// Runs the command.
 ///

@@ -54,6 +54,17 @@ impl<H> Waiter<H> {
     }
 }
 
+/// What came of joining a line.
+#[derive(Debug)]
+pub struct Joined<H> {
+    /// The line.
+    pub line: LineId,
+    /// The waiter with the same ID, which no longer waits: the newer one stands in its place.
+    pub earlier: Option<Waiter<H>>,
+    /// A place that was kept was taken again.
+    pub resumed: bool,
+}
+
 /// A place kept for a waiter that left.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -215,11 +226,10 @@ impl<H> Queues<H> {
     }
 
     /// Somebody begins to wait: in the place of its ID if that stands in the line, else at the end.
-    /// The earlier waiter with that ID, which no longer waits, is given back.
-    pub fn join(&mut self, db: i32, name: &[u8], waiter: Waiter<H>) -> (LineId, Option<Waiter<H>>) {
-        let (ticket, earlier) = match waiter.id.and_then(|id| self.forget(db, name, id)) {
-            Some((ticket, earlier)) => (ticket, earlier),
-            None => (Ticket(self.next_number()), None),
+    pub fn join(&mut self, db: i32, name: &[u8], waiter: Waiter<H>) -> Joined<H> {
+        let (ticket, resumed, earlier) = match waiter.id.and_then(|id| self.forget(db, name, id)) {
+            Some((ticket, earlier)) => (ticket, earlier.is_none(), earlier),
+            None => (Ticket(self.next_number()), false, None),
         };
         let id = self.open(db, name);
         self.tickets.insert(ticket, id);
@@ -231,7 +241,7 @@ impl<H> Queues<H> {
             }
             line.waiters.insert(ticket, waiter);
         }
-        (id, earlier)
+        Joined { line: id, earlier, resumed }
     }
 
     /// Keeps a place for an attempt that does not wait: its old one if it has one, else at the end.

@@ -43,7 +43,7 @@ fn an_attempt_that_comes_back_has_its_old_place() {
     assert!(queues.leave(1, Some(MonotonicMicros(50)), MOST).is_some());
     assert!(queues.has_ahead(0, b"k", None));
     assert!(!queues.has_ahead(0, b"k", id(7)));
-    queues.join(0, b"k", waiter(3, 7, 60));
+    assert!(queues.join(0, b"k", waiter(3, 7, 60)).resumed);
     let line = queues.line(0, b"k").unwrap();
     assert_eq!(queues.head(line).unwrap().client, 3);
 }
@@ -53,7 +53,7 @@ fn a_newer_call_takes_the_place_of_the_waiter_with_its_id() {
     let mut queues = Queues::default();
     queues.join(0, b"k", waiter(1, 7, 9));
     queues.join(0, b"k", waiter(2, 0, 9));
-    let (line, earlier) = queues.join(0, b"k", waiter(3, 7, 9));
+    let Joined { line, earlier, .. } = queues.join(0, b"k", waiter(3, 7, 9));
     assert_eq!(earlier.unwrap().client, 1);
     assert_eq!(queues.head(line).unwrap().client, 3);
     assert!(queues.leave(1, None, MOST).is_none());
@@ -82,7 +82,7 @@ fn places_are_bounded() {
 #[test]
 fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
     let mut queues = Queues::default();
-    let (line, _) = queues.join(0, b"k", waiter(1, 0, 9));
+    let line = queues.join(0, b"k", waiter(1, 0, 9)).line;
     queues.set_due(line, Some(UnixMicros(70)));
     queues.evicted(line);
     assert_eq!(queues.evicted_until(line), Some(UnixMicros(70)));
@@ -93,7 +93,7 @@ fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
 #[test]
 fn a_line_that_is_ready_is_taken_once() {
     let mut queues = Queues::default();
-    let (line, _) = queues.join(0, b"k", waiter(1, 0, 9));
+    let line = queues.join(0, b"k", waiter(1, 0, 9)).line;
     queues.set_due(line, Some(UnixMicros(5)));
     queues.set_due_ready(UnixMicros(4));
     assert_eq!(queues.take_ready(), None);
@@ -207,7 +207,7 @@ proptest! {
             match step {
                 Step::Join { client, .. } if plain.0.iter().any(|entry| entry.client == client) => {}
                 Step::Join { key, client, attempt, until } => {
-                    let (_, earlier) = queues.join(0, &name(key), waiter(client, attempt, until));
+                    let earlier = queues.join(0, &name(key), waiter(client, attempt, until)).earlier;
                     prop_assert_eq!(earlier.map(|waiter| waiter.client), plain.put(Entry { key, attempt, client, until }));
                 }
                 Step::Keep { key, attempt, until } => {

@@ -35,6 +35,7 @@ type Str = *mut raw::RedisModuleString;
 type Blocked = *mut raw::RedisModuleBlockedClient;
 type Reply = *mut raw::RedisModuleCallReply;
 type Key = *mut raw::RedisModuleKey;
+type InfoCtx = *mut raw::RedisModuleInfoCtx;
 type Info = *mut raw::RedisModuleServerInfoData;
 type Int = libc::c_int;
 type Long = libc::c_longlong;
@@ -63,10 +64,15 @@ api! {
         get_expire: unsafe extern "C" fn(Key) -> raw::mstime_t = RedisModule_GetExpire;
         get_selected_db: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetSelectedDb;
         get_server_info: unsafe extern "C" fn(Ctx, Chars) -> Info = RedisModule_GetServerInfo;
+        info_add_field_u_long_long: unsafe extern "C" fn(InfoCtx, Chars, libc::c_ulonglong) -> Int = RedisModule_InfoAddFieldULongLong;
+        info_add_section: unsafe extern "C" fn(InfoCtx, Chars) -> Int = RedisModule_InfoAddSection;
+        info_begin_dict_field: unsafe extern "C" fn(InfoCtx, Chars) -> Int = RedisModule_InfoBeginDictField;
+        info_end_dict_field: unsafe extern "C" fn(InfoCtx) -> Int = RedisModule_InfoEndDictField;
         key_type: unsafe extern "C" fn(Key) -> Int = RedisModule_KeyType;
         log: unsafe extern "C" fn(Ctx, Chars, Chars, ...) = RedisModule_Log;
         notify_keyspace_event: unsafe extern "C" fn(Ctx, Int, Chars, Str) -> Int = RedisModule_NotifyKeyspaceEvent;
         open_key: unsafe extern "C" fn(Ctx, Str, Int) -> Key = RedisModule_OpenKey;
+        register_info_func: unsafe extern "C" fn(Ctx, raw::RedisModuleInfoFunc) -> Int = RedisModule_RegisterInfoFunc;
         replicate: unsafe extern "C" fn(Ctx, Chars, Chars, ...) -> Int = RedisModule_Replicate;
         reply_with_array: unsafe extern "C" fn(Ctx, libc::c_long) -> Int = RedisModule_ReplyWithArray;
         reply_with_error: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_ReplyWithError;
@@ -93,7 +99,12 @@ api! {
     optional {
         // 7.2
         microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_Microseconds;
+        // 7.4, Valkey 8
+        add_acl_category: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_AddACLCategory;
+        set_command_acl_categories: unsafe extern "C" fn(*mut raw::RedisModuleCommand, Chars) -> Int = RedisModule_SetCommandACLCategories;
         // 7.0
+        get_command: unsafe extern "C" fn(Ctx, Chars) -> *mut raw::RedisModuleCommand = RedisModule_GetCommand;
+        set_command_info: unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> Int = RedisModule_SetCommandInfo;
         get_client_name_by_id: unsafe extern "C" fn(Ctx, u64) -> Str = RedisModule_GetClientNameById;
         load_configs: unsafe extern "C" fn(Ctx) -> Int = RedisModule_LoadConfigs;
         register_numeric_config: unsafe extern "C" fn(Ctx, Chars, Long, libc::c_uint, Long, Long, raw::RedisModuleConfigGetNumericFunc, raw::RedisModuleConfigSetNumericFunc, raw::RedisModuleConfigApplyFunc, *mut libc::c_void) -> Int = RedisModule_RegisterNumericConfig;

@@ -20,6 +20,7 @@ pub fn subscribe(context: &Context) -> Result<(), String> {
     for (name, id, on_event) in [
         ("flushdb", raw::REDISMODULE_EVENT_FLUSHDB, on_flush as OnEvent),
         ("swapdb", raw::REDISMODULE_EVENT_SWAPDB, on_swap),
+        ("cron loop", raw::REDISMODULE_EVENT_CRON_LOOP, on_cron),
         ("role change", raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, on_role_change),
     ] {
         if !subscribe_to(context, id, on_event) {
@@ -40,7 +41,6 @@ pub fn listen(context: &Context) {
     let classes = raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
     // SAFETY: the context is valid, the callback is static.
     unsafe { (api().subscribe_to_keyspace_events)(context.as_ptr(), classes, Some(on_key)) };
-    subscribe_to(context, raw::REDISMODULE_EVENT_CRON_LOOP, on_cron);
 }
 
 /// Subscribes to connections that end, when the first lock is to end with one.

@@ -1,32 +1,64 @@
 //! Carrying out a decision about who gets the lock, and telling the one who got it.
 
 use super::context::{Arg, Context};
-use super::key::{self, Key, WriteRefused};
+use super::key::{self, events, Key, WriteRefused};
+use super::state;
+use super::stats::Counter;
 use crate::lock::error::Error;
 use crate::lock::record::Encoded;
 use crate::lock::rules::{Acquire, Predecessor};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
+use std::ffi::CStr;
 
 /// A decision, copied out of the key that it was made for, so that the key can be overwritten.
 pub struct Plan {
     /// Nothing when the lock is refused.
     taken: Option<Taken>,
     write: Option<Encoded>,
+    events: &'static [&'static CStr],
+    counts: &'static [Counter],
 }
 
 impl Plan {
     /// Copies what a decision borrows from the key.
     #[must_use]
     pub fn of(decision: &Acquire<'_>) -> Self {
-        let (record, succeeds, write) = match decision {
-            Acquire::Grant { record, succeeds } => (record, *succeeds, Some(record.encode())),
-            Acquire::Prolong(record) => (record, None, Some(record.encode())),
-            Acquire::Keep(record) => (record, None, None),
-            Acquire::Refuse => return Self { taken: None, write: None },
+        let nothing = Self { taken: None, write: None, events: &[], counts: &[] };
+        let (record, succeeds, plan) = match decision {
+            Acquire::Grant { record, succeeds: None } => {
+                (record, None, Self { events: &[events::ACQUIRE], counts: &[Counter::Grants], ..nothing })
+            }
+            Acquire::Grant { record, succeeds } => {
+                let counts = &[Counter::Grants, Counter::Recoveries];
+                (record, *succeeds, Self { events: &[events::LAPSE, events::ACQUIRE], counts, ..nothing })
+            }
+            Acquire::Prolong(record) => {
+                (record, None, Self { events: &[events::EXTEND], counts: &[Counter::Extends], ..nothing })
+            }
+            Acquire::Keep(record) => (record, None, Self { counts: &[], ..nothing }),
+            Acquire::Refuse => return nothing,
         };
+        let write = (!matches!(decision, Acquire::Keep(_))).then(|| record.encode());
         let taken = Taken { token: record.token, until: record.timestamp, succeeds: succeeds.map(Before::of) };
-        Self { taken: Some(taken), write }
+        Self { taken: Some(taken), write, ..plan }
+    }
+
+    /// The same, told as a recovery.
+    #[must_use]
+    pub fn as_recovery(self) -> Self {
+        let events: &[_] = if self.write.is_some() { &[events::LAPSE, events::RECOVER] } else { &[] };
+        Self { events, ..self }
+    }
+
+    /// The same, told as a lock that passes from one to the next.
+    #[must_use]
+    pub fn as_hand_off(self) -> Self {
+        Self { events: &[events::RELEASE, events::ACQUIRE], ..self }
+    }
+
+    fn count(&self) {
+        let _ = state::with(|state| self.counts.iter().for_each(|counter| state.stats.add(*counter)));
     }
 
     /// As [`Plan::carry_out`], where no command runs.
@@ -35,8 +67,9 @@ impl Plan {
     /// Why the server does not let it be written.
     pub fn carry_out_outside_command(self, context: &Context, name: Arg<'_>) -> Result<Option<Taken>, WriteRefused> {
         if let Some(value) = &self.write {
-            key::store_outside_command(context, name, value)?;
+            key::store_outside_command(context, name, value, self.events)?;
         }
+        self.count();
         Ok(self.taken)
     }
 
@@ -46,8 +79,9 @@ impl Plan {
     /// [`Error::Internal`]
     pub fn carry_out(self, key: Key<'_>) -> Result<Option<Taken>, Error> {
         if let Some(value) = &self.write {
-            key.store(value)?;
+            key.store(value, self.events)?;
         }
+        self.count();
         Ok(self.taken)
     }
 }

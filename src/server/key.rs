@@ -16,6 +16,22 @@ const NO_EXPIRE: i64 = -1;
 const WRITE: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed();
 const READ: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH).cast_signed();
 
+/// Keyspace events of our own, of the class of modules.
+pub mod events {
+    use std::ffi::CStr;
+
+    /// A lock was granted.
+    pub const ACQUIRE: &CStr = c"lock.acquire";
+    /// A lock was granted to LOCK.RECOVER.
+    pub const RECOVER: &CStr = c"lock.recover";
+    /// A lease was set anew.
+    pub const EXTEND: &CStr = c"lock.extend";
+    /// A lock was given back.
+    pub const RELEASE: &CStr = c"lock.release";
+    /// A lock was found expired by its successor.
+    pub const LAPSE: &CStr = c"lock.lapse";
+}
+
 /// An open key, closed when dropped.
 pub struct Key<'a> {
     context: &'a Context,
@@ -99,7 +115,7 @@ impl<'a> Key<'a> {
     ///
     /// # Errors
     /// [`Error::Internal`] when the server refuses the write.
-    pub fn store(self, value: &Encoded) -> Result<(), Error> {
+    pub fn store(self, value: &Encoded, events: &[&CStr]) -> Result<(), Error> {
         let expire_at = state::retention(self.context).expire_at_ms(value.timestamp());
         self.overwrite(value.as_bytes())?;
         let expire_at = expire_at.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
@@ -131,6 +147,7 @@ impl<'a> Key<'a> {
             if expire_at.is_some() {
                 notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
             }
+            notify_all(context, name, events);
         });
         waiting::written(context, name, value);
         Ok(())
@@ -149,6 +166,7 @@ impl<'a> Key<'a> {
         // SAFETY: the format takes the one string of the server that follows.
         unsafe { (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
         changed(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+        notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
         session::released(context, name);
         Ok(())
     }
@@ -208,7 +226,12 @@ fn writing<R>(body: impl FnOnce() -> R) -> R {
 ///
 /// # Errors
 /// Why it was not done.
-pub fn store_outside_command(context: &Context, name: Arg<'_>, value: &Encoded) -> Result<(), WriteRefused> {
+pub fn store_outside_command(
+    context: &Context,
+    name: Arg<'_>,
+    value: &Encoded,
+    events: &[&CStr],
+) -> Result<(), WriteRefused> {
     let bytes = value.as_bytes();
     let expire_at = state::retention(context).expire_at_ms(value.timestamp());
     let reply = writing(|| {
@@ -238,6 +261,7 @@ pub fn store_outside_command(context: &Context, name: Arg<'_>, value: &Encoded) 
         }
     });
     done(reply)?;
+    notify_all(context, name, events);
     waiting::written(context, name, value);
     Ok(())
 }
@@ -249,7 +273,10 @@ pub fn store_outside_command(context: &Context, name: Arg<'_>, value: &Encoded) 
 pub fn delete_outside_command(context: &Context, name: Arg<'_>) -> Result<(), WriteRefused> {
     clear_errno();
     // SAFETY: the format takes the one string of the server that follows; ! replicates.
-    done(unsafe { (api().call)(context.as_ptr(), c"DEL".as_ptr(), c"!s".as_ptr(), name.as_ptr()) })
+    done(unsafe { (api().call)(context.as_ptr(), c"DEL".as_ptr(), c"!s".as_ptr(), name.as_ptr()) })?;
+    notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
+    session::released(context, name);
+    Ok(())
 }
 
 /// Whether the slot of a key is served by this server; always, without a cluster. Asking a command
@@ -296,6 +323,12 @@ fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
     // SAFETY: context and name are those of the running call.
     unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
     notify(context, name, class, event);
+}
+
+fn notify_all(context: &Context, name: Arg<'_>, events: &[&CStr]) {
+    for event in events {
+        notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, event);
+    }
 }
 
 fn notify(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {

@@ -2,7 +2,9 @@
 
 use super::callback::{c_command, guarded};
 use super::context::{log_notice, log_warning, Args, Context};
-use super::{api, events, settings};
+use super::metadata::{self, Run};
+use super::{api, events, info_section, settings};
+use crate::commands::doc::Doc;
 use crate::commands::parse::Arguments;
 use crate::commands::{acquire, cancel, check, extend, help, info, recover, release, top};
 use redis_module::raw;
@@ -11,27 +13,22 @@ use std::ffi::CStr;
 const NAME: &CStr = c"lock";
 /// 0.1.0 as MODULE LIST shows it.
 const VERSION: i32 = 100;
+/// Valkey 9 moves slots at once only if every module says that it can do with that. We can: slots
+/// are looked at, not remembered. Redis has no such option, and other uses for the bit.
+const VALKEY_ATOMIC_SLOT_MIGRATION: i32 = 1 << 5;
 const OK: i32 = 0;
 const ERR: i32 = 1;
 
-struct Command {
-    name: &'static CStr,
-    flags: &'static CStr,
-    /// 1: the first argument is a key; 0: there is none.
-    key: i32,
-    run: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, i32) -> i32,
-}
-
-static COMMANDS: [Command; 9] = [
-    Command { name: c"lock.acquire", flags: c"write deny-oom fast", key: 1, run: c_command!(acquire::run) },
-    Command { name: c"lock.recover", flags: c"write deny-oom fast", key: 1, run: c_command!(recover::run) },
-    Command { name: c"lock.extend", flags: c"write fast", key: 1, run: c_command!(extend::run) },
-    Command { name: c"lock.release", flags: c"write fast", key: 1, run: c_command!(release::run) },
-    Command { name: c"lock.check", flags: c"readonly fast", key: 1, run: c_command!(check::run) },
-    Command { name: c"lock.info", flags: c"readonly fast", key: 1, run: c_command!(info::run) },
-    Command { name: c"lock.cancel", flags: c"write fast", key: 1, run: c_command!(cancel::run) },
-    Command { name: c"lock.top", flags: c"readonly admin", key: 0, run: c_command!(top::run) },
-    Command { name: c"lock.help", flags: c"allow-loading allow-stale", key: 0, run: c_command!(help::run) },
+static COMMANDS: [(&Doc, Run); 9] = [
+    (&acquire::DOC, c_command!(acquire::run)),
+    (&recover::DOC, c_command!(recover::run)),
+    (&extend::DOC, c_command!(extend::run)),
+    (&release::DOC, c_command!(release::run)),
+    (&check::DOC, c_command!(check::run)),
+    (&cancel::DOC, c_command!(cancel::run)),
+    (&info::DOC, c_command!(info::run)),
+    (&top::DOC, c_command!(top::run)),
+    (&help::DOC, c_command!(help::run)),
 ];
 
 /// The server's way in.
@@ -88,37 +85,21 @@ fn log_without_api(ctx: *mut raw::RedisModuleCtx, missing: &str) {
 fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     let args: Vec<&[u8]> = (0..args.count()).filter_map(|at| args.at(at)).collect();
     settings::load(context, &args)?;
+    let is_valkey = context.server_info(c"server", c"valkey_version").is_some();
+    let slot_migration = if is_valkey { VALKEY_ATOMIC_SLOT_MIGRATION } else { 0 };
     // SAFETY: the context is that of the load.
     unsafe {
         (api::api().set_module_options)(
             context.as_ptr(),
-            raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed(),
+            raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed() | slot_migration,
         );
     }
-    for command in &COMMANDS {
-        register(context, command)?;
+    let has_category = metadata::add_category(context);
+    for (doc, run) in COMMANDS {
+        metadata::register(context, doc, run, has_category)?;
     }
+    info_section::register(context)?;
     events::subscribe(context)?;
     log_notice(concat!("lock ", env!("CARGO_PKG_VERSION"), " loaded"));
     Ok(())
-}
-
-fn register(context: &Context, command: &'static Command) -> Result<(), String> {
-    // SAFETY: the context is that of the load, name and flags are C strings.
-    let status = unsafe {
-        (api::api().create_command)(
-            context.as_ptr(),
-            command.name.as_ptr(),
-            Some(command.run),
-            command.flags.as_ptr(),
-            command.key,
-            command.key,
-            command.key,
-        )
-    };
-    if status == OK {
-        Ok(())
-    } else {
-        Err(format!("the server did not accept the command {}", command.name.to_string_lossy()))
-    }
 }

@@ -7,15 +7,16 @@
 
 use super::api::api;
 use super::blocked::{Answer, Lost};
-use super::context::{Context, OwnString};
+use super::context::{log_warning, Context, OwnString};
 use super::grant::{Plan, Taken};
 use super::key::{self, Key, WriteRefused};
 use super::state::{self, State};
+use super::stats::{self, Counter};
 use super::{clock, session, settings, timer, waiting};
 use crate::lock::error::Error;
 use crate::lock::queue::LineId;
 use crate::lock::rules::{self, State as LockState};
-use crate::lock::time::Micros;
+use crate::lock::time::{Micros, MonotonicMicros};
 use redis_module::raw;
 
 /// How many waits end, grants pass on and lines are looked at in one turn of the server's loop.
@@ -54,6 +55,7 @@ pub fn turn(context: &Context) {
 /// Called by the server some ten times a second: looks after what no timer and no event tells.
 pub fn tick(context: &Context) {
     let now = clock::monotonic();
+    watch_clock(now);
     let looks = state::with(|state| {
         if state.queues.is_empty() && !state.has_work() {
             return None;
@@ -69,6 +71,24 @@ pub fn tick(context: &Context) {
         Ok(Some(true)) => waiting::schedule(context),
         Ok(Some(false)) => timer::renew_if_late(context, now),
         _ => {}
+    }
+}
+
+/// Logs and counts steps of the wall clock: leases are counted by it.
+fn watch_clock(now: MonotonicMicros) {
+    /// What a clock that is kept in time by small corrections never reaches between two looks.
+    const STEP_US: u64 = 500_000;
+    let ahead = clock::now().0.wrapping_sub(now.0);
+    let step = state::with(|state| {
+        let before = state.wall_ahead.replace(ahead)?;
+        let step = ahead.wrapping_sub(before).cast_signed();
+        (step.unsigned_abs() >= STEP_US).then(|| {
+            state.stats.add(Counter::ClockSteps);
+            step
+        })
+    });
+    if let Ok(Some(step)) = step {
+        log_warning(&format!("the wall clock was set by {} ms: leases end by so much earlier or later", step / 1_000));
     }
 }
 
@@ -103,6 +123,7 @@ fn end_waits() -> bool {
         let over = state::with(|state| state.queues.time_out(now, waiting::kept_until(), settings::max_waiters()));
         match over {
             Ok(Some(waiter)) => {
+                stats::add(Counter::TimeOuts);
                 let details = waiter.details;
                 waiter.handle.answer(Answer::Nil(details));
             }
@@ -179,7 +200,7 @@ fn pass_on_lost(context: &Context, lost: &Lost) -> Result<(), WriteRefused> {
         let line = queues.waited_line(lost.db, &lost.name)?;
         let request = queues.head(line)?.request();
         let decision = rules::pass_on(lost.token, &request, settings::terms(), tokens, clock::now()).ok()?;
-        Some((line, Plan::of(&decision)))
+        Some((line, Plan::of(&decision).as_hand_off()))
     });
     match next {
         Ok(Some((line, plan))) => give(context, &name, line, plan),

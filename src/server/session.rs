@@ -5,6 +5,7 @@ use super::blocked;
 use super::context::{Arg, Context, OwnString};
 use super::grant::Taken;
 use super::key::{self, Key, WriteRefused};
+use super::stats::{self, Counter};
 use super::{clock, events, settings, state, waiting};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, State};
@@ -75,10 +76,14 @@ pub(super) fn end(context: &Context, ended: &Ended) -> Result<(), WriteRefused> 
     let value = rules::end_session(lock, ended.token, settings::terms(), ended.at).map(|record| record.encode());
     drop(key);
     match value {
-        Some(value) => match key::store_outside_command(context, name.as_arg(), &value) {
+        Some(value) => match key::store_outside_command(context, name.as_arg(), &value, &[]) {
             // The lock has moved with its slot: there its lease bounds it.
             Err(WriteRefused::NotOurs) => Ok(()),
-            result => result,
+            Ok(()) => {
+                stats::add(Counter::SessionsEnded);
+                Ok(())
+            }
+            refused => refused,
         },
         None => Ok(()),
     }

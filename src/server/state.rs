@@ -1,9 +1,10 @@
 //! What the module remembers between calls.
 
 use super::blocked::{Handle, Lost};
-use super::context::{Arg, Context};
+use super::context::{log_warning, Arg, Context};
 use super::main_thread::MainThread;
 use super::session::Ended;
+use super::stats::Stats;
 use super::timer::Timer;
 use super::{clock, settings};
 use crate::lock::error::Error;
@@ -13,6 +14,7 @@ use crate::lock::rules::Retention;
 use crate::lock::sessions::Sessions;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Tokens;
+use lazy_static::lazy_static;
 use std::collections::VecDeque;
 
 /// How old what is known of the server's configuration may be, where it does not tell of changes.
@@ -31,6 +33,10 @@ pub struct State {
     pub sessions: Sessions,
     /// Grants whose connection has ended.
     pub ended: VecDeque<Ended>,
+    /// What has happened.
+    pub stats: Stats,
+    /// How far the wall clock was ahead of the monotonic one when both were last looked at.
+    pub wall_ahead: Option<u64>,
     /// The timer, while it runs.
     pub timer: Option<Timer>,
     /// When every line was last looked at.
@@ -50,6 +56,12 @@ impl State {
         !self.queues.is_empty() && self.queues.has_ahead(context.selected_db(), name.as_bytes(), id)
     }
 
+    /// Whether the server may evict locks to free memory.
+    #[must_use]
+    pub fn can_be_evicted(&self) -> bool {
+        self.server.evicts_all
+    }
+
     /// Whether something is to be done now rather than at some time.
     #[must_use]
     pub fn has_work(&self) -> bool {
@@ -62,6 +74,8 @@ impl State {
 struct Server {
     /// `maxmemory-policy` evicts keys that have a native expiry, and only those.
     evicts_volatile: bool,
+    /// `maxmemory-policy` evicts any key.
+    evicts_all: bool,
     /// `min-replicas-to-write`.
     min_replicas: u64,
     /// When to look again; never where the server tells of changes.
@@ -70,14 +84,16 @@ struct Server {
     can_be_unblocked: bool,
 }
 
-static STATE: MainThread<Option<State>> = MainThread::new(None);
+lazy_static! {
+    static ref STATE: MainThread<State> = MainThread::new(State::default());
+}
 
 /// Lends the state to `body`, which must not call into the server where that can call back.
 ///
 /// # Errors
 /// [`Error::Internal`] when it is lent already.
 pub fn with<R>(body: impl FnOnce(&mut State) -> R) -> Result<R, Error> {
-    STATE.with(|state| body(state.get_or_insert_with(State::default))).ok_or(Error::Internal)
+    STATE.with(body).ok_or(Error::Internal)
 }
 
 /// The retention in force: under a `volatile-*` policy a native expiry would let a lock be
@@ -119,13 +135,18 @@ fn server(context: &Context) -> Server {
 fn read_server(context: &Context, told: bool) -> Server {
     let policy = context.server_info(c"memory", c"maxmemory_policy");
     let min_replicas = context.config(c"min-replicas-to-write");
+    let before = with(|state| state.server.evicts_all).unwrap_or(false);
     let server = Server {
-        evicts_volatile: policy.is_some_and(|name| name.starts_with("volatile-")),
+        evicts_volatile: policy.as_ref().is_some_and(|name| name.starts_with("volatile-")),
+        evicts_all: policy.as_ref().is_some_and(|name| name.starts_with("allkeys-")),
         min_replicas: min_replicas.and_then(|text| number(text.as_bytes())).unwrap_or(0),
         look_again: (!told).then(|| clock::now().after(CONFIG_AGE)),
         can_be_unblocked: can_be_unblocked(),
     };
     let _ = with(|state| state.server = server);
+    if server.evicts_all && !before {
+        log_warning("maxmemory-policy evicts any key: a lock that is evicted is free, whoever holds it");
+    }
     server
 }
 

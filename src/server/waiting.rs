@@ -5,6 +5,7 @@ use super::context::{Arg, Context};
 use super::grant::{Plan, Taken};
 use super::key::Key;
 use super::state::{self, State};
+use super::stats::{self, Counter};
 use super::{clock, events, session, settings, timer};
 use crate::lock::error::Error;
 use crate::lock::queue::{LineId, Waiter};
@@ -53,6 +54,7 @@ pub fn refused(context: &Context, name: Arg<'_>, wish: &Wish<'_>, due: Option<Un
         return Err(Error::BusyLocks);
     }
     if session::closes_circle(context, db, name)? {
+        stats::add(Counter::Deadlocks);
         return Err(Error::Deadlock);
     }
     events::listen(context);
@@ -72,9 +74,12 @@ pub fn refused(context: &Context, name: Arg<'_>, wish: &Wish<'_>, due: Option<Un
         until: since.after(wish.wait),
     };
     let earlier = state::with(|state| {
-        let (line, earlier) = state.queues.join(db, name.as_bytes(), waiter);
-        state.queues.set_due(line, due);
-        earlier
+        let joined = state.queues.join(db, name.as_bytes(), waiter);
+        state.queues.set_due(joined.line, due);
+        if joined.resumed {
+            state.stats.add(Counter::PlacesResumed);
+        }
+        joined.earlier
     })?;
     if let Some(earlier) = earlier {
         earlier.handle.answer(Answer::Failed(Error::Replaced));
@@ -154,13 +159,16 @@ pub fn cancel(context: &Context, name: Arg<'_>, id: Id) -> Result<bool, Error> {
 /// # Errors
 /// [`Error::Internal`]
 pub fn pass_on(context: &Context, key: Key<'_>, token: Token) -> Result<(), Error> {
+    let now = clock::now();
     let db = context.selected_db();
     let name = key.name();
-    let next = state::with(|State { queues, tokens, .. }| {
+    let next = state::with(|State { queues, tokens, stats, .. }| {
+        // A token is the time of its grant.
+        stats.holds.record(now.since(UnixMicros(token.get())));
         let line = queues.waited_line(db, name.as_bytes())?;
         let request = queues.head(line)?.request();
-        let decision = rules::pass_on(token, &request, settings::terms(), tokens, clock::now()).ok()?;
-        Some((line, Plan::of(&decision)))
+        let decision = rules::pass_on(token, &request, settings::terms(), tokens, now).ok()?;
+        Some((line, Plan::of(&decision).as_hand_off()))
     })?;
     match next {
         None => key.delete(),
@@ -179,7 +187,10 @@ pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Erro
     let Some(taken) = taken else { return Ok(()) };
     let head = state::with(|state| {
         let (db, name) = state.queues.key(line)?;
-        state.queues.pop_head(line).map(|(ticket, waiter)| (db, name, ticket, waiter))
+        let (ticket, waiter) = state.queues.pop_head(line)?;
+        state.stats.add(Counter::HandOffs);
+        state.stats.waits.record(clock::monotonic().since(waiter.since));
+        Some((db, name, ticket, waiter))
     })?;
     if let Some((db, name, ticket, Waiter { handle, client, details, session, id, .. })) = head {
         if session {
@@ -229,6 +240,7 @@ pub(super) fn undelivered(context: &Context, grant: Grant) {
         if let (Some(id), Some(until)) = (id, kept_until()) {
             state.queues.restore_place(db, &name, id, ticket, until);
         }
+        state.stats.add(Counter::Undelivered);
         state.lost.push_back(Lost { db, name, token: taken.token });
     });
     schedule(context);

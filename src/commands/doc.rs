@@ -1,0 +1,103 @@
+//! What the server is told of a command: for COMMAND INFO, COMMAND DOCS, hints of redis-cli, ACLs
+//! and cluster routing.
+
+use std::ffi::CStr;
+
+/// A command.
+pub struct Doc {
+    /// Its name, in lower case.
+    pub name: &'static CStr,
+    /// What it does, in a line.
+    pub summary: &'static CStr,
+    /// What it costs.
+    pub complexity: &'static CStr,
+    /// How many arguments with the name; at least as many if negative.
+    pub arity: i32,
+    /// The server's flags.
+    pub flags: Flags,
+    /// What it does to the key that is its first argument, if it has one.
+    pub key: Option<KeyAccess>,
+    /// Its arguments.
+    pub args: &'static [Arg],
+}
+
+/// What kind of command it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flags {
+    /// Writes, and needs memory for it; may block.
+    WriteDenyOomBlocking,
+    /// Writes, and needs memory for it.
+    WriteDenyOom,
+    /// Writes, or gives memory back.
+    Write,
+    /// Reads.
+    Read,
+    /// Reads what the whole server does: for operators.
+    Admin,
+    /// Touches no data.
+    Help,
+}
+
+/// What a command does to its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyAccess {
+    /// Tells of its value and may change it.
+    AccessUpdate,
+    /// May change it, telling nothing but whether the caller knew its value.
+    Update,
+    /// May delete it, or give it to another.
+    Delete,
+    /// Tells of its value.
+    Access,
+}
+
+/// An argument.
+pub struct Arg {
+    /// Its name, as COMMAND DOCS shows it.
+    pub name: &'static CStr,
+    /// What it is.
+    pub kind: Kind,
+    /// The word in front of it, or the word that it is.
+    pub token: Option<&'static CStr>,
+    /// It can be left out.
+    pub optional: bool,
+}
+
+/// What an argument is.
+pub enum Kind {
+    /// The key.
+    Key,
+    /// A whole number.
+    Integer,
+    /// Bytes.
+    String,
+    /// Just its token.
+    Token,
+    /// One of these.
+    OneOf(&'static [Arg]),
+}
+
+/// The key.
+pub const KEY: Arg = Arg { name: c"key", kind: Kind::Key, token: None, optional: false };
+/// The token of a grant.
+pub const TOKEN: Arg = Arg { name: c"token", kind: Kind::Integer, token: None, optional: false };
+/// `EX seconds|PX milliseconds`
+pub const LEASE: Arg = Arg {
+    name: c"lease",
+    kind: Kind::OneOf(&[
+        Arg { name: c"seconds", kind: Kind::Integer, token: Some(c"EX"), optional: false },
+        Arg { name: c"milliseconds", kind: Kind::Integer, token: Some(c"PX"), optional: false },
+    ]),
+    token: None,
+    optional: false,
+};
+/// `[WAIT milliseconds]`
+pub const WAIT: Arg = Arg { name: c"wait", kind: Kind::Integer, token: Some(c"WAIT"), optional: true };
+/// `[ID id]`
+pub const ID: Arg = Arg { name: c"id", kind: Kind::Integer, token: Some(c"ID"), optional: true };
+/// `[OWNER name]`
+pub const OWNER: Arg = Arg { name: c"owner", kind: Kind::String, token: Some(c"OWNER"), optional: true };
+/// `[SESSION]`
+pub const SESSION: Arg = Arg { name: c"session", kind: Kind::Token, token: Some(c"SESSION"), optional: true };
+/// `[DETAILS]`
+pub const DETAILS: Arg = Arg { name: c"details", kind: Kind::Token, token: Some(c"DETAILS"), optional: true };

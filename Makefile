@@ -1,0 +1,54 @@
+# The commands of the project. `make help` lists them; the work is done by cargo and the scripts in scripts/.
+
+PORT ?= 6379
+# The server to run, and to test and measure against: another one, for example .servers/valkey-9.1.2/server.
+REDIS_SERVER ?= redis-server
+export PORT REDIS_SERVER
+# A cargo that rustup has just installed is not yet in the PATH of the shell that is open.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+ifdef LIBCLANG_PATH
+# The libclang of a Python wheel comes without the headers that belong to it; those of the C compiler will do.
+export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test lint fmt demo bench servers install-deps clean
+
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PORT=6379 is the port of 'make run'; REDIS_SERVER=path names another server binary for run, test, demo and bench."
+
+build: install-deps ## Build the module: target/release/libredis_lock.so
+	cargo build --release --lib
+
+run: build ## Start a server with the module on PORT, in the foreground
+	@scripts/run.sh
+
+test: build ## Run all tests, on real servers
+	cargo test
+
+lint: install-deps ## Check format, lints and documentation
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+
+fmt: ## Format the code
+	cargo fmt
+
+demo: build ## Show how the hand-made lock fails and LOCK.* does not
+	cargo run --release --quiet --example demo
+
+bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
+	cargo bench --bench pair
+
+servers: ## Fetch other server versions into .servers/, to test and measure against
+	@scripts/fetch-servers.sh
+
+install-deps: ## Install what is missing (the other targets do it themselves)
+	@scripts/install-deps.sh
+
+clean: ## Remove what was built and the data of `make run`
+	cargo clean
+	rm -rf .data

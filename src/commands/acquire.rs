@@ -8,7 +8,7 @@
 //! Reply: the token (integer), nil when somebody else has it, after the wait if any; with `DETAILS`
 //! an array of token, overdue-ms, previous token, previous owner. Sent again with the ID of the
 //! holder: its token, and a lease that is never shorter; with the ID of a waiter: its place.
-//! Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `DEADLOCK`, `UNBLOCKED`. O(1) without waiters,
+//! Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `DEADLOCK`, `GRACE`, `NOREPLICAS`, `UNBLOCKED`. O(1) without waiters,
 //! O(log n) in them.
 
 use super::doc::{self, Doc, Flags, KeyAccess};
@@ -19,7 +19,7 @@ use crate::server::context::{Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
 use crate::server::waiting::{self, Wish};
-use crate::server::{clock, session, settings, state, stats};
+use crate::server::{clock, failover, session, settings, state, stats};
 
 const NAME: &str = "LOCK.ACQUIRE";
 const OPTIONS: [Name; 7] = [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Details];
@@ -49,22 +49,36 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     if options.session {
         session::prepare(context)?;
     }
+    failover::check_lease(context, request.lease)?;
+    let may_grant = failover::may_grant(context);
     let key = Key::open(context, name)?;
     let now = clock::now();
     let lock = State::of(key.value(), now);
     let decision = state::with(|state| {
-        let ahead = state.others_ahead(context, name, request.id);
+        let ahead = may_grant.is_err() || state.others_ahead(context, name, request.id);
         rules::acquire(lock, &request, ahead, settings::terms(), &mut state.tokens, now)
     })??;
     if decision == Acquire::Refuse {
         stats::refused(lock);
+        let too_early = may_grant.err().filter(|_| lock.is_nobodys());
+        if too_early == Some(Error::NoReplicas) {
+            return Err(Error::NoReplicas);
+        }
         let due = waiting::due(lock, &key, now);
         drop(key);
         let wish = Wish { request, wait: options.wait(), details: options.details, session: options.session };
-        if !waiting::refused(context, name, &wish, due)? {
-            reply_nil(context, options.details);
-        }
-        return Ok(());
+        let waits = waiting::refused(context, name, &wish, due)?;
+        return match too_early {
+            _ if waits => Ok(()),
+            Some(error) => Err(error),
+            None => {
+                reply_nil(context, options.details);
+                Ok(())
+            }
+        };
+    }
+    if matches!(decision, Acquire::Prolong(_)) {
+        failover::may_extend(context)?;
     }
     let plan = Plan::of(&decision);
     if let Some(taken) = plan.carry_out(key)? {

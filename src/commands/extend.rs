@@ -11,7 +11,7 @@ use crate::lock::rules::{self, State};
 use crate::server::context::{Args, Context};
 use crate::server::key::{events, Key};
 use crate::server::stats::{self, Counter};
-use crate::server::{clock, settings};
+use crate::server::{clock, failover, settings};
 
 const NAME: &str = "LOCK.EXTEND";
 const OPTIONS: [Name; 2] = [Name::Ex, Name::Px];
@@ -38,12 +38,14 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     };
     let token = parse::token(token)?;
     let lease = Options::parse(&args, 2, NAME, &OPTIONS)?.lease()?;
+    failover::check_lease(context, lease)?;
     let key = Key::open(context, key)?;
     let now = clock::now();
     let extended = rules::extend(State::of(key.value(), now), token, lease, settings::terms(), now)?;
     let value = extended.map(|record| record.encode());
     match &value {
         Some(value) => {
+            failover::may_extend(context)?;
             key.store(value, &[events::EXTEND])?;
             stats::add(Counter::Extends);
         }

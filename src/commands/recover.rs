@@ -13,7 +13,7 @@ use crate::lock::rules::{self, Acquire, State};
 use crate::server::context::{Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
-use crate::server::{clock, session, settings, state, stats, waiting};
+use crate::server::{clock, failover, session, settings, state, stats, waiting};
 
 const NAME: &str = "LOCK.RECOVER";
 const OPTIONS: [Name; 5] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session];
@@ -43,15 +43,20 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     if options.session {
         session::prepare(context)?;
     }
+    failover::check_lease(context, request.lease)?;
+    let may_grant = failover::may_grant(context);
     let key = Key::open(context, name)?;
     let now = clock::now();
     let lock = State::of(key.value(), now);
     let decision = state::with(|state| {
-        let ahead = state.others_ahead(context, name, request.id);
+        let ahead = may_grant.is_err() || state.others_ahead(context, name, request.id);
         rules::recover(lock, &request, ahead, settings::terms(), &mut state.tokens, now)
     })??;
     if decision == Acquire::Refuse {
         stats::refused(lock);
+        if matches!(lock, State::Expired(..)) {
+            may_grant?;
+        }
     }
     let plan = Plan::of(&decision).as_recovery();
     match plan.carry_out(key)? {

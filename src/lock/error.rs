@@ -36,6 +36,12 @@ pub enum Error {
     WrongType,
     /// The server has no usable clock.
     Clock,
+    /// So many milliseconds of the grace are left.
+    Grace(u64),
+    /// A lease longer than so many milliseconds could outlive the grace of a new master.
+    LeaseBeyondGrace(u64),
+    /// It is not known whether this server is still the master.
+    NoReplicas,
     /// As many clients wait as `lock.max-waiters` allows.
     BusyLocks,
     /// SESSION where the caller is no connection of its own.
@@ -73,6 +79,16 @@ impl fmt::Display for Error {
             Self::Clock => {
                 out.write_str("CLOCK the clock of the server is before 2001-09-09 or after 2250: no lock is granted")
             }
+            Self::Grace(left_ms) => write!(
+                out,
+                "GRACE this server has just started or become master: no lock is granted for another {left_ms} ms"
+            ),
+            Self::LeaseBeyondGrace(longest_ms) => {
+                write!(out, "GRACE lease is longer than {longest_ms} ms, the most that lock.failover-grace-ms covers")
+            }
+            Self::NoReplicas => out.write_str(
+                "NOREPLICAS this server stood still or its clock was set: no lease until its replicas have answered",
+            ),
             Self::BusyLocks => {
                 out.write_str("BUSYLOCKS lock.max-waiters clients wait for locks on this server already")
             }

@@ -2,6 +2,7 @@
 //! which token a grant gets. Every function takes the time as an argument.
 
 pub mod error;
+pub mod grace;
 pub mod queue;
 pub mod record;
 pub mod rules;

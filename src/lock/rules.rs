@@ -50,6 +50,12 @@ impl<'a> State<'a> {
         }
     }
 
+    /// Whether nobody has the lock.
+    #[must_use]
+    pub const fn is_nobodys(&self) -> bool {
+        matches!(self, Self::Free | Self::Expired(..))
+    }
+
     /// The record whose grant still stands, expired or not, if it has that token.
     fn granted_as(&self, token: Token) -> Option<(Record<'a>, bool)> {
         match *self {

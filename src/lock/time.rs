@@ -8,7 +8,7 @@ const PER_MS: u64 = 1_000;
 pub struct UnixMicros(pub u64);
 
 /// A span of time in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub u64);
 
 /// A point in time of a clock that is never set: microseconds since some start.

@@ -7,7 +7,7 @@
 use super::api::api;
 use super::callback::guarded;
 use super::context::{Arg, Context};
-use super::{key, serve, session, state, waiting};
+use super::{failover, key, serve, session, state, waiting};
 use crate::lock::error::Error;
 use redis_module::raw;
 use std::ffi::CStr;
@@ -79,6 +79,8 @@ c_event!(on_config_change, |context: &Context, _, _| state::configuration_change
 c_event!(on_cron, |context: &Context, _, _| serve::tick(context));
 c_event!(on_role_change, |_: &Context, role, _| if role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
     serve::end_all(Error::Demoted);
+} else {
+    failover::promoted();
 });
 c_event!(on_client_change, |context: &Context, subevent, data: *mut libc::c_void| {
     // SAFETY: the server gives this event this structure, or none.

@@ -45,6 +45,8 @@ impl Section {
             self.count(name, state.stats.get(counter));
         }
         self.number(c"eviction_risk", usize::from(state.can_be_evicted()));
+        self.count(c"grace_left_ms", state.grace_left().as_ms_ceil());
+        self.number(c"grace_misconfigured", usize::from(state.grace_fault.is_some()));
         self.spans(c"wait_percentiles_usec", &state.stats.waits);
         self.spans(c"hold_percentiles_usec", &state.stats.holds);
     }

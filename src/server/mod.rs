@@ -11,6 +11,7 @@ mod callback;
 pub mod clock;
 pub mod context;
 mod events;
+pub mod failover;
 pub mod grant;
 mod info_section;
 pub mod key;

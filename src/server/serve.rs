@@ -12,7 +12,7 @@ use super::grant::{Plan, Taken};
 use super::key::{self, Key, WriteRefused};
 use super::state::{self, State};
 use super::stats::{self, Counter};
-use super::{clock, session, settings, timer, waiting};
+use super::{clock, failover, session, settings, timer, waiting};
 use crate::lock::error::Error;
 use crate::lock::queue::LineId;
 use crate::lock::rules::{self, State as LockState};
@@ -56,6 +56,7 @@ pub fn turn(context: &Context) {
 pub fn tick(context: &Context) {
     let now = clock::monotonic();
     watch_clock(now);
+    failover::run(context, now);
     let looks = state::with(|state| {
         if state.queues.is_empty() && !state.has_work() {
             return None;
@@ -84,6 +85,7 @@ fn watch_clock(now: MonotonicMicros) {
         let step = ahead.wrapping_sub(before).cast_signed();
         (step.unsigned_abs() >= STEP_US).then(|| {
             state.stats.add(Counter::ClockSteps);
+            state.reign.doubt();
             step
         })
     });
@@ -100,7 +102,7 @@ fn may_write(context: &Context) -> bool {
         | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
     // SAFETY: takes nothing, tells whether clients are paused.
     let is_paused = unsafe { (api().avoid_replica_traffic)() } != 0;
-    !is_paused && !context.has_flags(never) && has_good_replicas(context)
+    !is_paused && !context.has_flags(never) && has_good_replicas(context) && failover::may_grant(context).is_ok()
 }
 
 /// Whether there are as many good replicas as `min-replicas-to-write` asks for.

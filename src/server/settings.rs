@@ -42,7 +42,9 @@ static RETENTION: Setting = Setting::new(c"retention-ms", 60_000, -1, TEN_YEARS_
 static MAX_WAITERS: Setting = Setting::new(c"max-waiters", 10_000, 0, 1_000_000);
 static PLACE: Setting = Setting::new(c"place-ms", 10_000, 0, HOUR_MS);
 
-static SETTINGS: [&Setting; 4] = [&MARGIN, &RETENTION, &MAX_WAITERS, &PLACE];
+static GRACE: Setting = Setting::new(c"failover-grace-ms", 0, 0, 24 * HOUR_MS);
+
+static SETTINGS: [&Setting; 5] = [&MARGIN, &RETENTION, &MAX_WAITERS, &PLACE, &GRACE];
 
 /// What the lock rules need to know.
 #[must_use]
@@ -66,6 +68,12 @@ pub fn max_waiters() -> usize {
 #[must_use]
 pub fn place() -> Micros {
     Micros::from_ms(PLACE.get_unsigned())
+}
+
+/// For how long a new master grants nothing.
+#[must_use]
+pub fn failover_grace() -> Micros {
+    Micros::from_ms(GRACE.get_unsigned())
 }
 
 /// Reads the module arguments, `name value` pairs, and registers the settings with the server,

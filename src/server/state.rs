@@ -8,6 +8,7 @@ use super::stats::Stats;
 use super::timer::Timer;
 use super::{clock, settings};
 use crate::lock::error::Error;
+use crate::lock::grace::{self, Reign};
 use crate::lock::queue::Queues;
 use crate::lock::record::{number, Id};
 use crate::lock::rules::Retention;
@@ -19,6 +20,9 @@ use std::collections::VecDeque;
 
 /// How old what is known of the server's configuration may be, where it does not tell of changes.
 const CONFIG_AGE: Micros = Micros(1_000_000);
+
+/// `min-replicas-max-lag` where it is 0 (off), or the operator took CONFIG away.
+const DEFAULT_MAX_LAG_S: u64 = 10;
 
 /// What the module remembers.
 #[derive(Default)]
@@ -33,6 +37,10 @@ pub struct State {
     pub sessions: Sessions,
     /// Grants whose connection has ended.
     pub ended: VecDeque<Ended>,
+    /// Since when this server is the master, and whether it still is.
+    pub reign: Reign,
+    /// What is wrong with the settings for safety across failover, as last logged.
+    pub grace_fault: Option<&'static str>,
     /// What has happened.
     pub stats: Stats,
     /// How far the wall clock was ahead of the monotonic one when both were last looked at.
@@ -54,6 +62,31 @@ impl State {
     #[must_use]
     pub fn others_ahead(&self, context: &Context, name: Arg<'_>, id: Option<Id>) -> bool {
         !self.queues.is_empty() && self.queues.has_ahead(context.selected_db(), name.as_bytes(), id)
+    }
+
+    /// What is left of the time in which a new master grants nothing.
+    #[must_use]
+    pub fn grace_left(&self) -> Micros {
+        self.reign.grace_left(&self.grace_settings(), clock::monotonic())
+    }
+
+    fn grace_settings(&self) -> grace::Settings {
+        grace::Settings {
+            grace: settings::failover_grace(),
+            margin: settings::terms().margin,
+            max_lag: self.server.max_lag,
+        }
+    }
+
+    /// What is wrong with the settings for safety across failover.
+    fn find_grace_fault(&self) -> Option<&'static str> {
+        match self.grace_settings().longest_lease() {
+            Some(Micros(0)) => Some("lock.failover-grace-ms is too short for any lease: no lock is granted"),
+            Some(_) if self.server.min_replicas == 0 => {
+                Some("lock.failover-grace-ms without min-replicas-to-write: a master that was replaced still grants")
+            }
+            _ => None,
+        }
     }
 
     /// Whether the server may evict locks to free memory.
@@ -78,6 +111,8 @@ struct Server {
     evicts_all: bool,
     /// `min-replicas-to-write`.
     min_replicas: u64,
+    /// `min-replicas-max-lag`
+    max_lag: Micros,
     /// When to look again; never where the server tells of changes.
     look_again: Option<UnixMicros>,
     /// CLIENT UNBLOCK can be served without a fault of the server.
@@ -113,6 +148,15 @@ pub fn min_replicas(context: &Context) -> u64 {
     server(context).min_replicas
 }
 
+/// What the safety across failover depends on.
+#[must_use]
+pub fn grace_settings(context: &Context) -> grace::Settings {
+    let grace = settings::failover_grace();
+    // Nothing else matters without it.
+    let max_lag = if grace == Micros(0) { Micros(0) } else { server(context).max_lag };
+    grace::Settings { grace, margin: settings::terms().margin, max_lag }
+}
+
 /// Whether CLIENT UNBLOCK is safe: before Redis 7.4 and Valkey 8.0 the callback that it needs can
 /// lose a reply or end the server.
 #[must_use]
@@ -135,15 +179,27 @@ fn server(context: &Context) -> Server {
 fn read_server(context: &Context, told: bool) -> Server {
     let policy = context.server_info(c"memory", c"maxmemory_policy");
     let min_replicas = context.config(c"min-replicas-to-write");
+    let max_lag_s = context.config(c"min-replicas-max-lag").and_then(|text| number(text.as_bytes()));
     let before = with(|state| state.server.evicts_all).unwrap_or(false);
+    let fault_before = with(|state| state.grace_fault).ok().flatten();
     let server = Server {
         evicts_volatile: policy.as_ref().is_some_and(|name| name.starts_with("volatile-")),
         evicts_all: policy.as_ref().is_some_and(|name| name.starts_with("allkeys-")),
         min_replicas: min_replicas.and_then(|text| number(text.as_bytes())).unwrap_or(0),
+        max_lag: Micros::from_ms(
+            max_lag_s.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_MAX_LAG_S).saturating_mul(1_000),
+        ),
         look_again: (!told).then(|| clock::now().after(CONFIG_AGE)),
         can_be_unblocked: can_be_unblocked(),
     };
-    let _ = with(|state| state.server = server);
+    let fault = with(|state| {
+        state.server = server;
+        state.grace_fault = state.find_grace_fault();
+        state.grace_fault
+    });
+    if let (Ok(Some(fault)), true) = (fault, fault != Ok(fault_before)) {
+        log_warning(fault);
+    }
     if server.evicts_all && !before {
         log_warning("maxmemory-policy evicts any key: a lock that is evicted is free, whoever holds it");
     }
@@ -169,7 +225,8 @@ pub(super) fn loaded(context: &Context, told: bool) {
         None => (major, minor) >= (Some(7), Some(4)),
     };
     // A module that was unloaded and is loaded again may find what it left.
-    let _ = with(|state| *state = State::default());
+    let reign = Reign::begin(clock::monotonic());
+    let _ = with(|state| *state = State { reign, ..State::default() });
     let _ = with(|state| state.server.can_be_unblocked = can_be_unblocked);
     read_server(context, told);
 }

@@ -6,7 +6,7 @@ use super::grant::{Plan, Taken};
 use super::key::Key;
 use super::state::{self, State};
 use super::stats::{self, Counter};
-use super::{clock, events, session, settings, timer};
+use super::{clock, events, failover, session, settings, timer};
 use crate::lock::error::Error;
 use crate::lock::queue::{LineId, Waiter};
 use crate::lock::record::{Encoded, Id, Owner};
@@ -162,9 +162,13 @@ pub fn pass_on(context: &Context, key: Key<'_>, token: Token) -> Result<(), Erro
     let now = clock::now();
     let db = context.selected_db();
     let name = key.name();
+    let may_grant = failover::may_grant(context).is_ok();
     let next = state::with(|State { queues, tokens, stats, .. }| {
         // A token is the time of its grant.
         stats.holds.record(now.since(UnixMicros(token.get())));
+        if !may_grant {
+            return None;
+        }
         let line = queues.waited_line(db, name.as_bytes())?;
         let request = queues.head(line)?.request();
         let decision = rules::pass_on(token, &request, settings::terms(), tokens, now).ok()?;

@@ -81,8 +81,8 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         failover::may_extend(context)?;
     }
     let plan = Plan::of(&decision);
-    if let Some(taken) = plan.carry_out(key)? {
-        waiting::got(context, name, request.id, &taken, options.session)?;
+    if let Some(mut taken) = plan.carry_out(key)? {
+        waiting::got(context, name, request.id, &mut taken, options.session)?;
         if options.details {
             taken.reply_details(context);
         } else {

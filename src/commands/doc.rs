@@ -32,6 +32,8 @@ pub enum Flags {
     Write,
     /// Reads.
     Read,
+    /// Reads, and may have much to tell.
+    ReadSlow,
     /// Reads what the whole server does: for operators.
     Admin,
     /// Touches no data.

@@ -26,7 +26,7 @@ pub const DOC: Doc = Doc {
     summary: c"Returns who holds the lock, since when, for how long, and who waits.",
     complexity: c"O(1); with FULL O(N) in the waiters shown",
     arity: -2,
-    flags: Flags::Read,
+    flags: Flags::ReadSlow,
     key: Some(KeyAccess::Access),
     args: &[doc::KEY, Arg { name: c"full", kind: Kind::Token, token: Some(c"FULL"), optional: true }],
 };

@@ -60,8 +60,8 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     }
     let plan = Plan::of(&decision).as_recovery();
     match plan.carry_out(key)? {
-        Some(taken) => {
-            waiting::got(context, name, request.id, &taken, options.session)?;
+        Some(mut taken) => {
+            waiting::got(context, name, request.id, &mut taken, options.session)?;
             taken.reply_details(context);
         }
         None => context.reply_nil_array(),

@@ -87,6 +87,8 @@ pub struct Request<'a> {
 /// Who had an expired lock before its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Predecessor<'a> {
+    /// Its timestamp.
+    pub ended: UnixMicros,
     /// How long ago its timestamp passed.
     pub overdue: Micros,
     /// Its token, if it was granted by this module.
@@ -133,6 +135,7 @@ fn grant<'a>(
     let in_key = expired.and_then(|(_, record)| record).map(|record| record.token);
     let record = new_record(request, in_key, terms, tokens, now)?;
     let succeeds = expired.map(|(ended, record)| Predecessor {
+        ended,
         overdue: now.since(ended),
         token: in_key,
         owner: record.and_then(|record| record.owner),

@@ -7,7 +7,7 @@
 use super::api::api;
 use super::callback::guarded;
 use super::context::Context;
-use super::grant::Taken;
+use super::grant::{Before, Taken};
 use super::{state, waiting};
 use crate::lock::error::Error;
 use crate::lock::queue::{Ticket, Waiter};
@@ -63,6 +63,8 @@ pub struct Lost {
     pub name: Rc<[u8]>,
     /// The grant.
     pub token: Token,
+    /// Whom it succeeded, if the lock had expired: the next has to learn of it.
+    pub succeeds: Option<Before>,
 }
 
 /// The server's number of the client of a call.

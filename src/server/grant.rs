@@ -5,7 +5,7 @@ use super::key::{self, events, Key, WriteRefused};
 use super::state;
 use super::stats::Counter;
 use crate::lock::error::Error;
-use crate::lock::record::Encoded;
+use crate::lock::record::{Encoded, Owner, OwnerBuf, Record};
 use crate::lock::rules::{Acquire, Predecessor};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
@@ -92,23 +92,34 @@ pub struct Taken {
     pub token: Token,
     /// When it ends by itself.
     pub until: UnixMicros,
-    succeeds: Option<Before>,
+    /// Whom it succeeds, if the lock had expired.
+    pub succeeds: Option<Before>,
 }
 
 /// A predecessor.
-struct Before {
+#[derive(Clone)]
+pub struct Before {
+    ended: UnixMicros,
     overdue_ms: u64,
     token: Option<Token>,
-    owner: Option<Box<[u8]>>,
+    owner: Option<OwnerBuf>,
 }
 
 impl Before {
     fn of(predecessor: Predecessor<'_>) -> Self {
         Self {
+            ended: predecessor.ended,
             overdue_ms: predecessor.overdue.as_ms(),
             token: predecessor.token,
-            owner: predecessor.owner.map(|owner| owner.as_bytes().into()),
+            owner: predecessor.owner.map(Owner::to_boxed),
         }
+    }
+
+    /// The expired lock as it was; a client of the classic pattern had no token, `token` stands in.
+    #[must_use]
+    pub fn record(&self, token: Token) -> Record<'_> {
+        let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
+        Record { timestamp: self.ended, token: self.token.unwrap_or(token), id: None, owner }
     }
 }
 
@@ -120,6 +131,8 @@ impl Taken {
         context.reply_integer(self.token.as_i64());
         context.reply_count_or_nil(before.map(|before| before.overdue_ms));
         context.reply_count_or_nil(before.and_then(|before| before.token).map(Token::get));
-        context.reply_bytes_or_nil(before.and_then(|before| before.owner.as_deref()));
+        context.reply_bytes_or_nil(
+            before.and_then(|before| before.owner.as_ref()).map(|owner| owner.as_owner().as_bytes()),
+        );
     }
 }

@@ -24,6 +24,7 @@ impl Flags {
             Self::WriteDenyOom => (c"write deny-oom fast", c"write deny-oom fast"),
             Self::Write => (c"write fast", c"write fast"),
             Self::Read => (c"readonly fast", c"readonly fast"),
+            Self::ReadSlow => (c"readonly", c"readonly"),
             Self::Admin => (c"readonly admin", c"readonly admin"),
             Self::Help => (c"allow-loading allow-stale", c"allow-loading allow-stale"),
         }
@@ -35,6 +36,7 @@ impl Flags {
             Self::WriteDenyOomBlocking => c"lock write slow blocking",
             Self::WriteDenyOom | Self::Write => c"lock write fast",
             Self::Read => c"lock read fast",
+            Self::ReadSlow => c"lock read slow",
             Self::Admin => c"lock read slow admin dangerous",
             Self::Help => c"lock slow",
         }

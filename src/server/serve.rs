@@ -198,15 +198,25 @@ fn pass_on_lost(context: &Context, lost: &Lost) -> Result<(), WriteRefused> {
         return Ok(());
     }
     drop(key);
+    // As if the grant had never been: a predecessor that never released is still to be told of.
+    let before = lost.succeeds.as_ref().map(|before| before.record(lost.token));
     let next = state::with(|State { queues, tokens, .. }| {
         let line = queues.waited_line(lost.db, &lost.name)?;
         let request = queues.head(line)?.request();
-        let decision = rules::pass_on(lost.token, &request, settings::terms(), tokens, clock::now()).ok()?;
-        Some((line, Plan::of(&decision).as_hand_off()))
+        let (terms, now) = (settings::terms(), clock::now());
+        let decision = match before {
+            Some(record) => {
+                let lock = LockState::Expired(record.timestamp, Some(record));
+                rules::acquire(lock, &request, false, terms, tokens, now)
+            }
+            None => rules::pass_on(lost.token, &request, terms, tokens, now),
+        };
+        Some((line, Plan::of(&decision.ok()?)))
     });
-    match next {
-        Ok(Some((line, plan))) => give(context, &name, line, plan),
-        _ => key::delete_outside_command(context, name.as_arg()),
+    match (next, before) {
+        (Ok(Some((line, plan))), _) => give(context, &name, line, plan),
+        (_, Some(record)) => key::store_outside_command(context, name.as_arg(), &record.encode(), &[]),
+        (_, None) => key::delete_outside_command(context, name.as_arg()),
     }
 }
 

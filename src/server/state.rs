@@ -2,6 +2,7 @@
 
 use super::blocked::{Handle, Lost};
 use super::context::{log_warning, Arg, Context};
+use super::grant::{Before, Taken};
 use super::main_thread::MainThread;
 use super::session::Ended;
 use super::stats::Stats;
@@ -14,7 +15,7 @@ use crate::lock::record::{number, Id};
 use crate::lock::rules::Retention;
 use crate::lock::sessions::Sessions;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
-use crate::lock::token::Tokens;
+use crate::lock::token::{Token, Tokens};
 use lazy_static::lazy_static;
 use std::collections::VecDeque;
 
@@ -31,6 +32,8 @@ pub struct State {
     pub tokens: Tokens,
     /// Who waits.
     pub queues: Queues<Handle>,
+    /// Grants of attempts with an ID that succeeded somebody: their reply can be lost.
+    recoveries: VecDeque<Recovery>,
     /// Grants that nobody received.
     pub lost: VecDeque<Lost>,
     /// Which locks end with their connection.
@@ -57,6 +60,25 @@ pub struct State {
 }
 
 impl State {
+    /// An attempt with an ID got the lock, for the first time or again: whom it succeeded is
+    /// remembered for a while, and told again when it is sent again.
+    pub fn remember_or_recall(&mut self, name: &[u8], taken: &mut Taken) {
+        let now = clock::monotonic();
+        while self.recoveries.front().is_some_and(|first| first.until <= now || self.recoveries.len() > MOST_RECOVERIES)
+        {
+            self.recoveries.pop_front();
+        }
+        if let Some(before) = &taken.succeeds {
+            let until = now.after(RECOVERY_AGE);
+            let (token, before) = (taken.token, before.clone());
+            self.recoveries.push_back(Recovery { name: name.into(), token, before, until });
+        } else if let Ok(at) = self.recoveries.binary_search_by_key(&taken.token, |known| known.token) {
+            // Tokens grow, so they are in order.
+            let known = self.recoveries.get(at).filter(|known| *known.name == *name);
+            taken.succeeds = known.map(|known| known.before.clone());
+        }
+    }
+
     /// Whether somebody waits for a key of the caller's database ahead of the attempt `id`, or of a
     /// newcomer.
     #[must_use]
@@ -101,6 +123,18 @@ impl State {
         self.queues.has_ready() || !self.lost.is_empty() || !self.ended.is_empty()
     }
 }
+
+/// A grant that succeeded an expired one.
+struct Recovery {
+    name: Box<[u8]>,
+    token: Token,
+    before: Before,
+    until: MonotonicMicros,
+}
+
+/// For how long, and how many at most are remembered: a client sends again within that.
+const RECOVERY_AGE: Micros = Micros(60_000_000);
+const MOST_RECOVERIES: usize = 1_000;
 
 /// What is known of the server, read when the module is loaded.
 #[derive(Clone, Copy, Default)]

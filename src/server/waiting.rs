@@ -118,7 +118,7 @@ pub fn kept_until() -> Option<MonotonicMicros> {
 ///
 /// # Errors
 /// [`Error::Internal`]
-pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &Taken, session: bool) -> Result<(), Error> {
+pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &mut Taken, session: bool) -> Result<(), Error> {
     if session {
         session::bind(context.selected_db(), name.as_bytes(), blocked::client(context), taken)?;
     } else {
@@ -128,6 +128,7 @@ pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &Taken, sess
     let token = taken.token;
     let earlier = state::with(|state| {
         state.lost.retain(|lost| lost.token != token || *lost.name != *name.as_bytes());
+        state.remember_or_recall(name.as_bytes(), taken);
         if state.queues.is_empty() {
             return None;
         }
@@ -188,12 +189,15 @@ pub fn pass_on(context: &Context, key: Key<'_>, token: Token) -> Result<(), Erro
 /// # Errors
 /// [`Error::Internal`]
 pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Error> {
-    let Some(taken) = taken else { return Ok(()) };
+    let Some(mut taken) = taken else { return Ok(()) };
     let head = state::with(|state| {
         let (db, name) = state.queues.key(line)?;
         let (ticket, waiter) = state.queues.pop_head(line)?;
         state.stats.add(Counter::HandOffs);
         state.stats.waits.record(clock::monotonic().since(waiter.since));
+        if waiter.id.is_some() {
+            state.remember_or_recall(&name, &mut taken);
+        }
         Some((db, name, ticket, waiter))
     })?;
     if let Some((db, name, ticket, Waiter { handle, client, details, session, id, .. })) = head {
@@ -245,7 +249,7 @@ pub(super) fn undelivered(context: &Context, grant: Grant) {
             state.queues.restore_place(db, &name, id, ticket, until);
         }
         state.stats.add(Counter::Undelivered);
-        state.lost.push_back(Lost { db, name, token: taken.token });
+        state.lost.push_back(Lost { db, name, token: taken.token, succeeds: taken.succeeds });
     });
     schedule(context);
 }

@@ -12,6 +12,7 @@
 use super::record::{Id, OwnerBuf};
 use super::rules::Request;
 use super::time::{Micros, MonotonicMicros, UnixMicros};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -91,10 +92,12 @@ struct Line<H> {
 /// All lines of a server.
 #[derive(Debug)]
 pub struct Queues<H> {
-    index: HashMap<i32, HashMap<Rc<[u8]>, LineId>>,
-    lines: HashMap<LineId, Line<H>>,
-    tickets: HashMap<Ticket, LineId>,
-    clients: HashMap<u64, Ticket>,
+    /// Names and IDs come from clients, so those maps hash them with a key; the numbers in the others
+    /// are our own or the server's.
+    index: FxHashMap<i32, HashMap<Rc<[u8]>, LineId>>,
+    lines: FxHashMap<LineId, Line<H>>,
+    tickets: FxHashMap<Ticket, LineId>,
+    clients: FxHashMap<u64, Ticket>,
     /// When waits and places end.
     ends: BTreeSet<(MonotonicMicros, Ticket)>,
     /// When locks with waiters come free by themselves.
@@ -107,10 +110,10 @@ pub struct Queues<H> {
 impl<H> Default for Queues<H> {
     fn default() -> Self {
         Self {
-            index: HashMap::new(),
-            lines: HashMap::new(),
-            tickets: HashMap::new(),
-            clients: HashMap::new(),
+            index: FxHashMap::default(),
+            lines: FxHashMap::default(),
+            tickets: FxHashMap::default(),
+            clients: FxHashMap::default(),
             ends: BTreeSet::new(),
             dues: BTreeSet::new(),
             ready: VecDeque::new(),

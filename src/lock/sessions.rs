@@ -5,6 +5,7 @@
 
 use super::time::UnixMicros;
 use super::token::Token;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -25,8 +26,8 @@ pub struct Binding {
 /// All bindings of a server.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    locks: HashMap<i32, HashMap<Rc<[u8]>, Binding>>,
-    clients: HashMap<u64, BTreeMap<LockKey, Token>>,
+    locks: FxHashMap<i32, HashMap<Rc<[u8]>, Binding>>,
+    clients: FxHashMap<u64, BTreeMap<LockKey, Token>>,
     count: usize,
     /// How many there may be before those that ended by themselves are swept out.
     sweep_at: usize,

@@ -1,0 +1,366 @@
+//! One hand-off with many waiters behind it, and what a waiter costs in memory.
+//!
+//! This process has a connection for each waiter. Who holds the lock releases it and asks for it again in one write;
+//! the next in line gets it: the line keeps its length, and each hand-off is two commands.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{field, median, print_table, verdict, Cost, ServerCpu, Settings};
+use crate::support::{server_binary, temp_dir, until, Conn, Server};
+use crate::Row;
+
+const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
+/// Files that this process and a server need besides the waiters.
+const OTHER_FILES: usize = 200;
+/// Hand-offs whose instructions are counted; under valgrind each takes fifty times as long.
+const COUNTED: usize = 2_000;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Lock,
+    Queue,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Lock => "LOCK.*",
+            Way::Queue => "BLPOP + RPUSH",
+        }
+    }
+}
+
+const WAYS: [Way; 2] = [Way::Lock, Way::Queue];
+
+/// Connections of which one holds a lock and all others wait for it.
+struct Crowd {
+    way: Way,
+    key: String,
+    conns: Vec<Conn>,
+    holder: usize,
+    token: String,
+}
+
+impl Crowd {
+    /// Connections that do nothing yet: `waiters` and the holder.
+    fn new(server: &Server, way: Way, waiters: usize) -> Self {
+        let mut conns: Vec<Conn> = (0..=waiters).map(|_| server.conn()).collect();
+        for conn in &mut conns {
+            assert_eq!(conn.text(&["PING"]), "PONG");
+        }
+        Self { way, key: format!("crowd:{}:{waiters}", way.name()), conns, holder: 0, token: String::new() }
+    }
+
+    fn ask(&mut self, at: usize) {
+        let key = &*self.key;
+        match self.way {
+            Way::Lock => self.conns[at].send(&["LOCK.ACQUIRE", key, "PX", "600000", "WAIT", "600000"]),
+            Way::Queue => self.conns[at].send(&["BLPOP", key, "600"]),
+        }
+    }
+
+    fn granted(&mut self, at: usize) {
+        let reply = self.conns[at].read();
+        match self.way {
+            Way::Lock => self.token = reply.int().to_string(),
+            Way::Queue => assert_eq!(reply.list().len(), 2),
+        }
+        self.holder = at;
+    }
+
+    /// All of them ask, in order.
+    fn line_up(&mut self, server: &Server) {
+        let mut conn = server.conn();
+        if self.way == Way::Queue {
+            conn.int(&["RPUSH", &self.key, "token"]);
+        }
+        self.ask(0);
+        self.granted(0);
+        for at in 1..self.conns.len() {
+            self.ask(at);
+            // The server takes them in the order in which it finds them, so not too many at once.
+            if at % 8 == 0 || at + 1 == self.conns.len() {
+                until("they wait", || (blocked(&mut conn) >= at).then_some(()));
+            }
+        }
+    }
+
+    /// Hands the lock on, so many times.
+    fn pass(&mut self, times: usize) {
+        for _ in 0..times {
+            let at = self.holder;
+            let key = &*self.key;
+            let wire = match self.way {
+                Way::Lock => {
+                    let asks = ["LOCK.ACQUIRE", key, "PX", "600000", "WAIT", "600000"];
+                    wire(&["LOCK.RELEASE", key, &self.token]) + &wire(&asks)
+                }
+                Way::Queue => wire(&["RPUSH", key, "token"]) + &wire(&["BLPOP", key, "600"]),
+            };
+            self.conns[at].send_bytes(wire.as_bytes());
+            assert_eq!(self.conns[at].read().int(), 1);
+            self.granted((at + 1) % self.conns.len());
+        }
+    }
+
+    /// Ends all waits.
+    fn leave(self, server: &Server) {
+        drop(self.conns);
+        let mut conn = server.conn();
+        until("all are gone", || (blocked(&mut conn) == 0).then_some(()));
+        conn.ok(&["FLUSHALL"]);
+    }
+}
+
+fn wire(words: &[&str]) -> String {
+    let mut wire = format!("*{}\r\n", words.len());
+    for word in words {
+        let _ = write!(wire, "${}\r\n{word}\r\n", word.len());
+    }
+    wire
+}
+
+fn number(conn: &mut Conn, section: &str, name: &str) -> usize {
+    let info = conn.text(&["INFO", section]);
+    field(&info, name).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {name} in INFO"))
+}
+
+fn blocked(conn: &mut Conn) -> usize {
+    number(conn, "clients", "blocked_clients")
+}
+
+/// The numbers of waiters that the system lets one process have.
+fn sizes(settings: &Settings) -> Vec<usize> {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let limit = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(usize::MAX);
+    let wanted = if settings.smoke { &SIZES[..1] } else { &SIZES[..] };
+    let (fit, not): (Vec<usize>, Vec<usize>) = wanted.iter().partition(|size| **size + OTHER_FILES <= limit);
+    if !not.is_empty() {
+        eprintln!("skipped: {not:?} waiters: not more than {limit} open files (ulimit -n)");
+    }
+    fit
+}
+
+/// The CPU time of a hand-off, by number of waiters.
+pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
+    let sizes = sizes(settings);
+    let mut cpu = ServerCpu::of(server);
+    let mut rows = Vec::new();
+    let mut costs: Vec<[Vec<f64>; 2]> = sizes.iter().map(|_| [Vec::new(), Vec::new()]).collect();
+    for round in 1..=settings.rounds {
+        for (size, costs) in sizes.iter().zip(&mut costs) {
+            for place in 0..WAYS.len() {
+                let at = (place + round) % WAYS.len();
+                let mut crowd = Crowd::new(server, WAYS[at], *size);
+                crowd.line_up(server);
+                // Once around, or a part of it, before it counts.
+                crowd.pass(settings.operations.min(1_000));
+                let cost = Cost::of(&mut cpu, || crowd.pass(settings.operations));
+                crowd.leave(server);
+                costs[at].push(cost.cpu.as_secs_f64() * 1e6 / settings.operations as f64);
+                let values = vec![
+                    ("hand_offs", settings.operations as f64),
+                    ("cpu_ns", cost.cpu.as_nanos() as f64),
+                    ("wall_ns", cost.wall.as_nanos() as f64),
+                ];
+                let (contender, place) = (WAYS[at].name().into(), place + 1);
+                rows.push(Row { part: "crowd", clients: *size, contender, round, place, values });
+            }
+        }
+        eprintln!("crowd: round {round} of {}", settings.rounds);
+    }
+    println!("\nOne hand-off with many waiters, server CPU in µs");
+    print_by_size(&sizes, &costs, 1);
+    rows
+}
+
+/// A table of what a hand-off costs ours and the ceiling; what is expected is within 1.5 times of what it costs with the
+/// fewest waiters.
+fn print_by_size(sizes: &[usize], costs: &[[Vec<f64>; 2]], decimals: usize) {
+    let mut rows = Vec::new();
+    let first = &costs[0];
+    for (size, [ours, queue]) in sizes.iter().zip(costs) {
+        let ratio = |of: &[f64], to: &[f64]| median(of.iter().zip(to).map(|(of, to)| of / to));
+        let grown = ratio(ours, &first[0]);
+        rows.push(vec![
+            size.to_string(),
+            format!("{:.decimals$}", median(ours.iter().copied())),
+            format!("{grown:.2}"),
+            format!("{:.decimals$}", median(queue.iter().copied())),
+            format!("{:.2}", ratio(queue, &first[1])),
+            format!("{:.2}", ratio(ours, queue)),
+            "1.5".into(),
+            verdict(grown, Some(1.5)).into(),
+        ]);
+    }
+    let header = [
+        "waiters",
+        "LOCK.*",
+        "to the first",
+        "BLPOP + RPUSH",
+        "to the first",
+        "LOCK.* / BLPOP",
+        "to the first, at most",
+        "verdict",
+    ];
+    print_table(1, &header, &rows);
+}
+
+/// The instructions of a hand-off, by number of waiters, where valgrind is installed.
+pub fn measure_instructions(settings: &Settings) -> Vec<Row> {
+    if settings.smoke {
+        return Vec::new();
+    }
+    match count_instructions(settings) {
+        Ok(rows) => rows,
+        Err(why) => {
+            eprintln!("skipped: instructions: {why}");
+            Vec::new()
+        }
+    }
+}
+
+fn count_instructions(settings: &Settings) -> Result<Vec<Row>, String> {
+    Command::new("valgrind")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .map_err(|error| format!("valgrind cannot be run: {error}"))?;
+    let dir = temp_dir();
+    let counted = count_in(&dir, &sizes(settings));
+    let _ = fs::remove_dir_all(&dir);
+    counted
+}
+
+fn count_in(dir: &Path, sizes: &[usize]) -> Result<Vec<Row>, String> {
+    let script = dir.join("server");
+    let text = format!(
+        "#!/bin/sh\nexec valgrind --quiet --tool=callgrind --instr-atstart=no --callgrind-out-file='{}/out' '{}' \"$@\"\n",
+        dir.display(),
+        server_binary().display()
+    );
+    let written =
+        fs::write(&script, text).and_then(|()| fs::set_permissions(&script, fs::Permissions::from_mode(0o755)));
+    written.map_err(|error| error.to_string())?;
+    let args = ["--maxclients", "10100"];
+    let server = Server::with().binary(script).args(&args).module_args(&["max-waiters", "20000"]);
+    let server = server.try_start().map_err(|log| format!("the server does not run under valgrind: {log}"))?;
+    let mut conn = server.conn();
+    let mut rows = Vec::new();
+    let mut costs: Vec<[Vec<f64>; 2]> = Vec::new();
+    let mut dumps = 0;
+    for size in sizes {
+        let mut of_size = [Vec::new(), Vec::new()];
+        for (at, way) in WAYS.iter().enumerate() {
+            let mut crowd = Crowd::new(&server, *way, *size);
+            crowd.line_up(&server);
+            crowd.pass(100);
+            // What the server does by the clock would count fifty times as much in this slow motion.
+            // Servers that do not know the word go on with it.
+            conn.call(&["DEBUG", "PAUSE-CRON", "1"]);
+            monitor(&server, &["instrumentation", "on"])?;
+            crowd.pass(COUNTED);
+            monitor(&server, &["instrumentation", "off"])?;
+            conn.call(&["DEBUG", "PAUSE-CRON", "0"]);
+            monitor(&server, &["dump"])?;
+            dumps += 1;
+            let instructions = total(&dir.join(format!("out.{dumps}")))?;
+            of_size[at].push(instructions / COUNTED as f64);
+            crowd.leave(&server);
+            let values = vec![("hand_offs", COUNTED as f64), ("instructions", instructions)];
+            let (contender, place) = (way.name().into(), at + 1);
+            rows.push(Row { part: "instructions", clients: *size, contender, round: 1, place, values });
+        }
+        costs.push(of_size);
+        eprintln!("instructions: {size} waiters");
+    }
+    println!("\nOne hand-off with many waiters, instructions of the server");
+    print_by_size(sizes, &costs, 0);
+    Ok(rows)
+}
+
+/// Has valgrind do something in the midst of the run.
+fn monitor(server: &Server, command: &[&str]) -> Result<(), String> {
+    let mut vgdb = Command::new("vgdb");
+    vgdb.arg(format!("--pid={}", server.pid())).args(command).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = vgdb.stderr(Stdio::null()).spawn().map_err(|error| format!("vgdb cannot be run: {error}"))?;
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("vgdb {command:?}: {status}")),
+            None if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
+            None => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("vgdb {command:?}: no answer"));
+            }
+        }
+    }
+}
+
+/// The instructions in what callgrind wrote.
+fn total(path: &Path) -> Result<f64, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
+    total.ok_or_else(|| format!("{}: no totals", path.display()))
+}
+
+/// The memory of a waiter, each way on a server of its own, so that nothing freed is used again.
+pub fn measure_memory(settings: &Settings) -> Vec<Row> {
+    let Some(size) = sizes(settings).pop() else { return Vec::new() };
+    let mut rows = Vec::new();
+    let mut table = Vec::new();
+    for (at, way) in WAYS.iter().enumerate() {
+        let args = ["--maxclients", "10100"];
+        let server = Server::with().args(&args).module_args(&["max-waiters", "20000"]).start();
+        let mut conn = server.conn();
+        let empty = memory(&server, &mut conn);
+        let mut crowd = Crowd::new(&server, *way, size);
+        let idle = memory(&server, &mut conn);
+        crowd.line_up(&server);
+        let waiting = memory(&server, &mut conn);
+        // The server takes the buffers of clients that are quiet for two seconds back, bit by bit.
+        std::thread::sleep(Duration::from_secs(if settings.smoke { 0 } else { 4 }));
+        let settled = memory(&server, &mut conn);
+        let each = |now: (f64, f64)| ((now.0 - empty.0) / size as f64, (now.1 - empty.1) / size as f64);
+        let (idle, waiting, settled) = (each(idle), each(waiting), each(settled));
+        let kb = |bytes: f64| format!("{:.1}", bytes / 1024.0);
+        let cells = [idle.0, waiting.0, settled.0, idle.1, waiting.1, settled.1];
+        table.push([way.name().to_string()].into_iter().chain(cells.map(kb)).collect());
+        for (part, values) in
+            [("used_memory", [idle.0, waiting.0, settled.0]), ("resident memory", [idle.1, waiting.1, settled.1])]
+        {
+            let names = ["idle_bytes", "waiting_bytes", "settled_bytes"];
+            let values = names.into_iter().zip(values).collect();
+            rows.push(Row { part, clients: size, contender: way.name().into(), round: 1, place: at + 1, values });
+        }
+    }
+    println!("\nMemory of the server for each of {size} waiters, its connection included, in kB");
+    let header = [
+        "waits with",
+        "connection alone",
+        "waiting",
+        "4 s later",
+        "resident: connection alone",
+        "waiting",
+        "4 s later",
+    ];
+    print_table(1, &header, &table);
+    rows
+}
+
+/// `used_memory` and what is resident, in bytes.
+fn memory(server: &Server, conn: &mut Conn) -> (f64, f64) {
+    let used = number(conn, "memory", "used_memory") as f64;
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    (used, resident * 1024.0)
+}

@@ -1,0 +1,154 @@
+//! One client process of the hot lock: takes it and gives it back, again and again.
+//!
+//! It gets its times over the server, so that processes in any language start together, and leaves one line for each
+//! grant: when, and after how long a wait, in microseconds from the start. workers.py is the same in Python.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::support::Conn;
+
+const MARK: &str = "--worker";
+const LEASE_MS: &str = "30000";
+
+/// A way to have a lock.
+trait Lock {
+    fn acquire(&mut self);
+    fn release(&mut self);
+}
+
+/// LOCK.*
+struct Ours {
+    conn: Conn,
+    key: String,
+    token: String,
+}
+
+impl Lock for Ours {
+    fn acquire(&mut self) {
+        self.token = self.conn.int(&["LOCK.ACQUIRE", &self.key, "PX", LEASE_MS, "WAIT", "60000"]).to_string();
+    }
+
+    fn release(&mut self) {
+        assert_eq!(self.conn.int(&["LOCK.RELEASE", &self.key, &self.token]), 1);
+    }
+}
+
+/// The server's own queue of blocked clients, used as a lock without any safety: who dies takes the lock along.
+struct Queue {
+    conn: Conn,
+    key: String,
+}
+
+impl Lock for Queue {
+    fn acquire(&mut self) {
+        assert_eq!(self.conn.call(&["BLPOP", &self.key, "60"]).list().len(), 2);
+    }
+
+    fn release(&mut self) {
+        self.conn.int(&["RPUSH", &self.key, "token"]);
+    }
+}
+
+/// Redisson's scheme: who does not get the lock subscribes, and all who do are woken by each release.
+struct PubSub {
+    conn: Conn,
+    subscriber: Conn,
+    key: String,
+    channel: String,
+    secret: String,
+    sha: String,
+}
+
+impl PubSub {
+    const RELEASE: &'static str = "if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end \
+        redis.call('del',KEYS[1]) redis.call('publish',KEYS[2],'0') return 1";
+
+    fn new(mut conn: Conn, subscriber: Conn, key: &str, number: &str) -> Self {
+        let sha = conn.text(&["SCRIPT", "LOAD", Self::RELEASE]);
+        let (key, channel, secret) = (key.to_string(), format!("{key}:channel"), format!("secret-{number}"));
+        Self { conn, subscriber, key, channel, secret, sha }
+    }
+
+    fn try_once(&mut self) -> bool {
+        !self.conn.call(&["SET", &self.key, &self.secret, "NX", "PX", LEASE_MS]).is_nil()
+    }
+
+    fn next(&mut self) -> String {
+        self.subscriber.read().list()[0].text()
+    }
+}
+
+impl Lock for PubSub {
+    fn acquire(&mut self) {
+        if self.try_once() {
+            return;
+        }
+        self.subscriber.send(&["SUBSCRIBE", &self.channel]);
+        assert_eq!(self.next(), "subscribe");
+        // It may have come free before the subscription.
+        while !self.try_once() {
+            assert_eq!(self.next(), "message");
+        }
+        self.subscriber.send(&["UNSUBSCRIBE", &self.channel]);
+        while self.next() == "message" {}
+    }
+
+    fn release(&mut self) {
+        assert_eq!(self.conn.int(&["EVALSHA", &self.sha, "2", &self.key, &self.channel, &self.secret]), 1);
+    }
+}
+
+/// Microseconds of the machine's clock.
+pub fn now_us() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
+}
+
+pub fn sleep_until(at_us: u64) {
+    std::thread::sleep(Duration::from_micros(at_us.saturating_sub(now_us())));
+}
+
+/// Whether this process is to be one.
+pub fn is_worker() -> bool {
+    std::env::args().nth(1).is_some_and(|arg| arg == MARK)
+}
+
+/// Starts one in Rust.
+pub fn spawn(way: &str, port: u16, key: &str, dir: &Path, number: usize) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([MARK, way, &port.to_string(), key]).arg(dir).arg(number.to_string());
+    command.stdin(Stdio::null()).spawn().expect("a client process")
+}
+
+/// Is one.
+pub fn run() {
+    let args: Vec<String> = std::env::args().skip(2).collect();
+    let [way, port, key, dir, number] = &args[..] else { panic!("not a worker's arguments: {args:?}") };
+    let connect = || Conn::to(port.parse().unwrap()).unwrap();
+    let mut lock: Box<dyn Lock> = match &**way {
+        "lock" => Box::new(Ours { conn: connect(), key: key.clone(), token: String::new() }),
+        "queue" => Box::new(Queue { conn: connect(), key: key.clone() }),
+        "pub/sub" => Box::new(PubSub::new(connect(), connect(), key, number)),
+        _ => panic!("no such way: {way}"),
+    };
+    let mut conn = connect();
+    conn.int(&["INCR", &format!("{key}:ready")]);
+    let times = conn.call(&["BLPOP", &format!("{key}:start"), "60"]);
+    let times: Vec<u64> = times.list()[1].text().split(' ').map(|time| time.parse().unwrap()).collect();
+    let (start, end) = (times[0], times[1]);
+    let mut grants = String::new();
+    sleep_until(start);
+    loop {
+        let asked = Instant::now();
+        if now_us() >= end {
+            break;
+        }
+        lock.acquire();
+        let waited = asked.elapsed().as_micros();
+        let _ = writeln!(grants, "{} {waited}", now_us());
+        lock.release();
+    }
+    std::fs::write(Path::new(dir).join(number), grants).unwrap();
+}

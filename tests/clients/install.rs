@@ -1,0 +1,93 @@
+//! Installs the clients of other languages, in the versions that this folder pins, under `target/clients`.
+//!
+//! What is installed is used again; a folder is named after what is in it, and appears only when it is complete.
+#![allow(dead_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long an installation may take, with a slow network.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+const REQUIREMENTS: &str = include_str!("requirements.txt");
+const PACKAGE: &str = include_str!("package.json");
+
+/// The folder of this file.
+pub fn sources() -> PathBuf {
+    root().join("tests/clients")
+}
+
+/// A Python that has the packages of requirements.txt; else why there is none.
+pub fn python() -> Result<PathBuf, String> {
+    let versions = REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join("-").replace("==", "-");
+    let dir = installed(&format!("python-{versions}"), |dir| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "-r"];
+        run(Command::new(dir.join("bin/python")).args(pip).arg(sources().join("requirements.txt")))
+    })?;
+    Ok(dir.join("bin/python"))
+}
+
+/// The `NODE_PATH` with the packages of package.json; else why there is none.
+pub fn node_path() -> Result<PathBuf, String> {
+    run(Command::new("node").arg("--version"))?;
+    let pins = PACKAGE.lines().filter(|line| line.contains("redis"));
+    let versions: Vec<String> = pins.map(|line| line.replace(": ", "-").replace(['"', ',', ' '], "")).collect();
+    let dir = installed(&format!("node-{}", versions.join("-")), |dir| {
+        fs::copy(sources().join("package.json"), dir.join("package.json")).map_err(|error| error.to_string())?;
+        run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(dir))
+    })?;
+    Ok(dir.join("node_modules"))
+}
+
+/// The folder of that name; made by `install` if it is not there yet.
+fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let dir = target.join("clients").join(name);
+    if !dir.exists() {
+        // Under another name until it is complete: others may be installing at the same time, or be killed.
+        let draft = target.join("clients").join(format!("draft-{}-{name}", std::process::id()));
+        fs::create_dir_all(&draft).map_err(|error| error.to_string())?;
+        let made = install(&draft);
+        if made.is_err() || fs::rename(&draft, &dir).is_err() {
+            let _ = fs::remove_dir_all(&draft);
+        }
+        made?;
+    }
+    Ok(dir)
+}
+
+/// Runs a command to its end; else what it had to say.
+fn run(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let log = std::env::temp_dir().join(format!("redis-lock-install-{}.log", std::process::id()));
+    let file = fs::File::create(&log).map_err(|error| error.to_string())?;
+    let also = file.try_clone().map_err(|error| error.to_string())?;
+    let spawned = command.stdin(Stdio::null()).stdout(file).stderr(also).spawn();
+    let mut child = spawned.map_err(|error| format!("{name} cannot be run: {error}"))?;
+    let end = Instant::now() + PATIENCE;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break None;
+            }
+        }
+    };
+    let said = fs::read_to_string(&log).unwrap_or_default();
+    let _ = fs::remove_file(&log);
+    match status {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("{name}: {status}: {}", said.trim())),
+        None => Err(format!("{name} was not ready after {PATIENCE:?}: {}", said.trim())),
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

@@ -42,6 +42,7 @@ demo: build ## Show how the hand-made lock fails and LOCK.* does not
 
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench pair
+	cargo bench --bench handoff
 
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh

@@ -395,6 +395,21 @@ impl<H> Queues<H> {
                 }
             }
             self.lines.remove(&id);
+            if self.lines.is_empty() {
+                self.shrink();
+            }
+        }
+    }
+
+    /// Gives back the room that a crowd took: maps keep theirs when they become empty.
+    fn shrink(&mut self) {
+        const FEW: usize = 1_024;
+        if self.tickets.capacity() > FEW || self.ready.capacity() > FEW {
+            self.index.shrink_to_fit();
+            self.lines.shrink_to_fit();
+            self.tickets.shrink_to_fit();
+            self.clients.shrink_to_fit();
+            self.ready.shrink_to_fit();
         }
     }
 

@@ -167,13 +167,11 @@ impl Plain {
     }
 
     fn put(&mut self, entry: Entry) -> Option<u64> {
-        match self.position(entry.key, entry.attempt) {
-            Some(at) => Some(std::mem::replace(&mut self.0[at], entry).client).filter(|client| *client != 0),
-            None => {
-                self.0.push(entry);
-                None
-            }
-        }
+        let Some(at) = self.position(entry.key, entry.attempt) else {
+            self.0.push(entry);
+            return None;
+        };
+        Some(std::mem::replace(&mut self.0[at], entry).client).filter(|client| *client != 0)
     }
 
     fn leave(&mut self, at: usize, keep: Option<u64>) -> u64 {
@@ -263,7 +261,7 @@ proptest! {
                     }
                 }
                 Step::Dissolve { key } => {
-                    let gone = queues.line(0, &name(key)).map(|line| queues.dissolve(line).len()).unwrap_or(0);
+                    let gone = queues.line(0, &name(key)).map_or(0, |line| queues.dissolve(line).len());
                     let waited = plain.0.iter().filter(|entry| entry.key == key && entry.client != 0).count();
                     plain.0.retain(|entry| entry.key != key);
                     prop_assert_eq!(gone, waited);

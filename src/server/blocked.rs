@@ -142,10 +142,10 @@ unsafe extern "C" fn free(ctx: *mut raw::RedisModuleCtx, letter: *mut libc::c_vo
     let context = unsafe { Context::new(ctx) };
     // SAFETY: the letter came from `Box::into_raw` in `answer`, and the server gives it back once.
     let letter = unsafe { Box::from_raw(letter.cast::<Letter>()) };
-    guarded(|| {
-        if let Letter { answer: Answer::Granted(grant), delivered: false } = *letter {
-            waiting::undelivered(&context, grant);
-        }
+    guarded(|| match *letter {
+        Letter { answer: Answer::Granted(grant), delivered: true } => waiting::delivered(grant.taken.token),
+        Letter { answer: Answer::Granted(grant), delivered: false } => waiting::undelivered(&context, grant),
+        Letter { .. } => {}
     });
 }
 

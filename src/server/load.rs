@@ -3,7 +3,7 @@
 use super::callback::{c_command, guarded};
 use super::context::{log_notice, log_warning, Args, Context};
 use super::metadata::{self, Run};
-use super::{api, events, info_section, settings};
+use super::{api, events, info_section, settings, timer};
 use crate::commands::doc::Doc;
 use crate::commands::parse::Arguments;
 use crate::commands::{acquire, cancel, check, extend, help, info, recover, release, top};
@@ -66,6 +66,19 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         }
         None => ERR,
     }
+}
+
+/// The server's way out; it does not get here while clients wait.
+///
+/// # Safety
+/// Called by the server when it unloads the module.
+#[no_mangle]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> libc::c_int {
+    // SAFETY: the server's own context, good until this returns.
+    let context = unsafe { Context::new(ctx) };
+    guarded(|| timer::stop_for_unload(&context));
+    OK
 }
 
 /// The one line that a server gets which is too old.

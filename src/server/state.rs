@@ -17,6 +17,7 @@ use crate::lock::sessions::Sessions;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::{Token, Tokens};
 use lazy_static::lazy_static;
+use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 
 /// How old what is known of the server's configuration may be, where it does not tell of changes.
@@ -34,6 +35,9 @@ pub struct State {
     pub queues: Queues<Handle>,
     /// Grants of attempts with an ID that succeeded somebody: their reply can be lost.
     recoveries: VecDeque<Recovery>,
+    /// Grants whose answer has not left yet: to be passed on if it does not arrive, unless the attempt
+    /// has meanwhile been told in another way.
+    pub on_their_way: FxHashSet<Token>,
     /// Grants that nobody received.
     pub lost: VecDeque<Lost>,
     /// Which locks end with their connection.

@@ -36,6 +36,14 @@ pub fn arm(context: &Context, delay: Micros) {
 /// A day: a later deadline is looked at again then.
 const MAX_PERIOD_MS: i64 = 86_400_000;
 
+/// Stops the timer, for good: the module is unloaded. Redis 6.2 lets that happen while there is one,
+/// and would call code that is gone.
+pub fn stop_for_unload(context: &Context) {
+    if let Ok(Some(timer)) = state::with(|state| state.timer) {
+        stop(context, timer);
+    }
+}
+
 /// Makes a timer anew that should have fired by now.
 pub fn renew_if_late(context: &Context, now: MonotonicMicros) {
     const GRACE: Micros = Micros(100_000);

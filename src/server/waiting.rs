@@ -127,6 +127,7 @@ pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &mut Taken, 
     let Some(id) = id else { return Ok(()) };
     let token = taken.token;
     let earlier = state::with(|state| {
+        state.on_their_way.remove(&token);
         state.lost.retain(|lost| lost.token != token || *lost.name != *name.as_bytes());
         state.remember_or_recall(name.as_bytes(), taken);
         if state.queues.is_empty() {
@@ -193,6 +194,7 @@ pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Erro
     let head = state::with(|state| {
         let (db, name) = state.queues.key(line)?;
         let (ticket, waiter) = state.queues.pop_head(line)?;
+        state.on_their_way.insert(taken.token);
         state.stats.add(Counter::HandOffs);
         state.stats.waits.record(clock::monotonic().since(waiter.since));
         if waiter.id.is_some() {
@@ -241,10 +243,21 @@ pub(super) fn gone(context: &Context, client: u64) -> Option<bool> {
     })
 }
 
+/// A grant has reached its client.
+pub(super) fn delivered(token: Token) {
+    let _ = state::with(|state| state.on_their_way.remove(&token));
+}
+
 /// A grant did not reach its client: it passes on, and an attempt with an ID has its place again.
+/// Not if that attempt has asked again meanwhile and was told of it, nor on a replica, where the
+/// lease bounds it.
 pub(super) fn undelivered(context: &Context, grant: Grant) {
     let Grant { taken, db, name, id, ticket, .. } = grant;
+    let is_replica = context.is_replica();
     let _ = state::with(|state| {
+        if !state.on_their_way.remove(&taken.token) || is_replica {
+            return;
+        }
         if let (Some(id), Some(until)) = (id, kept_until()) {
             state.queues.restore_place(db, &name, id, ticket, until);
         }

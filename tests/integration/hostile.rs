@@ -273,7 +273,9 @@ fn a_refusal_is_no_keyspace_event() {
     assert_eq!(next(), ["__keyevent@0__:set", "sentinel"]);
     // And what does change is told, each event once.
     change(&mut conn);
-    for event in ["set", "expire", "set", "expire", "del"] {
+    let granted = ["set", "expire", "lock.acquire"];
+    let extended = ["set", "expire", "lock.extend"];
+    for event in granted.into_iter().chain(extended).chain(["del", "lock.release"]) {
         assert_eq!(next(), ["__keyspace@0__:change", event]);
         assert_eq!(next(), [&format!("__keyevent@0__:{event}"), "change"]);
     }

@@ -4,7 +4,7 @@
 mod arguments;
 mod classic;
 mod config;
-mod fixture;
+pub mod fixture;
 mod grants;
 mod places;
 mod times;

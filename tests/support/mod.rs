@@ -169,6 +169,8 @@ impl Options {
 
     /// Starts the server; its log if it ended instead of answering.
     pub fn try_start(self) -> Result<Server, String> {
+        // Built before anything is made that would stay behind if it does not build.
+        let module = (!self.without_module).then(module);
         let port = free_port();
         let owns_dir = self.dir.is_none();
         let dir = self.dir.clone().unwrap_or_else(temp_dir);
@@ -182,8 +184,8 @@ impl Options {
             .args(if knows_command_switches(&binary) { SWITCHES } else { &[] })
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)));
-        if !self.without_module {
-            command.arg("--loadmodule").arg(module()).args(&self.module_args);
+        if let Some(module) = module {
+            command.arg("--loadmodule").arg(module).args(&self.module_args);
         }
         let child = command
             .stdin(Stdio::null())

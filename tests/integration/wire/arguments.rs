@@ -24,6 +24,8 @@ const EX: &[&str] = &["EX", "5"];
 const ID: &[&str] = &["ID", "42"];
 const OWNER: &[&str] = &["OWNER", "alice"];
 const DETAILS: &[&str] = &["DETAILS"];
+const SESSION: &[&str] = &["SESSION"];
+const WAIT: &[&str] = &["WAIT", "5000"];
 
 /// What every order has to leave in the key.
 fn assert_alice(conn: &mut Conn, key: &str, token: i64, what: &[&str]) {
@@ -49,6 +51,44 @@ fn options_of_acquire_come_in_any_order() {
             assert_eq!(reply.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil], "{order:?}");
             assert_alice(&mut conn, "k", reply.list()[0].int(), &order);
         }
+    }
+}
+
+#[test]
+fn wait_and_session_come_in_any_order_among_the_others() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let own = conn.call(&["CLIENT", "ID"]);
+    for order in orders(&[PX, ID, OWNER, WAIT, SESSION]) {
+        conn.call(&["DEL", "k"]);
+        let token = conn.int(&[&["LOCK.ACQUIRE", "k"], &order[..]].concat());
+        assert_alice(&mut conn, "k", token, &order);
+        assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("session"), own, "{order:?}");
+    }
+    for order in orders(&[EX, ID, OWNER, SESSION]) {
+        conn.ok(&["SET", "k", "1763710031"]);
+        let reply = conn.call(&[&["LOCK.RECOVER", "k"], &order[..]].concat());
+        assert_alice(&mut conn, "k", reply.list()[0].int(), &order);
+        assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("session"), own, "{order:?}");
+    }
+}
+
+#[test]
+fn wait_session_full_and_count_are_read_in_any_case() {
+    let server = Server::start();
+    let (mut conn, mut waiter) = (server.conn(), server.conn());
+    let own = conn.call(&["CLIENT", "ID"]);
+    for (wait, (session, (full, count))) in
+        cases("wait").into_iter().zip(cases("session").into_iter().zip(cases("full").into_iter().zip(cases("count"))))
+    {
+        conn.call(&["DEL", "k"]);
+        conn.int(&["LOCK.ACQUIRE", "k", &session, &wait, "5000", "PX", "5000"]);
+        let info = conn.call(&["LOCK.INFO", "k", &full]);
+        assert_eq!(info.field("session"), own, "{session}");
+        assert_eq!(info.field("queue"), Reply::List(Vec::new()), "{full}");
+        assert_eq!(conn.call(&["LOCK.TOP", &count, "1"]), Reply::List(Vec::new()), "{count}");
+        // It waits, for as long as it says.
+        assert!(waiter.call(&["LOCK.ACQUIRE", "k", "PX", "5000", &wait, "20"]).is_nil());
     }
 }
 
@@ -157,6 +197,8 @@ fn accept(conn: &mut Conn, number: &Number, words: &Words, accepted: &str) {
     assert!(!raw.starts_with(b"-"), "{what}");
 
     match number.kind {
+        Kind::Wait => assert_eq!(raw, format!(":{}\r\n", value(conn, "k").token).into_bytes(), "{what}"),
+        Kind::Count => assert_eq!(raw, b"*0\r\n", "{what}"),
         Kind::Token => assert_eq!(raw, b":0\r\n", "nobody has that token: {what}"),
         Kind::Id => {
             let padded = format!("{:0>19}", accepted.trim_start_matches('0'));

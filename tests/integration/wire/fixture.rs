@@ -20,6 +20,8 @@ pub struct Fixture {
     pub state: Vec<State>,
     pub error: Vec<ErrorCase>,
     pub number: Vec<Number>,
+    pub look: Vec<Look>,
+    pub refusal: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -113,6 +115,13 @@ pub struct Number {
     pub refused: Vec<String>,
 }
 
+/// A look at the scene of part five.
+#[derive(Deserialize)]
+pub struct Look {
+    pub command: Words,
+    pub reply: String,
+}
+
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -120,6 +129,8 @@ pub enum Kind {
     Token,
     Id,
     Owner,
+    Wait,
+    Count,
 }
 
 impl Fixture {
@@ -156,6 +167,10 @@ pub struct Case {
     pub resp3: bool,
     pub n: String,
     pub command: String,
+    /// Whether the server replies with maps in this protocol.
+    pub maps: bool,
+    /// What else the placeholders of a scene stand for.
+    pub scene: BTreeMap<&'static str, String>,
 }
 
 impl Case {
@@ -168,6 +183,8 @@ impl Case {
             resp3,
             n: String::new(),
             command: String::new(),
+            maps: resp3,
+            scene: BTreeMap::new(),
         };
         case.token = case.expand(token);
         case
@@ -209,8 +226,12 @@ impl Case {
             "command" => self.command.clone(),
             "nil" => nil("$-1\r\n"),
             "nil_array" => nil("*-1\r\n"),
-            "map" => (if self.resp3 { "%12\r\n" } else { "*24\r\n" }).into(),
+            "map" => self.map(12),
+            _ if self.scene.contains_key(name) => self.scene[name].clone(),
             _ => {
+                if let Some(fields) = name.strip_prefix("map") {
+                    return Some(self.map(fields.parse().ok()?));
+                }
                 let (unit, offset) = name.split_at(name.find(['+', '-'])?);
                 let offset: i64 = offset.parse().ok()?;
                 let now = match unit {
@@ -223,6 +244,15 @@ impl Case {
                 (now + offset).to_string()
             }
         })
+    }
+
+    /// The head of a map.
+    fn map(&self, fields: usize) -> String {
+        if self.maps {
+            format!("%{fields}\r\n")
+        } else {
+            format!("*{}\r\n", 2 * fields)
+        }
     }
 
     /// Panics unless the reply is what the pattern says; gives the token that `{new}` stands for.

@@ -1,0 +1,451 @@
+//! DEADLOCK: a wait that would close a circle of clients, each behind the SESSION holder of what it
+//! waits for, is refused at once; no other wait is, and nothing has changed then.
+
+use crate::support::{until, Conn, Reply, Server};
+use crate::waiting::{Locks, Waiter};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const LEASE: [&str; 2] = ["PX", "600000"];
+const WAIT: [&str; 2] = ["WAIT", "600000"];
+
+/// Clients with a connection each; client `n` can take the lock `k<n>`.
+struct Clients {
+    locks: Locks,
+    all: Vec<Waiter>,
+}
+
+impl Clients {
+    fn start(count: usize) -> Self {
+        let mut locks = Locks::start();
+        let all = (0..count).map(|_| client(&mut locks)).collect();
+        Clients { locks, all }
+    }
+
+    fn take(&mut self, client: usize, options: &[&str]) -> i64 {
+        self.all[client].conn.int(&[&["LOCK.ACQUIRE", &format!("k{client}")], &LEASE[..], options].concat())
+    }
+
+    fn send(&mut self, client: usize, lock: usize, options: &[&str]) {
+        self.all[client].conn.send(&[&["LOCK.ACQUIRE", &format!("k{lock}")], &LEASE[..], &WAIT, options].concat());
+    }
+
+    /// The client waits for a lock, and is the `place`-th of its line.
+    fn waits(&mut self, client: usize, lock: usize, place: i64) {
+        self.send(client, lock, &[]);
+        until("it waits", || (self.waiters(lock) == place).then_some(()));
+    }
+
+    fn waiters(&mut self, lock: usize) -> i64 {
+        self.locks.conn.call(&["LOCK.INFO", &format!("k{lock}")]).field("waiters").int()
+    }
+
+    /// The client is told that its wait would close a circle, and can go on.
+    fn deadlocks(&mut self, client: usize, lock: usize) {
+        let before = (self.waiters(lock), self.locks.conn.text(&["DEBUG", "DIGEST"]));
+        self.send(client, lock, &[]);
+        self.all[client].failed("DEADLOCK");
+        assert_eq!((self.waiters(lock), self.locks.conn.text(&["DEBUG", "DIGEST"])), before);
+    }
+
+    fn release(&mut self, lock: usize, token: i64) {
+        assert_eq!(self.locks.conn.int(&["LOCK.RELEASE", &format!("k{lock}"), &token.to_string()]), 1);
+    }
+}
+
+fn client(locks: &mut Locks) -> Waiter {
+    let mut conn = locks.server.conn();
+    let id = conn.int(&["CLIENT", "ID"]).to_string();
+    Waiter { conn, id }
+}
+
+/// A circle of clients is refused where it would close; the rest goes on.
+fn assert_circle(count: usize) {
+    let mut clients = Clients::start(count);
+    let tokens: Vec<i64> = (0..count).map(|n| clients.take(n, &["SESSION"])).collect();
+    for n in 0..count - 1 {
+        clients.waits(n, n + 1, 1);
+    }
+    let last = count - 1;
+    clients.deadlocks(last, 0);
+    // Again, and behind another that waits ahead.
+    let mut ahead = clients.locks.wait_with(&[&["LOCK.ACQUIRE", "k0"], &LEASE[..], &WAIT].concat());
+    clients.deadlocks(last, 0);
+    // All are served one after the other.
+    for n in (0..last).rev() {
+        clients.release(n + 1, tokens[n + 1]);
+        clients.all[n].granted();
+    }
+    clients.release(0, tokens[0]);
+    ahead.granted();
+}
+
+#[test]
+fn one_client_that_waits_for_itself_is_refused() {
+    assert_circle(1);
+}
+
+#[test]
+fn two_that_wait_for_each_other_are_refused() {
+    assert_circle(2);
+}
+
+#[test]
+fn three_in_a_circle_are_refused() {
+    assert_circle(3);
+}
+
+#[test]
+fn ten_in_a_circle_are_refused() {
+    assert_circle(10);
+}
+
+#[test]
+fn a_thousand_in_a_circle_are_refused() {
+    assert_circle(1_000);
+}
+
+#[test]
+fn a_circle_over_several_databases_is_refused_and_leaves_the_database_selected() {
+    let mut clients = Clients::start(2);
+    clients.all[0].conn.ok(&["SELECT", "3"]);
+    clients.all[1].conn.ok(&["SELECT", "5"]);
+    clients.take(0, &["SESSION"]);
+    clients.take(1, &["SESSION"]);
+    clients.all[0].conn.ok(&["SELECT", "5"]);
+    clients.send(0, 1, &[]);
+    let id = clients.all[0].id.clone();
+    until("it waits", || clients.locks.is_blocked(&id).then_some(()));
+    clients.all[1].conn.ok(&["SELECT", "3"]);
+    clients.all[1].conn.ok(&["SET", "here", "3"]);
+    clients.send(1, 0, &[]);
+    clients.all[1].failed("DEADLOCK");
+    assert_eq!(clients.all[1].conn.text(&["GET", "here"]), "3");
+}
+
+#[test]
+fn the_holders_own_id_is_no_wait() {
+    let mut clients = Clients::start(1);
+    let token = clients.take(0, &["SESSION", "ID", "7"]);
+    clients.send(0, 0, &["SESSION", "ID", "7"]);
+    assert_eq!(clients.all[0].granted(), token);
+    clients.send(0, 0, &["SESSION", "ID", "8"]);
+    clients.all[0].failed("DEADLOCK");
+    assert_eq!(clients.locks.conn.int(&["LOCK.CANCEL", "k0", "8"]), 0, "it keeps no place");
+}
+
+#[test]
+fn holders_without_session_close_no_circle() {
+    for sessions in [[false, false, false], [true, false, true], [false, true, true], [true, true, false]] {
+        let mut clients = Clients::start(3);
+        for (n, session) in sessions.into_iter().enumerate() {
+            clients.take(n, if session { &["SESSION"] } else { &[] });
+        }
+        for n in 0..3 {
+            clients.waits(n, (n + 1) % 3, 1);
+        }
+    }
+}
+
+#[test]
+fn what_does_not_wait_is_refused_with_nil() {
+    let mut clients = Clients::start(2);
+    let token = clients.take(0, &["SESSION"]);
+    clients.take(1, &["SESSION"]);
+    clients.waits(0, 1, 1);
+    let conn = &mut clients.all[1].conn;
+    assert!(conn.call(&["LOCK.ACQUIRE", "k0", "PX", "1000"]).is_nil());
+    assert!(conn.call(&["LOCK.ACQUIRE", "k0", "PX", "1000", "WAIT", "0", "SESSION"]).is_nil());
+    assert!(conn.call(&["LOCK.RECOVER", "k0", "PX", "1000", "SESSION"]).is_nil());
+    conn.ok(&["MULTI"]);
+    conn.call(&["LOCK.ACQUIRE", "k0", "PX", "1000", "WAIT", "600000"]);
+    assert_eq!(conn.call(&["EXEC"]), Reply::List(vec![Reply::Nil]));
+    clients.locks.release_of("k0", token);
+}
+
+impl Locks {
+    fn release_of(&mut self, key: &str, token: i64) {
+        assert_eq!(self.conn.int(&["LOCK.RELEASE", key, &token.to_string()]), 1);
+    }
+}
+
+/// Client 0 holds `k0`, client 1 holds `k1`, and client 0 waits for `k1`.
+fn half_a_circle() -> (Clients, i64) {
+    let mut clients = Clients::start(2);
+    let token = clients.take(0, &["SESSION", "ID", "7"]);
+    clients.take(1, &["SESSION"]);
+    clients.waits(0, 1, 1);
+    (clients, token)
+}
+
+#[test]
+fn a_lock_that_is_not_the_waiters_any_more_closes_no_circle() {
+    let changes: [fn(&mut Clients, i64); 5] = [
+        |clients, _| clients.locks.conn.ok(&["SET", "k0", "foreign"]),
+        |clients, token| {
+            clients.release(0, token);
+            clients.locks.conn.int(&["LOCK.ACQUIRE", "k0", "PX", "600000"]);
+        },
+        |clients, _| {
+            clients.locks.conn.int(&["DEL", "k0"]);
+            clients.locks.conn.int(&["RPUSH", "k0", "a"]);
+            clients.locks.conn.int(&["DEL", "k0"]);
+            clients.locks.conn.ok(&["SET", "k0", "4102444800"]);
+        },
+        // Bound to none.
+        |clients, token| {
+            assert_eq!(clients.locks.conn.int(&["LOCK.ACQUIRE", "k0", "PX", "600000", "ID", "7"]), token);
+        },
+        // Bound to another.
+        |clients, token| {
+            let again = ["LOCK.ACQUIRE", "k0", "PX", "600000", "ID", "7", "SESSION"];
+            assert_eq!(clients.locks.conn.int(&again), token);
+        },
+    ];
+    for change in changes {
+        let (mut clients, token) = half_a_circle();
+        clients.deadlocks(1, 0);
+        change(&mut clients, token);
+        clients.waits(1, 0, 1);
+    }
+}
+
+#[test]
+fn a_lock_that_lapsed_or_is_deleted_is_granted_instead() {
+    let (mut clients, _) = half_a_circle();
+    clients.locks.conn.int(&["DEL", "k0"]);
+    clients.send(1, 0, &[]);
+    clients.all[1].granted();
+
+    let (mut clients, token) = half_a_circle();
+    assert_eq!(clients.locks.conn.int(&["LOCK.EXTEND", "k0", &token.to_string(), "PX", "1"]), 1);
+    until("the lock has lapsed", || {
+        let state = clients.locks.conn.call(&["LOCK.INFO", "k0"]).field("state");
+        (state.text() == "expired").then_some(())
+    });
+    clients.send(1, 0, &[]);
+    assert!(clients.all[1].granted() > token);
+}
+
+#[test]
+fn a_circle_that_opens_by_a_time_out_is_one_no_longer() {
+    let mut clients = Clients::start(2);
+    clients.take(0, &["SESSION"]);
+    clients.take(1, &["SESSION"]);
+    clients.all[0].conn.send(&["LOCK.ACQUIRE", "k1", "PX", "600000", "WAIT", "400"]);
+    until("it waits", || (clients.waiters(1) == 1).then_some(()));
+    clients.deadlocks(1, 0);
+    clients.all[0].refused();
+    clients.waits(1, 0, 1);
+    // Now the other one would close it.
+    clients.deadlocks(0, 1);
+}
+
+#[test]
+fn a_circle_that_opens_by_a_disconnect_is_one_no_longer() {
+    let (mut clients, _) = half_a_circle();
+    clients.deadlocks(1, 0);
+    let id = clients.all[0].id.clone();
+    assert_eq!(clients.all[1].conn.int(&["CLIENT", "KILL", "ID", &id]), 1);
+    clients.send(1, 0, &[]);
+    clients.all[1].granted();
+}
+
+#[test]
+fn a_waiter_that_leaves_by_cancel_opens_the_circle() {
+    let mut clients = Clients::start(2);
+    clients.take(0, &["SESSION"]);
+    clients.take(1, &["SESSION"]);
+    clients.send(0, 1, &["ID", "9"]);
+    until("it waits", || (clients.waiters(1) == 1).then_some(()));
+    clients.deadlocks(1, 0);
+    assert_eq!(clients.locks.conn.int(&["LOCK.CANCEL", "k1", "9"]), 1);
+    clients.all[0].refused();
+    clients.waits(1, 0, 1);
+}
+
+#[test]
+fn a_lock_that_was_handed_on_with_session_closes_a_circle() {
+    let mut clients = Clients::start(2);
+    let token = clients.locks.conn.int(&["LOCK.ACQUIRE", "k0", "PX", "600000"]);
+    clients.send(0, 0, &["SESSION"]);
+    until("it waits", || (clients.waiters(0) == 1).then_some(()));
+    clients.take(1, &["SESSION"]);
+    // Nobody holds k0 with SESSION yet.
+    clients.waits(1, 0, 2);
+    clients.release(0, token);
+    clients.all[0].granted();
+    clients.deadlocks(0, 1);
+}
+
+/// A generator of which the same seed gives the same steps again.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 16).unwrap() % n
+    }
+}
+
+/// A lock as the test knows it: its token, and the client whose session it is.
+struct Held {
+    token: i64,
+    session: Option<usize>,
+}
+
+/// What the test knows: holders, and lines of clients with their wish for SESSION.
+#[derive(Default)]
+struct Graph {
+    held: BTreeMap<usize, Held>,
+    lines: BTreeMap<usize, VecDeque<(usize, bool)>>,
+}
+
+impl Graph {
+    fn waits_for(&self, client: usize) -> Option<usize> {
+        self.lines.iter().find(|(_, line)| line.iter().any(|(waiter, _)| *waiter == client)).map(|(lock, _)| *lock)
+    }
+
+    /// Whom one who waits for a lock is behind: its session, and all who wait ahead.
+    fn ahead(&self, lock: usize, client: usize) -> Vec<usize> {
+        let line = self.lines.get(&lock).into_iter().flatten();
+        let waiters = line.map(|(waiter, _)| *waiter).take_while(|waiter| *waiter != client);
+        self.held.get(&lock).and_then(|held| held.session).into_iter().chain(waiters).collect()
+    }
+
+    /// Whether a wait of the client for the lock would close a circle: a plain search.
+    fn closes(&self, client: usize, lock: usize) -> bool {
+        let mut next: VecDeque<usize> = self.ahead(lock, client).into();
+        let mut seen = BTreeSet::new();
+        while let Some(at) = next.pop_front() {
+            if at == client {
+                return true;
+            }
+            if let (true, Some(lock)) = (seen.insert(at), self.waits_for(at)) {
+                next.extend(self.ahead(lock, at));
+            }
+        }
+        false
+    }
+}
+
+/// The random test: clients, what the test knows of them, and how often what came about.
+struct Play {
+    clients: Clients,
+    graph: Graph,
+    dice: Dice,
+    deadlocks: usize,
+    waits: usize,
+}
+
+const CLIENTS: usize = 7;
+const LOCKS: usize = 6;
+
+impl Play {
+    fn step(&mut self) {
+        let (client, lock) = (self.dice.below(CLIENTS), self.dice.below(LOCKS));
+        match (self.graph.waits_for(client), self.graph.held.contains_key(&lock), self.dice.below(8)) {
+            (_, true, 0) => self.release(lock),
+            (_, _, 1) if self.dice.below(3) == 0 => self.disconnect(client),
+            (Some(lock), _, 2) => self.cancel(client, lock),
+            (None, _, _) => self.acquire(client, lock),
+            _ => {}
+        }
+    }
+
+    fn acquire(&mut self, client: usize, lock: usize) {
+        let session = self.dice.below(4) > 0;
+        let id = (1000 + client).to_string();
+        let options: &[&str] = if session { &["SESSION", "ID", &id] } else { &["ID", &id] };
+        let held_by_itself = self.graph.held.contains_key(&lock);
+        let closes = self.graph.closes(client, lock);
+        if held_by_itself {
+            // Another attempt each time: its ID is no holder's.
+            let id = (self.waits + 100_000).to_string();
+            let options: &[&str] = if session { &["SESSION", "ID", &id] } else { &["ID", &id] };
+            self.clients.send(client, lock, options);
+            if closes {
+                self.deadlocks += 1;
+                self.clients.all[client].failed("DEADLOCK");
+            } else {
+                self.waits += 1;
+                let line = self.graph.lines.entry(lock).or_default();
+                line.push_back((client, session));
+                let count = i64::try_from(line.len()).unwrap();
+                until("it waits as the search says", || (self.clients.waiters(lock) == count).then_some(()));
+            }
+        } else {
+            self.clients.send(client, lock, options);
+            let token = self.clients.all[client].granted();
+            self.graph.held.insert(lock, Held { token, session: session.then_some(client) });
+        }
+    }
+
+    fn release(&mut self, lock: usize) {
+        let held = self.graph.held.remove(&lock).unwrap();
+        self.clients.release(lock, held.token);
+        self.hand_on(lock);
+    }
+
+    /// The first who waits has the lock now.
+    fn hand_on(&mut self, lock: usize) {
+        let Some((client, session)) = self.graph.lines.get_mut(&lock).and_then(VecDeque::pop_front) else { return };
+        let token = self.clients.all[client].granted();
+        self.graph.held.insert(lock, Held { token, session: session.then_some(client) });
+    }
+
+    /// Ends a wait as CLIENT KILL does, so that the client is a new one.
+    fn cancel(&mut self, client: usize, lock: usize) {
+        self.disconnect(client);
+        assert!(self.graph.lines.get(&lock).is_none_or(|line| line.iter().all(|(waiter, _)| *waiter != client)));
+    }
+
+    fn disconnect(&mut self, client: usize) {
+        self.graph.lines.values_mut().for_each(|line| line.retain(|(waiter, _)| *waiter != client));
+        let id = self.clients.all[client].id.clone();
+        assert_eq!(self.clients.locks.conn.int(&["CLIENT", "KILL", "ID", &id]), 1);
+        self.clients.all[client] = self::client(&mut self.clients.locks);
+        let ended: Vec<usize> =
+            self.graph.held.iter().filter(|(_, held)| held.session == Some(client)).map(|(lock, _)| *lock).collect();
+        for lock in ended {
+            self.graph.held.remove(&lock);
+            self.hand_on(lock);
+            if !self.graph.held.contains_key(&lock) {
+                until("the lock has expired", || {
+                    let state = self.clients.locks.conn.call(&["LOCK.INFO", &format!("k{lock}")]).field("state");
+                    (state.text() != "held").then_some(())
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn random_waits_are_refused_as_a_plain_search_says() {
+    let seed = u64::from(std::process::id()) * 0x9E37_79B9 + 1;
+    eprintln!("seed {seed}");
+    // No places are kept: who left is in nobody's way.
+    let mut locks = Locks::on(Server::with().module_args(&["margin-ms", "0", "place-ms", "0"]).start());
+    let all = (0..CLIENTS).map(|_| client(&mut locks)).collect();
+    let clients = Clients { locks, all };
+    let mut play = Play { clients, graph: Graph::default(), dice: Dice(seed), deadlocks: 0, waits: 0 };
+    for _ in 0..3_000 {
+        play.step();
+    }
+    assert!(play.deadlocks > 20 && play.waits > 100, "{} deadlocks, {} waits", play.deadlocks, play.waits);
+}
+
+#[test]
+fn a_long_chain_without_a_circle_is_waited_for() {
+    let mut clients = Clients::start(300);
+    for n in 0..300 {
+        clients.take(n, &["SESSION"]);
+    }
+    for n in 0..299 {
+        clients.waits(n, n + 1, 1);
+    }
+    let stranger: &mut Conn = &mut clients.locks.server.conn();
+    stranger.send(&["LOCK.ACQUIRE", "k0", "PX", "600000", "WAIT", "600000", "SESSION"]);
+    until("it waits", || (clients.waiters(0) == 1).then_some(()));
+}

@@ -1,0 +1,31 @@
+//! `make demo` tells its story to the end, and what it says is true.
+
+use std::process::Command;
+
+#[test]
+fn the_demo_runs_and_its_claims_hold() {
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--release", "--quiet", "--example", "demo"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let in_this_order = [
+        "C1  > DEL lock.foo",
+        "C2  > DEL lock.foo",
+        "C1 and C2 BOTH HOLD THE LOCK",
+        "C3  > LOCK.ACQUIRE lock.foo PX 500 OWNER C3",
+        "C5  > LOCK.RECOVER lock.foo EX 60 OWNER C5",
+        "EXACTLY ONE GOT IT",
+        "C3  > LOCK.RELEASE lock.foo",
+        "UPDATES LOST",
+        "The counter says 4000: 0 UPDATES LOST",
+        "Done",
+    ];
+    let mut rest = &*said;
+    for line in in_this_order {
+        let at = rest.find(line).unwrap_or_else(|| panic!("'{line}' is missing, or not in its place:\n{said}"));
+        rest = &rest[at + line.len()..];
+    }
+}

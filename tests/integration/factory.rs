@@ -1,0 +1,342 @@
+//! Clients as they come from the factory: each waits 20 s for a lock that is held for 15 s, with the
+//! time-outs and retries that it has when nobody sets any.
+//!
+//! With an ID each is granted the lock once, in its place, and leaves none behind. What happens
+//! without is asserted too; docs/CLIENTS.md tells it to users. All clients wait at the same time, on
+//! keys of their own; those whose language is not installed are skipped.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{until, Conn, Reply, Server, DEADLINE};
+
+#[path = "../clients/install.rs"]
+mod install;
+
+/// The lock has been held for so long when the client comes.
+const HELD_BEFORE: Duration = Duration::from_secs(1);
+/// So long after the client came the lock is released. Not at a multiple of anybody's time-out.
+const RELEASED_AFTER: Duration = Duration::from_millis(14_300);
+/// Until here those that send again do so.
+const GIVES_UP_AFTER: Duration = Duration::from_secs(17);
+const WAIT_MS: &str = "20000";
+/// A number that the client chose; the same when it sends again.
+const ID: &str = "4711471147114711";
+
+/// How a client waits.
+#[derive(Clone)]
+enum Client {
+    /// A program of `tests/clients`, and what it is run with.
+    Program { interpreter: PathBuf, script: &'static str, node_path: Option<PathBuf> },
+    /// The multiplexed connection of the crate redis; the application sends again after a time-out.
+    RedisRs,
+    /// Closes its connection after this time and sends again on a new one, so many times in all.
+    Closes(Duration, u32),
+    /// Leaves its connection open after this time, with the call in it, and sends again on a new one.
+    Abandons(Duration),
+    /// Leaves its connection open after this time and wants the lock no longer: LOCK.CANCEL.
+    Cancels(Duration),
+}
+
+/// What becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Outcome {
+    /// One grant, in the place of the first call.
+    InItsPlace,
+    /// One grant, behind somebody who came later: each call began at the end of the line.
+    PlaceLost,
+    /// A call that nobody listens to any more was granted the lock: nobody has it until the lease ends.
+    Orphan,
+    /// No grant.
+    Gone,
+}
+
+/// What a client has at the end.
+#[derive(Debug, PartialEq)]
+enum End {
+    Released,
+    Empty,
+}
+
+struct Case {
+    name: String,
+    client: Client,
+    id: Option<&'static str>,
+    outcome: Outcome,
+}
+
+impl Case {
+    fn key(&self) -> String {
+        format!("lock:{}", self.name)
+    }
+
+    /// What all calls of this client are.
+    fn command(&self) -> Vec<String> {
+        let mut words = vec!["LOCK.ACQUIRE".to_string(), self.key()];
+        words.extend(["EX", "60", "WAIT", WAIT_MS, "OWNER", "client"].map(String::from));
+        words.extend(self.id.map(|id| ["ID".to_string(), id.to_string()]).into_iter().flatten());
+        words
+    }
+}
+
+/// Every client, with and without an ID.
+fn cases() -> Vec<Case> {
+    use Outcome::{Gone, InItsPlace, Orphan, PlaceLost};
+    let mut all: Vec<(&str, Client, Outcome, Option<Outcome>)> = vec![
+        ("redis-rs", Client::RedisRs, InItsPlace, Some(Orphan)),
+        ("closes", Client::Closes(Duration::from_secs(3), 5), InItsPlace, Some(PlaceLost)),
+        ("abandons", Client::Abandons(Duration::from_secs(2)), InItsPlace, Some(Orphan)),
+        ("cancels", Client::Cancels(Duration::from_secs(2)), Gone, None),
+    ];
+    match install::python() {
+        Ok(interpreter) => {
+            let client = Client::Program { interpreter, script: "redis_py.py", node_path: None };
+            all.push(("redis-py", client, InItsPlace, Some(PlaceLost)));
+        }
+        Err(why) => skipped("redis-py", &why),
+    }
+    match install::node_path() {
+        Ok(node_path) => {
+            for (name, script) in [("node-redis", "node_redis.js"), ("ioredis", "io_redis.js")] {
+                let (interpreter, node_path) = ("node".into(), Some(node_path.clone()));
+                let client = Client::Program { interpreter, script, node_path };
+                all.push((name, client, InItsPlace, Some(InItsPlace)));
+            }
+        }
+        Err(why) => skipped("node-redis and ioredis", &why),
+    }
+    let mut cases = Vec::new();
+    for (name, client, with_id, without) in all {
+        cases.push(Case { name: name.into(), client: client.clone(), id: Some(ID), outcome: with_id });
+        if let Some(outcome) = without {
+            cases.push(Case { name: format!("{name}, no ID"), client, id: None, outcome });
+        }
+    }
+    cases
+}
+
+/// Past the capture of the test runner, which shows nothing of a test that passes.
+fn skipped(name: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
+}
+
+#[test]
+fn clients_as_they_come_get_a_lock_that_is_held_for_fifteen_seconds() {
+    let cases = cases();
+    // A server that streams to its replicas waits for more of them before it begins.
+    let server = Server::with().args(&["--repl-diskless-sync-delay", "0"]).start();
+    let mut stream = server.replication_stream();
+    let ends: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = cases
+            .iter()
+            .map(|case| {
+                let play = || play(&server, case);
+                thread::Builder::new().name(case.name.clone()).spawn_scoped(scope, play).unwrap()
+            })
+            .collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+
+    server.conn().ok(&["SET", "end", "1"]);
+    let grants = grants(&mut stream);
+    let mut faults = Vec::new();
+    for (case, end) in cases.iter().zip(ends) {
+        let granted: Vec<&str> = grants[&case.key()].iter().map(|grant| grant.owner.as_str()).collect();
+        let expected: &[&str] = match case.outcome {
+            Outcome::InItsPlace => &["holder", "client", "rival"],
+            Outcome::PlaceLost => &["holder", "rival", "client"],
+            Outcome::Orphan => &["holder", "client"],
+            Outcome::Gone => &["holder", "rival"],
+        };
+        if end.is_err() || granted != expected {
+            faults.push(format!("{}: expected {:?}; granted to {granted:?}", case.name, case.outcome));
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// Plays one case to its end.
+fn play(server: &Server, case: &Case) {
+    let key = &*case.key();
+    let mut holder = server.conn();
+    let held = holder.int(&["LOCK.ACQUIRE", key, "EX", "60", "OWNER", "holder"]).to_string();
+    thread::sleep(HELD_BEFORE);
+    thread::scope(|scope| {
+        let client = scope.spawn(|| wait_for_it(server, case));
+        let waiters = |conn: &mut Conn| conn.call(&["LOCK.INFO", key]).field("waiters").int();
+        until("the client waits", || (waiters(&mut holder) == 1).then_some(()));
+        let since = Instant::now();
+        // Somebody who comes right behind it, and stays.
+        let mut rival = server.conn();
+        rival.send(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
+        until("the rival waits", || (waiters(&mut holder) == 2).then_some(()));
+
+        thread::sleep(RELEASED_AFTER.saturating_sub(since.elapsed()));
+        assert_eq!(holder.int(&["LOCK.RELEASE", key, &held]), 1);
+        if case.outcome == Outcome::Orphan {
+            assert_eq!(client.join().unwrap(), End::Empty);
+            assert!(rival.silent_for(Duration::from_millis(1)), "the rival got it");
+            let lock = holder.call(&["LOCK.INFO", key]);
+            assert_eq!((lock.field("state").text(), lock.field("owner").text()), ("held".into(), "client".into()));
+            return;
+        }
+        let token = rival.read().int().to_string();
+        assert_eq!(rival.int(&["LOCK.RELEASE", key, &token]), 1);
+        let end = if case.outcome == Outcome::Gone { End::Empty } else { End::Released };
+        assert_eq!(client.join().unwrap(), end);
+        let lock = holder.call(&["LOCK.INFO", key]);
+        assert_eq!((lock.field("state").text(), lock.field("waiters").int()), ("free".into(), 0));
+    });
+}
+
+/// Waits in the manner of the client, and releases what it got.
+fn wait_for_it(server: &Server, case: &Case) -> End {
+    match &case.client {
+        Client::Program { interpreter, script, node_path } => {
+            run(server, case, interpreter, script, node_path.as_deref())
+        }
+        Client::RedisRs => redis_rs(server, case),
+        Client::Closes(patience, calls) => closes(server, case, *patience, *calls),
+        Client::Abandons(patience) => abandons(server, case, *patience),
+        Client::Cancels(patience) => cancels(server, case, *patience),
+    }
+}
+
+fn run(server: &Server, case: &Case, interpreter: &Path, script: &str, node_path: Option<&Path>) -> End {
+    let mut command = Command::new(interpreter);
+    command.arg(install::sources().join(script)).arg(server.port().to_string()).args([&case.key(), "client"]);
+    command.args(case.id).stdin(Stdio::null()).stdout(Stdio::piped());
+    if let Some(path) = node_path {
+        command.env("NODE_PATH", path);
+    }
+    let mut child = command.spawn().unwrap();
+    let end = Instant::now() + RELEASED_AFTER + DEADLINE;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            let _ = child.kill();
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let said = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    match &lines[..] {
+        [token, "released 1"] if token.starts_with("token 1") => End::Released,
+        [] => panic!("not ready in time"),
+        _ => panic!("{said}"),
+    }
+}
+
+fn redis_rs(server: &Server, case: &Case) -> End {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}/", server.port())).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut conn = client.get_multiplexed_async_connection().await.unwrap();
+        let end = Instant::now() + GIVES_UP_AFTER;
+        let words = case.command();
+        let mut command = redis::cmd(&words[0]);
+        command.arg(&words[1..]);
+        while Instant::now() < end {
+            let sent = Instant::now();
+            match command.query_async::<Option<i64>>(&mut conn).await {
+                Ok(token) => {
+                    let token = token.expect("a token");
+                    let released = redis::cmd("LOCK.RELEASE").arg(case.key()).arg(token).query_async(&mut conn).await;
+                    assert_eq!(released, Ok(1));
+                    return End::Released;
+                }
+                Err(error) => {
+                    assert!(error.is_timeout(), "{error}");
+                    let took = sent.elapsed();
+                    assert!((400..1500).contains(&took.as_millis()), "its time-out is no longer 500 ms: {took:?}");
+                }
+            }
+        }
+        End::Empty
+    })
+}
+
+/// The reply if it comes within `patience`.
+fn read_within(conn: &mut Conn, patience: Duration) -> Option<Reply> {
+    (!conn.silent_for(patience)).then(|| conn.read())
+}
+
+fn release(conn: &mut Conn, case: &Case, token: &Reply) -> End {
+    assert_eq!(conn.int(&["LOCK.RELEASE", &case.key(), &token.int().to_string()]), 1);
+    End::Released
+}
+
+fn closes(server: &Server, case: &Case, patience: Duration, calls: u32) -> End {
+    for _ in 0..calls {
+        let mut conn = server.conn();
+        conn.send(&case.command());
+        if let Some(token) = read_within(&mut conn, patience) {
+            return release(&mut conn, case, &token);
+        }
+    }
+    End::Empty
+}
+
+fn abandons(server: &Server, case: &Case, patience: Duration) -> End {
+    let mut abandoned: Vec<Conn> = Vec::new();
+    let end = Instant::now() + GIVES_UP_AFTER;
+    while Instant::now() < end {
+        let mut conn = server.conn();
+        conn.send(&case.command());
+        if let Some(token) = read_within(&mut conn, patience) {
+            // The server ended each call when the next one took its place.
+            for conn in &mut abandoned {
+                assert!(conn.read().error().starts_with("UNBLOCKED "));
+            }
+            return release(&mut conn, case, &token);
+        }
+        abandoned.push(conn);
+    }
+    End::Empty
+}
+
+fn cancels(server: &Server, case: &Case, patience: Duration) -> End {
+    let mut abandoned = server.conn();
+    abandoned.send(&case.command());
+    assert_eq!(read_within(&mut abandoned, patience), None);
+    assert_eq!(server.conn().int(&["LOCK.CANCEL", &case.key(), ID]), 1);
+    assert_eq!(abandoned.read(), Reply::Nil);
+    End::Empty
+}
+
+/// A grant as replicas see it.
+struct Grant {
+    token: String,
+    owner: String,
+}
+
+/// All grants of each key, in order, up to the key `end`.
+fn grants(stream: &mut Conn) -> HashMap<String, Vec<Grant>> {
+    let mut grants: HashMap<String, Vec<Grant>> = HashMap::new();
+    loop {
+        let command = match stream.try_read() {
+            Ok(Reply::List(words)) => words,
+            // The master pings.
+            Ok(_) => continue,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => panic!("the stream ended: {error}"),
+        };
+        let words: Vec<String> = command.iter().map(Reply::text).collect();
+        if words[0] != "SET" {
+            continue;
+        }
+        if words[1] == "end" {
+            return grants;
+        }
+        // 17 characters of time, 16 of the token, and the owner behind a space.
+        let (token, owner) = (words[2][17..33].to_string(), words[2].rsplit(' ').next().unwrap().to_string());
+        let of_key = grants.entry(words[1].clone()).or_default();
+        // A holder that sends again has its lease made longer: the same grant.
+        if of_key.last().is_none_or(|last| last.token != token) {
+            of_key.push(Grant { token, owner });
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! LOCK.INFO and LOCK.TOP: who holds, who waits, since when, for how long, and where most wait.
+
+mod bytes;
+
+use crate::support::{until, Conn, Reply, Server};
+use crate::waiting::{Locks, Waiter, QUIET};
+
+/// Somebody waits for `key` in the database that `conn` has selected.
+fn wait_for(locks: &mut Locks, conn: Conn, key: &str) -> Waiter {
+    locks.wait_on(conn, &["LOCK.ACQUIRE", key, "PX", "30000", "WAIT", "30000"])
+}
+
+fn wait(locks: &mut Locks, key: &str) -> Waiter {
+    let conn = locks.server.conn();
+    wait_for(locks, conn, key)
+}
+
+/// Database, key and waiters of each row.
+fn rows(top: &Reply) -> Vec<(i64, String, i64)> {
+    let row = |row: &Reply| (row.field("db").int(), row.field("key").text(), row.field("waiters").int());
+    top.list().iter().map(row).collect()
+}
+
+fn row(db: i64, key: &str, waiters: i64) -> (i64, String, i64) {
+    (db, key.into(), waiters)
+}
+
+#[test]
+fn info_tells_how_many_wait_and_for_how_long_the_first() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    assert!(locks.conn.call(&["LOCK.INFO", "k"]).field("oldest-wait-ms").is_nil());
+    let mut first = wait(&mut locks, "k");
+    first.assert_waits();
+    let second = wait(&mut locks, "k");
+    let info = locks.conn.call(&["LOCK.INFO", "k"]);
+    assert_eq!(info.field("waiters").int(), 2);
+    let oldest = info.field("oldest-wait-ms").int();
+    let quiet = i64::try_from(QUIET.as_millis()).unwrap();
+    assert!((quiet..quiet + 10_000).contains(&oldest), "{oldest}");
+    // The rows agree with it, and with the server's numbers of the clients.
+    let full = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    let queue = full.field("queue");
+    let ids: Vec<String> = queue.list().iter().map(|row| row.field("client").int().to_string()).collect();
+    assert_eq!(ids, [&first.id, &second.id].map(Clone::clone));
+    let waited = |n: usize| queue.list()[n].field("waited-ms").int();
+    assert!(waited(0) >= oldest && waited(1) < waited(0), "{queue:?}");
+    for row in queue.list() {
+        let whole = row.field("waited-ms").int() + row.field("left-ms").int();
+        assert!((29_999..=30_001).contains(&whole), "{row:?}");
+    }
+    locks.release(token);
+    let granted = first.granted();
+    assert_eq!(locks.waiters(), 1);
+    let info = locks.conn.call(&["LOCK.INFO", "k"]);
+    assert_eq!(info.field("token").int(), granted);
+    assert!(info.field("oldest-wait-ms").int() < oldest + 10_000);
+}
+
+#[test]
+fn info_of_another_type_is_an_error_and_of_a_foreign_value_shows_those_who_wait() {
+    let mut locks = Locks::start();
+    locks.conn.ok(&["SET", "k", "foreign", "PX", "30000"]);
+    let waiter = wait(&mut locks, "k");
+    let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    assert_eq!(info.field("state").text(), "foreign");
+    assert!((1..=30_000).contains(&info.field("free-in-ms").int()));
+    for field in ["token", "id", "owner", "timestamp", "held-ms", "lease-ms", "overdue-ms", "session"] {
+        assert!(info.field(field).is_nil(), "{field}: {info:?}");
+    }
+    assert_eq!(info.field("queue").list()[0].field("client").int().to_string(), waiter.id);
+    // Another type in one turn, so that nobody is served between.
+    locks.in_one_turn(&[&["MULTI"], &["DEL", "k"], &["RPUSH", "k", "a"], &["EXEC"]]);
+    for options in [&[][..], &["FULL"]] {
+        let reply = locks.conn.call(&[&["LOCK.INFO", "k"], options].concat());
+        assert!(reply.error().starts_with("WRONGTYPE "), "{reply:?}");
+    }
+    let top = locks.conn.call(&["LOCK.TOP"]);
+    assert_eq!(rows(&top), [row(0, "k", 1)]);
+    assert!(top.list()[0].field("owner").is_nil() && top.list()[0].field("held-ms").is_nil());
+}
+
+#[test]
+fn a_session_is_shown_while_its_grant_holds() {
+    let mut locks = Locks::start();
+    let mut holder = locks.server.conn();
+    let id = holder.call(&["CLIENT", "ID"]);
+    let token = holder.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]).to_string();
+    let session = |locks: &mut Locks| locks.conn.call(&["LOCK.INFO", "k"]).field("session");
+    assert_eq!(session(&mut locks), id);
+    assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &token, "PX", "1"]), 1);
+    until("the lock has expired", || {
+        (locks.conn.call(&["LOCK.INFO", "k"]).field("state").text() == "expired").then_some(())
+    });
+    assert!(session(&mut locks).is_nil(), "of an expired lock");
+    locks.hold();
+    assert!(session(&mut locks).is_nil(), "of another grant");
+}
+
+#[test]
+fn at_most_a_thousand_rows_are_shown() {
+    let mut locks = Locks::start();
+    locks.hold();
+    let mut waiters: Vec<Conn> = (0..1_003).map(|_| locks.server.conn()).collect();
+    for waiter in &mut waiters {
+        waiter.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
+    }
+    locks.until_waiters(1_003);
+    let queue = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+    assert_eq!(queue.list().len(), 1_000);
+    let waited: Vec<i64> = queue.list().iter().map(|row| row.field("waited-ms").int()).collect();
+    assert!(waited.windows(2).all(|pair| pair[0] >= pair[1]), "in order");
+    assert_eq!(rows(&locks.conn.call(&["LOCK.TOP"])), [row(0, "k", 1_003)]);
+}
+
+#[test]
+fn top_shows_the_longest_queues_first_and_among_equals_those_that_wait_longest() {
+    let mut locks = Locks::start();
+    assert_eq!(locks.conn.call(&["LOCK.TOP"]), Reply::List(Vec::new()));
+    let mut waiters = Vec::new();
+    for (key, count) in [("one", 1), ("three", 3), ("two", 2), ("late", 2)] {
+        locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "30000", "OWNER", key]);
+        for _ in 0..count {
+            waiters.push(wait(&mut locks, key));
+        }
+    }
+    locks.conn.int(&["LOCK.ACQUIRE", "alone", "PX", "30000"]);
+    let top = locks.conn.call(&["LOCK.TOP"]);
+    let expected = [row(0, "three", 3), row(0, "two", 2), row(0, "late", 2), row(0, "one", 1)];
+    assert_eq!(rows(&top), expected);
+    for row in top.list() {
+        assert_eq!(row.field("owner"), row.field("key"));
+        assert!((0..10_000).contains(&row.field("held-ms").int()));
+        assert!(row.field("oldest-wait-ms").int() <= row.field("held-ms").int() + 1, "{row:?}");
+    }
+    for count in 1..=4 {
+        let top = locks.conn.call(&["LOCK.TOP", "COUNT", &count.to_string()]);
+        assert_eq!(rows(&top), expected[..count]);
+    }
+    // One who leaves counts no longer; a place that it keeps is no waiting.
+    let kept = locks.conn.call(&["LOCK.ACQUIRE", "one", "PX", "30000", "ID", "7"]);
+    assert!(kept.is_nil());
+    drop(waiters);
+    until("nobody waits", || (locks.conn.call(&["LOCK.TOP"]) == Reply::List(Vec::new())).then_some(()));
+}
+
+#[test]
+fn top_shows_ten_unless_told_otherwise() {
+    let mut locks = Locks::start();
+    let mut waiters = Vec::new();
+    for n in 0..12 {
+        let key = format!("k{n}");
+        locks.conn.ok(&["SET", &key, "foreign"]);
+        waiters.push(wait(&mut locks, &key));
+    }
+    for (options, count) in [(&[][..], 10), (&["COUNT", "11"], 11), (&["COUNT", "1000"], 12), (&["COUNT", "1"], 1)] {
+        let top = locks.conn.call(&[&["LOCK.TOP"], options].concat());
+        assert_eq!(top.list().len(), count, "{options:?}");
+        assert_eq!(top.list()[0].field("key").text(), "k0", "the one that waits longest");
+    }
+    for wrong in ["0", "-1", "1001", "99999999999999999999", "18446744073709551617", "many", ""] {
+        let reply = locks.conn.call(&["LOCK.TOP", "COUNT", wrong]);
+        assert_eq!(reply.error(), "ERR count is not a whole number between 1 and 1000", "{wrong}");
+    }
+}
+
+#[test]
+fn top_looks_into_every_database_and_leaves_the_callers_selected() {
+    let mut locks = Locks::start();
+    let mut waiters = Vec::new();
+    for (db, count) in [("2", 1), ("9", 3), ("0", 2)] {
+        let mut conn = locks.server.conn();
+        conn.ok(&["SELECT", db]);
+        conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "OWNER", &format!("of-{db}")]);
+        for _ in 0..count {
+            let mut conn = locks.server.conn();
+            conn.ok(&["SELECT", db]);
+            waiters.push(wait_for(&mut locks, conn, "k"));
+        }
+    }
+    locks.conn.ok(&["SELECT", "4"]);
+    locks.conn.ok(&["SET", "here", "4"]);
+    let top = locks.conn.call(&["LOCK.TOP"]);
+    assert_eq!(rows(&top), [row(9, "k", 3), row(0, "k", 2), row(2, "k", 1)]);
+    for row in top.list() {
+        assert_eq!(row.field("owner").text(), format!("of-{}", row.field("db").int()));
+    }
+    assert_eq!(locks.conn.text(&["GET", "here"]), "4");
+    // In a transaction and in a script too.
+    locks.conn.ok(&["MULTI"]);
+    locks.conn.call(&["LOCK.TOP"]);
+    locks.conn.call(&["GET", "here"]);
+    assert_eq!(locks.conn.call(&["EXEC"]).list()[1].text(), "4");
+    let script = "redis.call('LOCK.TOP') return redis.call('GET', KEYS[1])";
+    assert_eq!(locks.conn.text(&["EVAL", script, "1", "here"]), "4");
+    assert_eq!(locks.conn.text(&["GET", "here"]), "4");
+}
+
+#[test]
+fn a_replica_tells_of_the_lock_and_of_nobody_who_waits() {
+    let (mut locks, replica) = (Locks::start(), Server::start());
+    replica.replicate(&locks.server);
+    let mut holder = locks.server.conn();
+    holder.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION", "OWNER", "boss"]);
+    let _waiter = wait(&mut locks, "k");
+    locks.server.wait_offset(&replica);
+    let mut read = replica.conn();
+    let info = read.call(&["LOCK.INFO", "k", "FULL"]);
+    assert_eq!(info.field("state").text(), "held");
+    assert_eq!(info.field("owner").text(), "boss");
+    for field in ["session", "waiters", "oldest-wait-ms", "queue"] {
+        assert!(info.field(field).is_nil(), "{field}: {info:?}");
+    }
+    assert_eq!(read.call(&["LOCK.TOP"]), Reply::List(Vec::new()));
+    // One that was a master until now knows nobody either.
+    locks.conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(locks.conn.call(&["LOCK.TOP"]), Reply::List(Vec::new()));
+    let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    for field in ["session", "waiters", "oldest-wait-ms", "queue"] {
+        assert!(info.field(field).is_nil(), "{field}: {info:?}");
+    }
+}
+
+#[test]
+fn a_look_changes_nothing() {
+    let mut locks = Locks::start();
+    locks.hold();
+    let mut waiter = wait(&mut locks, "k");
+    let mut stream = crate::replication::Stream::of(&locks.server);
+    let before = locks.conn.text(&["DEBUG", "DIGEST"]);
+    locks.conn.ok(&["WATCH", "k"]);
+    locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    locks.conn.call(&["LOCK.TOP"]);
+    locks.conn.ok(&["MULTI"]);
+    locks.conn.call(&["PING"]);
+    assert_eq!(locks.conn.call(&["EXEC"]).list().len(), 1, "the key was not touched");
+    assert_eq!(locks.conn.text(&["DEBUG", "DIGEST"]), before);
+    assert_eq!(stream.take(), Vec::<Vec<String>>::new());
+    waiter.assert_waits();
+}

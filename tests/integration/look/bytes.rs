@@ -1,0 +1,119 @@
+//! What LOCK.INFO FULL and LOCK.TOP say, and the errors that depend on others, byte for byte as in
+//! parts five and six of the fixture, in RESP2 and RESP3.
+
+use crate::support::{until, Conn, Server};
+use crate::waiting::{Locks, Waiter};
+use crate::wire::fixture::{Case, Fixture};
+
+/// A connection in the protocol asked for.
+fn connect(server: &Server, resp3: bool) -> Conn {
+    let mut conn = server.conn();
+    if resp3 {
+        assert_eq!(conn.call(&["HELLO", "3"]).field("proto").int(), 3);
+    }
+    conn
+}
+
+fn address(locks: &mut Locks, id: &str) -> String {
+    let list = locks.conn.text(&["CLIENT", "LIST", "ID", id]);
+    let address = list.split(' ').find_map(|field| field.strip_prefix("addr=")).map(String::from);
+    address.unwrap_or_else(|| panic!("no address: {list}"))
+}
+
+/// The scene of part five; its waiters live as long as they are kept.
+fn scene(locks: &mut Locks, resp3: bool) -> (Case, Vec<Waiter>, Conn) {
+    let mut holder = locks.server.conn();
+    let holder_id = holder.int(&["CLIENT", "ID"]).to_string();
+    let take = ["LOCK.ACQUIRE", "lock", "EX", "100", "ID", "7", "OWNER", "boss", "SESSION"];
+    let token = holder.int(&take).to_string();
+    let mut named = locks.server.conn();
+    named.ok(&["CLIENT", "SETNAME", "worker-1"]);
+    let wait = ["LOCK.ACQUIRE", "lock", "PX", "5000", "WAIT", "100000"];
+    let first = locks.wait_on(named, &[&wait[..], &["ID", "0042", "OWNER", "alice"]].concat());
+    let second = locks.wait_with(&wait);
+    locks.conn.ok(&["SET", "foreign", "true"]);
+    let other = locks.wait_with(&["LOCK.ACQUIRE", "foreign", "PX", "5000", "WAIT", "100000"]);
+
+    let has_names = locks.version() >= (false, 7, 0);
+    let mut case = Case::start(&mut locks.conn, "lock", &token, resp3);
+    case.maps = resp3 && has_names;
+    let nil = if resp3 { "_\r\n" } else { "$-1\r\n" };
+    case.scene = [
+        ("holder", holder_id),
+        ("first", first.id.clone()),
+        ("second", second.id.clone()),
+        ("first_addr", address(locks, &first.id)),
+        ("second_addr", address(locks, &second.id)),
+        ("foreign", "foreign".into()),
+        ("timestamp", locks.conn.text(&["GET", "lock"])[..17].into()),
+        ("worker", if has_names { "$8\r\nworker-1\r\n".into() } else { nil.into() }),
+    ]
+    .into();
+    (case, vec![first, second, other], holder)
+}
+
+#[test]
+fn a_look_at_who_waits_is_as_the_fixture_says() {
+    let fixture = Fixture::load();
+    for resp3 in [false, true] {
+        let mut locks = Locks::on(Server::start());
+        let (case, _waiters, _holder) = scene(&mut locks, resp3);
+        let mut conn = connect(&locks.server, resp3);
+        for look in &fixture.look {
+            let args = case.args(&look.command);
+            let reply = conn.raw(&args);
+            case.assert_reply(&look.reply, &reply, &format!("{args:?}, RESP3: {resp3}"));
+        }
+    }
+}
+
+/// Holds replies against the refusals of part six.
+fn assert_refusal(fixture: &Fixture, name: &str, reply: &[u8]) {
+    assert_eq!(String::from_utf8_lossy(reply), fixture.refusal[name]);
+}
+
+#[test]
+fn refusals_that_depend_on_others_are_as_the_fixture_says() {
+    let fixture = Fixture::load();
+    for resp3 in [false, true] {
+        let mut locks = Locks::with(&["max-waiters", "2"]);
+        let script = "return redis.pcall('LOCK.ACQUIRE', KEYS[1], 'PX', 5000, 'SESSION')";
+        let mut conn = connect(&locks.server, resp3);
+        assert_refusal(&fixture, "session", &conn.raw(&["EVAL", script, "1", "k"]));
+
+        conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
+        let wait = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"];
+        assert_refusal(&fixture, "deadlock", &conn.raw(&wait));
+
+        let mut earlier = connect(&locks.server, resp3);
+        earlier.send(&[&wait[..], &["ID", "7"]].concat());
+        locks.until_waiters(1);
+        let _newer = locks.wait(&["ID", "7"]);
+        assert_refusal(&fixture, "replaced", &error_bytes(&mut earlier));
+
+        let _second = locks.wait(&[]);
+        let mut third = connect(&locks.server, resp3);
+        assert_refusal(&fixture, "busy", &third.raw(&wait));
+        assert_eq!(locks.waiters(), 2);
+    }
+}
+
+#[test]
+fn a_slot_that_is_taken_away_ends_waits_as_the_fixture_says() {
+    let fixture = Fixture::load();
+    let server = Server::with().args(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"]).start();
+    let mut locks = Locks::on(server);
+    let slot = locks.conn.int(&["CLUSTER", "KEYSLOT", "k"]).to_string();
+    // With another one the cluster stays up.
+    locks.conn.ok(&["CLUSTER", "ADDSLOTS", &slot, "0"]);
+    until("the cluster is up", || locks.conn.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
+    locks.hold();
+    let mut waiter = locks.wait(&[]);
+    locks.conn.ok(&["CLUSTER", "DELSLOTS", &slot]);
+    assert_refusal(&fixture, "slot_lost", &error_bytes(&mut waiter.conn));
+}
+
+/// The bytes of a reply that is an error.
+fn error_bytes(conn: &mut Conn) -> Vec<u8> {
+    format!("-{}\r\n", conn.read().error()).into_bytes()
+}

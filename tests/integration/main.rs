@@ -1,0 +1,22 @@
+//! Everything that needs a real server: one file per concern.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::arithmetic_side_effects, missing_docs)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod demo;
+mod factory;
+mod fairness;
+mod fleet;
+mod guards;
+mod hostile;
+mod neighbours;
+mod persistence;
+mod race;
+mod readme;
+mod replica;
+mod replication;
+mod settings;
+mod waiting;
+mod wire;

@@ -1,0 +1,427 @@
+//! What the server knows of each command: arity, flags, keys, documentation, ACL categories.
+//!
+//! A server that lacks one of these says so when asked, and that part is skipped.
+
+use crate::support::{server_binary, Conn, Reply, Server};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What is to be known of a command.
+struct Known {
+    name: &'static str,
+    arity: i64,
+    /// Without `module`, which newer servers add, and without `blocking`, which 6.2 does not know.
+    flags: &'static [&'static str],
+    blocking: bool,
+    /// The flags of its one key.
+    key: Option<&'static [&'static str]>,
+    /// The categories that a command of the server's own would have, besides `@lock`.
+    categories: &'static [&'static str],
+    complexity: &'static str,
+    /// The arguments: types behind the names, a choice in parentheses, what is optional in brackets.
+    usage: &'static str,
+    /// Arguments that it takes.
+    example: &'static [&'static str],
+    /// Arguments that are too few or too many.
+    wrong: &'static [&'static [&'static str]],
+}
+
+const LEASE: &str = "(EX seconds:integer|PX milliseconds:integer)";
+
+static KNOWN: [Known; 9] = [
+    Known {
+        name: "lock.acquire",
+        arity: -4,
+        flags: &["write", "denyoom"],
+        blocking: true,
+        key: Some(&["RW", "access", "update"]),
+        categories: &["write", "slow", "blocking"],
+        complexity: "O(1) without waiters, O(log N) in them",
+        usage: "key:key LEASE [WAIT wait:integer] [ID id:integer] [OWNER owner:string] [SESSION] [DETAILS]",
+        example: &["k", "EX", "5"],
+        wrong: &[&[], &["k"], &["k", "EX"]],
+    },
+    Known {
+        name: "lock.recover",
+        arity: -4,
+        flags: &["write", "denyoom", "fast"],
+        blocking: false,
+        key: Some(&["RW", "access", "update"]),
+        categories: &["write", "fast"],
+        complexity: "O(1)",
+        usage: "key:key LEASE [ID id:integer] [OWNER owner:string] [SESSION]",
+        example: &["k", "PX", "5"],
+        wrong: &[&[], &["k"], &["k", "EX"]],
+    },
+    Known {
+        name: "lock.extend",
+        arity: 5,
+        flags: &["write", "fast"],
+        blocking: false,
+        key: Some(&["RW", "update"]),
+        categories: &["write", "fast"],
+        complexity: "O(1)",
+        usage: "key:key token:integer LEASE",
+        example: &["k", "1", "EX", "5"],
+        wrong: &[&[], &["k", "1", "EX"], &["k", "1", "EX", "5", "more"]],
+    },
+    Known {
+        name: "lock.release",
+        arity: 3,
+        flags: &["write", "fast"],
+        blocking: false,
+        key: Some(&["RW", "delete"]),
+        categories: &["write", "fast"],
+        complexity: "O(1) without waiters, O(log N) in them",
+        usage: "key:key token:integer",
+        example: &["k", "1"],
+        wrong: &[&[], &["k"], &["k", "1", "more"]],
+    },
+    Known {
+        name: "lock.check",
+        arity: 3,
+        flags: &["readonly", "fast"],
+        blocking: false,
+        key: Some(&["RO", "access"]),
+        categories: &["read", "fast"],
+        complexity: "O(1)",
+        usage: "key:key token:integer",
+        example: &["k", "1"],
+        wrong: &[&[], &["k"], &["k", "1", "more"]],
+    },
+    Known {
+        name: "lock.cancel",
+        arity: 3,
+        flags: &["write", "fast"],
+        blocking: false,
+        key: Some(&["RW", "delete"]),
+        categories: &["write", "fast"],
+        complexity: "O(log N) in the waiters",
+        usage: "key:key id:integer",
+        example: &["k", "1"],
+        wrong: &[&[], &["k"], &["k", "1", "more"]],
+    },
+    Known {
+        name: "lock.info",
+        arity: -2,
+        flags: &["readonly", "fast"],
+        blocking: false,
+        key: Some(&["RO", "access"]),
+        categories: &["read", "fast"],
+        complexity: "O(1); with FULL O(N) in the waiters shown",
+        usage: "key:key [FULL]",
+        example: &["k"],
+        wrong: &[&[]],
+    },
+    Known {
+        name: "lock.top",
+        arity: -1,
+        flags: &["readonly", "admin"],
+        blocking: false,
+        key: None,
+        categories: &["read", "slow", "admin", "dangerous"],
+        complexity: "O(K + N log N) with K keys that are waited for and N returned",
+        usage: "[COUNT count:integer]",
+        example: &[],
+        wrong: &[],
+    },
+    Known {
+        name: "lock.help",
+        arity: 1,
+        flags: &["loading", "stale"],
+        blocking: false,
+        key: None,
+        categories: &["slow"],
+        complexity: "O(1)",
+        usage: "",
+        example: &[],
+        wrong: &[&["more"]],
+    },
+];
+
+/// The reply of COMMAND INFO for one command: six or seven parts before 7.0, ten since.
+fn info(conn: &mut Conn, name: &str) -> Vec<Reply> {
+    conn.call(&["COMMAND", "INFO", name]).list()[0].list().to_vec()
+}
+
+/// Whether the server describes commands in full (7.0); if not, says that `what` is skipped.
+fn describes(conn: &mut Conn, what: &str) -> bool {
+    let describes = info(conn, "lock.help").len() >= 10;
+    if !describes {
+        eprintln!("skipped: {what}: this server has no COMMAND DOCS");
+    }
+    describes
+}
+
+/// Whether the server lets a module add an ACL category (Redis 7.4, Valkey 8); if not, says that
+/// `what` is skipped.
+pub fn has_category(conn: &mut Conn, what: &str) -> bool {
+    let has = matches!(conn.call(&["ACL", "CAT", "lock"]), Reply::List(_));
+    if !has {
+        eprintln!("skipped: {what}: a module cannot add an ACL category to this server");
+    }
+    has
+}
+
+fn words(list: &Reply) -> Vec<String> {
+    let mut words: Vec<_> = list.list().iter().map(Reply::text).collect();
+    words.sort();
+    words
+}
+
+fn sorted(words: impl IntoIterator<Item = impl ToString>) -> Vec<String> {
+    let mut words: Vec<_> = words.into_iter().map(|word| word.to_string()).collect();
+    words.sort();
+    words
+}
+
+/// A command with its arguments.
+fn call_of<'a>(name: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+    [&[name], args].concat()
+}
+
+#[test]
+fn command_info_tells_arity_flags_and_the_place_of_the_key() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let is_full = describes(&mut conn, "arity, and the flags module and blocking");
+    for known in &KNOWN {
+        let info = info(&mut conn, known.name);
+        assert_eq!(info[0].text(), known.name);
+        // Before 7.0 a module cannot tell it: the command itself looks.
+        assert_eq!(info[1].int(), if is_full { known.arity } else { -1 }, "arity of {}", known.name);
+        let mut flags = known.flags.to_vec();
+        if is_full {
+            flags.push("module");
+            flags.extend(known.blocking.then_some("blocking"));
+        }
+        assert_eq!(words(&info[2]), sorted(flags), "flags of {}", known.name);
+        let place: Vec<_> = info[3..6].iter().map(Reply::int).collect();
+        assert_eq!(place, [i64::from(known.key.is_some()); 3], "key of {}", known.name);
+    }
+}
+
+#[test]
+fn the_key_has_a_spec_with_what_is_done_to_it() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    if !describes(&mut conn, "key specs") {
+        return;
+    }
+    for known in &KNOWN {
+        let info = info(&mut conn, known.name);
+        let specs = info[8].list();
+        let Some(flags) = known.key else {
+            assert!(specs.is_empty(), "{}: {specs:?}", known.name);
+            continue;
+        };
+        assert_eq!(specs.len(), 1, "{}", known.name);
+        assert_eq!(words(&specs[0].field("flags")), sorted(flags), "{}", known.name);
+        let begin = specs[0].field("begin_search");
+        assert_eq!(begin.field("type").text(), "index", "{}", known.name);
+        assert_eq!(begin.field("spec").field("index").int(), 1, "{}", known.name);
+        let find = specs[0].field("find_keys");
+        assert_eq!(find.field("type").text(), "range", "{}", known.name);
+        assert_eq!(find.field("spec").field("lastkey").int(), 0, "{}: one key", known.name);
+    }
+}
+
+#[test]
+fn getkeys_finds_the_key_and_getkeysandflags_what_is_done_to_it() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for known in &KNOWN {
+        let get = [&["COMMAND", "GETKEYS"], &call_of(known.name, known.example)[..]].concat();
+        let reply = conn.call(&get);
+        if known.key.is_some() {
+            assert_eq!(words(&reply), ["k"], "{}", known.name);
+        } else {
+            assert!(reply.error().starts_with("ERR "), "{}: {reply:?}", known.name);
+        }
+    }
+    if !describes(&mut conn, "COMMAND GETKEYSANDFLAGS") {
+        return;
+    }
+    for known in &KNOWN {
+        let Some(flags) = known.key else { continue };
+        let get = [&["COMMAND", "GETKEYSANDFLAGS"], &call_of(known.name, known.example)[..]].concat();
+        let reply = conn.call(&get);
+        let keys = reply.list();
+        assert_eq!(keys.len(), 1, "{}", known.name);
+        assert_eq!(keys[0].list()[0].text(), "k", "{}", known.name);
+        assert_eq!(words(&keys[0].list()[1]), sorted(flags), "{}", known.name);
+    }
+}
+
+/// The arguments of COMMAND DOCS as [`Known::usage`] has them.
+fn usage(args: &Reply, between: &str) -> String {
+    let show = |arg: &Reply| {
+        let part = |name: &str| match arg {
+            Reply::List(items) => items.chunks(2).find(|pair| pair[0].text() == name).map(|pair| pair[1].clone()),
+            other => panic!("not an argument: {other:?}"),
+        };
+        let kind = arg.field("type").text();
+        assert_eq!(part("key_spec_index").is_some(), kind == "key", "{arg:?}");
+        let token = part("token").map(|token| token.text());
+        let value = match kind.as_str() {
+            "oneof" => format!("({})", usage(&arg.field("arguments"), "|")),
+            "pure-token" => String::new(),
+            kind => format!("{}:{kind}", arg.field("name").text()),
+        };
+        let both: Vec<_> = token.into_iter().chain(Some(value).filter(|value| !value.is_empty())).collect();
+        match part("flags").map(|flags| words(&flags)) {
+            None => both.join(" "),
+            Some(flags) => {
+                assert_eq!(flags, ["optional"], "{arg:?}");
+                format!("[{}]", both.join(" "))
+            }
+        }
+    };
+    args.list().iter().map(show).collect::<Vec<_>>().join(between)
+}
+
+#[test]
+fn command_docs_has_summary_complexity_version_and_the_arguments_as_a_tree() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    if !describes(&mut conn, "COMMAND DOCS") {
+        return;
+    }
+    for known in &KNOWN {
+        let docs = conn.call(&["COMMAND", "DOCS", known.name]).field(known.name);
+        let summary = docs.field("summary").text();
+        assert!(summary.ends_with('.') && (20..120).contains(&summary.len()), "{}: {summary}", known.name);
+        assert_eq!(docs.field("complexity").text(), known.complexity, "{}", known.name);
+        assert_eq!(docs.field("since").text(), "0.1.0", "{}", known.name);
+        assert_eq!(docs.field("group").text(), "module", "{}", known.name);
+        assert_eq!(docs.field("module").text(), "lock", "{}", known.name);
+        let expected = known.usage.replace("LEASE", LEASE);
+        if expected.is_empty() {
+            let Reply::List(items) = &docs else { panic!("not a map: {docs:?}") };
+            assert!(!items.contains(&Reply::Text(b"arguments".to_vec())), "{}: {docs:?}", known.name);
+        } else {
+            assert_eq!(usage(&docs.field("arguments"), " "), expected, "{}", known.name);
+        }
+    }
+}
+
+#[test]
+fn every_command_of_the_module_is_known_here_and_has_documentation() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let all = conn.call(&["COMMAND"]);
+    let names = all.list().iter().map(|command| command.list()[0].text());
+    let ours = sorted(names.filter(|name| name.starts_with("lock.")));
+    assert_eq!(ours, sorted(KNOWN.iter().map(|known| known.name)));
+    if !describes(&mut conn, "COMMAND LIST FILTERBY MODULE") {
+        return;
+    }
+    let listed = words(&conn.call(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]));
+    assert_eq!(listed, ours);
+    for name in listed {
+        assert!(!conn.call(&["COMMAND", "DOCS", &name]).field(&name).field("summary").text().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn help_shows_every_command_with_the_options_of_its_documentation() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let help: Vec<_> = conn.call(&["LOCK.HELP"]).list().iter().map(Reply::text).collect();
+    for known in &KNOWN {
+        let verb = known.name.trim_start_matches("lock.").to_uppercase();
+        let line = help.iter().find(|line| line.split(' ').next() == Some(&verb));
+        let line = line.unwrap_or_else(|| panic!("HELP does not show {verb}: {help:#?}"));
+        let usage = known.usage.replace("LEASE", LEASE);
+        let options = usage.split(|c: char| !c.is_ascii_uppercase()).filter(|word| word.len() > 1);
+        for option in options {
+            let shown = line.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == option);
+            assert!(shown, "{option} is missing: {line}");
+        }
+    }
+}
+
+#[test]
+fn acl_categories_are_those_of_the_servers_own_commands_and_lock() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    if !has_category(&mut conn, "ACL categories") {
+        return;
+    }
+    for known in &KNOWN {
+        let expected = sorted(known.categories.iter().chain(&["lock"]).map(|name| format!("@{name}")));
+        assert_eq!(words(&info(&mut conn, known.name)[6]), expected, "{}", known.name);
+    }
+    let all = sorted(KNOWN.iter().map(|known| known.name));
+    let mut in_category = |name: &str| words(&conn.call(&["COMMAND", "LIST", "FILTERBY", "ACLCAT", name]));
+    assert_eq!(in_category("lock"), all, "and no command of the server");
+    for category in ["admin", "dangerous"] {
+        let listed = in_category(category);
+        let ours: Vec<_> = listed.iter().filter(|name| name.starts_with("lock.")).collect();
+        assert_eq!(ours, ["lock.top"], "{category}");
+    }
+    let listed = words(&conn.call(&["ACL", "CAT", "lock"]));
+    if listed.is_empty() {
+        eprintln!("skipped: ACL CAT lock: this server shows only its own commands there");
+    } else {
+        assert_eq!(listed, all);
+    }
+}
+
+#[test]
+fn too_few_and_too_many_arguments_are_refused_by_name() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for known in &KNOWN {
+        for wrong in known.wrong {
+            let reply = conn.call(&call_of(known.name, wrong));
+            let expected = format!("ERR wrong number of arguments for '{}' command", known.name);
+            assert_eq!(reply.error().to_lowercase(), expected.to_lowercase(), "{wrong:?}");
+        }
+        let right = conn.call(&call_of(known.name, known.example));
+        assert!(!matches!(right, Reply::Error(_)), "{}: {right:?}", known.name);
+    }
+    assert!(conn.call(&["LOCK.TOP", "COUNT"]).error().starts_with("ERR syntax error"));
+}
+
+/// A command-line client that can print the hint for a line: of those beside the server, in the
+/// PATH, and fetched for the tests.
+fn client_with_hints(port: u16) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let server = PathBuf::from(server_binary());
+    let beside = server.parent().map(|dir| dir.join("bin")).filter(|dir| dir.is_absolute());
+    let dirs = [beside, Some(PathBuf::new()), Some(root.join(".servers/valkey-8.1.8/bin"))];
+    let all = dirs.into_iter().flatten().flat_map(|dir| [dir.join("redis-cli"), dir.join("valkey-cli")]);
+    all.into_iter().find(|client| hint(client, port, "GET ").as_deref() == Some("key"))
+}
+
+fn hint(client: &Path, port: u16, line: &str) -> Option<String> {
+    let args = ["-p", &port.to_string(), "--test_hint", line];
+    let output = Command::new(client).args(args).stdin(Stdio::null()).output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().into())
+}
+
+#[test]
+fn the_command_line_client_hints_what_is_still_to_be_typed() {
+    let server = Server::start();
+    if !describes(&mut server.conn(), "hints of redis-cli") {
+        return;
+    }
+    let Some(client) = client_with_hints(server.port()) else {
+        eprintln!("skipped: hints of redis-cli: no client with --test_hint (Redis 7.2, Valkey 8) was found");
+        return;
+    };
+    let rest = "[WAIT wait] [ID id] [OWNER owner] [SESSION] [DETAILS]";
+    for (line, expected) in [
+        ("lock.acquire ", format!("key EX seconds|PX milliseconds {rest}")),
+        ("lock.acquire door EX ", format!("seconds {rest}")),
+        ("LOCK.ACQUIRE door PX 500 ", rest.into()),
+        ("lock.acquire door PX 500 SESSION ", "[WAIT wait] [ID id] [OWNER owner] [DETAILS]".into()),
+        ("lock.extend door 5 ", "EX seconds|PX milliseconds".into()),
+        ("lock.release ", "key token".into()),
+        ("lock.info door ", "[FULL]".into()),
+        ("lock.top ", "[COUNT count]".into()),
+    ] {
+        assert_eq!(hint(&client, server.port(), line).unwrap(), expected, "{line}");
+    }
+}

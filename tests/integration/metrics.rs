@@ -1,0 +1,382 @@
+//! INFO lock: every counter moves by exactly what has happened, and by nothing else.
+//!
+//! `metrics/clock.rs` sets the wall clock of the server.
+
+mod clock;
+
+use crate::support::{until, Conn, Reply, Server};
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The whole numbers of INFO lock, without the prefix of their names.
+pub fn numbers(conn: &mut Conn) -> BTreeMap<String, i64> {
+    let text = conn.text(&["INFO", "lock"]);
+    assert!(text.starts_with("# lock\r\n"), "{text}");
+    let fields = text.lines().filter_map(|line| line.strip_prefix("lock_")?.split_once(':'));
+    fields.filter_map(|(name, value)| Some((name.to_string(), value.parse().ok()?))).collect()
+}
+
+/// One of them.
+pub fn number(conn: &mut Conn, name: &str) -> i64 {
+    *numbers(conn).get(name).unwrap_or_else(|| panic!("INFO lock has no {name}"))
+}
+
+/// A percentile of INFO lock in microseconds; nothing when there is none yet.
+fn percentile(conn: &mut Conn, name: &str, percent: &str) -> Option<i64> {
+    let text = conn.text(&["INFO", "lock"]);
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("lock_{name}_percentiles_usec:")))?;
+    let value = line.split(',').find_map(|part| part.strip_prefix(&format!("{percent}=")));
+    Some(value.unwrap_or_else(|| panic!("no {percent}: {line}")).parse().unwrap())
+}
+
+/// What moved in INFO lock since `before`.
+pub fn moved(conn: &mut Conn, before: &BTreeMap<String, i64>) -> Vec<(String, i64)> {
+    let after = numbers(conn);
+    assert!(before.keys().eq(after.keys()), "{before:?} {after:?}");
+    let changes = after.iter().map(|(name, now)| (name.clone(), now - before[name]));
+    changes.filter(|(_, by)| *by != 0).collect()
+}
+
+/// A server on which locks expire without margin and stay expired, and who talks to it.
+struct Scene {
+    conn: Conn,
+    before: BTreeMap<String, i64>,
+    server: Server,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "-1"]).start();
+        let mut conn = server.conn();
+        let before = numbers(&mut conn);
+        Self { conn, before, server }
+    }
+
+    /// Asserts what moved since the last look, `names` in alphabetical order, and looks anew.
+    #[track_caller]
+    fn moves(&mut self, expected: &[(&str, i64)]) {
+        let moved = moved(&mut self.conn, &self.before);
+        let moved: Vec<_> = moved.iter().map(|(name, by)| (name.as_str(), *by)).collect();
+        assert_eq!(moved, expected);
+        self.before = numbers(&mut self.conn);
+    }
+
+    /// Looks anew, whatever moved.
+    fn look(&mut self) {
+        self.before = numbers(&mut self.conn);
+    }
+
+    /// Takes a lock for a minute; its token.
+    fn hold(&mut self, key: &str) -> String {
+        self.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]).to_string()
+    }
+
+    /// Takes a lock whose holder is late already.
+    fn let_expire(&mut self, key: &str) -> String {
+        let token = self.conn.int(&["LOCK.ACQUIRE", key, "PX", "1"]).to_string();
+        until("the lock is expired", || {
+            (self.conn.call(&["LOCK.INFO", key]).field("state").text() == "expired").then_some(())
+        });
+        token
+    }
+
+    /// A client that waits for a key.
+    fn waiter(&mut self, args: &[&str]) -> Conn {
+        let mut conn = self.server.conn();
+        let waiters = number(&mut self.conn, "waiters");
+        conn.send(&[&["LOCK.ACQUIRE"], args].concat());
+        until("it waits", || (number(&mut self.conn, "waiters") == waiters + 1).then_some(()));
+        conn
+    }
+
+    fn client_id(&mut self, conn: &mut Conn) -> String {
+        conn.int(&["CLIENT", "ID"]).to_string()
+    }
+}
+
+#[test]
+fn a_new_server_counts_nothing() {
+    let mut scene = Scene::new();
+    assert!(scene.before.values().all(|value| *value == 0), "{:?}", scene.before);
+    assert_eq!(percentile(&mut scene.conn, "wait", "p50"), None);
+    assert_eq!(percentile(&mut scene.conn, "hold", "p50"), None);
+    scene.moves(&[]);
+}
+
+#[test]
+fn grants_refusals_and_extends() {
+    let mut scene = Scene::new();
+    scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "7"]);
+    scene.moves(&[("grants", 1)]);
+    assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).is_nil());
+    scene.moves(&[("refusals", 1)]);
+    assert!(scene.conn.call(&["LOCK.RECOVER", "k", "EX", "5"]).is_nil());
+    scene.moves(&[("refusals", 1)]);
+    let token = scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "7"]).to_string();
+    scene.moves(&[("extends", 1)]);
+    scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "7"]);
+    scene.moves(&[]);
+    assert_eq!(scene.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
+    scene.moves(&[("extends", 1)]);
+    // Looking and asking for nonsense count as nothing.
+    scene.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    scene.conn.call(&["LOCK.CHECK", "k", &token]);
+    scene.conn.call(&["LOCK.TOP"]);
+    scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "0"]).error();
+    scene.conn.call(&["LOCK.RELEASE", "k", "x"]).error();
+    scene.moves(&[]);
+}
+
+#[test]
+fn releases_late_releases_and_stale_tokens() {
+    let mut scene = Scene::new();
+    let token = scene.hold("k");
+    let late = scene.let_expire("late");
+    scene.look();
+    assert_eq!(scene.conn.int(&["LOCK.RELEASE", "k", "1"]), 0);
+    scene.moves(&[("stale_tokens", 1)]);
+    assert_eq!(scene.conn.int(&["LOCK.EXTEND", "k", "1", "EX", "5"]), 0);
+    scene.moves(&[("stale_tokens", 1)]);
+    assert_eq!(scene.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+    scene.moves(&[("releases", 1)]);
+    assert_eq!(scene.conn.int(&["LOCK.RELEASE", "late", &late]), -1);
+    scene.moves(&[("late_releases", 1)]);
+    assert_eq!(scene.conn.int(&["LOCK.RELEASE", "late", &late]), 0);
+    scene.moves(&[("stale_tokens", 1)]);
+}
+
+#[test]
+fn recoveries_by_either_command_are_grants_too() {
+    let mut scene = Scene::new();
+    scene.let_expire("a");
+    scene.let_expire("b");
+    scene.look();
+    scene.conn.int(&["LOCK.ACQUIRE", "a", "EX", "5"]);
+    scene.moves(&[("grants", 1), ("recoveries", 1)]);
+    assert_eq!(scene.conn.call(&["LOCK.RECOVER", "b", "EX", "5"]).list().len(), 4);
+    scene.moves(&[("grants", 1), ("recoveries", 1)]);
+    assert!(scene.conn.call(&["LOCK.RECOVER", "nothing", "EX", "5"]).is_nil());
+    scene.moves(&[("refusals", 1)]);
+}
+
+#[test]
+fn foreign_values_met() {
+    let mut scene = Scene::new();
+    scene.conn.ok(&["SET", "k", "somebody's"]);
+    scene.moves(&[]);
+    assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).is_nil());
+    scene.moves(&[("foreign_values_met", 1), ("refusals", 1)]);
+    assert!(scene.conn.call(&["LOCK.RECOVER", "k", "EX", "5"]).is_nil());
+    scene.moves(&[("foreign_values_met", 1), ("refusals", 1)]);
+}
+
+#[test]
+fn hand_offs_and_those_who_wait_now() {
+    let mut scene = Scene::new();
+    let token = scene.hold("a");
+    scene.hold("b");
+    scene.look();
+    let mut first = scene.waiter(&["a", "EX", "60", "WAIT", "60000"]);
+    scene.moves(&[("longest_queue", 1), ("refusals", 1), ("waiters", 1)]);
+    let _b = scene.waiter(&["b", "EX", "60", "WAIT", "60000"]);
+    scene.moves(&[("refusals", 1), ("waiters", 1)]);
+    let mut second = scene.waiter(&["a", "PX", "50", "WAIT", "60000"]);
+    let mut third = scene.waiter(&["a", "EX", "60", "WAIT", "60000"]);
+    scene.moves(&[("longest_queue", 2), ("refusals", 2), ("waiters", 2)]);
+
+    assert_eq!(scene.conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+    let token = first.read().int().to_string();
+    scene.moves(&[("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("releases", 1), ("waiters", -1)]);
+
+    // A hand-off of a lock that came free in other ways: deleted, then expired.
+    scene.conn.int(&["DEL", "a"]);
+    second.read().int();
+    third.read().int();
+    scene.moves(&[("grants", 2), ("hand_offs", 2), ("longest_queue", -1), ("recoveries", 1), ("waiters", -2)]);
+    assert_eq!(scene.conn.int(&["LOCK.RELEASE", "a", &token]), 0);
+}
+
+#[test]
+fn grants_that_nobody_received() {
+    let mut scene = Scene::new();
+    for (id, place) in [("", 0), ("9", 1)] {
+        let token = scene.hold("k");
+        let args = ["k", "EX", "60", "WAIT", "60000", "ID", id];
+        let mut gone = scene.server.conn();
+        let client = scene.client_id(&mut gone);
+        gone.send(&[&["LOCK.ACQUIRE"], &args[..if id.is_empty() { 5 } else { 7 }]].concat());
+        until("it waits", || (number(&mut scene.conn, "waiters") == 1).then_some(()));
+        scene.look();
+        // In one turn of the server's loop: no reply can leave in between.
+        scene.conn.ok(&["MULTI"]);
+        scene.conn.text(&["LOCK.RELEASE", "k", &token]);
+        scene.conn.text(&["CLIENT", "KILL", "ID", &client]);
+        assert_eq!(scene.conn.call(&["EXEC"]), Reply::List(vec![Reply::Int(1), Reply::Int(1)]));
+        until("the lock is free again", || (scene.conn.int(&["EXISTS", "k"]) == 0).then_some(()));
+        let mut expected = vec![("grants", 1), ("hand_offs", 1), ("longest_queue", -1)];
+        expected.extend((place == 1).then_some(("places", 1)));
+        expected.extend([("releases", 1), ("undelivered_grants", 1), ("waiters", -1)]);
+        scene.moves(&expected);
+        scene.conn.ok(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn time_outs_and_places_that_are_kept_and_resumed() {
+    let mut scene = Scene::new();
+    scene.hold("k");
+    scene.look();
+    let mut waiter = scene.waiter(&["k", "EX", "5", "WAIT", "30"]);
+    assert!(waiter.read().is_nil());
+    scene.moves(&[("refusals", 1), ("wait_timeouts", 1)]);
+
+    let mut waiter = scene.waiter(&["k", "EX", "5", "WAIT", "30", "ID", "4"]);
+    assert!(waiter.read().is_nil());
+    scene.moves(&[("longest_queue", 0), ("places", 1), ("refusals", 1), ("wait_timeouts", 1)][1..]);
+    scene.waiter(&["k", "EX", "5", "WAIT", "60000", "ID", "4"]);
+    until("its client is gone", || (number(&mut scene.conn, "waiters") == 0).then_some(()));
+    scene.moves(&[("places_resumed", 1), ("refusals", 1)]);
+
+    // An attempt that does not wait keeps a place as well.
+    assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "5"]).is_nil());
+    scene.moves(&[("places", 1), ("refusals", 1)]);
+    assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "5"]).is_nil());
+    scene.moves(&[("refusals", 1)]);
+}
+
+#[test]
+fn cancels_wherever_the_attempt_stands() {
+    let mut scene = Scene::new();
+    scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "1"]);
+    let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "2"]);
+    scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "3"]);
+    scene.look();
+    assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "99"]), 0);
+    scene.moves(&[]);
+    assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "2"]), 1);
+    assert!(waiter.read().is_nil());
+    scene.moves(&[("cancels", 1), ("longest_queue", -1), ("waiters", -1)]);
+    assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "3"]), 1);
+    scene.moves(&[("cancels", 1), ("places", -1)]);
+    assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "1"]), 1);
+    scene.moves(&[("cancels", 1)]);
+    assert_eq!(scene.conn.int(&["EXISTS", "k"]), 0);
+}
+
+#[test]
+fn deadlocks_and_sessions_that_ended() {
+    let mut scene = Scene::new();
+    let (mut a, mut b) = (scene.server.conn(), scene.server.conn());
+    a.int(&["LOCK.ACQUIRE", "a", "EX", "60", "SESSION"]);
+    b.int(&["LOCK.ACQUIRE", "b", "EX", "60", "SESSION"]);
+    scene.moves(&[("grants", 2), ("sessions", 2)]);
+    a.send(&["LOCK.ACQUIRE", "b", "EX", "60", "WAIT", "60000"]);
+    until("it waits", || (number(&mut scene.conn, "waiters") == 1).then_some(()));
+    scene.look();
+    let reply = b.call(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "60000"]);
+    assert!(reply.error().starts_with("DEADLOCK "), "{reply:?}");
+    scene.moves(&[("deadlocks", 1), ("refusals", 1)]);
+
+    drop(b);
+    a.read().int();
+    let expected = [("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("recoveries", 1)];
+    scene.moves(&[&expected[..], &[("sessions", -1), ("sessions_ended", 1), ("waiters", -1)]].concat());
+    // A session whose lock was given back before has nothing to end.
+    let token = scene.conn.call(&["LOCK.INFO", "a"]).field("token").int().to_string();
+    assert_eq!(a.int(&["LOCK.RELEASE", "a", &token]), 1);
+    drop(a);
+    scene.moves(&[("releases", 1), ("sessions", -1)]);
+}
+
+#[test]
+fn percentiles_of_how_long_was_waited_and_held() {
+    let mut scene = Scene::new();
+    let start = Instant::now();
+    let token = scene.hold("k");
+    let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000"]);
+    let waited_from = Instant::now();
+    sleep(Duration::from_millis(150));
+    scene.conn.int(&["LOCK.RELEASE", "k", &token]);
+    let token = waiter.read().int().to_string();
+    let most = i64::try_from(start.elapsed().as_micros()).unwrap() * 101 / 100;
+    let least = i64::try_from((waited_from.elapsed() - Duration::from_millis(1)).as_micros()).unwrap().min(150_000);
+    for (name, least) in [("wait", least), ("hold", 150_000)] {
+        for percent in ["p50", "p99", "p99.9"] {
+            let value = percentile(&mut scene.conn, name, percent).expect("one was recorded");
+            assert!((least..=most).contains(&value), "{name} {percent}: {least} <= {value} <= {most}");
+        }
+    }
+
+    // Many short ones bring the median down and leave the longest where it is.
+    scene.conn.int(&["LOCK.RELEASE", "k", &token]);
+    for _ in 0..20 {
+        let token = scene.hold("k");
+        scene.conn.int(&["LOCK.RELEASE", "k", &token]);
+    }
+    let median = percentile(&mut scene.conn, "hold", "p50").unwrap();
+    assert!((1..150_000).contains(&median), "{median}");
+    assert!(percentile(&mut scene.conn, "hold", "p99.9").unwrap() >= 150_000);
+    assert!(percentile(&mut scene.conn, "wait", "p50").unwrap() >= least, "nobody waited since");
+}
+
+#[test]
+fn info_shows_the_section_where_modules_are_asked_for() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for section in ["lock", "modules", "everything"] {
+        let text = conn.text(&["INFO", section]);
+        assert!(text.contains("# lock\r\n") && text.contains("\r\nlock_grants:0\r\n"), "INFO {section}: {text}");
+    }
+    for args in [&["INFO"][..], &["INFO", "all"], &["INFO", "server"]] {
+        assert!(!conn.text(args).contains("lock_grants"), "{args:?}");
+    }
+}
+
+#[test]
+fn config_resetstat_leaves_the_counters_alone() {
+    let mut scene = Scene::new();
+    let token = scene.hold("k");
+    scene.hold("other");
+    let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000"]);
+    scene.look();
+    scene.conn.ok(&["CONFIG", "RESETSTAT"]);
+    scene.moves(&[]);
+    assert_eq!(scene.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+    waiter.read().int();
+    scene.moves(&[("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("releases", 1), ("waiters", -1)]);
+}
+
+/// The line that the log has when locks may be evicted.
+const EVICTION: &str = "maxmemory-policy evicts any key";
+
+#[test]
+fn the_risk_of_eviction_is_shown_and_logged_once_for_each_change() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let lines = |server: &Server| server.log().lines().filter(|line| line.contains(EVICTION)).count();
+    assert_eq!((number(&mut conn, "eviction_risk"), lines(&server)), (0, 0));
+    for (policy, risk, logged) in [
+        ("volatile-lru", 0, 0),
+        ("allkeys-lru", 1, 1),
+        ("allkeys-random", 1, 1),
+        ("noeviction", 0, 1),
+        ("allkeys-lfu", 1, 2),
+    ] {
+        conn.ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        until(policy, || {
+            // A server that tells of no change (6.2) is looked at when a lock is written.
+            conn.int(&["LOCK.ACQUIRE", "k", "EX", "5"]);
+            conn.int(&["DEL", "k"]);
+            (number(&mut conn, "eviction_risk") == risk).then_some(())
+        });
+        assert_eq!(lines(&server), logged, "{policy}:\n{}", server.log_tail(5));
+    }
+}
+
+#[test]
+fn the_risk_of_eviction_is_logged_when_the_module_is_loaded() {
+    let server = Server::with().args(&["--maxmemory-policy", "allkeys-random"]).start();
+    assert_eq!(number(&mut server.conn(), "eviction_risk"), 1);
+    assert!(server.log().contains(EVICTION), "{}", server.log_tail(10));
+}

@@ -1,0 +1,206 @@
+//! A wall clock that is set while the server runs: what is counted and logged, who still waits for
+//! how long, and what is refused when there is no clock.
+
+use super::{moved, number, numbers};
+use crate::support::{module, server_time_us, until, Conn, Reply, Server};
+use std::fs::{self, File};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// The library that moves the clock, compiled on first use; nothing without a C compiler.
+fn shim() -> Option<&'static Path> {
+    static SHIM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let compile = || {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/clock_shim.c");
+        let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("clock_shim-{}.so", std::process::id()));
+        let args = ["-std=gnu11", "-shared", "-fPIC", "-O2", "-o"];
+        let status = Command::new("cc").args(args).arg(&made).arg(source).status().ok()?;
+        assert!(status.success(), "the clock shim does not compile");
+        Some(made)
+    };
+    SHIM.get_or_init(compile).as_deref()
+}
+
+/// A server whose wall clock can be set.
+struct Clock {
+    offset: File,
+    path: PathBuf,
+    server: Server,
+}
+
+impl Clock {
+    /// Starts the server; nothing, and a message, where the clock cannot be moved.
+    fn start(module_args: &[&str]) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let Some(shim) = shim() else {
+            eprintln!("skipped: there is no C compiler to build what sets the clock");
+            return None;
+        };
+        // The module is built before the server gets an environment that cargo should not have.
+        module();
+        let path = shim.with_extension(format!("{}.offset", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let mut offset = File::create(&path).unwrap();
+        offset.write_all(&0_i64.to_ne_bytes()).unwrap();
+        let server = Server::with()
+            .env("LD_PRELOAD", shim.to_str().unwrap())
+            .env("CLOCK_SHIM_FILE", path.to_str().unwrap())
+            .module_args(module_args)
+            .start();
+        // So much that the module, which looks ten times a second, knows the clock.
+        sleep(Duration::from_millis(500));
+        Some(Self { offset, path, server })
+    }
+
+    /// How far the server's clock is ahead of the machine's, from now on.
+    fn set_ms(&mut self, ahead: i64) {
+        self.offset.rewind().unwrap();
+        // Eight bytes at once: the server never sees a part of them.
+        self.offset.write_all(&(ahead * 1000).to_ne_bytes()).unwrap();
+        let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+        let off = server_time_us(&mut self.server.conn()) / 1000 - i64::try_from(here / 1000).unwrap() - ahead;
+        assert!(off.abs() < 10_000, "the clock of the server does not move: {off} ms off");
+    }
+
+    /// Waits until so many steps are counted.
+    fn wait_for_steps(&self, count: i64) {
+        let mut conn = self.server.conn();
+        until("the steps are counted", || (number(&mut conn, "clock_steps") == count).then_some(()));
+    }
+
+    /// The steps in the log, in milliseconds.
+    fn logged(&self) -> Vec<i64> {
+        let log = self.server.log();
+        let steps = log.lines().filter_map(|line| line.split_once("the wall clock was set by ")?.1.split_once(" ms"));
+        steps.map(|(ms, _)| ms.parse().unwrap()).collect()
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A client that waits for a key.
+fn waiter(clock: &Clock, args: &[&str]) -> (Conn, Instant) {
+    let (mut conn, mut looks) = (clock.server.conn(), clock.server.conn());
+    let before = number(&mut looks, "waiters");
+    let start = Instant::now();
+    conn.send(&[&["LOCK.ACQUIRE"], args].concat());
+    until("it waits", || (number(&mut looks, "waiters") == before + 1).then_some(()));
+    (conn, start)
+}
+
+/// Asserts that a wait of so many milliseconds is over in time and without the lock.
+fn assert_times_out((mut conn, start): (Conn, Instant), wait_ms: u64) {
+    assert!(conn.read().is_nil());
+    let waited = start.elapsed();
+    // Before Redis 7.0 a timer can be 100 ms late, as it can when it had to be made anew.
+    let (least, most) = (Duration::from_millis(wait_ms), Duration::from_millis(wait_ms + 1500));
+    assert!((least..most).contains(&waited), "{waited:?} instead of {wait_ms} ms");
+}
+
+#[test]
+fn steps_of_the_clock_are_counted_and_logged_in_either_direction() {
+    let Some(mut clock) = Clock::start(&[]) else { return };
+    let mut conn = clock.server.conn();
+    let before = numbers(&mut conn);
+    let mut steps = vec![];
+    let mut from = 0;
+    for to in [HOUR_MS, 0, -HOUR_MS, -HOUR_MS + 2_000] {
+        clock.set_ms(to);
+        steps.push(to - from);
+        from = to;
+        clock.wait_for_steps(i64::try_from(steps.len()).unwrap());
+    }
+    let logged = clock.logged();
+    assert_eq!(logged.len(), steps.len(), "{logged:?}");
+    for (logged, step) in logged.iter().zip(&steps) {
+        assert!((logged - step).abs() <= 100, "{logged} instead of {step}");
+    }
+    // What corrections of the clock do at their worst is no step.
+    clock.set_ms(from + 100);
+    sleep(Duration::from_millis(500));
+    assert_eq!(moved(&mut conn, &before), [("clock_steps".to_string(), 4)]);
+}
+
+#[test]
+fn without_a_clock_nothing_is_granted_and_nothing_changes() {
+    let Some(mut clock) = Clock::start(&["retention-ms", "-1"]) else { return };
+    let mut conn = clock.server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "held", "EX", "60"]);
+    let value = conn.text(&["GET", "held"]);
+    let before = numbers(&mut conn);
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    // 2001-09-09T01:46:40 is a billion seconds; a minute before that.
+    clock.set_ms(1_000_000_000_000 - 60_000 - i64::try_from(here).unwrap());
+    clock.wait_for_steps(1);
+    for args in [
+        &["LOCK.ACQUIRE", "free", "EX", "5"][..],
+        &["LOCK.ACQUIRE", "free", "EX", "5", "WAIT", "5000"],
+        &["LOCK.RECOVER", "free", "EX", "5"],
+        &["LOCK.EXTEND", "held", &token.to_string(), "EX", "5"],
+    ] {
+        let reply = conn.call(args);
+        assert!(reply.error().starts_with("CLOCK "), "{args:?}: {reply:?}");
+    }
+    assert_eq!(conn.int(&["EXISTS", "free"]), 0);
+    assert_eq!(conn.text(&["GET", "held"]), value);
+    assert_eq!(moved(&mut conn, &before), [("clock_steps".to_string(), 1)]);
+
+    // What needs no clock works, and with a clock so does the rest.
+    assert_eq!(conn.int(&["LOCK.RELEASE", "held", &token.to_string()]), 1);
+    clock.set_ms(0);
+    assert!(conn.int(&["LOCK.ACQUIRE", "held", "EX", "5"]) > token);
+}
+
+#[test]
+fn set_back_an_hour_waits_still_end_in_time_and_locks_pass_on() {
+    let Some(mut clock) = Clock::start(&[]) else { return };
+    let mut conn = clock.server.conn();
+    let first = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
+    let patient = waiter(&clock, &["k", "EX", "60", "WAIT", "15000"]);
+    let brief = waiter(&clock, &["k", "EX", "60", "WAIT", "700"]);
+    clock.set_ms(-HOUR_MS);
+    assert_times_out(brief, 700);
+    // One that comes afterwards, too.
+    assert_times_out(waiter(&clock, &["k", "EX", "60", "WAIT", "300"]), 300);
+    clock.wait_for_steps(1);
+    assert!(clock.logged()[0] < -HOUR_MS + 1000, "{:?}", clock.logged());
+
+    // The holder is told of an hour more than it asked for, and gives the lock back: tokens grow still.
+    let left = conn.int(&["LOCK.CHECK", "k", &first.to_string()]);
+    assert!((HOUR_MS + 50_000..=HOUR_MS + 60_000).contains(&left), "{left}");
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &first.to_string()]), 1);
+    let (mut patient, _) = patient;
+    let second = patient.read().int();
+    assert!(second > first, "{second} > {first}");
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &second.to_string()]), 1);
+}
+
+#[test]
+fn set_ahead_an_hour_leases_end_and_waits_do_not() {
+    let Some(mut clock) = Clock::start(&[]) else { return };
+    let mut conn = clock.server.conn();
+    conn.int(&["LOCK.ACQUIRE", "short", "EX", "60", "OWNER", "late"]);
+    conn.int(&["LOCK.ACQUIRE", "long", "EX", "36000"]);
+    let (mut successor, _) = waiter(&clock, &["short", "EX", "60", "WAIT", "60000", "DETAILS"]);
+    let brief = waiter(&clock, &["long", "EX", "60", "WAIT", "1500"]);
+    clock.set_ms(HOUR_MS);
+    // The lease of a minute has ended an hour ago, less a minute and the margin.
+    let details = successor.read();
+    let overdue = details.list()[1].int();
+    assert!((HOUR_MS - 63_000..HOUR_MS).contains(&overdue), "{details:?}");
+    assert_times_out(brief, 1500);
+    assert_times_out(waiter(&clock, &["long", "EX", "60", "WAIT", "300"]), 300);
+    clock.wait_for_steps(1);
+    assert!((clock.logged()[0] - HOUR_MS).abs() <= 100, "{:?}", clock.logged());
+    assert_eq!(conn.call(&["LOCK.INFO", "long"]).field("state"), Reply::Text(b"held".to_vec()));
+}

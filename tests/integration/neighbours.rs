@@ -1,0 +1,146 @@
+//! What single clients of other kinds do to a lock and a lock to them: whose tokens must not be
+//! taken for timestamps, and what the classic pattern does to a value that is ours.
+
+use std::time::SystemTime;
+
+use crate::support::{expire_at_ms, server_time_us, until, Conn, Reply, Server};
+
+/// The time of a client, in nanoseconds.
+fn now_ns() -> u128 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos()
+}
+
+fn state(conn: &mut Conn, key: &str) -> String {
+    conn.call(&["LOCK.INFO", key]).field("state").text()
+}
+
+/// Tokens that clients of SET NX PX use and that look like a time that has passed, or will.
+fn tokens_like_times() -> Vec<(&'static str, String)> {
+    let passed_ns = now_ns() - 100_000_000_000;
+    let snowflake = ((passed_ns / 1_000_000 - 1_420_070_400_000) << 22) | 4095;
+    vec![
+        ("seconds", (passed_ns / 1_000_000_000).to_string()),
+        ("seconds with a fraction", format!("{}.25", passed_ns / 1_000_000_000)),
+        ("milliseconds", (passed_ns / 1_000_000).to_string()),
+        ("microseconds", (passed_ns / 1000).to_string()),
+        ("nanoseconds", passed_ns.to_string()),
+        ("a counter", "42".into()),
+        ("a counter that has come far", "1000000007".into()),
+        ("a snowflake", snowflake.to_string()),
+        ("random letters", "c3f9e2a7d1".into()),
+        ("random digits", "1234567890123456".into()),
+    ]
+}
+
+#[test]
+fn a_token_with_an_expiry_is_never_stolen_whatever_number_it_is() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (what, token) in tokens_like_times() {
+        conn.call(&["DEL", "a"]);
+        conn.ok(&["SET", "a", &token, "NX", "PX", "30000"]);
+        let expiry = expire_at_ms(&mut conn, "a");
+        assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "30"]).is_nil(), "{what}");
+        assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "30", "ID", "42", "DETAILS"]).is_nil(), "{what}");
+        assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil(), "{what}");
+        for number in ["0", "42", "1000000007", "1234567890123456"] {
+            assert_eq!(conn.int(&["LOCK.EXTEND", "a", number, "EX", "30"]), 0, "{what}");
+            assert_eq!(conn.int(&["LOCK.RELEASE", "a", number]), 0, "{what}");
+            assert_eq!(conn.int(&["LOCK.CHECK", "a", number]), 0, "{what}");
+        }
+        assert_eq!(state(&mut conn, "a"), "foreign", "{what}");
+        assert_eq!(conn.text(&["GET", "a"]), token, "{what}");
+        assert_eq!(expire_at_ms(&mut conn, "a"), expiry, "{what}");
+    }
+}
+
+#[test]
+fn without_an_expiry_a_time_that_has_passed_is_taken_over() {
+    // The other half of the test above: it is the expiry that tells the two apart.
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (what, token) in tokens_like_times() {
+        conn.ok(&["SET", "a", &token]);
+        let granted = !conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil();
+        // A counter of 1000000007 cannot be told from a second of 2001: the contract says so.
+        let is_a_time = !matches!(what, "a counter" | "random letters");
+        assert_eq!(granted, is_a_time, "{what}: {token}");
+    }
+}
+
+#[test]
+fn a_classic_lock_is_held_until_its_timestamp_in_every_unit() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for unit_ns in [1, 1000, 1_000_000, 1_000_000_000] {
+        let timestamp = (now_ns() + 60_000_000_000) / unit_ns;
+        conn.ok(&["SET", "a", &timestamp.to_string()]);
+        assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "30"]).is_nil());
+        assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil());
+        assert_eq!(state(&mut conn, "a"), "held");
+        assert_eq!(conn.text(&["GET", "a"]), timestamp.to_string());
+    }
+}
+
+/// The leading number of a value, as lenient readers see it.
+fn number(value: &str) -> f64 {
+    value.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_classic_client_with_a_clock_in_milliseconds_steals_as_documented() {
+    let server = Server::start();
+    let (mut holder, mut thief) = (server.conn(), server.conn());
+    let token = holder.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();
+
+    // Its now is a thousand times larger than any timestamp in seconds.
+    let now_ms = now_ns() / 1_000_000;
+    let timestamp = (now_ms + 501).to_string();
+    #[allow(clippy::cast_precision_loss)]
+    let expired = |value: &str| number(value) < now_ms as f64;
+    assert_eq!(thief.int(&["SETNX", "a", &timestamp]), 0);
+    assert!(expired(&thief.text(&["GET", "a"])));
+    assert!(expired(&thief.text(&["GETSET", "a", &timestamp])), "the thief believes that it holds the lock");
+
+    assert_eq!(holder.int(&["LOCK.CHECK", "a", &token]), 0);
+    assert_eq!(holder.int(&["LOCK.EXTEND", "a", &token, "EX", "30"]), 0);
+    assert_eq!(holder.int(&["LOCK.RELEASE", "a", &token]), 0);
+    assert_eq!(holder.text(&["GET", "a"]), timestamp, "the loser changes nothing");
+    ends_at(&mut holder, now_ms * 1000 + 501_000);
+}
+
+#[test]
+fn a_classic_loser_that_writes_over_a_lock_leaves_it_held_until_its_timestamp() {
+    let server = Server::start();
+    let (mut holder, mut loser) = (server.conn(), server.conn());
+    holder.ok(&["SET", "a", "1700000000"]);
+    // Both find the lock expired; the LOCK.* client is first.
+    assert_eq!(loser.text(&["GET", "a"]), "1700000000");
+    let token = holder.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();
+    let end_us = i64::try_from(now_ns() / 1000).unwrap() + 500_000;
+    let timestamp = format!("{}.{:06}", end_us / 1_000_000, end_us % 1_000_000);
+    let found = loser.text(&["GETSET", "a", &timestamp]);
+    assert!(number(&found) > number(&timestamp), "the loser sees that it has lost: {found}");
+
+    assert_eq!(holder.int(&["LOCK.CHECK", "a", &token]), 0);
+    assert_eq!(holder.int(&["LOCK.EXTEND", "a", &token, "EX", "30"]), 0);
+    assert_eq!(holder.int(&["LOCK.RELEASE", "a", &token]), 0);
+    assert_eq!(holder.text(&["GET", "a"]), timestamp);
+    ends_at(&mut holder, u128::try_from(end_us).unwrap());
+}
+
+/// Asserts that the lock `a` that another wrote is granted when its timestamp has passed, not before.
+fn ends_at(conn: &mut Conn, timestamp_us: u128) {
+    let timestamp_us = i64::try_from(timestamp_us).unwrap();
+    let details = until("the lock ends at its timestamp", || {
+        let reply = conn.call(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
+        (!reply.is_nil()).then_some(reply)
+    });
+    assert!(server_time_us(conn) >= timestamp_us);
+    let details = details.list();
+    let overdue_ms = details[1].int();
+    assert!((0..5000).contains(&overdue_ms), "{overdue_ms}");
+    assert_eq!(details[2..], [Reply::Nil, Reply::Nil], "who wrote it is not known");
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &details[0].int().to_string()]), 1);
+    assert_eq!(conn.int(&["EXISTS", "a"]), 0);
+}

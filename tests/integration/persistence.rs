@@ -1,0 +1,314 @@
+//! What outlives the server: the lock, its token and its end, in AOF, RDB and DUMP, readable
+//! without the module.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::replication::unwrapped;
+use crate::support::{expire_at_ms, server_time_us, temp_dir, timestamp_us, until, Conn, Options, Reply, Server};
+
+const RETENTION_MS: i64 = 60_000;
+
+/// A directory that several servers use one after the other.
+struct Data(PathBuf);
+
+impl Data {
+    fn new() -> Self {
+        Data(temp_dir())
+    }
+
+    fn server(&self) -> Options {
+        Server::with().dir(&self.0)
+    }
+
+    /// With an AOF that has everything that was answered.
+    fn with_aof(&self) -> Options {
+        self.server().args(&["--appendonly", "yes", "--appendfsync", "always"])
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The commands in the AOF files whose name has `part` in it, on 6.2 in its only one.
+fn aof(dir: &Path, part: &str) -> Vec<Vec<String>> {
+    let files = fs::read_dir(dir.join("appendonlydir")).map_or_else(
+        |_| vec![dir.join("appendonly.aof")],
+        |files| files.map(|file| file.unwrap().path()).filter(|file| file.to_string_lossy().contains(part)).collect(),
+    );
+    let content: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let mut lines = content.split("\r\n");
+    let mut commands = Vec::new();
+    while let Some(head) = lines.next().filter(|head| !head.is_empty()) {
+        let count: usize = head.strip_prefix('*').expect("a command").parse().unwrap();
+        // Each word has its length on a line before it.
+        let words = (0..count).map(|_| lines.by_ref().nth(1).unwrap().to_string()).collect();
+        commands.push(words);
+    }
+    unwrapped(commands)
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+/// The SET that must be in the AOF for what `key` holds now.
+fn set_of(conn: &mut Conn, key: &str) -> Vec<String> {
+    let value = conn.text(&["GET", key]);
+    let pxat = (timestamp_us(&value) + 999).div_euclid(1000) + RETENTION_MS;
+    words(&["SET", key, &value, "PXAT", &pxat.to_string()])
+}
+
+fn acquire(conn: &mut Conn, args: &[&str]) -> String {
+    conn.int(&[&["LOCK.ACQUIRE"], args].concat()).to_string()
+}
+
+/// Waits until the lease and the margin of what `key` holds are over.
+fn until_expired(conn: &mut Conn, key: &str) {
+    until("the lock has expired", || (conn.call(&["LOCK.INFO", key]).field("state").text() == "expired").then_some(()));
+}
+
+#[test]
+fn the_aof_holds_set_and_del_and_no_refusal() {
+    let data = Data::new();
+    let server = data.with_aof().start();
+    let mut conn = server.conn();
+    let token = acquire(&mut conn, &["a", "EX", "30", "OWNER", "worker-1"]);
+    let granted = set_of(&mut conn, "a");
+    assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
+    assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "60"]).is_nil());
+    assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "60"]), 1);
+    let extended = set_of(&mut conn, "a");
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", "1"]), 0);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 0);
+    conn.ok(&["SET", "a", "1700000000"]);
+    conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).list();
+    let recovered = set_of(&mut conn, "a");
+    assert_eq!(
+        aof(&data.0, ".incr."),
+        [
+            words(&["SELECT", "0"]),
+            granted,
+            extended,
+            words(&["DEL", "a"]),
+            words(&["SET", "a", "1700000000"]),
+            recovered
+        ]
+    );
+}
+
+#[test]
+fn a_rewritten_aof_holds_the_lock_as_a_plain_string_with_its_expiry() {
+    let data = Data::new();
+    let options = data.with_aof().args(&["--aof-use-rdb-preamble", "no"]);
+    let server = options.clone().start();
+    let mut conn = server.conn();
+    let token = acquire(&mut conn, &["a", "EX", "300", "OWNER", "worker-1"]);
+    assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "600"]), 1);
+    let [_, _, value, _, pxat] = <[String; 5]>::try_from(set_of(&mut conn, "a")).unwrap();
+    conn.call(&["BGREWRITEAOF"]);
+    until("the AOF is rewritten", || {
+        let info = conn.text(&["INFO", "persistence"]);
+        let done = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0", "aof_last_bgrewrite_status:ok"];
+        let begun = aof(&data.0, ".base.").iter().any(|command| command[0] == "PEXPIREAT");
+        (begun && done.iter().all(|line| info.contains(line))).then_some(())
+    });
+    let rewritten = aof(&data.0, ".base.");
+    assert!(rewritten.contains(&words(&["SET", "a", &value])), "{rewritten:?}");
+    assert!(rewritten.contains(&words(&["PEXPIREAT", "a", &pxat])), "{rewritten:?}");
+    drop(server);
+
+    let server = options.start();
+    let mut conn = server.conn();
+    assert_eq!(conn.text(&["GET", "a"]), value);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+}
+
+/// Acquires a lock, ends the server as a crash would, and looks at the lock on the next server.
+fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Conn)) {
+    let server = options.clone().start();
+    let mut conn = server.conn();
+    let token = acquire(&mut conn, &["a", "EX", "300", "ID", "42", "OWNER", "worker-1"]);
+    let (value, expiry) = (conn.text(&["GET", "a"]), expire_at_ms(&mut conn, "a"));
+    before_the_end(&mut conn);
+    drop(server);
+
+    let server = options.clone().start();
+    let mut conn = server.conn();
+    assert_eq!(conn.text(&["GET", "a"]), value);
+    assert_eq!(expire_at_ms(&mut conn, "a"), expiry);
+    let info = conn.call(&["LOCK.INFO", "a"]);
+    assert_eq!(info.field("state").text(), "held");
+    assert_eq!(info.field("owner").text(), "worker-1");
+    assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "300"]).is_nil());
+    assert!(conn.int(&["LOCK.CHECK", "a", &token]) > 0);
+    assert_eq!(acquire(&mut conn, &["a", "EX", "300", "ID", "42"]), token);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+    let next = acquire(&mut conn, &["a", "EX", "300"]);
+    assert!(next.parse::<i64>().unwrap() > token.parse().unwrap(), "{next} after {token}");
+}
+
+#[test]
+fn a_lock_is_still_held_by_its_token_after_a_restart_from_the_aof() {
+    still_held_after_a_restart(&Data::new().with_aof(), |_| {});
+}
+
+#[test]
+fn a_lock_is_still_held_by_its_token_after_a_restart_from_the_rdb() {
+    still_held_after_a_restart(&Data::new().server(), |conn| conn.ok(&["SAVE"]));
+}
+
+#[test]
+fn a_lock_that_expires_while_the_server_is_down_is_recovered_afterwards() {
+    let data = Data::new();
+    let options = data.with_aof().module_args(&["margin-ms", "0"]);
+    let server = options.clone().start();
+    let mut conn = server.conn();
+    let token = acquire(&mut conn, &["a", "PX", "300", "OWNER", "worker-1"]);
+    let timestamp = timestamp_us(&conn.text(&["GET", "a"]));
+    drop(server);
+
+    let server = options.start();
+    let mut conn = server.conn();
+    until_expired(&mut conn, "a");
+    let details = conn.call(&["LOCK.RECOVER", "a", "EX", "30"]);
+    let details = details.list();
+    let overdue_ms = (server_time_us(&mut conn) - timestamp) / 1000;
+    assert!(details[0].int() > token.parse().unwrap());
+    assert!((0..=overdue_ms).contains(&details[1].int()), "{details:?}");
+    assert_eq!(details[2], Reply::Int(token.parse().unwrap()));
+    assert_eq!(details[3].text(), "worker-1");
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 0);
+}
+
+#[test]
+fn a_lock_whose_retention_ends_while_the_server_is_down_is_free_afterwards() {
+    for aof in [true, false] {
+        let data = Data::new();
+        let options = if aof { data.with_aof() } else { data.server() };
+        let options = options.module_args(&["margin-ms", "0", "retention-ms", "0"]);
+        let server = options.clone().start();
+        let mut conn = server.conn();
+        let token = acquire(&mut conn, &["a", "PX", "1000"]);
+        let timestamp = timestamp_us(&conn.text(&["GET", "a"]));
+        if !aof {
+            conn.ok(&["SAVE"]);
+        }
+        drop(server);
+        // The time that has to pass is the whole point, and no server is there to be asked.
+        sleep(Duration::from_millis(1100));
+
+        let server = options.start();
+        let mut conn = server.conn();
+        assert!(server_time_us(&mut conn) > timestamp);
+        assert_eq!(conn.call(&["LOCK.INFO", "a"]).field("state").text(), "free");
+        assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil());
+        let details = conn.call(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
+        assert!(details.list()[0].int() > token.parse().unwrap());
+        assert!(details.list()[1..].iter().all(Reply::is_nil), "{details:?}");
+    }
+}
+
+#[test]
+fn a_lock_can_be_dumped_and_restored() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = acquire(&mut conn, &["a", "EX", "30", "OWNER", "worker-1"]);
+    let (value, expiry) = (conn.text(&["GET", "a"]), expire_at_ms(&mut conn, "a").to_string());
+    let Reply::Text(dump) = conn.call(&["DUMP", "a"]) else { panic!("no dump") };
+    assert_eq!(conn.int(&["DEL", "a"]), 1);
+    conn.ok(&[b"RESTORE", &b"a"[..], expiry.as_bytes(), &dump, b"ABSTTL"]);
+    conn.ok(&[b"RESTORE", &b"for-ever"[..], b"0", &dump]);
+    for key in ["a", "for-ever"] {
+        assert_eq!(conn.text(&["GET", key]), value);
+        assert!(conn.call(&["LOCK.ACQUIRE", key, "EX", "30"]).is_nil());
+        assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
+    }
+}
+
+#[test]
+fn a_server_without_the_module_loads_and_reads_what_the_module_wrote() {
+    for aof in [true, false] {
+        let data = Data::new();
+        let options = if aof { data.with_aof() } else { data.server() };
+        let server = options.clone().start();
+        let mut conn = server.conn();
+        acquire(&mut conn, &["a", "EX", "300", "ID", "42", "OWNER", "worker-1"]);
+        conn.ok(&["SET", "b", "1700000000"]);
+        conn.call(&["LOCK.RECOVER", "b", "EX", "300"]).list();
+        let gone = acquire(&mut conn, &["gone", "EX", "300"]);
+        assert_eq!(conn.int(&["LOCK.RELEASE", "gone", &gone]), 1);
+        let locks = |conn: &mut Conn| ["a", "b"].map(|key| (conn.text(&["GET", key]), expire_at_ms(conn, key)));
+        let before = locks(&mut conn);
+        if !aof {
+            conn.ok(&["SAVE"]);
+        }
+        drop(server);
+
+        let server = options.without_module().start();
+        let mut conn = server.conn();
+        assert_eq!(locks(&mut conn), before);
+        assert_eq!(conn.int(&["DBSIZE"]), 2);
+        assert!(conn.call(&["SET", "a", "other", "NX", "PX", "1000"]).is_nil());
+        // One decimal number for whoever reads it as such, as long as there is no owner.
+        let (value, _) = &before[1];
+        let until_s: f64 = value.parse().unwrap();
+        #[allow(clippy::cast_precision_loss)]
+        let now_s = server_time_us(&mut conn) as f64 / 1e6;
+        assert!((290.0..=301.0).contains(&(until_s - now_s)), "{value}");
+    }
+}
+
+#[test]
+fn tokens_grow_past_the_one_in_the_key_after_a_restart() {
+    let data = Data::new();
+    let options = data.with_aof().module_args(&["margin-ms", "0"]);
+    let server = options.clone().start();
+    let mut conn = server.conn();
+    // The grant of a server whose clock was an hour ahead.
+    let ahead = server_time_us(&mut conn) + 3_600_000_000;
+    conn.ok(&["SET", "a", &format!("1700000000.000000{ahead}")]);
+    let first = acquire(&mut conn, &["a", "PX", "1"]);
+    assert_eq!(first, (ahead + 1).to_string());
+    // The server remembers it for every key.
+    assert_eq!(acquire(&mut conn, &["b", "EX", "30"]), (ahead + 2).to_string());
+    drop(server);
+
+    let server = options.start();
+    let mut conn = server.conn();
+    until_expired(&mut conn, "a");
+    assert_eq!(acquire(&mut conn, &["a", "EX", "30"]), (ahead + 2).to_string());
+}
+
+#[test]
+fn a_lock_goes_away_when_its_retention_is_over_and_not_before() {
+    let server = Server::with().module_args(&["margin-ms", "100", "retention-ms", "700"]).start();
+    let mut conn = server.conn();
+    acquire(&mut conn, &["a", "PX", "100"]);
+    let timestamp = timestamp_us(&conn.text(&["GET", "a"]));
+    // Each state is left at its time: what is seen later than that must be the next.
+    let mut seen = Vec::new();
+    until("the lock is gone", || {
+        let before = server_time_us(&mut conn);
+        let state = conn.call(&["LOCK.INFO", "a"]).field("state").text();
+        let after = server_time_us(&mut conn);
+        let end = timestamp + 700_000;
+        match state.as_str() {
+            "held" => assert!(before < timestamp),
+            "expired" => assert!(after >= timestamp && before <= end + 2_000),
+            _ => assert!(state == "free" && after >= end),
+        }
+        if seen.last() != Some(&state) {
+            seen.push(state.clone());
+        }
+        (state == "free").then_some(())
+    });
+    assert_eq!(seen, ["held", "expired", "free"]);
+    assert_eq!(conn.int(&["EXISTS", "a"]), 0);
+}

@@ -1,0 +1,423 @@
+//! What the README shows is what a server does: its sessions, settings, commands, counters and errors.
+//!
+//! A session is a block fenced as `console`, run against a server of its own:
+//! - `A> command` sends as client A, whose connection opens with its first line and stays; `$ redis-cli
+//!   command` sends on a connection of its own. The lines that follow are the reply, as redis-cli prints it.
+//!   A command without a reply waits; `A< reply` is the reply that ends the wait.
+//! - `# A is killed` closes the connection of A, `# 2 seconds later` passes time; other comments do nothing.
+//! - Tokens (16 digits) stand for the ones that this run got, in the same order; the numbers of clients, ports and
+//!   timestamps are as they come; milliseconds are about as many; `(0.50s)` is skipped. All else is compared.
+
+use crate::support::{until, Conn, Reply, Server};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+const README: &str = include_str!("../../README.md");
+const DESIGN: &str = include_str!("../../docs/DESIGN.md");
+const ERRORS: &str = include_str!("../../src/lock/error.rs");
+
+/// By how much milliseconds may differ from the documented ones, on a busy machine.
+const TOLERANCE_MS: u64 = 3_000;
+const TOKEN_DIGITS: usize = 16;
+
+/// A line of a session and the reply that follows it.
+struct Step<'a> {
+    line: &'a str,
+    reply: Vec<&'a str>,
+}
+
+/// The sessions of the README, each with the number of its first line.
+fn sessions() -> Vec<(usize, Vec<Step<'static>>)> {
+    let mut sessions = Vec::new();
+    let mut open: Option<(usize, Vec<Step>)> = None;
+    for (at, line) in README.lines().enumerate() {
+        match &mut open {
+            None if line == "```console" => open = Some((at + 2, Vec::new())),
+            None => {}
+            Some(_) if line == "```" => sessions.extend(open.take()),
+            Some((_, steps)) => match (opens_step(line), received(line)) {
+                (_, Some((_, first))) => steps.push(Step { line, reply: vec![first] }),
+                (true, None) => steps.push(Step { line, reply: Vec::new() }),
+                _ if is_duration(line) => {}
+                _ => steps.last_mut().expect("a session opens with a command").reply.push(line),
+            },
+        }
+    }
+    assert!(open.is_none(), "a session has no end");
+    sessions
+}
+
+fn opens_step(line: &str) -> bool {
+    line.starts_with("# ") || line.starts_with("$ ") || sent(line).is_some()
+}
+
+/// `A> command`
+fn sent(line: &str) -> Option<(char, &str)> {
+    named(line, "> ")
+}
+
+/// `A< reply`
+fn received(line: &str) -> Option<(char, &str)> {
+    named(line, "< ")
+}
+
+fn named<'a>(line: &'a str, separator: &str) -> Option<(char, &'a str)> {
+    let (name, rest) = line.split_once(separator)?;
+    let mut letters = name.chars();
+    match (letters.next(), letters.next()) {
+        (Some(name), None) if name.is_ascii_uppercase() => Some((name, rest)),
+        _ => None,
+    }
+}
+
+/// How long redis-cli says that a reply took.
+fn is_duration(line: &str) -> bool {
+    let seconds = line.strip_prefix('(').and_then(|line| line.strip_suffix("s)"));
+    seconds.is_some_and(|seconds| seconds.parse::<f64>().is_ok())
+}
+
+/// Splits a command as redis-cli does, as far as the README needs it.
+fn words(command: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for letter in command.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(letter),
+        }
+    }
+    words
+}
+
+/// A reply as redis-cli prints it.
+fn printed(reply: &Reply, indent: &str) -> Vec<String> {
+    match reply {
+        Reply::Nil => vec!["(nil)".into()],
+        Reply::Int(number) => vec![format!("(integer) {number}")],
+        Reply::Text(bytes) => vec![format!("\"{}\"", bytes.escape_ascii())],
+        Reply::Status(text) => vec![text.clone()],
+        Reply::Error(text) => vec![format!("(error) {text}")],
+        Reply::List(items) if items.is_empty() => vec!["(empty array)".into()],
+        Reply::List(items) => {
+            let width = items.len().to_string().len();
+            let inner = format!("{indent}{}", " ".repeat(width + 2));
+            let mut lines = Vec::new();
+            for (at, item) in items.iter().enumerate() {
+                let before = if at == 0 { "" } else { indent };
+                let mut own = printed(item, &inner);
+                own[0] = format!("{before}{:>width$}) {}", at + 1, own[0]);
+                lines.extend(own);
+            }
+            lines
+        }
+        other => panic!("redis-cli does not get this in RESP2: {other:?}"),
+    }
+}
+
+/// What numbers of the README stand for in this run.
+#[derive(Default)]
+struct Numbers {
+    tokens: BTreeMap<String, String>,
+    clients: BTreeMap<String, String>,
+}
+
+impl Numbers {
+    /// A command of the README with the tokens of this run.
+    fn in_this_run(&self, command: &str) -> String {
+        self.tokens.iter().fold(command.to_string(), |command, (shown, real)| command.replace(shown, real))
+    }
+
+    fn assert_same(&mut self, what: &str, shown: &[&str], real: &[String]) {
+        let differ = || format!("{what}\nshown:\n{}\nreal:\n{}", shown.join("\n"), real.join("\n"));
+        assert_eq!(shown.len(), real.len(), "{}", differ());
+        for (at, (shown_line, real_line)) in shown.iter().zip(real).enumerate() {
+            let field = match at {
+                _ if real.len() == 1 && real_line.starts_with("(integer) ") => "result",
+                // The second of the four details.
+                1 if real.len() == 4 && real_line.starts_with("2) (integer)") => "overdue-ms",
+                0 => "",
+                _ => real[at - 1].rsplit_once(") ").map_or("", |(_, text)| text.trim_matches('"')),
+            };
+            assert!(self.is_same(field, shown_line, real_line), "{}\nat: {shown_line}", differ());
+        }
+    }
+
+    fn is_same(&mut self, field: &str, shown: &str, real: &str) -> bool {
+        let (shown, real) = (pieces(shown), pieces(real));
+        shown.len() == real.len()
+            && shown.iter().zip(real).all(|(shown, real)| *shown == real || self.is_same_number(field, shown, real))
+    }
+
+    fn is_same_number(&mut self, field: &str, shown: &str, real: &str) -> bool {
+        let (Ok(shown_number), Ok(real_number)) = (shown.parse::<u64>(), real.parse::<u64>()) else { return false };
+        let is_token = |digits: &str| digits.len() == TOKEN_DIGITS;
+        match field {
+            _ if is_token(shown) && is_token(real) => stands_for(&mut self.tokens, shown, real),
+            "session" | "client" => stands_for(&mut self.clients, shown, real),
+            "timestamp" => shown.len() == real.len(),
+            "addr" => shown_number > 1_023 && real_number > 1_023,
+            // 0, 1 and -1 are results, not times.
+            "result" if shown_number <= 1 || real_number <= 1 => false,
+            "result" => shown_number.abs_diff(real_number) <= TOLERANCE_MS,
+            _ => field.ends_with("-ms") && shown_number.abs_diff(real_number) <= TOLERANCE_MS,
+        }
+    }
+}
+
+/// Whether a shown number stands for the same real one each time, no two for the same.
+fn stands_for(known: &mut BTreeMap<String, String>, shown: &str, real: &str) -> bool {
+    match known.get(shown) {
+        Some(before) => before == real,
+        None if known.values().any(|other| other == real) => false,
+        None => {
+            known.insert(shown.into(), real.into());
+            true
+        }
+    }
+}
+
+/// A line in runs of digits and what is between them.
+fn pieces(line: &str) -> Vec<&str> {
+    line.as_bytes()
+        .chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit())
+        .map(|run| std::str::from_utf8(run).expect("the README is ASCII"))
+        .collect()
+}
+
+/// A running session.
+struct Session {
+    server: Server,
+    clients: BTreeMap<char, Conn>,
+    waiting: BTreeSet<char>,
+    numbers: Numbers,
+}
+
+impl Session {
+    fn run(&mut self, what: &str, step: &Step) {
+        if let Some(comment) = step.line.strip_prefix("# ") {
+            self.comment(comment);
+        } else if let Some(command) = step.line.strip_prefix("$ redis-cli ") {
+            let reply = self.server.conn().call(&words(&self.numbers.in_this_run(command)));
+            self.numbers.assert_same(what, &step.reply, &printed(&reply, ""));
+        } else if let Some((name, _)) = received(step.line) {
+            assert!(self.waiting.remove(&name), "{what}: {name} does not wait");
+            let reply = self.client(name).read();
+            self.numbers.assert_same(what, &step.reply, &printed(&reply, ""));
+        } else if let Some((name, command)) = sent(step.line) {
+            let args = words(&self.numbers.in_this_run(command));
+            self.client(name).send(&args);
+            if step.reply.is_empty() {
+                self.waiting.insert(name);
+                self.until_all_wait();
+            } else {
+                let reply = self.client(name).read();
+                self.numbers.assert_same(what, &step.reply, &printed(&reply, ""));
+            }
+        } else {
+            panic!("{what}: this is no line of a session");
+        }
+    }
+
+    fn comment(&mut self, comment: &str) {
+        if let Some((name, _)) = comment.split_once(" is killed") {
+            let name = name.parse().expect("the letter of a client");
+            assert!(self.clients.remove(&name).is_some(), "there is no client {name}");
+        } else if let Some((count, _)) = comment.split_once(" second").filter(|(_, rest)| rest.contains("later")) {
+            std::thread::sleep(Duration::from_secs(count.parse().expect("a number of seconds")));
+        }
+    }
+
+    fn client(&mut self, name: char) -> &mut Conn {
+        self.clients.entry(name).or_insert_with(|| self.server.conn())
+    }
+
+    fn until_all_wait(&self) {
+        let mut conn = self.server.conn();
+        let expected = format!("blocked_clients:{}", self.waiting.len());
+        until("the client waits, as the README shows by giving no reply", || {
+            conn.text(&["INFO", "clients"]).lines().any(|line| line.trim() == expected).then_some(())
+        });
+    }
+}
+
+/// Whether modules have no settings and COMMAND LIST on this server: before 7.0.
+fn is_before_7(conn: &mut Conn) -> bool {
+    conn.text(&["INFO", "server"]).contains("redis_version:6.")
+}
+
+#[test]
+fn the_sessions_run_as_shown() {
+    let sessions = sessions();
+    assert!(sessions.len() >= 10, "the README shows sessions");
+    for (at, steps) in sessions {
+        let server = Server::start();
+        let needs_7 = steps.iter().any(|step| step.line.contains("CONFIG"));
+        if needs_7 && is_before_7(&mut server.conn()) {
+            continue;
+        }
+        let (clients, waiting, numbers) = Default::default();
+        let mut session = Session { server, clients, waiting, numbers };
+        for step in &steps {
+            session.run(&format!("README.md, session at line {at}: {}", step.line), step);
+        }
+        // Of 16 digits each, and in the order in which they are shown.
+        let tokens: Vec<_> = session.numbers.tokens.values().collect();
+        assert!(tokens.is_sorted(), "README.md, session at line {at}: the tokens do not grow as shown");
+    }
+}
+
+/// The cells of the rows of a table that open with this.
+fn rows<'a>(text: &'a str, opening: &str) -> Vec<Vec<&'a str>> {
+    let rows = text.lines().filter(|line| line.starts_with(opening));
+    rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+#[test]
+fn the_settings_are_those_of_the_table() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    if is_before_7(&mut conn) {
+        return;
+    }
+    let table = rows(README, "| `lock.");
+    let shown: BTreeMap<String, String> =
+        table.iter().map(|row| (row[0].trim_matches('`').into(), row[1].into())).collect();
+    let reply = conn.call(&["CONFIG", "GET", "lock.*"]);
+    let real: BTreeMap<String, String> = reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
+    assert_eq!(shown, real);
+    for row in table {
+        let name = row[0].trim_matches('`');
+        let (least, most) = row[2].split_once(" to ").expect("a range");
+        let (least, most): (i64, i64) = (least.parse().unwrap(), most.parse().unwrap());
+        for good in [least, most] {
+            conn.ok(&["CONFIG", "SET", name, &good.to_string()]);
+        }
+        for bad in [least - 1, most + 1] {
+            let reply = conn.call(&["CONFIG", "SET", name, &bad.to_string()]);
+            assert!(matches!(reply, Reply::Error(_)), "{name} {bad}: {reply:?}");
+        }
+    }
+}
+
+#[test]
+fn the_commands_are_those_of_the_server() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let table: BTreeSet<String> =
+        rows(README, "| [`LOCK.").iter().map(|row| row[0].split('`').nth(1).expect("a command").to_string()).collect();
+    // `    LOCK.INFO key [FULL]`, below the heading of the command.
+    let syntax: BTreeSet<String> = README
+        .split("\n### ")
+        .filter(|section| section.starts_with("LOCK."))
+        .map(|section| {
+            let mut lines = section.lines();
+            let heading = lines.next().unwrap();
+            let syntax = lines.find_map(|line| line.strip_prefix("    ")).expect("the syntax of the command");
+            assert_eq!(syntax.split(' ').next(), Some(heading), "the syntax is that of another command");
+            syntax.to_string()
+        })
+        .collect();
+    let help = conn.call(&["LOCK.HELP"]);
+    // The first line tells what they have in common.
+    let said: BTreeSet<String> = help.list()[1..]
+        .iter()
+        .map(Reply::text)
+        .filter(|line| !line.starts_with(' '))
+        .map(|line| line.replace("<seconds>", "s").replace("<milliseconds>", "ms").replace(['<', '>'], ""))
+        .map(|line| format!("LOCK.{line}"))
+        .collect();
+    assert_eq!(syntax, said);
+    let names = |lines: &BTreeSet<String>| -> BTreeSet<String> {
+        lines.iter().map(|line| line.split(' ').next().unwrap().to_string()).collect()
+    };
+    assert_eq!(table, names(&said));
+    if !is_before_7(&mut conn) {
+        let list = conn.call(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]);
+        assert_eq!(table, list.list().iter().map(|name| name.text().to_uppercase()).collect());
+    }
+}
+
+#[test]
+fn the_fields_of_info_are_those_of_the_table() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    // The percentiles are there once a lock was waited for and given back.
+    let token = conn.int(&["LOCK.ACQUIRE", "door", "EX", "30"]).to_string();
+    let mut waiter = server.conn();
+    waiter.send(&["LOCK.ACQUIRE", "door", "EX", "30", "WAIT", "20000"]);
+    until("it waits", || conn.text(&["INFO", "lock"]).contains("lock_waiters:1").then_some(()));
+    assert_eq!(conn.int(&["LOCK.RELEASE", "door", &token]), 1);
+    waiter.read().int();
+    let info = conn.text(&["INFO", "lock"]);
+    let real: Vec<&str> = info.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+    let shown: Vec<&str> =
+        rows(README, "| `lock_").iter().flat_map(|row| row[0].split('`').skip(1).step_by(2)).collect();
+    assert_eq!(shown, real);
+}
+
+/// The texts of the errors in the source, cut at what is filled in.
+fn error_texts() -> Vec<Vec<&'static str>> {
+    let literals = ERRORS.lines().filter_map(|line| line.split_once('"')?.1.rsplit_once('"').map(|(text, _)| text));
+    let texts: Vec<Vec<&str>> = literals.map(|text| text.split(['{', '}']).step_by(2).collect()).collect();
+    assert!(texts.len() > 15 && texts.iter().all(|text| has_code(text[0])), "not as expected: {texts:?}");
+    texts
+}
+
+/// Whether a text opens with a code word, as errors do.
+fn has_code(text: &str) -> bool {
+    let code = text.split_once(' ').map_or("", |(code, _)| code);
+    ["ERR", "WRONGTYPE", "DEADLOCK", "UNBLOCKED", "BUSYLOCKS", "GRACE", "CLOCK"].contains(&code)
+}
+
+fn is_text(quoted: &str, pieces: &[&str]) -> bool {
+    let mut rest = quoted;
+    for (at, piece) in pieces.iter().enumerate() {
+        match rest.find(piece) {
+            Some(0) => rest = &rest[piece.len()..],
+            Some(found) if at > 0 => rest = &rest[found + piece.len()..],
+            _ => return false,
+        }
+    }
+    rest.is_empty() || pieces.last() == Some(&"")
+}
+
+#[test]
+fn errors_that_are_quoted_exist_and_the_design_has_them_all() {
+    let texts = error_texts();
+    let quoted = |document: &'static str| -> Vec<&'static str> {
+        document.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|text| has_code(text)).collect()
+    };
+    for (name, document) in [("README.md", README), ("docs/DESIGN.md", DESIGN)] {
+        for text in quoted(document) {
+            assert!(texts.iter().any(|known| is_text(text, known)), "{name}: there is no error '{text}'");
+        }
+    }
+    let designed = quoted(DESIGN);
+    for known in &texts {
+        assert!(
+            designed.iter().any(|text| is_text(text, known)),
+            "docs/DESIGN.md lacks the error '{}'",
+            known.join("...")
+        );
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (name, document, folder) in [("README.md", README, root.into()), ("docs/DESIGN.md", DESIGN, root.join("docs"))]
+    {
+        for link in document.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+            let path = if file.is_empty() { root.join(name) } else { folder.join(file) };
+            assert!(path.exists(), "{name}: {link} is not there");
+            let Some(anchor) = anchor else { continue };
+            let text = std::fs::read_to_string(&path).unwrap();
+            let anchor_of = |heading: &str| heading.trim_start_matches('#').trim().to_lowercase().replace('.', "");
+            let found = text.lines().any(|line| line.starts_with('#') && anchor_of(line).replace(' ', "-") == anchor);
+            assert!(found, "{name}: there is no heading for {link}");
+        }
+    }
+}

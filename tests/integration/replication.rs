@@ -1,0 +1,319 @@
+//! The replication stream: effects as plain SET and DEL with absolute times, never a LOCK.* command,
+//! and nothing at all when nothing changed.
+
+use crate::support::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Server};
+
+/// The retention that the module has by default.
+const RETENTION_MS: i64 = 60_000;
+
+/// The replication stream of a server, read up to marks that are written into it.
+pub struct Stream {
+    feed: Conn,
+    marker: Conn,
+    marks: u32,
+}
+
+impl Stream {
+    pub fn of(server: &Server) -> Self {
+        Stream { feed: server.replication_stream(), marker: server.conn(), marks: 0 }
+    }
+
+    /// All commands since the last call. A mark written now comes last, so none is still on its way.
+    pub fn take(&mut self) -> Vec<Vec<String>> {
+        self.marks += 1;
+        let mark = ["SET".to_string(), "mark".into(), self.marks.to_string()];
+        self.marker.ok(&mark);
+        let mut commands = Vec::new();
+        loop {
+            let command: Vec<String> = self.feed.read().list().iter().map(Reply::text).collect();
+            if command == mark {
+                return unwrapped(commands);
+            }
+            // The master's own: its heartbeat, and the database of what follows.
+            if !["PING", "SELECT"].iter().any(|name| command[0].eq_ignore_ascii_case(name)) {
+                commands.push(command);
+            }
+        }
+    }
+}
+
+/// The same without the MULTI and EXEC that servers before 7.0 put around one command, or around
+/// nothing: they change nothing.
+pub fn unwrapped(commands: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let mut kept: Vec<Vec<String>> = Vec::new();
+    for command in commands {
+        let begin = kept.iter().rposition(|command| command[0] == "MULTI");
+        match begin {
+            Some(begin) if command[0] == "EXEC" && kept.len() - begin <= 2 => {
+                kept.remove(begin);
+            }
+            _ => kept.push(command),
+        }
+    }
+    kept
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+/// The SET that must have told replicas about `value`; with its expiry if there is a retention.
+fn set(key: &str, value: &str, retention_ms: Option<i64>) -> Vec<String> {
+    let mut command = words(&["SET", key, value]);
+    if let Some(retention_ms) = retention_ms {
+        // Rounded up: the key must not go before its timestamp has passed.
+        let pxat = (timestamp_us(value) + 999).div_euclid(1000) + retention_ms;
+        command.extend(["PXAT".into(), pxat.to_string()]);
+    }
+    command
+}
+
+/// The SET that must have told replicas about what `key` holds now.
+fn set_of(conn: &mut Conn, key: &str, retention_ms: Option<i64>) -> Vec<String> {
+    set(key, &conn.text(&["GET", key]), retention_ms)
+}
+
+#[test]
+fn every_write_replicates_as_set_with_an_absolute_expiry_or_as_del() {
+    let server = Server::start();
+    let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
+
+    let token = conn.int(&["LOCK.ACQUIRE", "a", "PX", "30000", "ID", "77", "OWNER", "worker-1"]).to_string();
+    let granted = set_of(&mut conn, "a", Some(RETENTION_MS));
+    assert!(granted[2].ends_with(" worker-1"), "{granted:?}");
+    assert_eq!(stream.take(), [granted]);
+
+    assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "60"]), 1);
+    let extended = set_of(&mut conn, "a", Some(RETENTION_MS));
+    assert_eq!(stream.take(), [extended]);
+
+    let again = conn.int(&["LOCK.ACQUIRE", "a", "EX", "90", "ID", "77"]);
+    assert_eq!(again.to_string(), token);
+    let longer = set_of(&mut conn, "a", Some(RETENTION_MS));
+    assert_eq!(stream.take(), [longer]);
+
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+    assert_eq!(stream.take(), [words(&["DEL", "a"])]);
+
+    conn.ok(&["SET", "a", "1700000000.5"]);
+    assert_eq!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).list().len(), 4);
+    let recovered = set_of(&mut conn, "a", Some(RETENTION_MS));
+    assert_eq!(stream.take(), [words(&["SET", "a", "1700000000.5"]), recovered]);
+}
+
+#[test]
+fn a_takeover_and_a_late_release_replicate_as_set_and_del() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
+    conn.int(&["LOCK.ACQUIRE", "a", "PX", "1"]);
+    let first = set_of(&mut conn, "a", Some(RETENTION_MS));
+    let late = until("the lease is over", || match conn.call(&["LOCK.ACQUIRE", "a", "PX", "1"]) {
+        Reply::Int(token) => Some(token.to_string()),
+        _ => None,
+    });
+    let second = set_of(&mut conn, "a", Some(RETENTION_MS));
+    until("the second lease is over", || {
+        (conn.call(&["LOCK.INFO", "a"]).field("state").text() == "expired").then_some(())
+    });
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &late]), -1);
+    assert_eq!(stream.take(), [first, second, words(&["DEL", "a"])]);
+}
+
+#[test]
+fn the_expiry_is_the_timestamp_rounded_up_plus_the_retention() {
+    for (setting, retention_ms) in [("0", Some(0)), ("1234", Some(1234)), ("-1", None)] {
+        let server = Server::with().module_args(&["retention-ms", setting]).start();
+        let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
+        // Several, so that a fraction of a millisecond that would have to be rounded is among them.
+        for n in 0..10 {
+            let key = format!("k{n}");
+            let token = conn.int(&["LOCK.ACQUIRE", &key, "EX", "30"]).to_string();
+            let granted = set_of(&mut conn, &key, retention_ms);
+            assert_eq!(conn.int(&["LOCK.EXTEND", &key, &token, "EX", "60"]), 1);
+            let extended = set_of(&mut conn, &key, retention_ms);
+            let native = retention_ms.map_or("-1", |_| &extended[4]);
+            assert_eq!(expire_at_ms(&mut conn, &key), native.parse::<i64>().unwrap());
+            assert_eq!(stream.take(), [granted, extended], "retention-ms {setting}");
+        }
+    }
+}
+
+#[test]
+fn a_lock_whose_retention_is_over_replicates_as_del_before_its_successor() {
+    let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
+    let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
+    // So that the key is still in memory when ACQUIRE comes upon it.
+    conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    conn.int(&["LOCK.ACQUIRE", "a", "PX", "1"]);
+    let first = stream.take();
+    let end_ms: i64 = first[0][4].parse().unwrap();
+    until("the retention is over", || (server_time_us(&mut conn) / 1000 > end_ms).then_some(()));
+    let details = conn.call(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
+    assert!(details.list()[1].is_nil(), "what is gone has no successor: {details:?}");
+    let mut after = stream.take();
+    after.retain(|command| !matches!(command[0].as_str(), "MULTI" | "EXEC"));
+    assert_eq!(first.len(), 1);
+    assert_eq!(after.len(), 2, "{after:?}");
+    // What the server itself sends for an expired key: it can be either.
+    assert!(matches!(after[0][0].as_str(), "DEL" | "UNLINK") && after[0][1] == "a", "{after:?}");
+    assert_eq!(after[1], set_of(&mut conn, "a", Some(0)));
+}
+
+#[test]
+fn under_a_volatile_policy_locks_get_no_expiry() {
+    let policy = |name| Server::with().args(&["--maxmemory-policy", name]).start();
+    let volatile = ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"];
+    for name in volatile {
+        let server = policy(name);
+        let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
+        let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();
+        let granted = set_of(&mut conn, "a", None);
+        assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "60"]), 1);
+        let extended = set_of(&mut conn, "a", None);
+        assert_eq!(conn.int(&["PTTL", "a"]), -1);
+        assert_eq!(stream.take(), [granted, extended], "{name}");
+    }
+    // The other policies leave the expiry alone, or evict without asking for one.
+    for name in ["noeviction", "allkeys-lru"] {
+        let server = policy(name);
+        let mut conn = server.conn();
+        conn.int(&["LOCK.ACQUIRE", "a", "EX", "30"]);
+        assert!(conn.int(&["PTTL", "a"]) > 60_000, "{name}");
+    }
+}
+
+#[test]
+fn a_policy_changed_while_running_counts_for_later_grants() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (policy, expires) in [("volatile-lru", false), ("noeviction", true), ("volatile-ttl", false)] {
+        conn.ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        // At once where the server tells modules of the change, a little later before 7.0.
+        until(&format!("grants follow {policy}"), || {
+            conn.call(&["DEL", "a"]);
+            let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();
+            let granted = conn.int(&["PTTL", "a"]);
+            assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "30"]), 1);
+            let extended = conn.int(&["PTTL", "a"]);
+            ([granted, extended].iter().all(|ttl| (*ttl > 60_000) == expires)).then_some(())
+        });
+    }
+}
+
+#[test]
+fn refusals_and_errors_replicate_nothing() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "held", "EX", "30", "ID", "5"]).to_string();
+    conn.ok(&["SET", "expired", "1700000000"]);
+    conn.ok(&["SET", "foreign", "somebody"]);
+    conn.int(&["RPUSH", "list", "x"]);
+    let mut stream = Stream::of(&server);
+    let refused: &[&[&str]] = &[
+        &["LOCK.ACQUIRE", "held", "EX", "60"],
+        &["LOCK.ACQUIRE", "held", "EX", "60", "ID", "6", "OWNER", "x", "DETAILS"],
+        &["LOCK.ACQUIRE", "held", "PX", "1", "ID", "5"],
+        &["LOCK.ACQUIRE", "foreign", "EX", "60"],
+        &["LOCK.RECOVER", "held", "EX", "60"],
+        &["LOCK.RECOVER", "held", "EX", "60", "ID", "5"],
+        &["LOCK.RECOVER", "foreign", "EX", "60"],
+        &["LOCK.RECOVER", "absent", "EX", "60"],
+        &["LOCK.EXTEND", "held", "1", "EX", "60"],
+        &["LOCK.EXTEND", "expired", &token, "EX", "60"],
+        &["LOCK.EXTEND", "absent", &token, "EX", "60"],
+        &["LOCK.EXTEND", "foreign", &token, "EX", "60"],
+        &["LOCK.RELEASE", "held", "1"],
+        &["LOCK.RELEASE", "expired", &token],
+        &["LOCK.RELEASE", "absent", &token],
+        &["LOCK.RELEASE", "foreign", &token],
+        &["LOCK.CHECK", "held", &token],
+        &["LOCK.INFO", "held"],
+        &["LOCK.INFO", "expired"],
+        &["LOCK.HELP"],
+    ];
+    for command in refused {
+        let reply = conn.call(command);
+        assert!(!matches!(reply, Reply::Error(_)), "{command:?}: {reply:?}");
+        assert_eq!(stream.take(), Vec::<Vec<String>>::new(), "{command:?}: {reply:?}");
+    }
+    let wrong: &[&[&str]] = &[
+        &["LOCK.ACQUIRE", "absent"],
+        &["LOCK.ACQUIRE", "absent", "EX", "0"],
+        &["LOCK.ACQUIRE", "absent", "EX", "1", "PX", "1"],
+        &["LOCK.RECOVER", "expired", "EX", "1", "ID", "x"],
+        &["LOCK.EXTEND", "held", &token, "EX", "1", "NONSENSE"],
+        &["LOCK.RELEASE", "held", "x"],
+        &["LOCK.ACQUIRE", "list", "EX", "1"],
+        &["LOCK.RECOVER", "list", "EX", "1"],
+        &["LOCK.EXTEND", "list", &token, "EX", "1"],
+        &["LOCK.RELEASE", "list", &token],
+    ];
+    for command in wrong {
+        let reply = conn.call(command);
+        assert!(matches!(reply, Reply::Error(_)), "{command:?}: {reply:?}");
+        assert_eq!(stream.take(), Vec::<Vec<String>>::new(), "{command:?}: {reply:?}");
+    }
+}
+
+#[test]
+fn a_transaction_replicates_its_effects_as_one() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();
+    let gone = conn.int(&["LOCK.ACQUIRE", "gone", "EX", "30"]).to_string();
+    let mut stream = Stream::of(&server);
+    conn.ok(&["MULTI"]);
+    let queued: &[&[&str]] = &[
+        &["LOCK.EXTEND", "a", &token, "EX", "60"],
+        &["LOCK.CHECK", "a", &token],
+        &["LOCK.ACQUIRE", "a", "EX", "60"],
+        &["LOCK.ACQUIRE", "b", "EX", "30"],
+        &["LOCK.RELEASE", "gone", &gone],
+        &["LOCK.RELEASE", "gone", &gone],
+    ];
+    for command in queued {
+        assert_eq!(conn.call(command), Reply::Status("QUEUED".into()));
+    }
+    let replies = conn.call(&["EXEC"]);
+    let replies = replies.list();
+    assert_eq!((replies[0].int(), replies[4].int(), replies[5].int()), (1, 1, 0));
+    assert!(replies[1].int() > 0 && replies[2].is_nil() && replies[3].int() > 0, "{replies:?}");
+    assert_eq!(
+        stream.take(),
+        [
+            words(&["MULTI"]),
+            set_of(&mut conn, "a", Some(RETENTION_MS)),
+            set_of(&mut conn, "b", Some(RETENTION_MS)),
+            words(&["DEL", "gone"]),
+            words(&["EXEC"]),
+        ]
+    );
+}
+
+#[test]
+fn a_script_replicates_its_effects_as_one() {
+    let server = Server::start();
+    let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
+    let script = "local token = redis.call('LOCK.ACQUIRE', KEYS[1], 'EX', 30)
+        local value = redis.call('GET', KEYS[1])
+        local released = redis.call('LOCK.RELEASE', KEYS[1], token)
+        local other = redis.call('LOCK.ACQUIRE', KEYS[2], 'EX', 30)
+        local held = redis.call('LOCK.CHECK', KEYS[2], other) > 0
+        return {value, released, other, held}";
+    let reply = conn.call(&["EVAL", script, "2", "a", "b"]);
+    let reply = reply.list();
+    assert_eq!((&reply[1], &reply[3]), (&Reply::Int(1), &Reply::Int(1)));
+    assert_eq!(
+        stream.take(),
+        [
+            words(&["MULTI"]),
+            set("a", &reply[0].text(), Some(RETENTION_MS)),
+            words(&["DEL", "a"]),
+            set_of(&mut conn, "b", Some(RETENTION_MS)),
+            words(&["EXEC"]),
+        ]
+    );
+    let refused = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'EX', 30)";
+    assert!(conn.call(&["EVAL", refused, "1", "b"]).is_nil());
+    assert_eq!(stream.take(), Vec::<Vec<String>>::new());
+}

@@ -1,0 +1,127 @@
+//! SESSION: when the connection that got a lock ends, however it does, the lock expires a margin
+//! later, replicas learn so, and those who wait are served then; never before, and never a lock that
+//! is another's by then.
+
+mod ends;
+mod holds;
+mod late;
+mod many;
+mod rebound;
+mod refused;
+mod served;
+
+use crate::replication::Stream;
+use crate::support::{server_time_us, timestamp_us, until, Conn, Reply, Server};
+use crate::waiting::{Locks, Waiter};
+
+/// The margin of the servers here, short enough to wait for.
+const MARGIN_MS: i64 = 200;
+const MARGIN_US: i64 = MARGIN_MS * 1000;
+
+/// A server, what it tells its replicas, and a connection to control it.
+struct Scene {
+    locks: Locks,
+    stream: Stream,
+    /// What it told since the last [`Scene::forget`].
+    told: Vec<Vec<String>>,
+}
+
+/// Somebody who holds a lock with SESSION.
+struct Holder {
+    conn: Conn,
+    id: String,
+    token: i64,
+}
+
+impl Scene {
+    fn start() -> Self {
+        let server = Server::with().module_args(&["margin-ms", &MARGIN_MS.to_string()]).start();
+        let stream = Stream::of(&server);
+        Scene { locks: Locks::on(server), stream, told: Vec::new() }
+    }
+
+    /// Somebody takes `k` for half a minute, with SESSION.
+    fn hold(&mut self) -> Holder {
+        self.hold_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION", "OWNER", "first"])
+    }
+
+    fn hold_with(&mut self, args: &[&str]) -> Holder {
+        let mut conn = self.locks.server.conn();
+        let id = conn.int(&["CLIENT", "ID"]).to_string();
+        let token = conn.int(args);
+        Holder { conn, id, token }
+    }
+
+    /// Somebody waits for `k`.
+    fn wait(&mut self) -> Waiter {
+        self.locks.wait(&["DETAILS"])
+    }
+
+    fn value(&mut self, key: &str) -> String {
+        self.locks.conn.text(&["GET", key])
+    }
+
+    fn now_us(&mut self) -> i64 {
+        server_time_us(&mut self.locks.conn)
+    }
+
+    /// The connection in the field `session` of LOCK.INFO.
+    fn session(&mut self, key: &str) -> Option<String> {
+        match self.locks.conn.call(&["LOCK.INFO", key]).field("session") {
+            Reply::Nil => None,
+            client => Some(client.int().to_string()),
+        }
+    }
+
+    fn forget(&mut self) {
+        self.stream.take();
+        self.told.clear();
+    }
+
+    /// What replicas were told to set `key` to, in order.
+    fn told_of(&mut self, key: &str) -> Vec<Vec<String>> {
+        let news = self.stream.take();
+        self.told.extend(news);
+        self.told.iter().filter(|command| command[0] == "SET" && command[1] == key).cloned().collect()
+    }
+
+    /// Waits until the server no longer knows a client.
+    fn until_gone(&mut self, id: &str) {
+        let conn = &mut self.locks.conn;
+        until("the client is gone", || {
+            let list = conn.text(&["CLIENT", "LIST", "ID", id]);
+            list.trim().is_empty().then_some(())
+        });
+    }
+
+    /// Waits until the end of the connection of `k`, between `from` and now, has been told to
+    /// replicas: the same grant, its timestamp the margin after that, absolute. Gives the timestamp.
+    fn until_ended(&mut self, token: i64, from: i64) -> i64 {
+        let told = until("the end of the session is told", || self.told_of("k").into_iter().next());
+        let to = self.now_us();
+        let timestamp = timestamp_us(&told[2]);
+        assert_eq!(token_of(&told[2]), token, "{told:?}");
+        assert!((from + MARGIN_US..=to + MARGIN_US).contains(&timestamp), "{told:?}, {from} to {to}");
+        assert_eq!(told[3..], ["PXAT".to_string(), expiry_ms(timestamp).to_string()], "{told:?}");
+        timestamp
+    }
+}
+
+/// The token in a value of ours.
+fn token_of(value: &str) -> i64 {
+    value[17..33].parse().unwrap()
+}
+
+/// The native expiry that goes with a timestamp: the default retention after it, rounded up.
+fn expiry_ms(timestamp: i64) -> i64 {
+    (timestamp + 999) / 1000 + 60_000
+}
+
+/// The next holder was served at `timestamp`, not before, and learned of the first.
+fn assert_succeeds(waiter: &mut Waiter, token: i64, timestamp: i64) {
+    let details = waiter.answer();
+    let details = details.list();
+    assert!(details[0].int() >= timestamp, "{} us early", timestamp - details[0].int());
+    assert!((0..5_000).contains(&details[1].int()), "overdue: {details:?}");
+    assert_eq!(details[2..], [Reply::Int(token), Reply::Text(b"first".into())]);
+}

@@ -1,0 +1,216 @@
+//! Every way a connection ends is an end of its locks, with and without somebody who waits.
+
+use super::{assert_succeeds, Holder, Scene, MARGIN_US};
+use crate::support::{until, Conn, Reply, DEADLINE};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+/// A way to end the connection of a holder.
+type Way = fn(&mut Scene, Holder);
+
+const WAYS: [(&str, Way); 15] = [
+    ("close", |_, holder| drop(holder)),
+    ("reset", |_, mut holder| {
+        // Closed with a reply unread.
+        holder.conn.send(&["PING"]);
+        assert!(!holder.conn.silent_for(DEADLINE));
+    }),
+    ("half a command", |_, mut holder| holder.conn.send_bytes(b"*3\r\n$3\r\nSET\r\n$1\r\n")),
+    ("not the protocol", |_, mut holder| {
+        holder.conn.send_bytes(b"*1\r\nnonsense\r\n");
+        assert!(matches!(holder.conn.try_read(), Ok(Reply::Error(_))));
+        assert!(holder.conn.try_read().is_err());
+    }),
+    ("QUIT", |_, mut holder| {
+        holder.conn.ok(&["QUIT"]);
+        assert!(holder.conn.try_read().is_err());
+    }),
+    ("CLIENT KILL by another", |scene, holder| kill(scene, &holder)),
+    ("CLIENT KILL by itself", |_, mut holder| {
+        assert_eq!(holder.conn.int(&["CLIENT", "KILL", "ID", &holder.id, "SKIPME", "no"]), 1);
+        assert!(holder.conn.try_read().is_err());
+    }),
+    ("in MULTI", |_, mut holder| {
+        holder.conn.ok(&["MULTI"]);
+        holder.conn.call(&["SET", "never", "1"]);
+    }),
+    ("CLIENT KILL in MULTI", |scene, mut holder| {
+        holder.conn.ok(&["MULTI"]);
+        kill(scene, &holder);
+    }),
+    ("CLIENT KILL of itself in EXEC", |_, mut holder| {
+        holder.conn.ok(&["MULTI"]);
+        holder.conn.call(&["CLIENT", "KILL", "ID", &holder.id, "SKIPME", "no"]);
+        holder.conn.call(&["PING"]);
+        holder.conn.send(&["EXEC"]);
+        while holder.conn.try_read().is_ok() {}
+    }),
+    ("in a wait of LOCK.ACQUIRE", |scene, holder| {
+        drop(block(scene, holder, &["LOCK.ACQUIRE", "other", "PX", "30000", "WAIT", "30000"]));
+    }),
+    ("CLIENT KILL in a wait of LOCK.ACQUIRE", |scene, holder| {
+        let holder = block(scene, holder, &["LOCK.ACQUIRE", "other", "PX", "30000", "WAIT", "30000", "ID", "7"]);
+        kill(scene, &holder);
+    }),
+    ("in a wait of BLPOP", |scene, holder| drop(block(scene, holder, &["BLPOP", "list", "0"]))),
+    ("CLIENT KILL in a wait of BLPOP", |scene, holder| {
+        let holder = block(scene, holder, &["BLPOP", "list", "0"]);
+        kill(scene, &holder);
+    }),
+    ("output buffer limit", |scene, mut holder| {
+        let set = |scene: &mut Scene, limit| {
+            scene.locks.conn.ok(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
+        };
+        scene.locks.conn.ok(&["SET", "large", &"x".repeat(8_000_000)]);
+        set(scene, "normal 100000 0 0");
+        holder.conn.send(&["GET", "large"]);
+        scene.until_gone(&holder.id);
+        set(scene, "normal 0 0 0");
+    }),
+];
+
+/// The holder begins to wait for something.
+fn block(scene: &mut Scene, holder: Holder, args: &[&str]) -> Holder {
+    let Holder { conn, id, token } = holder;
+    let waiter = scene.locks.wait_on(conn, args);
+    Holder { conn: waiter.conn, id, token }
+}
+
+fn kill(scene: &mut Scene, holder: &Holder) {
+    assert_eq!(scene.locks.conn.int(&["CLIENT", "KILL", "ID", &holder.id]), 1);
+}
+
+/// Ends a holder of `k` in a way and looks at what becomes of the lock.
+fn assert_ends(scene: &mut Scene, way: Way, contended: bool) {
+    let holder = scene.hold();
+    let token = holder.token;
+    let mut waiter = contended.then(|| scene.wait());
+    assert_eq!(scene.session("k"), Some(holder.id.clone()));
+    scene.forget();
+    let from = scene.now_us();
+    way(scene, holder);
+    let timestamp = scene.until_ended(token, from);
+    assert_eq!(scene.session("k"), None);
+    if let Some(waiter) = &mut waiter {
+        assert_succeeds(waiter, token, timestamp);
+        assert_eq!(scene.told_of("k").len(), 2, "the end, and the new grant: {:?}", scene.told);
+    } else {
+        assert_eq!(scene.told_of("k").len(), 1, "{:?}", scene.told);
+        let told = scene.told_of("k")[0][2].clone();
+        assert_eq!(scene.value("k"), told);
+    }
+    scene.locks.conn.ok(&["SET", "other", "taken"]);
+    assert_eq!(scene.locks.conn.int(&["DEL", "k"]), 1);
+    assert!(scene.told.iter().all(|command| command[1] != "never"));
+}
+
+#[test]
+fn every_end_of_a_connection_ends_its_lock() {
+    let mut scene = Scene::start();
+    scene.locks.conn.ok(&["SET", "other", "taken"]);
+    for (name, way) in WAYS {
+        eprintln!("{name}");
+        assert_ends(&mut scene, way, false);
+    }
+}
+
+#[test]
+fn every_end_of_a_connection_gives_its_lock_to_the_first_who_waits() {
+    let mut scene = Scene::start();
+    scene.locks.conn.ok(&["SET", "other", "taken"]);
+    for (name, way) in WAYS {
+        eprintln!("{name}");
+        assert_ends(&mut scene, way, true);
+    }
+}
+
+/// The socket of a holder of `k`, for what [`Conn`] does not do to one.
+fn raw_holder(scene: &Scene) -> (TcpStream, i64) {
+    let mut socket = TcpStream::connect(("127.0.0.1", scene.locks.server.port())).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    socket.write_all(b"LOCK.ACQUIRE k PX 30000 SESSION OWNER first\r\n").unwrap();
+    let mut line = [0; 19];
+    socket.read_exact(&mut line).unwrap();
+    let token = String::from_utf8_lossy(&line[1..17]).parse().unwrap();
+    (socket, token)
+}
+
+#[test]
+fn a_socket_that_is_shut_down_ends_it() {
+    let mut scene = Scene::start();
+    for (how, contended) in [(Shutdown::Write, false), (Shutdown::Both, false), (Shutdown::Write, true)] {
+        let (socket, token) = raw_holder(&scene);
+        let waiter = contended.then(|| scene.wait());
+        scene.forget();
+        let from = scene.now_us();
+        socket.shutdown(how).unwrap();
+        let timestamp = scene.until_ended(token, from);
+        if let Some(mut waiter) = waiter {
+            assert_succeeds(&mut waiter, token, timestamp);
+        }
+        scene.locks.conn.int(&["DEL", "k"]);
+    }
+}
+
+#[test]
+fn an_idle_connection_that_the_server_closes_ends_it() {
+    let mut scene = Scene::start();
+    let holder = scene.hold();
+    let mut waiter = scene.wait();
+    scene.forget();
+    let from = scene.now_us();
+    scene.locks.conn.ok(&["CONFIG", "SET", "timeout", "1"]);
+    // Those that look must not be idle meanwhile.
+    until("the end is told", || {
+        scene.now_us();
+        scene.told_of("k").first().map(|_| ())
+    });
+    let timestamp = scene.until_ended(holder.token, from);
+    scene.locks.conn.ok(&["CONFIG", "SET", "timeout", "0"]);
+    assert!(timestamp >= from + MARGIN_US);
+    assert_succeeds(&mut waiter, holder.token, timestamp);
+}
+
+#[test]
+fn all_locks_of_a_connection_end_with_it_in_every_database() {
+    let mut scene = Scene::start();
+    let mut conn = scene.locks.server.conn();
+    let keys: Vec<(String, String)> = (0..40).map(|n| ((n % 4).to_string(), format!("k{n}"))).collect();
+    for (db, key) in &keys {
+        conn.ok(&["SELECT", db]);
+        conn.int(&["LOCK.ACQUIRE", key, "PX", "30000", "SESSION"]);
+    }
+    drop(conn);
+    for (db, key) in &keys {
+        scene.locks.conn.ok(&["SELECT", db]);
+        until("the lock has expired", || {
+            let info = scene.locks.conn.call(&["LOCK.INFO", key]);
+            (info.field("state").text() == "expired").then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_lock_taken_in_a_transaction_or_by_recover_ends_too() {
+    let mut scene = Scene::start();
+    let takes: [fn(&mut Conn) -> i64; 2] = [
+        |conn| {
+            conn.ok(&["MULTI"]);
+            conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
+            conn.call(&["EXEC"]).list()[0].int()
+        },
+        |conn| {
+            conn.ok(&["SET", "k", "1700000000"]);
+            conn.call(&["LOCK.RECOVER", "k", "PX", "30000", "SESSION"]).list()[0].int()
+        },
+    ];
+    for take in takes {
+        let mut conn = scene.locks.server.conn();
+        let token = take(&mut conn);
+        scene.forget();
+        let from = scene.now_us();
+        drop(conn);
+        scene.until_ended(token, from);
+        scene.locks.conn.int(&["DEL", "k"]);
+    }
+}

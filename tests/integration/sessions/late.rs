@@ -1,0 +1,153 @@
+//! A connection that ends while the server may not write: its lock ends as soon as it may, with the
+//! timestamp of the end of the connection.
+
+use super::{assert_succeeds, token_of, Scene, MARGIN_US};
+use crate::support::{timestamp_us, until, Reply, Server};
+use crate::waiting::QUIET;
+
+fn end_while_paused(contended: bool) {
+    let mut scene = Scene::start();
+    let holder = scene.hold();
+    let waiter = contended.then(|| scene.wait());
+    scene.forget();
+    let before = scene.value("k");
+    let from = scene.now_us();
+    scene.locks.conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    drop(holder.conn);
+    scene.until_gone(&holder.id);
+    let to = scene.now_us();
+    // Longer than the margin: nothing may be written all the same.
+    assert!(scene.locks.server.conn().silent_for(QUIET * 2));
+    assert_eq!(scene.value("k"), before);
+    scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
+    let timestamp = scene.until_ended(holder.token, from);
+    assert!(timestamp <= to + MARGIN_US, "{} us after the end", timestamp - to);
+    if let Some(mut waiter) = waiter {
+        assert_succeeds(&mut waiter, holder.token, timestamp);
+    }
+}
+
+#[test]
+fn a_pause_puts_the_end_off() {
+    end_while_paused(false);
+}
+
+#[test]
+fn a_pause_puts_the_end_off_for_those_who_wait_too() {
+    end_while_paused(true);
+}
+
+#[test]
+fn a_pause_of_everybody_puts_the_end_off() {
+    let mut scene = Scene::start();
+    let holder = scene.hold();
+    let mut waiter = scene.wait();
+    scene.forget();
+    let from = scene.now_us();
+    scene.locks.conn.ok(&["CLIENT", "PAUSE", "400", "ALL"]);
+    drop(holder.conn);
+    let timestamp = scene.until_ended(holder.token, from);
+    assert_succeeds(&mut waiter, holder.token, timestamp);
+}
+
+#[test]
+fn a_server_that_is_loading_ends_it_afterwards() {
+    for contended in [false, true] {
+        let mut scene = Scene::start();
+        // It looks after connections every two megabytes that it loads, here every 200 ms.
+        let fill = "for n = 1, 800 do redis.call('SET', 'f' .. n, string.rep('x', 10000)) end return 1";
+        scene.locks.conn.int(&["EVAL", fill, "0"]);
+        for (name, value) in [("key-load-delay", "1000"), ("rdbcompression", "no")] {
+            scene.locks.conn.ok(&["CONFIG", "SET", name, value]);
+        }
+        let holder = scene.hold();
+        let waiter = contended.then(|| scene.wait());
+        let mut watcher = scene.locks.server.conn();
+        scene.locks.conn.send(&["DEBUG", "RELOAD"]);
+        until("the server is loading", || match watcher.call(&["PING"]) {
+            Reply::Error(text) if text.starts_with("LOADING") => Some(()),
+            _ => None,
+        });
+        let from = crate::support::server_time_us(&mut watcher);
+        drop(holder.conn);
+        assert_eq!(scene.locks.conn.read(), Reply::Status("OK".into()));
+        let timestamp = until("the lock has ended", || {
+            let value = scene.value("k");
+            let timestamp = timestamp_us(&value);
+            (token_of(&value) != holder.token || timestamp < from + 20_000_000).then_some(timestamp)
+        });
+        match waiter {
+            None => {
+                assert_eq!(token_of(&scene.value("k")), holder.token);
+                assert!(timestamp >= from + MARGIN_US);
+            }
+            Some(mut waiter) => assert_succeeds(&mut waiter, holder.token, from + MARGIN_US),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_became_a_replica_meanwhile_leaves_it_to_its_lease() {
+    for while_paused in [false, true] {
+        let mut scene = Scene::start();
+        let holder = scene.hold();
+        let before = scene.value("k");
+        if while_paused {
+            scene.locks.conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+            drop(holder.conn);
+            scene.until_gone(&holder.id);
+            scene.locks.conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
+            scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
+        } else {
+            scene.locks.conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
+            drop(holder.conn);
+            scene.until_gone(&holder.id);
+        }
+        assert!(scene.locks.server.conn().silent_for(QUIET));
+        assert_eq!(scene.value("k"), before, "a replica writes nothing");
+        scene.locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
+        assert_eq!(scene.session("k"), None);
+        // The next session is one as ever.
+        scene.locks.conn.int(&["DEL", "k"]);
+        let mut stream = crate::replication::Stream::of(&scene.locks.server);
+        std::mem::swap(&mut stream, &mut scene.stream);
+        let next = scene.hold();
+        scene.forget();
+        let from = scene.now_us();
+        drop(next.conn);
+        scene.until_ended(next.token, from);
+    }
+}
+
+#[test]
+fn a_server_short_of_good_replicas_ends_it_when_it_has_them() {
+    let mut scene = Scene::start();
+    let holder = scene.hold();
+    let before = scene.value("k");
+    // One is there: the stream of the test.
+    scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "2"]);
+    drop(holder.conn);
+    scene.until_gone(&holder.id);
+    // Before 7.0 the module learns of the setting within a second; it asks as soon as it writes.
+    let kept = scene.locks.server.conn().silent_for(QUIET) && scene.value("k") == before;
+    scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    until("the lock has ended", || (scene.value("k") != before).then_some(()));
+    assert!(kept || scene.locks.version() < (false, 7, 0), "written without a good replica");
+}
+
+#[test]
+fn a_replica_has_the_lock_end_as_its_master_does() {
+    let (mut scene, replica) = (Scene::start(), Server::start());
+    replica.replicate(&scene.locks.server);
+    let holder = scene.hold();
+    scene.locks.server.wait_offset(&replica);
+    scene.forget();
+    let from = scene.now_us();
+    drop(holder.conn);
+    scene.until_ended(holder.token, from);
+    scene.locks.server.wait_offset(&replica);
+    let mut read = replica.conn();
+    assert_eq!(read.text(&["GET", "k"]), scene.value("k"));
+    assert!(read.call(&["LOCK.INFO", "k"]).field("session").is_nil());
+    until("the lock has expired", || (read.call(&["LOCK.INFO", "k"]).field("state").text() == "expired").then_some(()));
+}

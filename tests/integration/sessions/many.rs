@@ -1,0 +1,174 @@
+//! Thousands of sessions at once, and sessions that never end: the server stays responsive, and gets
+//! its memory back.
+
+use crate::support::{timestamp_us, until, Conn, Server};
+use crate::waiting::Locks;
+use std::time::{Duration, Instant};
+
+/// How many sessions at most.
+const MANY: usize = 10_000;
+/// How much memory may be in use more than before: the server's own tables shrink late.
+const SLACK: i64 = 3_000_000;
+
+/// Lets this process, and the servers that it starts, have as many connections as the system
+/// allows; how many sessions that is.
+fn raise_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is valid for the write and for the read.
+    #[allow(unsafe_code)]
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        limit.rlim_cur = limit.rlim_max;
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+    }
+    usize::try_from(limit.rlim_max).unwrap_or(usize::MAX).saturating_sub(2_000).min(MANY)
+}
+
+fn start(margin_ms: &str, retention_ms: &str) -> Locks {
+    Locks::on(
+        Server::with()
+            .args(&["--maxclients", "12000"])
+            .module_args(&["margin-ms", margin_ms, "retention-ms", retention_ms])
+            .start(),
+    )
+}
+
+/// Sends all commands before it reads the replies.
+fn pipeline(conn: &mut Conn, count: usize, command: impl Fn(usize) -> Vec<String>) -> Vec<crate::support::Reply> {
+    let mut replies = Vec::with_capacity(count);
+    for from in (0..count).step_by(500) {
+        let to = count.min(from + 500);
+        let mut bytes = String::new();
+        for at in from..to {
+            let words = command(at);
+            bytes.push_str(&format!("*{}\r\n", words.len()));
+            for word in words {
+                bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+            }
+        }
+        conn.send_bytes(bytes.as_bytes());
+        replies.extend((from..to).map(|_| conn.read()));
+    }
+    replies
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+/// Waits until no more memory is in use than `before`, but for some slack.
+fn until_memory(locks: &mut Locks, before: i64) {
+    locks.conn.ok(&["FLUSHALL"]);
+    let mut last = 0;
+    let end = Instant::now() + crate::support::DEADLINE;
+    while Instant::now() < end {
+        last = locks.info("memory", "used_memory") - before;
+        if last < SLACK {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{last} bytes more than before");
+}
+
+#[test]
+fn ten_thousand_sessions_that_end_at_once_all_end_and_leave_nothing() {
+    let many = raise_limit();
+    let mut locks = start("100", "60000");
+    locks.conn.ok(&["ACL", "SETUSER", "holder", "on", "nopass", "~*", "+@all"]);
+    let before = locks.info("memory", "used_memory");
+    let mut holders: Vec<Conn> = (0..many)
+        .map(|n| {
+            let mut conn = locks.server.conn();
+            conn.send(&["AUTH", "holder", "x"]);
+            conn.send(&["LOCK.ACQUIRE", &format!("k{n}"), "PX", "600000", "SESSION"]);
+            conn
+        })
+        .collect();
+    for conn in &mut holders {
+        conn.read();
+        assert!(conn.read().int() > 0);
+    }
+    let mut waiters: Vec<_> = (0..many)
+        .step_by(many / 50)
+        .map(|n| {
+            let key = format!("k{n}");
+            (key.clone(), locks.wait_with(&["LOCK.ACQUIRE", &key, "PX", "600000", "WAIT", "60000"]))
+        })
+        .collect();
+    let mut other = locks.server.conn();
+
+    // In one command, so in one turn of the server's loop.
+    let killed = locks.conn.int(&["CLIENT", "KILL", "USER", "holder"]);
+    assert_eq!(killed, i64::try_from(many).unwrap());
+    let ended = crate::support::server_time_us(&mut locks.conn);
+    let mut slowest = Duration::ZERO;
+    until("all locks have ended", || {
+        let begin = Instant::now();
+        assert_eq!(other.text(&["PING"]), "PONG");
+        slowest = slowest.max(begin.elapsed());
+        // Served in the order of their ends, so the last one tells of all; looked at below.
+        let values = pipeline(&mut locks.conn, many, |n| words(&["GET", &format!("k{n}")]));
+        let open = values.iter().filter(|value| timestamp_us(&value.text()) > ended + 100_000);
+        (open.count() <= waiters.len()).then_some(())
+    });
+    assert!(slowest < Duration::from_secs(1), "PING took {slowest:?}");
+    for (key, waiter) in &mut waiters {
+        let granted = waiter.granted();
+        assert!(locks.conn.int(&["LOCK.CHECK", key, &granted.to_string()]) > 0);
+    }
+    drop((holders, waiters));
+    until_memory(&mut locks, before);
+}
+
+#[test]
+fn thousands_of_sockets_that_close_at_once_end_their_sessions() {
+    let many = raise_limit().min(2_000);
+    let mut locks = start("0", "60000");
+    let mut holders: Vec<Conn> = (0..many)
+        .map(|n| {
+            let mut conn = locks.server.conn();
+            conn.send(&["LOCK.ACQUIRE", &format!("k{n}"), "PX", "600000", "SESSION"]);
+            conn
+        })
+        .collect();
+    for conn in &mut holders {
+        assert!(conn.read().int() > 0);
+    }
+    drop(holders);
+    until("all locks have expired", || {
+        let values = pipeline(&mut locks.conn, many, |n| words(&["GET", &format!("k{n}")]));
+        let now = crate::support::server_time_us(&mut locks.conn);
+        values.iter().all(|value| timestamp_us(&value.text()) <= now).then_some(())
+    });
+}
+
+#[test]
+fn sessions_that_lapse_on_a_connection_that_lives_on_leave_nothing() {
+    let mut locks = start("0", "0");
+    let mut holder = locks.server.conn();
+    let round = |holder: &mut Conn, name: &str, count| {
+        let replies =
+            pipeline(holder, count, |n| words(&["LOCK.ACQUIRE", &format!("{name}{n}"), "PX", "1", "SESSION"]));
+        assert!(replies.iter().all(|reply| reply.int() > 0));
+    };
+    round(&mut holder, "warm", 2_000);
+    locks.conn.ok(&["FLUSHALL"]);
+    let before = locks.info("memory", "used_memory");
+    round(&mut holder, "k", 100_000);
+    until_memory(&mut locks, before);
+}
+
+#[test]
+fn one_lock_taken_and_given_back_over_and_over_leaves_nothing() {
+    let mut locks = start("0", "0");
+    let mut holder = locks.server.conn();
+    let before = locks.info("memory", "used_memory");
+    for _ in 0..20 {
+        let taken = pipeline(&mut holder, 500, |n| words(&["LOCK.ACQUIRE", &format!("k{n}"), "EX", "3600", "SESSION"]));
+        let released =
+            pipeline(&mut holder, 500, |n| words(&["LOCK.RELEASE", &format!("k{n}"), &taken[n].int().to_string()]));
+        assert!(released.iter().all(|reply| reply.int() == 1));
+    }
+    until_memory(&mut locks, before);
+}

@@ -1,0 +1,160 @@
+//! A lock ends with the connection that its ID was last sent on, before and after the first one has
+//! ended.
+
+use super::{Scene, MARGIN_US};
+use crate::support::{timestamp_us, Conn};
+
+const AGAIN: [&str; 7] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "SESSION"];
+const AGAIN_UNBOUND: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
+
+/// A connection that sends the holder's ID again: it gets the same token.
+fn again(scene: &Scene, args: &[&str], token: i64) -> (Conn, String) {
+    let mut conn = scene.locks.server.conn();
+    let id = conn.int(&["CLIENT", "ID"]).to_string();
+    assert_eq!(conn.int(args), token);
+    (conn, id)
+}
+
+/// Ends a connection, and waits until that has had every consequence that it can have.
+fn end(scene: &mut Scene, mut conn: Conn) {
+    let mark = conn.int(&["LOCK.ACQUIRE", "zz", "PX", "30000", "SESSION"]);
+    drop(conn);
+    let before = scene.now_us();
+    crate::support::until("the connection has ended", || {
+        let value = scene.value("zz");
+        (timestamp_us(&value) < before + 20_000_000 && super::token_of(&value) == mark).then_some(())
+    });
+    scene.locks.conn.int(&["DEL", "zz"]);
+}
+
+#[test]
+fn it_belongs_to_the_newer_connection() {
+    let mut scene = Scene::start();
+    let holder = scene.hold_with(&AGAIN);
+    let (newer, id) = again(&scene, &AGAIN, holder.token);
+    assert_eq!(scene.session("k"), Some(id.clone()));
+    let before = scene.value("k");
+    end(&mut scene, holder.conn);
+    assert_eq!(scene.value("k"), before);
+    assert_eq!(scene.session("k"), Some(id));
+    scene.forget();
+    let from = scene.now_us();
+    drop(newer);
+    scene.until_ended(holder.token, from);
+}
+
+#[test]
+fn without_session_it_belongs_to_none() {
+    let mut scene = Scene::start();
+    let holder = scene.hold_with(&AGAIN);
+    let (newer, _) = again(&scene, &AGAIN_UNBOUND, holder.token);
+    assert_eq!(scene.session("k"), None);
+    let before = scene.value("k");
+    end(&mut scene, holder.conn);
+    end(&mut scene, newer);
+    assert_eq!(scene.value("k"), before);
+    // And it can be bound again.
+    let (bound, id) = again(&scene, &AGAIN, holder.token);
+    assert_eq!(scene.session("k"), Some(id));
+    scene.forget();
+    let from = scene.now_us();
+    drop(bound);
+    scene.until_ended(holder.token, from);
+}
+
+#[test]
+fn a_lock_that_was_bound_to_none_is_bound_by_the_next_call_with_session() {
+    let mut scene = Scene::start();
+    let holder = scene.hold_with(&AGAIN_UNBOUND);
+    let (newer, id) = again(&scene, &AGAIN, holder.token);
+    assert_eq!(scene.session("k"), Some(id));
+    let before = scene.value("k");
+    end(&mut scene, holder.conn);
+    assert_eq!(scene.value("k"), before);
+    scene.forget();
+    let from = scene.now_us();
+    drop(newer);
+    scene.until_ended(holder.token, from);
+}
+
+#[test]
+fn a_holder_that_comes_back_within_the_margin_has_its_lease_again() {
+    // A long margin: it has to be back before that is over.
+    let mut scene = Scene::start();
+    let holder = scene.hold_with(&AGAIN);
+    scene.forget();
+    let from = scene.now_us();
+    drop(holder.conn);
+    scene.until_ended(holder.token, from);
+    let back = scene.now_us();
+    let (conn, id) = again(&scene, &AGAIN, holder.token);
+    assert!(timestamp_us(&scene.value("k")) >= back + 30_000_000 + MARGIN_US);
+    assert_eq!(scene.session("k"), Some(id));
+    scene.forget();
+    let from = scene.now_us();
+    drop(conn);
+    scene.until_ended(holder.token, from);
+}
+
+/// A holder is killed and does something in the same turn of the server's loop, on a connection that
+/// stays: its lease is good from then on.
+fn assert_good_after_end(scene: &mut Scene, id: &str, then: &[&str]) {
+    let from = scene.now_us();
+    let replies = scene.locks.in_one_turn(&[&["CLIENT", "KILL", "ID", id], then]);
+    assert_eq!(replies[0].int(), 1);
+    assert!(replies[1].int() > 0, "{replies:?}");
+    // The server does what it has to about the end of the first: it ends another lock of it.
+    scene.told_of("zz");
+    crate::support::until("the other lock has ended", || scene.told_of("zz").into_iter().next());
+    let timestamp = timestamp_us(&scene.value("k"));
+    assert!(timestamp >= from + 30_000_000 + MARGIN_US, "cut to {} us after its renewal", timestamp - from);
+}
+
+fn hold_two(scene: &mut Scene) -> super::Holder {
+    let mut holder = scene.hold_with(&AGAIN);
+    holder.conn.int(&["LOCK.ACQUIRE", "zz", "PX", "30000", "SESSION"]);
+    scene.forget();
+    holder
+}
+
+#[test]
+fn a_holder_that_comes_back_in_the_turn_of_its_end_keeps_its_lease() {
+    let mut scene = Scene::start();
+    let holder = hold_two(&mut scene);
+    assert_good_after_end(&mut scene, &holder.id, &AGAIN);
+    let own = scene.locks.conn.int(&["CLIENT", "ID"]).to_string();
+    assert_eq!(scene.session("k"), Some(own));
+}
+
+#[test]
+fn a_lock_that_is_sent_for_without_session_in_the_turn_of_the_end_keeps_its_lease() {
+    let mut scene = Scene::start();
+    let holder = hold_two(&mut scene);
+    assert_good_after_end(&mut scene, &holder.id, &AGAIN_UNBOUND);
+}
+
+#[test]
+fn a_lock_that_is_extended_in_the_turn_of_the_end_keeps_its_lease() {
+    let mut scene = Scene::start();
+    let holder = hold_two(&mut scene);
+    let token = holder.token.to_string();
+    assert_good_after_end(&mut scene, &holder.id, &["LOCK.EXTEND", "k", &token, "PX", "30000"]);
+}
+
+#[test]
+fn a_holder_that_comes_back_while_the_server_is_paused_keeps_its_lease() {
+    let mut scene = Scene::start();
+    let holder = hold_two(&mut scene);
+    scene.locks.conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    drop(holder.conn);
+    scene.until_gone(&holder.id);
+    let mut back = scene.locks.server.conn();
+    back.send(&AGAIN);
+    assert!(back.silent_for(crate::waiting::QUIET), "the pause holds it");
+    let from = scene.now_us();
+    scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
+    assert_eq!(back.read().int(), holder.token);
+    crate::support::until("the other lock has ended", || scene.told_of("zz").into_iter().next());
+    let timestamp = timestamp_us(&scene.value("k"));
+    assert!(timestamp >= from + 30_000_000 + MARGIN_US, "cut to {} us after its renewal", timestamp - from);
+}

@@ -1,0 +1,104 @@
+//! Grants that one who waits gets with SESSION: bound when they are given, and passed on whole when
+//! nobody receives them.
+
+use super::{assert_succeeds, Scene};
+use crate::support::{until, Reply};
+use crate::waiting::Waiter;
+
+fn session_waiter(scene: &mut Scene, options: &[&str]) -> Waiter {
+    scene.locks.wait(&[&["SESSION", "OWNER", "first"], options].concat())
+}
+
+#[test]
+fn a_lock_that_is_handed_on_ends_with_the_connection_that_waited() {
+    let mut scene = Scene::start();
+    let token = scene.locks.hold();
+    let mut bound = session_waiter(&mut scene, &[]);
+    let mut next = scene.wait();
+    scene.locks.release(token);
+    let granted = bound.granted();
+    assert_eq!(scene.session("k"), Some(bound.id.clone()));
+    scene.forget();
+    let from = scene.now_us();
+    drop(bound);
+    let timestamp = scene.until_ended(granted, from);
+    assert_succeeds(&mut next, granted, timestamp);
+    assert_eq!(scene.session("k"), None);
+}
+
+#[test]
+fn a_line_of_sessions_that_all_end_is_served_one_by_one() {
+    let mut scene = Scene::start();
+    let first = scene.hold();
+    let mut line: Vec<_> = (0..4).map(|_| session_waiter(&mut scene, &["DETAILS"])).collect();
+    let mut last = scene.wait();
+    let mut token = first.token;
+    drop(first.conn);
+    for waiter in &mut line {
+        let details = waiter.answer();
+        assert_eq!(details.list()[2], Reply::Int(token), "{details:?}");
+        token = details.list()[0].int();
+        assert_eq!(scene.locks.conn.int(&["CLIENT", "KILL", "ID", &waiter.id]), 1);
+    }
+    assert_succeeds(&mut last, token, token);
+}
+
+#[test]
+fn a_grant_that_nobody_received_passes_on_at_once() {
+    let mut scene = Scene::start();
+    let token = scene.locks.hold();
+    let dead = session_waiter(&mut scene, &[]);
+    let mut next = session_waiter(&mut scene, &[]);
+    let (id, from) = (dead.id.clone(), scene.now_us());
+    scene.locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
+    let granted = next.granted();
+    assert_eq!(scene.session("k"), Some(next.id.clone()));
+    assert!(granted < from + super::MARGIN_US, "it was nobody's, no margin is waited for");
+    scene.locks.assert_holds(granted);
+    // What the dead one left behind does nothing to it.
+    let before = scene.value("k");
+    next.assert_waits();
+    assert_eq!(scene.value("k"), before);
+    scene.locks.release(granted);
+}
+
+#[test]
+fn a_grant_that_nobody_received_and_nobody_waits_for_is_free() {
+    let mut scene = Scene::start();
+    let token = scene.locks.hold();
+    let dead = session_waiter(&mut scene, &[]);
+    let id = dead.id.clone();
+    scene.locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
+    until("the lock is free", || (scene.locks.conn.int(&["EXISTS", "k"]) == 0).then_some(()));
+}
+
+#[test]
+fn a_grant_that_nobody_received_is_kept_by_its_id_on_another_connection() {
+    let mut scene = Scene::start();
+    let token = scene.locks.hold();
+    let dead = session_waiter(&mut scene, &["ID", "7"]);
+    let id = dead.id.clone();
+    let again = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "SESSION"];
+    let replies = scene.locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &again]);
+    let kept = replies[2].int();
+    let own = scene.locks.conn.int(&["CLIENT", "ID"]).to_string();
+    assert!(scene.locks.server.conn().silent_for(crate::waiting::QUIET * 2));
+    assert_eq!(scene.session("k"), Some(own));
+    scene.locks.assert_holds(kept);
+}
+
+#[test]
+fn one_who_dies_in_its_wait_leaves_the_line_and_ends_what_it_held() {
+    let mut scene = Scene::start();
+    let token = scene.locks.hold();
+    let held = scene.hold_with(&["LOCK.ACQUIRE", "own", "PX", "30000", "SESSION", "OWNER", "first"]);
+    let waiter = scene.locks.wait_on(held.conn, &["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "SESSION"]);
+    let mut behind = scene.wait();
+    let mut other = scene.locks.wait_with(&["LOCK.ACQUIRE", "own", "PX", "30000", "WAIT", "30000", "DETAILS"]);
+    drop(waiter);
+    assert_succeeds(&mut other, held.token, held.token);
+    scene.locks.release(token);
+    let details = behind.answer();
+    assert_eq!(details.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil], "released, not abandoned");
+    assert_eq!(scene.session("k"), None);
+}

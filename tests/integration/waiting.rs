@@ -1,0 +1,177 @@
+//! Waiting for a lock: every way a lock comes free wakes the first in line, every way a wait ends
+//! ends it exactly once, places are kept by ID, and a grant that nobody received passes on.
+
+mod answers;
+mod ends;
+mod frees;
+mod lost;
+mod places;
+mod silent;
+
+use crate::support::{until, Conn, Reply, Server};
+use std::time::Duration;
+
+/// Long enough to see that nobody is answered who should not be: any timer of the module that is
+/// due has fired, and every lock has not been looked at only because of the time.
+pub const QUIET: Duration = Duration::from_millis(150);
+
+/// A server with locks, and a connection to control it.
+pub struct Locks {
+    pub server: Server,
+    pub conn: Conn,
+}
+
+impl Locks {
+    /// Without a margin, so that a lease ends when it says, and with more settings of the module.
+    /// Settings are module arguments, because 6.2 knows no other.
+    pub fn with(module_args: &[&str]) -> Self {
+        Self::on(Server::with().module_args(&["margin-ms", "0"]).module_args(module_args).start())
+    }
+
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    pub fn on(server: Server) -> Self {
+        let conn = server.conn();
+        Locks { server, conn }
+    }
+
+    /// Takes `k` for half a minute; its token.
+    pub fn hold(&mut self) -> String {
+        self.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string()
+    }
+
+    /// Somebody begins to wait for `k`, with more options.
+    pub fn wait(&mut self, options: &[&str]) -> Waiter {
+        self.wait_with(&[&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"], options].concat())
+    }
+
+    /// Somebody sends a command that has to block it.
+    pub fn wait_with(&mut self, args: &[&str]) -> Waiter {
+        let conn = self.server.conn();
+        self.wait_on(conn, args)
+    }
+
+    /// The same on a given connection.
+    pub fn wait_on(&mut self, conn: Conn, args: &[&str]) -> Waiter {
+        let mut waiter = Waiter::of(conn);
+        waiter.conn.send(args);
+        let id = waiter.id.clone();
+        until("the client is blocked", || self.is_blocked(&id).then_some(()));
+        waiter
+    }
+
+    /// Whether the server keeps a client blocked.
+    pub fn is_blocked(&mut self, id: &str) -> bool {
+        let list = self.conn.text(&["CLIENT", "LIST", "ID", id]);
+        list.split(' ').any(|field| field.strip_prefix("flags=").is_some_and(|flags| flags.contains('b')))
+    }
+
+    pub fn waiters(&mut self) -> i64 {
+        self.conn.call(&["LOCK.INFO", "k"]).field("waiters").int()
+    }
+
+    pub fn until_waiters(&mut self, count: i64) {
+        until(&format!("{count} wait"), || (self.waiters() == count).then_some(()));
+    }
+
+    /// Asserts that a grant stands: the holder has lease left, and nobody else took it.
+    pub fn assert_holds(&mut self, token: i64) {
+        assert!(self.conn.int(&["LOCK.CHECK", "k", &token.to_string()]) > 0, "the grant {token} is over");
+    }
+
+    /// Gives `k` back.
+    pub fn release(&mut self, token: impl std::fmt::Display) {
+        assert_eq!(self.conn.int(&["LOCK.RELEASE", "k", &token.to_string()]), 1);
+    }
+
+    /// Sends commands in one write, so that they run in one turn of the server's loop; the replies.
+    pub fn in_one_turn(&mut self, commands: &[&[&str]]) -> Vec<Reply> {
+        let mut bytes = Vec::new();
+        for command in commands {
+            bytes.extend(format!("*{}\r\n", command.len()).bytes());
+            for word in *command {
+                bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+            }
+        }
+        self.conn.send_bytes(&bytes);
+        commands.iter().map(|_| self.conn.read()).collect()
+    }
+
+    /// A number in a section of INFO.
+    pub fn info(&mut self, section: &str, field: &str) -> i64 {
+        let text = self.conn.text(&["INFO", section]);
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.unwrap_or_else(|| panic!("no field {field}: {text}")).trim().parse().unwrap()
+    }
+
+    /// Whether this is Valkey, and its major and minor version.
+    pub fn version(&mut self) -> (bool, u32, u32) {
+        let text = self.conn.text(&["INFO", "server"]);
+        let of = |field: &str| text.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
+        let valkey = of("valkey_version:");
+        let version = valkey.or_else(|| of("redis_version:")).expect("a version");
+        let mut parts = version.split('.').map(|part| part.parse().expect("a number"));
+        (valkey.is_some(), parts.next().unwrap(), parts.next().unwrap())
+    }
+}
+
+/// Whether no reply comes within `time`. Asked again, because a signal can interrupt the wait; what
+/// has come is seen each time.
+pub fn is_silent(conn: &mut Conn, time: Duration) -> bool {
+    (0..3).any(|_| conn.silent_for(time))
+}
+
+/// A client that waits.
+pub struct Waiter {
+    pub conn: Conn,
+    /// The server's number of the client.
+    pub id: String,
+}
+
+impl Waiter {
+    fn of(mut conn: Conn) -> Self {
+        let id = conn.int(&["CLIENT", "ID"]).to_string();
+        Waiter { conn, id }
+    }
+
+    /// Its one answer.
+    pub fn answer(&mut self) -> Reply {
+        let reply = self.conn.read();
+        // A second answer would come before that of PING.
+        assert_eq!(self.conn.text(&["PING"]), "PONG", "after {reply:?}");
+        reply
+    }
+
+    /// Its token, alone or first of the details.
+    pub fn granted(&mut self) -> i64 {
+        match self.answer() {
+            Reply::List(details) => details[0].int(),
+            reply => reply.int(),
+        }
+    }
+
+    /// It got nil.
+    pub fn refused(&mut self) {
+        let reply = self.answer();
+        assert!(reply.is_nil(), "{reply:?}");
+    }
+
+    /// Its wait ended with this code word.
+    pub fn failed(&mut self, code: &str) {
+        let reply = self.answer();
+        assert!(reply.error().starts_with(&format!("{code} ")), "{reply:?}");
+    }
+
+    /// The server closed its connection without an answer.
+    pub fn closed(&mut self) {
+        let reply = self.conn.try_read();
+        assert!(reply.is_err(), "{reply:?}");
+    }
+
+    /// It is not answered.
+    pub fn assert_waits(&mut self) {
+        assert!(is_silent(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
+    }
+}

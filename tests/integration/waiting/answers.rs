@@ -1,0 +1,258 @@
+//! What a client is told that waits or wants to: its token or the details in either protocol, the
+//! errors that refuse a wait, and what others see of the line.
+
+use super::{Locks, QUIET};
+use crate::support::{server_time_us, timestamp_us, Conn, Reply};
+
+const WAIT: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"];
+
+fn resp3(locks: &Locks) -> Conn {
+    let mut conn = locks.server.conn();
+    assert_eq!(conn.call(&["HELLO", "3"]).field("proto"), Reply::Int(3));
+    conn
+}
+
+fn raw(conn: &mut Conn, args: &[&str]) -> String {
+    String::from_utf8(conn.raw(args)).unwrap()
+}
+
+#[test]
+fn a_time_out_is_nil_in_the_shape_of_the_reply() {
+    let mut locks = Locks::start();
+    locks.hold();
+    let wait = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "20"];
+    let details = [&wait[..], &["DETAILS"]].concat();
+    let (mut two, mut three) = (locks.server.conn(), resp3(&locks));
+    assert_eq!(raw(&mut two, &wait), "$-1\r\n");
+    assert_eq!(raw(&mut two, &details), "*-1\r\n");
+    assert_eq!(raw(&mut three, &wait), "_\r\n");
+    assert_eq!(raw(&mut three, &details), "_\r\n");
+}
+
+#[test]
+fn a_grant_after_a_release_tells_of_no_predecessor() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let details = [&WAIT[..], &["DETAILS"]].concat();
+    let mut two = locks.wait_with(&details);
+    let conn = resp3(&locks);
+    let mut three = locks.wait_on(conn, &details);
+    locks.release(token);
+    let reply = two.answer();
+    assert_eq!(reply.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil]);
+    locks.release(reply.list()[0].int());
+    let reply = three.answer();
+    assert_eq!(reply.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil]);
+}
+
+#[test]
+fn a_grant_after_a_lease_ran_out_tells_of_its_predecessor() {
+    let mut locks = Locks::start();
+    for resp in [2, 3] {
+        let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "50", "OWNER", "alice"]);
+        let mut conn = if resp == 3 { resp3(&locks) } else { locks.server.conn() };
+        let reply = conn.call(&[&WAIT[..], &["DETAILS"]].concat());
+        assert!(reply.list()[0].int() > token);
+        assert!((0..10_000).contains(&reply.list()[1].int()), "{reply:?}");
+        assert_eq!(reply.list()[2..], [Reply::Int(token), Reply::Text(b"alice".into())]);
+        locks.release(reply.list()[0].int());
+    }
+}
+
+#[test]
+fn a_free_lock_is_granted_without_a_wait() {
+    let mut locks = Locks::start();
+    let token = locks.conn.int(&WAIT);
+    locks.release(token);
+}
+
+#[test]
+fn what_a_waiter_gets_is_in_the_key() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let mut waiter = locks.wait(&["ID", "42", "OWNER", "alice"]);
+    locks.release(token);
+    let granted = waiter.granted();
+    let value = locks.conn.text(&["GET", "k"]);
+    assert_eq!(value[17..], format!("{granted:016}0000000000000000042 alice"));
+}
+
+#[test]
+fn a_lease_starts_at_the_grant() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let mut waiters = [
+        locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "5000", "WAIT", "30000"]),
+        locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "5000", "WAIT", "30000"]),
+    ];
+    waiters[0].assert_waits();
+    let from = server_time_us(&mut locks.conn);
+    locks.release(token);
+    let granted = waiters[0].granted();
+    let to = server_time_us(&mut locks.conn);
+    let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
+    assert!((from..=to).contains(&(timestamp - 5_000_000)), "by hand-off");
+    // And by a timer.
+    let from = server_time_us(&mut locks.conn);
+    assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &granted.to_string(), "PX", "10"]), 1);
+    waiters[1].granted();
+    let to = server_time_us(&mut locks.conn);
+    let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
+    assert!((from..=to).contains(&(timestamp - 5_000_000)), "by a timer");
+}
+
+#[test]
+fn a_wait_that_is_no_time_is_an_error_and_does_not_block() {
+    let mut locks = Locks::start();
+    locks.hold();
+    let mut conn = locks.server.conn();
+    for wait in ["-1", "abc", "", "1.5", "1s", "99999999999999999999", "315360000001", "+5", " 5"] {
+        let reply = conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", wait]);
+        assert_eq!(reply.error(), "ERR wait is not a whole number between 0 ms and 10 years", "{wait}");
+    }
+    assert_eq!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1", "WAIT"]).error(), "ERR syntax error: WAIT has no value");
+    assert_eq!(conn.text(&["PING"]), "PONG");
+    assert_eq!(locks.waiters(), 0);
+    // The longest there is.
+    let mut waiter = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "315360000000"]);
+    assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
+    waiter.granted();
+}
+
+#[test]
+fn one_waiter_too_many_is_told_so() {
+    let mut locks = Locks::with(&["max-waiters", "2"]);
+    let token = locks.hold();
+    locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
+    let (mut first, second) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
+    for key in ["k", "other"] {
+        let reply = locks.conn.call(&["LOCK.ACQUIRE", key, "PX", "30000", "WAIT", "30000"]);
+        assert!(reply.error().starts_with("BUSYLOCKS "), "{reply:?}");
+    }
+    // Who does not wait is refused as ever, and who waits already may send again.
+    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0"]).is_nil());
+    let mut again = locks.wait(&["ID", "7"]);
+    first.failed("UNBLOCKED");
+    // One that left makes room.
+    drop(second);
+    locks.until_waiters(1);
+    let mut third = locks.wait(&[]);
+    locks.release(token);
+    let granted = again.granted();
+    locks.release(granted);
+    third.granted();
+}
+
+#[test]
+fn info_counts_the_line_and_how_long_its_first_has_waited() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let info = locks.conn.call(&["LOCK.INFO", "k"]);
+    assert_eq!((info.field("waiters"), info.field("oldest-wait-ms")), (Reply::Int(0), Reply::Nil));
+    let begin = std::time::Instant::now();
+    let mut first = locks.wait(&[]);
+    first.assert_waits();
+    let _second = locks.wait(&[]);
+    let info = locks.conn.call(&["LOCK.INFO", "k"]);
+    let most = i64::try_from(begin.elapsed().as_millis()).unwrap();
+    assert_eq!(info.field("waiters"), Reply::Int(2));
+    let oldest = info.field("oldest-wait-ms").int();
+    assert!((QUIET.as_millis().try_into().unwrap()..=most).contains(&oldest), "{oldest} of {most}");
+    locks.release(token);
+    first.granted();
+    let info = locks.conn.call(&["LOCK.INFO", "k"]);
+    assert_eq!(info.field("waiters"), Reply::Int(1));
+    assert!(info.field("oldest-wait-ms").int() <= most);
+}
+
+#[test]
+fn a_newcomer_never_overtakes_the_line() {
+    let mut locks = Locks::start();
+    locks.hold();
+    let mut waiter = locks.wait(&[]);
+    // In the very turn in which it comes free, before it is passed on.
+    for newcomer in [
+        &["LOCK.ACQUIRE", "k", "PX", "30000"][..],
+        &["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "9"],
+        &["LOCK.ACQUIRE", "k", "PX", "30000", "DETAILS"],
+        &["LOCK.RECOVER", "k", "PX", "30000"],
+        &["LOCK.RECOVER", "k", "PX", "30000", "ID", "9"],
+    ] {
+        for free in [&["DEL", "k"][..], &["SET", "k", "1763710031"]] {
+            let again = ["SET", "k", "99999999999"];
+            let replies = locks.in_one_turn(&[&["MULTI"], free, newcomer, &again, &["EXEC"]]);
+            assert!(replies[4].list()[1].is_nil(), "{free:?} {newcomer:?}: {replies:?}");
+        }
+    }
+    assert_eq!(locks.waiters(), 1);
+    assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
+    waiter.granted();
+}
+
+#[test]
+fn locks_of_the_same_name_in_other_databases_have_lines_of_their_own() {
+    let mut locks = Locks::start();
+    let mut lines = Vec::new();
+    for db in ["0", "1", "2"] {
+        let mut conn = locks.server.conn();
+        conn.ok(&["SELECT", db]);
+        let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
+        let mut waiting = locks.server.conn();
+        waiting.ok(&["SELECT", db]);
+        lines.push((conn, token, locks.wait_on(waiting, &WAIT)));
+    }
+    // From one database, a lock of another: the command that frees it is not run in it.
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        let target = to.to_string();
+        let token = lines[to].1.clone();
+        let conn: &mut Conn = &mut lines[from].0;
+        conn.ok(&["SELECT", &target]);
+        assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+        let granted = lines[to].2.granted();
+        assert!(lines[from].0.int(&["LOCK.CHECK", "k", &granted.to_string()]) > 0);
+    }
+}
+
+#[test]
+fn a_script_that_selects_another_database_wakes_the_line_there() {
+    let mut locks = Locks::start();
+    let mut conn = locks.server.conn();
+    conn.ok(&["SELECT", "5"]);
+    conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
+    let mut waiting = locks.server.conn();
+    waiting.ok(&["SELECT", "5"]);
+    let mut waiter = locks.wait_on(waiting, &WAIT);
+    let script = "redis.call('SELECT', 5) return redis.call('DEL', 'k')";
+    assert_eq!(locks.conn.int(&["EVAL", script, "0"]), 1);
+    let granted = waiter.granted();
+    assert!(conn.int(&["LOCK.CHECK", "k", &granted.to_string()]) > 0);
+}
+
+#[test]
+fn keys_are_waited_for_independently() {
+    let mut locks = Locks::start();
+    let keys = ["a", "b\0c", "b", "", "a b"];
+    let tokens = keys.map(|key| locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "30000"]).to_string());
+    let mut waiters =
+        keys.map(|key| locks.wait_with(&["LOCK.ACQUIRE", key, "PX", "30000", "WAIT", "30000", "OWNER", "w"]));
+    for n in [2, 0, 4, 1, 3] {
+        assert_eq!(locks.conn.int(&["LOCK.RELEASE", keys[n], &tokens[n]]), 1);
+        let granted = waiters[n].granted().to_string();
+        assert!(locks.conn.int(&["LOCK.CHECK", keys[n], &granted]) > 0, "{:?}", keys[n]);
+    }
+}
+
+#[test]
+fn a_client_that_waited_can_wait_again() {
+    let mut locks = Locks::start();
+    let mut clients = [locks.server.conn(), locks.server.conn()];
+    let mut token = locks.hold();
+    for round in 0..50 {
+        let client = &mut clients[round % 2];
+        client.send(&WAIT);
+        locks.until_waiters(1);
+        locks.release(token);
+        token = client.read().int().to_string();
+    }
+    assert_eq!(locks.waiters(), 0);
+}

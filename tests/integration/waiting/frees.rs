@@ -1,0 +1,279 @@
+//! Every way a lock comes free wakes the first in line, in the same turn of the loop: plain, in a
+//! transaction and in a script. Nobody else is woken.
+
+use super::Locks;
+use crate::support::{server_time_us, timestamp_us, until, Reply};
+use std::time::{Duration, Instant};
+
+/// Three grants in less than this are not the work of the look at every lock that comes once in
+/// 0.9 s: that would take two whole periods at least.
+const AT_ONCE: Duration = Duration::from_millis(800);
+/// A busy machine may be slow once, but not each time.
+const ATTEMPTS: usize = 5;
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Plain,
+    Transaction,
+    Script,
+}
+
+const HOWS: [How; 3] = [How::Plain, How::Transaction, How::Script];
+
+fn run(locks: &mut Locks, how: How, command: &[&str]) -> Reply {
+    match how {
+        How::Plain => locks.conn.call(command),
+        How::Transaction => {
+            locks.conn.ok(&["MULTI"]);
+            assert_eq!(locks.conn.text(command), "QUEUED");
+            locks.conn.call(&["EXEC"]).list()[0].clone()
+        }
+        How::Script => locks.conn.call(&[&["EVAL", "return redis.call(unpack(ARGV))", "0"], command].concat()),
+    }
+}
+
+/// Two wait for `k`, which is held by the attempt 5; `command` frees it, with TOKEN standing for the
+/// holder's. How long the first then waited.
+fn time_to_grant(locks: &mut Locks, how: How, before: &[&str], command: &[&str]) -> Duration {
+    locks.conn.ok(&["FLUSHALL"]);
+    let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]).to_string();
+    if !before.is_empty() {
+        locks.conn.ok(before);
+    }
+    let (mut first, mut second) = (locks.wait(&[]), locks.wait(&[]));
+    let command: Vec<&str> = command.iter().map(|word| if *word == "TOKEN" { token.as_str() } else { word }).collect();
+
+    let begin = Instant::now();
+    let reply = run(locks, how, &command);
+    let granted = first.granted();
+    let took = begin.elapsed();
+    // Valkey 8.1 leaves the client of a MOVE in the other database when any module hears of keys
+    // (mended in its pull request 4024).
+    locks.conn.ok(&["SELECT", "0"]);
+
+    assert!(!matches!(reply, Reply::Error(_) | Reply::Int(0) | Reply::Nil), "{how:?} {command:?}: {reply:?}");
+    assert!(granted > token.parse().unwrap(), "{granted} after {token}");
+    locks.assert_holds(granted);
+    assert_eq!(locks.waiters(), 1, "{how:?} {command:?}");
+    locks.release(granted);
+    let last = second.granted();
+    locks.release(last);
+    assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
+    took
+}
+
+fn assert_wakes_after(before: &[&str], command: &[&str]) {
+    let mut locks = Locks::start();
+    assert_fast(|| HOWS.map(|how| time_to_grant(&mut locks, how, before, command)).iter().sum());
+}
+
+fn assert_fast(mut three_grants: impl FnMut() -> Duration) {
+    let mut times = Vec::new();
+    while times.len() < ATTEMPTS {
+        let time = three_grants();
+        if time < AT_ONCE {
+            return;
+        }
+        times.push(time);
+    }
+    panic!("never at once: {times:?}");
+}
+
+fn assert_wakes(command: &[&str]) {
+    assert_wakes_after(&[], command);
+}
+
+#[test]
+fn release_wakes_the_first() {
+    assert_wakes(&["LOCK.RELEASE", "k", "TOKEN"]);
+}
+
+#[test]
+fn cancelling_the_holder_wakes_the_first() {
+    assert_wakes(&["LOCK.CANCEL", "k", "5"]);
+}
+
+#[test]
+fn del_wakes_the_first() {
+    assert_wakes(&["DEL", "k"]);
+}
+
+#[test]
+fn unlink_wakes_the_first() {
+    assert_wakes(&["UNLINK", "k"]);
+}
+
+#[test]
+fn getdel_wakes_the_first() {
+    assert_wakes(&["GETDEL", "k"]);
+}
+
+#[test]
+fn a_rename_away_wakes_the_first() {
+    assert_wakes(&["RENAME", "k", "elsewhere"]);
+}
+
+#[test]
+fn a_rename_of_an_expired_lock_onto_it_wakes_the_first() {
+    assert_wakes_after(&["SET", "expired", "1763710031"], &["RENAME", "expired", "k"]);
+}
+
+#[test]
+fn a_copy_of_an_expired_lock_onto_it_wakes_the_first() {
+    assert_wakes_after(&["SET", "expired", "1763710031"], &["COPY", "expired", "k", "REPLACE"]);
+}
+
+#[test]
+fn a_move_to_another_database_wakes_the_first() {
+    assert_wakes(&["MOVE", "k", "1"]);
+}
+
+#[test]
+fn flushdb_wakes_the_first() {
+    assert_wakes(&["FLUSHDB"]);
+}
+
+#[test]
+fn flushall_wakes_the_first() {
+    assert_wakes(&["FLUSHALL", "ASYNC"]);
+}
+
+#[test]
+fn swapdb_wakes_the_first() {
+    assert_wakes(&["SWAPDB", "0", "1"]);
+}
+
+#[test]
+fn a_native_expiry_in_the_past_wakes_the_first() {
+    assert_wakes(&["PEXPIREAT", "k", "1"]);
+}
+
+#[test]
+fn a_lease_made_shorter_wakes_the_first_when_it_is_over() {
+    assert_wakes(&["LOCK.EXTEND", "k", "TOKEN", "PX", "30"]);
+}
+
+#[test]
+fn a_native_expiry_wakes_the_first_when_it_comes() {
+    assert_wakes(&["PEXPIRE", "k", "30"]);
+}
+
+#[test]
+fn a_timestamp_that_passes_wakes_the_first_and_not_before() {
+    let mut locks = Locks::start();
+    for _ in 0..5 {
+        let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "200", "OWNER", "alice"]);
+        let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
+        let (mut first, mut second) = (locks.wait(&["DETAILS"]), locks.wait(&[]));
+        let details = first.answer();
+        let granted = details.list()[0].int();
+        assert!(granted >= timestamp, "{} us early", timestamp - granted);
+        assert_eq!(details.list()[2..], [Reply::Int(token), Reply::Text(b"alice".into())]);
+        locks.assert_holds(granted);
+        assert_eq!(locks.waiters(), 1);
+        locks.release(granted);
+        let last = second.granted();
+        locks.release(last);
+        if details.list()[1].int() < 150 {
+            return;
+        }
+    }
+    panic!("five times more than 150 ms late");
+}
+
+#[test]
+fn a_classic_timestamp_that_passes_wakes_the_first() {
+    let mut locks = Locks::start();
+    let until_us = server_time_us(&mut locks.conn) + 300_000;
+    locks.conn.ok(&["SET", "k", &until_us.to_string()]);
+    let mut waiter = locks.wait(&[]);
+    assert!(waiter.granted() >= until_us);
+}
+
+#[test]
+fn an_extended_lease_is_waited_for_to_its_new_end() {
+    let mut locks = Locks::start();
+    let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "200"]).to_string();
+    let mut waiter = locks.wait(&[]);
+    if locks.conn.int(&["LOCK.EXTEND", "k", &token, "PX", "500"]) == 0 {
+        // A busy machine: it is over already.
+        waiter.granted();
+        return;
+    }
+    let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
+    assert!(waiter.granted() >= timestamp);
+}
+
+#[test]
+fn a_foreign_lock_is_waited_for_to_its_native_expiry() {
+    let mut locks = Locks::start();
+    // So that only the module looks at it: the server does not delete it by itself.
+    locks.conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    assert_fast(|| {
+        let mut late = Duration::ZERO;
+        for _ in 0..3 {
+            locks.conn.ok(&["SET", "k", "foreign", "PX", "100"]);
+            let end = Instant::now() + Duration::from_millis(100);
+            let granted = locks.wait(&[]).granted();
+            late += Instant::now().saturating_duration_since(end);
+            locks.release(granted);
+        }
+        late
+    });
+}
+
+#[test]
+fn a_foreign_lock_without_an_expiry_is_waited_for_until_it_goes() {
+    let mut locks = Locks::start();
+    locks.conn.ok(&["SET", "k", "foreign"]);
+    let mut waiter = locks.wait(&[]);
+    waiter.assert_waits();
+    assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
+    waiter.granted();
+}
+
+#[test]
+fn a_retention_of_zero_wakes_the_first_all_the_same() {
+    let mut locks = Locks::with(&["retention-ms", "0"]);
+    let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "100"]);
+    let mut waiter = locks.wait(&[]);
+    assert!(waiter.granted() >= token + 100_000);
+}
+
+#[test]
+fn a_lock_taken_again_in_the_same_transaction_wakes_nobody() {
+    let mut locks = Locks::start();
+    locks.hold();
+    let mut waiter = locks.wait(&[]);
+    let far = (server_time_us(&mut locks.conn) / 1_000_000 + 1000).to_string();
+    locks.in_one_turn(&[&["MULTI"], &["DEL", "k"], &["SETNX", "k", &far], &["EXEC"]]);
+    waiter.assert_waits();
+    assert_eq!(locks.conn.text(&["GET", "k"]), far);
+    assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
+    waiter.granted();
+}
+
+#[test]
+fn an_evicted_lock_is_waited_for_to_the_timestamp_last_seen() {
+    let mut locks = Locks::on(
+        crate::support::Server::with()
+            .args(&["--maxmemory-policy", "allkeys-random"])
+            .module_args(&["margin-ms", "0"])
+            .start(),
+    );
+    locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1500"]);
+    let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
+    let mut waiter = locks.wait(&[]);
+    // Every key is evicted, in vain.
+    locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
+    until("the lock is evicted", || {
+        let _ = locks.conn.call(&["SET", "filler", "1"]);
+        (locks.conn.int(&["DBSIZE"]) == 0).then_some(())
+    });
+    assert!(server_time_us(&mut locks.conn) < timestamp, "evicted in time");
+    locks.conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
+    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil(), "a newcomer does not overtake");
+    let granted = waiter.granted();
+    assert!(granted >= timestamp, "{} us early", timestamp - granted);
+}

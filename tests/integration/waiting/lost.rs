@@ -1,0 +1,231 @@
+//! A grant that its client did not receive, because it died between the grant and the reply, passes
+//! on to the next in line, or the lock is free; an attempt with an ID keeps its place, and a grant
+//! that it took up on another connection meanwhile stays its own.
+
+use super::{is_silent, Locks, QUIET};
+use crate::support::{server_time_us, until, Reply, Server};
+
+fn until_free(locks: &mut Locks) {
+    until("the lock is free", || (locks.conn.int(&["EXISTS", "k"]) == 0).then_some(()));
+}
+
+#[test]
+fn with_nobody_else_in_line_the_lock_is_free() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let mut dead = locks.wait(&[]);
+    let id = dead.id.clone();
+    let replies =
+        locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &["EXISTS", "k"]]);
+    assert_eq!(replies, [1, 1, 1].map(Reply::Int), "granted to the one that died");
+    dead.closed();
+    until_free(&mut locks);
+    let next = locks.hold();
+    locks.release(next);
+}
+
+#[test]
+fn the_next_in_line_gets_it() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let (mut dead, mut next, mut last) = (locks.wait(&[]), locks.wait(&[]), locks.wait(&[]));
+    let id = dead.id.clone();
+    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
+    dead.closed();
+    let granted = next.granted();
+    locks.assert_holds(granted);
+    assert_eq!(locks.waiters(), 1);
+    locks.release(granted);
+    let granted = last.granted();
+    locks.release(granted);
+}
+
+#[test]
+fn several_that_die_at_once_are_all_passed_over() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let mut dead = [locks.wait(&[]), locks.wait(&["ID", "7"]), locks.wait(&[])];
+    let mut next = locks.wait(&[]);
+    let ids = [0, 1, 2].map(|n: usize| dead[n].id.clone());
+    let kill = |n: usize| ["CLIENT", "KILL", "ID", &ids[n]];
+    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &kill(0), &kill(1), &kill(2)]);
+    dead.iter_mut().for_each(super::Waiter::closed);
+    let granted = next.granted();
+    locks.release(granted);
+    assert_eq!(locks.waiters(), 0);
+}
+
+#[test]
+fn in_a_transaction_too() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let (mut dead, mut next) = (locks.wait(&["DETAILS"]), locks.wait(&["DETAILS"]));
+    let id = dead.id.clone();
+    locks.in_one_turn(&[&["MULTI"], &["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &["EXEC"]]);
+    dead.closed();
+    let details = next.answer();
+    // Nobody held it in between, as far as anybody can know.
+    assert_eq!(details.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil]);
+    let granted = details.list()[0].int();
+    locks.assert_holds(granted);
+    locks.release(granted);
+}
+
+#[test]
+fn a_holder_cancelled_in_favour_of_a_dead_client_passes_on() {
+    let mut locks = Locks::start();
+    locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]);
+    let (mut dead, mut next) = (locks.wait(&[]), locks.wait(&[]));
+    let id = dead.id.clone();
+    locks.in_one_turn(&[&["LOCK.CANCEL", "k", "5"], &["CLIENT", "KILL", "ID", &id]]);
+    dead.closed();
+    let granted = next.granted();
+    locks.assert_holds(granted);
+}
+
+#[test]
+fn an_attempt_with_an_id_has_its_place_again() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
+    let mut last = locks.wait(&[]);
+    let id = dead.id.clone();
+    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
+    dead.closed();
+    let granted = next.granted();
+    let mut again = locks.wait(&["ID", "7"]);
+    locks.release(granted);
+    let granted = again.granted();
+    assert_eq!(locks.waiters(), 1);
+    locks.release(granted);
+    last.granted();
+}
+
+#[test]
+fn an_attempt_alone_in_line_gets_it_when_it_asks_again() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let mut dead = locks.wait(&["ID", "7"]);
+    let id = dead.id.clone();
+    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
+    dead.closed();
+    let granted = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]);
+    assert!(is_silent(&mut locks.server.conn(), QUIET));
+    locks.assert_holds(granted);
+}
+
+/// The attempt asks again in the very turn in which its first connection dies.
+fn asks_again_in_the_same_turn(others: usize, options: &[&str]) {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let mut dead = locks.wait(&["ID", "7"]);
+    let mut rest: Vec<_> = (0..others).map(|_| locks.wait(&[])).collect();
+    let id = dead.id.clone();
+    let again = [&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"], options].concat();
+    let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &again]);
+    dead.closed();
+    let granted = replies[2].int();
+    // Whoever else was granted it holds it at the same time.
+    assert!(is_silent(&mut locks.server.conn(), QUIET));
+    locks.assert_holds(granted);
+    for waiter in &mut rest {
+        waiter.assert_waits();
+    }
+    assert_eq!(locks.conn.int(&["LOCK.CANCEL", "other", "7"]), 0);
+    locks.release(granted);
+    for waiter in &mut rest {
+        let granted = waiter.granted();
+        locks.release(granted);
+    }
+    assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 0, "no place is left behind");
+}
+
+#[test]
+fn an_attempt_that_asks_again_in_the_same_turn_keeps_the_grant() {
+    asks_again_in_the_same_turn(0, &[]);
+}
+
+#[test]
+fn an_attempt_that_asks_again_in_the_same_turn_keeps_the_grant_from_others() {
+    asks_again_in_the_same_turn(2, &[]);
+}
+
+#[test]
+fn an_attempt_that_waits_again_in_the_same_turn_keeps_the_grant() {
+    asks_again_in_the_same_turn(1, &["WAIT", "30000"]);
+}
+
+#[test]
+fn a_grant_released_by_hand_is_not_passed_on_a_second_time() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
+    let mut last = locks.wait(&[]);
+    let id = dead.id.clone();
+    let replies = locks.in_one_turn(&[
+        &["LOCK.RELEASE", "k", &token],
+        &["CLIENT", "KILL", "ID", &id],
+        // The dead attempt holds it: this gives it to the next.
+        &["LOCK.CANCEL", "k", "7"],
+    ]);
+    assert_eq!(replies, [1, 1, 1].map(Reply::Int));
+    dead.closed();
+    let granted = next.granted();
+    last.assert_waits();
+    locks.assert_holds(granted);
+    locks.release(granted);
+    last.granted();
+}
+
+#[test]
+fn a_lock_deleted_and_taken_by_others_meanwhile_is_left_alone() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let mut dead = locks.wait(&[]);
+    let id = dead.id.clone();
+    let far = (server_time_us(&mut locks.conn) / 1_000_000 + 1000).to_string();
+    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &["SET", "k", &far]]);
+    dead.closed();
+    assert!(is_silent(&mut locks.server.conn(), QUIET));
+    assert_eq!(locks.conn.text(&["GET", "k"]), far);
+}
+
+#[test]
+fn in_the_database_of_the_lock() {
+    let mut locks = Locks::on(Server::start());
+    locks.conn.ok(&["SELECT", "3"]);
+    let token = locks.hold();
+    let mut conn = locks.server.conn();
+    conn.ok(&["SELECT", "3"]);
+    let mut dead = locks.wait_on(conn, &["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
+    let id = dead.id.clone();
+    locks.in_one_turn(&[
+        &["LOCK.RELEASE", "k", &token],
+        &["CLIENT", "KILL", "ID", &id],
+        &["SELECT", "0"],
+        &["SET", "k", "another"],
+        &["SELECT", "3"],
+    ]);
+    dead.closed();
+    until_free(&mut locks);
+    locks.conn.ok(&["SELECT", "0"]);
+    assert_eq!(locks.conn.text(&["GET", "k"]), "another");
+}
+
+#[test]
+fn what_is_replicated_is_what_happened() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let (mut dead, mut next) = (locks.wait(&[]), locks.wait(&[]));
+    let id = dead.id.clone();
+    let mut stream = crate::replication::Stream::of(&locks.server);
+    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
+    dead.closed();
+    let granted = next.granted();
+    let value = locks.conn.text(&["GET", "k"]);
+    locks.release(granted);
+    let sent = stream.take();
+    let names: Vec<&str> = sent.iter().map(|command| command[0].as_str()).collect();
+    assert_eq!(names, ["SET", "SET", "DEL"], "{sent:?}");
+    assert_eq!(sent[1][2], value);
+}

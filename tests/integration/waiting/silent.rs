@@ -1,0 +1,99 @@
+//! Changes of a lock that the server tells nobody about are found within a second, and those that
+//! change what a value means change what is waited for.
+
+use super::Locks;
+use crate::support::server_time_us;
+use std::time::{Duration, Instant};
+
+/// A second, and room for a busy machine.
+const SOON: Duration = Duration::from_secs(2);
+
+fn assert_found_soon(value: &str, command: &[&str]) {
+    let mut locks = Locks::start();
+    locks.conn.ok(&["SET", "k", value]);
+    let mut waiter = locks.wait(&[]);
+    waiter.assert_waits();
+    let begin = Instant::now();
+    let _ = locks.conn.call(command);
+    let granted = waiter.granted();
+    assert!(begin.elapsed() < SOON, "{command:?}: {:?}", begin.elapsed());
+    locks.assert_holds(granted);
+}
+
+#[test]
+fn an_expired_timestamp_set_over_a_lock_is_found() {
+    assert_found_soon("foreign", &["SET", "k", "1763710031"]);
+}
+
+#[test]
+fn an_expired_timestamp_set_over_a_timestamp_is_found() {
+    assert_found_soon("99999999999", &["SET", "k", "1763710031"]);
+}
+
+#[test]
+fn an_expired_timestamp_that_replaces_a_lock_by_getset_is_found() {
+    assert_found_soon("99999999999", &["GETSET", "k", "1763710031"]);
+}
+
+#[test]
+fn a_value_changed_in_place_to_an_expired_timestamp_is_found() {
+    assert_found_soon("foreign031", &["SETRANGE", "k", "0", "1763710"]);
+}
+
+#[test]
+fn a_number_counted_down_to_an_expired_timestamp_is_found() {
+    assert_found_soon("9999999999", &["DECRBY", "k", "8236289968"]);
+}
+
+#[test]
+fn an_expiry_added_to_an_ended_classic_lock_makes_it_foreign() {
+    let mut locks = Locks::start();
+    let until_us = server_time_us(&mut locks.conn) + 400_000;
+    locks.conn.ok(&["SET", "k", &until_us.to_string()]);
+    let mut waiter = locks.wait(&[]);
+    // If the machine is too slow for this, the key is ours by now and the rest holds trivially.
+    if locks.conn.text(&["GET", "k"]) == until_us.to_string() {
+        assert_eq!(locks.conn.int(&["PEXPIRE", "k", "800"]), 1);
+        if locks.conn.text(&["GET", "k"]) == until_us.to_string() {
+            let from = server_time_us(&mut locks.conn);
+            let granted = waiter.granted();
+            assert!(granted > from + 600_000, "granted {} us after the expiry was set", granted - from);
+        }
+    }
+}
+
+#[test]
+fn an_expiry_taken_from_a_foreign_timestamp_makes_it_classic() {
+    let mut locks = Locks::start();
+    locks.conn.ok(&["SET", "k", "1763710031", "PX", "30000"]);
+    let mut waiter = locks.wait(&[]);
+    waiter.assert_waits();
+    assert_eq!(locks.conn.int(&["PERSIST", "k"]), 1);
+    let begin = Instant::now();
+    waiter.granted();
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_lock_replaced_by_another_type_is_waited_for_until_that_goes() {
+    let mut locks = Locks::start();
+    locks.hold();
+    let mut waiter = locks.wait(&[]);
+    locks.in_one_turn(&[&["MULTI"], &["DEL", "k"], &["RPUSH", "k", "1"], &["EXEC"]]);
+    waiter.assert_waits();
+    assert_eq!(locks.conn.text(&["LPOP", "k"]), "1");
+    waiter.granted();
+}
+
+#[test]
+fn a_lock_held_again_by_a_silent_change_is_waited_for_to_its_new_end() {
+    let mut locks = Locks::start();
+    locks.conn.ok(&["SET", "k", "foreign", "PX", "100"]);
+    let mut waiter = locks.wait(&[]);
+    let until_us = server_time_us(&mut locks.conn) + 1_200_000;
+    locks.conn.ok(&["SET", "k", &until_us.to_string()]);
+    if locks.conn.text(&["GET", "k"]) == until_us.to_string() {
+        let granted = waiter.granted();
+        assert!(granted >= until_us, "{} us early", until_us - granted);
+    }
+}

@@ -1,6 +1,7 @@
 //! A call by the server: its arguments and its replies.
 
 use super::api::api;
+use super::version::Version;
 use crate::commands::parse::Arguments;
 use crate::lock::error::Error;
 use redis_module::raw;
@@ -20,6 +21,12 @@ impl Context {
     /// The server's own pointer.
     pub(super) const fn as_ptr(&self) -> *mut raw::RedisModuleCtx {
         self.0
+    }
+
+    /// Which server this is.
+    pub(super) fn version(&self) -> Version {
+        let version = |field| self.server_info(c"server", field);
+        Version::read(version(c"redis_version").as_deref(), version(c"valkey_version").as_deref())
     }
 
     /// A setting of the server, as text; `None` where the operator took CONFIG away.

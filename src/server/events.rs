@@ -38,7 +38,9 @@ pub fn listen(context: &Context) {
     if state::with(|state| std::mem::replace(&mut state.listens, true)) != Ok(false) {
         return;
     }
-    let classes = raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
+    // Where the generic ones do harm, keys that come free are found by looking.
+    let generic = if state::can_be_listened_to() { raw::REDISMODULE_NOTIFY_GENERIC } else { 0 };
+    let classes = generic | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
     // SAFETY: the context is valid, the callback is static.
     unsafe { (api().subscribe_to_keyspace_events)(context.as_ptr(), classes, Some(on_key)) };
 }

@@ -98,7 +98,7 @@ fn log_without_api(ctx: *mut raw::RedisModuleCtx, missing: &str) {
 fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     let args: Vec<&[u8]> = (0..args.count()).filter_map(|at| args.at(at)).collect();
     settings::load(context, &args)?;
-    let is_valkey = context.server_info(c"server", c"valkey_version").is_some();
+    let is_valkey = context.version().is_valkey();
     let slot_migration = if is_valkey { VALKEY_ATOMIC_SLOT_MIGRATION } else { 0 };
     // SAFETY: the context is that of the load.
     unsafe {

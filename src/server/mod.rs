@@ -24,4 +24,5 @@ pub mod settings;
 pub mod state;
 pub mod stats;
 mod timer;
+mod version;
 pub mod waiting;

@@ -25,6 +25,8 @@ const PER_TURN: usize = 128;
 const RETRY: Micros = Micros(20_000);
 /// How often every lock that is waited for is looked at: who changed it may have told nobody.
 const LOOK_AT_ALL: Micros = Micros(900_000);
+/// So many are looked at in every tick, where nobody tells of keys that come free.
+const FEW_WAITERS: usize = 1_000;
 
 /// One turn: called by the timer.
 pub fn turn(context: &Context) {
@@ -61,7 +63,8 @@ pub fn tick(context: &Context) {
         if state.queues.is_empty() && !state.has_work() {
             return None;
         }
-        let looks = now.since(state.looked_at_all) >= LOOK_AT_ALL;
+        let always = !state.can_be_listened_to() && state.queues.waiters() <= FEW_WAITERS;
+        let looks = always || now.since(state.looked_at_all) >= LOOK_AT_ALL;
         if looks {
             state.looked_at_all = now;
             state.queues.set_all_ready(None);

@@ -7,6 +7,7 @@ use super::main_thread::MainThread;
 use super::session::Ended;
 use super::stats::Stats;
 use super::timer::Timer;
+use super::version::Version;
 use super::{clock, settings};
 use crate::lock::error::Error;
 use crate::lock::grace::{self, Reign};
@@ -60,10 +61,17 @@ pub struct State {
     pub listens: bool,
     /// The server tells of connections that end.
     pub watches_clients: bool,
+    version: Option<Version>,
     server: Server,
 }
 
 impl State {
+    /// Whether the module may listen to generic keyspace events.
+    #[must_use]
+    pub fn can_be_listened_to(&self) -> bool {
+        self.version.is_some_and(Version::can_be_listened_to)
+    }
+
     /// An attempt with an ID got the lock, for the first time or again: whom it succeeded is
     /// remembered for a while, and told again when it is sent again.
     pub fn remember_or_recall(&mut self, name: &[u8], taken: &mut Taken) {
@@ -153,8 +161,6 @@ struct Server {
     max_lag: Micros,
     /// When to look again; never where the server tells of changes.
     look_again: Option<UnixMicros>,
-    /// CLIENT UNBLOCK can be served without a fault of the server.
-    can_be_unblocked: bool,
 }
 
 lazy_static! {
@@ -195,11 +201,16 @@ pub fn grace_settings(context: &Context) -> grace::Settings {
     grace::Settings { grace, margin: settings::terms().margin, max_lag }
 }
 
-/// Whether CLIENT UNBLOCK is safe: before Redis 7.4 and Valkey 8.0 the callback that it needs can
-/// lose a reply or end the server.
+/// Whether CLIENT UNBLOCK of a waiter may be allowed.
 #[must_use]
 pub fn can_be_unblocked() -> bool {
-    with(|state| state.server.can_be_unblocked).unwrap_or(false)
+    with(|state| state.version.is_some_and(Version::can_be_unblocked)).unwrap_or(false)
+}
+
+/// Whether the module may listen to generic keyspace events.
+#[must_use]
+pub fn can_be_listened_to() -> bool {
+    with(|state| state.can_be_listened_to()).unwrap_or(false)
 }
 
 fn server(context: &Context) -> Server {
@@ -228,7 +239,6 @@ fn read_server(context: &Context, told: bool) -> Server {
             max_lag_s.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_MAX_LAG_S).saturating_mul(1_000),
         ),
         look_again: (!told).then(|| clock::now().after(CONFIG_AGE)),
-        can_be_unblocked: can_be_unblocked(),
     };
     let fault = with(|state| {
         state.server = server;
@@ -251,20 +261,9 @@ pub(super) fn configuration_changed(context: &Context) {
 
 /// Looks at the server for the first time; `told`: it says when its configuration changes.
 pub(super) fn loaded(context: &Context, told: bool) {
-    let version = |field| context.server_info(c"server", field);
-    let number_of = |text: Option<String>, part: usize| -> Option<u64> {
-        text.and_then(|text| text.split('.').nth(part).and_then(|digits| number(digits.as_bytes())))
-    };
-    let valkey = number_of(version(c"valkey_version"), 0);
-    let major = number_of(version(c"redis_version"), 0);
-    let minor = number_of(version(c"redis_version"), 1);
-    let can_be_unblocked = match valkey {
-        Some(valkey) => valkey >= 8,
-        None => (major, minor) >= (Some(7), Some(4)),
-    };
+    let version = context.version();
     // A module that was unloaded and is loaded again may find what it left.
     let reign = Reign::begin(clock::monotonic());
-    let _ = with(|state| *state = State { reign, ..State::default() });
-    let _ = with(|state| state.server.can_be_unblocked = can_be_unblocked);
+    let _ = with(|state| *state = State { reign, version: Some(version), ..State::default() });
     read_server(context, told);
 }

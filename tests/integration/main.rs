@@ -5,18 +5,21 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod deadlock;
 mod demo;
 mod factory;
 mod fairness;
 mod fleet;
 mod guards;
 mod hostile;
+mod look;
 mod neighbours;
 mod persistence;
 mod race;
 mod readme;
 mod replica;
 mod replication;
+mod sessions;
 mod settings;
 mod waiting;
 mod wire;

@@ -24,6 +24,7 @@ struct Scene {
     stream: Stream,
     /// What it told since the last [`Scene::forget`].
     told: Vec<Vec<String>>,
+    margin_us: i64,
 }
 
 /// Somebody who holds a lock with SESSION.
@@ -35,9 +36,14 @@ struct Holder {
 
 impl Scene {
     fn start() -> Self {
-        let server = Server::with().module_args(&["margin-ms", &MARGIN_MS.to_string()]).start();
+        Self::with_margin(MARGIN_MS)
+    }
+
+    /// With another margin, for what has to come about before it is over.
+    fn with_margin(margin_ms: i64) -> Self {
+        let server = Server::with().module_args(&["margin-ms", &margin_ms.to_string()]).start();
         let stream = Stream::of(&server);
-        Scene { locks: Locks::on(server), stream, told: Vec::new() }
+        Scene { locks: Locks::on(server), stream, told: Vec::new(), margin_us: margin_ms * 1000 }
     }
 
     /// Somebody takes `k` for half a minute, with SESSION.
@@ -94,6 +100,16 @@ impl Scene {
         });
     }
 
+    /// Ends a connection and waits until the server has done all that it does about it: the lock
+    /// `zz`, taken last on it, has ended.
+    fn end(&mut self, mut conn: Conn) {
+        conn.int(&["LOCK.ACQUIRE", "zz", "PX", "30000", "SESSION"]);
+        let before = self.value("zz");
+        drop(conn);
+        until("the connection has ended", || (self.value("zz") != before).then_some(()));
+        assert_eq!(self.locks.conn.int(&["DEL", "zz"]), 1);
+    }
+
     /// Waits until the end of the connection of `k`, between `from` and now, has been told to
     /// replicas: the same grant, its timestamp the margin after that, absolute. Gives the timestamp.
     fn until_ended(&mut self, token: i64, from: i64) -> i64 {
@@ -101,7 +117,7 @@ impl Scene {
         let to = self.now_us();
         let timestamp = timestamp_us(&told[2]);
         assert_eq!(token_of(&told[2]), token, "{told:?}");
-        assert!((from + MARGIN_US..=to + MARGIN_US).contains(&timestamp), "{told:?}, {from} to {to}");
+        assert!((from + self.margin_us..=to + self.margin_us).contains(&timestamp), "{told:?}, {from} to {to}");
         assert_eq!(told[3..], ["PXAT".to_string(), expiry_ms(timestamp).to_string()], "{told:?}");
         timestamp
     }

@@ -28,6 +28,11 @@ fn shim() -> Option<&'static Path> {
     SHIM.get_or_init(compile).as_deref()
 }
 
+/// The machine's clock.
+fn machine_ms() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
 /// A server whose wall clock can be set.
 struct Clock {
     offset: File,
@@ -63,9 +68,12 @@ impl Clock {
         self.offset.rewind().unwrap();
         // Eight bytes at once: the server never sees a part of them.
         self.offset.write_all(&(ahead * 1000).to_ne_bytes()).unwrap();
-        let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
-        let off = server_time_us(&mut self.server.conn()) / 1000 - i64::try_from(here / 1000).unwrap() - ahead;
-        assert!(off.abs() < 10_000, "the clock of the server does not move: {off} ms off");
+        let mut conn = self.server.conn();
+        // Valkey 9.1 reads the clock of the system only now and then.
+        until("the clock of the server moves", || {
+            let off = server_time_us(&mut conn) / 1000 - machine_ms() - ahead;
+            (off.abs() < 10_000).then_some(())
+        });
     }
 
     /// Waits until so many steps are counted.
@@ -138,14 +146,12 @@ fn without_a_clock_nothing_is_granted_and_nothing_changes() {
     let token = conn.int(&["LOCK.ACQUIRE", "held", "EX", "60"]);
     let value = conn.text(&["GET", "held"]);
     let before = numbers(&mut conn);
-    let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
     // 2001-09-09T01:46:40 is a billion seconds; a minute before that.
-    clock.set_ms(1_000_000_000_000 - 60_000 - i64::try_from(here).unwrap());
+    clock.set_ms(1_000_000_000_000 - 60_000 - machine_ms());
     clock.wait_for_steps(1);
     for args in [
         &["LOCK.ACQUIRE", "free", "EX", "5"][..],
         &["LOCK.ACQUIRE", "free", "EX", "5", "WAIT", "5000"],
-        &["LOCK.RECOVER", "free", "EX", "5"],
         &["LOCK.EXTEND", "held", &token.to_string(), "EX", "5"],
     ] {
         let reply = conn.call(args);
@@ -187,7 +193,8 @@ fn set_back_an_hour_waits_still_end_in_time_and_locks_pass_on() {
 
 #[test]
 fn set_ahead_an_hour_leases_end_and_waits_do_not() {
-    let Some(mut clock) = Clock::start(&[]) else { return };
+    // Else the lock would be gone with the hour, and its successor could learn nothing of it.
+    let Some(mut clock) = Clock::start(&["retention-ms", "-1"]) else { return };
     let mut conn = clock.server.conn();
     conn.int(&["LOCK.ACQUIRE", "short", "EX", "60", "OWNER", "late"]);
     conn.int(&["LOCK.ACQUIRE", "long", "EX", "36000"]);

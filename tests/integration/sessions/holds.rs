@@ -4,18 +4,6 @@
 use super::{token_of, Scene, MARGIN_US};
 use crate::support::{timestamp_us, until, Conn};
 
-impl Scene {
-    /// Ends a holder and waits until the server has done all that it does about it: the lock `zz`,
-    /// taken last by the same connection, has ended.
-    fn end(&mut self, mut conn: Conn) {
-        conn.int(&["LOCK.ACQUIRE", "zz", "PX", "30000", "SESSION"]);
-        let before = self.value("zz");
-        drop(conn);
-        until("the connection has ended", || (self.value("zz") != before).then_some(()));
-        assert_eq!(self.locks.conn.int(&["DEL", "zz"]), 1);
-    }
-}
-
 /// What happens to `k` before its holder goes: its token comes with it.
 type Change = fn(&mut Scene, &mut Conn, &str);
 

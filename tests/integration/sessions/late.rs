@@ -107,10 +107,11 @@ fn a_server_that_became_a_replica_meanwhile_leaves_it_to_its_lease() {
         assert_eq!(scene.value("k"), before, "a replica writes nothing");
         scene.locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
         assert_eq!(scene.session("k"), None);
+        assert!(scene.locks.server.conn().silent_for(QUIET));
+        assert_eq!(scene.value("k"), before, "what ended before it was a replica is forgotten");
         // The next session is one as ever.
         scene.locks.conn.int(&["DEL", "k"]);
-        let mut stream = crate::replication::Stream::of(&scene.locks.server);
-        std::mem::swap(&mut stream, &mut scene.stream);
+        scene.stream = crate::replication::Stream::of(&scene.locks.server);
         let next = scene.hold();
         scene.forget();
         let from = scene.now_us();

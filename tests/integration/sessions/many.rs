@@ -1,8 +1,9 @@
 //! Thousands of sessions at once, and sessions that never end: the server stays responsive, and gets
 //! its memory back.
 
-use crate::support::{timestamp_us, until, Conn, Server};
+use crate::support::{server_time_us, timestamp_us, until, Conn, Reply, Server, DEADLINE};
 use crate::waiting::Locks;
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 /// How many sessions at most.
@@ -34,16 +35,16 @@ fn start(margin_ms: &str, retention_ms: &str) -> Locks {
 }
 
 /// Sends all commands before it reads the replies.
-fn pipeline(conn: &mut Conn, count: usize, command: impl Fn(usize) -> Vec<String>) -> Vec<crate::support::Reply> {
+fn pipeline(conn: &mut Conn, count: usize, command: impl Fn(usize) -> Vec<String>) -> Vec<Reply> {
     let mut replies = Vec::with_capacity(count);
     for from in (0..count).step_by(500) {
         let to = count.min(from + 500);
         let mut bytes = String::new();
         for at in from..to {
             let words = command(at);
-            bytes.push_str(&format!("*{}\r\n", words.len()));
+            let _ = write!(bytes, "*{}\r\n", words.len());
             for word in words {
-                bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+                let _ = write!(bytes, "${}\r\n{word}\r\n", word.len());
             }
         }
         conn.send_bytes(bytes.as_bytes());
@@ -60,7 +61,7 @@ fn words(words: &[&str]) -> Vec<String> {
 fn until_memory(locks: &mut Locks, before: i64) {
     locks.conn.ok(&["FLUSHALL"]);
     let mut last = 0;
-    let end = Instant::now() + crate::support::DEADLINE;
+    let end = Instant::now() + DEADLINE;
     while Instant::now() < end {
         last = locks.info("memory", "used_memory") - before;
         if last < SLACK {
@@ -101,15 +102,15 @@ fn ten_thousand_sessions_that_end_at_once_all_end_and_leave_nothing() {
     // In one command, so in one turn of the server's loop.
     let killed = locks.conn.int(&["CLIENT", "KILL", "USER", "holder"]);
     assert_eq!(killed, i64::try_from(many).unwrap());
-    let ended = crate::support::server_time_us(&mut locks.conn);
+    let ended = server_time_us(&mut locks.conn);
     let mut slowest = Duration::ZERO;
     until("all locks have ended", || {
         let begin = Instant::now();
         assert_eq!(other.text(&["PING"]), "PONG");
         slowest = slowest.max(begin.elapsed());
-        // Served in the order of their ends, so the last one tells of all; looked at below.
         let values = pipeline(&mut locks.conn, many, |n| words(&["GET", &format!("k{n}")]));
         let open = values.iter().filter(|value| timestamp_us(&value.text()) > ended + 100_000);
+        // Those that were waited for are held again.
         (open.count() <= waiters.len()).then_some(())
     });
     assert!(slowest < Duration::from_secs(1), "PING took {slowest:?}");
@@ -138,7 +139,7 @@ fn thousands_of_sockets_that_close_at_once_end_their_sessions() {
     drop(holders);
     until("all locks have expired", || {
         let values = pipeline(&mut locks.conn, many, |n| words(&["GET", &format!("k{n}")]));
-        let now = crate::support::server_time_us(&mut locks.conn);
+        let now = server_time_us(&mut locks.conn);
         values.iter().all(|value| timestamp_us(&value.text()) <= now).then_some(())
     });
 }

@@ -2,7 +2,7 @@
 //! ended.
 
 use super::{Scene, MARGIN_US};
-use crate::support::{timestamp_us, Conn};
+use crate::support::{timestamp_us, until, Conn};
 
 const AGAIN: [&str; 7] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "SESSION"];
 const AGAIN_UNBOUND: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
@@ -15,18 +15,6 @@ fn again(scene: &Scene, args: &[&str], token: i64) -> (Conn, String) {
     (conn, id)
 }
 
-/// Ends a connection, and waits until that has had every consequence that it can have.
-fn end(scene: &mut Scene, mut conn: Conn) {
-    let mark = conn.int(&["LOCK.ACQUIRE", "zz", "PX", "30000", "SESSION"]);
-    drop(conn);
-    let before = scene.now_us();
-    crate::support::until("the connection has ended", || {
-        let value = scene.value("zz");
-        (timestamp_us(&value) < before + 20_000_000 && super::token_of(&value) == mark).then_some(())
-    });
-    scene.locks.conn.int(&["DEL", "zz"]);
-}
-
 #[test]
 fn it_belongs_to_the_newer_connection() {
     let mut scene = Scene::start();
@@ -34,7 +22,7 @@ fn it_belongs_to_the_newer_connection() {
     let (newer, id) = again(&scene, &AGAIN, holder.token);
     assert_eq!(scene.session("k"), Some(id.clone()));
     let before = scene.value("k");
-    end(&mut scene, holder.conn);
+    scene.end(holder.conn);
     assert_eq!(scene.value("k"), before);
     assert_eq!(scene.session("k"), Some(id));
     scene.forget();
@@ -50,8 +38,8 @@ fn without_session_it_belongs_to_none() {
     let (newer, _) = again(&scene, &AGAIN_UNBOUND, holder.token);
     assert_eq!(scene.session("k"), None);
     let before = scene.value("k");
-    end(&mut scene, holder.conn);
-    end(&mut scene, newer);
+    scene.end(holder.conn);
+    scene.end(newer);
     assert_eq!(scene.value("k"), before);
     // And it can be bound again.
     let (bound, id) = again(&scene, &AGAIN, holder.token);
@@ -69,7 +57,7 @@ fn a_lock_that_was_bound_to_none_is_bound_by_the_next_call_with_session() {
     let (newer, id) = again(&scene, &AGAIN, holder.token);
     assert_eq!(scene.session("k"), Some(id));
     let before = scene.value("k");
-    end(&mut scene, holder.conn);
+    scene.end(holder.conn);
     assert_eq!(scene.value("k"), before);
     scene.forget();
     let from = scene.now_us();
@@ -79,8 +67,7 @@ fn a_lock_that_was_bound_to_none_is_bound_by_the_next_call_with_session() {
 
 #[test]
 fn a_holder_that_comes_back_within_the_margin_has_its_lease_again() {
-    // A long margin: it has to be back before that is over.
-    let mut scene = Scene::start();
+    let mut scene = Scene::with_margin(5_000);
     let holder = scene.hold_with(&AGAIN);
     scene.forget();
     let from = scene.now_us();
@@ -88,7 +75,7 @@ fn a_holder_that_comes_back_within_the_margin_has_its_lease_again() {
     scene.until_ended(holder.token, from);
     let back = scene.now_us();
     let (conn, id) = again(&scene, &AGAIN, holder.token);
-    assert!(timestamp_us(&scene.value("k")) >= back + 30_000_000 + MARGIN_US);
+    assert!(timestamp_us(&scene.value("k")) >= back + 35_000_000);
     assert_eq!(scene.session("k"), Some(id));
     scene.forget();
     let from = scene.now_us();
@@ -104,8 +91,7 @@ fn assert_good_after_end(scene: &mut Scene, id: &str, then: &[&str]) {
     assert_eq!(replies[0].int(), 1);
     assert!(replies[1].int() > 0, "{replies:?}");
     // The server does what it has to about the end of the first: it ends another lock of it.
-    scene.told_of("zz");
-    crate::support::until("the other lock has ended", || scene.told_of("zz").into_iter().next());
+    until("the other lock has ended", || scene.told_of("zz").into_iter().next());
     let timestamp = timestamp_us(&scene.value("k"));
     assert!(timestamp >= from + 30_000_000 + MARGIN_US, "cut to {} us after its renewal", timestamp - from);
 }
@@ -154,7 +140,7 @@ fn a_holder_that_comes_back_while_the_server_is_paused_keeps_its_lease() {
     let from = scene.now_us();
     scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
     assert_eq!(back.read().int(), holder.token);
-    crate::support::until("the other lock has ended", || scene.told_of("zz").into_iter().next());
+    until("the other lock has ended", || scene.told_of("zz").into_iter().next());
     let timestamp = timestamp_us(&scene.value("k"));
     assert!(timestamp >= from + 30_000_000 + MARGIN_US, "cut to {} us after its renewal", timestamp - from);
 }

@@ -1,0 +1,81 @@
+//! Which server this is, for the few things that cannot be found out otherwise.
+
+use crate::lock::record::number;
+
+/// A server and its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// Redis, or what says so.
+    Redis(u64, u64, u64),
+    /// Valkey, which says that it is Redis 7.2.4 besides.
+    Valkey(u64, u64, u64),
+}
+
+impl Version {
+    /// Reads the fields `redis_version` and `valkey_version` of INFO.
+    #[must_use]
+    pub fn read(redis: Option<&str>, valkey: Option<&str>) -> Self {
+        let parts = |text: &str| {
+            let mut parts = text.split('.').map(|part| number(part.as_bytes()).unwrap_or(0));
+            (parts.next().unwrap_or(0), parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+        };
+        if let Some(text) = valkey {
+            let (major, minor, patch) = parts(text);
+            Self::Valkey(major, minor, patch)
+        } else {
+            let (major, minor, patch) = parts(redis.unwrap_or(""));
+            Self::Redis(major, minor, patch)
+        }
+    }
+
+    /// Whether it is Valkey.
+    #[must_use]
+    pub const fn is_valkey(self) -> bool {
+        matches!(self, Self::Valkey(..))
+    }
+
+    /// Whether CLIENT UNBLOCK is safe: before Redis 7.4 and Valkey 8.0 the callback that it needs can
+    /// lose a reply or end the server.
+    #[must_use]
+    pub fn can_be_unblocked(self) -> bool {
+        match self {
+            Self::Redis(major, minor, _) => (major, minor) >= (7, 4),
+            Self::Valkey(major, ..) => major >= 8,
+        }
+    }
+
+    /// Whether a module can listen to generic keyspace events without harm to others: from Valkey 8.1
+    /// on, until mended (pull request 4024), a client whose MOVE or COPY is listened to is left in
+    /// the other database.
+    #[must_use]
+    pub fn can_be_listened_to(self) -> bool {
+        match self {
+            Self::Redis(..) => true,
+            Self::Valkey(major, minor, patch) => !((8, 1, 0)..(9, 1, 2)).contains(&(major, minor, patch)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valkey_is_no_redis_7_2_4() {
+        assert_eq!(Version::read(Some("7.2.4"), Some("9.1.2")), Version::Valkey(9, 1, 2));
+        assert_eq!(Version::read(Some("7.0.15"), None), Version::Redis(7, 0, 15));
+        assert_eq!(Version::read(Some("8.10"), None), Version::Redis(8, 10, 0));
+        assert_eq!(Version::read(None, None), Version::Redis(0, 0, 0));
+    }
+
+    #[test]
+    fn faults_of_servers_are_kept_away_from() {
+        assert!(!Version::Redis(7, 2, 9).can_be_unblocked());
+        assert!(Version::Redis(7, 4, 0).can_be_unblocked());
+        assert!(!Version::Valkey(7, 2, 5).can_be_unblocked());
+        assert!(Version::Valkey(8, 0, 1).can_be_listened_to());
+        assert!(!Version::Valkey(8, 1, 8).can_be_listened_to());
+        assert!(!Version::Valkey(9, 0, 3).can_be_listened_to());
+        assert!(Version::Valkey(9, 1, 2).can_be_listened_to());
+    }
+}

@@ -1,0 +1,225 @@
+//! Users with fewer rights: which commands, keys and kinds of access each needs, that the rest is
+//! refused with NOPERM, and that a refusal changes nothing.
+
+use crate::metadata::has_category;
+use crate::metrics::{moved, numbers};
+use crate::support::{until, Conn, Reply, Server};
+
+const TOKEN: &str = "1763710031482913";
+
+/// Every command, on a key, and what it needs of that key: reading, writing.
+fn commands(key: &str) -> Vec<(Vec<&str>, bool, bool)> {
+    vec![
+        (vec!["LOCK.ACQUIRE", key, "EX", "5"], true, true),
+        (vec!["LOCK.RECOVER", key, "EX", "5"], true, true),
+        (vec!["LOCK.EXTEND", key, TOKEN, "EX", "5"], false, true),
+        (vec!["LOCK.RELEASE", key, TOKEN], false, true),
+        (vec!["LOCK.CANCEL", key, "7"], false, true),
+        (vec!["LOCK.CHECK", key, TOKEN], true, false),
+        (vec!["LOCK.INFO", key], true, false),
+    ]
+}
+
+/// The commands without a key.
+const KEYLESS: [&[&str]; 2] = [&["LOCK.TOP"], &["LOCK.HELP"]];
+
+fn is_denied(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(text) if text.starts_with("NOPERM "))
+}
+
+/// A new connection of a new user with these rules.
+fn user(server: &Server, rules: &[&str]) -> Conn {
+    let name = format!("user{}", server.conn().int(&["CLIENT", "ID"]));
+    server.conn().ok(&[&["ACL", "SETUSER", &name, "on", "nopass"], rules].concat());
+    let mut conn = server.conn();
+    conn.ok(&["AUTH", &name, "any"]);
+    conn
+}
+
+/// Whether the server knows users for whom reading and writing a key are two things (7.0); if not,
+/// says that `what` is skipped.
+fn tells_reading_from_writing(server: &Server, what: &str) -> bool {
+    let knows = server.conn().call(&["ACL", "SETUSER", "probe", "%R~x"]) == Reply::Status("OK".into());
+    if !knows {
+        eprintln!("skipped: {what}: this server has no key permissions for reading or writing alone");
+    }
+    knows
+}
+
+#[test]
+fn a_user_of_some_keys_has_no_locks_on_others() {
+    let server = Server::start();
+    let mut admin = server.conn();
+    let token = admin.int(&["LOCK.ACQUIRE", "other:a", "EX", "60"]);
+    let mut app = user(&server, &["~app:*", "+@all"]);
+    let before = (numbers(&mut admin), admin.text(&["GET", "other:a"]));
+    for key in ["other:a", "other:free"] {
+        for (mut args, ..) in commands(key) {
+            assert!(is_denied(&app.call(&args)), "{args:?}");
+            if args[0] == "LOCK.ACQUIRE" {
+                args.extend(["WAIT", "60000", "ID", "7"]);
+                assert!(is_denied(&app.call(&args)), "{args:?}");
+            }
+        }
+    }
+    assert_eq!(moved(&mut admin, &before.0), [], "nobody waits, nothing was counted");
+    assert_eq!(admin.text(&["GET", "other:a"]), before.1);
+    assert_eq!(admin.int(&["EXISTS", "other:free"]), 0);
+    assert_eq!(admin.int(&["LOCK.RELEASE", "other:a", &token.to_string()]), 1);
+
+    for (args, ..) in commands("app:a") {
+        let reply = app.call(&args);
+        assert!(!matches!(reply, Reply::Error(_)), "{args:?}: {reply:?}");
+    }
+    for args in KEYLESS {
+        app.call(args).list();
+    }
+}
+
+#[test]
+fn each_command_needs_only_the_access_that_it_makes_use_of() {
+    let server = Server::start();
+    if !tells_reading_from_writing(&server, "access to keys") {
+        return;
+    }
+    let mut admin = server.conn();
+    for (pattern, may_read, may_write) in [("%R~k", true, false), ("%W~k", false, true), ("%RW~k", true, true)] {
+        let mut conn = user(&server, &[pattern, "+@all"]);
+        for (args, reads, writes) in commands("k") {
+            admin.ok(&["FLUSHALL"]);
+            let before = numbers(&mut admin);
+            let reply = conn.call(&args);
+            let allowed = (may_read || !reads) && (may_write || !writes);
+            assert_eq!(is_denied(&reply), !allowed, "{pattern} {args:?}: {reply:?}");
+            if !allowed {
+                assert_eq!(moved(&mut admin, &before), [], "{pattern} {args:?}");
+                assert_eq!(admin.int(&["EXISTS", "k"]), 0, "{pattern} {args:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_holder_that_may_only_write_can_keep_and_release_but_not_look() {
+    let server = Server::start();
+    if !tells_reading_from_writing(&server, "a holder that may only write") {
+        return;
+    }
+    let token = server.conn().int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
+    let mut conn = user(&server, &["%W~*", "+@all"]);
+    assert!(is_denied(&conn.call(&["LOCK.INFO", "k"])));
+    assert!(is_denied(&conn.call(&["LOCK.CHECK", "k", &token])));
+    assert_eq!(conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+}
+
+#[test]
+fn one_command_alone_can_be_allowed_or_taken_away() {
+    let server = Server::start();
+    let mut only = user(&server, &["~*", "-@all", "+lock.acquire"]);
+    only.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
+    assert!(only.call(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "20"]).is_nil());
+    for (args, ..) in commands("k").into_iter().skip(1) {
+        assert!(is_denied(&only.call(&args)), "{args:?}");
+    }
+    for args in [KEYLESS[0], KEYLESS[1], &["GET", "k"]] {
+        assert!(is_denied(&only.call(args)), "{args:?}");
+    }
+
+    let mut without = user(&server, &["~*", "+@all", "-lock.top"]);
+    assert!(is_denied(&without.call(&["LOCK.TOP"])));
+    without.call(&["LOCK.HELP"]).list();
+    without.call(&["LOCK.INFO", "k"]).list();
+}
+
+#[test]
+fn categories_cover_our_commands_as_they_cover_the_servers_own() {
+    let server = Server::start();
+    if !has_category(&mut server.conn(), "users with categories") {
+        return;
+    }
+    let all: Vec<_> = commands("k").into_iter().chain(KEYLESS.map(|args| (args.to_vec(), false, false))).collect();
+    let allowed = |rules: &[&str]| -> Vec<&str> {
+        server.conn().ok(&["FLUSHALL"]);
+        let mut conn = user(&server, &[&["~*"], rules].concat());
+        all.iter().filter(|(args, ..)| !is_denied(&conn.call(args))).map(|(args, ..)| args[0]).collect()
+    };
+    let names: Vec<_> = all.iter().map(|(args, ..)| args[0]).collect();
+    assert_eq!(allowed(&["+@lock"]), names);
+    assert_eq!(allowed(&["+@lock", "-@dangerous"]), [&names[..7], &["LOCK.HELP"]].concat());
+    assert_eq!(allowed(&["+@all", "-@lock"]), [""; 0]);
+    assert_eq!(allowed(&["+@all", "-@write"]), ["LOCK.CHECK", "LOCK.INFO", "LOCK.TOP", "LOCK.HELP"]);
+    assert_eq!(allowed(&["+@read"]), ["LOCK.CHECK", "LOCK.INFO", "LOCK.TOP"]);
+    assert_eq!(allowed(&["+@write"]), names[..5]);
+    assert_eq!(allowed(&["+@all", "-@blocking"]), names[1..]);
+    assert_eq!(allowed(&["+@admin"]), ["LOCK.TOP"]);
+}
+
+#[test]
+fn scripts_and_transactions_have_the_rights_of_their_user() {
+    let server = Server::start();
+    let mut app = user(&server, &["~app:*", "+@all", "-lock.release"]);
+    let call = |key: &str, args: &str| format!("return redis.call('LOCK.{args}')").replace("KEY", key);
+    app.call(&["EVAL", &call("app:a", "ACQUIRE','KEY','EX','60"), "0"]).int();
+    for (key, args) in [("other:a", "ACQUIRE','KEY','EX','60"), ("app:a", "RELEASE','KEY','1")] {
+        let reply = app.call(&["EVAL", &call(key, args), "0"]);
+        // The text of a refusal in a script differs from version to version.
+        let denies = ["ermission", "can't access", "can't run"].iter().any(|text| reply.error().contains(text));
+        assert!(denies, "{key} {args}: {reply:?}");
+    }
+    app.ok(&["MULTI"]);
+    assert!(is_denied(&app.call(&["LOCK.ACQUIRE", "other:a", "EX", "60"])));
+    assert!(app.call(&["EXEC"]).error().starts_with("EXECABORT "));
+    assert_eq!(server.conn().int(&["EXISTS", "other:a"]), 0);
+}
+
+#[test]
+fn a_user_that_is_deleted_waits_no_longer_and_its_session_ends() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    let mut admin = server.conn();
+    admin.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
+    admin.ok(&["ACL", "SETUSER", "leaver", "on", "nopass", "~*", "+@all"]);
+    let [mut waiter, mut holder] = [server.conn(), server.conn()];
+    for conn in [&mut waiter, &mut holder] {
+        conn.ok(&["AUTH", "leaver", "any"]);
+    }
+    holder.int(&["LOCK.ACQUIRE", "session", "EX", "60", "SESSION"]);
+    waiter.send(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
+    until("it waits", || (numbers(&mut admin)["waiters"] == 1).then_some(()));
+    assert_eq!(admin.int(&["ACL", "DELUSER", "leaver"]), 1);
+    until("nobody waits", || (numbers(&mut admin)["waiters"] == 0).then_some(()));
+    until("the session has ended", || (numbers(&mut admin)["sessions_ended"] == 1).then_some(()));
+    assert_eq!(admin.call(&["LOCK.RECOVER", "session", "EX", "5"]).list().len(), 4);
+    assert!(waiter.try_read().is_err(), "its connection is closed");
+}
+
+#[test]
+fn the_server_can_be_asked_beforehand() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.ok(&["ACL", "SETUSER", "app", "on", "nopass", "~app:*", "-@all", "+lock.acquire"]);
+    let mut dry_run = |args: &[&str]| conn.call(&[&["ACL", "DRYRUN", "app"], args].concat());
+    let reply = dry_run(&["LOCK.ACQUIRE", "app:a", "EX", "5"]);
+    if matches!(&reply, Reply::Error(text) if text.to_lowercase().contains("unknown subcommand")) {
+        eprintln!("skipped: this server has no ACL DRYRUN");
+        return;
+    }
+    assert_eq!(reply, Reply::Status("OK".into()));
+    assert!(dry_run(&["LOCK.ACQUIRE", "other:a", "EX", "5"]).text().contains("other:a"));
+    assert!(dry_run(&["LOCK.RELEASE", "app:a", "1"]).text().contains("lock.release"));
+    assert_eq!(conn.int(&["EXISTS", "app:a"]), 0);
+}
+
+#[test]
+fn what_was_denied_is_in_the_log_of_acl() {
+    let server = Server::start();
+    let mut app = user(&server, &["~app:*", "-@all", "+lock.acquire"]);
+    assert!(is_denied(&app.call(&["LOCK.ACQUIRE", "other:a", "EX", "5"])));
+    assert!(is_denied(&app.call(&["LOCK.TOP"])));
+    let log = server.conn().call(&["ACL", "LOG"]);
+    let entries: Vec<_> =
+        log.list().iter().map(|entry| (entry.field("reason").text(), entry.field("object").text())).collect();
+    let expected = [("command", "lock.top"), ("key", "other:a")].map(|(a, b)| (a.to_string(), b.to_string()));
+    let lower: Vec<_> = entries.into_iter().map(|(reason, object)| (reason, object.to_lowercase())).collect();
+    assert_eq!(lower, expected);
+}

@@ -1,0 +1,259 @@
+//! Keyspace events of each command, in order: those that tools listen to already (set, expire, del)
+//! and our own (lock.acquire, lock.recover, lock.extend, lock.release, lock.lapse), which are of the
+//! class of modules, `d`. What changes nothing is told to nobody.
+
+use crate::metrics::number;
+use crate::support::{until, Conn, Server};
+
+/// A server, who talks to it, and who listens.
+struct Listener {
+    conn: Conn,
+    events: Conn,
+    server: Server,
+}
+
+impl Listener {
+    /// Listens to these classes of events.
+    fn to(classes: &str) -> Self {
+        Self::with(classes, &["margin-ms", "0"])
+    }
+
+    fn with(classes: &str, module_args: &[&str]) -> Self {
+        let server = Server::with().module_args(module_args).start();
+        let (mut conn, mut events) = (server.conn(), server.conn());
+        conn.ok(&["CONFIG", "SET", "notify-keyspace-events", classes]);
+        for subscribe in [&["PSUBSCRIBE", "__keyspace@*__:*"][..], &["SUBSCRIBE", "enough"]] {
+            assert_eq!(events.call(subscribe).list()[0].text(), subscribe[0].to_lowercase());
+        }
+        Self { conn, events, server }
+    }
+
+    /// The events since the last look, each with its key in front.
+    fn told(&mut self) -> Vec<String> {
+        assert_eq!(self.conn.int(&["PUBLISH", "enough", ""]), 1);
+        let mut told = Vec::new();
+        loop {
+            let message = self.events.read();
+            match message.list() {
+                [_, _, channel, event] => {
+                    let channel = channel.text();
+                    let (_, key) = channel.split_once(':').expect("the channel names the key");
+                    told.push(format!("{key} {}", event.text()));
+                }
+                _ => return told,
+            }
+        }
+    }
+
+    /// Asserts which events of the key `k` came since the last look.
+    #[track_caller]
+    fn tells(&mut self, events: &[&str]) {
+        let expected: Vec<_> = events.iter().map(|event| format!("k {event}")).collect();
+        assert_eq!(self.told(), expected);
+    }
+
+    /// Takes `k` for a minute; its token.
+    fn hold(&mut self) -> String {
+        self.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string()
+    }
+
+    /// Takes `k` for a holder who is late already.
+    fn let_expire(&mut self) -> String {
+        let token = self.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1"]).to_string();
+        until("the lock is expired", || {
+            (self.conn.call(&["LOCK.INFO", "k"]).field("state").text() == "expired").then_some(())
+        });
+        token
+    }
+
+    /// A client that waits for `k`.
+    fn waiter(&mut self, options: &[&str]) -> Conn {
+        let mut conn = self.server.conn();
+        let before = number(&mut self.conn, "waiters");
+        conn.send(&[&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"], options].concat());
+        until("it waits", || (number(&mut self.conn, "waiters") == before + 1).then_some(()));
+        conn
+    }
+}
+
+#[test]
+fn each_command_that_changes_a_lock() {
+    let mut all = Listener::to("KA");
+    let token = all.hold();
+    all.tells(&["set", "expire", "lock.acquire"]);
+    assert_eq!(all.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
+    all.tells(&["set", "expire", "lock.extend"]);
+    assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+    all.tells(&["del", "lock.release"]);
+
+    all.let_expire();
+    all.tells(&["set", "expire", "lock.acquire"]);
+    all.hold();
+    all.tells(&["set", "expire", "lock.lapse", "lock.acquire"]);
+    all.conn.int(&["DEL", "k"]);
+    all.let_expire();
+    all.told();
+    let token = all.conn.call(&["LOCK.RECOVER", "k", "PX", "1"]).list()[0].int().to_string();
+    all.tells(&["set", "expire", "lock.lapse", "lock.recover"]);
+    until("it is late", || (all.conn.call(&["LOCK.INFO", "k"]).field("state").text() == "expired").then_some(()));
+    assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &token]), -1);
+    all.tells(&["del", "lock.release"]);
+}
+
+#[test]
+fn an_attempt_that_is_sent_again_or_cancelled() {
+    let mut all = Listener::to("KA");
+    all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "9", "ID", "5"]);
+    all.tells(&["set", "expire", "lock.acquire"]);
+    all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "5"]);
+    all.tells(&["set", "expire", "lock.extend"]);
+    all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "9", "ID", "5"]);
+    all.tells(&[]);
+    assert_eq!(all.conn.int(&["LOCK.CANCEL", "k", "5"]), 1);
+    all.tells(&["del", "lock.release"]);
+}
+
+#[test]
+fn without_a_native_expiry_there_is_no_event_of_one() {
+    let mut all = Listener::with("KA", &["retention-ms", "-1"]);
+    let token = all.hold();
+    all.tells(&["set", "lock.acquire"]);
+    assert_eq!(all.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
+    all.tells(&["set", "lock.extend"]);
+}
+
+#[test]
+fn a_lock_that_passes_on_is_never_seen_free() {
+    let mut all = Listener::to("KA");
+    let token = all.hold();
+    all.told();
+    let mut waiter = all.waiter(&[]);
+    all.tells(&[]);
+    assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+    waiter.read().int();
+    all.tells(&["set", "expire", "lock.release", "lock.acquire"]);
+
+    // By the holder of an ID that gives it up.
+    all.conn.int(&["DEL", "k"]);
+    all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "9", "ID", "5"]);
+    let mut waiter = all.waiter(&[]);
+    all.told();
+    assert_eq!(all.conn.int(&["LOCK.CANCEL", "k", "5"]), 1);
+    waiter.read().int();
+    all.tells(&["set", "expire", "lock.release", "lock.acquire"]);
+}
+
+#[test]
+fn a_lock_that_came_free_by_itself_or_by_others() {
+    let mut all = Listener::to("KA");
+    all.hold();
+    let mut waiter = all.waiter(&[]);
+    all.told();
+    all.conn.int(&["DEL", "k"]);
+    waiter.read().int();
+    all.tells(&["del", "set", "expire", "lock.acquire"]);
+
+    all.conn.int(&["DEL", "k"]);
+    all.conn.int(&["LOCK.ACQUIRE", "k", "PX", "200"]);
+    let mut waiter = all.waiter(&[]);
+    all.told();
+    waiter.read().int();
+    all.tells(&["set", "expire", "lock.lapse", "lock.acquire"]);
+}
+
+#[test]
+fn a_grant_that_nobody_received_is_given_back() {
+    let mut all = Listener::to("KA");
+    let token = all.hold();
+    let mut gone = all.server.conn();
+    let client = gone.int(&["CLIENT", "ID"]).to_string();
+    gone.send(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
+    until("it waits", || (number(&mut all.conn, "waiters") == 1).then_some(()));
+    all.told();
+    // In one turn of the server's loop: no reply can leave in between.
+    all.conn.ok(&["MULTI"]);
+    all.conn.text(&["LOCK.RELEASE", "k", &token]);
+    all.conn.text(&["CLIENT", "KILL", "ID", &client]);
+    assert_eq!(all.conn.call(&["EXEC"]).list().len(), 2);
+    until("the lock is free again", || (all.conn.int(&["EXISTS", "k"]) == 0).then_some(()));
+    all.tells(&["set", "expire", "lock.release", "lock.acquire", "del", "lock.release"]);
+}
+
+#[test]
+fn the_end_of_a_session_sets_the_time_anew() {
+    let mut all = Listener::with("KA", &["margin-ms", "400"]);
+    let mut holder = all.server.conn();
+    holder.int(&["LOCK.ACQUIRE", "k", "EX", "60", "SESSION"]);
+    let mut waiter = all.waiter(&["DETAILS"]);
+    all.told();
+    drop(holder);
+    until("the session has ended", || (number(&mut all.conn, "sessions_ended") == 1).then_some(()));
+    all.tells(&["set", "expire"]);
+    // Its successor finds it expired after the margin.
+    assert!(!waiter.read().list()[1].is_nil());
+    all.tells(&["set", "expire", "lock.lapse", "lock.acquire"]);
+}
+
+#[test]
+fn what_changes_nothing_tells_nothing() {
+    let mut all = Listener::to("KA");
+    all.hold();
+    all.conn.ok(&["SET", "foreign", "somebody's"]);
+    all.conn.int(&["RPUSH", "list", "1"]);
+    all.told();
+    for args in [
+        &["LOCK.ACQUIRE", "k", "EX", "5"][..],
+        &["LOCK.ACQUIRE", "k", "EX", "5", "ID", "8"],
+        &["LOCK.ACQUIRE", "foreign", "EX", "5"],
+        &["LOCK.ACQUIRE", "list", "EX", "5"],
+        &["LOCK.ACQUIRE", "new", "EX", "0"],
+        &["LOCK.RECOVER", "k", "EX", "5"],
+        &["LOCK.RECOVER", "new", "EX", "5"],
+        &["LOCK.EXTEND", "k", "1", "EX", "5"],
+        &["LOCK.EXTEND", "new", "1", "EX", "5"],
+        &["LOCK.RELEASE", "k", "1"],
+        &["LOCK.RELEASE", "new", "1"],
+        &["LOCK.CHECK", "k", "1"],
+        &["LOCK.CANCEL", "k", "99"],
+        &["LOCK.CANCEL", "k", "8"],
+        &["LOCK.INFO", "k", "FULL"],
+        &["LOCK.TOP"],
+        &["LOCK.HELP"],
+    ] {
+        all.conn.call(args);
+        assert_eq!(all.told(), [""; 0], "{args:?}");
+    }
+    let mut waiter = all.server.conn();
+    assert!(waiter.call(&["LOCK.ACQUIRE", "k", "EX", "5", "WAIT", "20"]).is_nil());
+    assert_eq!(all.told(), [""; 0]);
+}
+
+#[test]
+fn each_event_is_of_the_class_that_it_has_elsewhere() {
+    for (classes, expected) in [
+        ("Kd", &["lock.acquire", "lock.lapse", "lock.acquire", "lock.extend", "lock.release"][..]),
+        ("K$", &["set", "set", "set"]),
+        ("Kg", &["expire", "expire", "expire", "del"]),
+        ("Kxe", &[]),
+        ("", &[]),
+    ] {
+        let mut some = Listener::to(classes);
+        some.let_expire();
+        let token = some.hold();
+        assert_eq!(some.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
+        assert_eq!(some.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+        some.tells(expected);
+    }
+}
+
+#[test]
+fn events_name_their_key_and_database_as_bytes() {
+    let mut all = Listener::to("EA");
+    let name = b"a\0b \xff";
+    all.conn.ok(&["SELECT", "3"]);
+    let mut listener = all.server.conn();
+    listener.call(&["SUBSCRIBE", "__keyevent@3__:lock.acquire"]);
+    assert!(all.conn.call(&[&b"LOCK.ACQUIRE"[..], name, b"EX", b"5"]).int() > 0);
+    let message = listener.read();
+    assert_eq!(message.list()[2], crate::support::Reply::Text(name.to_vec()));
+}

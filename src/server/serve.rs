@@ -157,11 +157,11 @@ fn serve_one(context: &Context) -> Served {
         }
         return Served::One;
     }
-    let ended = state::with(|state| state.ended.pop_front()).ok().flatten();
-    if let Some(ended) = ended {
-        let result = session::end(context, &ended);
+    let ended = state::with(|state| state.ended.pop_first()).ok().flatten();
+    if let Some((lock, ended)) = ended {
+        let result = session::end(context, &lock, &ended);
         if result == Err(WriteRefused::ForNow) {
-            let _ = state::with(|state| state.ended.push_back(ended));
+            let _ = state::with(|state| state.ended.insert(lock, ended));
             return Served::NotNow;
         }
         return Served::One;

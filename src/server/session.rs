@@ -17,7 +17,6 @@ use std::ffi::CStr;
 
 /// A grant whose connection has ended, which the key does not say yet.
 pub struct Ended {
-    lock: LockKey,
     token: Token,
     at: UnixMicros,
 }
@@ -52,6 +51,15 @@ pub fn released(context: &Context, name: Arg<'_>) {
     });
 }
 
+/// A grant was renewed after its connection had ended: that end counts no longer.
+pub fn renewed(context: &Context, name: Arg<'_>) {
+    let _ = state::with(|state| {
+        if !state.ended.is_empty() {
+            state.ended.remove(&(context.selected_db(), name.as_bytes().into()));
+        }
+    });
+}
+
 /// A connection has ended: its locks are noted, to be ended soon. The server can be in the middle of
 /// anything here.
 pub(super) fn client_ended(context: &Context, client: u64) {
@@ -59,7 +67,7 @@ pub(super) fn client_ended(context: &Context, client: u64) {
     let any = state::with(|state| {
         let locks = state.sessions.end(client);
         let any = !locks.is_empty();
-        state.ended.extend(locks.into_iter().map(|(lock, token)| Ended { lock, token, at }));
+        state.ended.extend(locks.into_iter().map(|(lock, token)| (lock, Ended { token, at })));
         any
     });
     if any == Ok(true) {
@@ -68,8 +76,7 @@ pub(super) fn client_ended(context: &Context, client: u64) {
 }
 
 /// Ends the lock of a connection that has ended: its timestamp becomes the margin after that.
-pub(super) fn end(context: &Context, ended: &Ended) -> Result<(), WriteRefused> {
-    let (db, bytes) = &ended.lock;
+pub(super) fn end(context: &Context, (db, bytes): &LockKey, ended: &Ended) -> Result<(), WriteRefused> {
     let Some(name) = OwnString::in_db(context, *db, bytes) else { return Ok(()) };
     let Ok(key) = Key::open_read_only(context, name.as_arg()) else { return Ok(()) };
     let lock = State::of(key.value(), clock::now());

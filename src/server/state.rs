@@ -14,12 +14,12 @@ use crate::lock::grace::{self, Reign};
 use crate::lock::queue::Queues;
 use crate::lock::record::{number, Id};
 use crate::lock::rules::Retention;
-use crate::lock::sessions::Sessions;
+use crate::lock::sessions::{LockKey, Sessions};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::{Token, Tokens};
 use lazy_static::lazy_static;
 use rustc_hash::FxHashSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// How old what is known of the server's configuration may be, where it does not tell of changes.
 const CONFIG_AGE: Micros = Micros(1_000_000);
@@ -44,7 +44,7 @@ pub struct State {
     /// Which locks end with their connection.
     pub sessions: Sessions,
     /// Grants whose connection has ended.
-    pub ended: VecDeque<Ended>,
+    pub ended: BTreeMap<LockKey, Ended>,
     /// Since when this server is the master, and whether it still is.
     pub reign: Reign,
     /// What is wrong with the settings for safety across failover, as last logged.

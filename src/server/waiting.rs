@@ -124,6 +124,7 @@ pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &mut Taken, 
     } else {
         session::released(context, name);
     }
+    session::renewed(context, name);
     let Some(id) = id else { return Ok(()) };
     let token = taken.token;
     let earlier = state::with(|state| {
@@ -214,6 +215,7 @@ pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Erro
 /// A value of ours was written: when the lock comes free by itself, for those who wait, and whether
 /// it still ends with a connection.
 pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded) {
+    session::renewed(context, name);
     let news = state::with(|State { queues, sessions, .. }| {
         if queues.is_empty() && sessions.is_empty() {
             return false;

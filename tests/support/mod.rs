@@ -169,6 +169,17 @@ impl Options {
 
     /// Starts the server; its log if it ended instead of answering.
     pub fn try_start(self) -> Result<Server, String> {
+        // A port that was free can be taken by another test a moment later.
+        for _ in 0..5 {
+            match self.try_start_once() {
+                Err(log) if log.contains("Address already in use") => {}
+                result => return result,
+            }
+        }
+        self.try_start_once()
+    }
+
+    fn try_start_once(&self) -> Result<Server, String> {
         // Built before anything is made that would stay behind if it does not build.
         let module = (!self.without_module).then(module);
         let port = free_port();
@@ -199,7 +210,7 @@ impl Options {
             if let Ok(Some(_)) = server.child.try_wait() {
                 return Err(server.log_tail(60));
             }
-            if server.try_conn().is_some_and(|mut conn| conn.try_raw(&[b"PING"]).is_ok_and(|r| r == b"+PONG\r\n")) {
+            if server.answers() {
                 return Ok(server);
             }
             assert!(Instant::now() < end, "the server does not answer:\n{}", server.log_tail(60));
@@ -253,6 +264,15 @@ impl Server {
     /// A new raw connection, RESP2, with [`DEADLINE`] as its read time-out.
     pub fn conn(&self) -> Conn {
         self.try_conn().expect("the server accepts")
+    }
+
+    /// Whether it is this server that answers on its port, and no other test's.
+    fn answers(&self) -> bool {
+        let Some(mut conn) = self.try_conn() else { return false };
+        let mine = format!("process_id:{}\r\n", self.pid());
+        let info = conn.try_raw(&["INFO", "server"]).unwrap_or_default();
+        info.windows(mine.len()).any(|window| window == mine.as_bytes())
+            && conn.try_raw(&["PING"]).is_ok_and(|reply| reply == b"+PONG\r\n")
     }
 
     fn try_conn(&self) -> Option<Conn> {

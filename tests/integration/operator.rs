@@ -1,0 +1,271 @@
+//! What an operator has in hand: the settings and the files that keep them, the slow log, latency,
+//! MONITOR, CLIENT LIST, memory, the version, and what a server says that is too old.
+//!
+//! `settings.rs` has what the settings do; `operator/tools.rs` the tools.
+
+mod tools;
+
+use crate::support::{module, server_binary, temp_dir, until, Conn, Options, Reply, Server};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A setting: name, default, least, most.
+const SETTINGS: [(&str, &str, &str, &str); 4] = [
+    ("lock.margin-ms", "1000", "0", "3600000"),
+    ("lock.retention-ms", "60000", "-1", "315360000000"),
+    ("lock.max-waiters", "10000", "0", "1000000"),
+    ("lock.place-ms", "10000", "0", "3600000"),
+];
+
+fn setting(conn: &mut Conn, name: &str) -> String {
+    conn.call(&["CONFIG", "GET", name]).field(name).text()
+}
+
+/// Whether a module can have settings of its own (7.0); if not, says that `what` is skipped.
+fn has_settings(what: &str) -> bool {
+    let server = Server::start();
+    let has = server.conn().call(&["CONFIG", "GET", "lock.margin-ms"]) != Reply::List(vec![]);
+    if !has {
+        eprintln!("skipped: {what}: this server has no settings of modules in CONFIG");
+    }
+    has
+}
+
+#[test]
+fn config_get_has_all_settings_and_only_those_that_are_tested() {
+    if !has_settings("CONFIG GET") {
+        return;
+    }
+    let server = Server::start();
+    let all = server.conn().call(&["CONFIG", "GET", "lock.*"]);
+    let mut all: Vec<_> = all.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
+    all.sort();
+    let mut expected: Vec<_> = SETTINGS.iter().map(|known| (known.0.to_string(), known.1.to_string())).collect();
+    expected.sort();
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn config_set_takes_the_bounds_and_refuses_what_is_beyond_with_the_reason() {
+    if !has_settings("CONFIG SET") {
+        return;
+    }
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (name, default, least, most) in SETTINGS {
+        for value in [least, most, default] {
+            conn.ok(&["CONFIG", "SET", name, value]);
+            assert_eq!(setting(&mut conn, name), value);
+        }
+        let beyond = |value: &str, by: i64| (value.parse::<i64>().unwrap() + by).to_string();
+        for wrong in [beyond(least, -1), beyond(most, 1)] {
+            let reply = conn.call(&["CONFIG", "SET", name, &wrong]);
+            let text = reply.error();
+            let says = [name, least, most].iter().all(|part| text.contains(part));
+            assert!(text.starts_with("ERR ") && says, "{name} {wrong}: {text}");
+        }
+        for wrong in ["", "abc", "1.5", "1 2", "0x10", "99999999999999999999"] {
+            let reply = conn.call(&["CONFIG", "SET", name, wrong]);
+            assert!(reply.error().contains(name), "{name} {wrong}: {reply:?}");
+        }
+        assert_eq!(setting(&mut conn, name), default);
+    }
+    assert!(conn.call(&["CONFIG", "SET", "lock.nonsense", "1"]).error().contains("lock.nonsense"));
+    // Two at once, one of them wrong: neither is set.
+    assert!(matches!(
+        conn.call(&["CONFIG", "SET", "lock.margin-ms", "5", "lock.place-ms", "-1"]),
+        Reply::Error(_)
+    ));
+    assert_eq!(setting(&mut conn, "lock.margin-ms"), "1000");
+    // And twice the same.
+    let reply = conn.call(&["CONFIG", "SET", "lock.margin-ms", "5", "lock.margin-ms", "6"]);
+    assert!(reply.error().contains("lock.margin-ms"), "{reply:?}");
+    assert_eq!(setting(&mut conn, "lock.margin-ms"), "1000");
+}
+
+#[test]
+fn wrong_module_arguments_are_named_with_the_reason_in_one_line() {
+    for (args, reason) in [
+        (&["max-waiters", "-1"][..], "'max-waiters' is not a whole number between 0 and 1000000"),
+        (&["max-waiters", "1000001"], "'max-waiters' is not a whole number between 0 and 1000000"),
+        (&["place-ms", "3600001"], "'place-ms' is not a whole number between 0 and 3600000"),
+        (&["place-ms", ""], "'place-ms' is not a whole number between 0 and 3600000"),
+        (&["margin-ms", "+5"], "'margin-ms' is not a whole number between 0 and 3600000"),
+        (&["place-ms"], "'place-ms' has no value"),
+        (&["margin-ms", "5", "place-ms", "1", "Margin-MS", "5"], "'Margin-MS' is given twice"),
+        (&["lock.margin-ms", "5"], "'lock.margin-ms' is unknown, there are: margin-ms, retention-ms, max-waiters, place-ms"),
+    ] {
+        let Err(log) = Server::with().module_args(args).try_start() else { panic!("a server started with {args:?}") };
+        let said: Vec<_> = log.lines().filter(|line| line.contains("the module is not loaded")).collect();
+        assert!(said.len() == 1 && said[0].contains(reason), "{args:?}: {reason}:\n{log}");
+    }
+}
+
+#[test]
+fn module_arguments_of_every_setting_are_what_config_shows() {
+    if !has_settings("module arguments in CONFIG") {
+        return;
+    }
+    let args = ["place-ms", "4", "MAX-WAITERS", "3", "retention-ms", "2", "margin-ms", "1"];
+    let server = Server::with().module_args(&args).start();
+    let shown = SETTINGS.map(|known| setting(&mut server.conn(), known.0));
+    assert_eq!(shown, ["1", "2", "3", "4"]);
+}
+
+/// A script that starts the server with a configuration file, which the server wants as its first
+/// argument; in a directory that holds both.
+fn with_file(text: &str) -> (PathBuf, PathBuf) {
+    let dir = temp_dir();
+    let (file, script) = (dir.join("server.conf"), dir.join("server.sh"));
+    fs::write(&file, text).unwrap();
+    let binary = fs::canonicalize(server_binary()).map_or(server_binary(), Into::into);
+    let (binary, file) = (binary.to_str().unwrap().to_string(), file.to_str().unwrap());
+    let lines = [
+        "#!/bin/sh",
+        &format!("[ \"$1\" != --version ] || exec '{binary}' --version"),
+        &format!("cd '{}' && exec '{binary}' '{file}' \"$@\"", dir.display()),
+    ];
+    fs::write(&script, lines.join("\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    (dir, script)
+}
+
+#[test]
+fn config_rewrite_keeps_what_was_set_for_the_next_start() {
+    if !has_settings("CONFIG REWRITE") {
+        return;
+    }
+    let (dir, script) = with_file("");
+    let options = || Options::default().binary(&script).dir(&dir);
+    let values = ["7", "-1", "8", "9"];
+    {
+        let server = options().module_args(&["margin-ms", "7", "place-ms", "100"]).start();
+        let mut conn = server.conn();
+        for ((name, ..), value) in SETTINGS.iter().zip(values) {
+            conn.ok(&["CONFIG", "SET", name, value]);
+        }
+        conn.ok(&["CONFIG", "REWRITE"]);
+    }
+    let file = fs::read_to_string(dir.join("server.conf")).unwrap();
+    let lines = |start: &str| file.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(lines("loadmodule "), 1, "{file}");
+    // What does not differ from the module argument is left to it.
+    assert_eq!((lines("lock."), lines("lock.margin-ms")), (3, 0), "{file}");
+    {
+        let server = options().without_module().start();
+        let mut conn = server.conn();
+        assert_eq!(SETTINGS.map(|known| setting(&mut conn, known.0)), values);
+        // Written again without a change, the file stays as it is.
+        conn.ok(&["CONFIG", "REWRITE"]);
+        let again = fs::read_to_string(dir.join("server.conf")).unwrap();
+        let ours = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| line.starts_with("lock") || line.starts_with("loadm")).map(Into::into).collect()
+        };
+        assert_eq!(ours(&again), ours(&file));
+    }
+    let _ = fs::remove_dir_all(dir);
+}
+
+#[test]
+fn a_wrong_line_in_the_configuration_file_is_named_at_the_start() {
+    if !has_settings("lock.* in the configuration file") {
+        return;
+    }
+    for (line, named) in [
+        ("lock.margin-ms -1", "lock.margin-ms"),
+        ("lock.place-ms soon", "lock.place-ms"),
+        ("lock.nonsense 5", "lock.nonsense"),
+    ] {
+        let (dir, script) = with_file(&format!("{line}\n"));
+        let Err(log) = Options::default().binary(&script).dir(&dir).try_start() else {
+            panic!("a server started with {line}");
+        };
+        assert!(log.contains(named), "{line}:\n{log}");
+        let _ = fs::remove_dir_all(dir);
+    }
+}
+
+fn project_file(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+#[test]
+fn the_configuration_file_of_the_project_explains_each_setting_and_has_its_default() {
+    let text = project_file("redis.conf");
+    for (name, default, ..) in SETTINGS {
+        let at = text.lines().position(|line| line == format!("{name} {default}"));
+        let at = at.unwrap_or_else(|| panic!("redis.conf has no line: {name} {default}"));
+        let before = text.lines().nth(at - 1).unwrap();
+        assert!(before.starts_with("# "), "{name} is not explained: {before}");
+    }
+}
+
+#[test]
+fn the_configuration_file_of_the_project_works() {
+    if !has_settings("redis.conf") {
+        return;
+    }
+    let (dir, script) = with_file(&project_file("redis.conf"));
+    fs::create_dir(dir.join(".data")).unwrap();
+    {
+        let server = Options::default().binary(&script).dir(&dir.join(".data")).start();
+        let mut conn = server.conn();
+        for line in project_file("redis.conf").lines().filter(|line| line.starts_with("lock.")) {
+            let (name, value) = line.split_once(' ').unwrap();
+            assert_eq!(setting(&mut conn, name), value);
+        }
+        assert_eq!(setting(&mut conn, "appendonly"), "yes");
+        assert_eq!(setting(&mut conn, "maxmemory-policy"), "noeviction");
+        conn.int(&["LOCK.ACQUIRE", "door", "EX", "5"]);
+        let warnings: Vec<_> = server.log().lines().filter(|l| l.contains("<module>")).map(String::from).collect();
+        assert_eq!(warnings.len(), 1, "besides that it is loaded, the module has nothing to say: {warnings:?}");
+    }
+    let _ = fs::remove_dir_all(dir);
+}
+
+#[test]
+fn on_a_server_that_is_too_old_the_load_fails_with_one_clear_line() {
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join(".servers/redis-6.0.16/server");
+    if !old.exists() {
+        eprintln!("skipped: there is no server that is too old; make servers fetches one");
+        return;
+    }
+    let Err(log) = Options::default().binary(old).try_start() else { panic!("a server started that is too old") };
+    let said: Vec<_> = log.lines().filter(|line| line.contains("<lock>") || line.contains("<module>")).collect();
+    assert_eq!(said.len(), 1, "{log}");
+    assert!(said[0].contains("the module is not loaded: it needs Redis 6.2 or later"), "{log}");
+}
+
+#[test]
+fn module_list_and_the_log_have_the_version() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let list = conn.call(&["MODULE", "LIST"]);
+    let ours = list.list().iter().find(|module| module.field("name").text() == "lock").expect("it is loaded");
+    let version = env!("CARGO_PKG_VERSION").split('.').map(|part| part.parse::<i64>().unwrap());
+    assert_eq!(ours.field("ver").int(), version.fold(0, |all, part| all * 100 + part));
+    let line = format!("<module> lock {} loaded", env!("CARGO_PKG_VERSION"));
+    assert!(server.log().contains(&line), "{}", server.log_tail(10));
+    let in_info = format!("module:name=lock,ver={},", ours.field("ver").int());
+    assert!(conn.text(&["INFO", "modules"]).contains(&in_info));
+    if let Reply::List(pairs) = ours {
+        if let Some(path) = pairs.chunks(2).find(|pair| pair[0].text() == "path") {
+            assert_eq!(path[1].text(), module().to_str().unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_module_can_be_taken_out_and_put_back_while_nobody_waits() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
+    let value = conn.text(&["GET", "k"]);
+    conn.ok(&["MODULE", "UNLOAD", "lock"]);
+    assert!(conn.text(&["INFO", "everything"]).find("lock_grants").is_none());
+    assert_eq!(conn.text(&["GET", "k"]), value, "locks are ordinary keys");
+    conn.ok(&["MODULE", "LOAD", module().to_str().unwrap()]);
+    assert_eq!(crate::metrics::number(&mut conn, "grants"), 0);
+    until("it works again", || (conn.call(&["LOCK.INFO", "k"]).field("state").text() == "held").then_some(()));
+}

@@ -11,6 +11,9 @@ use super::time::{Micros, MonotonicMicros};
 /// What the failover may take on top of all settings.
 const RESERVE: Micros = Micros(2_000_000);
 
+/// The margin has to be as long as this: the loop of a server that is well stands still for less.
+pub const LEAST_MARGIN: Micros = Micros(500_000);
+
 /// Settings, all of them spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -33,6 +36,17 @@ impl Settings {
         Some(Micros(self.grace.0.saturating_sub(taken)))
     }
 
+    /// A longer stall of the loop is noticed. After a shorter one the answers of replicas that waited
+    /// to be read look younger than they are, by as much; the margin makes up for that.
+    const fn longest_stall(&self) -> Micros {
+        let shortest = if self.margin.0 > LEAST_MARGIN.0 { self.margin } else { LEAST_MARGIN };
+        if self.max_lag.0 < shortest.0 {
+            self.max_lag
+        } else {
+            shortest
+        }
+    }
+
     /// Whether a lease may be granted.
     ///
     /// # Errors
@@ -45,6 +59,26 @@ impl Settings {
     }
 }
 
+/// Whether a master may have been replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Doubt {
+    #[default]
+    None,
+    /// It stood still, or its clock was set, and its replicas were not looked at since.
+    New,
+    /// As above, and its replication offset was that when they were looked at first.
+    Since(u64),
+}
+
+/// What a replica has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Up to which offset it has everything.
+    pub offset: u64,
+    /// Seconds since its answer was read; below zero if the clock was set.
+    pub lag_s: i64,
+}
+
 /// What a server knows of its own reign.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reign {
@@ -52,15 +86,14 @@ pub struct Reign {
     pub since: MonotonicMicros,
     /// When it was last seen to be running.
     seen: MonotonicMicros,
-    /// It may have been replaced, since it was seen running last.
-    is_doubtful: bool,
+    doubt: Doubt,
 }
 
 impl Reign {
     /// The server has started, or become master.
     #[must_use]
     pub const fn begin(now: MonotonicMicros) -> Self {
-        Self { since: now, seen: now, is_doubtful: false }
+        Self { since: now, seen: now, doubt: Doubt::None }
     }
 
     /// What is left of the grace.
@@ -71,28 +104,43 @@ impl Reign {
 
     /// The loop of the server runs at `now`: whether that is after a stall.
     pub fn run(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
-        let stalled = settings.grace.0 > 0 && now.since(self.seen) > settings.max_lag;
+        let stalled = settings.grace.0 > 0 && now.since(self.seen) > settings.longest_stall();
         self.seen = now;
         if stalled {
-            self.is_doubtful = true;
+            self.doubt = Doubt::New;
         }
         stalled
     }
 
     /// The clock was set: the lag of replicas is counted by it.
     pub fn doubt(&mut self) {
-        self.is_doubtful = true;
+        self.doubt = Doubt::New;
     }
 
     /// Whether the replicas have to be looked at.
     #[must_use]
-    pub const fn is_doubtful(&self) -> bool {
-        self.is_doubtful
+    pub fn is_doubtful(&self) -> bool {
+        self.doubt != Doubt::None
     }
 
-    /// Enough replicas have answered since.
-    pub fn confirm(&mut self) {
-        self.is_doubtful = false;
+    /// Looks at the replicas: ends the doubt when as many as `wanted` have answered what was sent
+    /// since it began. An answer that was sent before can be read later and then looks new, but it
+    /// does not know of what was replicated later.
+    pub fn look(&mut self, settings: &Settings, offset: u64, answers: &[Answer], wanted: u64) {
+        let begin = match self.doubt {
+            Doubt::None => return,
+            Doubt::New => {
+                self.doubt = Doubt::Since(offset);
+                offset
+            }
+            Doubt::Since(begin) => begin,
+        };
+        let max_lag_s = i64::try_from(settings.max_lag.as_ms() / 1_000).unwrap_or(i64::MAX);
+        let is_good = |answer: &&Answer| answer.offset > begin && (0..=max_lag_s).contains(&answer.lag_s);
+        let good = answers.iter().filter(is_good).count();
+        if u64::try_from(good).is_ok_and(|good| good >= wanted) {
+            self.doubt = Doubt::None;
+        }
     }
 
     /// Whether a lease may be set anew at `now`.
@@ -104,7 +152,7 @@ impl Reign {
             return Ok(());
         }
         self.run(settings, now);
-        if self.is_doubtful {
+        if self.is_doubtful() {
             return Err(Error::NoReplicas);
         }
         Ok(())
@@ -159,13 +207,40 @@ mod tests {
     fn a_master_that_stood_still_grants_nothing_until_its_replicas_have_answered() {
         let settings = Settings { grace: Micros(1), ..SETTINGS };
         let mut reign = Reign::begin(START);
-        assert_eq!(reign.may_grant(&settings, at(10)), Ok(()));
-        assert_eq!(reign.may_grant(&settings, at(21)), Err(Error::NoReplicas));
-        assert_eq!(reign.may_extend(&settings, at(22)), Err(Error::NoReplicas));
-        reign.confirm();
-        assert_eq!(reign.may_grant(&settings, at(23)), Ok(()));
+        assert_eq!(reign.may_grant(&settings, at(1)), Ok(()));
+        assert_eq!(reign.may_grant(&settings, at(3)), Err(Error::NoReplicas));
+        assert_eq!(reign.may_extend(&settings, at(4)), Err(Error::NoReplicas));
+        let answer = |offset, lag_s| Answer { offset, lag_s };
+        // Answers of before, however new they look.
+        reign.look(&settings, 70, &[answer(70, 0)], 1);
+        reign.look(&settings, 70, &[answer(70, 0)], 1);
+        assert!(reign.is_doubtful());
+        // Answers that are too old, of too few, or from the future.
+        for answers in [&[answer(84, 11)][..], &[answer(84, 0), answer(70, 0)], &[answer(84, -1), answer(84, 0)]] {
+            reign.look(&settings, 84, answers, 2);
+            assert!(reign.is_doubtful(), "{answers:?}");
+        }
+        reign.look(&settings, 84, &[answer(84, 0), answer(71, 10)], 2);
+        assert_eq!(reign.may_grant(&settings, at(4)), Ok(()));
         reign.doubt();
-        assert_eq!(reign.may_grant(&settings, at(23)), Err(Error::NoReplicas));
+        assert_eq!(reign.may_grant(&settings, at(4)), Err(Error::NoReplicas));
+    }
+
+    #[test]
+    fn a_doubt_that_comes_in_a_doubt_begins_anew() {
+        let mut reign = Reign::begin(START);
+        reign.doubt();
+        reign.look(&SETTINGS, 70, &[], 1);
+        reign.doubt();
+        reign.look(&SETTINGS, 90, &[Answer { offset: 80, lag_s: 0 }], 1);
+        assert!(reign.is_doubtful());
+    }
+
+    #[test]
+    fn a_stall_as_long_as_the_margin_is_made_up_for() {
+        let mut reign = Reign::begin(START);
+        assert!(!reign.run(&SETTINGS, START.after(SETTINGS.margin)));
+        assert!(reign.run(&SETTINGS, START.after(SETTINGS.margin).after(Micros(1_000_001))));
     }
 
     #[test]

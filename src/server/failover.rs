@@ -4,8 +4,9 @@
 use super::context::{log_warning, Context};
 use super::{clock, settings, state};
 use crate::lock::error::Error;
-use crate::lock::grace::{Reign, Settings};
+use crate::lock::grace::{Answer, Reign, Settings};
 use crate::lock::time::{Micros, MonotonicMicros};
+use std::ffi::CString;
 
 /// Whether a lock may be granted for that long.
 ///
@@ -41,39 +42,45 @@ fn ask(
     if settings::failover_grace() == Micros(0) {
         return Ok(());
     }
-    let settings = state::grace_settings(context);
-    state::with(|state| question(&mut state.reign, &settings, clock::monotonic()))?
+    let (settings, now) = (state::grace_settings(context), clock::monotonic());
+    notice_stall(&settings, now);
+    state::with(|state| question(&mut state.reign, &settings, now))?
+}
+
+fn notice_stall(settings: &Settings, now: MonotonicMicros) {
+    if state::with(|state| state.reign.run(settings, now)) == Ok(true) {
+        log_warning("the server stood still: no lease until its replicas have answered what is replicated from now on");
+    }
 }
 
 /// The server runs: notices that it stood still, and whether its replicas have answered since.
 pub fn run(context: &Context, now: MonotonicMicros) {
+    if settings::failover_grace() == Micros(0) {
+        return;
+    }
     let settings = state::grace_settings(context);
-    let stalled = state::with(|state| state.reign.run(&settings, now));
-    if stalled == Ok(true) {
-        log_warning("the server stood still for longer than min-replicas-max-lag: no lease until its replicas answer");
+    notice_stall(&settings, now);
+    if state::with(|state| state.reign.is_doubtful()) != Ok(true) {
+        return;
     }
-    let is_doubtful = state::with(|state| state.reign.is_doubtful());
-    if is_doubtful == Ok(true) && replicas_have_answered(context, &settings) {
-        let _ = state::with(|state| state.reign.confirm());
-    }
+    let wanted = state::min_replicas(context);
+    let offset = context.server_info(c"replication", c"master_repl_offset").and_then(|text| text.trim().parse().ok());
+    // Without an offset nothing can be told: the doubt stays.
+    let Some(offset) = offset else { return };
+    let answers = answers(context);
+    let _ = state::with(|state| state.reign.look(&settings, offset, &answers, wanted));
 }
 
-/// Whether as many replicas as `min-replicas-to-write` have answered within the allowed lag. A lag
-/// below zero is none: the clock was set.
-fn replicas_have_answered(context: &Context, settings: &Settings) -> bool {
-    let wanted = state::min_replicas(context);
-    let max_lag_s = i64::try_from(settings.max_lag.as_ms() / 1_000).unwrap_or(i64::MAX);
-    let mut good = 0_u64;
-    for number in 0..MOST_REPLICAS {
-        let Ok(field) = std::ffi::CString::new(format!("slave{number}")) else { break };
-        let Some(replica) = context.server_info(c"replication", &field) else { break };
-        let lag = replica.split(',').find_map(|part| part.strip_prefix("lag=")?.trim().parse::<i64>().ok());
-        let is_online = replica.contains("state=online");
-        if is_online && lag.is_some_and(|lag| (0..=max_lag_s).contains(&lag)) {
-            good = good.saturating_add(1);
-        }
-    }
-    good >= wanted
+/// What the replicas have answered.
+fn answers(context: &Context) -> Vec<Answer> {
+    let number = |number: u32| CString::new(format!("slave{number}")).ok();
+    let replica = |field: CString| context.server_info(c"replication", &field);
+    let answer = |text: String| {
+        let value = |name| text.split(',').find_map(|part| part.strip_prefix(name))?.trim().parse::<i64>().ok();
+        let offset = u64::try_from(value("offset=")?).ok()?;
+        text.contains("state=online").then_some(Answer { offset, lag_s: value("lag=")? })
+    };
+    (0..MOST_REPLICAS).map_while(|at| number(at).and_then(replica)).filter_map(answer).collect()
 }
 
 /// More replicas are not looked at.

@@ -119,6 +119,9 @@ impl State {
             Some(_) if self.server.min_replicas == 0 => {
                 Some("lock.failover-grace-ms without min-replicas-to-write: a master that was replaced still grants")
             }
+            Some(_) if settings::terms().margin < grace::LEAST_MARGIN => {
+                Some("lock.failover-grace-ms with a lock.margin-ms below 500: a short stall is not made up for")
+            }
             _ => None,
         }
     }

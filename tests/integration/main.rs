@@ -5,15 +5,20 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acl;
 mod deadlock;
 mod demo;
+mod events;
 mod factory;
 mod fairness;
 mod fleet;
 mod guards;
 mod hostile;
 mod look;
+mod metadata;
+mod metrics;
 mod neighbours;
+mod operator;
 mod persistence;
 mod race;
 mod readme;
@@ -21,5 +26,6 @@ mod replica;
 mod replication;
 mod sessions;
 mod settings;
+mod stall;
 mod waiting;
 mod wire;

@@ -5,6 +5,8 @@
 //! raw RESP, so that a test can look at the very bytes. [`until`] waits with a deadline.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod relay;
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;

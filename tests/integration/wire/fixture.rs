@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::support::{show, Conn, Reply};
+use crate::support::{expire_at_ms, show, Conn, Reply};
 
 /// The longest that one case may take; `{new}` is a time within it.
 const CASE_US: i64 = 60_000_000;
@@ -363,7 +363,7 @@ impl Snapshot {
 
 /// The native expiry of a key; -1 without one, -2 without a key.
 pub fn expires_at_ms(conn: &mut Conn, key: &str) -> i64 {
-    conn.int(&["PEXPIRETIME", key])
+    expire_at_ms(conn, key)
 }
 
 /// A value of ours, cut into its parts.

@@ -1,0 +1,135 @@
+//! A master that stood still and was replaced meanwhile grants nothing, with a failover grace; and
+//! what a new master and leases are held to by the grace.
+
+use crate::support::relay::Relay;
+use crate::support::{until, Conn, Reply, Server};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The longest lease is then 500 ms: 4500 less margin 1000, max-lag 1000 and 2000.
+const GRACE_MS: &str = "4500";
+const LEASE: [&str; 2] = ["PX", "500"];
+
+fn acquire(conn: &mut Conn, key: &str) -> Reply {
+    conn.call(&["LOCK.ACQUIRE", key, LEASE[0], LEASE[1]])
+}
+
+/// A master with one replica behind a relay, that grants locks.
+fn pair(grace_ms: &str) -> (Server, Server, Relay) {
+    let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
+    let master = Server::with().args(&args).module_args(&["failover-grace-ms", grace_ms]).start();
+    let replica = Server::with().args(&args).module_args(&["failover-grace-ms", grace_ms]).start();
+    let relay = Relay::to(master.port());
+    replica.conn().ok(&["REPLICAOF", "127.0.0.1", &relay.port().to_string()]);
+    let mut conn = master.conn();
+    until("the master grants locks", || matches!(acquire(&mut conn, "before"), Reply::Int(_)).then_some(()));
+    (master, replica, relay)
+}
+
+/// Stops the master, promotes its replica, cuts the network without a word and lets the master run on:
+/// what it answers to those who want a lock then, for three seconds.
+fn deposed_master_answers(grace_ms: &str) -> Vec<Reply> {
+    let (master, replica, relay) = pair(grace_ms);
+    let mut conn = master.conn();
+    master.signal("STOP");
+    // The replica's acknowledgements, one a second, wait to be read: they will look new.
+    sleep(Duration::from_millis(2_500));
+    relay.cut();
+    replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
+    master.signal("CONT");
+    let end = Instant::now() + Duration::from_secs(3);
+    let mut answers = Vec::new();
+    while Instant::now() < end {
+        answers.push(acquire(&mut conn, &format!("door-{}", answers.len())));
+        sleep(Duration::from_millis(5));
+    }
+    answers
+}
+
+#[test]
+fn a_replaced_master_that_stood_still_grants_nothing() {
+    let answers = deposed_master_answers(GRACE_MS);
+    assert!(answers.len() > 100, "{}", answers.len());
+    for answer in answers {
+        assert!(answer.error().starts_with("NOREPLICAS"), "{answer:?}");
+    }
+}
+
+#[test]
+fn without_a_grace_a_replaced_master_that_stood_still_grants() {
+    let granted = deposed_master_answers("0").iter().filter(|answer| matches!(answer, Reply::Int(_))).count();
+    assert!(granted > 0, "this is what the grace is for");
+}
+
+#[test]
+fn a_master_that_stood_still_and_was_not_replaced_grants_again() {
+    let (master, _replica, _relay) = pair(GRACE_MS);
+    let mut conn = master.conn();
+    // The server's own PING to its replicas moves the offset, if nothing else does.
+    conn.ok(&["CONFIG", "SET", "repl-ping-replica-period", "1"]);
+    master.signal("STOP");
+    sleep(Duration::from_millis(2_500));
+    master.signal("CONT");
+    assert!(acquire(&mut conn, "door").error().starts_with("NOREPLICAS"));
+    until("it grants again", || matches!(acquire(&mut conn, "door"), Reply::Int(_)).then_some(()));
+    assert!(master.log().contains("the server stood still"));
+}
+
+#[test]
+fn a_new_server_grants_nothing_until_its_grace_is_over() {
+    let begin = Instant::now();
+    let lag = ["--min-replicas-max-lag", "1"];
+    let server = Server::with().args(&lag).module_args(&["failover-grace-ms", "5000"]).start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    waiter.send(&["LOCK.ACQUIRE", "door", "PX", "1000", "WAIT", "20000"]);
+    for command in [&["LOCK.ACQUIRE", "door", "PX", "1000"][..], &["LOCK.ACQUIRE", "other", "PX", "1000", "ID", "7"]] {
+        assert!(conn.call(command).error().starts_with("GRACE this server has just started"));
+    }
+    conn.ok(&["SET", "old", "1500000000"]);
+    assert!(conn.call(&["LOCK.RECOVER", "old", "PX", "1000"]).error().starts_with("GRACE"));
+    // Who holds may work on and give back.
+    let later = "9999999999.0000001763710000482913";
+    conn.ok(&["SET", "held", later]);
+    assert_eq!(conn.int(&["LOCK.EXTEND", "held", "1763710000482913", "PX", "1000"]), 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "held", "1763710000482913"]), 1);
+    waiter.read().int();
+    assert!(begin.elapsed() >= Duration::from_secs(5), "granted after {:?}", begin.elapsed());
+    assert!(conn.int(&["LOCK.ACQUIRE", "other", "PX", "1000"]) > 0);
+}
+
+#[test]
+fn a_promoted_replica_grants_nothing_until_its_grace_is_over() {
+    let lag = ["--min-replicas-max-lag", "1"];
+    let server = Server::with().args(&lag).module_args(&["failover-grace-ms", "5000"]).start();
+    let mut conn = server.conn();
+    until("its first grace is over", || conn.text(&["INFO", "lock"]).contains("lock_grace_left_ms:0\r").then_some(()));
+    conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
+    conn.ok(&["REPLICAOF", "NO", "ONE"]);
+    assert!(acquire(&mut conn, "door").error().starts_with("GRACE"));
+    until("its grace is over", || matches!(acquire(&mut conn, "door"), Reply::Int(_)).then_some(()));
+}
+
+#[test]
+fn a_lease_that_could_outlive_the_grace_is_refused() {
+    let (master, _replica, _relay) = pair(GRACE_MS);
+    let mut conn = master.conn();
+    let token = acquire(&mut conn, "door").int().to_string();
+    let longer = ["PX", "501"];
+    for command in [vec!["LOCK.ACQUIRE", "k"], vec!["LOCK.RECOVER", "k"], vec!["LOCK.EXTEND", "door", &token]] {
+        let reply = conn.call(&[&command[..], &longer].concat());
+        assert_eq!(reply.error(), "GRACE lease is longer than 500 ms, the most that lock.failover-grace-ms covers");
+    }
+}
+
+#[test]
+fn a_grace_that_cannot_work_is_warned_of() {
+    for (args, settings, text) in [
+        (&[][..], ["failover-grace-ms", "60000"], "without min-replicas-to-write"),
+        (&["--min-replicas-to-write", "1"], ["failover-grace-ms", "5000"], "too short for any lease"),
+    ] {
+        let server = Server::with().args(args).module_args(&settings).start();
+        assert!(server.log().contains(text), "{}", server.log());
+        assert!(server.conn().text(&["INFO", "lock"]).contains("lock_grace_misconfigured:1"));
+    }
+}

@@ -38,9 +38,10 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let id = parse::id(id)?;
     let key = Key::open(context, name)?;
     let stood = waiting::cancel(context, name, id)?;
-    let held = rules::held_by(State::of(key.value(), clock::now()), id);
+    let now = clock::now();
+    let held = rules::held_by(State::of(key.value(), now), id);
     if let Some(token) = held {
-        waiting::pass_on(context, key, token)?;
+        waiting::pass_on(context, key, token, now)?;
     }
     if stood || held.is_some() {
         stats::add(Counter::Cancels);

@@ -38,14 +38,15 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     };
     let token = parse::token(token)?;
     let key = Key::open(context, key)?;
-    let released = rules::release(State::of(key.value(), clock::now()), token);
+    let now = clock::now();
+    let released = rules::release(State::of(key.value(), now), token);
     let (reply, counter) = match released {
         Release::InTime => (1, Counter::Releases),
         Release::Late => (-1, Counter::LateReleases),
         Release::Over => (0, Counter::StaleTokens),
     };
     if released != Release::Over {
-        waiting::pass_on(context, key, token)?;
+        waiting::pass_on(context, key, token, now)?;
     }
     stats::add(counter);
     context.reply_integer(reply);

@@ -208,15 +208,19 @@ impl Encoded {
         }
     }
 
-    /// The last `width` decimal digits of `number`, with leading zeros.
+    /// The last `width` decimal digits of `number`, with leading zeros. Two at a time: this is a good
+    /// part of what a grant costs.
     fn digits(&mut self, mut number: u64, width: usize) {
         let end = self.length.saturating_add(width);
         if let Some(room) = self.bytes.get_mut(self.length..end) {
-            for digit in room.iter_mut().rev() {
-                #[allow(clippy::cast_possible_truncation, reason = "a digit is below 10")]
-                let value = (number % 10) as u8;
-                *digit = value | b'0';
-                number /= 10;
+            for pair in room.rchunks_mut(2) {
+                let (tens, units) = ((number / 10 % 10).to_le_bytes(), (number % 10).to_le_bytes());
+                match pair {
+                    [first, second] => (*first, *second) = (tens[0] | b'0', units[0] | b'0'),
+                    [only] => *only = units[0] | b'0',
+                    _ => {}
+                }
+                number /= 100;
             }
             self.length = end;
         }

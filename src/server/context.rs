@@ -236,14 +236,19 @@ impl OwnString {
     /// The name of a key; its database is the selected one of `context` from now on.
     #[must_use]
     pub fn in_db(context: &Context, db: i32, name: &[u8]) -> Option<Self> {
-        // SAFETY: the context is valid; the server copies the bytes. Without a context the string
-        // is freed by nobody but this value.
-        let string = unsafe {
-            if !context.select_db(db) {
-                return None;
-            }
-            (api().create_string)(std::ptr::null_mut(), name.as_ptr().cast(), name.len())
-        };
+        if context.select_db(db) {
+            Self::of(name)
+        } else {
+            None
+        }
+    }
+
+    /// A copy of bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        // SAFETY: the server copies the bytes. Without a context the string is freed by nobody but
+        // this value.
+        let string = unsafe { (api().create_string)(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len()) };
         Self::not_null(string)
     }
 

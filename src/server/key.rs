@@ -2,7 +2,8 @@
 //! (native expiry, replication, WATCH and client tracking, keyspace events).
 
 use super::api::api;
-use super::context::{Arg, Context};
+use super::context::{Arg, Context, OwnString};
+use super::main_thread::MainThread;
 use super::{session, state, waiting};
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Value};
@@ -117,6 +118,7 @@ impl<'a> Key<'a> {
     /// [`Error::Internal`] when the server refuses the write.
     pub fn store(self, value: &Encoded, events: &[&CStr]) -> Result<(), Error> {
         let expire_at = state::retention(self.context).expire_at_ms(value.timestamp());
+        let pxat = pxat().ok_or(Error::Internal)?;
         self.overwrite(value.as_bytes())?;
         let expire_at = expire_at.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
         // SAFETY: the handle is open for writing and holds a string.
@@ -124,17 +126,17 @@ impl<'a> Key<'a> {
         let (context, name) = self.close();
         let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
         // SAFETY: the formats match what follows them: s a string of the server, b a buffer with
-        // its length (size_t), c a C string, l a long long. The server copies all of them.
+        // its length (size_t), l a long long. The server copies or retains all of them.
         unsafe {
             match expire_at {
                 Some(ms) => (api().replicate)(
                     context.as_ptr(),
                     c"SET".as_ptr(),
-                    c"sbcl".as_ptr(),
+                    c"sbsl".as_ptr(),
                     name.as_ptr(),
                     bytes,
                     length,
-                    c"PXAT".as_ptr(),
+                    pxat,
                     ms,
                 ),
                 None => {
@@ -196,6 +198,24 @@ impl<'a> Key<'a> {
     }
 }
 
+/// The word PXAT as a string of the server, made once: every grant replicates it.
+static PXAT: MainThread<Option<OwnString>> = MainThread::new(None);
+
+fn pxat() -> Option<*mut raw::RedisModuleString> {
+    PXAT.with(|word| {
+        if word.is_none() {
+            *word = OwnString::of(b"PXAT");
+        }
+        word.as_ref().map(|word| word.as_arg().as_ptr())
+    })
+    .flatten()
+}
+
+/// Gives back what was made once: the module is unloaded.
+pub(super) fn unload() {
+    PXAT.with(|word| *word = None);
+}
+
 /// Why a write outside of a command was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteRefused {
@@ -236,7 +256,8 @@ pub fn store_outside_command(
     let expire_at = state::retention(context).expire_at_ms(value.timestamp());
     let reply = writing(|| {
         clear_errno();
-        // SAFETY: the formats match what follows them, as in `Key::store`; ! replicates.
+        // SAFETY: the formats match what follows them: s, b and l as in `Key::store`, c a C string;
+        // ! replicates.
         unsafe {
             match expire_at {
                 Some(ms) => (api().call)(

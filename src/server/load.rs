@@ -3,7 +3,7 @@
 use super::callback::{c_command, guarded};
 use super::context::{log_notice, log_warning, Args, Context};
 use super::metadata::{self, Run};
-use super::{api, events, info_section, settings, timer};
+use super::{api, events, info_section, key, settings, timer};
 use crate::commands::doc::Doc;
 use crate::commands::parse::Arguments;
 use crate::commands::{acquire, cancel, check, extend, help, info, recover, release, top};
@@ -77,7 +77,10 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> libc::c_int {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
-    guarded(|| timer::stop_for_unload(&context));
+    guarded(|| {
+        timer::stop_for_unload(&context);
+        key::unload();
+    });
     OK
 }
 

@@ -161,8 +161,7 @@ pub fn cancel(context: &Context, name: Arg<'_>, id: Id) -> Result<bool, Error> {
 ///
 /// # Errors
 /// [`Error::Internal`]
-pub fn pass_on(context: &Context, key: Key<'_>, token: Token) -> Result<(), Error> {
-    let now = clock::now();
+pub fn pass_on(context: &Context, key: Key<'_>, token: Token, now: UnixMicros) -> Result<(), Error> {
     let db = context.selected_db();
     let name = key.name();
     let may_grant = failover::may_grant(context).is_ok();

@@ -13,7 +13,7 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fmt demo bench servers install-deps clean
+.PHONY: help build run test test-matrix lint fmt demo bench servers install-deps clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ run: build ## Start a server with the module on PORT, in the foreground
 test: build ## Run all tests, on real servers
 	cargo test
 
+test-matrix: build ## Run the integration tests on every server version that can be had; writes docs/SERVERS.md
+	@scripts/test-matrix.sh
+
 lint: install-deps ## Check format, lints and documentation
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
@@ -43,6 +46,7 @@ demo: build ## Show how the hand-made lock fails and LOCK.* does not
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench pair
 	cargo bench --bench handoff
+	cargo bench --bench overhead
 
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh

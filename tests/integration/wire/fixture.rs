@@ -183,7 +183,7 @@ impl Case {
             resp3,
             n: String::new(),
             command: String::new(),
-            maps: resp3,
+            maps: resp3 && knows_maps(conn),
             scene: BTreeMap::new(),
         };
         case.token = case.expand(token);
@@ -359,6 +359,12 @@ impl Snapshot {
             digest: conn.text(&["DEBUG", "DIGEST"]),
         }
     }
+}
+
+/// Whether a module can reply with a map (7.0); if not, it replies with a flat array in RESP3 too.
+pub fn knows_maps(conn: &mut Conn) -> bool {
+    // Such a server also tells ten things of a command.
+    conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0].list().len() >= 10
 }
 
 /// The native expiry of a key; -1 without one, -2 without a key.

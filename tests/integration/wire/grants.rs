@@ -60,9 +60,8 @@ fn the_same_id_with_details_gets_its_token_and_no_predecessor() {
 
 #[test]
 fn the_same_id_holds_within_the_margin() {
-    let server = Server::start();
+    let server = Server::with().module_args(&["margin-ms", "1000000"]).start();
     let mut conn = server.conn();
-    conn.ok(&["CONFIG", "SET", "lock.margin-ms", "1000000"]);
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "ID", "42"]);
     crate::support::until("the lease is over", || {
         (conn.int(&["LOCK.CHECK", "k", &token.to_string()]) == 0).then_some(())

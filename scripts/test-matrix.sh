@@ -1,0 +1,116 @@
+#!/bin/sh
+# Runs the integration tests on every server version that can be had, prints a table, and writes it to docs/SERVERS.md.
+# Ends non-zero when something failed or took too long.
+#
+# One build of module and tests is used for all. From the environment:
+#   MATRIX_SERVERS  names under .servers/ (and redis-server, that of the PATH); all there are if not given
+#   MATRIX_TESTS    only tests whose name contains this; the table is printed then, not written
+#   MATRIX_LIMIT    seconds that the tests may take on one server, 900 if not given
+#   MATRIX_FETCH=0  fetches nothing
+#   MATRIX_BUILD=1  also compiles the server that nobody has ready-made
+set -eu
+
+cd "$(dirname "$0")/.."
+limit=${MATRIX_LIMIT:-900}
+filter=${MATRIX_TESTS:-}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+say() { echo "test-matrix: $*" >&2; }
+
+[ "${MATRIX_FETCH:-1}" = 0 ] || scripts/fetch-servers.sh >&2
+
+# A copy, so that work that goes on in the meantime does not change what is tested.
+say "building"
+cargo build --release --lib --quiet
+cp "${CARGO_TARGET_DIR:-target}/release/libredis_lock.so" "$work/"
+tests=$(cargo test --no-run --quiet --test integration --message-format=json |
+    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+cp "$tests" "$work/integration"
+commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
+export LOCK_MODULE="$work/libredis_lock.so"
+
+failed_any=0
+: >"$work/rows"
+: >"$work/details"
+
+row() { echo "| $1 | $2 | $3 | $4 |" >>"$work/rows"; }
+
+# run NAME BINARY FILTER: runs the tests on a server and adds its row.
+run() {
+    name=$1 binary=$2 log=$work/log
+    say "$name"
+    start=$(date +%s)
+    code=0
+    REDIS_SERVER=$binary timeout --kill-after=10 "$limit" "$work/integration" --show-output ${3:+"$3"} \
+        >"$log" 2>&1 </dev/null || code=$?
+    took=$(($(date +%s) - start))
+    passed=$(grep -c '^test .* \.\.\. ok' "$log" || true)
+    failed=$(grep -c '^test .* \.\.\. FAILED' "$log" || true)
+    skipped=$(grep -c '^skipped: ' "$log" || true)
+    note="${took} s"
+    [ "$skipped" = 0 ] || note="$note; $skipped checks need what it lacks"
+    if [ "$code" = 124 ] || [ "$code" = 137 ]; then
+        note="not finished within $limit s"
+    elif [ "$code" != 0 ] && [ "$failed" = 0 ]; then
+        note="the tests ended with code $code: $(tail -n 1 "$log")"
+    fi
+    [ "$code" = 0 ] || failed_any=1
+    row "$name" "$passed" "$failed" "$note"
+    if [ "$failed" != 0 ] || [ "$skipped" != 0 ]; then
+        {
+            printf '\n%s:\n\n' "$name"
+            # shellcheck disable=SC2016 # the backticks are Markdown
+            sed -n 's/^test \(.*\) \.\.\. FAILED.*/- failed: `\1`/p' "$log"
+            sed -n 's/^skipped: /- /p' "$log" | sort -u
+        } >>"$work/details"
+    fi
+    if [ "$code" != 0 ]; then
+        mkdir -p .servers/logs
+        cp "$log" ".servers/logs/${name%% *}.log"
+        say "$name failed: see .servers/logs/${name%% *}.log"
+    fi
+}
+
+# The version of a server that has no version in its name.
+version() { "$1" --version | sed -n 's/.* v=\([0-9.]*\).*/\1/p'; }
+
+default=
+if command -v redis-server >/dev/null 2>&1; then
+    default=redis-server
+fi
+all="$default $(cd .servers && for server in */server; do [ ! -x "$server" ] || dirname "$server"; done | sort -V)"
+for name in ${MATRIX_SERVERS:-$all}; do
+    case $name in
+    redis-server) run "redis-$(version redis-server) (installed)" redis-server "$filter" ;;
+    redis-6.0.*) run "$name (too old: refuses to load)" redis-server server_that_is_too_old ;;
+    *) run "$name" "$PWD/.servers/$name/server" "$filter" ;;
+    esac
+done
+if [ -z "${MATRIX_SERVERS:-}" ] && [ -s .servers/skipped ]; then
+    while read -r name reason; do row "$name" "-" "-" "not run: $reason"; done <.servers/skipped
+fi
+
+{
+    echo "# Servers"
+    echo
+    echo "The integration tests on every server that \`make test-matrix\` could have, with one build of the module."
+    echo "Last run: $(date -u +%Y-%m-%d), commit $commit, $(uname -sm)."
+    echo
+    echo "| server | passed | failed | |"
+    echo "|---|---:|---:|---|"
+    cat "$work/rows"
+    if [ -s "$work/details" ]; then
+        echo
+        echo "## What failed, and what a server lacks"
+        echo
+        echo "A test that needs something that a server does not have leaves that part out and says so:"
+        cat "$work/details"
+    fi
+} >"$work/SERVERS.md"
+cat "$work/SERVERS.md"
+if [ -z "$filter${MATRIX_SERVERS:-}" ]; then
+    cp "$work/SERVERS.md" docs/SERVERS.md
+    say "written to docs/SERVERS.md"
+fi
+exit "$failed_any"

@@ -1,0 +1,48 @@
+//! What the command-line client shows of a command while it is typed: made from COMMAND DOCS.
+
+use super::describes;
+use crate::support::{server_binary, Server};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A command-line client that can print the hint for a line: of those beside the server, in the
+/// PATH, and fetched for the tests.
+fn client_with_hints(port: u16) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let server = PathBuf::from(server_binary());
+    let beside = server.parent().map(|dir| dir.join("bin")).filter(|dir| dir.is_absolute());
+    let dirs = [beside, Some(PathBuf::new()), Some(root.join(".servers/valkey-8.1.8/bin"))];
+    let all = dirs.into_iter().flatten().flat_map(|dir| [dir.join("redis-cli"), dir.join("valkey-cli")]);
+    all.into_iter().find(|client| hint(client, port, "GET ").as_deref() == Some("key"))
+}
+
+fn hint(client: &Path, port: u16, line: &str) -> Option<String> {
+    let args = ["-p", &port.to_string(), "--test_hint", line];
+    let output = Command::new(client).args(args).stdin(Stdio::null()).output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().into())
+}
+
+#[test]
+fn the_command_line_client_hints_what_is_still_to_be_typed() {
+    let server = Server::start();
+    if !describes(&mut server.conn(), "hints of redis-cli") {
+        return;
+    }
+    let Some(client) = client_with_hints(server.port()) else {
+        eprintln!("skipped: hints of redis-cli: no client with --test_hint (Redis 7.2, Valkey 8) was found");
+        return;
+    };
+    let rest = "[WAIT wait] [ID id] [OWNER owner] [SESSION] [DETAILS]";
+    for (line, expected) in [
+        ("lock.acquire ", format!("key EX seconds|PX milliseconds {rest}")),
+        ("lock.acquire door EX ", format!("seconds {rest}")),
+        ("LOCK.ACQUIRE door PX 500 ", rest.into()),
+        ("lock.acquire door PX 500 SESSION ", "[WAIT wait] [ID id] [OWNER owner] [DETAILS]".into()),
+        ("lock.extend door 5 ", "EX seconds|PX milliseconds".into()),
+        ("lock.release ", "key token".into()),
+        ("lock.info door ", "[FULL]".into()),
+        ("lock.top ", "[COUNT count]".into()),
+    ] {
+        assert_eq!(hint(&client, server.port(), line).unwrap(), expected, "{line}");
+    }
+}

@@ -1,0 +1,129 @@
+//! What `docs/OPERATING.md` and `grafana/` say of INFO lock is what the server says.
+
+use crate::metadata::has_category;
+use crate::metrics::numbers;
+use crate::support::{Conn, Reply, Server};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+fn file(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// Every word of a text that begins with `lock_`, as a metric does.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !['_', '.'].contains(&c));
+    words.filter(|word| word.starts_with("lock_")).map(|word| word.trim_end_matches('.').to_string()).collect()
+}
+
+/// A server that has something in every field of INFO lock.
+fn server_with_percentiles() -> (Server, Conn) {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
+    waiter.send(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
+    crate::support::until("it waits", || (numbers(&mut conn)["waiters"] == 1).then_some(()));
+    conn.int(&["LOCK.RELEASE", "k", &token]);
+    waiter.read().int();
+    (server, conn)
+}
+
+fn fields(conn: &mut Conn) -> BTreeSet<String> {
+    let text = conn.text(&["INFO", "lock"]);
+    text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.to_string()).collect()
+}
+
+/// The metrics that the exporter gets from the script: names and values.
+fn exported(conn: &mut Conn) -> Vec<(String, String)> {
+    let reply = conn.call(&["EVAL", &file("grafana/redis_exporter.lua"), "0"]);
+    reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
+}
+
+#[test]
+fn the_script_for_the_exporter_gives_every_field_as_a_number() {
+    let (_server, mut conn) = server_with_percentiles();
+    let exported = exported(&mut conn);
+    for (name, value) in &exported {
+        assert!(value.parse::<u64>().is_ok(), "{name}: {value}");
+    }
+    let names: BTreeSet<_> = exported.iter().map(|(name, _)| name.clone()).collect();
+    let mut expected = BTreeSet::new();
+    for field in fields(&mut conn) {
+        if field.ends_with("_percentiles_usec") {
+            expected.extend(["p50", "p99", "p99.9"].map(|percent| format!("{field}_{percent}")));
+        } else {
+            expected.insert(field);
+        }
+    }
+    assert_eq!(names, expected);
+    let value = |name: &str| exported.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
+    assert_eq!((value("lock_grants"), value("lock_hand_offs")), (Some("2"), Some("1")));
+}
+
+/// All strings of a JSON text that are values of `name`, wherever; read by the server, which knows JSON.
+fn values_of(conn: &mut Conn, json: &str, name: &str) -> Vec<String> {
+    let script = "local found = {}
+        local function walk(value)
+            for name, inner in pairs(value) do
+                if name == ARGV[2] and type(inner) ~= 'table' then found[#found + 1] = tostring(inner) end
+                if type(inner) == 'table' then walk(inner) end
+            end
+        end
+        walk(cjson.decode(ARGV[1]))
+        return found";
+    conn.call(&["EVAL", script, "0", json, name]).list().iter().map(Reply::text).collect()
+}
+
+#[test]
+fn the_dashboard_parses_and_shows_every_metric_that_there_is_and_no_other() {
+    let (_server, mut conn) = server_with_percentiles();
+    let json = file("grafana/dashboard.json");
+    let shown: BTreeSet<_> = values_of(&mut conn, &json, "expr").iter().flat_map(|text| metrics_in(text)).collect();
+    let there: BTreeSet<_> = exported(&mut conn).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(shown, there);
+    let panels = values_of(&mut conn, &json, "id");
+    assert!(panels.len() >= 10);
+    assert_eq!(panels.iter().collect::<BTreeSet<_>>().len(), panels.len(), "each panel has a number of its own");
+    // What is no JSON does not pass for some.
+    let broken = json.trim_end().trim_end_matches('}');
+    assert!(matches!(conn.call(&["EVAL", "return cjson.decode(ARGV[1]).title", "0", broken]), Reply::Error(_)));
+}
+
+#[test]
+fn the_documentation_explains_every_field_and_no_other() {
+    let (_server, mut conn) = server_with_percentiles();
+    let text = file("docs/OPERATING.md");
+    let there = fields(&mut conn);
+    let explained: BTreeSet<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
+        .map(|row| row.0.to_string())
+        .collect();
+    let explained: BTreeSet<_> = explained.into_iter().filter(|name| name.starts_with("lock_")).collect();
+    assert_eq!(explained, there);
+    let exported: BTreeSet<_> = exported(&mut conn).into_iter().map(|(name, _)| name).collect();
+    for name in metrics_in(&text) {
+        assert!(there.contains(&name) || exported.contains(&name), "there is no {name}");
+    }
+}
+
+#[test]
+fn the_users_of_the_documentation_can_be_made_and_the_exporter_reads() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    if !has_category(&mut conn, "the users of docs/OPERATING.md") {
+        return;
+    }
+    let text = file("docs/OPERATING.md");
+    let users: Vec<_> = text.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
+    assert!(users.len() >= 5);
+    for user in users {
+        conn.ok(&user.split(' ').collect::<Vec<_>>());
+    }
+    let mut exporter = server.conn();
+    exporter.ok(&["AUTH", "exporter", "secret"]);
+    assert!(!exported(&mut exporter).is_empty());
+    assert!(exporter.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("NOPERM "));
+}

@@ -51,7 +51,8 @@ fn pause(mode: &str) {
         return;
     }
     let first = waiters[0].conn.read().int();
-    assert!(first >= from + 600_000, "granted {} us after the pause began", first - from);
+    // The server counts the pause from its clock in whole milliseconds: up to one is missing.
+    assert!(first > from + 599_000, "granted {} us after the pause began", first - from);
     assert!(brief.read().is_nil(), "its time was over");
     assert_eq!(waiters[0].conn.text(&["PING"]), "PONG");
     locks.release(first);

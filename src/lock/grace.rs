@@ -6,7 +6,7 @@
 //! answered it since.
 
 use super::error::Error;
-use super::time::{Micros, MonotonicMicros};
+use super::time::{Micros, MonotonicMicros, UnixMicros};
 
 /// What the failover may take on top of all settings.
 const RESERVE: Micros = Micros(2_000_000);
@@ -55,6 +55,73 @@ impl Settings {
         match self.longest_lease() {
             Some(longest) if lease > longest => Err(Error::LeaseBeyondGrace(longest.as_ms())),
             _ => Ok(()),
+        }
+    }
+}
+
+/// What the settings are held against.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// `min-replicas-to-write`
+    pub wanted: u64,
+    /// How many replicas are connected.
+    pub connected: u64,
+    /// The latest timestamp that this server wrote.
+    pub latest: UnixMicros,
+}
+
+/// Why two clients can have a lock at once after a failover, or nobody can have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The longest lease is none.
+    NoLease,
+    /// `min-replicas-to-write` is not set.
+    NoReplicas,
+    /// There are more replicas than `min-replicas-to-write`.
+    TooFewReplicas,
+    /// The margin is shorter than [`LEAST_MARGIN`].
+    ShortMargin,
+    /// A lease that was granted before outlasts the grace.
+    LongLease,
+}
+
+impl Fault {
+    /// What an operator is told.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NoLease => "lock.failover-grace-ms is too short for any lease: no lock is granted",
+            Self::NoReplicas => {
+                "lock.failover-grace-ms without min-replicas-to-write: a master that was replaced still grants"
+            }
+            Self::TooFewReplicas => {
+                "lock.failover-grace-ms with a min-replicas-to-write below the number of replicas: \
+                 a master that was replaced still grants"
+            }
+            Self::ShortMargin => {
+                "lock.failover-grace-ms with a lock.margin-ms below 500: a short stall is not made up for"
+            }
+            Self::LongLease => {
+                "lock.failover-grace-ms is too short for a lease that was granted before: \
+                 after a failover now it may be granted again before it ends"
+            }
+        }
+    }
+}
+
+impl Settings {
+    /// What is wrong with them.
+    #[must_use]
+    pub fn fault(&self, group: &Group, now: UnixMicros) -> Option<Fault> {
+        let longest = self.longest_lease()?;
+        let covered = Micros(longest.0.saturating_add(self.margin.0));
+        match longest {
+            Micros(0) => Some(Fault::NoLease),
+            _ if group.wanted == 0 => Some(Fault::NoReplicas),
+            _ if group.wanted < group.connected => Some(Fault::TooFewReplicas),
+            _ if self.margin < LEAST_MARGIN => Some(Fault::ShortMargin),
+            _ if group.latest.since(now) > covered => Some(Fault::LongLease),
+            _ => None,
         }
     }
 }
@@ -241,6 +308,24 @@ mod tests {
         let mut reign = Reign::begin(START);
         assert!(!reign.run(&SETTINGS, START.after(SETTINGS.margin)));
         assert!(reign.run(&SETTINGS, START.after(SETTINGS.margin).after(Micros(1_000_001))));
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_found() {
+        let now = UnixMicros(1_763_710_000_000_000);
+        let good = Group { wanted: 2, connected: 2, latest: now.after(Micros(48_000_000)) };
+        assert_eq!(SETTINGS.fault(&good, now), None);
+        assert_eq!(SETTINGS.fault(&Group { wanted: 3, ..good }, now), None);
+        for (settings, group, fault) in [
+            (Settings { grace: Micros(13_000_000), ..SETTINGS }, good, Fault::NoLease),
+            (SETTINGS, Group { wanted: 0, ..good }, Fault::NoReplicas),
+            (SETTINGS, Group { connected: 3, ..good }, Fault::TooFewReplicas),
+            (Settings { margin: Micros(499_999), ..SETTINGS }, good, Fault::ShortMargin),
+            (SETTINGS, Group { latest: good.latest.after(Micros(1)), ..good }, Fault::LongLease),
+        ] {
+            assert_eq!(settings.fault(&group, now), Some(fault), "{settings:?} {group:?}");
+            assert_eq!(Settings { grace: Micros(0), ..settings }.fault(&group, now), None);
+        }
     }
 
     #[test]

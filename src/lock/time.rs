@@ -4,7 +4,7 @@
 const PER_MS: u64 = 1_000;
 
 /// A point in time of the wall clock: microseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMicros(pub u64);
 
 /// A span of time in microseconds.

@@ -4,7 +4,7 @@
 use super::context::{log_warning, Context};
 use super::{clock, settings, state};
 use crate::lock::error::Error;
-use crate::lock::grace::{Answer, Reign, Settings};
+use crate::lock::grace::{Answer, Group, Reign, Settings};
 use crate::lock::time::{Micros, MonotonicMicros};
 use std::ffi::CString;
 
@@ -53,10 +53,40 @@ fn notice_stall(settings: &Settings, now: MonotonicMicros) {
     }
 }
 
+/// How often the settings are held against the replicas and the leases.
+const LOOK_FOR_FAULT: Micros = Micros(1_000_000);
+
+/// Finds what is wrong with the settings, and logs it once.
+pub fn look_for_fault(context: &Context) {
+    let settings = state::grace_settings(context);
+    let wanted = state::min_replicas(context);
+    let connected = || context.server_info(c"replication", c"connected_slaves")?.trim().parse().ok();
+    let connected = if settings.longest_lease().is_some() { connected().unwrap_or(0) } else { 0 };
+    let now = clock::monotonic();
+    let found = state::with(|state| {
+        state.looked_at_grace = now;
+        let group = Group { wanted, connected, latest: state.latest };
+        let fault = settings.fault(&group, clock::now());
+        let before = std::mem::replace(&mut state.grace_fault, fault);
+        fault.filter(|_| fault != before)
+    });
+    if let Ok(Some(fault)) = found {
+        log_warning(fault.text());
+    }
+}
+
 /// The server runs: notices that it stood still, and whether its replicas have answered since.
 pub fn run(context: &Context, now: MonotonicMicros) {
-    if settings::failover_grace() == Micros(0) {
+    let (is_off, is_late) = state::with(|state| {
+        let is_off = settings::failover_grace() == Micros(0) && state.grace_fault.is_none();
+        (is_off, now.since(state.looked_at_grace) >= LOOK_FOR_FAULT)
+    })
+    .unwrap_or((true, false));
+    if is_off {
         return;
+    }
+    if is_late {
+        look_for_fault(context);
     }
     let settings = state::grace_settings(context);
     notice_stall(&settings, now);

@@ -8,7 +8,7 @@ use super::session::Ended;
 use super::stats::Stats;
 use super::timer::Timer;
 use super::version::Version;
-use super::{clock, settings};
+use super::{clock, failover, settings};
 use crate::lock::error::Error;
 use crate::lock::grace::{self, Reign};
 use crate::lock::queue::Queues;
@@ -48,7 +48,11 @@ pub struct State {
     /// Since when this server is the master, and whether it still is.
     pub reign: Reign,
     /// What is wrong with the settings for safety across failover, as last logged.
-    pub grace_fault: Option<&'static str>,
+    pub grace_fault: Option<grace::Fault>,
+    /// The latest timestamp that was written.
+    pub latest: UnixMicros,
+    /// When the settings for safety across failover were last looked at.
+    pub looked_at_grace: MonotonicMicros,
     /// What has happened.
     pub stats: Stats,
     /// How far the wall clock was ahead of the monotonic one when both were last looked at.
@@ -109,20 +113,6 @@ impl State {
             grace: settings::failover_grace(),
             margin: settings::terms().margin,
             max_lag: self.server.max_lag,
-        }
-    }
-
-    /// What is wrong with the settings for safety across failover.
-    fn find_grace_fault(&self) -> Option<&'static str> {
-        match self.grace_settings().longest_lease() {
-            Some(Micros(0)) => Some("lock.failover-grace-ms is too short for any lease: no lock is granted"),
-            Some(_) if self.server.min_replicas == 0 => {
-                Some("lock.failover-grace-ms without min-replicas-to-write: a master that was replaced still grants")
-            }
-            Some(_) if settings::terms().margin < grace::LEAST_MARGIN => {
-                Some("lock.failover-grace-ms with a lock.margin-ms below 500: a short stall is not made up for")
-            }
-            _ => None,
         }
     }
 
@@ -233,7 +223,6 @@ fn read_server(context: &Context, told: bool) -> Server {
     let min_replicas = context.config(c"min-replicas-to-write");
     let max_lag_s = context.config(c"min-replicas-max-lag").and_then(|text| number(text.as_bytes()));
     let before = with(|state| state.server.evicts_all).unwrap_or(false);
-    let fault_before = with(|state| state.grace_fault).ok().flatten();
     let server = Server {
         evicts_volatile: policy.as_ref().is_some_and(|name| name.starts_with("volatile-")),
         evicts_all: policy.as_ref().is_some_and(|name| name.starts_with("allkeys-")),
@@ -243,14 +232,7 @@ fn read_server(context: &Context, told: bool) -> Server {
         ),
         look_again: (!told).then(|| clock::now().after(CONFIG_AGE)),
     };
-    let fault = with(|state| {
-        state.server = server;
-        state.grace_fault = state.find_grace_fault();
-        state.grace_fault
-    });
-    if let (Ok(Some(fault)), true) = (fault, fault != Ok(fault_before)) {
-        log_warning(fault);
-    }
+    let _ = with(|state| state.server = server);
     if server.evicts_all && !before {
         log_warning("maxmemory-policy evicts any key: a lock that is evicted is free, whoever holds it");
     }
@@ -260,6 +242,7 @@ fn read_server(context: &Context, told: bool) -> Server {
 /// The configuration of the server has changed, and it tells of that.
 pub(super) fn configuration_changed(context: &Context) {
     read_server(context, true);
+    failover::look_for_fault(context);
 }
 
 /// Looks at the server for the first time; `told`: it says when its configuration changes.
@@ -269,4 +252,5 @@ pub(super) fn loaded(context: &Context, told: bool) {
     let reign = Reign::begin(clock::monotonic());
     let _ = with(|state| *state = State { reign, version: Some(version), ..State::default() });
     read_server(context, told);
+    failover::look_for_fault(context);
 }

@@ -215,7 +215,8 @@ pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Erro
 /// it still ends with a connection.
 pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded) {
     session::renewed(context, name);
-    let news = state::with(|State { queues, sessions, .. }| {
+    let news = state::with(|State { queues, sessions, latest, .. }| {
+        *latest = value.timestamp().max(*latest);
         if queues.is_empty() && sessions.is_empty() {
             return false;
         }

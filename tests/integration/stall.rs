@@ -133,3 +133,34 @@ fn a_grace_that_cannot_work_is_warned_of() {
         assert!(server.conn().text(&["INFO", "lock"]).contains("lock_grace_misconfigured:1"));
     }
 }
+
+fn is_misconfigured(conn: &mut Conn) -> bool {
+    conn.text(&["INFO", "lock"]).contains("lock_grace_misconfigured:1")
+}
+
+#[test]
+fn more_replicas_than_have_to_answer_are_warned_of() {
+    let (master, _replica, _relay) = pair(GRACE_MS);
+    let mut conn = master.conn();
+    assert!(!is_misconfigured(&mut conn), "{}", master.log_tail(5));
+    let second = Server::start();
+    second.replicate(&master);
+    until("it is found", || is_misconfigured(&mut conn).then_some(()));
+    assert!(master.log().contains("min-replicas-to-write below the number of replicas"), "{}", master.log_tail(5));
+    conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "2"]);
+    until("it is mended", || (!is_misconfigured(&mut conn)).then_some(()));
+}
+
+#[test]
+fn a_lease_from_before_the_grace_is_warned_of_until_it_ends() {
+    let (master, _replica, _relay) = pair("0");
+    let mut conn = master.conn();
+    if !matches!(conn.call(&["CONFIG", "GET", "lock.failover-grace-ms"]), Reply::List(found) if !found.is_empty()) {
+        return; // A server without settings for modules: the grace cannot be set later.
+    }
+    conn.int(&["LOCK.ACQUIRE", "door", "PX", "4000"]);
+    conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", GRACE_MS]);
+    until("it is found", || is_misconfigured(&mut conn).then_some(()));
+    assert!(master.log().contains("too short for a lease that was granted before"), "{}", master.log_tail(5));
+    until("the lease ends", || (!is_misconfigured(&mut conn)).then_some(()));
+}

@@ -38,7 +38,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let id = parse::id(id)?;
     let key = Key::open(context, name)?;
     let stood = waiting::cancel(context, name, id)?;
-    let now = clock::now();
+    let now = clock::of_command();
     let held = rules::held_by(State::of(key.value(), now), id);
     if let Some(token) = held {
         waiting::pass_on(context, key, token, now)?;

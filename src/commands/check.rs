@@ -35,7 +35,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     };
     let token = parse::token(token)?;
     let key = Key::open_read_only(context, key)?;
-    let now = clock::now();
+    let now = clock::of_command();
     let left = rules::check(State::of(key.value(), now), token, settings::terms(), now);
     context.reply_count(left.as_ms());
     Ok(())

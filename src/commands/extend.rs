@@ -40,7 +40,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let lease = Options::parse(&args, 2, NAME, &OPTIONS)?.lease()?;
     failover::check_lease(context, lease)?;
     let key = Key::open(context, key)?;
-    let now = clock::now();
+    let now = clock::of_command();
     let extended = rules::extend(State::of(key.value(), now), token, lease, settings::terms(), now)?;
     let value = extended.map(|record| record.encode());
     match &value {

@@ -47,7 +47,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let is_replica = context.is_replica();
     let waiters = (!is_replica).then(|| u64::try_from(waiters).unwrap_or(u64::MAX));
     let oldest_wait_ms = oldest.map(|since| clock::monotonic().since(since).as_ms());
-    let token = match State::of(key.value(), clock::now()) {
+    let token = match State::of(key.value(), clock::of_command()) {
         State::Held(_, Some(record)) => Some(record.token),
         _ => None,
     };
@@ -120,7 +120,7 @@ fn reply_queue(context: &Context, db: i32, name: &[u8]) {
 
 /// The fields that the key itself tells.
 fn reply_key(context: &Context, key: &Key<'_>) {
-    let now = clock::now();
+    let now = clock::of_command();
     let value = key.value();
     let state = State::of(value, now);
     let record = match state {

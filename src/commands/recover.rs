@@ -46,7 +46,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     failover::check_lease(context, request.lease)?;
     let may_grant = failover::may_grant(context);
     let key = Key::open(context, name)?;
-    let now = clock::now();
+    let now = clock::of_command();
     let lock = State::of(key.value(), now);
     let decision = state::with(|state| {
         let ahead = may_grant.is_err() || state.others_ahead(context, name, request.id);

@@ -38,7 +38,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     };
     let token = parse::token(token)?;
     let key = Key::open(context, key)?;
-    let now = clock::now();
+    let now = clock::of_command();
     let released = rules::release(State::of(key.value(), now), token);
     let (reply, counter) = match released {
         Release::InTime => (1, Counter::Releases),

@@ -63,7 +63,7 @@ type Holder = (Option<Box<[u8]>>, Option<u64>);
 
 fn holder(context: &Context, name: &OwnString) -> Option<Holder> {
     let key = Key::open_read_only(context, name.as_arg()).ok()?;
-    let now = clock::now();
+    let now = clock::of_command();
     let State::Held(_, Some(record)) = State::of(key.value(), now) else { return None };
     let held_ms = now.since(UnixMicros(record.token.get())).as_ms();
     Some((record.owner.map(Owner::as_bytes).map(Into::into), Some(held_ms)))

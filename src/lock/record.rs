@@ -213,18 +213,33 @@ impl Encoded {
     fn digits(&mut self, mut number: u64, width: usize) {
         let end = self.length.saturating_add(width);
         if let Some(room) = self.bytes.get_mut(self.length..end) {
-            for pair in room.rchunks_mut(2) {
-                let (tens, units) = ((number / 10 % 10).to_le_bytes(), (number % 10).to_le_bytes());
-                match pair {
-                    [first, second] => (*first, *second) = (tens[0] | b'0', units[0] | b'0'),
-                    [only] => *only = units[0] | b'0',
-                    _ => {}
-                }
+            let mut pairs = room.rchunks_exact_mut(2);
+            for pair in &mut pairs {
+                pair.copy_from_slice(two_digits(number % 100));
                 number /= 100;
+            }
+            if let [only] = pairs.into_remainder() {
+                *only = two_digits(number % 10)[1];
             }
             self.length = end;
         }
     }
+}
+
+/// `00` to `99`.
+#[allow(clippy::indexing_slicing)] // The compiler does it.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut at = 0_u8;
+    while at < 100 {
+        pairs[at as usize] = [b'0' + at / 10, b'0' + at % 10];
+        at += 1;
+    }
+    pairs
+};
+
+fn two_digits(number: u64) -> &'static [u8; 2] {
+    usize::try_from(number).ok().and_then(|at| PAIRS.get(at)).unwrap_or(&[b'0'; 2])
 }
 
 /// One to 20 ASCII digits as a number; nothing if there is anything else or it does not fit.
@@ -233,13 +248,37 @@ pub fn number(digits: &[u8]) -> Option<u64> {
     if !(1..=20).contains(&digits.len()) {
         return None;
     }
-    digits.iter().try_fold(0_u64, |number, byte| {
+    // Eight at a time, which cannot overflow, then one by one.
+    let (eights, rest) = digits.as_chunks::<8>();
+    let mut number = 0_u64;
+    for eight in eights {
+        number = number.checked_mul(100_000_000)?.checked_add(eight_digits(*eight)?)?;
+    }
+    for byte in rest {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return None;
         }
-        number.checked_mul(10)?.checked_add(u64::from(digit))
-    })
+        number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    Some(number)
+}
+
+/// Eight ASCII digits as a number, all in one register: neighbours are joined to pairs, pairs to
+/// fours, fours to eight.
+fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
+    const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
+    const HIGH_HALVES: u64 = u64::from_le_bytes([0xf0; 8]);
+    const SIX: u64 = u64::from_le_bytes([6; 8]);
+    let word = u64::from_le_bytes(bytes);
+    // All are 0x30 to 0x3f, and stay so with 6 added: 0x30 to 0x39.
+    if word & HIGH_HALVES != ZEROS || word.wrapping_add(SIX) & HIGH_HALVES != ZEROS {
+        return None;
+    }
+    let ones = word.wrapping_sub(ZEROS);
+    let pairs = ones.wrapping_mul(10).wrapping_add(ones >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    Some(fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff)
 }
 
 /// A timestamp as clients of the classic pattern write it: seconds, plain or with a fraction, or
@@ -362,6 +401,18 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn numbers_are_read_as_the_standard_library_reads_them(text in "[0-9]{1,21}|[0-9]{0,9}[ -~][0-9]{0,9}|[^0-9]{8}") {
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() <= 20;
+            prop_assert_eq!(number(text.as_bytes()), if digits { text.parse().ok() } else { None });
+        }
+
+        #[test]
+        fn eight_bytes_are_a_number_only_if_all_are_digits(bytes: [u8; 8]) {
+            let expected = std::str::from_utf8(&bytes).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            prop_assert_eq!(number(&bytes), expected.and_then(|text| text.parse().ok()));
+        }
+
         #[test]
         fn what_is_written_is_read_back((timestamp, token, id, owner) in any_record()) {
             let record = Record {

@@ -98,6 +98,7 @@ api! {
     }
     optional {
         // 7.2
+        cached_microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_CachedMicroseconds;
         microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_Microseconds;
         // 7.4, Valkey 8
         add_acl_category: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_AddACLCategory;

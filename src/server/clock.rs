@@ -18,6 +18,17 @@ pub fn now() -> UnixMicros {
     UnixMicros(part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_usec)))
 }
 
+/// The time of the command that runs: read by the server when it began, where it tells that (7.2 and
+/// later), else now. A transaction or a script is one point in time then.
+#[must_use]
+pub fn of_command() -> UnixMicros {
+    match api().cached_microseconds {
+        // SAFETY: takes nothing, reads a variable of the server.
+        Some(cached) => UnixMicros(u64::try_from(unsafe { cached() }).unwrap_or(0)),
+        None => now(),
+    }
+}
+
 /// Now, on a clock that is never set: for how long somebody has waited.
 #[must_use]
 pub fn monotonic() -> MonotonicMicros {

@@ -118,21 +118,21 @@ impl<'a> Key<'a> {
     /// [`Error::Internal`] when the server refuses the write.
     pub fn store(self, value: &Encoded, events: &[&CStr]) -> Result<(), Error> {
         let expire_at = state::retention(self.context).expire_at_ms(value.timestamp());
-        let pxat = pxat().ok_or(Error::Internal)?;
-        self.overwrite(value.as_bytes())?;
         let expire_at = expire_at.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        let words = expire_at.map(|ms| expiry(ms).ok_or(Error::Internal)).transpose()?;
+        self.overwrite(value.as_bytes())?;
         // SAFETY: the handle is open for writing and holds a string.
         unsafe { (api().set_abs_expire)(self.handle, expire_at.unwrap_or(NO_EXPIRE)) };
         let (context, name) = self.close();
         let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
         // SAFETY: the formats match what follows them: s a string of the server, b a buffer with
-        // its length (size_t), l a long long. The server copies or retains all of them.
+        // its length (size_t). The server copies or retains all of them.
         unsafe {
-            match expire_at {
-                Some(ms) => (api().replicate)(
+            match words {
+                Some([pxat, ms]) => (api().replicate)(
                     context.as_ptr(),
                     c"SET".as_ptr(),
-                    c"sbsl".as_ptr(),
+                    c"sbss".as_ptr(),
                     name.as_ptr(),
                     bytes,
                     length,
@@ -198,22 +198,32 @@ impl<'a> Key<'a> {
     }
 }
 
-/// The word PXAT as a string of the server, made once: every grant replicates it.
-static PXAT: MainThread<Option<OwnString>> = MainThread::new(None);
-
-fn pxat() -> Option<*mut raw::RedisModuleString> {
-    PXAT.with(|word| {
-        if word.is_none() {
-            *word = OwnString::of(b"PXAT");
-        }
-        word.as_ref().map(|word| word.as_arg().as_ptr())
-    })
-    .flatten()
+/// `PXAT ms` as strings of the server, as the last grant replicated them. Under load the next one
+/// often has the same: strings that are there cost it nothing.
+struct Expiry {
+    ms: i64,
+    pxat: OwnString,
+    text: OwnString,
 }
 
-/// Gives back what was made once: the module is unloaded.
+static EXPIRY: MainThread<Option<Expiry>> = MainThread::new(None);
+
+/// The strings that replicate an expiry; good until this is called again.
+fn expiry(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> {
+    EXPIRY
+        .with(|last| {
+            if last.as_ref().is_none_or(|last| last.ms != ms) {
+                let pxat = last.take().map_or_else(|| OwnString::of(b"PXAT"), |last| Some(last.pxat))?;
+                *last = Some(Expiry { ms, pxat, text: OwnString::of(ms.to_string().as_bytes())? });
+            }
+            last.as_ref().map(|last| [last.pxat.as_arg().as_ptr(), last.text.as_arg().as_ptr()])
+        })
+        .flatten()
+}
+
+/// Gives back what was kept: the module is unloaded.
 pub(super) fn unload() {
-    PXAT.with(|word| *word = None);
+    EXPIRY.with(|last| *last = None);
 }
 
 /// Why a write outside of a command was not done.

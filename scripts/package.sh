@@ -43,10 +43,12 @@ export SOURCE_DATE_EPOCH
 module=${MODULE:-}
 if [ -z "$module" ]; then
     # Apart from other builds, which have other flags and would be made anew each time.
-    sources=${CARGO_HOME:-$HOME/.cargo}/registry/src
+    sources=${CARGO_HOME:-$HOME/.cargo}/registry
     CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037%s' "--remap-path-prefix=$root=/redis-lock" \
-        "--remap-path-prefix=$(echo "$sources"/*)=/crates")
-    export CARGO_ENCODED_RUSTFLAGS
+        "--remap-path-prefix=$sources=/crates")
+    # One of the crates compiles a file in C.
+    CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/crates -ffile-prefix-map=$root=/redis-lock"
+    export CARGO_ENCODED_RUSTFLAGS CFLAGS
     cargo build --release --locked --lib --target-dir "$target/package-build"
     module=$target/package-build/release/libredis_lock.so
 fi
@@ -116,7 +118,7 @@ pack "$name-debug"
 # Depends of the libraries that the module asks for, and the newest version of each that it needs.
 needs() {
     newest() { objdump -T "$so" | sed -n "s/.*($1_\([0-9.]*\)).*/\1/p" | sort -Vu | tail -n 1; }
-    libc= libgcc=
+    libc='' libgcc=''
     for library in $(objdump -p "$so" | sed -n 's/^ *NEEDED *//p'); do
         case $library in
         libc.so.6 | libm.so.6 | ld-linux*) libc="libc6 (>= $(newest GLIBC))" ;;

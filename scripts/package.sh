@@ -28,7 +28,8 @@ have() { command -v "$1" >/dev/null 2>&1; }
 target=${CARGO_TARGET_DIR:-$root/target}
 out=${PACKAGE_DIR:-$target/package}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-triple=$(rustc -vV | sed -n 's/^host: //p')
+rustc=$(rustc -vV)
+triple=$(echo "$rustc" | sed -n 's/^host: //p')
 name=redis-lock-$version-$triple
 maintainer=${MAINTAINER:-The redis-lock authors <redis-lock@packages.invalid>}
 for tool in objcopy objdump strip tar gzip sha256sum; do
@@ -78,11 +79,11 @@ cp "$module" "$so"
 licences() {
     echo "libredis_lock.so contains the crates below, and the standard library of Rust (MIT OR Apache-2.0)."
     # Without what only ran while it was built: macros, and build scripts.
-    cargo tree --locked --edges normal,no-proc-macro --prefix none --no-dedupe --format '{p}|{l}' |
-        sort -u | while IFS='|' read -r crate licence; do
+    cargo tree --locked --edges normal,no-proc-macro --prefix none --no-dedupe --format '{p}|{l}' >"$work/crates"
+    sort -u "$work/crates" | while IFS='|' read -r crate licence; do
         crate=$(echo "$crate" | sed 's/ v/-/; s/ .*//')
         [ "$crate" != "redis-lock-$version" ] || continue
-        printf '\n%s\n%s: %s\n' "--------------------------------------------------------------------" "$crate" "$licence"
+        printf '\n%s\n%s: %s\n' "------------------------------------------------------------" "$crate" "$licence"
         found=
         for text in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$crate"/*; do
             case ${text##*/} in
@@ -100,6 +101,7 @@ licences() {
     done
 }
 licences >"$work/THIRD-PARTY-LICENSES.txt"
+grep -q Permission "$work/THIRD-PARTY-LICENSES.txt" || die "the sources of the crates, with their licences, are missing"
 
 # pack NAME: the folder NAME as NAME.tar.gz.
 pack() {

@@ -37,6 +37,8 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     for file in ["README.md", "LICENSE", "THIRD-PARTY-LICENSES.txt", "redis.conf", "docs/DESIGN.md"] {
         assert!(fs::metadata(inside.join(file)).unwrap().len() > 1000, "{file}");
     }
+    let licences = fs::read_to_string(inside.join("THIRD-PARTY-LICENSES.txt")).unwrap();
+    assert!(licences.contains("\nredis-module-") && licences.contains("BSD 3-Clause License"), "{licences}");
     let root = Root::new();
     said(&run(command(inside.join("scripts/install.sh")).arg("install").env("DESTDIR", &root.0)));
     assert_eq!(fs::read(root.path(MODULE)).unwrap(), fs::read(inside.join("libredis_lock.so")).unwrap());

@@ -13,7 +13,7 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-matrix lint fmt demo bench servers install-deps clean
+.PHONY: help build run test test-matrix lint fmt demo bench servers install-deps clean install uninstall package
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,16 @@ bench: build ## Measure against what people use instead; keeps the raw rounds in
 
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh
+
+# Not after `build`: root, who installs, often has no cargo, and should not leave files in target/.
+install: ## Install what `make build` built into this machine's server (as root; PREFIX, MODULEDIR, CONF, DESTDIR)
+	@scripts/install.sh install
+
+uninstall: ## Take it away again
+	@scripts/install.sh uninstall
+
+package: install-deps ## Make an archive and a Debian package for others, in target/package/
+	@scripts/package.sh
 
 install-deps: ## Install what is missing (the other targets do it themselves)
 	@scripts/install-deps.sh

@@ -89,6 +89,7 @@ if [ -n "$missing" ]; then
 fi
 
 if ! have cargo; then
-    say "cargo is missing: install Rust 1.85 or later, as https://rustup.rs says, and open a new shell"
+    rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
+    say "cargo is missing: install Rust $rust or later, as https://rustup.rs says, and open a new shell"
     exit 1
 fi

@@ -19,6 +19,7 @@ mod metadata;
 mod metrics;
 mod neighbours;
 mod operator;
+mod package;
 mod persistence;
 mod race;
 mod readme;

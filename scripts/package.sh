@@ -1,0 +1,170 @@
+#!/bin/sh
+# Makes what is given to others, in target/package/: `make package`.
+#
+#   redis-lock-VERSION-TARGET.tar.gz        the module, its documents, and scripts/install.sh
+#   redis-lock-VERSION-TARGET-debug.tar.gz  its debug information
+#   redis-lock_VERSION-1_ARCHITECTURE.deb   for redis-server and valkey-server; only where dpkg-deb is
+#   SHA256SUMS
+#
+# The same commit and compiler give the same bytes, in whatever folder: times are that of the commit (or
+# SOURCE_DATE_EPOCH), and no path of this machine is in them. The module needs at least the glibc of the machine that
+# built it, if it uses what came with that. The environment can name a MAINTAINER of the package, and a MODULE that was
+# built before, as the tests do.
+set -eu
+umask 022
+export LC_ALL=C TZ=UTC
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+
+say() { echo "package: $*"; }
+die() {
+    say "$*" >&2
+    exit 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+
+target=${CARGO_TARGET_DIR:-$root/target}
+out=${PACKAGE_DIR:-$target/package}
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+rustc=$(rustc -vV)
+triple=$(echo "$rustc" | sed -n 's/^host: //p')
+name=redis-lock-$version-$triple
+maintainer=${MAINTAINER:-The redis-lock authors <redis-lock@packages.invalid>}
+for tool in objcopy objdump strip tar gzip sha256sum; do
+    have "$tool" || die "$tool is missing (Debian: binutils, tar, gzip, coreutils)"
+done
+if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
+    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)
+    if [ -n "$(git status --porcelain 2>/dev/null)" ]; then say "note: there are changes that are not committed"; fi
+fi
+export SOURCE_DATE_EPOCH
+
+module=${MODULE:-}
+if [ -z "$module" ]; then
+    # Apart from other builds, which have other flags and would be made anew each time.
+    sources=${CARGO_HOME:-$HOME/.cargo}/registry
+    CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037%s' "--remap-path-prefix=$root=/redis-lock" \
+        "--remap-path-prefix=$sources=/crates")
+    # One of the crates compiles a file in C.
+    CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/crates -ffile-prefix-map=$root=/redis-lock"
+    export CARGO_ENCODED_RUSTFLAGS CFLAGS
+    cargo build --release --locked --lib --target-dir "$target/package-build"
+    module=$target/package-build/release/libredis_lock.so
+fi
+[ -f "$module" ] || die "$module is not there"
+
+mkdir -p "$out"
+rm -f "$out"/redis-lock[-_]* "$out/SHA256SUMS"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+# Function names stay in (perf, gdb and core dumps are readable at once; 0.2 MB); file names and lines, 11 MB, go into a
+# file of their own, which gdb and addr2line find by the build ID.
+so=$work/libredis_lock.so
+cp "$module" "$so"
+(
+    cd "$work"
+    objcopy --only-keep-debug --compress-debug-sections libredis_lock.so libredis_lock.so.debug
+    strip --strip-debug libredis_lock.so
+    objcopy --add-gnu-debuglink=libredis_lock.so.debug libredis_lock.so
+    # Servers refuse a module that is not executable.
+    chmod 755 libredis_lock.so
+    chmod 644 libredis_lock.so.debug
+)
+
+# The licences of what is linked in ask for their text to come along.
+licences() {
+    echo "libredis_lock.so contains the crates below, and the standard library of Rust (MIT OR Apache-2.0)."
+    # Without what only ran while it was built: macros, and build scripts.
+    cargo tree --locked --edges normal,no-proc-macro --prefix none --no-dedupe --format '{p}|{l}' >"$work/crates"
+    sort -u "$work/crates" | while IFS='|' read -r crate licence; do
+        crate=$(echo "$crate" | sed 's/ v/-/; s/ .*//')
+        [ "$crate" != "redis-lock-$version" ] || continue
+        printf '\n%s\n%s: %s\n' "------------------------------------------------------------" "$crate" "$licence"
+        found=
+        for text in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$crate"/*; do
+            case ${text##*/} in
+            LICEN[CS]E* | COPYING* | COPYRIGHT* | UNLICENSE* | license*)
+                [ -f "$text" ] || continue
+                # Of several to choose from, not the long one.
+                case $licence:${text##*/} in *MIT*:*[Aa][Pp][Aa][Cc][Hh][Ee]*) continue ;; esac
+                found=1
+                echo
+                cat "$text"
+                ;;
+            esac
+        done
+        [ -n "$found" ] || printf '\n(the crate comes without the text)\n'
+    done
+}
+licences >"$work/THIRD-PARTY-LICENSES.txt"
+grep -q Permission "$work/THIRD-PARTY-LICENSES.txt" || die "the sources of the crates, with their licences, are missing"
+
+# pack NAME: the folder NAME as NAME.tar.gz.
+pack() {
+    tar --directory="$work" --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+        --create "$1" | gzip -9n >"$out/$1.tar.gz"
+}
+mkdir -p "$work/$name/scripts" "$work/$name/packaging" "$work/$name-debug"
+cp "$so" "$work/THIRD-PARTY-LICENSES.txt" README.md LICENSE CHANGELOG.md redis.conf "$work/$name/"
+cp -R docs grafana "$work/$name/"
+cp scripts/install.sh "$work/$name/scripts/"
+cp packaging/redis-lock-module packaging/redis-lock-module.8 "$work/$name/packaging/"
+pack "$name"
+cp "$so.debug" "$work/$name-debug/"
+pack "$name-debug"
+
+# Depends of the libraries that the module asks for, and the newest version of each that it needs.
+needs() {
+    newest() { objdump -T "$so" | sed -n "s/.*($1_\([0-9.]*\)).*/\1/p" | sort -Vu | tail -n 1; }
+    libc='' libgcc=''
+    for library in $(objdump -p "$so" | sed -n 's/^ *NEEDED *//p'); do
+        case $library in
+        libc.so.6 | libm.so.6 | ld-linux*) libc="libc6 (>= $(newest GLIBC))" ;;
+        libgcc_s.so.1) libgcc=", libgcc-s1 (>= $(newest GCC))" ;;
+        *) die "the module needs $library: which package has it is not known here" ;;
+        esac
+    done
+    echo "$libc$libgcc"
+}
+
+package() {
+    # A tilde sorts before the release: 0.2.0-rc.1 is 0.2.0~rc.1.
+    deb_version=$(echo "$version" | sed 's/-/~/')-1
+    architecture=$(dpkg --print-architecture)
+    tree=$work/deb
+    doc=$tree/usr/share/doc/redis-lock
+    mkdir -p "$tree/DEBIAN" "$tree/usr/lib/redis/modules" "$tree/usr/sbin" "$tree/usr/share/man/man8" \
+        "$tree/usr/share/lintian/overrides" "$doc/examples"
+    cp "$so" "$tree/usr/lib/redis/modules/"
+    cp packaging/redis-lock-module "$tree/usr/sbin/"
+    gzip -9nc packaging/redis-lock-module.8 >"$tree/usr/share/man/man8/redis-lock-module.8.gz"
+    cp README.md docs/*.md "$work/THIRD-PARTY-LICENSES.txt" "$doc/"
+    cp -R redis.conf grafana "$doc/examples/"
+    gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
+    printf 'redis-lock (%s) unstable; urgency=medium\n\n  * Version %s: see changelog.gz.\n\n -- %s  %s\n' \
+        "$deb_version" "$version" "$maintainer" "$(date -R -d "@$SOURCE_DATE_EPOCH")" |
+        gzip -9n >"$doc/changelog.Debian.gz"
+    cp packaging/deb/copyright "$doc/copyright"
+    cp packaging/deb/lintian-overrides "$tree/usr/share/lintian/overrides/redis-lock"
+    cp packaging/deb/postinst packaging/deb/prerm packaging/deb/postrm "$tree/DEBIAN/"
+    (cd "$tree" && find usr -type f | sort | xargs md5sum >DEBIAN/md5sums)
+    depends=$(needs)
+    sed -e "s/@VERSION@/$deb_version/; s/@ARCHITECTURE@/$architecture/; s/@MAINTAINER@/$maintainer/" \
+        -e "s/@NEEDS@/$depends/; s/@SIZE@/$(du -sk --apparent-size "$tree/usr" | cut -f1)/" \
+        packaging/deb/control >"$tree/DEBIAN/control"
+    find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+    dpkg-deb --root-owner-group -Zxz --build "$tree" "$out/redis-lock_${deb_version}_$architecture.deb" >/dev/null
+}
+if have dpkg-deb && have dpkg; then
+    package
+else
+    say "no dpkg-deb here: the archive only, no Debian package"
+fi
+
+(cd "$out" && sha256sum redis-lock[-_]* >SHA256SUMS)
+say "in $out:"
+(cd "$out" && wc -c redis-lock[-_]* SHA256SUMS | grep -v ' total$')

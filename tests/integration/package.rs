@@ -1,0 +1,286 @@
+//! What is installed and given to others works: `make install`, `make package`, and the life of the Debian package.
+//!
+//! All of it happens in temporary folders; nothing of this machine's own servers is touched.
+
+mod configured;
+mod debian;
+
+use crate::support::{module, server_binary, temp_dir, until, Server};
+use configured::Configured;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const MODULE: &str = "usr/lib/redis/modules/libredis_lock.so";
+const CONF: &str = "etc/redis/redis.conf";
+/// As Debian's: a configuration that is not everybody's to read.
+const CONF_TEXT: &str = "# A server.\nport 6379\nmaxmemory 1gb\n";
+
+/// A folder that stands for the root of a system, with a server's configuration; removed when dropped.
+struct Root(PathBuf);
+
+impl Root {
+    fn new() -> Self {
+        let root = Root(temp_dir());
+        fs::create_dir_all(root.path("etc/redis")).unwrap();
+        fs::write(root.path(CONF), CONF_TEXT).unwrap();
+        fs::set_permissions(root.path(CONF), fs::Permissions::from_mode(0o640)).unwrap();
+        root
+    }
+
+    fn path(&self, inside: &str) -> PathBuf {
+        self.0.join(inside)
+    }
+
+    fn conf(&self) -> String {
+        fs::read_to_string(self.path(CONF)).unwrap()
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.path(&format!("{CONF}.before-redis-lock"))
+    }
+
+    /// `make TARGET` into this root, with the module that the tests test.
+    fn make(&self, target: &str) -> Output {
+        run(command("make")
+            .args(["--silent", "--no-print-directory", target])
+            .arg(format!("DESTDIR={}", self.0.display()))
+            .env("MODULE", module()))
+    }
+
+    /// `redis-lock-module`, the one of the source tree, on the configurations of this root.
+    fn line(&self, args: &[&str]) -> Output {
+        run(command("packaging/redis-lock-module").arg(args[0]).arg("--root").arg(&self.0).args(&args[1..]))
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A command in the top folder of the project, apart from what the tests' own make has set.
+///
+/// As a last guard it has a DESTDIR: a test that forgets its own must not install into this machine.
+fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PREFIX", "MODULEDIR", "CONF"] {
+        command.env_remove(name);
+    }
+    command.env("DESTDIR", std::env::temp_dir().join("redis-lock-stray")).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// What it said; panics if it failed.
+fn said(output: &Output) -> String {
+    let text = [&*output.stdout, &*output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+/// The error that it gave up with; panics if it succeeded.
+fn refused(output: &Output) -> String {
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn load_lines(conf: &str) -> Vec<&str> {
+    conf.lines().filter(|line| line.starts_with("loadmodule ")).collect()
+}
+
+/// A server loads this file, and a lock can be taken.
+fn loads(file: &Path) -> Server {
+    let server = Server::with().without_module().args(&["--loadmodule", file.to_str().unwrap()]).start();
+    assert!(server.conn().int(&["LOCK.ACQUIRE", "k", "EX", "60"]) > 0);
+    server
+}
+
+#[test]
+fn install_adds_one_line_and_uninstall_gives_back_the_bytes_from_before() {
+    let root = Root::new();
+    said(&root.make("install"));
+    assert_eq!(fs::read(root.path(MODULE)).unwrap(), fs::read(module()).unwrap());
+    let installed = root.conf();
+    assert!(installed.starts_with(CONF_TEXT), "{installed}");
+    assert_eq!(load_lines(&installed), ["loadmodule /usr/lib/redis/modules/libredis_lock.so"]);
+    assert_eq!(fs::read_to_string(root.backup()).unwrap(), CONF_TEXT);
+    assert_eq!(fs::metadata(root.path(CONF)).unwrap().mode() & 0o7777, 0o640);
+
+    said(&root.make("install"));
+    assert_eq!(root.conf(), installed, "the second time changes nothing");
+
+    said(&root.make("uninstall"));
+    assert_eq!(root.conf(), CONF_TEXT);
+    let left: Vec<_> = fs::read_dir(root.path("etc/redis")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["redis.conf"]);
+    assert!(!root.path("usr/lib/redis").exists(), "nor the folders that it made");
+    said(&root.make("uninstall"));
+}
+
+#[test]
+fn install_goes_where_moduledir_and_conf_say() {
+    let root = Root::new();
+    fs::create_dir_all(root.path("srv")).unwrap();
+    fs::write(root.path("srv/one.conf"), "port 7001").unwrap();
+    let make = |target| {
+        run(command("make")
+            .args(["--silent", target, "MODULEDIR=/opt/modules", "CONF=/srv/one.conf"])
+            .arg(format!("DESTDIR={}", root.0.display()))
+            .env("MODULE", module()))
+    };
+    said(&make("install"));
+    assert!(root.path("opt/modules/libredis_lock.so").is_file());
+    assert_eq!(root.conf(), CONF_TEXT, "not named, not touched");
+    let conf = fs::read_to_string(root.path("srv/one.conf")).unwrap();
+    // The last line had no end: the new one must not be glued to it.
+    assert!(conf.starts_with("port 7001\n"), "{conf}");
+    assert_eq!(load_lines(&conf), ["loadmodule /opt/modules/libredis_lock.so"]);
+    said(&make("uninstall"));
+    assert_eq!(fs::read_to_string(root.path("srv/one.conf")).unwrap(), "port 7001\n");
+    assert!(!root.path("opt/modules").exists());
+}
+
+#[test]
+fn who_is_not_root_is_told_so_in_one_line() {
+    let root = Root::new();
+    let bin = temp_dir();
+    // Somebody else, to whoever runs the tests; and if that were ignored, all would still go into this folder.
+    fs::write(bin.join("id"), "#!/bin/sh\necho 1000\n").unwrap();
+    fs::set_permissions(bin.join("id"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let output = run(command("scripts/install.sh")
+        .arg("install")
+        .env("PATH", path)
+        .env("DESTDIR", "")
+        .env("MODULE", module())
+        .env("MODULEDIR", root.path("modules"))
+        .env("CONF", root.path(CONF)));
+    let text = refused(&output);
+    assert!(text.starts_with("install: not root: ") && text.lines().count() == 1, "{text}");
+    assert!(!root.path("modules").exists());
+    assert_eq!(root.conf(), CONF_TEXT);
+    fs::remove_dir_all(bin).unwrap();
+}
+
+#[test]
+fn a_server_goes_on_while_the_file_that_it_loaded_is_replaced() {
+    let root = Root::new();
+    said(&root.make("install"));
+    let server = loads(&root.path(MODULE));
+    let inode = fs::metadata(root.path(MODULE)).unwrap().ino();
+    said(&root.make("install"));
+    assert_ne!(fs::metadata(root.path(MODULE)).unwrap().ino(), inode, "a new file, not the old one written over");
+    let mut conn = server.conn();
+    assert!(conn.int(&["LOCK.ACQUIRE", "other", "EX", "60"]) > 0);
+    said(&root.make("uninstall"));
+    assert!(conn.int(&["LOCK.ACQUIRE", "another", "EX", "60"]) > 0);
+}
+
+#[test]
+fn a_server_that_rewrote_its_configuration_starts_again() {
+    let dir = temp_dir();
+    let mut server = Configured::new(&dir, "maxclients 100\n");
+    let conf = server.conf().to_str().unwrap().to_string();
+    let module = module().to_str().unwrap();
+    let line = |action| run(command("packaging/redis-lock-module").args([action, "--module", module, &conf]));
+
+    said(&line("enable"));
+    server.start();
+    server.call::<i64>(&["LOCK.ACQUIRE", "k", "EX", "60"]);
+    let settings = !server.is_6();
+    if settings {
+        server.call::<()>(&["CONFIG", "SET", "lock.margin-ms", "250"]);
+    }
+    server.call::<()>(&["CONFIG", "REWRITE"]);
+    server.stop();
+    said(&line("enable"));
+    assert_eq!(load_lines(&server.text()).len(), 1, "{}", server.text());
+    server.start();
+    server.call::<i64>(&["LOCK.ACQUIRE", "k2", "EX", "60"]);
+    server.stop();
+
+    // A server does not start with settings of a module that it does not load.
+    said(&line("disable"));
+    server.start();
+    assert!(server.try_call::<i64>(&["LOCK.ACQUIRE", "k", "EX", "60"]).is_err());
+    server.stop();
+
+    said(&line("enable"));
+    server.start();
+    if settings {
+        let margin: Vec<String> = server.call(&["CONFIG", "GET", "lock.margin-ms"]);
+        assert_eq!(margin, ["lock.margin-ms", "250"]);
+    }
+    server.stop();
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_module_that_is_loaded_already_is_not_loaded_twice() {
+    let root = Root::new();
+    said(&root.make("install"));
+    let here = "loadmodule \"/usr/lib/redis/modules/libredis_lock.so\" margin-ms 5\n";
+    fs::create_dir_all(root.path("etc/redis/more")).unwrap();
+    fs::write(root.path("etc/redis/more/lock.conf"), here).unwrap();
+    let including = format!("{CONF_TEXT}include /etc/redis/more/*.conf\n");
+    for conf in [format!("{CONF_TEXT}  LoadModule{}", &here[10..]), including.clone()] {
+        fs::write(root.path(CONF), &conf).unwrap();
+        assert!(said(&root.line(&["enable"])).contains("loads it already"));
+        assert_eq!(root.conf(), conf);
+        said(&root.line(&["status"]));
+    }
+    // Which file has the line is not for a tool to guess; that the server would not start has to be said.
+    assert!(refused(&root.line(&["disable"])).contains("includes a file that loads it"));
+    assert_eq!(root.conf(), including);
+
+    let elsewhere = format!("{CONF_TEXT}loadmodule /opt/libredis_lock.so\n");
+    fs::write(root.path(CONF), &elsewhere).unwrap();
+    assert!(refused(&root.line(&["enable"])).contains("/opt/libredis_lock.so"));
+    assert_eq!(root.conf(), elsewhere);
+}
+
+#[test]
+fn a_configuration_that_is_a_link_or_that_would_break_the_server_is_left_alone() {
+    let root = Root::new();
+    assert!(refused(&root.line(&["enable"])).contains("is not there"), "the module is not");
+    assert_eq!(root.conf(), CONF_TEXT);
+
+    said(&root.make("install"));
+    said(&root.line(&["disable"]));
+    let precious = root.path("precious");
+    fs::write(&precious, "not a configuration\n").unwrap();
+    // Whoever owns the folder of the configuration can put links into it; root must not write through them.
+    symlink(&precious, root.backup()).unwrap();
+    said(&root.line(&["enable"]));
+    fs::remove_file(root.path(CONF)).unwrap();
+    symlink(&precious, root.path(CONF)).unwrap();
+    assert!(refused(&root.line(&["enable"])).contains("is a link"));
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "not a configuration\n");
+}
+
+#[test]
+fn the_missing_cargo_is_asked_for_in_the_version_of_the_manifest() {
+    let dir = temp_dir();
+    for tool in ["make", "cc", "sed", "dirname", "id"] {
+        let found = run(command("sh").args(["-c", "command -v \"$0\"", tool]));
+        symlink(said(&found).trim(), dir.join(tool)).unwrap();
+    }
+    symlink("/bin/true", dir.join("server")).unwrap();
+    let output = run(command("/bin/sh")
+        .arg("scripts/install-deps.sh")
+        .env("PATH", &dir)
+        .env("REDIS_SERVER", dir.join("server")));
+    let text = refused(&output);
+    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
+    let rust = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+    assert!(text.contains(&format!("install Rust {rust} or later")), "{text}");
+    fs::remove_dir_all(&dir).unwrap();
+}

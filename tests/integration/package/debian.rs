@@ -1,0 +1,147 @@
+//! The archive and the Debian package: what is in them loads, and dpkg can install, upgrade, remove and purge.
+//!
+//! dpkg works on an empty root with a database of its own, and runs the package's scripts with `DPKG_ROOT`.
+
+use super::{command, load_lines, loads, module, run, said, temp_dir, Root, CONF, CONF_TEXT, MODULE};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// `make package` of the module that the tests test, into a new folder.
+fn package() -> PathBuf {
+    let dir = temp_dir();
+    said(&run(command("scripts/package.sh")
+        .env("MODULE", module())
+        .env("PACKAGE_DIR", &dir)
+        .env("SOURCE_DATE_EPOCH", "1700000000")));
+    dir
+}
+
+fn find(dir: &Path, ends: &str) -> Option<PathBuf> {
+    let mut entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.find(|path| path.to_str().unwrap().ends_with(ends) && !path.to_str().unwrap().contains("-debug"))
+}
+
+#[test]
+fn what_is_packed_loads_and_is_the_same_each_time() {
+    let (dir, again) = (package(), package());
+    let sums = fs::read_to_string(dir.join("SHA256SUMS")).unwrap();
+    assert_eq!(sums, fs::read_to_string(again.join("SHA256SUMS")).unwrap());
+    said(&run(command("sh").args(["-c", "cd \"$0\" && sha256sum --check --strict SHA256SUMS"]).arg(&dir)));
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(sums.contains(&format!("redis-lock-{version}-")), "{sums}");
+
+    // The archive: install.sh finds the module beside itself.
+    let archive = find(&dir, ".tar.gz").expect("an archive");
+    said(&run(command("tar").arg("-xzf").arg(&archive).arg("-C").arg(&dir)));
+    let inside = dir.join(archive.file_name().unwrap().to_str().unwrap().trim_end_matches(".tar.gz"));
+    for file in ["README.md", "LICENSE", "THIRD-PARTY-LICENSES.txt", "redis.conf", "docs/DESIGN.md"] {
+        assert!(fs::metadata(inside.join(file)).unwrap().len() > 1000, "{file}");
+    }
+    let licences = fs::read_to_string(inside.join("THIRD-PARTY-LICENSES.txt")).unwrap();
+    assert!(licences.contains("\nredis-module-") && licences.contains("BSD 3-Clause License"), "{licences}");
+    let root = Root::new();
+    said(&run(command(inside.join("scripts/install.sh")).arg("install").env("DESTDIR", &root.0)));
+    assert_eq!(fs::read(root.path(MODULE)).unwrap(), fs::read(inside.join("libredis_lock.so")).unwrap());
+    assert_eq!(load_lines(&root.conf()).len(), 1);
+    drop(loads(&root.path(MODULE)));
+
+    if let Some(deb) = find(&dir, ".deb") {
+        said(&run(command("dpkg-deb").arg("-x").arg(&deb).arg(dir.join("deb"))));
+        drop(loads(&dir.join("deb").join(MODULE)));
+        let field = |name| said(&run(command("dpkg-deb").arg("-f").arg(&deb).arg(name))).trim().to_string();
+        assert_eq!(field("Version"), format!("{version}-1"));
+        assert!(field("Depends").starts_with("libc6 (>= 2."), "{}", field("Depends"));
+        assert!(field("Depends").contains("redis-server (>= 5:6.2) | valkey-server"), "{}", field("Depends"));
+    } else {
+        eprintln!("skipped: there is no dpkg-deb to make a Debian package with");
+    }
+    for dir in [dir, again] {
+        fs::remove_dir_all(dir).unwrap();
+    }
+}
+
+impl Root {
+    fn dpkg(&self, args: &[&str]) -> String {
+        let admin = self.path("var/lib/dpkg");
+        for folder in ["info", "updates", "triggers"] {
+            fs::create_dir_all(admin.join(folder)).unwrap();
+        }
+        if !admin.join("status").exists() {
+            fs::write(admin.join("status"), "").unwrap();
+        }
+        // The servers are not in this root; dpkg need not be root's there.
+        let force = "--force-script-chrootless,not-root,depends,bad-path";
+        let output = run(command("dpkg")
+            .arg(format!("--root={}", self.0.display()))
+            .arg(format!("--log={}", self.path("dpkg.log").display()))
+            .arg(force)
+            .args(args));
+        said(&output)
+    }
+
+    fn is_known_to_dpkg(&self) -> bool {
+        fs::read_to_string(self.path("var/lib/dpkg/status")).unwrap().contains("Package: redis-lock")
+    }
+}
+
+/// The same package, with a later version.
+fn later(deb: &Path, dir: &Path) -> PathBuf {
+    let tree = dir.join("later");
+    let to = dir.join("later.deb");
+    let script = "dpkg-deb -R \"$0\" \"$1\" && sed -i 's/^Version: .*/Version: 99.0.0-1/' \"$1/DEBIAN/control\" \
+                  && dpkg-deb --root-owner-group -b \"$1\" \"$2\"";
+    said(&run(command("sh").args(["-c", script]).args([deb, &tree, &to])));
+    to
+}
+
+#[test]
+fn the_debian_package_can_be_installed_upgraded_removed_and_purged() {
+    let dir = package();
+    let Some(deb) = find(&dir, ".deb") else {
+        eprintln!("skipped: there is no dpkg-deb to make a Debian package with");
+        return;
+    };
+    let later = later(&deb, &dir);
+    let (deb, later) = (deb.to_str().unwrap(), later.to_str().unwrap());
+    let root = Root::new();
+
+    // A configuration is another package's: nothing happens to it until the administrator says so.
+    let text = root.dpkg(&["-i", deb]);
+    assert!(text.contains("redis-lock-module enable"), "{text}");
+    assert_eq!(root.conf(), CONF_TEXT);
+    let enable = || {
+        let tool = root.path("usr/sbin/redis-lock-module");
+        said(&run(command(tool).arg("enable").arg("--root").arg(&root.0)))
+    };
+    enable();
+    let enabled = root.conf();
+    assert_eq!(load_lines(&enabled), [format!("loadmodule /{MODULE}")]);
+
+    let text = root.dpkg(&["-i", later]);
+    assert!(text.contains("until you restart it"), "{text}");
+    root.dpkg(&["-i", later]);
+    assert_eq!(root.conf(), enabled);
+    assert!(root.path(MODULE).is_file());
+
+    // A server is not left with a line that keeps it from starting, nor with settings that do.
+    fs::write(root.path(CONF), format!("{enabled}lock.margin-ms 250\n")).unwrap();
+    root.dpkg(&["-r", "redis-lock"]);
+    assert!(load_lines(&root.conf()).is_empty(), "{}", root.conf());
+    assert!(!root.conf().lines().any(|line| line.starts_with("lock.")), "{}", root.conf());
+    assert!(!root.path(MODULE).exists());
+
+    root.dpkg(&["-i", deb]);
+    enable();
+    assert!(root.conf().contains("\nlock.margin-ms 250\n"), "{}", root.conf());
+    fs::write(root.path(CONF), &enabled).unwrap();
+    assert!(root.backup().exists());
+    root.dpkg(&["-P", "redis-lock"]);
+    assert_eq!(root.conf(), CONF_TEXT);
+    assert!(!root.backup().exists());
+    assert!(!root.is_known_to_dpkg());
+    for gone in ["usr/lib/redis", "usr/share/doc/redis-lock", "usr/sbin/redis-lock-module"] {
+        assert!(!root.path(gone).exists(), "{gone}");
+    }
+    assert!(root.path(CONF).is_file());
+    fs::remove_dir_all(&dir).unwrap();
+}

@@ -11,8 +11,26 @@ use redis_module::raw;
 use std::ffi::CStr;
 
 const NAME: &CStr = c"lock";
-/// 0.1.0 as MODULE LIST shows it.
-const VERSION: i32 = 100;
+/// The version of the crate as MODULE LIST shows it: 1.2.3 is 10203, so minor and patch stay below 100.
+const VERSION: i32 = {
+    let [major, minor, patch] = [
+        part(env!("CARGO_PKG_VERSION_MAJOR")),
+        part(env!("CARGO_PKG_VERSION_MINOR")),
+        part(env!("CARGO_PKG_VERSION_PATCH")),
+    ];
+    assert!(minor < 100 && patch < 100, "minor and patch have two digits in MODULE LIST");
+    major * 10_000 + minor * 100 + patch
+};
+
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // The compiler runs it.
+const fn part(text: &str) -> i32 {
+    let (digits, mut number, mut at) = (text.as_bytes(), 0, 0);
+    while at < digits.len() {
+        number = number * 10 + (digits[at] - b'0') as i32;
+        at += 1;
+    }
+    number
+}
 /// Valkey 9 moves slots at once only if every module says that it can do with that. We can: slots
 /// are looked at, not remembered. Redis has no such option, and other uses for the bit.
 const VALKEY_ATOMIC_SLOT_MIGRATION: i32 = 1 << 5;

@@ -47,6 +47,7 @@ bench: build ## Measure against what people use instead; keeps the raw rounds in
 	cargo bench --bench pair
 	cargo bench --bench handoff
 	cargo bench --bench overhead
+	cargo bench --bench plots
 
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh

@@ -49,7 +49,9 @@ impl Cluster {
     }
 
     fn try_start(settings: &str, module_args: &str) -> Result<Self, String> {
-        let dir = temp_dir().join("cluster");
+        // The script makes it, and removes it.
+        let dir = temp_dir();
+        fs::remove_dir(&dir).unwrap();
         let port = free_ports();
         let mut script = Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh"))
             .env("CLUSTER_PORT", port.to_string())
@@ -124,7 +126,7 @@ impl Drop for Cluster {
 impl Cluster {
     fn print_logs(&self) {
         for node in &self.nodes {
-            eprintln!("--- log of the node on port {}:\n{}", node.port, node.log_tail(25));
+            eprintln!("--- log of the node on port {}:\n{}", node.port, node.log_tail(12));
         }
     }
 }

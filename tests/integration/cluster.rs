@@ -102,7 +102,11 @@ impl Cluster {
 
     /// Waits until all nodes are up, agree, and have their replicas in sync.
     pub fn until_well(&self) {
-        until("the cluster is well", || self.nodes.iter().all(Node::is_well).then_some(()));
+        until("the cluster is well", || {
+            let masters: Vec<u16> = self.nodes.iter().filter(|node| node.is_master()).map(|node| node.port).collect();
+            let agree = |node: &Node| node.is_well() && node.masters() == masters;
+            self.nodes.iter().all(agree).then_some(())
+        });
     }
 
     /// One key for each master, as the slots are now.

@@ -66,14 +66,17 @@ pub struct Work {
     stop: AtomicBool,
 }
 
-/// `count` clients take a lock in turn, waiting for it, while `meanwhile` runs.
-pub fn crowd(cluster: &Cluster, key: &str, count: u64, meanwhile: impl FnOnce(&Work)) -> Work {
+/// How many work in turn.
+const CROWD: u64 = 8;
+
+/// Clients take a lock for `lease_ms` in turn, waiting for it, while `meanwhile` runs.
+pub fn crowd(cluster: &Cluster, key: &str, lease_ms: u64, meanwhile: impl FnOnce(&Work)) -> Work {
     let work = Work::default();
     let port = cluster.nodes[0].port;
     thread::scope(|scope| {
-        for n in 0..count {
+        for n in 0..CROWD {
             let work = &work;
-            scope.spawn(move || work_in_turn(work, &mut Follower::of(port), key, n));
+            scope.spawn(move || work_in_turn(work, &mut Follower::of(port), key, (lease_ms, n)));
         }
         // Also when it panics: the scope waits for all.
         let _stop = StopAtEnd(&work);
@@ -90,14 +93,15 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-fn work_in_turn(work: &Work, client: &mut Follower, key: &str, n: u64) {
+fn work_in_turn(work: &Work, client: &mut Follower, key: &str, (lease_ms, n): (u64, u64)) {
+    let lease = lease_ms.to_string();
     let mut attempt = n * 1_000_000_000;
     while !work.stop.load(Ordering::SeqCst) {
         attempt += 1;
         // The same ID until it is answered: a grant that was lost on its way is told again.
         let id = attempt.to_string();
         let token = loop {
-            match client.call(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "1000", "ID", &id]) {
+            match client.call(&["LOCK.ACQUIRE", key, "PX", &lease, "WAIT", "1000", "ID", &id]) {
                 Some(Reply::Int(token)) => break token.to_string(),
                 Some(Reply::Nil) | None if work.stop.load(Ordering::SeqCst) => return,
                 Some(Reply::Nil) | None => {}

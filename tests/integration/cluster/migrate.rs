@@ -77,7 +77,7 @@ fn a_lock_that_changes_hands_all_the_time_has_one_holder_while_the_server_moves_
         return;
     }
     let key = "{atomic-busy}lock";
-    let work = crowd(&cluster, key, 8, |work| {
+    let work = crowd(&cluster, key, 60_000, |work| {
         for _ in 0..3 {
             let before = work.done.load(Ordering::SeqCst);
             until("work goes on", || (work.done.load(Ordering::SeqCst) > before + 20).then_some(()));

@@ -57,6 +57,16 @@ impl Node {
         in_sync && is(&["CLUSTER", "INFO"], "cluster_state", "ok") && !nodes.contains("fail") && !nodes.contains("->-")
     }
 
+    /// The ports of all masters, as this node sees it.
+    pub fn masters(&self) -> Vec<u16> {
+        let nodes = self.conn().text(&["CLUSTER", "NODES"]);
+        let masters = nodes.lines().filter(|line| line.split(' ').nth(2).is_some_and(|flags| flags.contains("master")));
+        let port = |line: &str| line.split(' ').nth(1)?.split(['@', ',']).next()?.rsplit(':').next()?.parse().ok();
+        let mut ports: Vec<u16> = masters.filter_map(port).collect();
+        ports.sort_unstable();
+        ports
+    }
+
     /// The name of the node in the cluster.
     pub fn name(&self) -> String {
         self.conn().text(&["CLUSTER", "MYID"])

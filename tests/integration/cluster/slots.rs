@@ -155,7 +155,7 @@ fn a_slot_that_another_master_claims_is_granted_to_nobody_here() {
 fn a_lock_that_changes_hands_all_the_time_has_one_holder_while_its_slot_moves() {
     let cluster = in_memory();
     let key = "{busy}lock";
-    let work = crowd(&cluster, key, 8, |work| {
+    let work = crowd(&cluster, key, 60_000, |work| {
         for _ in 0..6 {
             let before = work.done.load(Ordering::SeqCst);
             until("work goes on", || (work.done.load(Ordering::SeqCst) > before + 20).then_some(()));

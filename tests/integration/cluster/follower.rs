@@ -3,34 +3,40 @@
 
 use super::Cluster;
 use crate::support::{Conn, Reply};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 pub struct Follower {
     conns: HashMap<u16, Conn>,
-    /// The node that it asks first.
-    port: u16,
+    /// All nodes; the first is the one that it asks.
+    ports: VecDeque<u16>,
 }
 
 impl Follower {
-    pub fn of(port: u16) -> Self {
-        Self { conns: HashMap::new(), port }
+    pub fn of(cluster: &Cluster) -> Self {
+        Self { conns: HashMap::new(), ports: cluster.nodes.iter().map(|node| node.port).collect() }
     }
 
     /// Sends a command where it belongs; nothing when it has to be sent again.
     pub fn call(&mut self, command: &[&str]) -> Option<Reply> {
-        let mut port = self.port;
+        let mut port = self.ports[0];
         let mut asking = false;
         for _ in 0..16 {
-            let reply = self.call_at(port, asking, command)?;
+            let Some(reply) = self.call_at(port, asking, command) else {
+                // Perhaps it is dead.
+                self.ports.rotate_left(1);
+                return None;
+            };
             let Reply::Error(text) = &reply else { return Some(reply) };
             let mut words = text.split(' ');
             let (code, address) = (words.next()?, words.nth(1));
             match (code, address.and_then(|address| address.rsplit(':').next()?.parse().ok())) {
                 ("MOVED", Some(to)) => {
-                    (self.port, port, asking) = (to, to, false);
+                    let at = self.ports.iter().position(|port| *port == to).unwrap_or(0);
+                    self.ports.rotate_left(at);
+                    (port, asking) = (to, false);
                     thread::sleep(Duration::from_millis(1));
                 }
                 ("ASK", Some(to)) => (port, asking) = (to, true),
@@ -72,11 +78,10 @@ const CROWD: u64 = 8;
 /// Clients take a lock for `lease_ms` in turn, waiting for it, while `meanwhile` runs.
 pub fn crowd(cluster: &Cluster, key: &str, lease_ms: u64, meanwhile: impl FnOnce(&Work)) -> Work {
     let work = Work::default();
-    let port = cluster.nodes[0].port;
     thread::scope(|scope| {
         for n in 0..CROWD {
             let work = &work;
-            scope.spawn(move || work_in_turn(work, &mut Follower::of(port), key, (lease_ms, n)));
+            scope.spawn(move || work_in_turn(work, &mut Follower::of(cluster), key, (lease_ms, n)));
         }
         // Also when it panics: the scope waits for all.
         let _stop = StopAtEnd(&work);

@@ -9,7 +9,7 @@ use super::nodes::Node;
 use super::Cluster;
 use crate::support::relay::Relay;
 use crate::support::{until, Reply};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -100,76 +100,105 @@ struct Hold {
     until: Instant,
 }
 
-/// Takes and gives back a lock, or leaves it to its lease, until `stop`.
-fn work(cluster: &Cluster, key: &str, n: usize, holds: &Mutex<Vec<Hold>>, stop: &AtomicBool) {
-    let mut client = Follower::of(cluster);
-    let waits = n % 2 == 0;
-    for turn in 0.. {
-        if stop.load(Ordering::SeqCst) {
-            return;
-        }
-        let mut sent = Instant::now();
-        let wait = if waits { "700" } else { "0" };
-        let reply = client.call(&["LOCK.ACQUIRE", key, "PX", LEASE_MS, "WAIT", wait]);
-        let Some(Reply::Int(token)) = reply else {
-            thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        let token = token.to_string();
-        if waits {
-            // The lease runs since the grant, which was at some time of the wait.
-            sent = Instant::now();
-            if client.call(&["LOCK.EXTEND", key, &token, "PX", LEASE_MS]) != Some(Reply::Int(1)) {
+/// A lock that some work with.
+struct Work {
+    key: String,
+    holds: Mutex<Vec<Hold>>,
+    /// Nobody takes it now.
+    rest: AtomicBool,
+    /// Whoever gets it now keeps it for its lease.
+    keep: AtomicBool,
+    kept: AtomicUsize,
+}
+
+impl Work {
+    fn on(key: String) -> Self {
+        let no = || AtomicBool::new(false);
+        Self { key, holds: Mutex::new(Vec::new()), rest: no(), keep: no(), kept: AtomicUsize::new(0) }
+    }
+
+    /// Takes the lock and gives it back until `stop`; with `waits` in line, else by asking.
+    fn go_on(&self, cluster: &Cluster, waits: bool, stop: &AtomicBool) {
+        let mut client = Follower::of(cluster);
+        while !stop.load(Ordering::SeqCst) {
+            let rest = self.rest.load(Ordering::SeqCst);
+            let Some((token, sent)) = (!rest).then(|| take(&mut client, &self.key, waits)).flatten() else {
+                thread::sleep(Duration::from_millis(10));
                 continue;
+            };
+            let from = Instant::now();
+            if self.keep.load(Ordering::SeqCst) {
+                self.kept.fetch_add(1, Ordering::SeqCst);
+                thread::sleep(LEASE);
+            } else {
+                thread::sleep(Duration::from_millis(30));
             }
-        }
-        let from = Instant::now();
-        let gives_back = turn % 8 != 7;
-        thread::sleep(Duration::from_millis(if gives_back { 30 } else { 2_000 }));
-        let until = Instant::now().min(sent + LEASE);
-        if from < until {
-            holds.lock().unwrap().push(Hold { from, until });
-        }
-        if gives_back {
-            client.call(&["LOCK.RELEASE", key, &token]);
+            let until = Instant::now().min(sent + LEASE);
+            if from < until {
+                self.holds.lock().unwrap().push(Hold { from, until });
+            }
+            client.call(&["LOCK.RELEASE", &self.key, &token]);
         }
     }
+
+    /// Waits until somebody has got the lock.
+    fn until_taken(&self) {
+        let now = Instant::now();
+        until(&format!("{} is granted", self.key), || {
+            self.holds.lock().unwrap().last().filter(|hold| hold.from > now).map(|_| ())
+        });
+    }
+
+    fn assert_one_holder_at_a_time(self) {
+        let mut holds = self.holds.into_inner().unwrap();
+        assert!(holds.len() > 10, "{}: {}", self.key, holds.len());
+        holds.sort_by_key(|hold| hold.from);
+        for pair in holds.windows(2) {
+            assert!(pair[0].until <= pair[1].from, "{} had two holders: {pair:?}", self.key);
+        }
+    }
+}
+
+/// The token, and the moment from which its lease counts at the latest.
+fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instant)> {
+    let mut sent = Instant::now();
+    let wait = if waits { "700" } else { "0" };
+    let token = match client.call(&["LOCK.ACQUIRE", key, "PX", LEASE_MS, "WAIT", wait]) {
+        Some(Reply::Int(token)) => token.to_string(),
+        _ => return None,
+    };
+    if waits {
+        // The lease runs since the grant, which was at some time of the wait.
+        sent = Instant::now();
+        let reply = client.call(&["LOCK.EXTEND", key, &token, "PX", LEASE_MS]);
+        if reply != Some(Reply::Int(1)) {
+            return None;
+        }
+    }
+    Some((token, sent))
 }
 
 #[test]
 fn with_a_grace_no_lock_has_two_holders_however_masters_change() {
     let rounds = std::env::var("LOCK_FAILOVERS").map_or(1, |rounds| rounds.parse().expect("a number"));
     let cluster = start(WITH_GRACE);
-    let keys = cluster.a_key_for_each_master("busy");
-    let holds: Vec<_> = keys.iter().map(|_| Mutex::new(Vec::new())).collect();
+    let works: Vec<Work> = cluster.a_key_for_each_master("busy").into_iter().map(Work::on).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        for (key, holds) in keys.iter().zip(&holds) {
-            for n in 0..4 {
+        for work in &works {
+            for waits in [true, false, true, false] {
                 let (cluster, stop) = (&cluster, &stop);
-                scope.spawn(move || work(cluster, key, n, holds, stop));
+                scope.spawn(move || work.go_on(cluster, waits, stop));
             }
         }
         let _stop = StopAtEnd(&stop);
         for _ in 0..rounds {
-            change_all_masters(&cluster, &keys);
-            for (key, holds) in keys.iter().zip(&holds) {
-                let now = Instant::now();
-                until(&format!("{key} is granted again"), || {
-                    holds.lock().unwrap().last().filter(|hold: &&Hold| hold.from > now).map(|_| ())
-                });
-            }
+            change_all_masters(&cluster, &works);
+            works.iter().for_each(Work::until_taken);
             cluster.until_well();
         }
     });
-    for (key, holds) in keys.iter().zip(holds) {
-        let mut holds = holds.into_inner().unwrap();
-        assert!(holds.len() > 10, "{key}: {}", holds.len());
-        holds.sort_by_key(|hold| hold.from);
-        for pair in holds.windows(2) {
-            assert!(pair[0].until <= pair[1].from, "{key} had two holders: {pair:?}");
-        }
-    }
+    works.into_iter().for_each(Work::assert_one_holder_at_a_time);
     cluster.nodes.iter().for_each(Node::assert_sound);
 }
 
@@ -182,16 +211,27 @@ impl Drop for StopAtEnd<'_> {
 }
 
 /// One master is killed, one is replaced by force, one without asking while its replica is deaf to it.
-fn change_all_masters(cluster: &Cluster, keys: &[String]) {
-    let killed = cluster.master_of(&keys[0]);
+fn change_all_masters(cluster: &Cluster, works: &[Work]) {
+    let killed = cluster.master_of(&works[0].key);
     let next = cluster.replica_of(killed);
-    let cut_off = cluster.master_of(&keys[2]);
-    let relay = relay_replication(cut_off, cluster.replica_of(cut_off));
-    fail_over(cluster, &keys[1], &["FORCE"]);
-    relay.cut();
+    let cut_off = cluster.master_of(&works[2].key);
+    let new = cluster.replica_of(cut_off);
+    let relay = relay_replication(cut_off, new);
+    fail_over(cluster, &works[1].key, &["FORCE"]);
     killed.signal("KILL");
-    let new = cluster.nodes.iter().find(|node| node.master_port() == Some(relay.port())).expect("its replica");
+    works[2].until_taken();
+    // The last that the replica hears is that the lock is free, and then somebody takes it for all of its lease.
+    works[2].rest.store(true, Ordering::SeqCst);
+    let mut conn = cut_off.conn();
+    until("it is free", || (conn.call(&["LOCK.INFO", &works[2].key]).field("state").text() == "free").then_some(()));
+    until_replicated(cut_off);
+    relay.cut();
+    let kept = works[2].kept.load(Ordering::SeqCst);
+    works[2].keep.store(true, Ordering::SeqCst);
+    works[2].rest.store(false, Ordering::SeqCst);
+    until("it is granted and kept", || (works[2].kept.load(Ordering::SeqCst) > kept).then_some(()));
     new.conn().ok(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+    works[2].keep.store(false, Ordering::SeqCst);
     until("all have changed", || (new.is_master() && !cut_off.is_master() && next.is_master()).then_some(()));
     cut_off.conn().ok(&["CONFIG", "SET", "cluster-announce-port", &cut_off.port.to_string()]);
     killed.start_again();

@@ -112,7 +112,7 @@ impl Cluster {
     /// One key for each master, as the slots are now.
     pub fn a_key_for_each_master(&self, prefix: &str) -> Vec<String> {
         let masters = self.nodes.iter().filter(|node| node.is_master());
-        masters.map(|node| (0..).map(|n| format!("{prefix}{n}")).find(|key| node.serves(key)).unwrap()).collect()
+        masters.map(|node| (0..1000).map(|n| format!("{prefix}{n}")).find(|key| node.serves(key)).unwrap()).collect()
     }
 }
 

@@ -23,6 +23,7 @@ mod operator;
 mod persistence;
 mod race;
 mod readme;
+mod redlock;
 mod replica;
 mod replication;
 mod sessions;

@@ -3,6 +3,7 @@
 
 use super::Cluster;
 use crate::support::{Conn, Reply};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -48,11 +49,15 @@ impl Follower {
     }
 
     fn call_at(&mut self, port: u16, asking: bool, command: &[&str]) -> Option<Reply> {
-        if !self.conns.contains_key(&port) {
-            self.conns.insert(port, Conn::to(port).ok()?);
-        }
-        let conn = self.conns.get_mut(&port)?;
-        let reply = if asking { conn.try_call(&["ASKING"]).and_then(|_| conn.try_call(command)) } else { conn.try_call(command) };
+        let conn = match self.conns.entry(port) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Conn::to(port).ok()?),
+        };
+        let reply = if asking {
+            conn.try_call(&["ASKING"]).and_then(|_| conn.try_call(command))
+        } else {
+            conn.try_call(command)
+        };
         if reply.is_err() {
             self.conns.remove(&port);
         }

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The longest lease for the grace: that, the margin, the lag of a replica and two seconds.
-const LEASE: Duration = Duration::from_millis(2_000);
+const LEASE: Duration = Duration::from_secs(2);
 const LEASE_MS: &str = "2000";
 const WITH_GRACE: &str = "margin-ms 500 failover-grace-ms 5500";
 const WITHOUT_GRACE: &str = "margin-ms 500";

@@ -2,9 +2,9 @@
 //! told soon after it, the lock moves whole, and it never has two holders.
 
 use super::follower::crowd;
+use super::in_memory;
 use super::nodes::{slot_of, Node};
 use super::waiters::{Waiters, MANY, SOON};
-use super::in_memory;
 use crate::support::{until, Reply};
 use std::sync::atomic::Ordering;
 use std::time::Instant;

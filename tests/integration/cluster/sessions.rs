@@ -38,7 +38,9 @@ fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     assert_eq!(state(&mut conn, &late), "held");
     assert!(conn.call(&["LOCK.INFO", &late]).field("session").is_nil());
     drop(ends_after);
-    until("the old master has no session", || (old.number(&["INFO", "lock"], "lock_sessions") == Some(0)).then_some(()));
+    until("the old master has no session", || {
+        (old.number(&["INFO", "lock"], "lock_sessions") == Some(0)).then_some(())
+    });
     cluster.until_well();
     assert_eq!(state(&mut conn, &late), "held", "the lease bounds it");
     assert_eq!(conn.int(&["LOCK.RELEASE", &late, &late_token]), 1);

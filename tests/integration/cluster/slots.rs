@@ -103,7 +103,7 @@ fn who_waits_where_a_slot_is_being_imported_is_granted_by_a_release_or_told_soon
     let (from, to) = (cluster.master_of(key), cluster.other_master(key));
     let moving = Move::begin(from, to, key);
     let mut there = to.conn();
-    let mut wait = || {
+    let wait = || {
         let mut waiter = to.conn();
         waiter.ok(&["ASKING"]);
         waiter.send(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "60000"]);

@@ -13,7 +13,7 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-matrix lint fmt demo bench servers install-deps clean install uninstall package
+.PHONY: help build run test test-matrix lint fmt demo bench servers install-deps clean install uninstall package cluster
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ build: install-deps ## Build the module: target/release/libredis_lock.so
 
 run: build ## Start a server with the module on PORT, in the foreground
 	@scripts/run.sh
+
+cluster: build ## Start a cluster of three masters and three replicas, in the foreground
+	@scripts/cluster.sh
 
 test: build ## Run all tests, on real servers
 	cargo test

@@ -6,6 +6,7 @@
 mod support;
 
 mod acl;
+mod cluster;
 mod deadlock;
 mod demo;
 mod events;
@@ -23,6 +24,7 @@ mod package;
 mod persistence;
 mod race;
 mod readme;
+mod redlock;
 mod replica;
 mod replication;
 mod sessions;

@@ -432,14 +432,7 @@ impl Conn {
 
     /// Sends a command without waiting for its reply.
     pub fn send(&mut self, args: &[impl AsRef<[u8]>]) {
-        let mut out = format!("*{}\r\n", args.len()).into_bytes();
-        for arg in args {
-            let arg = arg.as_ref();
-            out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-            out.extend_from_slice(arg);
-            out.extend_from_slice(b"\r\n");
-        }
-        self.send_bytes(&out);
+        self.send_bytes(&encoded(args));
     }
 
     /// Sends bytes as they are.
@@ -451,6 +444,12 @@ impl Conn {
     pub fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Reply {
         self.send(args);
         self.read()
+    }
+
+    /// Sends a command and gives its reply; an error when the server is gone or does not answer.
+    pub fn try_call(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<Reply> {
+        self.reader.get_mut().write_all(&encoded(args))?;
+        self.try_read()
     }
 
     /// Sends a command and gives the very bytes of its reply.
@@ -545,6 +544,18 @@ impl Conn {
             _ => Reply::Other(line),
         })
     }
+}
+
+/// A command as it is sent.
+fn encoded(args: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        let arg = arg.as_ref();
+        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
 }
 
 /// Bytes as text for messages: printable ASCII as it is, the rest escaped.

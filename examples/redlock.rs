@@ -1,0 +1,50 @@
+//! Redlock over five independent servers with LOCK.*: takes a lock, shows that nobody else gets it, and
+//! that it can be had without two of the servers but not without three.
+//!
+//! `cargo run --example redlock` starts five servers of its own. With addresses, such as
+//! `cargo run --example redlock redis://10.0.0.1/ redis://10.0.0.2/ redis://10.0.0.3/ ...`, it takes
+//! and releases a lock on those.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+#[path = "redlock/client.rs"]
+mod client;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use client::{NotLocked, Redlock, Settings};
+use std::time::Duration;
+use support::Server;
+
+const LEASE: Duration = Duration::from_secs(10);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let addresses: Vec<String> = std::env::args().skip(1).collect();
+    if !addresses.is_empty() {
+        let redlock = Redlock::new(&addresses, Settings::default())?;
+        return Ok(show(&redlock, "a client")?);
+    }
+
+    let mut servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
+    let addresses: Vec<String> = servers.iter().map(|server| format!("redis://127.0.0.1:{}/", server.port())).collect();
+    println!("Five servers of its own: {}", addresses.join(" "));
+    let one = Redlock::new(&addresses, Settings::default())?;
+    let other = Redlock::new(&addresses, Settings::default())?;
+    show(&one, "one client")?;
+    let held = one.lock("door", LEASE)?;
+    println!("While one holds, the other is told: {}", other.lock("door", LEASE).err().ok_or("two hold")?);
+    drop(held);
+    servers.truncate(3);
+    println!("Two servers are killed.");
+    show(&other, "the other client")?;
+    servers.truncate(2);
+    println!("A third is killed.");
+    println!("Now anybody is told: {}", other.lock("door", LEASE).err().ok_or("a minority granted it")?);
+    Ok(())
+}
+
+/// Takes a lock, says so, and releases it.
+fn show(redlock: &Redlock, who: &str) -> Result<(), NotLocked> {
+    let held = redlock.lock("door", LEASE)?;
+    println!("{who} has the lock on {} servers, for {:?} from now", held.granted(), held.validity());
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! A cluster that is down, because a slot is nobody's or because most masters are gone: waits end
+//! within two seconds of it, also where the server itself does not end them; new ones are refused;
+//! nothing is granted; afterwards the lock is still its holder's.
+
+use super::nodes::{slot_of, Node};
+use super::waiters::{Waiters, MANY, SOON};
+use super::{in_memory, Cluster};
+use crate::support::{until, Reply};
+use std::time::Instant;
+
+/// Whether a node holds the cluster for down.
+fn is_down(node: &Node) -> bool {
+    node.field(&["CLUSTER", "INFO"], "cluster_state").is_some_and(|state| state == "fail")
+}
+
+fn assert_refuses(node: &Node, key: &str) {
+    let mut conn = node.conn();
+    for wait in ["0", "60000"] {
+        let reply = conn.call(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", wait]);
+        assert!(reply.error().starts_with("CLUSTERDOWN "), "{reply:?}");
+    }
+}
+
+#[test]
+fn a_slot_that_is_nobodys_takes_the_cluster_down_and_ends_all_waits() {
+    let cluster = in_memory();
+    let key = "{covered}lock";
+    let node = cluster.master_of(key);
+    let token = node.conn().int(&["LOCK.ACQUIRE", key, "PX", "60000"]).to_string();
+    let brief = "{covered}brief";
+    let brief_token = node.conn().int(&["LOCK.ACQUIRE", brief, "PX", "60000"]).to_string();
+    let (waiters, others) = (Waiters::of(node, key, MANY), Waiters::of(node, brief, 10));
+    let hand_offs = node.number(&["INFO", "lock"], "lock_hand_offs");
+
+    let other = (0..16_384).find(|slot| *slot != slot_of(node, key) && owns(node, *slot)).unwrap().to_string();
+    let since = Instant::now();
+    // In one turn of its loop: the lock comes free when nothing may be granted any more.
+    let mut conn = node.conn();
+    conn.send(&["LOCK.EXTEND", brief, &brief_token, "PX", "300"]);
+    conn.send(&["CLUSTER", "DELSLOTS", &other]);
+    assert_eq!((conn.read(), conn.read()), (Reply::Int(1), Reply::Status("OK".into())));
+    let mut ends = waiters.end_within(SOON, since);
+    let more = others.end_within(SOON, since);
+    assert!(is_down(node));
+    ends.unblocked += more.unblocked;
+    ends.down += more.down;
+    assert_eq!((ends.unblocked + ends.down, ends.moved, ends.closed), (MANY + 10, 0, 0));
+    assert_refuses(node, key);
+    assert_eq!(node.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs);
+
+    node.conn().ok(&["CLUSTER", "ADDSLOTS", &other]);
+    until("the cluster is up", || (!is_down(node)).then_some(()));
+    cluster.until_well();
+    assert_eq!(node.conn().int(&["LOCK.EXTEND", key, &token, "PX", "60000"]), 1);
+    assert!(node.conn().call(&["LOCK.ACQUIRE", key, "PX", "60000"]).is_nil());
+    assert_eq!(node.conn().int(&["LOCK.RELEASE", key, &token]), 1);
+    node.assert_sound();
+}
+
+/// Whether a slot is a master's.
+fn owns(node: &Node, slot: i64) -> bool {
+    let slots = node.conn().call(&["CLUSTER", "SLOTS"]);
+    slots.list().iter().any(|range| {
+        let range = range.list();
+        (range[0].int()..=range[1].int()).contains(&slot) && range[2].list()[1].int() == i64::from(node.port)
+    })
+}
+
+#[test]
+fn a_master_that_sees_no_majority_any_more_ends_all_waits() {
+    let cluster = Cluster::start("appendonly no", "margin-ms 0");
+    let key = "lock";
+    let node = cluster.master_of(key);
+    node.conn().int(&["LOCK.ACQUIRE", key, "PX", "60000"]);
+    let waiters = Waiters::of(node, key, MANY);
+    let replica = cluster.replica_of(node).port;
+    for other in cluster.nodes.iter().filter(|other| other.port != node.port && other.port != replica) {
+        other.signal("KILL");
+    }
+    until("the cluster is down", || is_down(node).then_some(()));
+    let ends = waiters.end_within(SOON, Instant::now());
+    assert_eq!((ends.unblocked + ends.down, ends.moved, ends.closed), (MANY, 0, 0));
+    assert_refuses(node, key);
+    node.assert_sound();
+}

@@ -1,0 +1,208 @@
+//! A replica becomes master, asked to in all three ways or because its master died: those who wait
+//! at the old one are told, none of them with the lock; the lock is at the new one, and its holder's;
+//! a timer that grants all the time does no harm; and work goes on. Without an AOF and with one.
+
+use super::follower::{crowd, Work};
+use super::nodes::Node;
+use super::waiters::{Waiters, MANY};
+use super::{in_memory, with_aof, Cluster, Turn};
+use crate::support::{until, Conn, Reply, DEADLINE};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The ways of CLUSTER FAILOVER.
+const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
+
+/// After so long an attempt has failed.
+const ASK_AGAIN: Duration = Duration::from_secs(6);
+
+/// Has the replica of the master of a key become master: the old one and the new one.
+pub fn fail_over<'a>(cluster: &'a Cluster, key: &str, way: &[&str]) -> (&'a Node, &'a Node) {
+    let old = cluster.master_of(key);
+    let new = cluster.replica_of(old);
+    let mut asked: Option<Instant> = None;
+    until("the replica is master, the master a replica", || {
+        // The other masters vote for a replica of the same master only once in a while: then it is asked again.
+        if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) && !new.is_master() {
+            asked = Some(Instant::now());
+            new.conn().ok(&[&["CLUSTER", "FAILOVER"], way].concat());
+        }
+        (new.is_master() && !old.is_master()).then_some(())
+    });
+    (old, new)
+}
+
+/// Waits until the replica of a master has all that it wrote.
+pub fn until_replicated(master: &Node) {
+    let question = ["INFO", "replication"];
+    until("the replica has everything", || {
+        let replica = master.field(&question, "slave0")?;
+        let offset = replica.split(',').find_map(|part| part.strip_prefix("offset="))?.to_string();
+        (Some(offset) == master.field(&question, "master_repl_offset")).then_some(())
+    });
+}
+
+fn failover_with_waiters(cluster: &Turn) {
+    for (n, way) in WAYS.iter().enumerate() {
+        let key = &format!("{{failover-{n}}}lock");
+        let old = cluster.master_of(key);
+        let mut holder = old.conn();
+        let token = holder.int(&["LOCK.ACQUIRE", key, "PX", "60000", "OWNER", "holder"]).to_string();
+        let value = holder.text(&["GET", key]);
+        until_replicated(old);
+        let waiters = Waiters::of(old, key, MANY);
+        let since = Instant::now();
+        let (old, new) = fail_over(cluster, key, way);
+        let ends = waiters.end_within(DEADLINE, since);
+        assert_eq!((ends.unblocked + ends.moved + ends.closed, ends.down), (MANY, 0), "{way:?}: {ends:?}");
+        for field in ["lock_waiters", "lock_sessions"] {
+            assert_eq!(old.number(&["INFO", "lock"], field), Some(0), "{way:?}: {field}");
+        }
+
+        let mut conn = new.conn();
+        assert_eq!(conn.text(&["GET", key]), value, "{way:?}");
+        let mut again = Waiters::of(new, key, 2);
+        assert_eq!(conn.int(&["LOCK.EXTEND", key, &token, "PX", "70000"]), 1, "{way:?}");
+        assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1, "{way:?}");
+        let next = again.0[0].read().int();
+        assert!(next > token.parse().unwrap(), "{way:?}");
+        cluster.until_well();
+        old.assert_sound();
+        new.assert_sound();
+    }
+}
+
+#[test]
+fn a_failover_ends_the_waits_and_the_holder_goes_on_at_the_new_master() {
+    failover_with_waiters(&in_memory());
+}
+
+#[test]
+fn a_failover_ends_the_waits_and_the_holder_goes_on_at_the_new_master_with_an_aof() {
+    failover_with_waiters(&with_aof());
+}
+
+/// Leases of 1 to 20 ms that nobody gives back, so that a timer grants at every moment of a failover.
+fn failover_with_busy_timers(cluster: &Turn) {
+    for way in WAYS {
+        let old = cluster.master_of("{busy-timers}");
+        let mut clients: Vec<Conn> = (0..60).map(|_| old.conn()).collect();
+        for (n, client) in clients.iter_mut().enumerate() {
+            let (key, lease) = (format!("{{busy-timers}}{}", n % 20), (n % 20 + 1).to_string());
+            // Each asks two hundred times, one call after the other.
+            for _ in 0..200 {
+                client.send(&["LOCK.ACQUIRE", &key, "PX", &lease, "WAIT", "60000"]);
+            }
+        }
+        let hand_offs = || old.number(&["INFO", "lock"], "lock_hand_offs").unwrap();
+        let before = hand_offs();
+        until("timers grant", || (hand_offs() > before + 200).then_some(()));
+        let (old, new) = fail_over(cluster, "{busy-timers}", way);
+        // Nobody's tokens are another's.
+        let mut tokens: Vec<(usize, i64)> = Vec::new();
+        for (n, client) in clients.iter_mut().enumerate() {
+            while let Ok(reply) = client.try_read() {
+                match reply {
+                    Reply::Int(token) => tokens.push((n % 20, token)),
+                    Reply::Error(text) => {
+                        assert!(text.starts_with("UNBLOCKED ") || text.starts_with("MOVED "), "{way:?}: {text}");
+                        break;
+                    }
+                    other => panic!("{way:?}: {other:?}"),
+                }
+            }
+        }
+        let granted = tokens.len();
+        tokens.sort_unstable();
+        tokens.dedup();
+        assert_eq!(tokens.len(), granted, "{way:?}");
+        cluster.until_well();
+        old.assert_sound();
+        new.assert_sound();
+        assert_eq!(digest(old), digest(new), "{way:?}");
+    }
+}
+
+/// What a node has in its keys, as soon as nothing changes any more.
+fn digest(node: &Node) -> Vec<Option<String>> {
+    let mut conn = node.conn();
+    conn.ok(&["READONLY"]);
+    let value = |n| match conn.call(&["GET", &format!("{{busy-timers}}{n}")]) {
+        Reply::Text(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        _ => None,
+    };
+    (0..20).map(value).collect()
+}
+
+#[test]
+fn timers_that_grant_all_the_time_do_no_harm_in_a_failover() {
+    failover_with_busy_timers(&in_memory());
+}
+
+#[test]
+fn timers_that_grant_all_the_time_do_no_harm_in_a_failover_with_an_aof() {
+    failover_with_busy_timers(&with_aof());
+}
+
+/// Clients work in turn while masters change in some ways.
+fn work_while_masters_change(lease_ms: u64, ways: &[&[&str]]) -> Work {
+    let cluster = in_memory();
+    let key = "{work}lock";
+    let work = crowd(&cluster, key, lease_ms, |work| {
+        let goes_on = || {
+            let before = work.done.load(Ordering::SeqCst);
+            until("work goes on", || (work.done.load(Ordering::SeqCst) > before + 20).then_some(()));
+        };
+        for way in ways {
+            goes_on();
+            fail_over(&cluster, key, way);
+            cluster.until_well();
+        }
+        goes_on();
+    });
+    cluster.nodes.iter().for_each(Node::assert_sound);
+    work
+}
+
+#[test]
+fn a_master_that_is_changed_by_agreement_loses_no_lock_and_gives_none_to_two() {
+    let work = work_while_masters_change(60_000, &[WAYS[0], WAYS[0]]);
+    assert_eq!((work.not_alone.into_inner(), work.lost.into_inner()), (0, 0));
+}
+
+#[test]
+fn work_goes_on_after_a_lease_when_a_replica_takes_over_what_it_has() {
+    // What the old master granted last can be lost, or a release: then the lease is what ends it.
+    work_while_masters_change(1_000, &[WAYS[1], WAYS[2]]);
+}
+
+#[test]
+fn when_a_master_dies_its_replica_has_the_lock_and_the_dead_one_comes_back_as_a_replica() {
+    let cluster = with_aof();
+    let key = "{dies}lock";
+    let (old, new) = (cluster.master_of(key), cluster.replica_of(cluster.master_of(key)));
+    let token = old.conn().int(&["LOCK.ACQUIRE", key, "PX", "120000", "OWNER", "holder"]).to_string();
+    let value = old.conn().text(&["GET", key]);
+    until_replicated(old);
+    let waiters = Waiters::of(old, key, MANY);
+    let since = Instant::now();
+    old.signal("KILL");
+    assert_eq!(waiters.end_within(DEADLINE, since).closed, MANY);
+    until("the replica is master", || new.is_master().then_some(()));
+    assert_eq!(cluster.master_of(key).port, new.port);
+    let mut conn = new.conn();
+    assert_eq!(conn.text(&["GET", key]), value);
+    let mut again = Waiters::of(new, key, 2);
+    assert_eq!(conn.int(&["LOCK.EXTEND", key, &token, "PX", "60000"]), 1);
+
+    old.start_again();
+    cluster.until_well();
+    assert_eq!(old.master_port(), Some(new.port));
+    assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
+    let next = again.0[0].read().int();
+    until_replicated(new);
+    let mut read = old.conn();
+    read.ok(&["READONLY"]);
+    assert!(read.text(&["GET", key]).contains(&next.to_string()));
+    new.assert_sound();
+}

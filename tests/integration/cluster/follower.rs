@@ -1,0 +1,136 @@
+//! A client that follows its slot: it asks the node that MOVED or ASK names, and asks again when its
+//! wait was ended. Many of them share one lock, and each looks whether it is alone with it.
+
+use super::Cluster;
+use crate::support::{Conn, Reply};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+pub struct Follower {
+    conns: HashMap<u16, Conn>,
+    /// All nodes; the first is the one that it asks.
+    ports: VecDeque<u16>,
+}
+
+impl Follower {
+    pub fn of(cluster: &Cluster) -> Self {
+        Self { conns: HashMap::new(), ports: cluster.nodes.iter().map(|node| node.port).collect() }
+    }
+
+    /// Sends a command where it belongs; nothing when it has to be sent again.
+    pub fn call(&mut self, command: &[&str]) -> Option<Reply> {
+        let mut port = self.ports[0];
+        let mut asking = false;
+        for _ in 0..16 {
+            let Some(reply) = self.call_at(port, asking, command) else {
+                // Perhaps it is dead.
+                self.ports.rotate_left(1);
+                return None;
+            };
+            let Reply::Error(text) = &reply else { return Some(reply) };
+            let mut words = text.split(' ');
+            let (code, address) = (words.next()?, words.nth(1));
+            match (code, address.and_then(|address| address.rsplit(':').next()?.parse().ok())) {
+                ("MOVED", Some(to)) => {
+                    let at = self.ports.iter().position(|port| *port == to).unwrap_or(0);
+                    self.ports.rotate_left(at);
+                    (port, asking) = (to, false);
+                    thread::sleep(Duration::from_millis(1));
+                }
+                ("ASK", Some(to)) => (port, asking) = (to, true),
+                ("UNBLOCKED" | "CLUSTERDOWN" | "TRYAGAIN", _) => return None,
+                _ => return Some(reply),
+            }
+        }
+        None
+    }
+
+    fn call_at(&mut self, port: u16, asking: bool, command: &[&str]) -> Option<Reply> {
+        let conn = match self.conns.entry(port) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Conn::to(port).ok()?),
+        };
+        let reply = if asking {
+            conn.try_call(&["ASKING"]).and_then(|_| conn.try_call(command))
+        } else {
+            conn.try_call(command)
+        };
+        if reply.is_err() {
+            self.conns.remove(&port);
+        }
+        reply.ok()
+    }
+}
+
+/// What a crowd has done.
+#[derive(Debug, Default)]
+pub struct Work {
+    inside: AtomicUsize,
+    pub done: AtomicUsize,
+    /// How often one was not alone with the lock.
+    pub not_alone: AtomicUsize,
+    /// How often a lock was gone before it was released.
+    pub lost: AtomicUsize,
+    stop: AtomicBool,
+}
+
+/// How many work in turn.
+const CROWD: u64 = 8;
+
+/// Clients take a lock for `lease_ms` in turn, waiting for it, while `meanwhile` runs.
+pub fn crowd(cluster: &Cluster, key: &str, lease_ms: u64, meanwhile: impl FnOnce(&Work)) -> Work {
+    let work = Work::default();
+    thread::scope(|scope| {
+        for n in 0..CROWD {
+            let work = &work;
+            scope.spawn(move || work_in_turn(work, &mut Follower::of(cluster), key, (lease_ms, n)));
+        }
+        // Also when it panics: the scope waits for all.
+        let _stop = StopAtEnd(&work);
+        meanwhile(&work);
+    });
+    work
+}
+
+struct StopAtEnd<'a>(&'a Work);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+fn work_in_turn(work: &Work, client: &mut Follower, key: &str, (lease_ms, n): (u64, u64)) {
+    let lease = lease_ms.to_string();
+    let mut attempt = n * 1_000_000_000;
+    while !work.stop.load(Ordering::SeqCst) {
+        attempt += 1;
+        // The same ID until it is answered: a grant that was lost on its way is told again.
+        let id = attempt.to_string();
+        let token = loop {
+            match client.call(&["LOCK.ACQUIRE", key, "PX", &lease, "WAIT", "1000", "ID", &id]) {
+                Some(Reply::Int(token)) => break token.to_string(),
+                Some(Reply::Nil) | None if work.stop.load(Ordering::SeqCst) => return,
+                Some(Reply::Nil) | None => {}
+                Some(other) => panic!("{other:?}"),
+            }
+        };
+        if work.inside.fetch_add(1, Ordering::SeqCst) > 0 {
+            work.not_alone.fetch_add(1, Ordering::SeqCst);
+        }
+        thread::sleep(Duration::from_micros(300));
+        work.inside.fetch_sub(1, Ordering::SeqCst);
+        let released = loop {
+            if let Some(reply) = client.call(&["LOCK.RELEASE", key, &token]) {
+                break reply.int();
+            }
+        };
+        if released != 1 {
+            work.lost.fetch_add(1, Ordering::SeqCst);
+        }
+        work.done.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,238 @@
+//! lock.failover-grace-ms in a cluster, on all nodes the same and with as many replicas to write as
+//! there are: no lock has two holders at once, whatever makes a replica master. Without it, two hold.
+//!
+//! `LOCK_FAILOVERS=n` has the masters change n times in the long test, once if it is not given.
+
+use super::failover::{fail_over, until_replicated};
+use super::follower::Follower;
+use super::nodes::Node;
+use super::Cluster;
+use crate::support::relay::Relay;
+use crate::support::{until, Reply};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The longest lease for the grace: that, the margin, the lag of a replica and two seconds.
+const LEASE: Duration = Duration::from_secs(2);
+const LEASE_MS: &str = "2000";
+const WITH_GRACE: &str = "margin-ms 500 failover-grace-ms 5500";
+const WITHOUT_GRACE: &str = "margin-ms 500";
+
+/// A cluster whose masters write only with their replica, and grant.
+fn start(module_args: &str) -> Cluster {
+    let cluster = Cluster::start("appendonly no\nmin-replicas-to-write 1\nmin-replicas-max-lag 1", module_args);
+    for key in cluster.a_key_for_each_master("start") {
+        until_granted(cluster.master_of(&key), &key);
+    }
+    cluster
+}
+
+fn until_granted(node: &Node, key: &str) {
+    until("it grants", || {
+        matches!(node.conn().call(&["LOCK.ACQUIRE", key, "PX", "1", "WAIT", "500"]), Reply::Int(_)).then_some(())
+    });
+}
+
+/// Has the replica of a master read from it through a relay.
+fn relay_replication(master: &Node, replica: &Node) -> Relay {
+    let relay = Relay::to(master.port);
+    master.conn().ok(&["CONFIG", "SET", "cluster-announce-port", &relay.port().to_string()]);
+    until("the replica has found the relay", || (replica.master_port() == Some(relay.port())).then_some(()));
+    until("the replica is in sync", || replica.is_well().then_some(()));
+    until_replicated(master);
+    relay
+}
+
+/// Twenty locks are granted that the replica never hears of, and then it takes over: how many of them
+/// it grants to others while their holders are still at work.
+fn locks_with_two_holders(module_args: &str, lease: Duration) -> usize {
+    let lease_ms = lease.as_millis().to_string();
+    let cluster = start(module_args);
+    let old = cluster.master_of("{lost}");
+    let new = cluster.replica_of(old);
+    let relay = relay_replication(old, new);
+    until_granted(old, "{lost}");
+    let keys: Vec<String> = (0..20).map(|n| format!("{{lost}}{n}")).collect();
+    let mut holder = old.conn();
+
+    relay.cut();
+    // Until the silence is noticed it grants; the holder counts its lease from here.
+    let since = Instant::now();
+    for key in &keys {
+        holder.send(&["LOCK.ACQUIRE", key, "PX", &lease_ms]);
+    }
+    for key in &keys {
+        assert!(matches!(holder.read(), Reply::Int(_)), "{key}");
+    }
+    new.conn().ok(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+    until("the replica is master", || new.is_master().then_some(()));
+    // The old master has to follow the new one before that may write.
+    let mut conn = new.conn();
+    let mut doubles = 0;
+    for key in &keys {
+        until(&format!("{key} is granted again"), || {
+            matches!(conn.call(&["LOCK.ACQUIRE", key, "PX", "1"]), Reply::Int(_)).then_some(())
+        });
+        doubles += usize::from(since.elapsed() < lease);
+    }
+    new.assert_sound();
+    doubles
+}
+
+#[test]
+fn without_a_grace_locks_that_a_failover_loses_have_two_holders() {
+    let doubles = locks_with_two_holders(WITHOUT_GRACE, Duration::from_secs(15));
+    println!("{doubles} of 20 locks had two holders at once");
+    assert!(doubles > 0, "this is what the grace is for");
+}
+
+#[test]
+fn with_a_grace_locks_that_a_failover_loses_are_over_before_they_are_granted_again() {
+    assert_eq!(locks_with_two_holders(WITH_GRACE, LEASE), 0);
+}
+
+/// Somebody was sure to hold a lock from one moment to the other.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    from: Instant,
+    until: Instant,
+}
+
+/// A lock that some work with.
+struct Work {
+    key: String,
+    holds: Mutex<Vec<Hold>>,
+    /// Nobody takes it now.
+    rest: AtomicBool,
+    /// Whoever gets it now keeps it for its lease.
+    keep: AtomicBool,
+    kept: AtomicUsize,
+}
+
+impl Work {
+    fn on(key: String) -> Self {
+        let no = || AtomicBool::new(false);
+        Self { key, holds: Mutex::new(Vec::new()), rest: no(), keep: no(), kept: AtomicUsize::new(0) }
+    }
+
+    /// Takes the lock and gives it back until `stop`; with `waits` in line, else by asking.
+    fn go_on(&self, cluster: &Cluster, waits: bool, stop: &AtomicBool) {
+        let mut client = Follower::of(cluster);
+        while !stop.load(Ordering::SeqCst) {
+            let rest = self.rest.load(Ordering::SeqCst);
+            let Some((token, sent)) = (!rest).then(|| take(&mut client, &self.key, waits)).flatten() else {
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            let from = Instant::now();
+            if self.keep.load(Ordering::SeqCst) {
+                self.kept.fetch_add(1, Ordering::SeqCst);
+                thread::sleep(LEASE);
+            } else {
+                thread::sleep(Duration::from_millis(30));
+            }
+            let until = Instant::now().min(sent + LEASE);
+            if from < until {
+                self.holds.lock().unwrap().push(Hold { from, until });
+            }
+            client.call(&["LOCK.RELEASE", &self.key, &token]);
+        }
+    }
+
+    /// Waits until somebody has got the lock.
+    fn until_taken(&self) {
+        let now = Instant::now();
+        until(&format!("{} is granted", self.key), || {
+            self.holds.lock().unwrap().last().filter(|hold| hold.from > now).map(|_| ())
+        });
+    }
+
+    fn assert_one_holder_at_a_time(self) {
+        let mut holds = self.holds.into_inner().unwrap();
+        assert!(holds.len() > 10, "{}: {}", self.key, holds.len());
+        holds.sort_by_key(|hold| hold.from);
+        for pair in holds.windows(2) {
+            assert!(pair[0].until <= pair[1].from, "{} had two holders: {pair:?}", self.key);
+        }
+    }
+}
+
+/// The token, and the moment from which its lease counts at the latest.
+fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instant)> {
+    let mut sent = Instant::now();
+    let wait = if waits { "700" } else { "0" };
+    let token = match client.call(&["LOCK.ACQUIRE", key, "PX", LEASE_MS, "WAIT", wait]) {
+        Some(Reply::Int(token)) => token.to_string(),
+        _ => return None,
+    };
+    if waits {
+        // The lease runs since the grant, which was at some time of the wait.
+        sent = Instant::now();
+        let reply = client.call(&["LOCK.EXTEND", key, &token, "PX", LEASE_MS]);
+        if reply != Some(Reply::Int(1)) {
+            return None;
+        }
+    }
+    Some((token, sent))
+}
+
+#[test]
+fn with_a_grace_no_lock_has_two_holders_however_masters_change() {
+    let rounds = std::env::var("LOCK_FAILOVERS").map_or(1, |rounds| rounds.parse().expect("a number"));
+    let cluster = start(WITH_GRACE);
+    let works: Vec<Work> = cluster.a_key_for_each_master("busy").into_iter().map(Work::on).collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for work in &works {
+            for waits in [true, false, true, false] {
+                let (cluster, stop) = (&cluster, &stop);
+                scope.spawn(move || work.go_on(cluster, waits, stop));
+            }
+        }
+        let _stop = StopAtEnd(&stop);
+        for _ in 0..rounds {
+            change_all_masters(&cluster, &works);
+            works.iter().for_each(Work::until_taken);
+            cluster.until_well();
+        }
+    });
+    works.into_iter().for_each(Work::assert_one_holder_at_a_time);
+    cluster.nodes.iter().for_each(Node::assert_sound);
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// One master is killed, one is replaced by force, one without asking while its replica is deaf to it.
+fn change_all_masters(cluster: &Cluster, works: &[Work]) {
+    let killed = cluster.master_of(&works[0].key);
+    let next = cluster.replica_of(killed);
+    let cut_off = cluster.master_of(&works[2].key);
+    let new = cluster.replica_of(cut_off);
+    let relay = relay_replication(cut_off, new);
+    fail_over(cluster, &works[1].key, &["FORCE"]);
+    killed.signal("KILL");
+    works[2].until_taken();
+    // The last that the replica hears is that the lock is free, and then somebody takes it for all of its lease.
+    works[2].rest.store(true, Ordering::SeqCst);
+    let mut conn = cut_off.conn();
+    until("it is free", || (conn.call(&["LOCK.INFO", &works[2].key]).field("state").text() == "free").then_some(()));
+    until_replicated(cut_off);
+    relay.cut();
+    let kept = works[2].kept.load(Ordering::SeqCst);
+    works[2].keep.store(true, Ordering::SeqCst);
+    works[2].rest.store(false, Ordering::SeqCst);
+    until("it is granted and kept", || (works[2].kept.load(Ordering::SeqCst) > kept).then_some(()));
+    new.conn().ok(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+    works[2].keep.store(false, Ordering::SeqCst);
+    until("all have changed", || (new.is_master() && !cut_off.is_master() && next.is_master()).then_some(()));
+    cut_off.conn().ok(&["CONFIG", "SET", "cluster-announce-port", &cut_off.port.to_string()]);
+    killed.start_again();
+}

@@ -1,0 +1,90 @@
+//! Slots that a server moves by itself, all keys at once (Valkey 9, Redis 8.4): those who wait are
+//! told soon after it, the lock moves whole, and it never has two holders.
+
+use super::follower::crowd;
+use super::in_memory;
+use super::nodes::{slot_of, Node};
+use super::waiters::{Waiters, MANY, SOON};
+use crate::support::{until, Reply};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Whether a server moves slots by itself; if not, says so.
+fn moves_slots(node: &Node) -> bool {
+    let (valkey, major, minor) = node.version();
+    let can = if valkey { major >= 9 } else { (major, minor) >= (8, 4) };
+    if !can {
+        eprintln!("skipped: a slot that the server moves by itself, from Valkey 9 and Redis 8.4 on");
+    }
+    can
+}
+
+/// Has a slot moved, and waits until the nodes say that it is done.
+fn migrate(from: &Node, to: &Node, slot: i64) {
+    let slot = slot.to_string();
+    let (valkey, ..) = from.version();
+    let state = |reply: &Reply, field| reply.list()[0].field(field).text();
+    if valkey {
+        let mut conn = from.conn();
+        conn.ok(&["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &slot, &slot, "NODE", &to.name()]);
+        until("the slot has moved", || {
+            let state = state(&conn.call(&["CLUSTER", "GETSLOTMIGRATIONS"]), "state");
+            assert!(state != "failed" && state != "cancelled", "{state}\n{}", from.log_tail(30));
+            (state == "success").then_some(())
+        });
+    } else {
+        let mut conn = to.conn();
+        let task = conn.text(&["CLUSTER", "MIGRATION", "IMPORT", &slot, &slot]);
+        until("the slot has moved", || {
+            let reply = conn.call(&["CLUSTER", "MIGRATION", "STATUS", "ID", &task]);
+            let state = state(&reply, "state");
+            assert!(state != "failed" && state != "canceled", "{reply:?}\n{}", from.log_tail(30));
+            (state == "completed").then_some(())
+        });
+    }
+}
+
+#[test]
+fn those_who_wait_in_a_slot_that_the_server_moves_are_told_and_the_lock_moves_whole() {
+    let cluster = in_memory();
+    if !moves_slots(&cluster.nodes[0]) {
+        return;
+    }
+    let key = "{atomic}lock";
+    let (from, to) = (cluster.master_of(key), cluster.other_master(key));
+    let token = from.conn().int(&["LOCK.ACQUIRE", key, "PX", "60000", "OWNER", "holder"]).to_string();
+    let value = from.conn().text(&["GET", key]);
+    let waiters = Waiters::of(from, key, MANY);
+    let hand_offs = from.number(&["INFO", "lock"], "lock_hand_offs");
+    migrate(from, to, slot_of(from, key));
+    let ends = waiters.end_within(SOON, Instant::now());
+    assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (MANY, 0, 0), "{ends:?}");
+    assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was given the moved lock");
+    let mut conn = to.conn();
+    assert_eq!(conn.text(&["GET", key]), value);
+    assert!(conn.int(&["PTTL", key]) > 60_000, "its retention came along");
+    let mut again = Waiters::of(to, key, 3);
+    assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
+    assert!(again.0[0].read().int() > token.parse().unwrap());
+    from.assert_sound();
+    to.assert_sound();
+}
+
+#[test]
+fn a_lock_that_changes_hands_all_the_time_has_one_holder_while_the_server_moves_its_slot() {
+    let cluster = in_memory();
+    if !moves_slots(&cluster.nodes[0]) {
+        return;
+    }
+    let key = "{atomic-busy}lock";
+    let work = crowd(&cluster, key, 60_000, |work| {
+        for _ in 0..3 {
+            let before = work.done.load(Ordering::SeqCst);
+            until("work goes on", || (work.done.load(Ordering::SeqCst) > before + 20).then_some(()));
+            let (from, to) = (cluster.master_of(key), cluster.other_master(key));
+            migrate(from, to, slot_of(from, key));
+        }
+    });
+    assert_eq!((work.not_alone.into_inner(), work.lost.into_inner()), (0, 0));
+    cluster.nodes.iter().for_each(Node::assert_sound);
+}

@@ -1,0 +1,110 @@
+//! SESSION in a cluster: a connection that ends before its master is replaced ends its lock at the
+//! new master too; one that ends later ends nothing there, and the lease bounds the lock. The same
+//! for a slot that moves, and for a server that is started again.
+
+use super::failover::{fail_over, until_replicated};
+use super::nodes::Move;
+use super::{in_memory, Cluster};
+use crate::support::{temp_dir, until, Conn, Reply, Server};
+use std::fs;
+
+/// Takes a lock for a minute that ends with the connection.
+fn session(conn: &mut Conn, key: &str) -> String {
+    conn.int(&["LOCK.ACQUIRE", key, "PX", "60000", "SESSION"]).to_string()
+}
+
+fn state(conn: &mut Conn, key: &str) -> String {
+    conn.call(&["LOCK.INFO", key]).field("state").text()
+}
+
+/// Two connections took a lock each; one ended and the other did not when `change` gave the locks to
+/// another master.
+fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
+    let (early, late) = (format!("{{{tag}}}early"), format!("{{{tag}}}late"));
+    let old = cluster.master_of(&early);
+    let (mut ends_before, mut ends_after) = (old.conn(), old.conn());
+    let token = session(&mut ends_before, &early);
+    let late_token = session(&mut ends_after, &late);
+    assert_eq!(old.number(&["INFO", "lock"], "lock_sessions"), Some(2));
+    drop(ends_before);
+    until("its lock has expired", || (state(&mut old.conn(), &early) == "expired").then_some(()));
+    until_replicated(old);
+    change(&early);
+
+    let mut conn = cluster.master_of(&early).conn();
+    assert_eq!(state(&mut conn, &early), "expired");
+    let details = conn.call(&["LOCK.ACQUIRE", &early, "PX", "1000", "DETAILS"]);
+    assert_eq!(details.list()[2].int().to_string(), token, "its successor learns of it");
+    assert_eq!(state(&mut conn, &late), "held");
+    assert!(conn.call(&["LOCK.INFO", &late]).field("session").is_nil());
+    drop(ends_after);
+    until("the old master has no session", || {
+        (old.number(&["INFO", "lock"], "lock_sessions") == Some(0)).then_some(())
+    });
+    cluster.until_well();
+    assert_eq!(state(&mut conn, &late), "held", "the lease bounds it");
+    assert_eq!(conn.int(&["LOCK.RELEASE", &late, &late_token]), 1);
+    old.assert_sound();
+}
+
+#[test]
+fn a_session_that_ended_before_a_failover_has_ended_at_the_new_master() {
+    let cluster = in_memory();
+    sessions_through(&cluster, "session-failover", |key| {
+        fail_over(&cluster, key, &[]);
+    });
+}
+
+#[test]
+fn a_session_does_not_move_with_its_slot() {
+    let cluster = in_memory();
+    sessions_through(&cluster, "session-slot", |key| {
+        let moving = Move::begin(cluster.master_of(key), cluster.other_master(key), key);
+        moving.migrate();
+        moving.end();
+    });
+}
+
+#[test]
+fn a_holder_that_asks_again_at_the_new_master_with_its_id_has_its_session_there() {
+    let cluster = in_memory();
+    let key = "{session-again}lock";
+    let take = ["LOCK.ACQUIRE", key, "PX", "60000", "SESSION", "ID", "7"];
+    let mut holder = cluster.master_of(key).conn();
+    let token = holder.int(&take);
+    until_replicated(cluster.master_of(key));
+    let (_, new) = fail_over(&cluster, key, &[]);
+    let mut there = new.conn();
+    assert_eq!(there.int(&take), token, "the same grant");
+    // The end of the old connection means nothing any more, that of the new one does.
+    drop(holder);
+    assert_eq!(state(&mut new.conn(), key), "held");
+    drop(there);
+    until("it ends with the new connection", || (state(&mut new.conn(), key) == "expired").then_some(()));
+}
+
+#[test]
+fn a_session_does_not_outlive_a_restart_and_its_lock_does() {
+    for (name, settings) in [("AOF", ["--appendonly", "yes"]), ("RDB", ["--save", "900 1"])] {
+        let dir = temp_dir();
+        let start = || Server::with().args(&settings).module_args(&["margin-ms", "0"]).dir(&dir).start();
+        let mut server = start();
+        let mut holder = server.conn();
+        let token = session(&mut holder, "k");
+        // Connections that a SHUTDOWN closes end no lock: their holders may be at work.
+        server.conn().send(&["SHUTDOWN", "SAVE"]);
+        server.wait_end();
+        assert!(matches!(holder.try_read(), Err(_) | Ok(Reply::Error(_))));
+        let server = start();
+        let mut conn = server.conn();
+        assert_eq!(state(&mut conn, "k"), "held", "{name}");
+        assert!(conn.call(&["LOCK.INFO", "k"]).field("session").is_nil(), "{name}");
+        let mut waiter = server.conn();
+        waiter.send(&["LOCK.ACQUIRE", "k", "PX", "1000", "WAIT", "60000", "SESSION"]);
+        until("it waits", || (conn.call(&["LOCK.INFO", "k"]).field("waiters").int() == 1).then_some(()));
+        assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1, "{name}");
+        assert!(waiter.read().int() > token.parse().unwrap(), "{name}");
+        drop(server);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,170 @@
+//! A slot that moves while clients wait in it: the lock moves whole, those who wait are told within
+//! two seconds, and nobody is granted what is not ours, although MIGRATE deletes the key.
+
+use super::follower::crowd;
+use super::nodes::{slot_of, Move, Node};
+use super::waiters::{Ends, Waiters, MANY, SOON};
+use super::{in_memory, Cluster};
+use crate::support::{until, Conn, Reply};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Sends a command to a node that is importing its slot.
+fn asking(conn: &mut Conn, command: &[&str]) -> Reply {
+    conn.ok(&["ASKING"]);
+    conn.call(command)
+}
+
+/// Takes a lock for a minute: its token and its value.
+fn hold(cluster: &Cluster, key: &str) -> (String, String) {
+    let mut conn = cluster.master_of(key).conn();
+    let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "60000", "OWNER", "holder"]).to_string();
+    (token, conn.text(&["GET", key]))
+}
+
+#[test]
+fn those_who_wait_in_a_slot_that_moves_are_told_and_the_lock_moves_whole() {
+    let cluster = in_memory();
+    let key = "{whole}lock";
+    let (token, value) = hold(&cluster, key);
+    let (from, to) = (cluster.master_of(key), cluster.other_master(key));
+    let waiters = Waiters::of(from, key, MANY);
+    let ends_at = from.conn().call(&["LOCK.INFO", key]).field("timestamp");
+    let hand_offs = from.number(&["INFO", "lock"], "lock_hand_offs");
+
+    let moving = Move::begin(from, to, key);
+    let since = Instant::now();
+    moving.migrate();
+    let ends = waiters.end_within(SOON, since);
+    moving.end();
+
+    assert_eq!(ends, Ends { unblocked: MANY, ..Ends::default() });
+    assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was given the deleted lock");
+    assert_eq!(cluster.master_of(key).port, to.port);
+    let mut conn = to.conn();
+    assert_eq!(conn.text(&["GET", key]), value);
+    assert_eq!(conn.call(&["LOCK.INFO", key]).field("timestamp"), ends_at);
+    assert!(conn.int(&["PTTL", key]) > 60_000, "its retention came along");
+    assert_eq!(conn.int(&["LOCK.EXTEND", key, &token, "PX", "70000"]), 1);
+    // Who is told asks there, and stands in line again.
+    let mut again = Waiters::of(to, key, 3);
+    assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
+    assert!(again.0[0].read().int() > token.parse().unwrap());
+    from.assert_sound();
+}
+
+#[test]
+fn in_a_slot_that_is_migrating_the_line_is_served_where_the_lock_is() {
+    let cluster = in_memory();
+    let key = "{migrating}lock";
+    let (token, _) = hold(&cluster, key);
+    let (from, to) = (cluster.master_of(key), cluster.other_master(key));
+    let mut waiters = Waiters::of(from, key, 10);
+    let moving = Move::begin(from, to, key);
+    let mut here = from.conn();
+    let mut there = to.conn();
+
+    // The key is here: all goes on here.
+    waiters.assert_wait();
+    assert_eq!(here.int(&["LOCK.RELEASE", key, &token]), 1);
+    let mut holder = waiters.0.remove(0);
+    let second = holder.read().int();
+    assert!(here.int(&["LOCK.CHECK", key, &second.to_string()]) > 0);
+    assert!(asking(&mut there, &["LOCK.INFO", key]).field("token").is_nil());
+    // A key that is not here yet belongs there, and only to those who say ASKING.
+    let absent = "{migrating}other";
+    let reply = here.call(&["LOCK.ACQUIRE", absent, "PX", "60000", "WAIT", "60000"]);
+    assert_eq!(reply.error(), format!("ASK {} 127.0.0.1:{}", moving.slot, to.port));
+    let reply = there.call(&["LOCK.ACQUIRE", absent, "PX", "60000", "WAIT", "60000"]);
+    assert_eq!(reply.error(), format!("MOVED {} 127.0.0.1:{}", moving.slot, from.port));
+    let token = asking(&mut there, &["LOCK.ACQUIRE", absent, "PX", "60000"]).int().to_string();
+    assert!(asking(&mut there, &["LOCK.CHECK", absent, &token]).int() > 0);
+
+    // Without the key the lock is not ours to grant any more.
+    let since = Instant::now();
+    assert_eq!(here.int(&["DEL", key]), 1);
+    let ends = waiters.end_within(SOON, since);
+    assert_eq!(ends, Ends { unblocked: 9, ..Ends::default() });
+    let reply = here.call(&["LOCK.ACQUIRE", key, "PX", "60000"]);
+    assert!(reply.error().starts_with("ASK "), "{reply:?}");
+
+    moving.migrate();
+    moving.end();
+    assert_eq!(there.int(&["LOCK.RELEASE", absent, &token]), 1);
+    assert!(there.int(&["LOCK.ACQUIRE", key, "PX", "1"]) > second);
+    from.assert_sound();
+    to.assert_sound();
+}
+
+#[test]
+fn who_waits_where_a_slot_is_being_imported_is_granted_by_a_release_or_told_soon() {
+    let cluster = in_memory();
+    let key = "{importing}lock";
+    let (from, to) = (cluster.master_of(key), cluster.other_master(key));
+    let moving = Move::begin(from, to, key);
+    let mut there = to.conn();
+    let wait = || {
+        let mut waiter = to.conn();
+        waiter.ok(&["ASKING"]);
+        waiter.send(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "60000"]);
+        waiter
+    };
+    let mut holder = asking(&mut there, &["LOCK.ACQUIRE", key, "PX", "60000"]).int();
+    // The server itself holds a slot that is being imported for not served, once a second: then again.
+    until("a release is a grant", || {
+        let mut waiter = wait();
+        let _ = waiter.silent_for(Duration::from_millis(20));
+        assert_eq!(asking(&mut there, &["LOCK.RELEASE", key, &holder.to_string()]).int(), 1);
+        let reply = waiter.read();
+        if let Reply::Int(token) = reply {
+            assert!(asking(&mut there, &["LOCK.CHECK", key, &token.to_string()]).int() > 0);
+            holder = token;
+            return Some(());
+        }
+        assert!(reply.error().starts_with("UNBLOCKED "), "{reply:?}");
+        holder = asking(&mut there, &["LOCK.ACQUIRE", key, "PX", "60000"]).int();
+        None
+    });
+    let since = Instant::now();
+    let ends = Waiters(vec![wait()]).end_within(SOON, since);
+    assert_eq!(ends, Ends { unblocked: 1, ..Ends::default() });
+    moving.migrate();
+    moving.end();
+    assert_eq!(there.int(&["LOCK.RELEASE", key, &holder.to_string()]), 1);
+    to.assert_sound();
+}
+
+#[test]
+fn a_slot_that_another_master_claims_is_granted_to_nobody_here() {
+    let cluster = in_memory();
+    let key = "{claimed}lock";
+    hold(&cluster, key);
+    let (from, to) = (cluster.master_of(key), cluster.other_master(key));
+    let waiters = Waiters::of(from, key, MANY);
+    // Only the new owner is told: the old one learns of it, and deletes what it has in the slot.
+    to.set_slot(slot_of(to, key), &["IMPORTING", &from.name()]);
+    to.set_slot(slot_of(to, key), &["NODE", &to.name()]);
+    until("the old owner knows", || (!from.serves(key)).then_some(()));
+    let ends = waiters.end_within(SOON, Instant::now());
+    assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (MANY, 0, 0));
+    assert_eq!(cluster.master_of(key).port, to.port);
+    from.assert_sound();
+}
+
+#[test]
+fn a_lock_that_changes_hands_all_the_time_has_one_holder_while_its_slot_moves() {
+    let cluster = in_memory();
+    let key = "{busy}lock";
+    let work = crowd(&cluster, key, 60_000, |work| {
+        for _ in 0..6 {
+            let before = work.done.load(Ordering::SeqCst);
+            until("work goes on", || (work.done.load(Ordering::SeqCst) > before + 20).then_some(()));
+            let (from, to) = (cluster.master_of(key), cluster.other_master(key));
+            let moving = Move::begin(from, to, key);
+            moving.migrate();
+            moving.end();
+        }
+    });
+    assert_eq!((work.not_alone.into_inner(), work.lost.into_inner()), (0, 0));
+    cluster.nodes.iter().for_each(Node::assert_sound);
+}

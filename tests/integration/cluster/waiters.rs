@@ -1,0 +1,82 @@
+//! Many clients that wait for a lock of a node, and how their waits end.
+
+use super::nodes::Node;
+use crate::support::{until, Conn, Reply};
+use std::time::{Duration, Instant};
+
+/// How many wait.
+pub const MANY: usize = 100;
+
+/// How soon those are told whose slot is not served any more: it is looked at once a second.
+pub const SOON: Duration = Duration::from_secs(2);
+
+pub struct Waiters(pub Vec<Conn>);
+
+/// How the waits ended.
+#[derive(Debug, Default, PartialEq)]
+pub struct Ends {
+    /// An error with this code word.
+    pub unblocked: usize,
+    pub moved: usize,
+    pub down: usize,
+    /// The server closed the connection without a word.
+    pub closed: usize,
+}
+
+impl Waiters {
+    /// So many wait for a key, every other one with SESSION, every third with an ID.
+    pub fn of(node: &Node, key: &str, count: usize) -> Self {
+        let before = waiting(node, key);
+        let conns = (0..count).map(|n| {
+            let mut conn = node.conn();
+            let id = (before + 1000 + i64::try_from(n).unwrap()).to_string();
+            let mut command = vec!["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "120000"];
+            if n % 2 == 0 {
+                command.push("SESSION");
+            }
+            if n % 3 == 0 {
+                command.extend(["ID", &id]);
+            }
+            conn.send(&command);
+            conn
+        });
+        let waiters = Self(conns.collect());
+        let all = before + i64::try_from(count).unwrap();
+        until("all wait", || (waiting(node, key) == all).then_some(()));
+        waiters
+    }
+
+    /// Asserts that nobody is answered.
+    pub fn assert_wait(&mut self) {
+        for conn in self.0.iter_mut().take(3) {
+            assert!(conn.silent_for(Duration::from_millis(100)), "{:?}", conn.try_read());
+        }
+    }
+
+    /// All waits end within a time after `since`, none of them with the lock.
+    pub fn end_within(self, time: Duration, since: Instant) -> Ends {
+        let mut ends = Ends::default();
+        for mut conn in self.0 {
+            match conn.try_read() {
+                Ok(Reply::Error(text)) if text.starts_with("UNBLOCKED ") => ends.unblocked += 1,
+                Ok(Reply::Error(text)) if text.starts_with("MOVED ") => ends.moved += 1,
+                Ok(Reply::Error(text)) if text.starts_with("CLUSTERDOWN ") => ends.down += 1,
+                Err(error) if is_closed(&error) => ends.closed += 1,
+                other => panic!("{ends:?}, and then after {:?}: {other:?}", since.elapsed()),
+            }
+        }
+        let took = since.elapsed();
+        assert!(took < time, "{ends:?} after {took:?}");
+        ends
+    }
+}
+
+fn is_closed(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// How many wait for a key.
+pub fn waiting(node: &Node, key: &str) -> i64 {
+    node.conn().call(&["LOCK.INFO", key]).field("waiters").int()
+}

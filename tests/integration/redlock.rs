@@ -1,0 +1,222 @@
+//! examples/redlock: one lock over five servers is had while a majority answers and time is left, by
+//! one client at a time; otherwise by nobody, and what was granted is given back at once.
+
+#[path = "../../examples/redlock/client.rs"]
+mod client;
+
+use crate::support::{until, Reply, Server};
+use client::{NotLocked, Redlock, Settings};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than any test: what is free before that was given back.
+const LEASE: Duration = Duration::from_secs(60);
+/// One that an answer of a busy machine does not reach.
+const PATIENT: Settings = Settings { timeout: Duration::from_secs(5), attempts: 1, retry_delay: Duration::ZERO };
+
+fn five() -> Vec<Server> {
+    (0..5).map(|_| Server::start()).collect()
+}
+
+fn redlock(ports: &[u16], settings: Settings) -> Redlock {
+    let addresses: Vec<String> = ports.iter().map(|port| format!("redis://127.0.0.1:{port}/")).collect();
+    Redlock::new(&addresses, settings).unwrap()
+}
+
+fn ports(servers: &[Server]) -> Vec<u16> {
+    servers.iter().map(Server::port).collect()
+}
+
+fn info(server: &Server, field: &str) -> Reply {
+    server.conn().call(&["LOCK.INFO", "door"]).field(field)
+}
+
+/// Neither a grant nor a place in line is left.
+fn assert_nothing_left(server: &Server) {
+    assert_eq!(info(server, "state").text(), "free");
+    let lock = server.conn().text(&["INFO", "lock"]);
+    assert!(lock.contains("lock_places:0\r"), "{lock}");
+}
+
+#[test]
+fn two_of_five_servers_may_be_dead() {
+    let mut servers = five();
+    let ports = ports(&servers);
+    let (one, other) = (redlock(&ports, PATIENT), redlock(&ports, PATIENT));
+    servers.truncate(3);
+    let held = one.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(held.granted(), 3);
+    let refused = other.lock("door", LEASE).err().expect("one holds");
+    assert_eq!(refused, NotLocked { granted: 0, refused: 3, failed: 2, quorum: 3 });
+    assert!(servers.iter().all(|server| info(server, "state").text() == "held"), "the other left it alone");
+    drop(held);
+    servers.iter().for_each(assert_nothing_left);
+    drop(other.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}")));
+    servers.iter().for_each(assert_nothing_left);
+}
+
+#[test]
+fn with_three_of_five_servers_dead_nobody_holds_and_nothing_is_left_behind() {
+    let mut servers = five();
+    let redlock = redlock(&ports(&servers), Settings { attempts: 3, ..PATIENT });
+    servers.truncate(2);
+    let error = redlock.lock("door", LEASE).err().expect("a minority");
+    assert_eq!(error, NotLocked { granted: 2, refused: 0, failed: 3, quorum: 3 });
+    let text = "not locked: 2 of 3 needed servers granted it in time (0 refused, 3 did not answer)";
+    assert_eq!(error.to_string(), text);
+    servers.iter().for_each(assert_nothing_left);
+}
+
+#[test]
+fn a_lock_that_most_servers_gave_to_others_is_not_held_and_theirs_is_left_alone() {
+    let servers = five();
+    let redlock = redlock(&ports(&servers), PATIENT);
+    let theirs: Vec<i64> =
+        servers[..3].iter().map(|server| server.conn().int(&["LOCK.ACQUIRE", "door", "EX", "60"])).collect();
+    let error = redlock.lock("door", LEASE).err().expect("a minority");
+    assert_eq!(error, NotLocked { granted: 2, refused: 3, failed: 0, quorum: 3 });
+    for (server, token) in servers.iter().zip(theirs) {
+        assert_eq!(info(server, "token").int(), token);
+    }
+    servers[3..].iter().for_each(assert_nothing_left);
+}
+
+#[test]
+fn what_a_server_granted_that_did_not_answer_is_given_back_when_it_runs_again() {
+    let servers = five();
+    let redlock = redlock(&ports(&servers), Settings { timeout: Duration::from_secs(1), ..PATIENT });
+    // So that it is connected to all.
+    drop(redlock.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}")));
+    for server in &servers[..3] {
+        server.signal("STOP");
+    }
+    let error = redlock.lock("door", LEASE).err().expect("a minority");
+    assert_eq!(error, NotLocked { granted: 2, refused: 0, failed: 3, quorum: 3 });
+    servers[3..].iter().for_each(assert_nothing_left);
+    for server in &servers[..3] {
+        server.signal("CONT");
+    }
+    for server in &servers[..3] {
+        until("it got the lock", || server.conn().text(&["INFO", "lock"]).contains("lock_grants:2\r").then_some(()));
+        until("and gave it back", || (info(server, "state").text() == "free").then_some(()));
+    }
+}
+
+/// A way to a server that breaks when it carries out the first LOCK.ACQUIRE, so that the reply is lost.
+fn way_that_loses_a_reply(server: &Server) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let (port, target) = (listener.local_addr().unwrap().port(), server.port());
+    let broken = Arc::new(AtomicBool::new(false));
+    thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let broken = Arc::clone(&broken);
+            let mut server = TcpStream::connect(("127.0.0.1", target)).unwrap();
+            thread::spawn(move || {
+                let mut bytes = [0; 16_384];
+                // One command, one reply: the client sends nothing before it has that.
+                while let Ok(length @ 1..) = client.read(&mut bytes) {
+                    let is_acquire = bytes[..length].windows(12).any(|word| word == b"LOCK.ACQUIRE");
+                    server.write_all(&bytes[..length]).unwrap();
+                    let Ok(length @ 1..) = server.read(&mut bytes) else { return };
+                    if is_acquire && !broken.swap(true, Ordering::SeqCst) {
+                        return;
+                    }
+                    client.write_all(&bytes[..length]).unwrap();
+                }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_reply_that_was_lost_is_had_by_asking_again_with_the_same_id() {
+    let mut servers = five();
+    let mut ports = ports(&servers);
+    ports[0] = way_that_loses_a_reply(&servers[0]);
+    // Two are dead, so that this one is needed.
+    servers.truncate(3);
+    let held = redlock(&ports, PATIENT);
+    let held = held.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(held.granted(), 3);
+    let stats = servers[0].conn().text(&["INFO", "commandstats"]);
+    assert!(stats.to_lowercase().contains("cmdstat_lock.acquire:calls=2,"), "{stats}");
+    assert_eq!(info(&servers[0], "id"), info(&servers[1], "id"));
+    drop(held);
+    servers.iter().for_each(assert_nothing_left);
+}
+
+#[test]
+fn the_time_that_is_left_is_the_lease_less_the_time_it_took_and_the_drift() {
+    let servers = five();
+    // Less one in a hundred and two milliseconds.
+    let most = LEASE.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
+    let timeout = Duration::from_millis(400);
+    let redlock = redlock(&ports(&servers), Settings { timeout, ..PATIENT });
+    let since = Instant::now();
+    let held = redlock.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}"));
+    let (left, took) = (held.validity(), since.elapsed());
+    assert!(left <= most, "{left:?}");
+    assert!(left + took >= most, "{left:?} after {took:?}");
+    drop(held);
+
+    // A server that does not answer costs its time-out.
+    servers[0].signal("STOP");
+    let held = redlock.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}"));
+    assert!(held.validity() + timeout <= most, "{:?}", held.validity());
+    assert_eq!(held.granted(), 4);
+    drop(held);
+    // With a lease as short as that nothing is left, although most servers granted it.
+    let error = redlock.lock("door", timeout).err().expect("no time is left");
+    assert_eq!(error, NotLocked { granted: 4, refused: 0, failed: 1, quorum: 3 });
+    servers[1..].iter().for_each(assert_nothing_left);
+    servers[0].signal("CONT");
+}
+
+#[test]
+fn of_those_who_race_for_it_never_two_hold() {
+    let servers = five();
+    let ports = ports(&servers);
+    let (inside, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let settings = Settings { attempts: 10, retry_delay: Duration::from_millis(3), ..PATIENT };
+    let end = Instant::now() + Duration::from_secs(20);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let redlock = redlock(&ports, settings);
+                while taken.load(Ordering::SeqCst) < 100 && Instant::now() < end {
+                    let Ok(held) = redlock.lock("door", LEASE) else { continue };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold");
+                    thread::sleep(Duration::from_micros(500));
+                    assert!(held.validity() > Duration::ZERO);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    taken.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert!(taken.into_inner() >= 20, "work goes on");
+    servers.iter().for_each(assert_nothing_left);
+}
+
+#[test]
+fn the_example_runs_and_says_what_is_so() {
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--example", "redlock"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let in_this_order = ["one client has the lock on 5 servers", "5 refused", "on 3 servers", "3 did not answer"];
+    let mut rest = &*said;
+    for words in in_this_order {
+        let at = rest.find(words).unwrap_or_else(|| panic!("'{words}' is missing, or not in its place:\n{said}"));
+        rest = &rest[at + words.len()..];
+    }
+}

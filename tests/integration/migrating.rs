@@ -2,8 +2,11 @@
 //!
 //! The real libraries are installed on demand; one that cannot be had is skipped with a message.
 
+mod both;
+mod by_hand;
 mod library;
 mod observe;
+mod queue;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -18,17 +18,19 @@ function redisLock(version) {
     const lock = require(`redis-lock-${version}`)(new Redis(port));
     return (key, seconds) => {
       let done;
+      const attempt = { pending: true };
       const held = new Promise((resolve) => {
         lock(key, seconds * 1000, (release) => {
           done = release;
+          attempt.pending = false;
           resolve('held');
         });
       });
-      return {
+      return Object.assign(attempt, {
         take: (wait) => Promise.race([held, pause(wait ? PATIENCE_MS : TRY_MS).then(() => 'refused')]),
         // 0.0.2 calls nobody back when its time is over.
         release: () => Promise.race([new Promise((resolve) => done(resolve)), pause(TRY_MS)]).then(() => 'done'),
-      };
+      });
     };
   };
 }
@@ -40,14 +42,16 @@ async function redisLock1(port) {
   const lock = require('redis-lock-1.0.0')(client);
   return (key, seconds) => {
     let done;
+    const attempt = { pending: true };
     const held = lock(key, seconds * 1000).then((release) => {
       done = release;
+      attempt.pending = false;
       return 'held';
     });
-    return {
+    return Object.assign(attempt, {
       take: (wait) => Promise.race([held, pause(wait ? PATIENCE_MS : TRY_MS).then(() => 'refused')]),
       release: () => done().then(() => 'done'),
-    };
+    });
   };
 }
 
@@ -95,7 +99,8 @@ async function main() {
     let answer;
     try {
       if (verb === 'try' || verb === 'take') {
-        locks[key] = make(key, Number(seconds));
+        // An attempt of redis-lock cannot be ended: it goes on, and the next step is about the same one.
+        if (!locks[key]?.pending) locks[key] = make(key, Number(seconds));
         answer = await locks[key].take(verb === 'take');
       } else {
         answer = locks[key][verb] ? await locks[key][verb]() : 'none';

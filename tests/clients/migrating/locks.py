@@ -9,6 +9,7 @@ Each step is answered by one line: `held`, `refused`, `done`, or `fails` and the
     extend   ask for a new lease; `none` if the library has no such call
 """
 
+import logging
 import sys
 import time
 import types
@@ -218,6 +219,7 @@ def answer(client, library, locks, verb, key, seconds):
 
 def main():
     library, port = LIBRARIES[sys.argv[1]], int(sys.argv[2])
+    logging.disable()
     client, locks = redis.StrictRedis(host="127.0.0.1", port=port), {}
     print("ready", flush=True)
     for line in sys.stdin:

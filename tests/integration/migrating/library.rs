@@ -91,7 +91,9 @@ impl Library {
             From::Rust => Command::new(install::program(self.adapter, RSLOCK_TOML, "locks.rs", RSLOCK)?),
         };
         command.arg(server.port().to_string());
-        Ok(Client::start(&mut command))
+        let client = Client::start(&mut command);
+        assert_eq!(client.answer(), "ready", "{command:?}");
+        Ok(client)
     }
 }
 
@@ -103,16 +105,15 @@ pub struct Client {
 }
 
 impl Client {
-    fn start(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the interpreter runs");
+    /// Starts a program that talks in lines.
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program runs");
         let input = child.stdin.take().expect("a pipe");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let (sender, output) = channel();
         // Ends with the process.
         thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let client = Client { child, input, output };
-        assert_eq!(client.answer(), "ready", "{command:?}");
-        client
+        Client { child, input, output }
     }
 
     /// One step, with the name of the lock as the library is given it; see locks.py for verbs and answers.
@@ -123,7 +124,12 @@ impl Client {
 
     /// Begins a step.
     pub fn tell(&mut self, verb: &str, name: &str, lease_s: u64) {
-        writeln!(self.input, "{verb} {name} {lease_s}").expect("the client reads");
+        self.say(&format!("{verb} {name} {lease_s}"));
+    }
+
+    /// A line to the program.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").expect("the client reads");
     }
 
     /// The answer to the step that was begun.

@@ -4,7 +4,7 @@
 
 mod both;
 mod by_hand;
-mod library;
+pub mod library;
 mod observe;
 mod queue;
 
@@ -19,7 +19,7 @@ use observe::{Case, Row};
 const DOCUMENT: &str = include_str!("../../docs/MIGRATING.md");
 
 /// Past the capture of the test runner, which shows nothing of a test that passes.
-fn skipped(name: &str, why: &str) {
+pub fn skipped(name: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 

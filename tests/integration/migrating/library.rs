@@ -116,6 +116,10 @@ impl Client {
         Client { child, input, output }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// One step, with the name of the lock as the library is given it; see locks.py for verbs and answers.
     pub fn ask(&mut self, verb: &str, name: &str, lease_s: u64) -> String {
         self.tell(verb, name, lease_s);

@@ -41,7 +41,9 @@ fn a_cron_job_runs_once_in_a_period_and_again_only_if_it_failed() {
     let server = Server::start();
     let mut machines: Vec<Machine> = (0..4).map(|_| Machine::start(&python, CRON, &server)).collect();
     // All at once: one runs it.
-    machines.iter_mut().for_each(|machine| machine.say("60"));
+    for machine in &mut machines {
+        machine.say("60");
+    }
     let said: Vec<String> = machines.iter().map(Machine::hear).collect();
     assert_eq!(said.iter().filter(|said| *said == "runs False").count(), 1, "{said:?}");
     assert_eq!(said.iter().filter(|said| *said == "False").count(), 3, "{said:?}");
@@ -84,7 +86,7 @@ def work(term, deadline):
     time.sleep(0.05)
     if 'stand' in told: told.remove('stand'); say('stands'); os.kill(os.getpid(), signal.SIGSTOP)
     if not write_redis(client, 'chief', term, 'state', term): say('refused')
-lead(client, 'chief', 'node', 2, work, lambda: 'stop' in told)
+lead(client, 'chief', 'node', int(sys.argv[2]), work, lambda: 'stop' in told)
 say('follows')
 ";
 
@@ -94,8 +96,9 @@ fn a_leader_that_steps_down_dies_or_stands_still_is_followed_and_never_has_two_t
     let server = Server::start();
     let mut conn = server.conn();
     let mut nodes = Vec::new();
-    for number in 0..4 {
-        nodes.push(Machine::start(&python, LEADER, &server));
+    // The lease of the one that dies is longer than anybody waits here: its end is that of its connection.
+    for (number, lease) in (0..).zip(["2", "600", "2", "2"]) {
+        nodes.push(Machine::start_with(&python, LEADER, &server, &[lease]));
         // In line, in this order.
         until("it leads or waits", || {
             let info = conn.call(&["LOCK.INFO", "chief"]);
@@ -216,7 +219,9 @@ fn jobs_of_a_customer_are_done_in_order_one_at_a_time_by_many_workers() {
         assert_eq!(workers[0].ask(&format!("submit a {job}")), "None");
         expected.extend([format!("{job} begins"), format!("{job} ends")]);
     }
-    workers.iter_mut().for_each(|worker| worker.say("work a 60"));
+    for worker in &mut workers {
+        worker.say("work a 60");
+    }
     for worker in &workers {
         assert_eq!(worker.hear(), "True");
     }

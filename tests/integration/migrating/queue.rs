@@ -17,6 +17,19 @@ fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
     both.map_err(|why| skipped(name, &why)).ok()
 }
 
+/// Whether the server tells the module at once that a key was deleted; on Valkey 8.1.0 to 9.1.1 it does not listen,
+/// and looks ten times a second.
+fn tells_of_deletions(conn: &mut Conn) -> bool {
+    let info = conn.text(&["INFO", "server"]);
+    let Some(version) = info.lines().find_map(|line| line.strip_prefix("valkey_version:")) else { return true };
+    let version: Vec<u32> = version.trim().split('.').map(|part| part.parse().unwrap()).collect();
+    let tells = !(vec![8, 1, 0]..=vec![9, 1, 1]).contains(&version);
+    if !tells {
+        skipped("who is first after a deletion", "this server does not tell of it at once");
+    }
+    tells
+}
+
 /// How often the server was asked for this command.
 fn calls(conn: &mut Conn, command: &str) -> u64 {
     let line = format!("cmdstat_{command}:calls=");
@@ -69,8 +82,11 @@ fn a_library_that_polls_starves_beside_a_queue_that_is_never_empty() {
 #[test]
 fn one_who_waits_in_line_goes_before_all_who_poll() {
     let server = &Server::start();
-    let Some((mut holds, mut polls)) = two(server, "redis-py 8.1.0") else { return };
     let mut conn = server.conn();
+    if !tells_of_deletions(&mut conn) {
+        return;
+    }
+    let Some((mut holds, mut polls)) = two(server, "redis-py 8.1.0") else { return };
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
     polls.tell("take", "a", LEASE_S);
     until("it polls", || (calls(&mut conn, "set") > 2).then_some(()));
@@ -85,16 +101,20 @@ fn one_who_waits_in_line_goes_before_all_who_poll() {
 #[test]
 fn waiters_of_python_redis_lock_are_woken_by_their_signal_only() {
     let server = &Server::start();
-    let Some((mut holds, mut blocks)) = two(server, "python-redis-lock") else { return };
     let mut conn = server.conn();
+    if !tells_of_deletions(&mut conn) {
+        return;
+    }
+    let Some((mut holds, mut blocks)) = two(server, "python-redis-lock") else { return };
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
     blocks.tell("take", "a", LEASE_S);
-    until("it blocks", || conn.text(&["INFO", "clients"]).contains("blocked_clients:1").then_some(()));
+    let blocked = |conn: &mut Conn| conn.text(&["INFO", "clients"]).contains("blocked_clients:1\r");
+    until("it blocks", || blocked(&mut conn).then_some(()));
     let mut waits = waiter(server, "lock:a");
     // It wakes its own waiter, and the queue has the lock before that one asks again.
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
     let token = waits.read().int().to_string();
-    until("it blocks again", || (calls(&mut conn, "blpop") == 2).then_some(()));
+    until("it blocks again", || blocked(&mut conn).then_some(()));
 
     assert_eq!(conn.int(&["LOCK.RELEASE", "lock:a", &token]), 1);
     assert_eq!(conn.int(&["EXISTS", "lock:a"]), 0);

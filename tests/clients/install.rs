@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long an installation may take, with a slow network.
@@ -30,22 +31,57 @@ pub fn python() -> Result<PathBuf, String> {
     Ok(dir.join("bin/python"))
 }
 
+/// A `PYTHONPATH` for [`python`] with these packages and no others: lines of `name==version`, what they need
+/// included. Several versions of a package live beside each other in this way.
+pub fn python_path(pins: &str) -> Result<PathBuf, String> {
+    let python = python()?;
+    let pins: Vec<&str> = pins.split_whitespace().collect();
+    installed(&format!("python-path-{}", pins.join("-").replace("==", "-")), |dir| {
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps"];
+        run(Command::new(python).args(pip).arg("--target").arg(dir).args(pins))
+    })
+}
+
 /// The `NODE_PATH` with the packages of package.json; else why there is none.
 pub fn node_path() -> Result<PathBuf, String> {
+    node_path_with(PACKAGE)
+}
+
+/// The same with another package.json.
+pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
     run(Command::new("node").arg("--version"))?;
-    let pins = PACKAGE.lines().filter(|line| line.contains("redis"));
+    let pins = package.lines().filter(|line| line.contains("redis") || line.contains("redlock"));
     let versions: Vec<String> = pins.map(|line| line.replace(": ", "-").replace(['"', ',', ' '], "")).collect();
-    let dir = installed(&format!("node-{}", versions.join("-")), |dir| {
-        fs::copy(sources().join("package.json"), dir.join("package.json")).map_err(|error| error.to_string())?;
+    // Not a path: `npm:redis-lock@0.0.9`.
+    let dir = installed(&format!("node-{}", versions.join("-").replace("npm:", "")), |dir| {
+        fs::write(dir.join("package.json"), package).map_err(|error| error.to_string())?;
         run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(dir))
     })?;
     Ok(dir.join("node_modules"))
 }
 
+/// The program of a crate of its own, a Cargo.toml and a source beside it, compiled; else why there is none.
+pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) -> Result<PathBuf, String> {
+    let dir = installed(name, |dir| {
+        let write = |name: &str, text| fs::write(dir.join(name), text).map_err(|error| error.to_string());
+        write("Cargo.toml", cargo_toml)?;
+        write(source_name, source)?;
+        let build = dir.join("build");
+        run(Command::new(env!("CARGO")).args(["build", "--quiet", "--target-dir"]).arg(&build).current_dir(dir))?;
+        fs::rename(build.join("debug/locks"), dir.join("locks")).map_err(|error| error.to_string())?;
+        fs::remove_dir_all(&build).map_err(|error| error.to_string())
+    })?;
+    Ok(dir.join("locks"))
+}
+
+/// Tests run side by side and want the same folders.
+static INSTALLING: Mutex<()> = Mutex::new(());
+
 /// The folder of that name; made by `install` if it is not there yet.
 fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let dir = target.join("clients").join(name);
+    let _turn = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     if !dir.exists() {
         // Under another name until it is complete: others may be installing at the same time, or be killed.
         let draft = target.join("clients").join(format!("draft-{}-{name}", std::process::id()));
@@ -62,7 +98,8 @@ fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> R
 /// Runs a command to its end; else what it had to say.
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let log = std::env::temp_dir().join(format!("redis-lock-install-{}.log", std::process::id()));
+    let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");
+    let log = std::env::temp_dir().join(format!("redis-lock-install-{}-{thread}.log", std::process::id()));
     let file = fs::File::create(&log).map_err(|error| error.to_string())?;
     let also = file.try_clone().map_err(|error| error.to_string())?;
     let spawned = command.stdin(Stdio::null()).stdout(file).stderr(also).spawn();

@@ -1,0 +1,33 @@
+"""A worker that holds the lock of the old library and that of LOCK.*, while a fleet moves from one to the other.
+
+both.py PORT: says `working` when it has both, and works until a line comes.
+"""
+
+import secrets
+import sys
+
+import redis
+
+
+def work(token):
+    print("working", flush=True)
+    sys.stdin.readline()
+
+
+client = redis.Redis(port=int(sys.argv[1]))
+
+# both locks
+attempt = str(secrets.randbelow(10**18))
+acquire = ["LOCK.ACQUIRE", "report", "EX", 60, "WAIT", 4000, "ID", attempt]
+old = client.lock("report:old", timeout=60)  # the lock as it was, whatever it is
+if old.acquire(blocking_timeout=20):
+    try:
+        while (token := client.execute_command(*acquire)) is None:
+            old.reacquire()  # the wait must not use up the lease of the old one
+        try:
+            work(token)
+        finally:
+            client.execute_command("LOCK.RELEASE", "report", token)
+    finally:
+        old.release()
+# end

@@ -1,0 +1,88 @@
+//! Libraries that are not run here: the commands that they send, as read in their sources, sent by hand.
+
+use crate::metrics::number;
+use crate::support::Server;
+
+#[test]
+fn redisson_and_lock_commands_refuse_each_others_keys() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    // An RLock is a hash: who holds it, and how often.
+    assert_eq!(conn.int(&["HINCRBY", "theirs", "2fd93dbd:42", "1"]), 1);
+    conn.int(&["PEXPIRE", "theirs", "30000"]);
+    for command in [
+        &["LOCK.ACQUIRE", "theirs", "EX", "60"][..],
+        &["LOCK.ACQUIRE", "theirs", "EX", "60", "WAIT", "20000"],
+        &["LOCK.RELEASE", "theirs", "1"],
+        &["LOCK.INFO", "theirs"],
+    ] {
+        assert!(conn.call(command).error().starts_with("WRONGTYPE "), "{command:?}");
+    }
+    assert_eq!(conn.text(&["HGET", "theirs", "2fd93dbd:42"]), "1");
+
+    let token = conn.int(&["LOCK.ACQUIRE", "ours", "EX", "60"]).to_string();
+    // The key exists, so both its lock and its unlock ask next whether it is theirs.
+    assert!(conn.call(&["HEXISTS", "ours", "2fd93dbd:42"]).error().starts_with("WRONGTYPE "));
+    assert!(conn.int(&["LOCK.CHECK", "ours", &token]) > 0);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "ours", &token]), 1);
+}
+
+#[test]
+fn shedlock_without_safe_update_writes_over_and_deletes_the_lock_of_its_successor() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let value = "ADDED:2026-11-21T12:00:00.000Z@worker-1:0b1c3a6e-7d5a-4f0e-9a51-2f6d3a1b9c77";
+    let taken = |key: &str| {
+        let mut conn = server.conn();
+        conn.ok(&["SET", key, value, "NX", "PX", "100"]);
+        assert_eq!(conn.call(&["LOCK.INFO", key]).field("state").text(), "foreign");
+        // Its lockAtMostFor passes; the next holder is ours.
+        conn.int(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000"]).to_string()
+    };
+    // Its unlock while lockAtLeastFor lasts, and its extension.
+    let token = taken("over");
+    conn.ok(&["SET", "over", value, "XX", "PX", "5000"]);
+    assert_eq!(conn.int(&["LOCK.CHECK", "over", &token]), 0);
+    // Its unlock after lockAtLeastFor.
+    let token = taken("deleted");
+    assert_eq!(conn.int(&["DEL", "deleted"]), 1);
+    assert_eq!(conn.int(&["LOCK.CHECK", "deleted", &token]), 0);
+    // With safeUpdate both compare first.
+    let token = taken("safe");
+    let compare = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+    assert_eq!(conn.int(&["EVAL", compare, "1", "safe", value]), 0);
+    assert!(conn.int(&["LOCK.CHECK", "safe", &token]) > 0);
+}
+
+#[test]
+fn redsync_that_extends_by_setnx_takes_a_free_lock_and_no_other() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]).to_string();
+    // WithSetNXOnExtend: compare, else SET NX.
+    let extend = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) \
+                  elseif redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then return 1 end return 0";
+    let extend = ["EVAL", extend, "1", "a", "8Zt0b3mX6Q==", "8000"];
+    assert_eq!(conn.int(&extend), 0);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+    assert_eq!(conn.int(&extend), 1);
+    assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
+}
+
+#[test]
+fn info_tells_whose_lock_it_is_and_foreign_values_are_counted() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let seen = |conn: &mut crate::support::Conn| {
+        assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
+        let info = conn.call(&["LOCK.INFO", "a"]);
+        (info.field("state").text(), info.field("token").is_nil(), number(conn, "foreign_values_met"))
+    };
+    conn.ok(&["SET", "a", "1e7f0b52c4c711f0a1", "NX", "PX", "60000"]);
+    assert_eq!(seen(&mut conn), ("foreign".into(), true, 1), "a token with an expiry");
+    conn.ok(&["SET", "a", "4102444800.5"]);
+    assert_eq!(seen(&mut conn), ("held".into(), true, 1), "the documented pattern");
+    conn.int(&["DEL", "a"]);
+    conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]);
+    assert_eq!(seen(&mut conn), ("held".into(), false, 1), "LOCK.*");
+}

@@ -1,0 +1,124 @@
+//! Who gets a lock that a library and the queue of LOCK.* both want.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::library::{library, Client};
+use super::skipped;
+use crate::support::{until, Conn, Server};
+
+const LEASE_S: u64 = 60;
+
+/// Two clients of a library.
+fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
+    let library = library(name);
+    let both = library.start(server).and_then(|one| Ok((one, library.start(server)?)));
+    both.map_err(|why| skipped(name, &why)).ok()
+}
+
+/// Whether the server tells the module at once that a key was deleted; on Valkey 8.1.0 to 9.1.1 it does not listen,
+/// and looks ten times a second.
+fn tells_of_deletions(conn: &mut Conn) -> bool {
+    let info = conn.text(&["INFO", "server"]);
+    let Some(version) = info.lines().find_map(|line| line.strip_prefix("valkey_version:")) else { return true };
+    let version: Vec<u32> = version.trim().split('.').map(|part| part.parse().unwrap()).collect();
+    let tells = !(vec![8, 1, 0]..=vec![9, 1, 1]).contains(&version);
+    if !tells {
+        skipped("who is first after a deletion", "this server does not tell of it at once");
+    }
+    tells
+}
+
+/// How often the server was asked for this command.
+fn calls(conn: &mut Conn, command: &str) -> u64 {
+    let line = format!("cmdstat_{command}:calls=");
+    let statistics = conn.text(&["INFO", "commandstats"]);
+    let calls = statistics.lines().find_map(|text| text.strip_prefix(&line)?.split(',').next()?.parse().ok());
+    calls.unwrap_or(0)
+}
+
+/// A client that stands in line for the key.
+fn waiter(server: &Server, key: &str) -> Conn {
+    let (mut waiter, mut conn) = (server.conn(), server.conn());
+    waiter.send(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000"]);
+    until("it waits", || (conn.call(&["LOCK.INFO", key]).field("waiters").int() == 1).then_some(()));
+    waiter
+}
+
+#[test]
+fn a_library_that_polls_starves_beside_a_queue_that_is_never_empty() {
+    let server = &Server::start();
+    let name = "redis-py 8.1.0";
+    let mut polls = match library(name).start(server) {
+        Ok(client) => client,
+        Err(why) => return skipped(name, &why),
+    };
+    let (ends, grants) = (&AtomicBool::new(false), &AtomicU32::new(0));
+    thread::scope(|scope| {
+        // So many that one of them waits also while others are slow.
+        for _ in 0..5 {
+            let mut conn = server.conn();
+            scope.spawn(move || {
+                while !ends.load(Ordering::SeqCst) {
+                    let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "20000"]).to_string();
+                    thread::sleep(Duration::from_millis(20));
+                    grants.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+                }
+            });
+        }
+        let mut conn = server.conn();
+        until("they wait", || (conn.call(&["LOCK.INFO", "a"]).field("waiters").int() == 4).then_some(()));
+        polls.tell("take", "a", LEASE_S);
+        until("it has polled often", || (calls(&mut conn, "set") > 15).then_some(()));
+        assert!(polls.silent_for(Duration::from_millis(1)), "it has the lock");
+        assert!(grants.load(Ordering::SeqCst) > 15, "the others get on");
+        ends.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(polls.answer(), "held", "the queue is empty");
+}
+
+#[test]
+fn one_who_waits_in_line_goes_before_all_who_poll() {
+    let server = &Server::start();
+    let mut conn = server.conn();
+    if !tells_of_deletions(&mut conn) {
+        return;
+    }
+    let Some((mut holds, mut polls)) = two(server, "redis-py 8.1.0") else { return };
+    assert_eq!(holds.ask("try", "a", LEASE_S), "held");
+    polls.tell("take", "a", LEASE_S);
+    until("it polls", || (calls(&mut conn, "set") > 2).then_some(()));
+    let mut waits = waiter(server, "a");
+    assert_eq!(holds.ask("release", "a", LEASE_S), "done");
+    let token = waits.read().int().to_string();
+    assert!(polls.silent_for(Duration::from_millis(300)), "it has the lock");
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+    assert_eq!(polls.answer(), "held");
+}
+
+#[test]
+fn waiters_of_python_redis_lock_are_woken_by_their_signal_only() {
+    let server = &Server::start();
+    let mut conn = server.conn();
+    if !tells_of_deletions(&mut conn) {
+        return;
+    }
+    let Some((mut holds, mut blocks)) = two(server, "python-redis-lock") else { return };
+    assert_eq!(holds.ask("try", "a", LEASE_S), "held");
+    blocks.tell("take", "a", LEASE_S);
+    let blocked = |conn: &mut Conn| conn.text(&["INFO", "clients"]).contains("blocked_clients:1\r");
+    until("it blocks", || blocked(&mut conn).then_some(()));
+    let mut waits = waiter(server, "lock:a");
+    // It wakes its own waiter, and the queue has the lock before that one asks again.
+    assert_eq!(holds.ask("release", "a", LEASE_S), "done");
+    let token = waits.read().int().to_string();
+    until("it blocks again", || blocked(&mut conn).then_some(()));
+
+    assert_eq!(conn.int(&["LOCK.RELEASE", "lock:a", &token]), 1);
+    assert_eq!(conn.int(&["EXISTS", "lock:a"]), 0);
+    assert!(blocks.silent_for(Duration::from_millis(500)), "it has the lock");
+    assert_eq!(conn.int(&["LPUSH", "lock-signal:a", "1"]), 1);
+    assert_eq!(blocks.answer(), "held");
+}

@@ -1,0 +1,254 @@
+//! docs/RECIPES.md: each recipe prevents what it is for, also when a machine dies or stands still in the middle.
+//!
+//! The document shows the files of tests/clients/recipes, word for word; programs that use them are run here.
+
+mod machine;
+
+use crate::support::{until, Server};
+use machine::{python, Machine};
+
+const DOCUMENT: &str = include_str!("../../docs/RECIPES.md");
+
+#[test]
+fn the_document_shows_the_recipes_that_are_run() {
+    let sources = [
+        include_str!("../clients/recipes/cron.py"),
+        include_str!("../clients/recipes/leader.py"),
+        include_str!("../clients/recipes/idempotent.py"),
+        include_str!("../clients/recipes/fenced.py"),
+        include_str!("../clients/recipes/customer.py"),
+    ];
+    for source in sources {
+        assert!(DOCUMENT.contains(&format!("```python\n{source}```\n")), "docs/RECIPES.md does not show:\n{source}");
+    }
+    assert_eq!(DOCUMENT.matches("```python\n").count(), sources.len());
+}
+
+/// Runs the job `daily` when told to; the job says who it is, and goes on when told how it ends.
+const CRON: &str = "
+from cron import once_per_period
+def job(token, died_before):
+    say('runs', died_before)
+    if hear() == 'fail': raise RuntimeError
+while period := hear():
+    try: say(once_per_period(client, 'daily', 864000, int(period), job))
+    except Exception as error: say(type(error).__name__)
+";
+
+#[test]
+fn a_cron_job_runs_once_in_a_period_and_again_only_if_it_failed() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let mut machines: Vec<Machine> = (0..4).map(|_| Machine::start(&python, CRON, &server)).collect();
+    // All at once: one runs it.
+    for machine in &mut machines {
+        machine.say("60");
+    }
+    let said: Vec<String> = machines.iter().map(Machine::hear).collect();
+    assert_eq!(said.iter().filter(|said| *said == "runs False").count(), 1, "{said:?}");
+    assert_eq!(said.iter().filter(|said| *said == "False").count(), 3, "{said:?}");
+    let at = said.iter().position(|said| said == "runs False").unwrap();
+    // It fails: another may.
+    machines[at].say("fail");
+    assert_eq!(machines[at].hear(), "RuntimeError");
+    let next = (at + 1) % machines.len();
+    assert_eq!(machines[next].ask("60"), "runs False");
+    assert_eq!(machines[next].ask("done"), "True");
+    // It is done: nobody runs it again.
+    for machine in &mut machines {
+        assert_eq!(machine.ask("60"), "False");
+    }
+}
+
+#[test]
+fn a_cron_job_whose_machine_died_or_was_too_slow_is_taken_over() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let [mut dies, mut slow, mut last] = [0; 3].map(|_| Machine::start(&python, CRON, &server));
+    assert_eq!(dies.ask("1"), "runs False");
+    drop(dies); // kill -9
+    until("the lease of the dead is over", || (slow.ask("1") == "runs True").then_some(()));
+    until("that of the slow one too", || (last.ask("60") == "runs True").then_some(()));
+    assert_eq!(last.ask("done"), "True");
+    assert_eq!(slow.ask("done"), "LeaseLost", "it learns that it ran beside another");
+}
+
+/// Leads until told to stop; says when a term begins and when a write is refused; told to stand, stops before a write.
+const LEADER: &str = "
+import os, signal, threading, time
+from leader import lead
+from fenced import write_redis
+told = []
+threading.Thread(target=lambda: [told.append(line) for line in iter(hear, '')], daemon=True).start()
+seen = set()
+def work(term, deadline):
+    if term not in seen: seen.add(term); say('leads', term)
+    time.sleep(0.05)
+    if 'stand' in told: told.remove('stand'); say('stands'); os.kill(os.getpid(), signal.SIGSTOP)
+    if not write_redis(client, 'chief', term, 'state', term): say('refused')
+lead(client, 'chief', 'node', int(sys.argv[2]), work, lambda: 'stop' in told)
+say('follows')
+";
+
+#[test]
+fn a_leader_that_steps_down_dies_or_stands_still_is_followed_and_never_has_two_terms_beside_it() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut nodes = Vec::new();
+    // The lease of the one that dies is longer than anybody waits here: its end is that of its connection.
+    for (number, lease) in (0..).zip(["2", "600", "2", "2"]) {
+        nodes.push(Machine::start_with(&python, LEADER, &server, &[lease]));
+        // In line, in this order.
+        until("it leads or waits", || {
+            let info = conn.call(&["LOCK.INFO", "chief"]);
+            (info.field("state").text() == "held" && info.field("waiters").int() == number).then_some(())
+        });
+    }
+    let term = |node: &Machine| node.hear().strip_prefix("leads ").expect("a term").parse::<i64>().unwrap();
+    let [mut steps_down, dies, mut stands_still, last] = <[Machine; 4]>::try_from(nodes).ok().unwrap();
+    let first = term(&steps_down);
+    steps_down.say("stop");
+    let second = term(&dies);
+    assert_eq!(steps_down.hear(), "follows");
+    drop(dies); // kill -9: SESSION
+    let third = term(&stands_still);
+    stands_still.say("stand");
+    assert_eq!(stands_still.hear(), "stands");
+    let fourth = term(&last);
+    assert!(first < second && second < third && third < fourth, "terms grow");
+    until("it writes", || (conn.text(&["GET", "state"]) == fourth.to_string()).then_some(()));
+    stands_still.signal("CONT");
+    // It believes that it leads, and writes.
+    assert_eq!(stands_still.hear(), "refused");
+    assert_eq!(stands_still.hear(), "follows");
+    assert_eq!(conn.text(&["GET", "state"]), fourth.to_string());
+}
+
+/// A payment: said when it is made; the result comes when told.
+const PAYMENT: &str = "
+from idempotent import once
+def pay(token):
+    say('pays')
+    return hear()
+while lease := hear():
+    try: result = once(client, 'order-7', int(lease), 600, pay); say(getattr(result, 'decode', lambda: result)())
+    except Exception as error: say(type(error).__name__)
+";
+
+#[test]
+fn an_idempotency_key_has_one_result_whoever_asks() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let [mut first, mut second] = [0; 2].map(|_| Machine::start(&python, PAYMENT, &server));
+    assert_eq!(first.ask("60"), "pays");
+    second.say("60");
+    let mut conn = server.conn();
+    let info = |conn: &mut crate::support::Conn| conn.call(&["LOCK.INFO", "{order-7}:lock"]);
+    until("the second waits", || (info(&mut conn).field("waiters").int() == 1).then_some(()));
+    assert_eq!(first.ask("receipt-1"), "receipt-1");
+    assert_eq!(second.hear(), "receipt-1", "it did not pay again");
+    assert_eq!(info(&mut conn).field("state").text(), "free");
+}
+
+#[test]
+fn a_payment_that_was_too_slow_does_not_write_over_the_result_of_its_successor() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let [mut dies, mut slow, mut last] = [0; 3].map(|_| Machine::start(&python, PAYMENT, &server));
+    assert_eq!(dies.ask("1"), "pays");
+    drop(dies); // kill -9
+    assert_eq!(slow.ask("1"), "pays", "after the lease of the dead");
+    assert_eq!(last.ask("60"), "pays", "after that of the slow one");
+    assert_eq!(slow.ask("receipt-of-the-slow"), "Busy");
+    assert_eq!(last.ask("receipt-2"), "receipt-2");
+    assert_eq!(slow.ask("1"), "receipt-2");
+}
+
+/// Writes to both stores with the token that it is told.
+const FENCED: &str = "
+import sqlite3, sys
+from fenced import write_redis, write_sql
+db = sqlite3.connect(sys.argv[2])
+db.execute('CREATE TABLE item (id PRIMARY KEY, value, token)')
+while line := hear():
+    token, value = line.split()
+    say(write_redis(client, 'lock', int(token), 'data', value), write_sql(db, int(token), 'row', value))
+";
+
+#[test]
+fn the_writes_of_an_earlier_holder_are_refused_by_redis_and_by_sql() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let file = server.dir().join("items.db");
+    let mut writer = Machine::start_with(&python, FENCED, &server, &[file.to_str().unwrap()]);
+    let mut conn = server.conn();
+    let acquire = ["LOCK.ACQUIRE", "lock", "PX", "500", "WAIT", "20000"];
+    let early = conn.int(&acquire);
+    assert_eq!(writer.ask(&format!("{early} a")), "True True");
+    assert_eq!(writer.ask(&format!("{early} b")), "True True", "as often as it likes");
+    let late = conn.int(&["LOCK.ACQUIRE", "lock", "EX", "60", "WAIT", "20000"]);
+    // Nobody has written with the later token: SQL cannot know yet, Redis does.
+    assert_eq!(writer.ask(&format!("{early} c")), "False True");
+    assert_eq!(writer.ask(&format!("{late} d")), "True True");
+    assert_eq!(writer.ask(&format!("{early} e")), "False False");
+    assert_eq!(conn.text(&["GET", "data"]), "d");
+    assert_eq!(writer.ask(&format!("{late} f")), "True True");
+}
+
+/// Works off the jobs of a customer when told; each job says so, and ends when told if it is a slow one.
+const CUSTOMER: &str = "
+from customer import submit, work_off
+def handle(job, token):
+    name = job.decode()
+    client.rpush('log', f'{name} begins')
+    if name.startswith('slow'): say(name); hear()
+    client.rpush('log', f'{name} ends')
+while line := hear():
+    verb, customer, argument = line.split()
+    say(submit(client, customer, argument) if verb == 'submit' else work_off(client, customer, int(argument), handle))
+";
+
+#[test]
+fn jobs_of_a_customer_are_done_in_order_one_at_a_time_by_many_workers() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let mut workers: Vec<Machine> = (0..3).map(|_| Machine::start(&python, CUSTOMER, &server)).collect();
+    let mut expected = Vec::new();
+    for job in (0..60).map(|number| format!("job-{number}")) {
+        assert_eq!(workers[0].ask(&format!("submit a {job}")), "None");
+        expected.extend([format!("{job} begins"), format!("{job} ends")]);
+    }
+    for worker in &mut workers {
+        worker.say("work a 60");
+    }
+    for worker in &workers {
+        assert_eq!(worker.hear(), "True");
+    }
+    let log = server.conn().call(&["LRANGE", "log", "0", "-1"]);
+    let log: Vec<String> = log.list().iter().map(crate::support::Reply::text).collect();
+    assert_eq!(log, expected);
+}
+
+#[test]
+fn a_job_whose_worker_died_is_done_again_and_a_slow_worker_takes_no_job_of_its_successor() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let [mut dies, mut slow, mut last] = [0; 3].map(|_| Machine::start(&python, CUSTOMER, &server));
+    for job in ["slow-1", "slow-2", "fast-3"] {
+        assert_eq!(last.ask(&format!("submit a {job}")), "None");
+    }
+    assert_eq!(dies.ask("work a 1"), "slow-1");
+    // Another customer is not held up.
+    assert_eq!(last.ask("submit b fast-b"), "None");
+    assert_eq!(last.ask("work b 60"), "True");
+    drop(dies); // kill -9
+    assert_eq!(slow.ask("work a 1"), "slow-1", "again");
+    assert_eq!(last.ask("work a 60"), "slow-1", "again: the lease of the slow one is over");
+    assert_eq!(slow.ask("go on"), "False", "its job is no longer its own");
+    assert_eq!(last.ask("go on"), "slow-2", "which the slow one did not take off the list");
+    assert_eq!(last.ask("go on"), "True");
+    let mut conn = server.conn();
+    assert_eq!(conn.int(&["EXISTS", "{customer:a}:jobs", "{customer:a}:lock"]), 0);
+    assert_eq!(conn.text(&["LINDEX", "log", "-1"]), "fast-3 ends");
+}

@@ -1,0 +1,62 @@
+//! A machine of a fleet: a Python program that uses a recipe, and says and hears lines.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::factory::install;
+use crate::migrating::library::Client;
+use crate::migrating::skipped;
+use crate::support::Server;
+
+/// Before each program. A connection of its own, for SESSION.
+const PRELUDE: &str = "
+import sys
+import redis
+client = redis.Redis(port=int(sys.argv[1]), single_connection_client=True)
+def say(*words): print(*words, flush=True)
+def hear(): return sys.stdin.readline().strip()
+say('ready')
+";
+
+/// The Python that has redis-py; without it a message tells that the recipes are skipped.
+pub fn python() -> Option<PathBuf> {
+    install::python().map_err(|why| skipped("recipes", &why)).ok()
+}
+
+/// Dropped, it is killed.
+pub struct Machine(Client);
+
+impl Machine {
+    pub fn start(python: &Path, program: &str, server: &Server) -> Self {
+        Self::start_with(python, program, server, &[])
+    }
+
+    pub fn start_with(python: &Path, program: &str, server: &Server, arguments: &[&str]) -> Self {
+        let mut command = Command::new(python);
+        command.args(["-c", &format!("{PRELUDE}{program}"), &server.port().to_string()]).args(arguments);
+        command.env("PYTHONPATH", install::sources().join("recipes")).env("PYTHONDONTWRITEBYTECODE", "1");
+        let machine = Machine(Client::start(&mut command));
+        assert_eq!(machine.hear(), "ready");
+        machine
+    }
+
+    pub fn say(&mut self, line: &str) {
+        self.0.say(line);
+    }
+
+    /// The next line that it says.
+    pub fn hear(&self) -> String {
+        self.0.answer()
+    }
+
+    pub fn ask(&mut self, line: &str) -> String {
+        self.say(line);
+        self.hear()
+    }
+
+    /// Sends a signal by name, for example `STOP`, `CONT`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &self.0.pid().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+}

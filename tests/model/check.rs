@@ -1,0 +1,80 @@
+//! Runs the checker over a model: all states of it, or until a property fails; says how much was looked at.
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use std::fmt::{self, Debug, Display, Formatter};
+use std::hash::Hash;
+use std::time::Instant;
+
+/// `LOCK_MODEL=large`: the larger bounds, for a run of minutes in the release profile.
+pub fn is_large() -> bool {
+    std::env::var("LOCK_MODEL").is_ok_and(|bounds| bounds == "large")
+}
+
+/// What a run has looked at.
+struct Figures {
+    states: usize,
+    depth: usize,
+    seconds: f64,
+}
+
+impl Display for Figures {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{} states, depth {}, {:.1} s", self.states, self.depth, self.seconds)
+    }
+}
+
+fn run<M>(model: M, deepest: usize) -> (impl Checker<M>, Figures)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let begin = Instant::now();
+    // Not more threads: the tests of this binary run side by side, and one thread finds the same way each time.
+    let checker = model.checker().threads(1).finish_when(HasDiscoveries::AnyFailures).target_max_depth(deepest);
+    let checker = checker.spawn_bfs().join();
+    let figures = Figures {
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        seconds: begin.elapsed().as_secs_f64(),
+    };
+    (checker, figures)
+}
+
+/// Looks at all states: nothing that must always hold fails, and all that must be possible is seen.
+pub fn holds<M>(what: &str, model: M)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let (checker, figures) = run(model, usize::MAX);
+    for property in checker.model().properties() {
+        let found = checker.discovery(property.name);
+        match (property.expectation, found) {
+            (Expectation::Sometimes, None) => panic!("{what}: never seen: {} ({figures})", property.name),
+            (Expectation::Sometimes, Some(_)) | (_, None) => {}
+            (_, Some(path)) => panic!("{what}: does not hold: {}\n{path}{:?}", property.name, path.last_state()),
+        }
+    }
+    println!("{what}: holds in all of {figures}");
+}
+
+/// Finds a shortest way to a state where that property fails, and prints it.
+pub fn fails<M>(what: &str, property: &'static str, model: M)
+where
+    M: Clone + Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let (checker, figures) = run(model.clone(), usize::MAX);
+    let Some(mut path) = checker.discovery(property) else {
+        let failed: Vec<_> = checker.discoveries().into_keys().collect();
+        panic!("{what}: no counter-example to \"{property}\" in {figures}; found: {failed:?}");
+    };
+    // The checker keeps the last one that it saw before it stopped.
+    while let Some(shorter) = run(model.clone(), path.clone().into_actions().len() + 1).0.discovery(property) {
+        path = shorter;
+    }
+    print!("{what}: not \"{property}\", found in {figures}: {path}");
+}

@@ -1,6 +1,7 @@
 //! Runs the checker over a model: all states of it, or until a property fails; says how much was looked at.
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use std::collections::BTreeSet;
 use std::fmt::{self, Debug, Display, Formatter};
 use std::hash::Hash;
 use std::time::Instant;
@@ -23,7 +24,7 @@ impl Display for Figures {
     }
 }
 
-fn run<M>(model: M, deepest: usize) -> (impl Checker<M>, Figures)
+fn run<M>(model: M, until: HasDiscoveries, deepest: usize) -> (impl Checker<M>, Figures)
 where
     M: Model + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
@@ -31,7 +32,7 @@ where
 {
     let begin = Instant::now();
     // Not more threads: the tests of this binary run side by side, and one thread finds the same way each time.
-    let checker = model.checker().threads(1).finish_when(HasDiscoveries::AnyFailures).target_max_depth(deepest);
+    let checker = model.checker().threads(1).finish_when(until).target_max_depth(deepest);
     let checker = checker.spawn_bfs().join();
     let figures = Figures {
         states: checker.unique_state_count(),
@@ -48,7 +49,7 @@ where
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq,
 {
-    let (checker, figures) = run(model, usize::MAX);
+    let (checker, figures) = run(model, HasDiscoveries::AnyFailures, usize::MAX);
     for property in checker.model().properties() {
         let found = checker.discovery(property.name);
         match (property.expectation, found) {
@@ -67,13 +68,14 @@ where
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq,
 {
-    let (checker, figures) = run(model.clone(), usize::MAX);
+    let found = || HasDiscoveries::AllOf(BTreeSet::from([property]));
+    let (checker, figures) = run(model.clone(), found(), usize::MAX);
     let Some(mut path) = checker.discovery(property) else {
         let failed: Vec<_> = checker.discoveries().into_keys().collect();
         panic!("{what}: no counter-example to \"{property}\" in {figures}; found: {failed:?}");
     };
     // The checker keeps the last one that it saw before it stopped.
-    while let Some(shorter) = run(model.clone(), path.clone().into_actions().len() + 1).0.discovery(property) {
+    while let Some(shorter) = run(model.clone(), found(), path.clone().into_actions().len() + 1).0.discovery(property) {
         path = shorter;
     }
     print!("{what}: not \"{property}\", found in {figures}: {path}");

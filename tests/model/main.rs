@@ -9,6 +9,7 @@ mod check;
 mod classic;
 mod clients;
 mod line;
+mod mutants;
 mod protocol;
 mod scopes;
 mod server;

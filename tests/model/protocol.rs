@@ -272,7 +272,8 @@ impl Protocol {
     fn acquire(&self, next: &mut State, call: &Call) -> Option<Reply> {
         let wall = Self::wall(next);
         let must_be_told = next.witness.must_be_told(call, wall);
-        let kept_place = next.server.line.stands.iter().any(|stand| Some(stand) == call.id.map(crate::line::Stand::Place).as_ref());
+        let kept_place =
+            next.server.line.stands.iter().any(|stand| Some(stand) == call.id.map(crate::line::Stand::Place).as_ref());
         let is_foreign = matches!(next.server.lock(wall), rules::State::Foreign);
         let had_expired = matches!(next.server.lock(wall), rules::State::Expired(..));
         let reply = next.server.acquire(self.settings(), call, wall);

@@ -168,7 +168,10 @@ impl Server {
 
     /// Whether the timer has something to do.
     pub fn has_work(&self, now: UnixMicros) -> bool {
-        self.line.is_ready || !self.lost.is_empty() || self.ended.is_some() || self.line.due.is_some_and(|due| due <= now)
+        self.line.is_ready
+            || !self.lost.is_empty()
+            || self.ended.is_some()
+            || self.line.due.is_some_and(|due| due <= now)
     }
 
     /// Whether a grant waits to be passed on.
@@ -311,7 +314,8 @@ impl Server {
             letter.is_on_its_way = false;
         }
         self.lost.retain(|(lost, _)| *lost != token);
-        let earlier = self.line.step(Over::Nobodys, |queues, _| queues.forget(DB, KEY, id).and_then(|(_, waiter)| waiter));
+        let earlier =
+            self.line.step(Over::Nobodys, |queues, _| queues.forget(DB, KEY, id).and_then(|(_, waiter)| waiter));
         self.replaced(earlier);
     }
 

@@ -61,6 +61,9 @@ where
     println!("{what}: holds in all of {figures}");
 }
 
+/// After so many states a way that is a step or two longer than the shortest will do.
+const MANY: usize = 1_000_000;
+
 /// Finds a shortest way to a state where that property fails, and prints it.
 pub fn fails<M>(what: &str, property: &'static str, model: M)
 where
@@ -74,9 +77,13 @@ where
         let failed: Vec<_> = checker.discoveries().into_keys().collect();
         panic!("{what}: no counter-example to \"{property}\" in {figures}; found: {failed:?}");
     };
-    // The checker keeps the last one that it saw before it stopped.
-    while let Some(shorter) = run(model.clone(), found(), path.clone().into_actions().len() + 1).0.discovery(property) {
-        path = shorter;
+    // The checker keeps the last one that it saw before it stopped; to look again takes as long as the first time.
+    while figures.states < MANY {
+        let (again, _) = run(model.clone(), found(), path.clone().into_actions().len() + 1);
+        match again.discovery(property) {
+            Some(shorter) => path = shorter,
+            None => break,
+        }
     }
     print!("{what}: not \"{property}\", found in {figures}: {path}");
 }

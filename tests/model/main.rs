@@ -8,6 +8,7 @@
 mod check;
 mod classic;
 mod clients;
+mod failover;
 mod line;
 mod mutants;
 mod protocol;

@@ -127,7 +127,7 @@ impl Settings {
 }
 
 /// Whether a master may have been replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Doubt {
     #[default]
     None,
@@ -147,7 +147,7 @@ pub struct Answer {
 }
 
 /// What a server knows of its own reign.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reign {
     /// When it started or became master.
     pub since: MonotonicMicros,

@@ -13,7 +13,7 @@ use std::rc::Rc;
 pub type LockKey = (i32, Rc<[u8]>);
 
 /// A grant that ends with a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
     /// The server's number of the client.
     pub client: u64,

@@ -46,7 +46,7 @@ impl Token {
 const PLAUSIBLE_LEAD: u64 = 315_360_000_000_000;
 
 /// Gives out the tokens of one server.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tokens {
     last: u64,
 }

@@ -1,0 +1,89 @@
+//! Runs the checker over a model: all states of it, or until a property fails; says how much was looked at.
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use std::collections::BTreeSet;
+use std::fmt::{self, Debug, Display, Formatter};
+use std::hash::Hash;
+use std::time::Instant;
+
+/// `LOCK_MODEL=large`: the larger bounds, for a run of minutes in the release profile.
+pub fn is_large() -> bool {
+    std::env::var("LOCK_MODEL").is_ok_and(|bounds| bounds == "large")
+}
+
+/// What a run has looked at.
+struct Figures {
+    states: usize,
+    depth: usize,
+    seconds: f64,
+}
+
+impl Display for Figures {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{} states, depth {}, {:.1} s", self.states, self.depth, self.seconds)
+    }
+}
+
+fn run<M>(model: M, until: HasDiscoveries, deepest: usize) -> (impl Checker<M>, Figures)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let begin = Instant::now();
+    // Not more threads: the tests of this binary run side by side, and one thread finds the same way each time.
+    let checker = model.checker().threads(1).finish_when(until).target_max_depth(deepest);
+    let checker = checker.spawn_bfs().join();
+    let figures = Figures {
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        seconds: begin.elapsed().as_secs_f64(),
+    };
+    (checker, figures)
+}
+
+/// Looks at all states: nothing that must always hold fails, and all that must be possible is seen.
+pub fn holds<M>(what: &str, model: M)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let (checker, figures) = run(model, HasDiscoveries::AnyFailures, usize::MAX);
+    for property in checker.model().properties() {
+        let found = checker.discovery(property.name);
+        match (property.expectation, found) {
+            (Expectation::Sometimes, None) => panic!("{what}: never seen: {} ({figures})", property.name),
+            (Expectation::Sometimes, Some(_)) | (_, None) => {}
+            (_, Some(path)) => panic!("{what}: does not hold: {}\n{path}{:?}", property.name, path.last_state()),
+        }
+    }
+    println!("{what}: holds in all of {figures}");
+}
+
+/// After so many states a way that is a step or two longer than the shortest will do.
+const MANY: usize = 1_000_000;
+
+/// Finds a shortest way to a state where that property fails, and prints it.
+pub fn fails<M>(what: &str, property: &'static str, model: M)
+where
+    M: Clone + Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let found = || HasDiscoveries::AllOf(BTreeSet::from([property]));
+    let (checker, figures) = run(model.clone(), found(), usize::MAX);
+    let Some(mut path) = checker.discovery(property) else {
+        let failed: Vec<_> = checker.discoveries().into_keys().collect();
+        panic!("{what}: no counter-example to \"{property}\" in {figures}; found: {failed:?}");
+    };
+    // The checker keeps the last one that it saw before it stopped; to look again takes as long as the first time.
+    while figures.states < MANY {
+        let (again, _) = run(model.clone(), found(), path.clone().into_actions().len() + 1);
+        match again.discovery(property) {
+            Some(shorter) => path = shorter,
+            None => break,
+        }
+    }
+    print!("{what}: not \"{property}\", found in {figures}: {path}");
+}

@@ -1,0 +1,539 @@
+//! A master that is replaced: its replica may not know of a grant, and the master may not know that it is one no more.
+//!
+//! Who may grant is asked of the crate's own `Reign` and `Settings`. Around them: a master with replicas, a stream of
+//! writes that each replica follows as far behind as it likes, acknowledgements that are read late by a master that
+//! stood still, the server's count of good replicas, which is as old as its last cron, and a promotion at any moment.
+
+use crate::check::{self, is_large};
+use redis_lock::lock::grace::{Answer, Reign, Settings};
+use redis_lock::lock::record::Value;
+use redis_lock::lock::rules::{self, Acquire, Request, Terms};
+use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use redis_lock::lock::token::Tokens;
+use stateright::{Model, Property};
+
+const SECOND: u64 = 1_000_000;
+const START_S: u64 = 1_763_710_000;
+const MAX_LAG_S: u8 = 1;
+const MARGIN_S: u8 = 1;
+const LEASE_S: u8 = 1;
+/// The shortest for that lease: margin, max-lag and two seconds are taken off it.
+const GRACE_S: u8 = LEASE_S + MARGIN_S + MAX_LAG_S + 2;
+
+/// Which part of what makes failover safe is there.
+#[derive(Clone, Debug)]
+struct Condition {
+    /// `lock.failover-grace-ms`, in seconds, of the master and of its replicas.
+    grace_s: [u8; 2],
+    /// When it is set.
+    grace_set_at: u8,
+    margin_s: u8,
+    replicas: u8,
+    min_replicas: u8,
+    /// The master notices that it stood still.
+    notices_stalls: bool,
+    /// The master notices that its clock was set.
+    notices_clock: bool,
+    /// Acknowledgements of before it stood still do not count.
+    only_new_answers: bool,
+    /// How often the master may be stopped, and its clock be set back.
+    stalls: u8,
+    clock_steps: u8,
+    /// Between two looks at what has arrived, the loop of the server can stand still several times.
+    slow_turns: bool,
+    /// A turn is measured from cron to cron: commands do not count as a sign that the loop runs.
+    counts_from_cron: bool,
+    /// How long a lease clients ask for before the grace is set, in seconds.
+    early_lease_s: u8,
+    end: u8,
+}
+
+const FULL: Condition = Condition {
+    grace_s: [GRACE_S; 2],
+    grace_set_at: 0,
+    margin_s: MARGIN_S,
+    replicas: 1,
+    min_replicas: 1,
+    notices_stalls: true,
+    notices_clock: true,
+    only_new_answers: true,
+    stalls: 1,
+    clock_steps: 0,
+    slow_turns: false,
+    counts_from_cron: false,
+    early_lease_s: LEASE_S,
+    end: GRACE_S + 2,
+};
+
+/// What a server knows of the lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Store {
+    key: Option<Vec<u8>>,
+    tokens: Tokens,
+}
+
+/// A replica, as its master sees it and as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Replica {
+    /// How much of the stream it has.
+    has: u8,
+    /// An acknowledgement that the master has not read.
+    unread: Option<u8>,
+    /// The last one that it read: how much, and when by its wall clock.
+    read: (u8, i8),
+}
+
+/// The server that is master at first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Master {
+    store: Store,
+    reign: Reign,
+    /// What was replicated: a value of the key, or nothing but a PING.
+    stream: Vec<Option<Vec<u8>>>,
+    /// As counted by the last cron.
+    good_replicas: u8,
+    cron_at: u8,
+    /// How much its wall clock is behind, in seconds.
+    behind: i8,
+    stands_still: bool,
+    /// What it has not done since it last stood still.
+    is_behind_with_reading: bool,
+    clock_was_set: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Client {
+    Idle,
+    /// Its LOCK.ACQUIRE is on its way.
+    Asked {
+        at: u8,
+    },
+    Holds {
+        until: u8,
+    },
+    Done,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    now: u8,
+    master: Master,
+    replicas: Vec<Replica>,
+    /// The first replica, since it was promoted.
+    promoted: Option<(Store, Reign)>,
+    clients: [Client; 2],
+    stalls: u8,
+    clock_steps: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    ASecondPasses,
+    /// The first client sends LOCK.ACQUIRE to the old master, which can be long in reading it.
+    Ask,
+    Arrive,
+    /// The second client gets its answer from the new master at once.
+    AskNewMaster,
+    Replicate(usize),
+    Ping,
+    Acknowledge(usize),
+    ReadAcknowledgement(usize),
+    Cron,
+    StandStill,
+    GoOn,
+    /// A LOCK.* command for another key.
+    OtherCommand,
+    SetClockBack,
+    Promote,
+}
+
+#[derive(Clone)]
+struct Failover {
+    is: Condition,
+}
+
+const EXCLUSION: &str = "at most one client believes to hold the lock";
+
+const fn monotonic(now: u8) -> MonotonicMicros {
+    MonotonicMicros(now as u64 * SECOND)
+}
+
+impl Failover {
+    fn settings(&self, server: usize, now: u8) -> Settings {
+        let grace_s = if now >= self.is.grace_set_at { self.is.grace_s[server] } else { 0 };
+        let seconds = |number: u8| Micros(u64::from(number) * SECOND);
+        Settings { grace: seconds(grace_s), margin: seconds(self.is.margin_s), max_lag: seconds(MAX_LAG_S) }
+    }
+
+    fn lease_s(&self, now: u8) -> u8 {
+        if now < self.is.grace_set_at {
+            self.is.early_lease_s
+        } else {
+            // The longest that its server takes.
+            self.is.grace_s[0].saturating_sub(self.is.margin_s + MAX_LAG_S + 2).max(LEASE_S)
+        }
+    }
+
+    fn may_grant(&self, reign: &mut Reign, settings: &Settings, now: u8) -> bool {
+        let before = *reign;
+        let may = reign.may_grant(settings, monotonic(now)).is_ok();
+        if self.is.counts_from_cron && !reign.is_doubtful() {
+            *reign = before;
+        }
+        may
+    }
+
+    /// LOCK.ACQUIRE, as `src/commands/acquire.rs`; whether it is granted.
+    fn acquire(
+        &self,
+        store: &mut Store,
+        reign: &mut Reign,
+        server: usize,
+        lease_s: u8,
+        wall: UnixMicros,
+        now: u8,
+    ) -> bool {
+        let settings = self.settings(server, now);
+        let lease = Micros(u64::from(lease_s) * SECOND);
+        if !self.is.notices_stalls && server == 0 {
+            // It believes to have run all the time.
+            let since = reign.since;
+            let mut blind = Reign::begin(monotonic(now));
+            blind.since = since;
+            *reign = if reign.is_doubtful() { *reign } else { blind };
+        }
+        if settings.check(lease).is_err() || !self.may_grant(reign, &settings, now) {
+            return false;
+        }
+        let value = store.key.as_ref().map(|bytes| Value::read(bytes, || false));
+        let request = Request { lease, id: None, owner: None };
+        let lock = rules::State::of(value, wall);
+        let decision =
+            rules::acquire(lock, &request, false, Terms { margin: settings.margin }, &mut store.tokens, wall).unwrap();
+        let Acquire::Grant { record, .. } = decision else { return false };
+        store.key = Some(record.encode().as_bytes().to_vec());
+        true
+    }
+
+    fn arrive(&self, next: &mut State) {
+        let Client::Asked { at } = next.clients[0] else { return };
+        let (now, lease_s) = (next.now, self.lease_s(at));
+        let is_writable = next.master.good_replicas >= self.is.min_replicas;
+        let Master { store, reign, behind, stream, .. } = &mut next.master;
+        let mut after = store.clone();
+        let is_granted = self.acquire(&mut after, reign, 0, lease_s, wall(now, *behind), now) && is_writable;
+        if is_granted {
+            *store = after;
+            stream.push(store.key.clone());
+        }
+        // It counts its lease from when it asked.
+        next.clients[0] = if is_granted { Client::Holds { until: at + lease_s } } else { Client::Done };
+    }
+
+    fn ask_new_master(&self, next: &mut State) {
+        let now = next.now;
+        let Some((store, reign)) = next.promoted.as_mut() else { return };
+        let is_granted = self.acquire(store, reign, 1, LEASE_S, wall(now, 0), now);
+        next.clients[1] = if is_granted { Client::Holds { until: now + LEASE_S } } else { Client::Done };
+    }
+
+    /// The server's own cron and that of the module.
+    fn cron(&self, next: &mut State) {
+        let now = next.now;
+        let settings = self.settings(0, now);
+        let master = &mut next.master;
+        let wall_s = i8::try_from(now).unwrap() - master.behind;
+        let lag = |replica: &Replica| wall_s - replica.read.1;
+        let max_lag = i8::try_from(MAX_LAG_S).unwrap();
+        // Whole seconds: what is a second too old can still look good. A lag below zero does, too.
+        let good = next.replicas.iter().filter(|replica| lag(replica) <= max_lag + 1).count();
+        master.good_replicas = u8::try_from(good).unwrap();
+        master.cron_at = now;
+        if settings.grace == Micros(0) {
+            return;
+        }
+        if master.clock_was_set && self.is.notices_clock {
+            master.reign.doubt();
+        }
+        master.clock_was_set = false;
+        if self.is.notices_stalls {
+            master.reign.run(&settings, monotonic(now));
+        }
+        let offset = u64::try_from(master.stream.len()).unwrap();
+        let newer = u64::from(!self.is.only_new_answers);
+        let answers: Vec<Answer> = next
+            .replicas
+            .iter()
+            .map(|replica| Answer { offset: u64::from(replica.read.0) + newer, lag_s: i64::from(lag(replica)) })
+            .collect();
+        master.reign.look(&settings, offset, &answers, u64::from(self.is.min_replicas));
+    }
+
+    /// Whether the loop of the master has done all that it does in each turn.
+    fn is_up_to_date(&self, state: &State) -> bool {
+        let has_read = state.replicas.iter().all(|replica| replica.unread.is_none());
+        has_read && state.master.cron_at == state.now
+    }
+}
+
+fn wall(now: u8, behind: i8) -> UnixMicros {
+    UnixMicros((START_S + u64::from(now)).saturating_add_signed(-i64::from(behind)) * SECOND)
+}
+
+impl Model for Failover {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        // The master has been one for long: its own grace is over.
+        let long_ago = Reign::begin(MonotonicMicros(0));
+        let master = Master {
+            store: Store::default(),
+            reign: long_ago,
+            stream: Vec::new(),
+            good_replicas: self.is.replicas,
+            cron_at: FIRST_S,
+            behind: 0,
+            stands_still: false,
+            is_behind_with_reading: false,
+            clock_was_set: false,
+        };
+        let replica = Replica { has: 0, unread: None, read: (0, i8::try_from(FIRST_S).unwrap()) };
+        let mut state = State {
+            now: FIRST_S,
+            master,
+            replicas: vec![replica; usize::from(self.is.replicas)],
+            promoted: None,
+            clients: [Client::Idle; 2],
+            stalls: self.is.stalls,
+            clock_steps: self.is.clock_steps,
+        };
+        state.master.reign.run(&self.settings(0, u8::MAX), monotonic(FIRST_S));
+        // That was a stall of many seconds; the replicas have answered since.
+        let all = vec![Answer { offset: 1, lag_s: 0 }; usize::from(self.is.replicas)];
+        state.master.reign.look(&self.settings(0, u8::MAX), 0, &all, 0);
+        vec![state]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let master = &state.master;
+        // Each asks once: who is done can hold the lock with nobody.
+        if state.clients.contains(&Client::Done) {
+            return;
+        }
+        match state.clients[0] {
+            Client::Idle => actions.push(Action::Ask),
+            Client::Asked { .. } if !master.stands_still => actions.push(Action::Arrive),
+            _ => {}
+        }
+        if state.promoted.is_some() && state.clients[1] == Client::Idle {
+            actions.push(Action::AskNewMaster);
+        }
+        for (number, replica) in state.replicas.iter().enumerate() {
+            if number > 0 || state.promoted.is_none() {
+                if usize::from(replica.has) < master.stream.len() {
+                    actions.push(Action::Replicate(number));
+                }
+                if replica.unread != Some(replica.has) {
+                    actions.push(Action::Acknowledge(number));
+                }
+            }
+            if replica.unread.is_some() && !master.stands_still {
+                actions.push(Action::ReadAcknowledgement(number));
+            }
+        }
+        if state.promoted.is_none() && state.now >= self.is.grace_set_at {
+            actions.push(Action::Promote);
+        }
+        if master.stands_still {
+            actions.push(Action::GoOn);
+        } else {
+            if master.cron_at != state.now {
+                actions.push(Action::Cron);
+            }
+            if state.stalls > 0 && (self.is.slow_turns || !master.is_behind_with_reading) {
+                actions.push(Action::StandStill);
+            }
+            if master.reign.is_doubtful() && master.stream.len() < 2 {
+                actions.push(Action::Ping);
+            }
+            if self.is.slow_turns {
+                actions.push(Action::OtherCommand);
+            }
+            if state.clock_steps > 0 {
+                actions.push(Action::SetClockBack);
+            }
+        }
+        // A loop that runs well reads what has arrived, and its cron runs, in each second.
+        if state.now < self.is.end + FIRST_S && (master.stands_still || self.is_up_to_date(state)) {
+            actions.push(Action::ASecondPasses);
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        let now = state.now;
+        match action {
+            Action::ASecondPasses => next.now += 1,
+            Action::Ask => next.clients[0] = Client::Asked { at: now },
+            Action::Arrive => self.arrive(&mut next),
+            Action::AskNewMaster => self.ask_new_master(&mut next),
+            Action::Replicate(number) => next.replicas[number].has += 1,
+            Action::Ping => next.master.stream.push(None),
+            Action::Acknowledge(number) => next.replicas[number].unread = Some(state.replicas[number].has),
+            Action::ReadAcknowledgement(number) => {
+                let wall_s = i8::try_from(now).unwrap() - state.master.behind;
+                let replica = &mut next.replicas[number];
+                replica.read = (replica.unread.take()?, wall_s);
+            }
+            Action::Cron => self.cron(&mut next),
+            Action::StandStill => {
+                next.stalls -= 1;
+                next.master.stands_still = true;
+            }
+            Action::GoOn => {
+                next.master.stands_still = false;
+                next.master.is_behind_with_reading = true;
+            }
+            Action::OtherCommand => {
+                let settings = self.settings(0, now);
+                self.may_grant(&mut next.master.reign, &settings, now);
+            }
+            Action::SetClockBack => {
+                next.clock_steps -= 1;
+                next.master.behind += CLOCK_STEP_S;
+                next.master.clock_was_set = true;
+            }
+            Action::Promote => {
+                let has = usize::from(state.replicas[0].has);
+                let key = state.master.stream[..has].iter().flatten().next_back().cloned();
+                next.promoted = Some((Store { key, tokens: Tokens::new() }, Reign::begin(monotonic(now))));
+            }
+        }
+        if self.is_up_to_date(&next) {
+            next.master.is_behind_with_reading = false;
+        }
+        if let Some((_, reign)) = next.promoted.as_mut() {
+            reign.run(&self.settings(1, next.now), monotonic(next.now));
+        }
+        for client in &mut next.clients {
+            if matches!(client, Client::Holds { until } if *until <= next.now) {
+                *client = Client::Done;
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(EXCLUSION, |_, state: &State| {
+                state.clients.iter().filter(|client| matches!(client, Client::Holds { .. })).count() <= 1
+            }),
+            Property::sometimes("the old master grants after it was replaced", |_, state: &State| {
+                state.promoted.is_some()
+                    && matches!(state.clients[0], Client::Holds { until } if until == state.now + LEASE_S)
+            }),
+            Property::sometimes("the new master grants", |_, state: &State| {
+                matches!(state.clients[1], Client::Holds { .. })
+            }),
+        ]
+    }
+}
+
+/// The time at which the model begins.
+const FIRST_S: u8 = 20;
+/// More than the whole run.
+const CLOCK_STEP_S: i8 = 30;
+
+fn finds(what: &str, condition: Condition) {
+    check::fails(what, EXCLUSION, Failover { is: condition });
+}
+
+#[test]
+fn with_the_whole_condition_a_failover_gives_the_lock_to_one() {
+    let (stalls, end) = if is_large() { (3, GRACE_S + 5) } else { (1, FULL.end) };
+    check::holds("failover with a grace", Failover { is: Condition { stalls, end, ..FULL } });
+}
+
+#[test]
+fn with_two_replicas_and_both_wanted_a_failover_gives_the_lock_to_one() {
+    let stalls = u8::from(is_large());
+    check::holds(
+        "failover with a grace, two replicas",
+        Failover { is: Condition { replicas: 2, min_replicas: 2, stalls, ..FULL } },
+    );
+}
+
+#[test]
+fn with_a_clock_that_is_set_back_a_failover_gives_the_lock_to_one() {
+    check::holds(
+        "failover with a grace, clock set back",
+        Failover { is: Condition { clock_steps: 1, stalls: 0, ..FULL } },
+    );
+}
+
+#[test]
+fn without_a_grace_a_failover_gives_the_lock_to_two() {
+    finds("no grace", Condition { grace_s: [0; 2], ..FULL });
+}
+
+#[test]
+fn with_a_shorter_grace_on_the_replica_a_failover_gives_the_lock_to_two() {
+    finds("a shorter grace on the replica", Condition { grace_s: [GRACE_S + 3, GRACE_S], ..FULL });
+}
+
+#[test]
+fn with_a_grace_that_is_younger_than_a_lease_a_failover_gives_the_lock_to_two() {
+    finds("a grace that came too late", Condition { grace_set_at: FIRST_S + 1, early_lease_s: 9, ..FULL });
+}
+
+#[test]
+fn with_a_replica_that_need_not_answer_a_failover_gives_the_lock_to_two() {
+    finds("one of two replicas wanted", Condition { replicas: 2, min_replicas: 1, stalls: 0, ..FULL });
+}
+
+#[test]
+fn a_master_that_does_not_notice_that_it_stood_still_gives_the_lock_to_two() {
+    finds("stalls not noticed", Condition { notices_stalls: false, ..FULL });
+}
+
+#[test]
+fn answers_of_before_a_stall_must_not_count() {
+    finds("old answers count", Condition { only_new_answers: false, ..FULL });
+}
+
+#[test]
+fn a_master_that_does_not_notice_that_its_clock_was_set_gives_the_lock_to_two() {
+    finds("clock steps not noticed", Condition { clock_steps: 1, notices_clock: false, stalls: 0, ..FULL });
+}
+
+/// One turn of the loop is long because it stands still several times, never for longer than the margin, and every
+/// command for a lock in between is taken as a sign that the loop runs.
+const SLOW_TURNS: Condition = Condition { slow_turns: true, stalls: 2, ..FULL };
+
+/// Twice what counts as a stall: an answer can wait through the end of one turn and the beginning of the next.
+const WIDE_MARGIN: Condition = Condition {
+    margin_s: 2 * MAX_LAG_S,
+    grace_s: [GRACE_S - MARGIN_S + 2 * MAX_LAG_S; 2],
+    end: GRACE_S + 3,
+    ..SLOW_TURNS
+};
+
+#[test]
+fn a_turn_that_stands_still_several_times_gives_the_lock_to_two() {
+    finds("a slow turn", SLOW_TURNS);
+    if is_large() {
+        finds("a slow turn, with a wide margin", Condition { stalls: 3, ..WIDE_MARGIN });
+    }
+}
+
+#[test]
+fn turns_measured_from_cron_to_cron_with_a_margin_for_two_give_the_lock_to_one() {
+    let stalls = if is_large() { 3 } else { 1 };
+    let condition = Condition { counts_from_cron: true, stalls, ..WIDE_MARGIN };
+    check::holds("slow turns, from cron to cron", Failover { is: condition });
+    if is_large() {
+        let condition = Condition { counts_from_cron: true, ..SLOW_TURNS };
+        finds("slow turns, from cron to cron, with a narrow margin", condition);
+    }
+}

@@ -3,6 +3,7 @@
 //! What is installed is used again; a folder is named after what is in it, and appears only when it is complete.
 #![allow(dead_code)]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -74,14 +75,17 @@ pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) ->
     Ok(dir.join("locks"))
 }
 
-/// Tests run side by side and want the same folders.
-static INSTALLING: Mutex<()> = Mutex::new(());
+/// What could not be installed, and why: it is not tried again. Tests run side by side and want the same folders.
+static FAILED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// The folder of that name; made by `install` if it is not there yet.
 fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let dir = target.join("clients").join(name);
-    let _turn = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(why) = failed.get(name) {
+        return Err(why.clone());
+    }
     if !dir.exists() {
         // Under another name until it is complete: others may be installing at the same time, or be killed.
         let draft = target.join("clients").join(format!("draft-{}-{name}", std::process::id()));
@@ -89,6 +93,9 @@ fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> R
         let made = install(&draft);
         if made.is_err() || fs::rename(&draft, &dir).is_err() {
             let _ = fs::remove_dir_all(&draft);
+        }
+        if let Err(why) = &made {
+            failed.insert(name.into(), why.clone());
         }
         made?;
     }

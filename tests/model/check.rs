@@ -65,7 +65,7 @@ where
 const MANY: usize = 1_000_000;
 
 /// Finds a shortest way to a state where that property fails, and prints it.
-pub fn fails<M>(what: &str, property: &'static str, model: M)
+pub fn fails<M>(what: &str, property: &'static str, model: &M)
 where
     M: Clone + Model + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
@@ -78,12 +78,11 @@ where
         panic!("{what}: no counter-example to \"{property}\" in {figures}; found: {failed:?}");
     };
     // The checker keeps the last one that it saw before it stopped; to look again takes as long as the first time.
-    while figures.states < MANY {
-        let (again, _) = run(model.clone(), found(), path.clone().into_actions().len() + 1);
-        match again.discovery(property) {
-            Some(shorter) => path = shorter,
-            None => break,
-        }
+    let mut shorter = (figures.states < MANY).then(|| path.clone());
+    while let Some(found_path) = shorter {
+        let deepest = found_path.clone().into_actions().len() + 1;
+        path = found_path;
+        shorter = run(model.clone(), found(), deepest).0.discovery(property);
     }
     print!("{what}: not \"{property}\", found in {figures}: {path}");
 }

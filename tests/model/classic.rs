@@ -172,7 +172,7 @@ fn model(way: Way) -> Classic {
 
 #[test]
 fn del_then_setnx_on_an_expired_lock_gives_it_to_two() {
-    check::fails("DEL, then SETNX", EXCLUSION, model(Way::DelThenSetnx));
+    check::fails("DEL, then SETNX", EXCLUSION, &model(Way::DelThenSetnx));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn getset_on_an_expired_lock_gives_it_to_one() {
 
 #[test]
 fn a_plain_delete_by_a_late_owner_takes_the_lock_of_another() {
-    check::fails("SET NX PX, then DEL", EXCLUSION, model(Way::PlainDelete));
+    check::fails("SET NX PX, then DEL", EXCLUSION, &model(Way::PlainDelete));
 }
 
 #[test]

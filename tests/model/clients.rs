@@ -185,6 +185,11 @@ impl Witness {
                 }
                 self.unreceived = self.unreceived.filter(|unreceived| *unreceived != token);
             }
+            News::Extended { token } => {
+                if let Some(live) = self.live.as_mut().filter(|live| live.token == token) {
+                    live.until = now.after(term);
+                }
+            }
             News::Over { token } => self.live = self.live.filter(|live| live.token != token),
             News::CutShort { token, until } => {
                 if let Some(live) = self.live.as_mut().filter(|live| live.token == token) {

@@ -4,7 +4,8 @@
 //! writes that each replica follows as far behind as it likes, acknowledgements that are read late by a master that
 //! stood still, the server's count of good replicas, which is as old as its last cron, and a promotion at any moment.
 
-use crate::check::{self, is_large};
+mod conditions;
+
 use redis_lock::lock::grace::{Answer, Reign, Settings};
 use redis_lock::lock::record::Value;
 use redis_lock::lock::rules::{self, Acquire, Request, Terms};
@@ -22,6 +23,7 @@ const GRACE_S: u8 = LEASE_S + MARGIN_S + MAX_LAG_S + 2;
 
 /// Which part of what makes failover safe is there.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // Each is one part of the condition.
 struct Condition {
     /// `lock.failover-grace-ms`, in seconds, of the master and of its replicas.
     grace_s: [u8; 2],
@@ -48,23 +50,6 @@ struct Condition {
     end: u8,
 }
 
-const FULL: Condition = Condition {
-    grace_s: [GRACE_S; 2],
-    grace_set_at: 0,
-    margin_s: MARGIN_S,
-    replicas: 1,
-    min_replicas: 1,
-    notices_stalls: true,
-    notices_clock: true,
-    only_new_answers: true,
-    stalls: 1,
-    clock_steps: 0,
-    slow_turns: false,
-    counts_from_cron: false,
-    early_lease_s: LEASE_S,
-    end: GRACE_S + 2,
-};
-
 /// What a server knows of the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Store {
@@ -79,6 +64,8 @@ struct Replica {
     has: u8,
     /// An acknowledgement that the master has not read.
     unread: Option<u8>,
+    /// That has been there since before the last cron, so that this turn of the loop reads it.
+    is_overdue: bool,
     /// The last one that it read: how much, and when by its wall clock.
     read: (u8, i8),
 }
@@ -249,6 +236,9 @@ impl Failover {
         let good = next.replicas.iter().filter(|replica| lag(replica) <= max_lag + 1).count();
         master.good_replicas = u8::try_from(good).unwrap();
         master.cron_at = now;
+        for replica in &mut next.replicas {
+            replica.is_overdue = self.is.slow_turns && replica.unread.is_some();
+        }
         if settings.grace == Micros(0) {
             return;
         }
@@ -270,7 +260,7 @@ impl Failover {
     }
 
     /// Whether the loop of the master has done all that it does in each turn.
-    fn is_up_to_date(&self, state: &State) -> bool {
+    fn is_up_to_date(state: &State) -> bool {
         let has_read = state.replicas.iter().all(|replica| replica.unread.is_none());
         has_read && state.master.cron_at == state.now
     }
@@ -298,7 +288,7 @@ impl Model for Failover {
             is_behind_with_reading: false,
             clock_was_set: false,
         };
-        let replica = Replica { has: 0, unread: None, read: (0, i8::try_from(FIRST_S).unwrap()) };
+        let replica = Replica { has: 0, unread: None, is_overdue: false, read: (0, i8::try_from(FIRST_S).unwrap()) };
         let mut state = State {
             now: FIRST_S,
             master,
@@ -348,7 +338,7 @@ impl Model for Failover {
         if master.stands_still {
             actions.push(Action::GoOn);
         } else {
-            if master.cron_at != state.now {
+            if master.cron_at != state.now && state.replicas.iter().all(|replica| !replica.is_overdue) {
                 actions.push(Action::Cron);
             }
             if state.stalls > 0 && (self.is.slow_turns || !master.is_behind_with_reading) {
@@ -365,7 +355,7 @@ impl Model for Failover {
             }
         }
         // A loop that runs well reads what has arrived, and its cron runs, in each second.
-        if state.now < self.is.end + FIRST_S && (master.stands_still || self.is_up_to_date(state)) {
+        if state.now < self.is.end + FIRST_S && (master.stands_still || Self::is_up_to_date(state)) {
             actions.push(Action::ASecondPasses);
         }
     }
@@ -384,6 +374,7 @@ impl Model for Failover {
             Action::ReadAcknowledgement(number) => {
                 let wall_s = i8::try_from(now).unwrap() - state.master.behind;
                 let replica = &mut next.replicas[number];
+                replica.is_overdue = false;
                 replica.read = (replica.unread.take()?, wall_s);
             }
             Action::Cron => self.cron(&mut next),
@@ -410,7 +401,7 @@ impl Model for Failover {
                 next.promoted = Some((Store { key, tokens: Tokens::new() }, Reign::begin(monotonic(now))));
             }
         }
-        if self.is_up_to_date(&next) {
+        if Self::is_up_to_date(&next) {
             next.master.is_behind_with_reading = false;
         }
         if let Some((_, reign)) = next.promoted.as_mut() {
@@ -444,96 +435,3 @@ impl Model for Failover {
 const FIRST_S: u8 = 20;
 /// More than the whole run.
 const CLOCK_STEP_S: i8 = 30;
-
-fn finds(what: &str, condition: Condition) {
-    check::fails(what, EXCLUSION, Failover { is: condition });
-}
-
-#[test]
-fn with_the_whole_condition_a_failover_gives_the_lock_to_one() {
-    let (stalls, end) = if is_large() { (3, GRACE_S + 5) } else { (1, FULL.end) };
-    check::holds("failover with a grace", Failover { is: Condition { stalls, end, ..FULL } });
-}
-
-#[test]
-fn with_two_replicas_and_both_wanted_a_failover_gives_the_lock_to_one() {
-    let stalls = u8::from(is_large());
-    check::holds(
-        "failover with a grace, two replicas",
-        Failover { is: Condition { replicas: 2, min_replicas: 2, stalls, ..FULL } },
-    );
-}
-
-#[test]
-fn with_a_clock_that_is_set_back_a_failover_gives_the_lock_to_one() {
-    check::holds(
-        "failover with a grace, clock set back",
-        Failover { is: Condition { clock_steps: 1, stalls: 0, ..FULL } },
-    );
-}
-
-#[test]
-fn without_a_grace_a_failover_gives_the_lock_to_two() {
-    finds("no grace", Condition { grace_s: [0; 2], ..FULL });
-}
-
-#[test]
-fn with_a_shorter_grace_on_the_replica_a_failover_gives_the_lock_to_two() {
-    finds("a shorter grace on the replica", Condition { grace_s: [GRACE_S + 3, GRACE_S], ..FULL });
-}
-
-#[test]
-fn with_a_grace_that_is_younger_than_a_lease_a_failover_gives_the_lock_to_two() {
-    finds("a grace that came too late", Condition { grace_set_at: FIRST_S + 1, early_lease_s: 9, ..FULL });
-}
-
-#[test]
-fn with_a_replica_that_need_not_answer_a_failover_gives_the_lock_to_two() {
-    finds("one of two replicas wanted", Condition { replicas: 2, min_replicas: 1, stalls: 0, ..FULL });
-}
-
-#[test]
-fn a_master_that_does_not_notice_that_it_stood_still_gives_the_lock_to_two() {
-    finds("stalls not noticed", Condition { notices_stalls: false, ..FULL });
-}
-
-#[test]
-fn answers_of_before_a_stall_must_not_count() {
-    finds("old answers count", Condition { only_new_answers: false, ..FULL });
-}
-
-#[test]
-fn a_master_that_does_not_notice_that_its_clock_was_set_gives_the_lock_to_two() {
-    finds("clock steps not noticed", Condition { clock_steps: 1, notices_clock: false, stalls: 0, ..FULL });
-}
-
-/// One turn of the loop is long because it stands still several times, never for longer than the margin, and every
-/// command for a lock in between is taken as a sign that the loop runs.
-const SLOW_TURNS: Condition = Condition { slow_turns: true, stalls: 2, ..FULL };
-
-/// Twice what counts as a stall: an answer can wait through the end of one turn and the beginning of the next.
-const WIDE_MARGIN: Condition = Condition {
-    margin_s: 2 * MAX_LAG_S,
-    grace_s: [GRACE_S - MARGIN_S + 2 * MAX_LAG_S; 2],
-    end: GRACE_S + 3,
-    ..SLOW_TURNS
-};
-
-#[test]
-fn a_turn_that_stands_still_several_times_gives_the_lock_to_two() {
-    finds("a slow turn", SLOW_TURNS);
-    if is_large() {
-        finds("a slow turn, with a wide margin", Condition { stalls: 3, ..WIDE_MARGIN });
-    }
-}
-
-#[test]
-fn turns_measured_from_cron_to_cron_with_a_margin_for_two_give_the_lock_to_one() {
-    let stalls = if is_large() { 3 } else { 1 };
-    let condition = Condition { counts_from_cron: true, stalls, ..WIDE_MARGIN };
-    check::holds("slow turns, from cron to cron", Failover { is: condition });
-    if is_large() {
-        let condition = Condition { counts_from_cron: true, ..SLOW_TURNS };
-        finds("slow turns, from cron to cron, with a narrow margin", condition);
-    }
-}

@@ -7,7 +7,7 @@ use crate::server::Mutant;
 use redis_lock::lock::rules::Retention;
 
 fn finds(scope: Scope, mutant: Mutant, property: &'static str) {
-    check::fails(&format!("{mutant:?}"), property, Protocol::new(Scope { mutant, ..scope }));
+    check::fails(&format!("{mutant:?}"), property, &Protocol::new(Scope { mutant, ..scope }));
 }
 
 #[test]
@@ -80,6 +80,14 @@ fn a_grant_that_nobody_received_must_pass_on() {
 #[test]
 fn a_grant_that_was_told_again_must_not_pass_on() {
     finds(resends(), Mutant::PassesOnWhatWasToldAgain, EXCLUSION);
+}
+
+#[test]
+fn an_attempt_that_was_cancelled_has_no_place_in_line() {
+    // The shortest way to it is too long for small bounds.
+    if check::is_large() {
+        finds(resends(), Mutant::RestoresCancelledPlaces, GRANTS);
+    }
 }
 
 #[test]

@@ -4,9 +4,11 @@
 //! arrive when their sender has long given up. After `horizon` nobody begins anything new, and what is under way is
 //! brought to its end: then nobody may be left waiting.
 
-use crate::clients::{Client, Kind, Phase, Sent, Who, Witness};
-use crate::line::id;
-use crate::server::{Call, Mutant, News, Reply, Server, Settings, Stored};
+mod steps;
+
+use crate::clients::{Client, Kind, Phase, Who, Witness};
+use crate::line::{id, Stand};
+use crate::server::{Call, Mutant, Reply, Server, Settings};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::{self, Retention};
 use redis_lock::lock::time::{Micros, UnixMicros};
@@ -18,6 +20,7 @@ use std::sync::Arc;
 const SECOND: Micros = Micros(1_000_000);
 /// The time of the server at the start of the model.
 const START_S: u64 = 1_763_710_000;
+const START_S_FLOAT: f64 = 1_763_710_000.0;
 
 /// How often something may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -135,13 +138,13 @@ impl Protocol {
         self.facts[fact as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn seconds(&self, number: u8) -> Micros {
+    fn seconds(number: u8) -> Micros {
         Micros(SECOND.0 * u64::from(number))
     }
 
     fn settings(&self) -> Settings {
         let Scope { retention, mutant, .. } = self.scope;
-        Settings { margin: self.seconds(self.scope.margin), retention, mutant }
+        Settings { margin: Self::seconds(self.scope.margin), retention, mutant }
     }
 
     /// When the last of those who wait at the horizon must have been served.
@@ -167,7 +170,7 @@ impl Protocol {
             Kind::Lock { waits, session, .. } => (waits, session),
             _ => (false, false),
         };
-        let lease = self.seconds(self.scope.lease);
+        let lease = Self::seconds(self.scope.lease);
         Call { conn: state.clients[who].conn(who), id: self.attempt(state, who), waits, session, lease }
     }
 
@@ -232,7 +235,7 @@ impl Protocol {
         }
         if left.places_over > 0 {
             let places = state.server.line.stands.iter().filter_map(|stand| match stand {
-                crate::line::Stand::Place(id) => Some(Action::PlaceOver(*id)),
+                Stand::Place(id) => Some(Action::PlaceOver(*id)),
                 _ => None,
             });
             actions.extend(places);
@@ -246,7 +249,7 @@ impl Protocol {
     }
 
     /// What goes on by itself.
-    fn under_way(&self, state: &State, actions: &mut Vec<Action>) {
+    fn under_way(state: &State, actions: &mut Vec<Action>) {
         if !state.late.is_empty() {
             actions.push(Action::ArriveLate);
         }
@@ -268,232 +271,6 @@ impl Protocol {
             actions.push(Action::Timer);
         }
     }
-
-    fn acquire(&self, next: &mut State, call: &Call) -> Option<Reply> {
-        let wall = Self::wall(next);
-        let must_be_told = next.witness.must_be_told(call, wall);
-        let kept_place =
-            next.server.line.stands.iter().any(|stand| Some(stand) == call.id.map(crate::line::Stand::Place).as_ref());
-        let is_foreign = matches!(next.server.lock(wall), rules::State::Foreign);
-        let had_expired = matches!(next.server.lock(wall), rules::State::Expired(..));
-        let reply = next.server.acquire(self.settings(), call, wall);
-        if must_be_told.is_some() && reply != must_be_told.map(Reply::Token) {
-            next.witness.fault = Some(crate::clients::Fault::NotTold);
-        }
-        let who = Who::of(call.conn, call.id);
-        match reply {
-            Some(Reply::Token(_)) => {
-                if must_be_told.is_some() {
-                    self.note(Fact::ToldAgain);
-                } else if had_expired {
-                    self.note(Fact::TakeOver);
-                }
-            }
-            None => {
-                if is_foreign {
-                    self.note(Fact::ForeignWait);
-                }
-                if kept_place {
-                    self.note(Fact::PlaceTaken);
-                }
-            }
-            _ => {}
-        }
-        let is_refused = reply.is_none() || (reply == Some(Reply::Nil) && call.id.is_some());
-        self.watch(next);
-        if is_refused {
-            next.witness.arrive(who);
-        } else {
-            next.witness.leave(who);
-        }
-        reply
-    }
-
-    /// Shows the witness what the server did, and puts the replies on their way.
-    fn watch(&self, next: &mut State) {
-        let wall = Self::wall(next);
-        let term = Micros(self.seconds(self.scope.lease).0 + self.seconds(self.scope.margin).0);
-        for news in std::mem::take(&mut next.server.news) {
-            next.witness.see(&news, &next.server, term, wall);
-            match news {
-                News::Answer { conn, reply } => Self::send(next, conn, reply),
-                News::Undelivered { .. } => self.note(Fact::Undelivered),
-                News::CutShort { .. } => self.note(Fact::SessionEnded),
-                _ => {}
-            }
-        }
-    }
-
-    /// A reply leaves the server; it is lost if its client has closed the connection.
-    fn send(next: &mut State, conn: u64, reply: Reply) {
-        let who = usize::try_from(conn / 10).unwrap();
-        let client = &mut next.clients[who];
-        if client.conn(who) == conn && client.phase != Phase::Crashed {
-            client.inbox = Some(reply);
-        }
-    }
-
-    fn arrive(&self, next: &mut State, who: usize) {
-        let Some(sent) = next.clients[who].outbox.take() else { return };
-        let (settings, wall, lease) = (self.settings(), Self::wall(next), self.seconds(self.scope.lease));
-        let letters = next.server.letters.len();
-        let reply = match sent {
-            Sent::Acquire(call) => self.acquire(next, &call),
-            Sent::Extend(token) => Some(next.server.extend(settings, token, lease, wall)),
-            Sent::Release(token) => Some(next.server.release(settings, token, wall)),
-            Sent::Cancel(id) => {
-                let reply = next.server.cancel(settings, id, wall);
-                next.witness.leave(Who::Attempt(id));
-                Some(reply)
-            }
-        };
-        match (next.clients[who].phase, reply) {
-            (Phase::Leaving, Some(Reply::Number(0))) => self.note(Fact::StaleRelease),
-            (Phase::Extending, Some(Reply::Number(1))) => self.note(Fact::Extended),
-            _ => {}
-        }
-        if next.server.letters.len() > letters {
-            self.note(Fact::HandOff);
-        }
-        if let Some(reply) = reply {
-            next.clients[who].inbox = Some(reply);
-        }
-    }
-
-    /// The steps of clients.
-    fn client_step(&self, next: &mut State, action: &Action) {
-        let now = next.now;
-        match *action {
-            Action::Ask(who) => {
-                let call = self.call(next, who);
-                let client = &mut next.clients[who];
-                client.asks -= 1;
-                client.phase = Phase::Asking;
-                client.sent_at = now;
-                client.outbox = Some(Sent::Acquire(call));
-            }
-            Action::AskAgain { who, first_arrives_late } => {
-                next.left.resends -= 1;
-                if first_arrives_late {
-                    next.left.late -= 1;
-                    if let Some(Sent::Acquire(call)) = next.clients[who].outbox.take() {
-                        next.late.push(call);
-                    }
-                }
-                next.clients[who].reconnect();
-                let call = self.call(next, who);
-                next.clients[who].sent_at = now;
-                next.clients[who].outbox = Some(Sent::Acquire(call));
-            }
-            Action::Cancel(who) => {
-                next.left.cancels -= 1;
-                let id = self.attempt(next, who);
-                let client = &mut next.clients[who];
-                client.reconnect();
-                client.rest();
-                client.attempt += 1;
-                client.phase = Phase::Leaving;
-                client.outbox = id.map(Sent::Cancel);
-            }
-            Action::Extend(who) => {
-                next.left.extends -= 1;
-                let client = &mut next.clients[who];
-                client.phase = Phase::Extending;
-                client.sent_at = now;
-                client.outbox = client.token.map(Sent::Extend);
-            }
-            Action::Release(who) => {
-                let client = &mut next.clients[who];
-                client.outbox = client.token.map(Sent::Release);
-                client.rest();
-                client.phase = Phase::Leaving;
-            }
-            Action::Crash(who) => {
-                next.left.crashes -= 1;
-                let client = &mut next.clients[who];
-                client.rest();
-                client.reconnect();
-                client.phase = Phase::Crashed;
-            }
-            Action::ConnectionBreaks(who) => {
-                next.left.breaks -= 1;
-                let client = &mut next.clients[who];
-                client.reconnect();
-                // It notices within the margin.
-                client.believes_until = client.believes_until.min(now + self.scope.margin);
-            }
-            Action::ReadReply(who) => {
-                if let Some(reply) = next.clients[who].inbox.take() {
-                    next.clients[who].read(reply, self.scope.lease);
-                }
-            }
-            _ => self.plain_step(next, action),
-        }
-    }
-
-    /// The steps of clients that lock with plain commands; each is one command, done at once.
-    fn plain_step(&self, next: &mut State, action: &Action) {
-        let now = next.now;
-        let own_clock_s = START_S + u64::from(now);
-        let timestamp = own_clock_s + u64::from(self.scope.lease + self.scope.margin);
-        next.server.let_expire(Self::wall(next));
-        let key = next.server.key.clone();
-        let is_expired = |stored: &Stored| classic_seconds(&stored.bytes).is_some_and(|at| at <= own_clock_s as f64);
-        let mine = |text: String, expire_at_ms| Some(Stored { bytes: text.into_bytes(), expire_at_ms });
-        let take = |client: &mut Client| {
-            client.phase = Phase::Holding;
-            client.believes_until = now + self.scope.lease;
-        };
-        match *action {
-            Action::Setnx(who) | Action::Getset(who) if key.is_none() => {
-                next.clients[who].asks -= u8::from(matches!(action, Action::Setnx(_)));
-                next.server.key = mine(timestamp.to_string(), None);
-                take(&mut next.clients[who]);
-            }
-            Action::Setnx(who) => {
-                next.clients[who].asks -= 1;
-                next.clients[who].phase = Phase::Refused;
-            }
-            Action::Get(who) => {
-                let saw = if key.as_ref().is_some_and(is_expired) { Phase::SawExpired } else { Phase::Idle };
-                next.clients[who].phase = saw;
-            }
-            Action::Getset(who) => {
-                next.witness.overwritten();
-                next.server.key = mine(timestamp.to_string(), None);
-                next.clients[who].phase = Phase::Idle;
-                if key.as_ref().is_some_and(is_expired) {
-                    take(&mut next.clients[who]);
-                    self.note(Fact::ClassicTakeOver);
-                }
-            }
-            Action::SetNxPx(who) => {
-                next.clients[who].asks -= 1;
-                if key.is_none() {
-                    let end = Self::wall(next).after(self.seconds(self.scope.lease));
-                    next.server.key = mine(format!("owner-{who}"), Some(end.0 / 1_000));
-                    take(&mut next.clients[who]);
-                }
-            }
-            Action::CompareAndDelete(who) => {
-                if key.is_some_and(|stored| stored.bytes == format!("owner-{who}").into_bytes()) {
-                    next.server.deleted_by_others();
-                }
-                next.clients[who].rest();
-            }
-            Action::Del(who) => {
-                next.server.deleted_by_others();
-                next.witness.overwritten();
-                next.clients[who].rest();
-            }
-            _ => {}
-        }
-    }
-}
-
-/// The number that a client of the pattern reads: a float.
-fn classic_seconds(bytes: &[u8]) -> Option<f64> {
-    std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
 impl Model for Protocol {
@@ -513,7 +290,7 @@ impl Model for Protocol {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        self.under_way(state, actions);
+        Self::under_way(state, actions);
         if state.now < self.scope.horizon {
             self.new_beginnings(state, actions);
             // The reply of a grant leaves the server, or is found to have no reader, in the turn of its loop.
@@ -540,6 +317,8 @@ impl Model for Protocol {
             Action::ClockBack => {
                 next.left.clock_back -= 1;
                 next.ahead -= 1;
+                // Due times were noted by the clock of before.
+                next.server.look_at_all();
             }
             Action::Arrive(who) => self.arrive(&mut next, who),
             Action::ArriveLate => {
@@ -550,7 +329,9 @@ impl Model for Protocol {
             }
             Action::Deliver(token) => {
                 if let Some(letter) = next.server.deliver(token) {
-                    next.witness.leave(Who::of(letter.conn, letter.id));
+                    if letter.is_on_its_way {
+                        next.witness.leave(Who::of(letter.conn, letter.id));
+                    }
                     Self::send(&mut next, letter.conn, Reply::Token(token));
                 }
             }

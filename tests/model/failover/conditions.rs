@@ -1,0 +1,114 @@
+//! Failover with the whole condition that the README states, and without each of its parts.
+
+use super::{Condition, Failover, EXCLUSION, FIRST_S, GRACE_S, LEASE_S, MARGIN_S, MAX_LAG_S};
+use crate::check::{self, is_large};
+
+const FULL: Condition = Condition {
+    grace_s: [GRACE_S; 2],
+    grace_set_at: 0,
+    margin_s: MARGIN_S,
+    replicas: 1,
+    min_replicas: 1,
+    notices_stalls: true,
+    notices_clock: true,
+    only_new_answers: true,
+    stalls: 1,
+    clock_steps: 0,
+    slow_turns: false,
+    counts_from_cron: false,
+    early_lease_s: LEASE_S,
+    end: GRACE_S + 2,
+};
+
+fn finds(what: &str, condition: Condition) {
+    check::fails(what, EXCLUSION, &Failover { is: condition });
+}
+
+#[test]
+fn with_the_whole_condition_a_failover_gives_the_lock_to_one() {
+    let (stalls, end) = if is_large() { (3, GRACE_S + 5) } else { (1, FULL.end) };
+    check::holds("failover with a grace", Failover { is: Condition { stalls, end, ..FULL } });
+}
+
+#[test]
+fn with_two_replicas_and_both_wanted_a_failover_gives_the_lock_to_one() {
+    let stalls = u8::from(is_large());
+    check::holds(
+        "failover with a grace, two replicas",
+        Failover { is: Condition { replicas: 2, min_replicas: 2, stalls, ..FULL } },
+    );
+}
+
+#[test]
+fn with_a_clock_that_is_set_back_a_failover_gives_the_lock_to_one() {
+    check::holds(
+        "failover with a grace, clock set back",
+        Failover { is: Condition { clock_steps: 1, stalls: 0, ..FULL } },
+    );
+}
+
+#[test]
+fn without_a_grace_a_failover_gives_the_lock_to_two() {
+    finds("no grace", Condition { grace_s: [0; 2], ..FULL });
+}
+
+#[test]
+fn with_a_shorter_grace_on_the_replica_a_failover_gives_the_lock_to_two() {
+    finds("a shorter grace on the replica", Condition { grace_s: [GRACE_S + 3, GRACE_S], ..FULL });
+}
+
+#[test]
+fn with_a_grace_that_is_younger_than_a_lease_a_failover_gives_the_lock_to_two() {
+    finds("a grace that came too late", Condition { grace_set_at: FIRST_S + 1, early_lease_s: 9, ..FULL });
+}
+
+#[test]
+fn with_a_replica_that_need_not_answer_a_failover_gives_the_lock_to_two() {
+    finds("one of two replicas wanted", Condition { replicas: 2, min_replicas: 1, stalls: 0, ..FULL });
+}
+
+#[test]
+fn a_master_that_does_not_notice_that_it_stood_still_gives_the_lock_to_two() {
+    finds("stalls not noticed", Condition { notices_stalls: false, ..FULL });
+}
+
+#[test]
+fn answers_of_before_a_stall_must_not_count() {
+    finds("old answers count", Condition { only_new_answers: false, ..FULL });
+}
+
+#[test]
+fn a_master_that_does_not_notice_that_its_clock_was_set_gives_the_lock_to_two() {
+    finds("clock steps not noticed", Condition { clock_steps: 1, notices_clock: false, stalls: 0, ..FULL });
+}
+
+/// One turn of the loop is long because it stands still several times, never for longer than the margin, and every
+/// command for a lock in between is taken as a sign that the loop runs.
+const SLOW_TURNS: Condition = Condition { slow_turns: true, stalls: 2, ..FULL };
+
+/// Twice what counts as a stall: an answer can wait through the end of one turn and the beginning of the next.
+const WIDE_MARGIN: Condition = Condition {
+    margin_s: 2 * MAX_LAG_S,
+    grace_s: [GRACE_S - MARGIN_S + 2 * MAX_LAG_S; 2],
+    end: GRACE_S + 3,
+    ..SLOW_TURNS
+};
+
+#[test]
+fn a_turn_that_stands_still_several_times_gives_the_lock_to_two() {
+    finds("a slow turn", SLOW_TURNS);
+    if is_large() {
+        finds("a slow turn, with a wide margin", Condition { stalls: 3, ..WIDE_MARGIN });
+    }
+}
+
+#[test]
+fn turns_measured_from_cron_to_cron_with_a_margin_for_two_give_the_lock_to_one() {
+    let stalls = if is_large() { 3 } else { 1 };
+    let condition = Condition { counts_from_cron: true, stalls, ..WIDE_MARGIN };
+    check::holds("slow turns, from cron to cron", Failover { is: condition });
+    if is_large() {
+        let condition = Condition { counts_from_cron: true, ..SLOW_TURNS };
+        finds("slow turns, from cron to cron, with a narrow margin", condition);
+    }
+}

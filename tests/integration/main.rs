@@ -29,6 +29,7 @@ mod recipes;
 mod redlock;
 mod replica;
 mod replication;
+mod sentinel;
 mod sessions;
 mod settings;
 mod stall;

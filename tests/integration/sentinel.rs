@@ -1,0 +1,9 @@
+//! Failovers: what they mean to holders and waiters, when they give a lock to two clients, and that
+//! with the failover grace they do not. `docs/FAILURE.md` says it in words.
+
+mod conditions;
+mod failovers;
+mod group;
+mod holders;
+mod lives;
+mod network;

@@ -3,6 +3,7 @@
 
 mod conditions;
 mod failovers;
+mod gaps;
 mod group;
 mod holders;
 mod lives;

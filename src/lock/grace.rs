@@ -36,15 +36,13 @@ impl Settings {
         Some(Micros(self.grace.0.saturating_sub(taken)))
     }
 
-    /// A longer stall of the loop is noticed. After a shorter one the answers of replicas that waited
-    /// to be read look younger than they are, by as much; the margin makes up for that.
+    /// A longer turn of the loop is noticed. After shorter ones the answers of replicas that waited to
+    /// be read look younger than they are, by two turns: one in which they came, one in which they are
+    /// read. The margin makes up for that.
     const fn longest_stall(&self) -> Micros {
         let shortest = if self.margin.0 > LEAST_MARGIN.0 { self.margin } else { LEAST_MARGIN };
-        if self.max_lag.0 < shortest.0 {
-            self.max_lag
-        } else {
-            shortest
-        }
+        let two = if self.max_lag.0 < shortest.0 { self.max_lag } else { shortest };
+        Micros(two.0 / 2)
     }
 
     /// Whether a lease may be granted.
@@ -169,10 +167,17 @@ impl Reign {
         self.since.after(settings.grace).since(now)
     }
 
-    /// The loop of the server runs at `now`: whether that is after a stall.
-    pub fn run(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
-        let stalled = settings.grace.0 > 0 && now.since(self.seen) > settings.longest_stall();
+    /// A new turn of the server's loop begins at `now`: whether that is after a stall.
+    pub fn begin_turn(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
+        let stalled = self.notice_stall(settings, now);
         self.seen = now;
+        stalled
+    }
+
+    /// Whether the turn has lasted too long. A long turn can be made of many short commands, so this
+    /// is counted from the begin of the turn: only there are answers of replicas read.
+    pub fn notice_stall(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
+        let stalled = settings.grace.0 > 0 && now.since(self.seen) > settings.longest_stall();
         if stalled {
             self.doubt = Doubt::New;
         }
@@ -218,7 +223,7 @@ impl Reign {
         if settings.grace.0 == 0 {
             return Ok(());
         }
-        self.run(settings, now);
+        self.notice_stall(settings, now);
         if self.is_doubtful() {
             return Err(Error::NoReplicas);
         }
@@ -256,7 +261,7 @@ mod tests {
         assert_eq!(reign.may_grant(&SETTINGS, at(1)), Err(Error::Grace(59_000)));
         assert_eq!(reign.may_extend(&SETTINGS, at(1)), Ok(()));
         for second in 2..=60 {
-            reign.run(&SETTINGS, at(second));
+            reign.begin_turn(&SETTINGS, at(second));
         }
         assert_eq!(reign.may_grant(&SETTINGS, at(60)), Ok(()));
     }
@@ -306,8 +311,8 @@ mod tests {
     #[test]
     fn a_stall_as_long_as_the_margin_is_made_up_for() {
         let mut reign = Reign::begin(START);
-        assert!(!reign.run(&SETTINGS, START.after(SETTINGS.margin)));
-        assert!(reign.run(&SETTINGS, START.after(SETTINGS.margin).after(Micros(1_000_001))));
+        assert!(!reign.begin_turn(&SETTINGS, START.after(SETTINGS.margin)));
+        assert!(reign.begin_turn(&SETTINGS, START.after(SETTINGS.margin).after(Micros(1_000_001))));
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl Failover {
         }
         master.clock_was_set = false;
         if self.is.notices_stalls {
-            master.reign.run(&settings, monotonic(now));
+            master.reign.begin_turn(&settings, monotonic(now));
         }
         let offset = u64::try_from(master.stream.len()).unwrap();
         let newer = u64::from(!self.is.only_new_answers);
@@ -295,7 +295,7 @@ impl Model for Failover {
             stalls: self.is.stalls,
             clock_steps: self.is.clock_steps,
         };
-        state.master.reign.run(&self.settings(0, u8::MAX), monotonic(FIRST_S));
+        state.master.reign.begin_turn(&self.settings(0, u8::MAX), monotonic(FIRST_S));
         // That was a stall of many seconds; the replicas have answered since.
         let all = vec![Answer { offset: 1, lag_s: 0 }; usize::from(self.is.replicas)];
         state.master.reign.look(&self.settings(0, u8::MAX), 0, &all, 0);
@@ -402,7 +402,7 @@ impl Model for Failover {
             next.master.is_behind_with_reading = false;
         }
         if let Some((_, reign)) = next.promoted.as_mut() {
-            reign.run(&self.settings(1, next.now), monotonic(next.now));
+            reign.begin_turn(&self.settings(1, next.now), monotonic(next.now));
         }
         for client in &mut next.clients {
             if matches!(client, Client::Holds { until } if *until <= next.now) {

@@ -149,7 +149,7 @@ pub struct Answer {
 pub struct Reign {
     /// When it started or became master.
     pub since: MonotonicMicros,
-    /// When it was last seen to be running.
+    /// When the present turn of its loop began.
     seen: MonotonicMicros,
     doubt: Doubt,
 }
@@ -258,10 +258,11 @@ mod tests {
     #[test]
     fn a_new_master_grants_nothing_until_its_grace_is_over() {
         let mut reign = Reign::begin(START);
-        assert_eq!(reign.may_grant(&SETTINGS, at(1)), Err(Error::Grace(59_000)));
-        assert_eq!(reign.may_extend(&SETTINGS, at(1)), Ok(()));
-        for second in 2..=60 {
-            reign.begin_turn(&SETTINGS, at(second));
+        let soon = START.after(Micros(100_000));
+        assert_eq!(reign.may_grant(&SETTINGS, soon), Err(Error::Grace(59_900)));
+        assert_eq!(reign.may_extend(&SETTINGS, soon), Ok(()));
+        for tenths in 2..=600 {
+            reign.begin_turn(&SETTINGS, START.after(Micros(tenths * 100_000)));
         }
         assert_eq!(reign.may_grant(&SETTINGS, at(60)), Ok(()));
     }
@@ -279,7 +280,7 @@ mod tests {
     fn a_master_that_stood_still_grants_nothing_until_its_replicas_have_answered() {
         let settings = Settings { grace: Micros(1), ..SETTINGS };
         let mut reign = Reign::begin(START);
-        assert_eq!(reign.may_grant(&settings, at(1)), Ok(()));
+        assert_eq!(reign.may_grant(&settings, START.after(Micros(1))), Ok(()));
         assert_eq!(reign.may_grant(&settings, at(3)), Err(Error::NoReplicas));
         assert_eq!(reign.may_extend(&settings, at(4)), Err(Error::NoReplicas));
         let answer = |offset, lag_s| Answer { offset, lag_s };
@@ -292,7 +293,9 @@ mod tests {
             reign.look(&settings, 84, answers, 2);
             assert!(reign.is_doubtful(), "{answers:?}");
         }
-        reign.look(&settings, 84, &[answer(84, 0), answer(71, 10)], 2);
+        reign.begin_turn(&settings, at(4));
+        reign.look(&settings, 84, &[], 2);
+        reign.look(&settings, 90, &[answer(90, 0), answer(85, 10)], 2);
         assert_eq!(reign.may_grant(&settings, at(4)), Ok(()));
         reign.doubt();
         assert_eq!(reign.may_grant(&settings, at(4)), Err(Error::NoReplicas));
@@ -309,10 +312,25 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_as_long_as_the_margin_is_made_up_for() {
+    fn a_turn_of_half_the_margin_is_made_up_for() {
+        let half = START.after(Micros(500_000));
         let mut reign = Reign::begin(START);
-        assert!(!reign.begin_turn(&SETTINGS, START.after(SETTINGS.margin)));
-        assert!(reign.begin_turn(&SETTINGS, START.after(SETTINGS.margin).after(Micros(1_000_001))));
+        assert!(!reign.begin_turn(&SETTINGS, half));
+        assert!(!reign.begin_turn(&SETTINGS, half.after(Micros(500_000))));
+        assert!(reign.begin_turn(&SETTINGS, half.after(Micros(1_000_001))));
+        let short_lag = Settings { max_lag: Micros(200_000), ..SETTINGS };
+        assert!(!Reign::begin(START).begin_turn(&short_lag, START.after(Micros(100_000))));
+        assert!(Reign::begin(START).begin_turn(&short_lag, START.after(Micros(100_001))));
+    }
+
+    #[test]
+    fn a_turn_that_is_long_by_many_short_commands_is_a_stall() {
+        let settings = Settings { grace: Micros(1), ..SETTINGS };
+        let mut reign = Reign::begin(START);
+        for tenths in 1..=5 {
+            assert_eq!(reign.may_grant(&settings, START.after(Micros(tenths * 100_000))), Ok(()));
+        }
+        assert_eq!(reign.may_grant(&settings, START.after(Micros(600_000))), Err(Error::NoReplicas));
     }
 
     #[test]

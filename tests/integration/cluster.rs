@@ -130,7 +130,7 @@ impl Drop for Cluster {
 impl Cluster {
     fn print_logs(&self) {
         for node in &self.nodes {
-            eprintln!("--- log of the node on port {}:\n{}", node.port, node.log_tail(12));
+            eprintln!("--- log of the node on port {}:\n{}", node.port, node.log_tail(25));
         }
     }
 }

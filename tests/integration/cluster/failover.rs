@@ -178,7 +178,8 @@ fn work_goes_on_after_a_lease_when_a_replica_takes_over_what_it_has() {
 
 #[test]
 fn when_a_master_dies_its_replica_has_the_lock_and_the_dead_one_comes_back_as_a_replica() {
-    let cluster = with_aof();
+    // Its own: Redis 8.10 can count the votes of a failover of some seconds ago, and makes a master that is none.
+    let cluster = Cluster::start("appendonly yes", "margin-ms 0");
     let key = "{dies}lock";
     let (old, new) = (cluster.master_of(key), cluster.replica_of(cluster.master_of(key)));
     let token = old.conn().int(&["LOCK.ACQUIRE", key, "PX", "120000", "OWNER", "holder"]).to_string();

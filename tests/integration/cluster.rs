@@ -13,6 +13,7 @@ mod nodes;
 mod routing;
 mod sessions;
 mod slots;
+mod unserved;
 mod waiters;
 
 use crate::support::{module, server_binary, temp_dir, until};

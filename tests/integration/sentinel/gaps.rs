@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 const LAST_GRANT: Duration = Duration::from_secs(5);
 /// Leaves 3 s for a lease.
 const GRACE_MS: &str = "8000";
+
 fn acquire(conn: &mut Conn) -> Reply {
     conn.call(&["LOCK.ACQUIRE", "door", "PX", "1", "ID", "7"])
 }
@@ -141,10 +142,16 @@ fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waite
     }
 }
 
+/// The server itself then looks for no replicas at all; the grace counts with 10 s.
 #[test]
-fn a_grace_with_a_max_lag_of_zero_is_warned_of() {
-    // The server then looks for no replicas at all.
+fn a_max_lag_of_zero_does_not_let_a_master_without_replicas_grant() {
     let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"];
-    let server = Server::with().args(&args).module_args(&["failover-grace-ms", "60000"]).start();
-    assert!(server.conn().text(&["INFO", "lock"]).contains("lock_grace_misconfigured:1"));
+    let server = Server::with().args(&args).module_args(&["failover-grace-ms", "14000"]).start();
+    let mut conn = server.conn();
+    conn.ok(&["SET", "held", "9999999999.0000001763710000482913"]);
+    let extend = ["LOCK.EXTEND", "held", "1763710000482913", "PX", "1000"];
+    assert!(conn.call(&extend).error().starts_with("NOREPLICAS"));
+    let replica = Server::start();
+    replica.replicate(&server);
+    until("the replica has answered", || (conn.call(&extend) == Reply::Int(1)).then_some(()));
 }

@@ -1,0 +1,180 @@
+//! Several holders of one lock: who they are, who of them still lives, who is overdue longest.
+//!
+//! In the key they are a sorted set: the score is the timestamp in seconds, the member the rest of
+//! what a value of one holder says. Every question costs O(log n).
+
+use super::record::{Id, Owner, OwnerBuf, Record};
+use super::time::UnixMicros;
+use super::token::Token;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// One of several holders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// When it stops being one.
+    pub timestamp: UnixMicros,
+    /// Its grant.
+    pub token: Token,
+    /// The attempt.
+    pub id: Option<Id>,
+    /// A label.
+    pub owner: Option<OwnerBuf>,
+}
+
+impl Holder {
+    /// As a record borrows it.
+    #[must_use]
+    pub fn record(&self) -> Record<'_> {
+        let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
+        Record { timestamp: self.timestamp, token: self.token, id: self.id, owner }
+    }
+
+    /// A holder of its own.
+    #[must_use]
+    pub fn of(record: &Record<'_>) -> Self {
+        let Record { timestamp, token, id, owner } = *record;
+        Self { timestamp, token, id, owner: owner.map(Owner::to_boxed) }
+    }
+}
+
+/// The holders of one lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    all: BTreeMap<Token, Holder>,
+    ids: HashMap<Id, Token>,
+    /// Those whose timestamp had not passed at `at`.
+    live: BTreeSet<(UnixMicros, Token)>,
+    /// Those whose timestamp had.
+    over: BTreeSet<(UnixMicros, Token)>,
+    at: UnixMicros,
+    /// The largest token that was ever in the key, as far as is known.
+    latest: Option<Token>,
+}
+
+impl Holders {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many, those that are overdue included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Who lives is told as of `now` from here on. Each holder passes once, unless the clock is set back.
+    pub fn look(&mut self, now: UnixMicros) {
+        self.at = now;
+        while let Some(first) = self.live.first().copied().filter(|(end, _)| *end <= now) {
+            self.live.remove(&first);
+            self.over.insert(first);
+        }
+        while let Some(last) = self.over.last().copied().filter(|(end, _)| *end > now) {
+            self.over.remove(&last);
+            self.live.insert(last);
+        }
+    }
+
+    /// How many live.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    /// A holder, alive or overdue.
+    #[must_use]
+    pub fn get(&self, token: Token) -> Option<&Holder> {
+        self.all.get(&token)
+    }
+
+    /// The holder that an attempt made; alive, unless it has not been taken for dead yet.
+    #[must_use]
+    pub fn by_id(&self, id: Id) -> Option<&Holder> {
+        self.all.get(self.ids.get(&id)?)
+    }
+
+    /// Whether a timestamp had passed at the last [`Holders::look`].
+    #[must_use]
+    pub fn is_over(&self, holder: &Holder) -> bool {
+        holder.timestamp <= self.at
+    }
+
+    /// The one that is overdue longest.
+    #[must_use]
+    pub fn longest_overdue(&self) -> Option<&Holder> {
+        self.all.get(&self.over.first()?.1)
+    }
+
+    /// The one that ends last, the overdue among them.
+    #[must_use]
+    pub fn last_to_end(&self) -> Option<&Holder> {
+        self.all.get(&self.live.last().or_else(|| self.over.last())?.1)
+    }
+
+    /// When fewer than `most` will live, if nobody extends or releases.
+    #[must_use]
+    pub fn fewer_than(&self, most: u64) -> Option<UnixMicros> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        // All but most - 1 have to end.
+        let last = self.live.len().checked_sub(most)?;
+        let end = if last < self.live.len() / 2 { self.live.iter().nth(last) } else { self.live.iter().nth_back(most.saturating_sub(1)) };
+        end.map(|(end, _)| *end)
+    }
+
+    /// The largest token that was in the key.
+    #[must_use]
+    pub fn latest(&self) -> Option<Token> {
+        self.latest
+    }
+
+    /// All, those that end first first.
+    pub fn iter(&self) -> impl Iterator<Item = &Holder> {
+        self.over.iter().chain(&self.live).filter_map(|(_, token)| self.all.get(token))
+    }
+
+    /// Adds a holder, or sets what it says anew.
+    pub fn put(&mut self, holder: Holder) {
+        self.remove(holder.token);
+        let place = (holder.timestamp, holder.token);
+        if holder.timestamp <= self.at {
+            self.over.insert(place);
+        } else {
+            self.live.insert(place);
+        }
+        if let Some(id) = holder.id {
+            self.ids.insert(id, holder.token);
+        }
+        self.latest = self.latest.max(Some(holder.token));
+        self.all.insert(holder.token, holder);
+    }
+
+    /// Takes a holder out.
+    pub fn remove(&mut self, token: Token) -> Option<Holder> {
+        let holder = self.all.remove(&token)?;
+        let place = (holder.timestamp, token);
+        if !self.live.remove(&place) {
+            self.over.remove(&place);
+        }
+        if let Some(id) = holder.id {
+            if self.ids.get(&id) == Some(&token) {
+                self.ids.remove(&id);
+            }
+        }
+        Some(holder)
+    }
+
+    /// The first overdue whose retention is over at `now` as well.
+    #[must_use]
+    pub fn to_forget(&self, expire_at: impl Fn(UnixMicros) -> Option<u64>, now: UnixMicros) -> Option<&Holder> {
+        let first = self.longest_overdue()?;
+        expire_at(first.timestamp).filter(|ms| *ms <= now.0 / 1_000).map(|_| first)
+    }
+}

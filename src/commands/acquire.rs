@@ -1,20 +1,21 @@
 //! `LOCK.ACQUIRE key EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name]
-//! [SESSION] [DETAILS]`
+//! [SESSION] [DETAILS] [SHARED|LIMIT n]`
 //!
 //! Takes the lock if nobody has it: a free key, or one whose timestamp has passed. With `WAIT` the
 //! client blocks until it is its turn; not in a transaction or a script. With `SESSION` the lock
-//! expires when the connection ends: its timestamp becomes that time and the margin.
+//! expires when the connection ends: its timestamp becomes that time and the margin. With `SHARED` it
+//! shares the lock with all others who ask so, with `LIMIT` with fewer than n others.
 //!
 //! Reply: the token (integer), nil when somebody else has it, after the wait if any; with `DETAILS`
 //! an array of token, overdue-ms, previous token, previous owner. Sent again with the ID of the
 //! holder: its token, and a lease that is never shorter; with the ID of a waiter: its place.
 //! Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `DEADLOCK`, `GRACE`, `NOREPLICAS`, `UNBLOCKED`. O(1) without waiters,
-//! O(log n) in them.
+//! O(log n) in them and in the holders.
 
-use super::doc::{self, Doc, Flags, KeyAccess};
+use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{Arguments, Name, Options};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, Acquire, State};
+use crate::lock::rules::{self, Acquire};
 use crate::server::context::{Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
@@ -22,17 +23,18 @@ use crate::server::waiting::{self, Wish};
 use crate::server::{clock, failover, session, settings, state, stats};
 
 const NAME: &str = "LOCK.ACQUIRE";
-const OPTIONS: [Name; 7] = [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Details];
+const OPTIONS: [Name; 9] =
+    [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Details, Name::Shared, Name::Limit];
 
 /// What the server is told of it.
 pub const DOC: Doc = Doc {
     name: c"lock.acquire",
     summary: c"Takes the lock if nobody has it, or waits for it in line. Returns a fencing token.",
-    complexity: c"O(1) without waiters, O(log N) in them",
+    complexity: c"O(1) without waiters, O(log N) in them and in the holders",
     arity: -4,
     flags: Flags::WriteDenyOomBlocking,
-    key: Some(KeyAccess::AccessUpdate),
-    args: &[doc::KEY, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION, doc::DETAILS],
+    keys: Keys::First(KeyAccess::AccessUpdate),
+    args: &[doc::KEY, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION, doc::DETAILS, doc::SHARE],
 };
 
 /// Runs the command.
@@ -51,9 +53,9 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     }
     failover::check_lease(context, request.lease)?;
     let may_grant = failover::may_grant(context);
-    let key = Key::open(context, name)?;
     let now = clock::of_command();
-    let lock = State::of(key.value(), now);
+    let key = Key::open(context, name, now)?;
+    let lock = key.state();
     let decision = state::with(|state| {
         let ahead = may_grant.is_err() || state.others_ahead(context, name, request.id);
         rules::acquire(lock, &request, ahead, settings::terms(), &mut state.tokens, now)
@@ -64,10 +66,10 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         if too_early == Some(Error::NoReplicas) {
             return Err(Error::NoReplicas);
         }
-        let due = waiting::due(lock, &key, now);
+        let due = waiting::due(lock, request.share, &key);
         drop(key);
         let wish = Wish { request, wait: options.wait(), details: options.details, session: options.session };
-        let waits = waiting::refused(context, name, &wish, due)?;
+        let waits = waiting::refused(context, &[(name, due)], &wish)?;
         return match too_early {
             _ if waits => Ok(()),
             Some(error) => Err(error),

@@ -6,10 +6,10 @@
 //! Reply: 1 when that ID stood in the queue, kept a place, or held the lock; else 0. Errors: `ERR`,
 //! `WRONGTYPE`. O(log n) in the waiters.
 
-use super::doc::{self, Arg, Doc, Flags, KeyAccess, Kind};
+use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse::{self, Arguments};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, State};
+use crate::lock::rules;
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
 use crate::server::stats::{self, Counter};
@@ -22,7 +22,7 @@ pub const DOC: Doc = Doc {
     complexity: c"O(log N) in the waiters",
     arity: 3,
     flags: Flags::Write,
-    key: Some(KeyAccess::Delete),
+    keys: Keys::First(KeyAccess::Delete),
     args: &[doc::KEY, Arg { name: c"id", kind: Kind::Integer, token: None, optional: false }],
 };
 
@@ -36,14 +36,13 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     };
     let id = parse::id(id)?;
-    let key = Key::open(context, name)?;
+    let key = Key::open(context, name, clock::of_command())?;
     let stood = waiting::cancel(context, name, id)?;
-    let now = clock::of_command();
-    let held = rules::held_by(State::of(key.value(), now), id);
+    let held = rules::held_by(key.state(), id);
     if let Some(token) = held {
         // If the grant is still on its way and gets lost, the attempt has no place again.
         waiting::delivered(token);
-        waiting::pass_on(context, key, token, now)?;
+        waiting::pass_on(context, key, token)?;
     }
     if stood || held.is_some() {
         stats::add(Counter::Cancels);

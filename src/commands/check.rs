@@ -5,10 +5,10 @@
 //! Reply: milliseconds of lease left to the holder of that token, without the margin, rounded down;
 //! 0 when it holds no longer. Readonly. Errors: `ERR`, `WRONGTYPE`. O(1).
 
-use super::doc::{self, Doc, Flags, KeyAccess};
+use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Arguments};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, State};
+use crate::lock::rules;
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
 use crate::server::{clock, settings};
@@ -20,7 +20,7 @@ pub const DOC: Doc = Doc {
     complexity: c"O(1)",
     arity: 3,
     flags: Flags::Read,
-    key: Some(KeyAccess::Access),
+    keys: Keys::First(KeyAccess::Access),
     args: &[doc::KEY, doc::TOKEN],
 };
 
@@ -34,9 +34,9 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     };
     let token = parse::token(token)?;
-    let key = Key::open_read_only(context, key)?;
     let now = clock::of_command();
-    let left = rules::check(State::of(key.value(), now), token, settings::terms(), now);
+    let key = Key::open_read_only(context, key, now)?;
+    let left = rules::check(key.state(), token, settings::terms(), now);
     context.reply_count(left.as_ms());
     Ok(())
 }

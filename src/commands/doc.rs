@@ -15,8 +15,8 @@ pub struct Doc {
     pub arity: i32,
     /// The server's flags.
     pub flags: Flags,
-    /// What it does to the key that is its first argument, if it has one.
-    pub key: Option<KeyAccess>,
+    /// Its keys.
+    pub keys: Keys,
     /// Its arguments.
     pub args: &'static [Arg],
 }
@@ -30,6 +30,8 @@ pub enum Flags {
     WriteDenyOom,
     /// Writes, or gives memory back.
     Write,
+    /// The same, for many keys.
+    WriteSlow,
     /// Reads.
     Read,
     /// Reads, and may have much to tell.
@@ -38,6 +40,17 @@ pub enum Flags {
     Admin,
     /// Touches no data.
     Help,
+}
+
+/// Where the keys of a command are, and what it does to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// It has none.
+    None,
+    /// The first argument.
+    First(KeyAccess),
+    /// As many as the first argument says, behind it.
+    Counted(KeyAccess),
 }
 
 /// What a command does to its key.
@@ -69,6 +82,8 @@ pub struct Arg {
 pub enum Kind {
     /// The key.
     Key,
+    /// Keys, one or more.
+    Keys,
     /// A whole number.
     Integer,
     /// Bytes.
@@ -81,6 +96,20 @@ pub enum Kind {
 
 /// The key.
 pub const KEY: Arg = Arg { name: c"key", kind: Kind::Key, token: None, optional: false };
+/// How many keys there are.
+pub const NUMKEYS: Arg = Arg { name: c"numkeys", kind: Kind::Integer, token: None, optional: false };
+/// The keys.
+pub const KEYS: Arg = Arg { name: c"key", kind: Kind::Keys, token: None, optional: false };
+/// `[SHARED|LIMIT n]`
+pub const SHARE: Arg = Arg {
+    name: c"share",
+    kind: Kind::OneOf(&[
+        Arg { name: c"shared", kind: Kind::Token, token: Some(c"SHARED"), optional: false },
+        Arg { name: c"limit", kind: Kind::Integer, token: Some(c"LIMIT"), optional: false },
+    ]),
+    token: None,
+    optional: true,
+};
 /// The token of a grant.
 pub const TOKEN: Arg = Arg { name: c"token", kind: Kind::Integer, token: None, optional: false };
 /// `EX seconds|PX milliseconds`

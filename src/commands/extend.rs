@@ -4,13 +4,14 @@
 //!
 //! Reply: 1; 0 when that grant is over. Errors: `ERR`, `WRONGTYPE`, `CLOCK`. O(1).
 
-use super::doc::{self, Doc, Flags, KeyAccess};
+use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Arguments, Name, Options};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, State};
+use crate::lock::rules::{self, Holds};
 use crate::server::context::{Args, Context};
-use crate::server::key::{events, Key};
+use crate::server::key::Key;
 use crate::server::stats::{self, Counter};
+use crate::server::write::events;
 use crate::server::{clock, failover, settings};
 
 const NAME: &str = "LOCK.EXTEND";
@@ -23,7 +24,7 @@ pub const DOC: Doc = Doc {
     complexity: c"O(1)",
     arity: 5,
     flags: Flags::Write,
-    key: Some(KeyAccess::Update),
+    keys: Keys::First(KeyAccess::Update),
     args: &[doc::KEY, doc::TOKEN, doc::LEASE],
 };
 
@@ -39,14 +40,14 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let token = parse::token(token)?;
     let lease = Options::parse(&args, 2, NAME, &OPTIONS)?.lease()?;
     failover::check_lease(context, lease)?;
-    let key = Key::open(context, key)?;
     let now = clock::of_command();
-    let extended = rules::extend(State::of(key.value(), now), token, lease, settings::terms(), now)?;
+    let key = Key::open(context, key, now)?;
+    let extended = rules::extend(key.state(), token, lease, settings::terms(), now)?;
     let value = extended.map(|record| record.encode());
     match &value {
         Some(value) => {
             failover::may_extend(context)?;
-            key.store(value, &[events::EXTEND])?;
+            key.store(value, Holds::AsBefore, &[events::EXTEND])?;
             stats::add(Counter::Extends);
         }
         None => stats::add(Counter::StaleTokens),

@@ -2,7 +2,7 @@
 //!
 //! Reply: array of lines, as other commands' HELP. O(1).
 
-use super::doc::{Doc, Flags};
+use super::doc::{Doc, Flags, Keys};
 use super::parse::Arguments;
 use crate::lock::error::Error;
 use crate::server::context::{Args, Context};
@@ -39,7 +39,7 @@ pub const DOC: Doc = Doc {
     complexity: c"O(1)",
     arity: 1,
     flags: Flags::Help,
-    key: None,
+    keys: Keys::None,
     args: &[],
 };
 

@@ -4,15 +4,20 @@
 //! all fields in this order: state, token, id, owner, timestamp, held-ms, lease-ms, free-in-ms,
 //! overdue-ms, session, waiters, oldest-wait-ms; nil where one has no meaning. `FULL` adds queue:
 //! array of maps id, client, addr, name, owner, waited-ms, left-ms, at most 1000. Readonly.
-//! Errors: `ERR`, `WRONGTYPE`. O(1); with `FULL` O(n) in the waiters shown.
+//!
+//! With several holders they tell of the one that ends last, free-in-ms of when a caller could have the
+//! lock alone; `FULL` adds holders before queue: array of maps token, id, owner, timestamp, held-ms,
+//! lease-ms, overdue-ms, session, at most 1000, those that end first first.
+//! Errors: `ERR`, `WRONGTYPE`. O(1); with `FULL` O(n) in the waiters and holders shown.
 
-use super::doc::{self, Arg, Doc, Flags, KeyAccess, Kind};
+use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse::{Name, Options};
 use crate::lock::error::Error;
-use crate::lock::record::{timestamp_text, Id, Owner, OwnerBuf};
-use crate::lock::rules::{self, State};
+use crate::lock::holders::Holders;
+use crate::lock::record::{timestamp_text, Encoded, Id, Owner, OwnerBuf, Record};
+use crate::lock::rules::{self, Share, State};
 use crate::lock::time::UnixMicros;
-use crate::server::context::{Args, Context};
+use crate::server::context::{Arg as KeyName, Args, Context};
 use crate::server::key::Key;
 use crate::server::session::{self, Client};
 use crate::server::{clock, settings, state};
@@ -24,10 +29,10 @@ const MOST_ROWS: usize = 1_000;
 pub const DOC: Doc = Doc {
     name: c"lock.info",
     summary: c"Returns who holds the lock, since when, for how long, and who waits.",
-    complexity: c"O(1); with FULL O(N) in the waiters shown",
+    complexity: c"O(1); with FULL O(N) in the waiters and holders shown",
     arity: -2,
     flags: Flags::ReadSlow,
-    key: Some(KeyAccess::Access),
+    keys: Keys::First(KeyAccess::Access),
     args: &[doc::KEY, Arg { name: c"full", kind: Kind::Token, token: Some(c"FULL"), optional: true }],
 };
 
@@ -41,23 +46,26 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     };
     let options = Options::parse(&args, 1, NAME, &[Name::Full])?;
-    let key = Key::open_read_only(context, name)?;
+    let key = Key::open_read_only(context, name, clock::of_command())?;
+    let lock = key.state();
     let db = context.selected_db();
     let (waiters, oldest) = state::with(|state| state.queues.length(db, name.as_bytes()))?;
     let is_replica = context.is_replica();
     let waiters = (!is_replica).then(|| u64::try_from(waiters).unwrap_or(u64::MAX));
     let oldest_wait_ms = oldest.map(|since| clock::monotonic().since(since).as_ms());
-    let token = match State::of(key.value(), clock::of_command()) {
-        State::Held(_, Some(record)) => Some(record.token),
-        _ => None,
-    };
+    let token = lock.last_to_end().filter(|_| !lock.is_nobodys()).map(|record| record.token);
     let session = session::client_of(context, name, token)?;
+    let holders = if let State::Several(holders) = lock { Some(holders).filter(|_| options.full) } else { None };
 
-    context.reply_map(if options.full { 13 } else { 12 });
+    let fields = if options.full { 13 } else { 12 };
+    context.reply_map(if holders.is_some() { 14 } else { fields });
     reply_key(context, &key);
     field(context, "session", |context| context.reply_count_or_nil(session));
     field(context, "waiters", |context| context.reply_count_or_nil(waiters));
     field(context, "oldest-wait-ms", |context| context.reply_count_or_nil(oldest_wait_ms));
+    if let Some(holders) = holders {
+        field(context, "holders", |context| reply_holders(context, name, holders, &key));
+    }
     if options.full {
         field(context, "queue", |context| {
             if is_replica {
@@ -74,6 +82,22 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
 pub fn field(context: &Context, name: &str, reply: impl FnOnce(&Context)) {
     context.reply_bytes(name.as_bytes());
     reply(context);
+}
+
+/// The holders of a lock that has several, at most [`MOST_ROWS`].
+fn reply_holders(context: &Context, name: KeyName<'_>, holders: &Holders, key: &Key<'_>) {
+    let now = key.now();
+    context.reply_array(i64::try_from(holders.len().min(MOST_ROWS)).unwrap_or(0));
+    for holder in holders.iter().take(MOST_ROWS) {
+        let record = holder.record();
+        let (is_over, value) = (holders.is_over(holder), record.encode());
+        let session = session::client_of(context, name, Some(record.token).filter(|_| !is_over)).unwrap_or(None);
+        context.reply_map(8);
+        reply_record(context, Some(&record), Some(value.score()), !is_over, now);
+        let overdue_ms = is_over.then(|| now.since(record.timestamp).as_ms());
+        field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
+        field(context, "session", |context| context.reply_count_or_nil(session));
+    }
 }
 
 /// One who waits, as far as the queue knows.
@@ -120,36 +144,40 @@ fn reply_queue(context: &Context, db: i32, name: &[u8]) {
 
 /// The fields that the key itself tells.
 fn reply_key(context: &Context, key: &Key<'_>) {
-    let now = clock::of_command();
-    let value = key.value();
-    let state = State::of(value, now);
-    let record = match state {
-        State::Held(_, record) | State::Expired(_, record) => record,
-        State::Free | State::Foreign => None,
-    };
-    let text = value.zip(key.bytes()).and_then(|(value, bytes)| timestamp_text(value, bytes));
-    let held = record.filter(|_| matches!(state, State::Held(..)));
-    let free_in_ms = match state {
-        State::Free | State::Expired(..) => Some(0),
-        State::Held(until, _) => Some(until.since(now).as_ms_ceil()),
+    let now = key.now();
+    let lock = key.state();
+    let record = lock.last_to_end();
+    let is_nobodys = lock.is_nobodys();
+    let text = key.value().zip(key.bytes()).and_then(|(value, bytes)| timestamp_text(value, bytes));
+    let several = record.filter(|_| matches!(lock, State::Several(_))).map(|record| record.encode());
+    let text = text.or(several.as_ref().map(Encoded::score));
+    let free_in_ms = match lock {
         State::Foreign => key.expires_in_ms(),
+        lock => Some(lock.free_at(Share::Alone).map_or(0, |until| until.since(now).as_ms_ceil())),
     };
-    let overdue_ms = match state {
-        State::Expired(ended, _) => Some(now.since(ended).as_ms()),
-        _ => None,
+    let ended = match lock {
+        State::Expired(ended, _) => Some(ended),
+        _ => record.filter(|_| is_nobodys).map(|record| record.timestamp),
     };
+    let overdue_ms = ended.map(|ended| now.since(ended).as_ms());
+
+    field(context, "state", |context| context.reply_bytes(lock.name().as_bytes()));
+    reply_record(context, record.as_ref(), text, !is_nobodys, now);
+    field(context, "free-in-ms", |context| context.reply_count_or_nil(free_in_ms));
+    field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
+}
+
+/// token, id, owner, timestamp, held-ms, lease-ms
+fn reply_record(context: &Context, record: Option<&Record<'_>>, text: Option<&[u8]>, is_held: bool, now: UnixMicros) {
+    let held = record.filter(|_| is_held);
     let id = record.and_then(|record| record.id).map(|id| id.get().to_string());
     let owner = record.and_then(|record| record.owner);
     let held_ms = held.map(|record| now.since(UnixMicros(record.token.get())).as_ms());
-    let lease_ms = held.map(|record| rules::lease_left(&record, settings::terms(), now).as_ms());
-
-    field(context, "state", |context| context.reply_bytes(state.name().as_bytes()));
+    let lease_ms = held.map(|record| rules::lease_left(record, settings::terms(), now).as_ms());
     field(context, "token", |context| context.reply_count_or_nil(record.map(|record| record.token.get())));
     field(context, "id", |context| context.reply_bytes_or_nil(id.as_deref().map(str::as_bytes)));
     field(context, "owner", |context| context.reply_bytes_or_nil(owner.map(Owner::as_bytes)));
     field(context, "timestamp", |context| context.reply_bytes_or_nil(text));
     field(context, "held-ms", |context| context.reply_count_or_nil(held_ms));
     field(context, "lease-ms", |context| context.reply_count_or_nil(lease_ms));
-    field(context, "free-in-ms", |context| context.reply_count_or_nil(free_in_ms));
-    field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
 }

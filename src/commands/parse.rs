@@ -4,12 +4,19 @@
 
 use crate::lock::error::Error;
 use crate::lock::record::{number, Id, Owner};
-use crate::lock::rules::Request;
+use crate::lock::rules::{Request, Share};
 use crate::lock::time::Micros;
 use crate::lock::token::Token;
+use std::collections::HashMap;
+use std::ops::Range;
 
 /// The longest lease and the longest wait: 10 years.
 const LONGEST_MS: u64 = 315_360_000_000;
+
+/// The most keys of one command.
+const MOST_KEYS: usize = 1_024;
+/// The largest LIMIT.
+const MOST_HOLDERS: u64 = 1_000_000;
 
 /// The arguments of a command, without its name.
 pub trait Arguments<'a> {
@@ -50,10 +57,18 @@ pub enum Name {
     Full,
     /// `COUNT n`
     Count,
+    /// `SHARED`
+    Shared,
+    /// `LIMIT n`
+    Limit,
+    /// `MATCH pattern`
+    Match,
+    /// `STATE name`
+    State,
 }
 
 impl Name {
-    const ALL: [(&'static str, Self); 9] = [
+    const ALL: [(&'static str, Self); 13] = [
         ("EX", Self::Ex),
         ("PX", Self::Px),
         ("WAIT", Self::Wait),
@@ -63,6 +78,10 @@ impl Name {
         ("DETAILS", Self::Details),
         ("FULL", Self::Full),
         ("COUNT", Self::Count),
+        ("SHARED", Self::Shared),
+        ("LIMIT", Self::Limit),
+        ("MATCH", Self::Match),
+        ("STATE", Self::State),
     ];
 
     fn read(arg: &[u8]) -> Option<(&'static str, Self)> {
@@ -78,6 +97,11 @@ pub struct Options<'a> {
     owner: Option<Owner<'a>>,
     wait: Option<Micros>,
     count: Option<usize>,
+    share: Share,
+    /// The value of `MATCH`.
+    pub pattern: Option<&'a [u8]>,
+    /// The value of `STATE`.
+    pub state: Option<&'a [u8]>,
     /// `SESSION` was there.
     pub session: bool,
     /// `DETAILS` was there.
@@ -118,8 +142,18 @@ impl<'a> Options<'a> {
                 Name::Details => options.details = true,
                 Name::Full if options.full => return twice,
                 Name::Full => options.full = true,
+                Name::Shared if options.share == Share::Shared => return twice,
+                Name::Limit if matches!(options.share, Share::Limit(_)) => return twice,
+                Name::Shared | Name::Limit if options.share != Share::Alone => return Err(Error::ShareTwice),
+                Name::Shared => options.share = Share::Shared,
+                Name::Limit => options.share = Share::Limit(limit(value()?)?),
+                Name::Match if options.pattern.is_some() => return twice,
+                Name::Match => options.pattern = Some(value()?),
+                Name::State if options.state.is_some() => return twice,
+                Name::State => options.state = Some(value()?),
             }
-            let length = if matches!(name, Name::Session | Name::Details | Name::Full) { 1 } else { 2 };
+            let is_alone = matches!(name, Name::Session | Name::Details | Name::Full | Name::Shared);
+            let length = if is_alone { 1 } else { 2 };
             at = at.saturating_add(length);
         }
         Ok(options)
@@ -150,7 +184,7 @@ impl<'a> Options<'a> {
     /// # Errors
     /// [`Error::LeaseMissing`]
     pub fn request(&self) -> Result<Request<'a>, Error> {
-        Ok(Request { lease: self.lease()?, id: self.id, owner: self.owner })
+        Ok(Request { share: self.share, lease: self.lease()?, id: self.id, owner: self.owner })
     }
 }
 
@@ -168,6 +202,47 @@ pub fn token(arg: &[u8]) -> Result<Token, Error> {
 /// [`Error::Id`]
 pub fn id(arg: &[u8]) -> Result<Id, Error> {
     Id::parse(arg).ok_or(Error::Id)
+}
+
+/// Where the keys are of a command whose first argument tells how many there are; `behind`: how many
+/// arguments follow them at least.
+///
+/// # Errors
+/// [`Error::NumKeys`]
+pub fn keys<'a>(args: &impl Arguments<'a>, behind: usize) -> Result<Range<usize>, Error> {
+    let most = args.count().saturating_sub(behind.saturating_add(1)).min(MOST_KEYS);
+    let count = args.at(0).and_then(number).and_then(|count| usize::try_from(count).ok());
+    let count = count.filter(|count| (1..=most).contains(count)).ok_or(Error::NumKeys)?;
+    Ok(1..count.saturating_add(1))
+}
+
+/// Makes sure that no key is there twice.
+///
+/// # Errors
+/// [`Error::SameKey`]
+pub fn different_keys<'a>(args: &impl Arguments<'a>, keys: Range<usize>) -> Result<(), Error> {
+    let mut seen = HashMap::with_capacity(keys.len());
+    for key in keys {
+        if let Some(earlier) = args.at(key).and_then(|name| seen.insert(name, key)) {
+            return Err(Error::SameKey { key, earlier });
+        }
+    }
+    Ok(())
+}
+
+/// A cursor of SCAN.
+///
+/// # Errors
+/// [`Error::Cursor`]
+pub fn cursor(arg: &[u8]) -> Result<&[u8], Error> {
+    number(arg).map(|_| arg).ok_or(Error::Cursor)
+}
+
+fn limit(arg: &[u8]) -> Result<u64, Error> {
+    match number(arg) {
+        Some(limit @ 1..=MOST_HOLDERS) => Ok(limit),
+        _ => Err(Error::Limit),
+    }
 }
 
 fn lease(arg: &[u8], unit_ms: u64) -> Result<Micros, Error> {
@@ -241,6 +316,48 @@ mod tests {
         for bad in [&b"-1"[..], b"", b"1.5", b"315360000001", b"99999999999999999999999", b"x"] {
             assert_eq!(parse(&[b"WAIT", bad]), Err(Error::Wait));
         }
+    }
+
+    #[test]
+    fn a_limit_is_one_to_a_million_and_shared_has_none() {
+        let share =
+            |args: &[&'static [u8]]| parse_all(args).and_then(|options| options.request()).map(|asks| asks.share);
+        assert_eq!(share(&[b"EX", b"1"]), Ok(Share::Alone));
+        assert_eq!(share(&[b"EX", b"1", b"shared"]), Ok(Share::Shared));
+        assert_eq!(share(&[b"LIMIT", b"1000000", b"EX", b"1"]), Ok(Share::Limit(1_000_000)));
+        for bad in [&b"0"[..], b"-1", b"1000001", b"", b"x", b"99999999999999999999999"] {
+            assert_eq!(parse_all(&[b"LIMIT", bad]), Err(Error::Limit));
+        }
+        assert_eq!(share(&[b"SHARED", b"LIMIT", b"2"]), Err(Error::ShareTwice));
+        assert_eq!(share(&[b"LIMIT", b"2", b"SHARED"]), Err(Error::ShareTwice));
+        assert_eq!(share(&[b"SHARED", b"SHARED"]), Err(Error::Twice("SHARED")));
+        assert_eq!(share(&[b"LIMIT", b"2", b"LIMIT", b"2"]), Err(Error::Twice("LIMIT")));
+        assert_eq!(share(&[b"LIMIT"]), Err(Error::NoValue("LIMIT")));
+    }
+
+    fn parse_all<'a>(args: &[&'a [u8]]) -> Result<Options<'a>, Error> {
+        Options::parse(&args, 0, "LOCK.ACQUIRE", &[Name::Ex, Name::Shared, Name::Limit])
+    }
+
+    #[test]
+    fn keys_are_counted_and_have_to_fit() {
+        let found = |args: &[&'static [u8]]| keys(&args, 1);
+        assert_eq!(found(&[b"1", b"a", b"t"]), Ok(1..2));
+        assert_eq!(found(&[b"02", b"a", b"b", b"t"]), Ok(1..3));
+        for bad in [&b"0"[..], b"-1", b"3", b"1.0", b"", b"x", b"18446744073709551615", b"99999999999999999999999"] {
+            assert_eq!(found(&[bad, b"a", b"b", b"t"]), Err(Error::NumKeys));
+        }
+        assert_eq!(found(&[]), Err(Error::NumKeys));
+        assert_eq!(found(&[b"1"]), Err(Error::NumKeys));
+        let many: Vec<&[u8]> = std::iter::once(&b"1025"[..]).chain(std::iter::repeat_n(&b"a"[..], 2_000)).collect();
+        assert_eq!(keys(&many.as_slice(), 0), Err(Error::NumKeys));
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_named() {
+        let args: &[&[u8]] = &[b"3", b"a", b"b", b"a"];
+        assert_eq!(different_keys(&args, 1..4), Err(Error::SameKey { key: 3, earlier: 1 }));
+        assert_eq!(different_keys(&args, 1..3), Ok(()));
     }
 
     proptest! {

@@ -6,10 +6,10 @@
 //! Reply: array of token, overdue-ms, previous token, previous owner (the last two nil where
 //! unknown); nil when there is nothing expired. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`. O(1).
 
-use super::doc::{self, Doc, Flags, KeyAccess};
+use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{Arguments, Name, Options};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, Acquire, State};
+use crate::lock::rules::{self, Acquire};
 use crate::server::context::{Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
@@ -25,7 +25,7 @@ pub const DOC: Doc = Doc {
     complexity: c"O(1)",
     arity: -4,
     flags: Flags::WriteDenyOom,
-    key: Some(KeyAccess::AccessUpdate),
+    keys: Keys::First(KeyAccess::AccessUpdate),
     args: &[doc::KEY, doc::LEASE, doc::ID, doc::OWNER, doc::SESSION],
 };
 
@@ -45,16 +45,16 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     }
     failover::check_lease(context, request.lease)?;
     let may_grant = failover::may_grant(context);
-    let key = Key::open(context, name)?;
     let now = clock::of_command();
-    let lock = State::of(key.value(), now);
+    let key = Key::open(context, name, now)?;
+    let lock = key.state();
     let decision = state::with(|state| {
         let ahead = may_grant.is_err() || state.others_ahead(context, name, request.id);
         rules::recover(lock, &request, ahead, settings::terms(), &mut state.tokens, now)
     })??;
     if decision == Acquire::Refuse {
         stats::refused(lock);
-        if matches!(lock, State::Expired(..)) {
+        if lock.is_expired() {
             may_grant?;
         }
     }

@@ -7,10 +7,10 @@
 //! over. Errors: `ERR`, `WRONGTYPE`. O(1) without waiters,
 //! O(log n) in them.
 
-use super::doc::{self, Doc, Flags, KeyAccess};
+use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Arguments};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, Release, State};
+use crate::lock::rules::{self, Release};
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
 use crate::server::stats::{self, Counter};
@@ -23,7 +23,7 @@ pub const DOC: Doc = Doc {
     complexity: c"O(1) without waiters, O(log N) in them",
     arity: 3,
     flags: Flags::Write,
-    key: Some(KeyAccess::Delete),
+    keys: Keys::First(KeyAccess::Delete),
     args: &[doc::KEY, doc::TOKEN],
 };
 
@@ -37,16 +37,15 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     };
     let token = parse::token(token)?;
-    let key = Key::open(context, key)?;
-    let now = clock::of_command();
-    let released = rules::release(State::of(key.value(), now), token);
+    let key = Key::open(context, key, clock::of_command())?;
+    let released = rules::release(key.state(), token);
     let (reply, counter) = match released {
         Release::InTime => (1, Counter::Releases),
         Release::Late => (-1, Counter::LateReleases),
         Release::Over => (0, Counter::StaleTokens),
     };
     if released != Release::Over {
-        waiting::pass_on(context, key, token, now)?;
+        waiting::pass_on(context, key, token)?;
     }
     stats::add(counter);
     context.reply_integer(reply);

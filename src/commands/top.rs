@@ -7,13 +7,12 @@
 //! owner and held-ms are nil where unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k
 //! keys that are waited for.
 
-use super::doc::{Arg, Doc, Flags, Kind};
+use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::info::field;
 use super::parse::Name;
 use super::parse::Options;
 use crate::lock::error::Error;
 use crate::lock::record::Owner;
-use crate::lock::rules::State;
 use crate::lock::time::UnixMicros;
 use crate::server::context::{Args, Context, OwnString};
 use crate::server::key::Key;
@@ -29,7 +28,7 @@ pub const DOC: Doc = Doc {
     complexity: c"O(K + N log N) with K keys that are waited for and N returned",
     arity: -1,
     flags: Flags::Admin,
-    key: None,
+    keys: Keys::None,
     args: &[Arg { name: c"count", kind: Kind::Integer, token: Some(c"COUNT"), optional: true }],
 };
 
@@ -62,9 +61,9 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
 type Holder = (Option<Box<[u8]>>, Option<u64>);
 
 fn holder(context: &Context, name: &OwnString) -> Option<Holder> {
-    let key = Key::open_read_only(context, name.as_arg()).ok()?;
     let now = clock::of_command();
-    let State::Held(_, Some(record)) = State::of(key.value(), now) else { return None };
+    let key = Key::open_read_only(context, name.as_arg(), now).ok()?;
+    let record = key.state().last_to_end().filter(|_| !key.state().is_nobodys())?;
     let held_ms = now.since(UnixMicros(record.token.get())).as_ms();
     Some((record.owner.map(Owner::as_bytes).map(Into::into), Some(held_ms)))
 }

@@ -17,6 +17,23 @@ pub enum Error {
     Id,
     /// The value of `OWNER`.
     Owner,
+    /// The value of `LIMIT`.
+    Limit,
+    /// `SHARED` and `LIMIT`.
+    ShareTwice,
+    /// How many keys there are.
+    NumKeys,
+    /// Two of the keys, counted from 1, are the same.
+    SameKey {
+        /// The later one.
+        key: usize,
+        /// The earlier one.
+        earlier: usize,
+    },
+    /// The cursor of LOCK.SCAN.
+    Cursor,
+    /// The STATE of LOCK.SCAN.
+    StateName,
     /// Neither `EX` nor `PX` is there.
     LeaseMissing,
     /// `EX` or `PX` twice, or one of each.
@@ -68,6 +85,14 @@ impl fmt::Display for Error {
             Self::Token => out.write_str("ERR token is not a whole number between 0 and 9007199254740991"),
             Self::Id => out.write_str("ERR id is not a whole number of 1 to 19 digits"),
             Self::Owner => out.write_str("ERR owner is not 1 to 128 visible ASCII characters without a space"),
+            Self::Limit => out.write_str("ERR limit is not a whole number between 1 and 1000000"),
+            Self::ShareTwice => out.write_str("ERR syntax error: SHARED and LIMIT exclude each other"),
+            Self::NumKeys => {
+                out.write_str("ERR numkeys is not a whole number between 1 and 1024 that fits the arguments")
+            }
+            Self::SameKey { key, earlier } => write!(out, "ERR key {key} is the same as key {earlier}"),
+            Self::Cursor => out.write_str("ERR cursor is not a whole number as LOCK.SCAN returned it"),
+            Self::StateName => out.write_str("ERR state is not held, expired or foreign"),
             Self::LeaseMissing => out.write_str("ERR syntax error: EX or PX is missing"),
             Self::LeaseTwice => out.write_str("ERR syntax error: EX or PX is given twice"),
             Self::Twice(option) => write!(out, "ERR syntax error: {option} is given twice"),

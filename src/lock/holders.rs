@@ -1,7 +1,8 @@
 //! Several holders of one lock: who they are, who of them still lives, who is overdue longest.
 //!
 //! In the key they are a sorted set: the score is the timestamp in seconds, the member the rest of
-//! what a value of one holder says. Every question costs O(log n).
+//! what a value of one holder says. Every question costs O(log n), but that when fewer than `most` live,
+//! which costs `most` or the rest of them, whichever is less.
 
 use super::record::{Id, Owner, OwnerBuf, Record};
 use super::time::UnixMicros;
@@ -125,7 +126,9 @@ impl Holders {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         // All but most - 1 have to end.
         let last = self.live.len().checked_sub(most)?;
-        let end = if last < self.live.len() / 2 { self.live.iter().nth(last) } else { self.live.iter().nth_back(most.saturating_sub(1)) };
+        let from_the_end = most.saturating_sub(1);
+        let end =
+            if last < from_the_end { self.live.iter().nth(last) } else { self.live.iter().nth_back(from_the_end) };
         end.map(|(end, _)| *end)
     }
 
@@ -133,6 +136,14 @@ impl Holders {
     #[must_use]
     pub fn latest(&self) -> Option<Token> {
         self.latest
+    }
+
+    /// The first and the last timestamp.
+    #[must_use]
+    pub fn ends(&self) -> Option<(UnixMicros, UnixMicros)> {
+        let first = self.over.first().or_else(|| self.live.first())?;
+        let last = self.live.last().or_else(|| self.over.last())?;
+        Some((first.0, last.0))
     }
 
     /// All, those that end first first.
@@ -176,5 +187,90 @@ impl Holders {
     pub fn to_forget(&self, expire_at: impl Fn(UnixMicros) -> Option<u64>, now: UnixMicros) -> Option<&Holder> {
         let first = self.longest_overdue()?;
         expire_at(first.timestamp).filter(|ms| *ms <= now.0 / 1_000).map(|_| first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn holder(token: u64, end: u64, id: u64) -> Holder {
+        Holder {
+            timestamp: UnixMicros(end),
+            token: Token::new(token).unwrap(),
+            id: (id > 0).then(|| Id::parse(id.to_string().as_bytes()).unwrap()),
+            owner: None,
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put(u64, u64, u64),
+        Remove(u64),
+        Look(u64),
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0..12_u64, 0..30_u64, 0..4_u64).prop_map(|(token, end, id)| Step::Put(token, end, id)),
+            1 => (0..12_u64).prop_map(Step::Remove),
+            2 => (0..30_u64).prop_map(Step::Look),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+        #[test]
+        fn holders_do_what_a_plain_list_does(steps in prop::collection::vec(any_step(), 1..60)) {
+            let mut holders = Holders::new();
+            let mut plain: Vec<Holder> = Vec::new();
+            let (mut now, mut latest) = (0, None);
+            for step in steps {
+                match step {
+                    Step::Put(token, end, id) => {
+                        let new = holder(token, end, id);
+                        plain.retain(|known| known.token != new.token);
+                        latest = latest.max(Some(new.token));
+                        plain.push(new.clone());
+                        holders.put(new);
+                    }
+                    Step::Remove(token) => {
+                        let token = Token::new(token).unwrap();
+                        let at = plain.iter().position(|known| known.token == token);
+                        prop_assert_eq!(holders.remove(token), at.map(|at| plain.remove(at)));
+                    }
+                    Step::Look(at) => {
+                        now = at;
+                        holders.look(UnixMicros(at));
+                    }
+                }
+                let mut ends: Vec<_> = plain.iter().map(|known| (known.timestamp.0, known.token)).collect();
+                ends.sort_unstable();
+                let live: Vec<_> = ends.iter().copied().filter(|(end, _)| *end > now).collect();
+                prop_assert_eq!(holders.len(), plain.len());
+                prop_assert_eq!(holders.live(), live.len());
+                prop_assert_eq!(holders.latest(), latest);
+                prop_assert_eq!(holders.iter().map(|known| (known.timestamp.0, known.token)).collect::<Vec<_>>(), ends.clone());
+                let overdue = ends.first().filter(|(end, _)| *end <= now).map(|(_, token)| *token);
+                prop_assert_eq!(holders.longest_overdue().map(|known| known.token), overdue);
+                prop_assert_eq!(holders.last_to_end().map(|known| known.token), ends.last().map(|(_, token)| *token));
+                prop_assert_eq!(holders.ends().map(|(first, last)| (first.0, last.0)), ends.first().map(|first| (first.0, ends.last().unwrap().0)));
+                for most in 1..8_usize {
+                    let expected = live.len().checked_sub(most).map(|at| live[at].0);
+                    prop_assert_eq!(holders.fewer_than(most as u64).map(|end| end.0), expected);
+                }
+                for known in &plain {
+                    prop_assert_eq!(holders.get(known.token), Some(known));
+                    prop_assert_eq!(holders.is_over(known), known.timestamp.0 <= now);
+                }
+                for id in 1..4 {
+                    let last = plain.iter().rfind(|known| known.id == holder(0, 0, id).id);
+                    let found = holders.by_id(holder(0, 0, id).id.unwrap());
+                    prop_assert!(found.is_none_or(|found| plain.contains(found)));
+                    prop_assert!(last.is_none() || found.is_none() || found == last);
+                }
+            }
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! The lock itself, and nothing of the server: what a value in a key means, who may have the lock,
 //! which token a grant gets. Every function takes the time as an argument.
 
+pub mod deadlock;
 pub mod error;
 pub mod grace;
+pub mod holders;
 pub mod queue;
 pub mod record;
 pub mod rules;

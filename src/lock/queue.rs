@@ -1,19 +1,24 @@
 //! Who waits for which lock, in which order: first come, first served.
 //!
-//! Every waiter and every kept place has a ticket; tickets grow. Invariants, checked by the tests:
-//! - a client waits for at most one lock, and leaves exactly once;
+//! Every waiter and every kept place has a ticket; tickets grow. Whoever wants several locks at once
+//! stands with one ticket in the line of each. Invariants, checked by the tests:
+//! - a client waits for one lock, or for several at once, and leaves exactly once;
 //! - an ID stands in a line at most once, as a waiter or as a kept place, and keeps its ticket;
 //! - a line exists only while somebody waits or keeps a place in it, and has a due time only while
 //!   somebody waits.
+//!
+//! Who waits for several locks reserves none: it holds up nobody behind it, but where the line has
+//! not been looked at since its lock may have come free.
 //!
 //! A hand-off touches the head of one line, whatever its length: O(log n) in map steps, no scan.
 //! `H` is whatever the caller needs to answer a waiter; the queue never looks at it.
 
 use super::record::{Id, OwnerBuf};
-use super::rules::Request;
+use super::rules::{Request, Share};
 use super::time::{Micros, MonotonicMicros, UnixMicros};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::rc::Rc;
 
 /// A place in the order of arrival.
@@ -24,6 +29,26 @@ pub struct Ticket(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineId(u64);
 
+/// One, as nearly always, or several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OneOrMore<T> {
+    /// One.
+    One(T),
+    /// Several.
+    More(Rc<[T]>),
+}
+
+impl<T> OneOrMore<T> {
+    /// All of them.
+    #[must_use]
+    pub fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::More(more) => more,
+        }
+    }
+}
+
 /// Somebody who waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter<H> {
@@ -31,6 +56,8 @@ pub struct Waiter<H> {
     pub handle: H,
     /// The server's number of the client.
     pub client: u64,
+    /// With how many others.
+    pub share: Share,
     /// How long the grant is to be good.
     pub lease: Micros,
     /// The attempt.
@@ -51,19 +78,33 @@ impl<H> Waiter<H> {
     /// What it asks for.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
-        Request { lease: self.lease, id: self.id, owner: self.owner.as_ref().map(OwnerBuf::as_owner) }
+        let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
+        Request { share: self.share, lease: self.lease, id: self.id, owner }
     }
 }
 
 /// What came of joining a line.
 #[derive(Debug)]
 pub struct Joined<H> {
-    /// The line.
-    pub line: LineId,
-    /// The waiter with the same ID, which no longer waits: the newer one stands in its place.
-    pub earlier: Option<Waiter<H>>,
+    /// The line; of several, the first.
+    pub line: Option<LineId>,
+    /// The waiters with the same ID, who no longer wait: the newer one stands in their place.
+    pub earlier: Vec<Waiter<H>>,
     /// A place that was kept was taken again.
     pub resumed: bool,
+}
+
+/// What a client waits for.
+#[derive(Debug)]
+pub struct Wait {
+    /// Its place in all of the lines.
+    pub ticket: Ticket,
+    /// With how many others it would share.
+    pub share: Share,
+    /// Database of the keys.
+    pub db: i32,
+    /// The keys.
+    pub names: OneOrMore<Rc<[u8]>>,
 }
 
 /// A place kept for a waiter that left.
@@ -73,14 +114,46 @@ struct Place {
     until: MonotonicMicros,
 }
 
+#[derive(Debug)]
+enum Body<H> {
+    Waits(Waiter<H>),
+    Keeps(Place),
+}
+
+/// What a ticket is for.
+#[derive(Debug)]
+struct Entry<H> {
+    lines: OneOrMore<LineId>,
+    body: Body<H>,
+}
+
+impl<H> Entry<H> {
+    fn waiter(&self) -> Option<&Waiter<H>> {
+        match &self.body {
+            Body::Waits(waiter) => Some(waiter),
+            Body::Keeps(_) => None,
+        }
+    }
+
+    fn into_waiter(self) -> Option<Waiter<H>> {
+        match self.body {
+            Body::Waits(waiter) => Some(waiter),
+            Body::Keeps(_) => None,
+        }
+    }
+}
+
 /// The line of one key.
 #[derive(Debug)]
-struct Line<H> {
+struct Line {
     db: i32,
     name: Rc<[u8]>,
-    waiters: BTreeMap<Ticket, Waiter<H>>,
-    places: BTreeMap<Ticket, Place>,
-    /// The IDs of both.
+    /// Those who wait for this lock alone.
+    single: BTreeSet<Ticket>,
+    /// Those who wait for others besides.
+    several: BTreeSet<Ticket>,
+    places: BTreeSet<Ticket>,
+    /// The IDs of all of them.
     ids: HashMap<Id, Ticket>,
     /// When the lock comes free by itself, as far as is known.
     due: Option<UnixMicros>,
@@ -89,14 +162,31 @@ struct Line<H> {
     is_ready: bool,
 }
 
+impl Line {
+    fn head(&self) -> Option<Ticket> {
+        match (self.single.first(), self.several.first()) {
+            (Some(single), Some(several)) => Some(*single.min(several)),
+            (single, several) => single.or(several).copied(),
+        }
+    }
+
+    fn waiters(&self) -> usize {
+        self.single.len().saturating_add(self.several.len())
+    }
+
+    fn is_waited_for(&self) -> bool {
+        !(self.single.is_empty() && self.several.is_empty())
+    }
+}
+
 /// All lines of a server.
 #[derive(Debug)]
 pub struct Queues<H> {
     /// Names and IDs come from clients, so those maps hash them with a key; the numbers in the others
     /// are our own or the server's.
     index: FxHashMap<i32, HashMap<Rc<[u8]>, LineId>>,
-    lines: FxHashMap<LineId, Line<H>>,
-    tickets: FxHashMap<Ticket, LineId>,
+    lines: FxHashMap<LineId, Line>,
+    entries: FxHashMap<Ticket, Entry<H>>,
     clients: FxHashMap<u64, Ticket>,
     /// When waits and places end.
     ends: BTreeSet<(MonotonicMicros, Ticket)>,
@@ -112,7 +202,7 @@ impl<H> Default for Queues<H> {
         Self {
             index: FxHashMap::default(),
             lines: FxHashMap::default(),
-            tickets: FxHashMap::default(),
+            entries: FxHashMap::default(),
             clients: FxHashMap::default(),
             ends: BTreeSet::new(),
             dues: BTreeSet::new(),
@@ -138,7 +228,7 @@ impl<H> Queues<H> {
     /// How many places are kept.
     #[must_use]
     pub fn places(&self) -> usize {
-        self.tickets.len().saturating_sub(self.clients.len())
+        self.entries.len().saturating_sub(self.clients.len())
     }
 
     /// The line of a key, if it has one.
@@ -147,10 +237,14 @@ impl<H> Queues<H> {
         self.index.get(&db)?.get(name).copied()
     }
 
+    fn line_of(&self, db: i32, name: &[u8]) -> Option<&Line> {
+        self.lines.get(&self.line(db, name)?)
+    }
+
     /// The line of a key, if somebody waits in it.
     #[must_use]
     pub fn waited_line(&self, db: i32, name: &[u8]) -> Option<LineId> {
-        self.line(db, name).filter(|line| self.head(*line).is_some())
+        self.line(db, name).filter(|line| self.lines.get(line).is_some_and(Line::is_waited_for))
     }
 
     /// Database and name of the key of a line.
@@ -159,46 +253,97 @@ impl<H> Queues<H> {
         self.lines.get(&line).map(|line| (line.db, Rc::clone(&line.name)))
     }
 
+    /// Database and names of the keys of a ticket.
+    #[must_use]
+    pub fn keys(&self, ticket: Ticket) -> Option<(i32, OneOrMore<Rc<[u8]>>)> {
+        let lines = &self.entries.get(&ticket)?.lines;
+        match lines {
+            OneOrMore::One(line) => self.key(*line).map(|(db, name)| (db, OneOrMore::One(name))),
+            OneOrMore::More(lines) => {
+                let db = self.lines.get(lines.first()?)?.db;
+                let names: Option<Rc<[_]>> =
+                    lines.iter().map(|line| self.lines.get(line).map(|line| Rc::clone(&line.name))).collect();
+                names.map(|names| (db, OneOrMore::More(names)))
+            }
+        }
+    }
+
     /// Whether somebody waits ahead of the attempt `id`, or of a newcomer.
     #[must_use]
     pub fn has_ahead(&self, db: i32, name: &[u8], id: Option<Id>) -> bool {
-        let Some(line) = self.line(db, name).and_then(|line| self.lines.get(&line)) else {
-            return false;
-        };
-        let own = id.and_then(|id| line.ids.get(&id));
-        match (line.waiters.first_key_value(), own) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some((first, _)), Some(own)) => first < own,
-        }
+        let Some(line) = self.line_of(db, name) else { return false };
+        Self::is_behind(line, id.and_then(|id| line.ids.get(&id)).copied())
+    }
+
+    /// Whether the lock of a line is somebody else's who waits, not that of a ticket, or of a newcomer.
+    fn is_behind(line: &Line, own: Option<Ticket>) -> bool {
+        let is_ahead = |first: Option<&Ticket>| first.is_some_and(|first| own.is_none_or(|own| *first < own));
+        is_ahead(line.single.first()) || (line.is_ready && is_ahead(line.several.first()))
+    }
+
+    /// Whether somebody comes before a waiter in the line of any of its keys.
+    #[must_use]
+    pub fn is_held_up(&self, ticket: Ticket, now: UnixMicros) -> bool {
+        self.entries.get(&ticket).is_some_and(|entry| {
+            let mut lines = entry.lines.as_slice().iter().filter_map(|line| self.lines.get(line));
+            lines.any(|line| line.evicted_until.is_some_and(|until| until > now) || Self::is_behind(line, Some(ticket)))
+        })
     }
 
     /// Whether an attempt waits for a key; a kept place is no waiting.
     #[must_use]
     pub fn is_waiting(&self, db: i32, name: &[u8], id: Id) -> bool {
-        self.line(db, name)
-            .and_then(|line| self.lines.get(&line))
-            .is_some_and(|line| line.ids.get(&id).is_some_and(|ticket| line.waiters.contains_key(ticket)))
+        let ticket = self.ticket(db, name, id).and_then(|ticket| self.entries.get(&ticket));
+        ticket.is_some_and(|entry| entry.waiter().is_some())
+    }
+
+    /// The place of an attempt in the line of a key.
+    #[must_use]
+    pub fn ticket(&self, db: i32, name: &[u8], id: Id) -> Option<Ticket> {
+        self.line_of(db, name)?.ids.get(&id).copied()
     }
 
     /// How many wait for a key, and since when the one that came first.
     #[must_use]
     pub fn length(&self, db: i32, name: &[u8]) -> (usize, Option<MonotonicMicros>) {
-        self.line(db, name)
-            .and_then(|line| self.lines.get(&line))
-            .map_or((0, None), |line| (line.waiters.len(), line.waiters.values().next().map(|waiter| waiter.since)))
+        self.line_of(db, name).map_or((0, None), |line| (line.waiters(), self.since(line)))
     }
 
-    /// The key that a client waits for.
+    fn since(&self, line: &Line) -> Option<MonotonicMicros> {
+        self.entries.get(&line.head()?)?.waiter().map(|waiter| waiter.since)
+    }
+
+    /// What a client waits for.
     #[must_use]
-    pub fn waits_for(&self, client: u64) -> Option<(i32, Rc<[u8]>)> {
-        let line = self.tickets.get(self.clients.get(&client)?)?;
-        self.key(*line)
+    pub fn waits_for(&self, client: u64) -> Option<Wait> {
+        let ticket = *self.clients.get(&client)?;
+        let share = self.entries.get(&ticket)?.waiter()?.share;
+        let (db, names) = self.keys(ticket)?;
+        Some(Wait { ticket, share, db, names })
+    }
+
+    /// The fewest that one of those bears who wait for this lock alone, ahead of a ticket or in the
+    /// whole line; `share`: the one who asks.
+    #[must_use]
+    pub fn narrowest(&self, db: i32, name: &[u8], before: Option<Ticket>, share: Share) -> u64 {
+        let mut most = share.most();
+        let Some(line) = self.line_of(db, name) else { return most };
+        let ahead = line.single.iter().take_while(|ticket| before.is_none_or(|before| **ticket < before));
+        for ticket in ahead {
+            if most <= 1 {
+                break;
+            }
+            let waiter = self.entries.get(ticket).and_then(Entry::waiter);
+            most = most.min(waiter.map_or(most, |waiter| waiter.share.most()));
+        }
+        most
     }
 
     /// Those who wait for a key, in order.
     pub fn waiting(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Waiter<H>> {
-        self.line(db, name).and_then(|line| self.lines.get(&line)).into_iter().flat_map(|line| line.waiters.values())
+        let line = self.line_of(db, name).into_iter();
+        let tickets = line.flat_map(|line| line.single.union(&line.several));
+        tickets.filter_map(|ticket| self.entries.get(ticket).and_then(Entry::waiter))
     }
 
     /// The keys that most wait for, at most `most`, with how many and since when the first: most
@@ -208,10 +353,7 @@ impl<H> Queues<H> {
         let mut lines: Vec<_> = self
             .lines
             .values()
-            .filter_map(|line| {
-                let first = line.waiters.values().next()?;
-                Some((line.db, Rc::clone(&line.name), line.waiters.len(), first.since))
-            })
+            .filter_map(|line| Some((line.db, Rc::clone(&line.name), line.waiters(), self.since(line)?)))
             .collect();
         let order = |line: &(i32, Rc<[u8]>, usize, MonotonicMicros)| (std::cmp::Reverse(line.2), line.3);
         if lines.len() > most {
@@ -222,81 +364,146 @@ impl<H> Queues<H> {
         lines
     }
 
+    /// Who waits with a ticket.
+    #[must_use]
+    pub fn waiter(&self, ticket: Ticket) -> Option<&Waiter<H>> {
+        self.entries.get(&ticket)?.waiter()
+    }
+
     /// The first who waits in a line.
     #[must_use]
     pub fn head(&self, line: LineId) -> Option<&Waiter<H>> {
-        self.lines.get(&line)?.waiters.values().next()
+        self.entries.get(&self.lines.get(&line)?.head()?)?.waiter()
     }
 
-    /// Somebody begins to wait: in the place of its ID if that stands in the line, else at the end.
-    pub fn join(&mut self, db: i32, name: &[u8], waiter: Waiter<H>) -> Joined<H> {
-        let (ticket, resumed, earlier) = match waiter.id.and_then(|id| self.forget(db, name, id)) {
-            Some((ticket, earlier)) => (ticket, earlier.is_none(), earlier),
-            None => (Ticket(self.next_number()), false, None),
+    /// The first who waits in a line, if it waits for this lock alone.
+    #[must_use]
+    pub fn single_head(&self, line: LineId) -> Option<(Ticket, &Waiter<H>)> {
+        let line = self.lines.get(&line)?;
+        let head = line.head().filter(|head| line.single.contains(head))?;
+        Some((head, self.entries.get(&head)?.waiter()?))
+    }
+
+    /// The next who waits in a line behind a ticket; with `only_single`, for this lock alone. Whether it
+    /// waits for others besides.
+    #[must_use]
+    pub fn next(&self, line: LineId, behind: Option<Ticket>, only_single: bool) -> Option<(Ticket, &Waiter<H>, bool)> {
+        let line = self.lines.get(&line)?;
+        let from = (behind.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let single = line.single.range(from).next();
+        let several = if only_single { None } else { line.several.range(from).next() };
+        let (ticket, is_several) = match (single, several) {
+            (Some(single), Some(several)) => (*single.min(several), several < single),
+            (Some(single), None) => (*single, false),
+            (None, several) => (*several?, true),
         };
-        let id = self.open(db, name);
-        self.tickets.insert(ticket, id);
+        Some((ticket, self.entries.get(&ticket)?.waiter()?, is_several))
+    }
+
+    /// Somebody begins to wait: in the place of its ID if that stands for the same keys, else at the end.
+    pub fn join(&mut self, db: i32, names: &[&[u8]], waiter: Waiter<H>) -> Joined<H> {
+        let (place, earlier, resumed) = self.take_place(db, names, waiter.id);
+        let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
         self.clients.insert(waiter.client, ticket);
         self.ends.insert((waiter.until, ticket));
-        if let Some(line) = self.lines.get_mut(&id) {
-            if let Some(attempt) = waiter.id {
-                line.ids.insert(attempt, ticket);
-            }
-            line.waiters.insert(ticket, waiter);
-        }
-        Joined { line: id, earlier, resumed }
+        let line = self.stand(db, names, ticket, Body::Waits(waiter));
+        Joined { line, earlier, resumed }
     }
 
     /// Keeps a place for an attempt that does not wait: its old one if it has one, else at the end.
-    /// At most `most` places are kept. The waiter with that ID, which no longer waits, is given back.
+    /// At most `most` places are kept. The waiters with that ID, who no longer wait, are given back.
     pub fn keep_place(
         &mut self,
         db: i32,
-        name: &[u8],
+        names: &[&[u8]],
         id: Id,
         until: MonotonicMicros,
         most: usize,
-    ) -> Option<Waiter<H>> {
-        let (ticket, earlier) = match self.forget(db, name, id) {
-            Some((ticket, earlier)) => (ticket, earlier),
-            None => (Ticket(self.next_number()), None),
-        };
+    ) -> Vec<Waiter<H>> {
+        let (place, earlier, _) = self.take_place(db, names, Some(id));
+        let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
         if self.places() < most {
-            self.keep(db, name, ticket, Place { id, until });
+            self.keep(db, names, ticket, Place { id, until });
         }
         earlier
     }
 
+    /// Takes an ID out of all of these lines: the place that it had if it stood for these keys, the
+    /// waiters that it had, and whether the place was only kept.
+    fn take_place(&mut self, db: i32, names: &[&[u8]], id: Option<Id>) -> (Option<Ticket>, Vec<Waiter<H>>, bool) {
+        let (mut place, mut earlier, mut resumed) = (None, Vec::new(), false);
+        let Some(id) = id else { return (place, earlier, resumed) };
+        for name in names {
+            let Some(ticket) = self.ticket(db, name, id) else { continue };
+            let lines = self.entries.get(&ticket).map_or(0, |entry| entry.lines.as_slice().len());
+            let is_same = lines == names.len()
+                && (lines == 1 || names.iter().all(|name| self.ticket(db, name, id) == Some(ticket)));
+            let waiter = self.remove(ticket).and_then(Entry::into_waiter);
+            if is_same {
+                place = Some(ticket);
+                resumed = waiter.is_none();
+            }
+            earlier.extend(waiter);
+        }
+        (place, earlier, resumed)
+    }
+
     /// Gives an attempt whose grant could not be delivered the place back that it had.
-    pub fn restore_place(&mut self, db: i32, name: &[u8], id: Id, ticket: Ticket, until: MonotonicMicros) {
-        let stands =
-            self.line(db, name).and_then(|line| self.lines.get(&line)).is_some_and(|line| line.ids.contains_key(&id));
-        if !stands && !self.tickets.contains_key(&ticket) {
-            self.keep(db, name, ticket, Place { id, until });
+    pub fn restore_place(&mut self, db: i32, names: &[&[u8]], id: Id, ticket: Ticket, until: MonotonicMicros) {
+        let stands = names.iter().any(|name| self.ticket(db, name, id).is_some());
+        if !stands && !self.entries.contains_key(&ticket) {
+            self.keep(db, names, ticket, Place { id, until });
         }
     }
 
-    fn keep(&mut self, db: i32, name: &[u8], ticket: Ticket, place: Place) {
-        let id = self.open(db, name);
-        self.tickets.insert(ticket, id);
+    fn keep(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place) {
         self.ends.insert((place.until, ticket));
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.ids.insert(place.id, ticket);
-            line.places.insert(ticket, place);
-        }
+        self.stand(db, names, ticket, Body::Keeps(place));
     }
 
-    /// Takes an ID out of a line: its ticket, and its waiter unless it only kept a place.
+    /// Puts a ticket in the lines of these keys.
+    fn stand(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, body: Body<H>) -> Option<LineId> {
+        let lines = match names {
+            [name] => OneOrMore::One(self.open(db, name)),
+            names => OneOrMore::More(names.iter().map(|name| self.open(db, name)).collect()),
+        };
+        let (waits, id) = match &body {
+            Body::Waits(waiter) => (true, waiter.id),
+            Body::Keeps(place) => (false, Some(place.id)),
+        };
+        for line in lines.as_slice() {
+            let Some(line) = self.lines.get_mut(line) else { continue };
+            if let Some(id) = id {
+                line.ids.insert(id, ticket);
+            }
+            match (&lines, waits) {
+                (_, false) => line.places.insert(ticket),
+                (OneOrMore::One(_), true) => line.single.insert(ticket),
+                (OneOrMore::More(_), true) => line.several.insert(ticket),
+            };
+        }
+        let first = lines.as_slice().first().copied();
+        self.entries.insert(ticket, Entry { lines, body });
+        first
+    }
+
+    /// Takes an ID out of a line, and out of those of the other keys that it wanted: its ticket, and its
+    /// waiter unless it only kept a place.
     pub fn forget(&mut self, db: i32, name: &[u8], id: Id) -> Option<(Ticket, Option<Waiter<H>>)> {
-        let line = self.line(db, name)?;
-        let ticket = *self.lines.get(&line)?.ids.get(&id)?;
-        Some((ticket, self.remove(ticket)))
+        let ticket = self.ticket(db, name, id)?;
+        Some((ticket, self.remove(ticket).and_then(Entry::into_waiter)))
     }
 
     /// Takes the first who waits out of a line.
     pub fn pop_head(&mut self, line: LineId) -> Option<(Ticket, Waiter<H>)> {
-        let ticket = *self.lines.get(&line)?.waiters.first_key_value()?.0;
-        self.remove(ticket).map(|waiter| (ticket, waiter))
+        let ticket = self.lines.get(&line)?.head()?;
+        self.serve(ticket).map(|waiter| (ticket, waiter))
+    }
+
+    /// Takes one who waits out of its lines.
+    pub fn serve(&mut self, ticket: Ticket) -> Option<Waiter<H>> {
+        self.entries.get(&ticket)?.waiter()?;
+        self.remove(ticket).and_then(Entry::into_waiter)
     }
 
     /// A client no longer waits. If it gave an ID, its place is kept until then.
@@ -317,12 +524,7 @@ impl<H> Queues<H> {
             if end > now {
                 return None;
             }
-            let waits = self
-                .tickets
-                .get(&ticket)
-                .and_then(|line| self.lines.get(line))
-                .is_some_and(|line| line.waiters.contains_key(&ticket));
-            if waits {
+            if self.entries.get(&ticket).is_some_and(|entry| entry.waiter().is_some()) {
                 return self.end_wait(ticket, kept_until, most);
             }
             self.remove(ticket);
@@ -331,11 +533,18 @@ impl<H> Queues<H> {
     }
 
     fn end_wait(&mut self, ticket: Ticket, kept_until: Option<MonotonicMicros>, most: usize) -> Option<Waiter<H>> {
-        let (db, name) = self.tickets.get(&ticket).and_then(|line| self.key(*line))?;
-        let waiter = self.remove(ticket)?;
+        let (db, names) = self.keys(ticket)?;
+        let waiter = self.remove(ticket)?.into_waiter()?;
         if let (Some(id), Some(until)) = (waiter.id, kept_until) {
             if self.places() < most {
-                self.keep(db, &name, ticket, Place { id, until });
+                let place = Place { id, until };
+                match &names {
+                    OneOrMore::One(name) => self.keep(db, &[name], ticket, place),
+                    OneOrMore::More(names) => {
+                        let names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+                        self.keep(db, &names, ticket, place);
+                    }
+                }
             }
         }
         Some(waiter)
@@ -346,9 +555,9 @@ impl<H> Queues<H> {
         let tickets: Vec<Ticket> = self
             .lines
             .get(&line)
-            .map(|line| line.waiters.keys().chain(line.places.keys()).copied().collect())
+            .map(|line| line.single.union(&line.several).chain(&line.places).copied().collect())
             .unwrap_or_default();
-        tickets.into_iter().filter_map(|ticket| self.remove(ticket)).collect()
+        tickets.into_iter().filter_map(|ticket| self.remove(ticket)?.into_waiter()).collect()
     }
 
     /// Takes everybody out of all lines; those who waited.
@@ -358,29 +567,44 @@ impl<H> Queues<H> {
     }
 
     /// Takes a ticket out of everything.
-    fn remove(&mut self, ticket: Ticket) -> Option<Waiter<H>> {
-        let id = self.tickets.remove(&ticket)?;
-        let line = self.lines.get_mut(&id)?;
-        let waiter = line.waiters.remove(&ticket);
-        let place = line.places.remove(&ticket);
-        let attempt = waiter.as_ref().map_or_else(|| place.map(|place| place.id), |waiter| waiter.id);
+    fn remove(&mut self, ticket: Ticket) -> Option<Entry<H>> {
+        let entry = self.entries.remove(&ticket)?;
+        let (id, until) = match &entry.body {
+            Body::Waits(waiter) => {
+                self.clients.remove(&waiter.client);
+                (waiter.id, waiter.until)
+            }
+            Body::Keeps(place) => (Some(place.id), place.until),
+        };
+        self.ends.remove(&(until, ticket));
+        for line in entry.lines.as_slice() {
+            self.leave_line(*line, ticket, id);
+        }
+        Some(entry)
+    }
+
+    fn leave_line(&mut self, id: LineId, ticket: Ticket, attempt: Option<Id>) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
         if let Some(attempt) = attempt {
             line.ids.remove(&attempt);
         }
-        if let Some(until) = waiter.as_ref().map(|waiter| waiter.until).or(place.map(|place| place.until)) {
-            self.ends.remove(&(until, ticket));
+        let was_first = line.single.first() == Some(&ticket);
+        if !line.single.remove(&ticket) && !line.several.remove(&ticket) {
+            line.places.remove(&ticket);
         }
-        if let Some(waiter) = &waiter {
-            self.clients.remove(&waiter.client);
+        // Who stands behind one that left may bear more holders than that did.
+        let next = line.single.first().filter(|_| was_first);
+        let shares = next.and_then(|next| self.entries.get(next)?.waiter()).map(|next| next.share);
+        if shares.is_some_and(|share| share != Share::Alone) {
+            self.set_ready(id);
         }
         self.tidy(id);
-        waiter
     }
 
     /// Gives up what a line no longer needs.
     fn tidy(&mut self, id: LineId) {
         let Some(line) = self.lines.get_mut(&id) else { return };
-        if !line.waiters.is_empty() {
+        if line.is_waited_for() {
             return;
         }
         line.evicted_until = None;
@@ -404,10 +628,10 @@ impl<H> Queues<H> {
     /// Gives back the room that a crowd took: maps keep theirs when they become empty.
     fn shrink(&mut self) {
         const FEW: usize = 1_024;
-        if self.tickets.capacity() > FEW || self.ready.capacity() > FEW {
+        if self.entries.capacity() > FEW || self.ready.capacity() > FEW {
             self.index.shrink_to_fit();
             self.lines.shrink_to_fit();
-            self.tickets.shrink_to_fit();
+            self.entries.shrink_to_fit();
             self.clients.shrink_to_fit();
             self.ready.shrink_to_fit();
         }
@@ -423,8 +647,9 @@ impl<H> Queues<H> {
         let line = Line {
             db,
             name,
-            waiters: BTreeMap::new(),
-            places: BTreeMap::new(),
+            single: BTreeSet::new(),
+            several: BTreeSet::new(),
+            places: BTreeSet::new(),
             ids: HashMap::new(),
             due: None,
             evicted_until: None,
@@ -442,7 +667,7 @@ impl<H> Queues<H> {
     /// Notes when the lock of a line comes free by itself; `None`: nobody knows.
     pub fn set_due(&mut self, id: LineId, due: Option<UnixMicros>) {
         let Some(line) = self.lines.get_mut(&id) else { return };
-        if line.due == due || line.waiters.is_empty() {
+        if line.due == due || !line.is_waited_for() {
             return;
         }
         if let Some(due) = line.due {
@@ -452,6 +677,12 @@ impl<H> Queues<H> {
             self.dues.insert((due, id));
         }
         line.due = due;
+    }
+
+    /// The lock of a line may come free by itself as early as that.
+    pub fn set_due_by(&mut self, id: LineId, due: UnixMicros) {
+        let known = self.lines.get(&id).and_then(|line| line.due);
+        self.set_due(id, Some(known.map_or(due, |known| known.min(due))));
     }
 
     /// The key of a line was evicted: its lock stays taken until the time last seen.
@@ -477,7 +708,7 @@ impl<H> Queues<H> {
     /// The lock of a line may have come free: whether that is news.
     pub fn set_ready(&mut self, id: LineId) -> bool {
         match self.lines.get_mut(&id) {
-            Some(line) if !line.is_ready && !line.waiters.is_empty() => {
+            Some(line) if !line.is_ready && line.is_waited_for() => {
                 line.is_ready = true;
                 self.ready.push_back(id);
                 true
@@ -488,7 +719,7 @@ impl<H> Queues<H> {
 
     /// All locks of a database, or of all of them, may have come free.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
-        let wanted = |line: &Line<H>| db.is_none_or(|db| db == line.db);
+        let wanted = |line: &Line| db.is_none_or(|db| db == line.db);
         let mut lines: Vec<LineId> = self.lines.iter().filter(|(_, line)| wanted(line)).map(|(id, _)| *id).collect();
         lines.sort_unstable();
         for line in lines {
@@ -512,7 +743,7 @@ impl<H> Queues<H> {
         while let Some(id) = self.ready.pop_front() {
             if let Some(line) = self.lines.get_mut(&id) {
                 line.is_ready = false;
-                if !line.waiters.is_empty() {
+                if line.is_waited_for() {
                     return Some(id);
                 }
             }

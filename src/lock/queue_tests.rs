@@ -11,6 +11,7 @@ fn waiter(client: u64, attempt: u64, until: u64) -> Waiter<u64> {
     Waiter {
         handle: client,
         client,
+        share: Share::Alone,
         lease: Micros(1),
         id: if attempt == 0 { None } else { id(attempt) },
         owner: None,
@@ -27,7 +28,7 @@ const MOST: usize = 100;
 fn the_first_to_come_is_the_first_served() {
     let mut queues = Queues::default();
     for client in 1..=3 {
-        queues.join(0, b"k", waiter(client, 0, 9));
+        queues.join(0, &[b"k"], waiter(client, 0, 9));
     }
     let line = queues.line(0, b"k").unwrap();
     let served: Vec<u64> = std::iter::from_fn(|| queues.pop_head(line)).map(|(_, waiter)| waiter.client).collect();
@@ -38,12 +39,12 @@ fn the_first_to_come_is_the_first_served() {
 #[test]
 fn an_attempt_that_comes_back_has_its_old_place() {
     let mut queues = Queues::default();
-    queues.join(0, b"k", waiter(1, 7, 9));
-    queues.join(0, b"k", waiter(2, 0, 9));
+    queues.join(0, &[b"k"], waiter(1, 7, 9));
+    queues.join(0, &[b"k"], waiter(2, 0, 9));
     assert!(queues.leave(1, Some(MonotonicMicros(50)), MOST).is_some());
     assert!(queues.has_ahead(0, b"k", None));
     assert!(!queues.has_ahead(0, b"k", id(7)));
-    assert!(queues.join(0, b"k", waiter(3, 7, 60)).resumed);
+    assert!(queues.join(0, &[b"k"], waiter(3, 7, 60)).resumed);
     let line = queues.line(0, b"k").unwrap();
     assert_eq!(queues.head(line).unwrap().client, 3);
 }
@@ -51,18 +52,18 @@ fn an_attempt_that_comes_back_has_its_old_place() {
 #[test]
 fn a_newer_call_takes_the_place_of_the_waiter_with_its_id() {
     let mut queues = Queues::default();
-    queues.join(0, b"k", waiter(1, 7, 9));
-    queues.join(0, b"k", waiter(2, 0, 9));
-    let Joined { line, earlier, .. } = queues.join(0, b"k", waiter(3, 7, 9));
-    assert_eq!(earlier.unwrap().client, 1);
-    assert_eq!(queues.head(line).unwrap().client, 3);
+    queues.join(0, &[b"k"], waiter(1, 7, 9));
+    queues.join(0, &[b"k"], waiter(2, 0, 9));
+    let Joined { line, mut earlier, .. } = queues.join(0, &[b"k"], waiter(3, 7, 9));
+    assert_eq!(earlier.pop().unwrap().client, 1);
+    assert_eq!(queues.head(line.unwrap()).unwrap().client, 3);
     assert!(queues.leave(1, None, MOST).is_none());
 }
 
 #[test]
 fn a_place_is_given_up_after_its_time() {
     let mut queues: Queues<u64> = Queues::default();
-    assert!(queues.keep_place(0, b"k", id(7).unwrap(), MonotonicMicros(5), MOST).is_none());
+    assert!(queues.keep_place(0, &[b"k"], id(7).unwrap(), MonotonicMicros(5), MOST).is_empty());
     assert_eq!(queues.next_end(), Some(MonotonicMicros(5)));
     assert!(queues.time_out(MonotonicMicros(4), None, MOST).is_none());
     assert_eq!(queues.places(), 1);
@@ -74,7 +75,7 @@ fn a_place_is_given_up_after_its_time() {
 fn places_are_bounded() {
     let mut queues: Queues<u64> = Queues::default();
     for number in 1..10 {
-        queues.keep_place(0, b"k", id(number).unwrap(), MonotonicMicros(5), 3);
+        queues.keep_place(0, &[b"k"], id(number).unwrap(), MonotonicMicros(5), 3);
     }
     assert_eq!(queues.places(), 3);
 }
@@ -82,7 +83,7 @@ fn places_are_bounded() {
 #[test]
 fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
     let mut queues = Queues::default();
-    let line = queues.join(0, b"k", waiter(1, 0, 9)).line;
+    let line = queues.join(0, &[b"k"], waiter(1, 0, 9)).line.unwrap();
     queues.set_due(line, Some(UnixMicros(70)));
     queues.evicted(line);
     assert_eq!(queues.evicted_until(line), Some(UnixMicros(70)));
@@ -93,7 +94,7 @@ fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
 #[test]
 fn a_line_that_is_ready_is_taken_once() {
     let mut queues = Queues::default();
-    let line = queues.join(0, b"k", waiter(1, 0, 9)).line;
+    let line = queues.join(0, &[b"k"], waiter(1, 0, 9)).line.unwrap();
     queues.set_due(line, Some(UnixMicros(5)));
     queues.set_due_ready(UnixMicros(4));
     assert_eq!(queues.take_ready(), None);
@@ -108,19 +109,90 @@ fn a_line_that_is_ready_is_taken_once() {
 fn the_longest_queues_come_first() {
     let mut queues = Queues::default();
     for (client, key) in [b"a", b"b", b"b", b"c", b"c", b"c"].into_iter().enumerate() {
-        queues.join(0, key, waiter(client as u64, 0, 9));
+        queues.join(0, &[key], waiter(client as u64, 0, 9));
     }
     let longest = |most| queues.longest(most).into_iter().map(|line| (line.1[0], line.2)).collect::<Vec<_>>();
     assert_eq!(longest(2), [(b'c', 3), (b'b', 2)]);
     assert_eq!(longest(9), [(b'c', 3), (b'b', 2), (b'a', 1)]);
-    assert_eq!(queues.waits_for(0).map(|(_, name)| name[0]), Some(b'a'));
+    assert_eq!(queues.waits_for(0).map(|wait| wait.names.as_slice()[0][0]), Some(b'a'));
     assert_eq!(queues.waiting(0, b"c").map(|waiter| waiter.client).collect::<Vec<_>>(), [3, 4, 5]);
+}
+
+#[test]
+fn who_waits_for_several_keys_leaves_all_lines_at_once() {
+    let mut queues = Queues::default();
+    queues.join(0, &[b"a", b"b"], waiter(1, 7, 9));
+    queues.join(0, &[b"b"], waiter(2, 0, 9));
+    assert_eq!(queues.length(0, b"a").0, 1);
+    assert_eq!(queues.length(0, b"b").0, 2);
+    assert_eq!(queues.forget(0, b"b", id(7).unwrap()).unwrap().1.unwrap().client, 1);
+    assert!(queues.line(0, b"a").is_none());
+    assert_eq!(queues.length(0, b"b").0, 1);
+}
+
+#[test]
+fn who_waits_for_several_keys_holds_nobody_up_but_where_it_was_not_looked_at() {
+    let mut queues = Queues::default();
+    queues.join(0, &[b"a", b"b"], waiter(1, 0, 9));
+    let line = queues.line(0, b"a").unwrap();
+    assert!(!queues.has_ahead(0, b"a", None));
+    queues.set_ready(line);
+    assert!(queues.has_ahead(0, b"a", None));
+    assert!(!queues.has_ahead(0, b"b", None));
+    queues.take_ready();
+    assert!(!queues.has_ahead(0, b"a", None));
+}
+
+#[test]
+fn who_waits_for_several_keys_is_held_up_by_those_ahead_for_one() {
+    let mut queues = Queues::default();
+    queues.join(0, &[b"b"], waiter(1, 0, 9));
+    queues.join(0, &[b"a", b"b"], waiter(2, 0, 9));
+    queues.join(0, &[b"a"], waiter(3, 0, 9));
+    let line = queues.line(0, b"a").unwrap();
+    let (ticket, _, is_several) = queues.next(line, None, false).unwrap();
+    assert!(is_several);
+    assert!(queues.is_held_up(ticket, UnixMicros(0)));
+    assert_eq!(queues.next(line, None, true).unwrap().1.client, 3);
+    assert!(queues.single_head(line).is_none());
+    queues.leave(1, None, MOST);
+    assert!(!queues.is_held_up(ticket, UnixMicros(0)));
+}
+
+#[test]
+fn a_place_is_that_of_one_set_of_keys() {
+    let mut queues = Queues::default();
+    queues.join(0, &[b"a", b"b"], waiter(1, 7, 9));
+    queues.join(0, &[b"a"], waiter(2, 0, 9));
+    // The same keys, in another order: the same place.
+    queues.join(0, &[b"b", b"a"], waiter(3, 7, 9));
+    let line = queues.line(0, b"a").unwrap();
+    assert_eq!(queues.head(line).unwrap().client, 3);
+    // Other keys: a new one.
+    queues.join(0, &[b"a"], waiter(4, 7, 9));
+    assert_eq!(queues.waiting(0, b"a").map(|waiter| waiter.client).collect::<Vec<_>>(), [2, 4]);
+    assert!(queues.line(0, b"b").is_none());
+}
+
+#[test]
+fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
+    let mut queues = Queues::default();
+    queues.join(0, &[b"k"], waiter(1, 0, 9));
+    queues.join(0, &[b"k"], Waiter { share: Share::Shared, ..waiter(2, 0, 9) });
+    queues.join(0, &[b"k"], waiter(3, 0, 9));
+    assert!(!queues.has_ready());
+    queues.leave(1, None, MOST);
+    assert_eq!(queues.take_ready(), queues.line(0, b"k"));
+    queues.leave(2, None, MOST);
+    assert!(!queues.has_ready(), "a writer has no more to hope for than the reader had");
+    assert_eq!(queues.narrowest(0, b"k", None, Share::Shared), 1);
+    assert_eq!(queues.narrowest(0, b"x", None, Share::Limit(4)), 4);
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Join { key: u8, client: u64, attempt: u64, until: u64 },
-    Keep { key: u8, attempt: u64, until: u64 },
+    Join { keys: Vec<u8>, client: u64, attempt: u64, until: u64 },
+    Keep { keys: Vec<u8>, attempt: u64, until: u64 },
     Leave { client: u64, keep: Option<u64> },
     Pop { key: u8 },
     Forget { key: u8, attempt: u64 },
@@ -132,12 +204,16 @@ enum Step {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let key = 0..3_u8;
+    let keys = prop_oneof![
+        3 => key.clone().prop_map(|key| vec![key]),
+        1 => prop::sample::select(vec![vec![0, 1], vec![1, 0], vec![1, 2], vec![2, 0], vec![0, 1, 2], vec![2, 1, 0]]),
+    ];
     let time = 0..40_u64;
     let keep = prop::option::of(0..60_u64);
     prop_oneof![
-        5 => (key.clone(), 1..20_u64, 0..6_u64, time.clone())
-            .prop_map(|(key, client, attempt, until)| Step::Join { key, client, attempt, until }),
-        1 => (key.clone(), 1..6_u64, time.clone()).prop_map(|(key, attempt, until)| Step::Keep { key, attempt, until }),
+        5 => (keys.clone(), 1..20_u64, 0..6_u64, time.clone())
+            .prop_map(|(keys, client, attempt, until)| Step::Join { keys, client, attempt, until }),
+        1 => (keys, 1..6_u64, time.clone()).prop_map(|(keys, attempt, until)| Step::Keep { keys, attempt, until }),
         2 => (1..20_u64, keep.clone()).prop_map(|(client, keep)| Step::Leave { client, keep }),
         2 => key.clone().prop_map(|key| Step::Pop { key }),
         1 => (key.clone(), 1..6_u64).prop_map(|(key, attempt)| Step::Forget { key, attempt }),
@@ -151,11 +227,21 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// One entry of the plain list: who stands where, in order of arrival.
 #[derive(Clone, Debug)]
 struct Entry {
-    key: u8,
+    keys: Vec<u8>,
     attempt: u64,
     /// 0: only a place.
     client: u64,
     until: u64,
+}
+
+impl Entry {
+    fn stands(&self, key: u8) -> bool {
+        self.keys.contains(&key)
+    }
+
+    fn waits(&self, key: u8) -> bool {
+        self.client != 0 && self.stands(key)
+    }
 }
 
 #[derive(Default)]
@@ -163,15 +249,26 @@ struct Plain(Vec<Entry>);
 
 impl Plain {
     fn position(&self, key: u8, attempt: u64) -> Option<usize> {
-        self.0.iter().position(|entry| entry.key == key && attempt != 0 && entry.attempt == attempt)
+        self.0.iter().position(|entry| entry.stands(key) && attempt != 0 && entry.attempt == attempt)
     }
 
-    fn put(&mut self, entry: Entry) -> Option<u64> {
-        let Some(at) = self.position(entry.key, entry.attempt) else {
-            self.0.push(entry);
-            return None;
-        };
-        Some(std::mem::replace(&mut self.0[at], entry).client).filter(|client| *client != 0)
+    /// In the place of the same attempt for the same keys, else at the end; the clients that stood there.
+    fn put(&mut self, mut entry: Entry) -> Vec<u64> {
+        let mut earlier = Vec::new();
+        for key in entry.keys.clone() {
+            let Some(at) = self.position(key, entry.attempt) else { continue };
+            let sorted = |keys: &[u8]| std::collections::BTreeSet::from_iter(keys.to_vec());
+            earlier.push(self.0[at].client);
+            if sorted(&self.0[at].keys) == sorted(&entry.keys) {
+                std::mem::swap(&mut self.0[at], &mut entry);
+                earlier.retain(|client| *client != 0);
+                return earlier;
+            }
+            self.0.remove(at);
+        }
+        self.0.push(entry);
+        earlier.retain(|client| *client != 0);
+        earlier
     }
 
     fn leave(&mut self, at: usize, keep: Option<u64>) -> u64 {
@@ -187,12 +284,16 @@ impl Plain {
     }
 
     fn head(&self, key: u8) -> Option<usize> {
-        self.0.iter().position(|entry| entry.key == key && entry.client != 0)
+        self.0.iter().position(|entry| entry.waits(key))
     }
 }
 
 fn name(key: u8) -> [u8; 1] {
     [b'a' + key]
+}
+
+fn names(keys: &[u8]) -> Vec<&'static [u8]> {
+    keys.iter().map(|key| [&b"a"[..], b"b", b"c"][usize::from(*key)]).collect()
 }
 
 proptest! {
@@ -204,13 +305,16 @@ proptest! {
         for step in steps {
             match step {
                 Step::Join { client, .. } if plain.0.iter().any(|entry| entry.client == client) => {}
-                Step::Join { key, client, attempt, until } => {
-                    let earlier = queues.join(0, &name(key), waiter(client, attempt, until)).earlier;
-                    prop_assert_eq!(earlier.map(|waiter| waiter.client), plain.put(Entry { key, attempt, client, until }));
+                Step::Join { keys, client, attempt, until } => {
+                    let earlier = queues.join(0, &names(&keys), waiter(client, attempt, until)).earlier;
+                    let earlier: Vec<u64> = earlier.into_iter().map(|waiter| waiter.client).collect();
+                    prop_assert_eq!(earlier, plain.put(Entry { keys, attempt, client, until }));
                 }
-                Step::Keep { key, attempt, until } => {
-                    let earlier = queues.keep_place(0, &name(key), id(attempt).unwrap(), MonotonicMicros(until), MOST);
-                    prop_assert_eq!(earlier.map(|waiter| waiter.client), plain.put(Entry { key, attempt, client: 0, until }));
+                Step::Keep { keys, attempt, until } => {
+                    let earlier =
+                        queues.keep_place(0, &names(&keys), id(attempt).unwrap(), MonotonicMicros(until), MOST);
+                    let earlier: Vec<u64> = earlier.into_iter().map(|waiter| waiter.client).collect();
+                    prop_assert_eq!(earlier, plain.put(Entry { keys, attempt, client: 0, until }));
                 }
                 Step::Leave { client, keep } => {
                     let left = queues.leave(client, keep.map(MonotonicMicros), MOST).map(|waiter| waiter.client);
@@ -262,8 +366,8 @@ proptest! {
                 }
                 Step::Dissolve { key } => {
                     let gone = queues.line(0, &name(key)).map_or(0, |line| queues.dissolve(line).len());
-                    let waited = plain.0.iter().filter(|entry| entry.key == key && entry.client != 0).count();
-                    plain.0.retain(|entry| entry.key != key);
+                    let waited = plain.0.iter().filter(|entry| entry.waits(key)).count();
+                    plain.0.retain(|entry| !entry.stands(key));
                     prop_assert_eq!(gone, waited);
                 }
             }
@@ -271,22 +375,30 @@ proptest! {
             prop_assert_eq!(queues.waiters(), waiting);
             prop_assert_eq!(queues.places(), plain.0.len() - waiting);
             prop_assert_eq!(queues.ends.len(), plain.0.len());
-            prop_assert_eq!(queues.tickets.len(), plain.0.len());
+            prop_assert_eq!(queues.entries.len(), plain.0.len());
             prop_assert_eq!(queues.next_end().map(|end| end.0), plain.0.iter().map(|entry| entry.until).min());
             for key in 0..3 {
-                let stands = plain.0.iter().filter(|entry| entry.key == key);
-                prop_assert_eq!(queues.line(0, &name(key)).is_some(), stands.count() > 0);
+                let stands = plain.0.iter().filter(|entry| entry.stands(key)).count();
+                prop_assert_eq!(queues.line(0, &name(key)).is_some(), stands > 0);
+                let waiting: Vec<u64> = queues.waiting(0, &name(key)).map(|waiter| waiter.client).collect();
+                let expected: Vec<u64> = plain.0.iter().filter(|entry| entry.waits(key)).map(|entry| entry.client).collect();
+                prop_assert_eq!(queues.length(0, &name(key)).0, waiting.len());
+                prop_assert_eq!(waiting, expected);
                 let head = queues.line(0, &name(key)).and_then(|line| queues.head(line)).map(|waiter| waiter.client);
                 prop_assert_eq!(head, plain.head(key).map(|at| plain.0[at].client));
                 for attempt in 0..6 {
                     let own = plain.position(key, attempt).unwrap_or(usize::MAX);
-                    let ahead = plain.head(key).is_some_and(|at| at < own);
+                    let single = |entry: &Entry| entry.waits(key) && entry.keys.len() == 1;
+                    let is_ready = queues.line_of(0, &name(key)).is_some_and(|line| line.is_ready);
+                    let counts = |entry: &Entry| single(entry) || (is_ready && entry.waits(key));
+                    let ahead = plain.0.iter().position(counts).is_some_and(|at| at < own);
                     prop_assert_eq!(queues.has_ahead(0, &name(key), id(attempt).filter(|_| attempt != 0)), ahead);
                 }
             }
             for line in queues.lines.values() {
-                prop_assert!(!line.waiters.is_empty() || line.due.is_none());
-                prop_assert_eq!(line.ids.len(), line.waiters.values().filter(|waiter| waiter.id.is_some()).count() + line.places.len());
+                prop_assert!(line.is_waited_for() || line.due.is_none());
+                let stands = line.single.union(&line.several).filter_map(|ticket| queues.waiter(*ticket));
+                prop_assert_eq!(line.ids.len(), stands.filter(|waiter| waiter.id.is_some()).count() + line.places.len());
             }
         }
     }

@@ -15,8 +15,6 @@ const TIMESTAMP: usize = 17;
 /// Digits of the token and of the ID.
 const TOKEN: usize = 16;
 const ID: usize = 19;
-/// Length of the shortest value of ours.
-const PLAIN: usize = TIMESTAMP + TOKEN;
 
 /// Microseconds in a second.
 const PER_SECOND: u64 = 1_000_000;
@@ -119,14 +117,19 @@ impl<'a> Value<'a> {
 impl<'a> Record<'a> {
     /// Reads a value that has exactly the shape of ours.
     fn read(bytes: &'a [u8]) -> Option<Self> {
-        let (plain, rest) = bytes.split_at_checked(PLAIN)?;
-        let (seconds, fraction) = plain.split_at_checked(SECONDS)?;
-        let (point, fraction) = fraction.split_first()?;
-        let (micros, token) = fraction.split_at_checked(TIMESTAMP.saturating_sub(SECONDS).saturating_sub(1))?;
+        let (timestamp, rest) = bytes.split_at_checked(TIMESTAMP)?;
+        let (seconds, fraction) = timestamp.split_at_checked(SECONDS)?;
+        let (point, micros) = fraction.split_first()?;
         if *point != b'.' {
             return None;
         }
         let timestamp = number(seconds)?.checked_mul(PER_SECOND)?.checked_add(number(micros)?)?;
+        Self::read_rest(UnixMicros(timestamp), rest)
+    }
+
+    /// Reads what stands behind the timestamp.
+    fn read_rest(timestamp: UnixMicros, bytes: &'a [u8]) -> Option<Self> {
+        let (token, rest) = bytes.split_at_checked(TOKEN)?;
         // A token of 16 digits can be above 2^53: then it leaves no room, which the caller asks.
         let token = Token::new(number(token)?.min(Token::MAX))?;
         let (id, rest) = match rest.split_at_checked(ID) {
@@ -138,7 +141,21 @@ impl<'a> Record<'a> {
             Some((b' ', name)) => Some(Owner::parse(name)?),
             Some(_) => return None,
         };
-        Some(Self { timestamp: UnixMicros(timestamp), token, id, owner })
+        Some(Self { timestamp, token, id, owner })
+    }
+
+    /// Reads a member of a sorted set of holders: its score is the timestamp in seconds, itself the
+    /// rest of a value of ours.
+    #[must_use]
+    pub fn read_member(score: f64, member: &'a [u8]) -> Option<Self> {
+        const LATEST: f64 = 1e10;
+        if !(0.0..LATEST).contains(&score) {
+            return None;
+        }
+        // A whole number between 0 and 10^16.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let micros = (score * 1e6).round() as u64;
+        Self::read_rest(UnixMicros(micros), member).filter(|record| record.token.leaves_room())
     }
 
     /// The value as it is written.
@@ -180,12 +197,30 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    const MAX: usize = PLAIN + ID + 1 + Owner::MAX;
+    const MAX: usize = TIMESTAMP + TOKEN + ID + 1 + Owner::MAX;
 
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    /// The timestamp as it is written: the score of a holder among several.
+    #[must_use]
+    pub fn score(&self) -> &[u8] {
+        self.as_bytes().get(..TIMESTAMP).unwrap_or_default()
+    }
+
+    /// The rest: a holder among several.
+    #[must_use]
+    pub fn member(&self) -> &[u8] {
+        self.as_bytes().get(TIMESTAMP..).unwrap_or_default()
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn record(&self) -> Option<Record<'_>> {
+        Record::read(self.as_bytes())
     }
 
     /// The timestamp in it, on which the key's native expiry depends.
@@ -429,6 +464,29 @@ mod tests {
             #[allow(clippy::cast_precision_loss)]
             let seconds = timestamp as f64 / 1e6;
             prop_assert!((float - seconds).abs() < 0.000_01);
+        }
+
+        #[test]
+        fn a_member_with_its_score_says_what_the_value_says(
+            (timestamp, token, id, owner) in any_record(),
+        ) {
+            // Until 2106, when the seconds need 33 bits; from then on to within a microsecond.
+            let record = Record {
+                timestamp: UnixMicros(timestamp % 4_294_967_296_000_000),
+                token: Token::new(token).unwrap(),
+                id: id.map(Id),
+                owner: owner.as_deref().and_then(|name| Owner::parse(name.as_bytes())),
+            };
+            let encoded = record.encode();
+            let score: f64 = std::str::from_utf8(encoded.score()).unwrap().parse().unwrap();
+            prop_assert_eq!(Record::read_member(score, encoded.member()), Some(record));
+            prop_assert_eq!(encoded.record(), Some(record));
+        }
+
+        #[test]
+        fn a_score_that_is_no_timestamp_is_not_ours(score: f64) {
+            let read = Record::read_member(score, b"1763710000482913");
+            prop_assert_eq!(read.is_some(), (0.0..1e10).contains(&score));
         }
 
         #[test]

@@ -1,10 +1,14 @@
-//! Who may have the lock: `(what the key holds, request, now) -> decision`, for one key and one holder.
+//! Who may have the lock: `(what the key holds, request, now) -> decision`.
+//!
+//! One rule decides for one holder and for several: a caller is admitted when fewer live than it
+//! bears, and no plain holder is there. For several keys it is asked of each: all or nothing.
 //!
 //! The classic sequence in one step: a free key is taken (SETNX), a held one refused (GET), an
 //! expired one taken over in place (GETSET), never deleted and re-created. A foreign value is held
 //! for as long as it exists.
 
 use super::error::Error;
+use super::holders::{Holder, Holders};
 use super::record::{Id, Owner, Record, Value};
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
@@ -20,6 +24,8 @@ pub enum State<'a> {
     Expired(UnixMicros, Option<Record<'a>>),
     /// No timestamp.
     Foreign,
+    /// Several holders, each with a timestamp of its own.
+    Several(&'a Holders),
 }
 
 impl<'a> State<'a> {
@@ -41,19 +47,55 @@ impl<'a> State<'a> {
 
     /// Its name in LOCK.INFO.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Free => "free",
             Self::Held(..) => "held",
             Self::Expired(..) => "expired",
             Self::Foreign => "foreign",
+            Self::Several(holders) if holders.live() > 0 => "held",
+            Self::Several(_) => "expired",
         }
     }
 
     /// Whether nobody has the lock.
     #[must_use]
-    pub const fn is_nobodys(&self) -> bool {
-        matches!(self, Self::Free | Self::Expired(..))
+    pub fn is_nobodys(&self) -> bool {
+        match self {
+            Self::Free | Self::Expired(..) => true,
+            Self::Held(..) | Self::Foreign => false,
+            Self::Several(holders) => holders.live() == 0,
+        }
+    }
+
+    /// Whether somebody had it and never gave it back, and nobody has it now.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        match self {
+            Self::Expired(..) => true,
+            Self::Several(holders) => holders.live() == 0 && !holders.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// What the holder says that has it longest, or had it last, if this module wrote that.
+    #[must_use]
+    pub fn last_to_end(&self) -> Option<Record<'a>> {
+        match *self {
+            Self::Held(_, record) | Self::Expired(_, record) => record,
+            Self::Several(holders) => holders.last_to_end().map(Holder::record),
+            Self::Free | Self::Foreign => None,
+        }
+    }
+
+    /// When a caller could have it, if nobody releases or extends; nothing if that is now, or unknown.
+    #[must_use]
+    pub fn free_at(&self, share: Share) -> Option<UnixMicros> {
+        match self {
+            Self::Held(until, _) => Some(*until),
+            Self::Several(holders) => holders.fewer_than(share.most()),
+            Self::Free | Self::Expired(..) | Self::Foreign => None,
+        }
     }
 
     /// The record whose grant still stands, expired or not, if it has that token.
@@ -61,6 +103,7 @@ impl<'a> State<'a> {
         match *self {
             Self::Held(_, Some(record)) if record.token == token => Some((record, true)),
             Self::Expired(_, Some(record)) if record.token == token => Some((record, false)),
+            Self::Several(holders) => holders.get(token).map(|holder| (holder.record(), !holders.is_over(holder))),
             _ => None,
         }
     }
@@ -73,9 +116,35 @@ pub struct Terms {
     pub margin: Micros,
 }
 
+/// With how many others a caller would share the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// With nobody.
+    #[default]
+    Alone,
+    /// With all who share it too.
+    Shared,
+    /// So that at most so many hold it.
+    Limit(u64),
+}
+
+impl Share {
+    /// How many may hold it, the caller among them.
+    #[must_use]
+    pub const fn most(self) -> u64 {
+        match self {
+            Self::Alone => 1,
+            Self::Shared => u64::MAX,
+            Self::Limit(most) => most,
+        }
+    }
+}
+
 /// What a caller asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
+    /// With how many others.
+    pub share: Share,
     /// How long the grant is to be good.
     pub lease: Micros,
     /// The attempt.
@@ -97,6 +166,38 @@ pub struct Predecessor<'a> {
     pub owner: Option<Owner<'a>>,
 }
 
+/// How a grant stands in its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// As it stood before.
+    AsBefore,
+    /// By itself: a string.
+    Alone,
+    /// Among several: in a sorted set, in the place of that overdue holder if there is one.
+    Among {
+        /// Its grant.
+        replaces: Option<Token>,
+    },
+}
+
+/// Whether a caller may have the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission<'a> {
+    /// It may.
+    Granted {
+        /// The largest token in the key.
+        in_key: Option<Token>,
+        /// Whom it succeeds.
+        succeeds: Option<Predecessor<'a>>,
+        /// How its grant is to stand in the key.
+        holds: Holds,
+    },
+    /// The attempt has it already.
+    Already(Record<'a>),
+    /// Others have it.
+    Refused,
+}
+
 /// What becomes of a request for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquire<'a> {
@@ -106,6 +207,8 @@ pub enum Acquire<'a> {
         record: Record<'a>,
         /// Whom it succeeds, if the lock had expired.
         succeeds: Option<Predecessor<'a>>,
+        /// How it stands in the key.
+        holds: Holds,
     },
     /// The attempt holds it already, and the lease now ends later: write this.
     Prolong(Record<'a>),
@@ -124,23 +227,48 @@ fn timestamp(now: UnixMicros, lease: Micros, terms: Terms) -> Result<UnixMicros,
     }
 }
 
-/// A new grant of a lock that nobody has: in a free key, or over an expired value.
-fn grant<'a>(
-    request: &Request<'a>,
-    expired: Option<(UnixMicros, Option<Record<'a>>)>,
-    terms: Terms,
-    tokens: &mut Tokens,
-    now: UnixMicros,
-) -> Result<Acquire<'a>, Error> {
-    let in_key = expired.and_then(|(_, record)| record).map(|record| record.token);
-    let record = new_record(request, in_key, terms, tokens, now)?;
-    let succeeds = expired.map(|(ended, record)| Predecessor {
+/// The rule: a caller is admitted when fewer live than it bears. While others wait ahead of it, a
+/// lock that it could have is theirs.
+#[must_use]
+pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, now: UnixMicros) -> Admission<'a> {
+    let alone = request.share == Share::Alone;
+    let (in_key, succeeds, replaces) = match state {
+        State::Free => (None, None, None),
+        State::Expired(ended, record) => {
+            let token = record.map(|record| record.token);
+            (token, Some(predecessor(ended, record, now)), None)
+        }
+        State::Held(_, Some(held)) if held.id.is_some() && held.id == request.id => return Admission::Already(held),
+        State::Held(..) | State::Foreign => return Admission::Refused,
+        State::Several(holders) => {
+            let own = request.id.and_then(|id| holders.by_id(id)).filter(|own| !holders.is_over(own));
+            if let Some(own) = own {
+                return Admission::Already(own.record());
+            }
+            let fits = |count: usize| u64::try_from(count).unwrap_or(u64::MAX) < request.share.most();
+            if !fits(holders.live()) {
+                return Admission::Refused;
+            }
+            // Who needs a place takes that of the one who is overdue longest.
+            let before = holders.longest_overdue().filter(|_| !fits(holders.len()));
+            let succeeds = before.map(|before| predecessor(before.timestamp, Some(before.record()), now));
+            (holders.latest(), succeeds, before.map(|before| before.token))
+        }
+    };
+    if others_ahead {
+        return Admission::Refused;
+    }
+    let holds = if alone { Holds::Alone } else { Holds::Among { replaces } };
+    Admission::Granted { in_key, succeeds, holds }
+}
+
+fn predecessor<'a>(ended: UnixMicros, record: Option<Record<'a>>, now: UnixMicros) -> Predecessor<'a> {
+    Predecessor {
         ended,
         overdue: now.since(ended),
-        token: in_key,
+        token: record.map(|record| record.token),
         owner: record.and_then(|record| record.owner),
-    });
-    Ok(Acquire::Grant { record, succeeds })
+    }
 }
 
 fn new_record<'a>(
@@ -167,16 +295,74 @@ pub fn acquire<'a>(
     tokens: &mut Tokens,
     now: UnixMicros,
 ) -> Result<Acquire<'a>, Error> {
-    match state {
-        State::Free | State::Expired(..) if others_ahead => Ok(Acquire::Refuse),
-        State::Free => grant(request, None, terms, tokens, now),
-        State::Expired(ended, record) => grant(request, Some((ended, record)), terms, tokens, now),
-        State::Held(until, Some(held)) if held.id.is_some() && held.id == request.id => {
-            let later = timestamp(now, request.lease, terms)?;
-            Ok(if later > until { Acquire::Prolong(Record { timestamp: later, ..held }) } else { Acquire::Keep(held) })
+    match admit(state, request, others_ahead, now) {
+        Admission::Granted { in_key, succeeds, holds } => {
+            let record = new_record(request, in_key, terms, tokens, now)?;
+            Ok(Acquire::Grant { record, succeeds, holds })
         }
-        State::Held(..) | State::Foreign => Ok(Acquire::Refuse),
+        Admission::Already(held) => again(held, request.lease, terms, now),
+        Admission::Refused => Ok(Acquire::Refuse),
     }
+}
+
+/// An attempt that has the lock asks again: its lease never becomes shorter.
+fn again(held: Record<'_>, lease: Micros, terms: Terms, now: UnixMicros) -> Result<Acquire<'_>, Error> {
+    let later = timestamp(now, lease, terms)?;
+    let prolongs = later > held.timestamp;
+    Ok(if prolongs { Acquire::Prolong(Record { timestamp: later, ..held }) } else { Acquire::Keep(held) })
+}
+
+/// LOCK.MACQUIRE: all of several locks with one token, or nothing. The decision for each of them.
+///
+/// # Errors
+/// [`Error::Clock`].
+pub fn acquire_all<'a>(
+    states: &[State<'a>],
+    request: &Request<'a>,
+    others_ahead: bool,
+    terms: Terms,
+    tokens: &mut Tokens,
+    now: UnixMicros,
+) -> Result<Option<Vec<Acquire<'a>>>, Error> {
+    let admissions: Vec<_> = states.iter().map(|state| admit(*state, request, others_ahead, now)).collect();
+    let mut in_keys = None;
+    let mut own = None;
+    let mut granted = 0_usize;
+    for admission in &admissions {
+        match admission {
+            Admission::Granted { in_key, .. } => {
+                granted = granted.saturating_add(1);
+                in_keys = in_keys.max(*in_key);
+            }
+            // An ID matches only if all keys carry that one grant.
+            Admission::Already(record) if own.is_none_or(|own| own == record.token) => own = Some(record.token),
+            Admission::Already(_) | Admission::Refused => return Ok(None),
+        }
+    }
+    if granted > 0 && own.is_some() {
+        return Ok(None);
+    }
+    let record = if granted > 0 { Some(new_record(request, in_keys, terms, tokens, now)?) } else { None };
+    let decisions = admissions.into_iter().map(|admission| match (admission, record) {
+        (Admission::Granted { succeeds, holds, .. }, Some(record)) => Ok(Acquire::Grant { record, succeeds, holds }),
+        (Admission::Already(held), _) => again(held, request.lease, terms, now),
+        _ => Ok(Acquire::Refuse),
+    });
+    decisions.collect::<Result<_, _>>().map(Some)
+}
+
+/// LOCK.MEXTEND: the records to write, if all of several locks are still held by that grant.
+///
+/// # Errors
+/// [`Error::Clock`].
+pub fn extend_all<'a>(
+    states: &[State<'a>],
+    token: Token,
+    lease: Micros,
+    terms: Terms,
+    now: UnixMicros,
+) -> Result<Option<Vec<Record<'a>>>, Error> {
+    states.iter().map(|state| extend(*state, token, lease, terms, now)).collect()
 }
 
 /// The lock passes from the holder of `token`, who gave it back, to one who waits.
@@ -191,7 +377,8 @@ pub fn pass_on<'a>(
     now: UnixMicros,
 ) -> Result<Acquire<'a>, Error> {
     let record = new_record(request, Some(token), terms, tokens, now)?;
-    Ok(Acquire::Grant { record, succeeds: None })
+    let holds = if request.share == Share::Alone { Holds::Alone } else { Holds::Among { replaces: None } };
+    Ok(Acquire::Grant { record, succeeds: None, holds })
 }
 
 /// LOCK.RECOVER: the lock only if it is expired and nobody waits ahead of the caller.
@@ -206,9 +393,10 @@ pub fn recover<'a>(
     tokens: &mut Tokens,
     now: UnixMicros,
 ) -> Result<Acquire<'a>, Error> {
-    match state {
-        State::Expired(ended, record) if !others_ahead => grant(request, Some((ended, record)), terms, tokens, now),
-        _ => Ok(Acquire::Refuse),
+    if state.is_expired() {
+        acquire(state, request, others_ahead, terms, tokens, now)
+    } else {
+        Ok(Acquire::Refuse)
     }
 }
 
@@ -264,6 +452,9 @@ pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicr
 pub fn held_by(state: State<'_>, id: Id) -> Option<Token> {
     match state {
         State::Held(_, Some(record)) if record.id == Some(id) => Some(record.token),
+        State::Several(holders) => {
+            holders.by_id(id).filter(|holder| !holders.is_over(holder)).map(|holder| holder.token)
+        }
         _ => None,
     }
 }
@@ -304,203 +495,5 @@ impl Retention {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const NOW: UnixMicros = UnixMicros(1_763_710_000_482_913);
-    const TERMS: Terms = Terms { margin: Micros(1_000_000) };
-    const LEASE: Micros = Micros(30_000_000);
-    const PLAIN: Request<'static> = Request { lease: LEASE, id: None, owner: None };
-
-    fn ours(left_us: i64) -> Record<'static> {
-        Record {
-            timestamp: UnixMicros(NOW.0.saturating_add_signed(left_us)),
-            token: Token::new(1_763_709_000_000_000).unwrap(),
-            id: Id::parse(b"7"),
-            owner: Owner::parse(b"cron@db1"),
-        }
-    }
-
-    fn states() -> Vec<State<'static>> {
-        [
-            None,
-            Some(Value::Ours(ours(1))),
-            Some(Value::Classic(UnixMicros(NOW.0 + 1))),
-            Some(Value::Ours(ours(0))),
-            Some(Value::Classic(NOW)),
-            Some(Value::Foreign),
-        ]
-        .map(|value| State::of(value, NOW))
-        .to_vec()
-    }
-
-    #[test]
-    fn the_table_of_the_contract() {
-        let token = ours(0).token;
-        let other = Token::new(token.get() + 1).unwrap();
-        // state, ACQUIRE grants, RECOVER grants, EXTEND, RELEASE of its token
-        let table = [
-            ("free", true, false, false, Release::Over),
-            ("held", false, false, true, Release::InTime),
-            ("held", false, false, false, Release::Over),
-            ("expired", true, true, false, Release::Late),
-            ("expired", true, true, false, Release::Over),
-            ("foreign", false, false, false, Release::Over),
-        ];
-        for (state, (name, acquires, recovers, extends, released)) in states().into_iter().zip(table) {
-            let granted = |decision| matches!(decision, Ok(Acquire::Grant { .. }));
-            assert_eq!(state.name(), name);
-            assert_eq!(granted(acquire(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)), acquires, "{state:?}");
-            assert_eq!(granted(recover(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)), recovers, "{state:?}");
-            assert_eq!(extend(state, token, LEASE, TERMS, NOW).unwrap().is_some(), extends, "{state:?}");
-            assert_eq!(release(state, token), released, "{state:?}");
-            assert_eq!(release(state, other), Release::Over, "{state:?}");
-            assert_eq!(extend(state, other, LEASE, TERMS, NOW), Ok(None), "{state:?}");
-        }
-    }
-
-    #[test]
-    fn a_timestamp_is_now_and_lease_and_margin() {
-        let Ok(Acquire::Grant { record, succeeds }) =
-            acquire(State::Free, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)
-        else {
-            panic!("a free lock is granted")
-        };
-        assert_eq!(record.encode().as_bytes(), b"1763710031.4829131763710000482913");
-        assert_eq!(succeeds, None);
-    }
-
-    #[test]
-    fn the_successor_learns_whom_it_follows() {
-        let state = State::of(Some(Value::Ours(ours(-2_500_000))), NOW);
-        let Ok(Acquire::Grant { succeeds: Some(before), record }) =
-            recover(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)
-        else {
-            panic!("an expired lock is recovered")
-        };
-        assert_eq!(before.overdue, Micros(2_500_000));
-        assert_eq!(before.token, Some(ours(0).token));
-        assert_eq!(before.owner, Owner::parse(b"cron@db1"));
-        assert!(record.token > ours(0).token);
-    }
-
-    #[test]
-    fn the_same_attempt_gets_its_token_again_and_never_a_shorter_lease() {
-        let again = |lease, left_us| {
-            let request = Request { lease, id: Id::parse(b"07"), owner: None };
-            acquire(State::of(Some(Value::Ours(ours(left_us))), NOW), &request, false, TERMS, &mut Tokens::new(), NOW)
-                .unwrap()
-        };
-        assert_eq!(again(LEASE, 40_000_000), Acquire::Keep(ours(40_000_000)));
-        assert_eq!(again(LEASE, 1), Acquire::Prolong(ours(31_000_000)));
-    }
-
-    #[test]
-    fn a_newcomer_never_overtakes_the_queue() {
-        for state in states() {
-            let tried = acquire(state, &PLAIN, true, TERMS, &mut Tokens::new(), NOW);
-            assert_eq!(tried, Ok(Acquire::Refuse), "{state:?}");
-            assert_eq!(recover(state, &PLAIN, true, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse), "{state:?}");
-        }
-        // The holder is no newcomer.
-        let request = Request { id: Id::parse(b"7"), ..PLAIN };
-        let held = State::of(Some(Value::Ours(ours(1))), NOW);
-        assert!(matches!(
-            acquire(held, &request, true, TERMS, &mut Tokens::new(), NOW),
-            Ok(Acquire::Prolong(record)) if record.token == ours(0).token
-        ));
-    }
-
-    #[test]
-    fn a_lock_that_is_passed_on_has_no_predecessor_and_a_larger_token() {
-        let ahead = Token::new(NOW.0 + 5).unwrap();
-        let passed = pass_on(ahead, &PLAIN, TERMS, &mut Tokens::new(), NOW);
-        let Ok(Acquire::Grant { record, succeeds: None }) = passed else { panic!("{passed:?}") };
-        assert!(record.token > ahead);
-    }
-
-    #[test]
-    fn a_session_that_ends_never_makes_its_lock_last_longer() {
-        let ends = |left_us| end_session(State::of(Some(Value::Ours(ours(left_us))), NOW), ours(0).token, TERMS, NOW);
-        assert_eq!(ends(30_000_000), Some(ours(1_000_000)));
-        assert_eq!(ends(1_000_000), None);
-        assert_eq!(ends(-1), None);
-        let other = Token::new(1).unwrap();
-        assert_eq!(end_session(State::of(Some(Value::Ours(ours(9_000_000))), NOW), other, TERMS, NOW), None);
-    }
-
-    #[test]
-    fn without_an_id_nobody_is_taken_for_the_holder() {
-        let mut held = ours(1);
-        held.id = None;
-        let state = State::of(Some(Value::Ours(held)), NOW);
-        assert_eq!(acquire(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse));
-    }
-
-    #[test]
-    fn a_server_without_a_clock_grants_nothing() {
-        let now = UnixMicros(100);
-        assert_eq!(acquire(State::Free, &PLAIN, false, TERMS, &mut Tokens::new(), now), Err(Error::Clock));
-        let held = State::of(Some(Value::Ours(ours(1))), now);
-        assert_eq!(extend(held, ours(0).token, LEASE, TERMS, now), Err(Error::Clock));
-        assert_eq!(release(held, ours(0).token), Release::InTime);
-    }
-
-    #[test]
-    fn the_margin_is_not_the_holders() {
-        let left = |left_us| check(State::of(Some(Value::Ours(ours(left_us))), NOW), ours(0).token, TERMS, NOW);
-        assert_eq!(left(1_500_000), Micros(500_000));
-        assert_eq!(left(900_000), Micros(0));
-        assert_eq!(left(-1), Micros(0));
-    }
-
-    #[test]
-    fn a_native_expiry_is_rounded_up() {
-        assert_eq!(Retention::Ms(0).expire_at_ms(UnixMicros(1_001)), Some(2));
-        assert_eq!(Retention::Ms(60_000).expire_at_ms(UnixMicros(1_000)), Some(60_001));
-        assert_eq!(Retention::Forever.expire_at_ms(UnixMicros(1_000)), None);
-    }
-
-    fn any_value() -> impl Strategy<Value = Option<Value<'static>>> {
-        let near = NOW.0 - 10..NOW.0 + 10;
-        prop_oneof![
-            Just(None),
-            Just(Some(Value::Foreign)),
-            near.clone().prop_map(|at| Some(Value::Classic(UnixMicros(at)))),
-            (near, 0..3_u64, 0..3_u64).prop_map(|(at, token, id)| Some(Value::Ours(Record {
-                timestamp: UnixMicros(at),
-                token: Token::new(NOW.0 + token).unwrap(),
-                id: Id::parse(id.to_string().as_bytes()),
-                owner: None,
-            }))),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn a_lock_that_somebody_has_is_never_granted(value in any_value(), id in 0..3_u64) {
-            let request = Request { id: Id::parse(id.to_string().as_bytes()), ..PLAIN };
-            let mut tokens = Tokens::new();
-            let decision = acquire(State::of(value, NOW), &request, false, TERMS, &mut tokens, NOW).unwrap();
-            let (taken, mine, before) = match value {
-                None => (false, false, None),
-                Some(Value::Foreign) => (true, false, None),
-                Some(Value::Classic(at)) => (at > NOW, false, None),
-                Some(Value::Ours(record)) => (record.timestamp > NOW, record.id == request.id, Some(record.token)),
-            };
-            match decision {
-                Acquire::Grant { record, .. } => {
-                    prop_assert!(!taken);
-                    prop_assert!(Some(record.token) > before);
-                    prop_assert_eq!(record.timestamp.0, NOW.0 + 31_000_000);
-                }
-                Acquire::Prolong(Record { token, .. }) | Acquire::Keep(Record { token, .. }) => {
-                    prop_assert!(taken && mine);
-                    prop_assert_eq!(Some(token), before);
-                }
-                Acquire::Refuse => prop_assert!(taken && !mine),
-            }
-        }
-    }
-}
+#[path = "rules_tests.rs"]
+mod tests;

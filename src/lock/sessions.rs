@@ -1,12 +1,12 @@
 //! Which connection holds which lock, for grants with SESSION: they end with it.
 //!
-//! A lock is bound to one connection at most, a connection may have many. A binding is a hint: it
+//! A grant is bound to one connection at most, a connection may have many. A binding is a hint: it
 //! counts only while its key still holds its token, which the caller looks up.
 
 use super::time::UnixMicros;
 use super::token::Token;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// A lock by the database and the name of its key.
@@ -26,8 +26,8 @@ pub struct Binding {
 /// All bindings of a server.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    locks: FxHashMap<i32, HashMap<Rc<[u8]>, Binding>>,
-    clients: FxHashMap<u64, BTreeMap<LockKey, Token>>,
+    locks: FxHashMap<i32, HashMap<Rc<[u8]>, BTreeMap<Token, Binding>>>,
+    clients: FxHashMap<u64, BTreeSet<(LockKey, Token)>>,
     count: usize,
     /// How many there may be before those that ended by themselves are swept out.
     sweep_at: usize,
@@ -37,43 +37,55 @@ pub struct Sessions {
 const FEW: usize = 1_024;
 
 impl Sessions {
-    /// Whether no lock is bound.
+    /// Whether no grant is bound.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many locks are bound.
+    /// How many grants are bound.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// The binding of a lock.
+    /// The bindings of a lock; more than one only where it has several holders.
+    pub fn bindings(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Binding> {
+        self.locks.get(&db).and_then(|names| names.get(name)).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The binding of a grant.
     #[must_use]
-    pub fn binding(&self, db: i32, name: &[u8]) -> Option<&Binding> {
-        self.locks.get(&db)?.get(name)
+    pub fn binding(&self, db: i32, name: &[u8], token: Token) -> Option<&Binding> {
+        self.locks.get(&db)?.get(name)?.get(&token)
     }
 
     /// Binds a grant to a connection, and to no other.
     pub fn bind(&mut self, db: i32, name: &[u8], binding: Binding, now: UnixMicros) {
-        self.unbind(db, name);
+        self.unbind(db, name, binding.token);
         self.sweep(now);
-        let name: Rc<[u8]> = name.into();
-        self.clients.entry(binding.client).or_default().insert((db, Rc::clone(&name)), binding.token);
-        self.locks.entry(db).or_default().insert(name, binding);
+        let names = self.locks.entry(db).or_default();
+        let name: Rc<[u8]> = names.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Rc::clone(name));
+        self.clients.entry(binding.client).or_default().insert(((db, Rc::clone(&name)), binding.token));
+        names.entry(name).or_default().insert(binding.token, binding);
         self.count = self.count.saturating_add(1);
     }
 
-    /// Binds a lock to no connection.
-    pub fn unbind(&mut self, db: i32, name: &[u8]) {
+    /// Binds a grant to no connection.
+    pub fn unbind(&mut self, db: i32, name: &[u8], token: Token) {
         let Some(names) = self.locks.get_mut(&db) else { return };
-        let Some((name, binding)) = names.remove_entry(name) else { return };
+        let Some((name, _)) = names.get_key_value(name) else { return };
+        let name = Rc::clone(name);
+        let Some(bindings) = names.get_mut(&name) else { return };
+        let Some(binding) = bindings.remove(&token) else { return };
+        if bindings.is_empty() {
+            names.remove(&name);
+        }
         if names.is_empty() {
             self.locks.remove(&db);
         }
         if let Some(own) = self.clients.get_mut(&binding.client) {
-            own.remove(&(db, name));
+            own.remove(&((db, name), token));
             if own.is_empty() {
                 self.clients.remove(&binding.client);
             }
@@ -81,21 +93,28 @@ impl Sessions {
         self.count = self.count.saturating_sub(1);
     }
 
-    /// A value was written: the binding of its lock ends later, or is over if the grant is another.
+    /// Binds all grants of a lock but that one to no connection.
+    pub fn unbind_others(&mut self, db: i32, name: &[u8], token: Option<Token>) {
+        loop {
+            let other = self.bindings(db, name).map(|binding| binding.token).find(|other| Some(*other) != token);
+            let Some(other) = other else { return };
+            self.unbind(db, name, other);
+        }
+    }
+
+    /// A grant was written: its binding ends later.
     pub fn written(&mut self, db: i32, name: &[u8], token: Token, until: UnixMicros) {
-        match self.locks.get_mut(&db).and_then(|names| names.get_mut(name)) {
-            Some(binding) if binding.token == token => binding.until = until,
-            Some(_) => self.unbind(db, name),
-            None => {}
+        let bindings = self.locks.get_mut(&db).and_then(|names| names.get_mut(name));
+        if let Some(binding) = bindings.and_then(|bindings| bindings.get_mut(&token)) {
+            binding.until = until;
         }
     }
 
     /// A connection has ended: the locks that were bound to it, no longer bound.
     pub fn end(&mut self, client: u64) -> Vec<(LockKey, Token)> {
-        let locks: Vec<_> =
-            self.clients.get(&client).into_iter().flatten().map(|(key, token)| (key.clone(), *token)).collect();
-        for ((db, name), _) in &locks {
-            self.unbind(*db, name);
+        let locks: Vec<_> = self.clients.get(&client).into_iter().flatten().cloned().collect();
+        for ((db, name), token) in &locks {
+            self.unbind(*db, name, *token);
         }
         locks
     }
@@ -111,15 +130,16 @@ impl Sessions {
         if self.count < self.sweep_at.max(FEW) {
             return;
         }
-        let over: Vec<LockKey> = self
+        let over: Vec<(LockKey, Token)> = self
             .locks
             .iter()
-            .flat_map(|(db, names)| names.iter().map(move |(name, binding)| (*db, name, binding)))
+            .flat_map(|(db, names)| names.iter().map(move |(name, bindings)| (*db, name, bindings)))
+            .flat_map(|(db, name, bindings)| bindings.values().map(move |binding| (db, name, binding)))
             .filter(|(_, _, binding)| binding.until <= now)
-            .map(|(db, name, _)| (db, Rc::clone(name)))
+            .map(|(db, name, binding)| ((db, Rc::clone(name)), binding.token))
             .collect();
-        for (db, name) in over {
-            self.unbind(db, &name);
+        for ((db, name), token) in over {
+            self.unbind(db, &name, token);
         }
         self.sweep_at = self.count.saturating_mul(2);
     }
@@ -143,18 +163,23 @@ mod tests {
         let mut sessions = Sessions::default();
         sessions.bind(0, b"k", binding(1, 5, 100), UnixMicros(0));
         sessions.bind(0, b"k", binding(2, 5, 100), UnixMicros(0));
+        assert_eq!(sessions.len(), 1);
         assert_eq!(sessions.end(1), []);
         assert_eq!(sessions.end(2), [((0, b"k"[..].into()), token(5))]);
         assert!(sessions.is_empty() && sessions.clients.is_empty());
     }
 
     #[test]
-    fn a_binding_is_over_when_another_grant_is_written() {
+    fn bindings_are_over_when_another_grant_is_the_only_one() {
         let mut sessions = Sessions::default();
-        sessions.bind(0, b"k", binding(1, 5, 100), UnixMicros(0));
+        for number in 5..8 {
+            sessions.bind(0, b"k", binding(1, number, 100), UnixMicros(0));
+        }
         sessions.written(0, b"k", token(5), UnixMicros(200));
-        assert_eq!(sessions.binding(0, b"k").unwrap().until, UnixMicros(200));
-        sessions.written(0, b"k", token(6), UnixMicros(300));
+        assert_eq!(sessions.binding(0, b"k", token(5)).unwrap().until, UnixMicros(200));
+        sessions.unbind_others(0, b"k", Some(token(5)));
+        assert_eq!(sessions.len(), 1);
+        sessions.unbind_others(0, b"k", Some(token(6)));
         assert!(sessions.is_empty());
     }
 
@@ -170,7 +195,7 @@ mod tests {
     proptest! {
         #[test]
         fn sessions_do_what_a_plain_list_does(
-            steps in prop::collection::vec((0..4_u8, 0..3_i32, 0..4_u8, 0..4_u64, 0..3_u64), 1..100),
+            steps in prop::collection::vec((0..5_u8, 0..3_i32, 0..4_u8, 0..4_u64, 0..3_u64), 1..100),
         ) {
             let mut sessions = Sessions::default();
             let mut plain: Vec<(i32, u8, u64, u64)> = Vec::new();
@@ -179,17 +204,18 @@ mod tests {
                 match step {
                     0 => {
                         sessions.bind(db, &name, binding(client, number, 9), UnixMicros(0));
-                        plain.retain(|entry| (entry.0, entry.1) != (db, key));
+                        plain.retain(|entry| (entry.0, entry.1, entry.3) != (db, key, number));
                         plain.push((db, key, client, number));
                     }
                     1 => {
-                        sessions.unbind(db, &name);
-                        plain.retain(|entry| (entry.0, entry.1) != (db, key));
+                        sessions.unbind(db, &name, token(number));
+                        plain.retain(|entry| (entry.0, entry.1, entry.3) != (db, key, number));
                     }
                     2 => {
-                        sessions.written(db, &name, token(number), UnixMicros(9));
+                        sessions.unbind_others(db, &name, Some(token(number)));
                         plain.retain(|entry| (entry.0, entry.1) != (db, key) || entry.3 == number);
                     }
+                    3 => sessions.written(db, &name, token(number), UnixMicros(10)),
                     _ => {
                         let mut ended: Vec<_> = sessions.end(client).into_iter()
                             .map(|((db, name), token)| (db, name[0], token.get())).collect();
@@ -202,12 +228,15 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(sessions.len(), plain.len());
-                prop_assert_eq!(sessions.clients.values().map(BTreeMap::len).sum::<usize>(), plain.len());
+                prop_assert_eq!(sessions.clients.values().map(BTreeSet::len).sum::<usize>(), plain.len());
                 for db in 0..3 {
                     for key in 0..4_u8 {
-                        let found = sessions.binding(db, &[key]).map(|binding| (binding.client, binding.token.get()));
-                        let entry = plain.iter().find(|entry| (entry.0, entry.1) == (db, key));
-                        prop_assert_eq!(found, entry.map(|entry| (entry.2, entry.3)));
+                        let found: Vec<_> =
+                            sessions.bindings(db, &[key]).map(|binding| (binding.token.get(), binding.client)).collect();
+                        let mut expected: Vec<_> = plain.iter().filter(|entry| (entry.0, entry.1) == (db, key))
+                            .map(|entry| (entry.3, entry.2)).collect();
+                        expected.sort_unstable();
+                        prop_assert_eq!(found, expected);
                     }
                 }
             }

@@ -68,6 +68,8 @@ api! {
         info_add_section: unsafe extern "C" fn(InfoCtx, Chars) -> Int = RedisModule_InfoAddSection;
         info_begin_dict_field: unsafe extern "C" fn(InfoCtx, Chars) -> Int = RedisModule_InfoBeginDictField;
         info_end_dict_field: unsafe extern "C" fn(InfoCtx) -> Int = RedisModule_InfoEndDictField;
+        is_keys_position_request: unsafe extern "C" fn(Ctx) -> Int = RedisModule_IsKeysPositionRequest;
+        key_at_pos: unsafe extern "C" fn(Ctx, Int) = RedisModule_KeyAtPos;
         key_type: unsafe extern "C" fn(Key) -> Int = RedisModule_KeyType;
         log: unsafe extern "C" fn(Ctx, Chars, Chars, ...) = RedisModule_Log;
         notify_keyspace_event: unsafe extern "C" fn(Ctx, Int, Chars, Str) -> Int = RedisModule_NotifyKeyspaceEvent;
@@ -94,7 +96,13 @@ api! {
         subscribe_to_keyspace_events: unsafe extern "C" fn(Ctx, Int, raw::RedisModuleNotificationFunc) -> Int = RedisModule_SubscribeToKeyspaceEvents;
         subscribe_to_server_event: unsafe extern "C" fn(Ctx, raw::RedisModuleEvent, raw::RedisModuleEventCallback) -> Int = RedisModule_SubscribeToServerEvent;
         unblock_client: unsafe extern "C" fn(Blocked, *mut libc::c_void) -> Int = RedisModule_UnblockClient;
+        value_length: unsafe extern "C" fn(Key) -> usize = RedisModule_ValueLength;
         wrong_arity: unsafe extern "C" fn(Ctx) -> Int = RedisModule_WrongArity;
+        zset_first_in_score_range: unsafe extern "C" fn(Key, f64, f64, Int, Int) -> Int = RedisModule_ZsetFirstInScoreRange;
+        zset_last_in_score_range: unsafe extern "C" fn(Key, f64, f64, Int, Int) -> Int = RedisModule_ZsetLastInScoreRange;
+        zset_range_current_element: unsafe extern "C" fn(Key, *mut f64) -> Str = RedisModule_ZsetRangeCurrentElement;
+        zset_range_next: unsafe extern "C" fn(Key) -> Int = RedisModule_ZsetRangeNext;
+        zset_range_stop: unsafe extern "C" fn(Key) = RedisModule_ZsetRangeStop;
     }
     optional {
         // 7.2
@@ -107,6 +115,7 @@ api! {
         get_command: unsafe extern "C" fn(Ctx, Chars) -> *mut raw::RedisModuleCommand = RedisModule_GetCommand;
         set_command_info: unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> Int = RedisModule_SetCommandInfo;
         get_client_name_by_id: unsafe extern "C" fn(Ctx, u64) -> Str = RedisModule_GetClientNameById;
+        key_at_pos_with_flags: unsafe extern "C" fn(Ctx, Int, Int) = RedisModule_KeyAtPosWithFlags;
         load_configs: unsafe extern "C" fn(Ctx) -> Int = RedisModule_LoadConfigs;
         register_numeric_config: unsafe extern "C" fn(Ctx, Chars, Long, libc::c_uint, Long, Long, raw::RedisModuleConfigGetNumericFunc, raw::RedisModuleConfigSetNumericFunc, raw::RedisModuleConfigApplyFunc, *mut libc::c_void) -> Int = RedisModule_RegisterNumericConfig;
         reply_with_map: unsafe extern "C" fn(Ctx, libc::c_long) -> Int = RedisModule_ReplyWithMap;

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::grant::{Before, Taken};
 use super::{state, waiting};
 use crate::lock::error::Error;
-use crate::lock::queue::{Ticket, Waiter};
+use crate::lock::queue::{OneOrMore, Ticket, Waiter};
 use crate::lock::record::Id;
 use crate::lock::token::Token;
 use redis_module::raw;
@@ -29,10 +29,10 @@ pub struct Grant {
     pub taken: Taken,
     /// With the predecessor.
     pub details: bool,
-    /// Database of the key.
+    /// Database of the keys.
     pub db: i32,
-    /// Name of the key.
-    pub name: Rc<[u8]>,
+    /// Names of the keys.
+    pub names: OneOrMore<Rc<[u8]>>,
     /// The attempt, and the place that it had.
     pub id: Option<Id>,
     /// See `id`.

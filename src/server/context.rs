@@ -2,11 +2,13 @@
 
 use super::api::api;
 use super::version::Version;
+use crate::commands::doc::Keys;
 use crate::commands::parse::Arguments;
 use crate::lock::error::Error;
 use redis_module::raw;
 use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A call by the server, good until it returns.
 pub struct Context(*mut raw::RedisModuleCtx);
@@ -47,6 +49,27 @@ impl Context {
                 .then(|| String::from_utf8_lossy(std::slice::from_raw_parts(text.cast(), length)).into_owned());
             (api().free_call_reply)(reply);
             found
+        }
+    }
+
+    /// Whether the server only asks where the keys are.
+    #[must_use]
+    pub fn is_asked_for_keys(&self) -> bool {
+        // SAFETY: the context is valid.
+        unsafe { (api().is_keys_position_request)(self.0) != 0 }
+    }
+
+    /// Tells where the keys are, counted behind the command name from 0; none where they are not found.
+    pub fn tell_keys(&self, keys: Result<Range<usize>, Error>, access: Keys) {
+        for at in keys.into_iter().flatten().filter_map(|at| i32::try_from(at).ok()) {
+            // The server counts the name too.
+            let at = at.saturating_add(1);
+            match api().key_at_pos_with_flags {
+                // SAFETY: the context is that of a request for the positions of keys.
+                Some(tell) => unsafe { tell(self.0, at, access.flags()) },
+                // SAFETY: as above.
+                None => unsafe { (api().key_at_pos)(self.0, at) },
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 use super::api::api;
 use super::callback::guarded;
 use super::context::{Arg, Context};
-use super::{failover, key, serve, session, state, waiting};
+use super::{failover, serve, session, state, waiting, write};
 use crate::lock::error::Error;
 use redis_module::raw;
 use std::ffi::CStr;
@@ -96,7 +96,10 @@ c_event!(on_flush, |context: &Context, subevent, data: *mut libc::c_void| {
     let info = unsafe { data.cast::<raw::RedisModuleFlushInfo>().as_ref() };
     if let (Some(info), raw::REDISMODULE_SUBEVENT_FLUSHDB_END) = (info, subevent) {
         let db = Some(info.dbnum).filter(|db| *db >= 0);
-        let _ = state::with(|state| state.queues.set_all_ready(db));
+        let _ = state::with(|state| {
+            state.kept.clear();
+            state.queues.set_all_ready(db);
+        });
         waiting::schedule(context);
     }
 });
@@ -104,6 +107,7 @@ c_event!(on_swap, |context: &Context, _, data: *mut libc::c_void| {
     // SAFETY: the server gives this event this structure, or none.
     if let Some(info) = unsafe { data.cast::<raw::RedisModuleSwapDbInfo>().as_ref() } {
         let _ = state::with(|state| {
+            state.kept.clear();
             state.queues.set_all_ready(Some(info.dbnum_first));
             state.queues.set_all_ready(Some(info.dbnum_second));
         });
@@ -120,7 +124,7 @@ unsafe extern "C" fn on_key(
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
     guarded(|| {
-        if key::is_writing() || state::with(|state| state.queues.waiters()) == Ok(0) {
+        if write::is_writing() || state::with(|state| state.queues.waiters()) == Ok(0) {
             return;
         }
         // SAFETY: name and event are valid during this call.

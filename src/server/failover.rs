@@ -115,5 +115,8 @@ const MOST_REPLICAS: u32 = 64;
 
 /// This server is master from now on.
 pub fn promoted() {
-    let _ = state::with(|state| state.reign = Reign::begin(clock::monotonic()));
+    let _ = state::with(|state| {
+        state.kept.clear();
+        state.reign = Reign::begin(clock::monotonic());
+    });
 }

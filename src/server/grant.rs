@@ -1,12 +1,13 @@
 //! Carrying out a decision about who gets the lock, and telling the one who got it.
 
-use super::context::{Arg, Context};
-use super::key::{self, events, Key, WriteRefused};
+use super::context::Context;
+use super::key::Key;
 use super::state;
 use super::stats::Counter;
+use super::write::{events, Closed, WriteRefused};
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Owner, OwnerBuf, Record};
-use crate::lock::rules::{Acquire, Predecessor};
+use crate::lock::rules::{Acquire, Holds, Predecessor};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use std::ffi::CStr;
@@ -16,6 +17,7 @@ pub struct Plan {
     /// Nothing when the lock is refused.
     taken: Option<Taken>,
     write: Option<Encoded>,
+    holds: Holds,
     events: &'static [&'static CStr],
     counts: &'static [Counter],
 }
@@ -24,14 +26,15 @@ impl Plan {
     /// Copies what a decision borrows from the key.
     #[must_use]
     pub fn of(decision: &Acquire<'_>) -> Self {
-        let nothing = Self { taken: None, write: None, events: &[], counts: &[] };
+        let nothing = Self { taken: None, write: None, holds: Holds::AsBefore, events: &[], counts: &[] };
         let (record, succeeds, plan) = match decision {
-            Acquire::Grant { record, succeeds: None } => {
-                (record, None, Self { events: &[events::ACQUIRE], counts: &[Counter::Grants], ..nothing })
+            Acquire::Grant { record, succeeds: None, holds } => {
+                let (holds, events, counts) = (*holds, &[events::ACQUIRE], &[Counter::Grants]);
+                (record, None, Self { holds, events, counts, ..nothing })
             }
-            Acquire::Grant { record, succeeds } => {
-                let counts = &[Counter::Grants, Counter::Recoveries];
-                (record, *succeeds, Self { events: &[events::LAPSE, events::ACQUIRE], counts, ..nothing })
+            Acquire::Grant { record, succeeds, holds } => {
+                let (holds, counts) = (*holds, &[Counter::Grants, Counter::Recoveries]);
+                (record, *succeeds, Self { holds, events: &[events::LAPSE, events::ACQUIRE], counts, ..nothing })
             }
             Acquire::Prolong(record) => {
                 (record, None, Self { events: &[events::EXTEND], counts: &[Counter::Extends], ..nothing })
@@ -42,6 +45,12 @@ impl Plan {
         let write = (!matches!(decision, Acquire::Keep(_))).then(|| record.encode());
         let taken = Taken { token: record.token, until: record.timestamp, succeeds: succeeds.map(Before::of) };
         Self { taken: Some(taken), write, ..plan }
+    }
+
+    /// A lease that is set anew.
+    #[must_use]
+    pub fn to_extend(record: &Record<'_>) -> Self {
+        Self::of(&Acquire::Prolong(*record))
     }
 
     /// The same, told as a recovery.
@@ -65,9 +74,9 @@ impl Plan {
     ///
     /// # Errors
     /// Why the server does not let it be written.
-    pub fn carry_out_outside_command(self, context: &Context, name: Arg<'_>) -> Result<Option<Taken>, WriteRefused> {
+    pub fn carry_out_outside_command(self, key: Closed<'_>) -> Result<Option<Taken>, WriteRefused> {
         if let Some(value) = &self.write {
-            key::store_outside_command(context, name, value, self.events)?;
+            key.store(value, self.holds, self.events)?;
         }
         self.count();
         Ok(self.taken)
@@ -79,10 +88,48 @@ impl Plan {
     /// [`Error::Internal`]
     pub fn carry_out(self, key: Key<'_>) -> Result<Option<Taken>, Error> {
         if let Some(value) = &self.write {
-            key.store(value, self.events)?;
+            key.store(value, self.holds, self.events)?;
         }
         self.count();
         Ok(self.taken)
+    }
+
+    /// Carries plans out for several keys: all are written before anybody is told of one.
+    ///
+    /// # Errors
+    /// [`Error::Internal`]
+    pub fn carry_all_out(plans: Vec<(Self, Key<'_>)>) -> Result<Option<Taken>, Error> {
+        let mut taken = None;
+        let (plans, keys): (Vec<_>, Vec<_>) = plans.into_iter().unzip();
+        let mut written = Vec::with_capacity(plans.len());
+        let mut closed = Vec::new();
+        for (plan, key) in plans.iter().zip(keys) {
+            match &plan.write {
+                // The grant stands among others already.
+                Some(value) if plan.holds == Holds::AsBefore && key.has_several() => {
+                    closed.push((key.close(), value, plan.events));
+                }
+                Some(value) => written.push((key.write(value)?, plan.events)),
+                None => {}
+            }
+        }
+        for (written, events) in written {
+            written.tell(events)?;
+        }
+        for (key, value, events) in closed {
+            key.store(value, Holds::AsBefore, events).map_err(|_| Error::Internal)?;
+        }
+        for plan in plans {
+            plan.count();
+            taken = plan.taken.or(taken);
+        }
+        Ok(taken)
+    }
+
+    /// Whether there is nothing else to be had in the key besides this grant.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.holds == Holds::Alone
     }
 }
 

@@ -1,70 +1,62 @@
-//! A key of the server: read as a lock, written and deleted with all that follows from it
-//! (native expiry, replication, WATCH and client tracking, keyspace events).
+//! A key of the server: opened, and read as a lock. How it is written: [`super::write`].
 
 use super::api::api;
-use super::context::{Arg, Context, OwnString};
-use super::main_thread::MainThread;
-use super::{session, state, waiting};
+use super::context::{Arg, Context};
+use super::several;
 use crate::lock::error::Error;
-use crate::lock::record::{Encoded, Value};
+use crate::lock::holders::{Holder, Holders};
+use crate::lock::record::{number, Record, Value};
+use crate::lock::rules::State;
+use crate::lock::time::UnixMicros;
+use crate::lock::token::Token;
 use redis_module::raw;
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-const OK: i32 = 0;
-const NO_EXPIRE: i64 = -1;
-
-const WRITE: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed();
+pub(super) const WRITE: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed();
 const READ: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH).cast_signed();
 
-/// Keyspace events of our own, of the class of modules.
-pub mod events {
-    use std::ffi::CStr;
-
-    /// A lock was granted.
-    pub const ACQUIRE: &CStr = c"lock.acquire";
-    /// A lock was granted to LOCK.RECOVER.
-    pub const RECOVER: &CStr = c"lock.recover";
-    /// A lease was set anew.
-    pub const EXTEND: &CStr = c"lock.extend";
-    /// A lock was given back.
-    pub const RELEASE: &CStr = c"lock.release";
-    /// A lock was found expired by its successor.
-    pub const LAPSE: &CStr = c"lock.lapse";
-}
-
-/// An open key, closed when dropped.
+/// An open key, as it is at one point in time; closed when dropped.
 pub struct Key<'a> {
-    context: &'a Context,
-    name: Arg<'a>,
+    pub(super) context: &'a Context,
+    pub(super) name: Arg<'a>,
     /// Null: opened for reading, and it does not exist.
-    handle: *mut raw::RedisModuleKey,
+    pub(super) handle: *mut raw::RedisModuleKey,
+    /// Several holders, where the key is a sorted set of them.
+    pub(super) several: Option<Box<Holders>>,
+    /// Holders that [`Key::end`] took out of them, to be taken out of the key with its next change.
+    pub(super) ended: Vec<Holder>,
+    now: UnixMicros,
 }
 
 impl<'a> Key<'a> {
-    /// Opens a key that may be written. Only a change is signalled to WATCH and client tracking:
-    /// the module has turned the implicit signal off.
+    /// Opens a key that may be written, and tells of it as of `now`. Only a change is signalled to WATCH
+    /// and client tracking: the module has turned the implicit signal off.
     ///
     /// # Errors
-    /// [`Error::WrongType`] when it holds anything but a string.
-    pub fn open(context: &'a Context, name: Arg<'a>) -> Result<Self, Error> {
-        Self::open_as(context, name, WRITE)
+    /// [`Error::WrongType`] when it holds neither a string nor a sorted set of holders.
+    pub fn open(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Error> {
+        Self::open_as(context, name, WRITE, now)
     }
 
     /// Opens a key that is only read.
     ///
     /// # Errors
-    /// [`Error::WrongType`] when it holds anything but a string.
-    pub fn open_read_only(context: &'a Context, name: Arg<'a>) -> Result<Self, Error> {
-        Self::open_as(context, name, READ)
+    /// [`Error::WrongType`] when it holds neither a string nor a sorted set of holders.
+    pub fn open_read_only(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Error> {
+        Self::open_as(context, name, READ, now)
     }
 
-    fn open_as(context: &'a Context, name: Arg<'a>, mode: i32) -> Result<Self, Error> {
+    fn open_as(context: &'a Context, name: Arg<'a>, mode: i32, now: UnixMicros) -> Result<Self, Error> {
         // SAFETY: context and name are those of the running call.
         let handle = unsafe { (api().open_key)(context.as_ptr(), name.as_ptr(), mode) };
-        let key = Self { context, name, handle };
+        let mut key = Self { context, name, handle, several: None, ended: Vec::new(), now };
         match key.kind() {
             raw::REDISMODULE_KEYTYPE_EMPTY | raw::REDISMODULE_KEYTYPE_STRING => Ok(key),
+            raw::REDISMODULE_KEYTYPE_ZSET => {
+                let mut holders = several::read(&key).ok_or(Error::WrongType)?;
+                holders.look(now);
+                key.several = Some(holders);
+                Ok(key)
+            }
             _ => Err(Error::WrongType),
         }
     }
@@ -81,7 +73,13 @@ impl<'a> Key<'a> {
         self.name
     }
 
-    /// The bytes in the key; `None` when it does not exist.
+    /// Whether there is something in it.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.kind() != raw::REDISMODULE_KEYTYPE_EMPTY
+    }
+
+    /// The bytes in the key, if it is a string.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         if self.kind() != raw::REDISMODULE_KEYTYPE_STRING {
@@ -96,10 +94,52 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// What the key means; `None` when it does not exist.
+    /// What a string in the key means; `None` where there is none.
     #[must_use]
     pub fn value(&self) -> Option<Value<'_>> {
         self.bytes().map(|bytes| Value::read(bytes, || self.expires_in_ms().is_some()))
+    }
+
+    /// What the key is to everybody but its writer.
+    #[must_use]
+    pub fn state(&self) -> State<'_> {
+        match &self.several {
+            Some(holders) => State::Several(holders),
+            None => State::of(self.value(), self.now),
+        }
+    }
+
+    /// The time that it tells of.
+    #[must_use]
+    pub const fn now(&self) -> UnixMicros {
+        self.now
+    }
+
+    /// Whether it is a sorted set of holders.
+    #[must_use]
+    pub const fn has_several(&self) -> bool {
+        self.several.is_some()
+    }
+
+    /// Whether somebody is left in it.
+    #[must_use]
+    pub fn has_holders(&self) -> bool {
+        self.several.as_ref().is_some_and(|holders| !holders.is_empty())
+    }
+
+    /// A grant among several ends: the key tells of it as if it had, until it is changed. Whether it was one.
+    pub fn end(&mut self, token: Token) -> bool {
+        let ended = self.several.as_mut().and_then(|holders| holders.remove(token));
+        let is_one = ended.is_some();
+        self.ended.extend(ended);
+        is_one
+    }
+
+    /// A holder that was replaced by one whose grant has ended is there again.
+    pub fn put_back(&mut self, record: &Record<'_>) {
+        if let Some(holders) = &mut self.several {
+            holders.put(Holder::of(record));
+        }
     }
 
     /// Milliseconds until the key's native expiry, if it has one.
@@ -111,265 +151,61 @@ impl<'a> Key<'a> {
         // SAFETY: the handle is open.
         u64::try_from(unsafe { (api().get_expire)(self.handle) }).ok()
     }
-
-    /// Writes a value and everything that follows from it, as `SET key value [PXAT ms]` would.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] when the server refuses the write.
-    pub fn store(self, value: &Encoded, events: &[&CStr]) -> Result<(), Error> {
-        let expire_at = state::retention(self.context).expire_at_ms(value.timestamp());
-        let expire_at = expire_at.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
-        let words = expire_at.map(|ms| expiry(ms).ok_or(Error::Internal)).transpose()?;
-        self.overwrite(value.as_bytes())?;
-        // SAFETY: the handle is open for writing and holds a string.
-        unsafe { (api().set_abs_expire)(self.handle, expire_at.unwrap_or(NO_EXPIRE)) };
-        let (context, name) = self.close();
-        let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
-        // SAFETY: the formats match what follows them: s a string of the server, b a buffer with
-        // its length (size_t). The server copies or retains all of them.
-        unsafe {
-            match words {
-                Some([pxat, ms]) => (api().replicate)(
-                    context.as_ptr(),
-                    c"SET".as_ptr(),
-                    c"sbss".as_ptr(),
-                    name.as_ptr(),
-                    bytes,
-                    length,
-                    pxat,
-                    ms,
-                ),
-                None => {
-                    (api().replicate)(context.as_ptr(), c"SET".as_ptr(), c"sb".as_ptr(), name.as_ptr(), bytes, length)
-                }
-            };
-        }
-        writing(|| {
-            changed(context, name, raw::REDISMODULE_NOTIFY_STRING, c"set");
-            if expire_at.is_some() {
-                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
-            }
-            notify_all(context, name, events);
-        });
-        waiting::written(context, name, value);
-        Ok(())
-    }
-
-    /// Deletes the key and everything that follows from it, as `DEL key` would.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] when the server refuses the write.
-    pub fn delete(self) -> Result<(), Error> {
-        // SAFETY: the handle is open for writing.
-        if unsafe { (api().delete_key)(self.handle) } != OK {
-            return Err(Error::Internal);
-        }
-        let (context, name) = self.close();
-        // SAFETY: the format takes the one string of the server that follows.
-        unsafe { (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
-        changed(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
-        notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
-        session::released(context, name);
-        Ok(())
-    }
-
-    /// Puts bytes in the key, in place where it holds as many: no object is made for the server to
-    /// copy from, and the string is never a compact encoding that the next read would unpack.
-    fn overwrite(&self, bytes: &[u8]) -> Result<(), Error> {
-        // SAFETY: the handle is open for writing and holds a string or nothing; the server gives
-        // the address of as many writable bytes as it says, valid until the key is touched again.
-        unsafe {
-            if (api().string_truncate)(self.handle, bytes.len()) != OK {
-                return Err(Error::Internal);
-            }
-            let mut length = 0;
-            let room = (api().string_dma)(self.handle, &raw mut length, WRITE);
-            if room.is_null() || length != bytes.len() {
-                return Err(Error::Internal);
-            }
-            room.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), length);
-        }
-        Ok(())
-    }
-
-    /// Closes the key before anybody is told, because who is told may touch it.
-    fn close(self) -> (&'a Context, Arg<'a>) {
-        (self.context, self.name)
-    }
-}
-
-/// `PXAT ms` as strings of the server, as the last grant replicated them. Under load the next one
-/// often has the same: strings that are there cost it nothing.
-struct Expiry {
-    ms: i64,
-    pxat: OwnString,
-    text: OwnString,
-}
-
-static EXPIRY: MainThread<Option<Expiry>> = MainThread::new(None);
-
-/// The strings that replicate an expiry; good until this is called again.
-fn expiry(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> {
-    EXPIRY
-        .with(|last| {
-            if last.as_ref().is_none_or(|last| last.ms != ms) {
-                let pxat = last.take().map_or_else(|| OwnString::of(b"PXAT"), |last| Some(last.pxat))?;
-                *last = Some(Expiry { ms, pxat, text: OwnString::of(ms.to_string().as_bytes())? });
-            }
-            last.as_ref().map(|last| [last.pxat.as_arg().as_ptr(), last.text.as_arg().as_ptr()])
-        })
-        .flatten()
-}
-
-/// Gives back what was kept: the module is unloaded.
-pub(super) fn unload() {
-    EXPIRY.with(|last| *last = None);
-}
-
-/// Why a write outside of a command was not done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteRefused {
-    /// The slot of the key is not ours, or the cluster is down.
-    NotOurs,
-    /// Anything else: it may be done later.
-    ForNow,
-}
-
-/// Whether the keys are being written by this module, so that what it hears of them is no news.
-static WRITING: AtomicBool = AtomicBool::new(false);
-
-/// Whether a change of a key that the server tells of is our own.
-#[must_use]
-pub fn is_writing() -> bool {
-    WRITING.load(Ordering::Relaxed)
-}
-
-fn writing<R>(body: impl FnOnce() -> R) -> R {
-    WRITING.store(true, Ordering::Relaxed);
-    let result = body();
-    WRITING.store(false, Ordering::Relaxed);
-    result
-}
-
-/// As [`Key::store`], where no command runs: through the server's own SET, which knows whether the
-/// slot is ours.
-///
-/// # Errors
-/// Why it was not done.
-pub fn store_outside_command(
-    context: &Context,
-    name: Arg<'_>,
-    value: &Encoded,
-    events: &[&CStr],
-) -> Result<(), WriteRefused> {
-    let bytes = value.as_bytes();
-    let expire_at = state::retention(context).expire_at_ms(value.timestamp());
-    let reply = writing(|| {
-        clear_errno();
-        // SAFETY: the formats match what follows them: s, b and l as in `Key::store`, c a C string;
-        // ! replicates.
-        unsafe {
-            match expire_at {
-                Some(ms) => (api().call)(
-                    context.as_ptr(),
-                    c"SET".as_ptr(),
-                    c"!sbcl".as_ptr(),
-                    name.as_ptr(),
-                    bytes.as_ptr(),
-                    bytes.len(),
-                    c"PXAT".as_ptr(),
-                    i64::try_from(ms).unwrap_or(i64::MAX),
-                ),
-                None => (api().call)(
-                    context.as_ptr(),
-                    c"SET".as_ptr(),
-                    c"!sb".as_ptr(),
-                    name.as_ptr(),
-                    bytes.as_ptr(),
-                    bytes.len(),
-                ),
-            }
-        }
-    });
-    done(reply)?;
-    notify_all(context, name, events);
-    waiting::written(context, name, value);
-    Ok(())
-}
-
-/// As [`Key::delete`], where no command runs.
-///
-/// # Errors
-/// Why it was not done.
-pub fn delete_outside_command(context: &Context, name: Arg<'_>) -> Result<(), WriteRefused> {
-    clear_errno();
-    // SAFETY: the format takes the one string of the server that follows; ! replicates.
-    done(unsafe { (api().call)(context.as_ptr(), c"DEL".as_ptr(), c"!s".as_ptr(), name.as_ptr()) })?;
-    notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
-    session::released(context, name);
-    Ok(())
-}
-
-/// Whether the slot of a key is served by this server; always, without a cluster. Asking a command
-/// is the one way that every server has.
-#[must_use]
-pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
-    if !context.has_flags(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
-        return true;
-    }
-    clear_errno();
-    // SAFETY: the format takes the one string of the server that follows.
-    let reply = unsafe { (api().call)(context.as_ptr(), c"EXISTS".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
-    done(reply) != Err(WriteRefused::NotOurs)
-}
-
-fn clear_errno() {
-    // SAFETY: the address of this thread's errno is valid.
-    unsafe { *libc::__errno_location() = 0 };
-}
-
-/// Whether a command that the module called was carried out; gives its reply back.
-fn done(reply: *mut raw::RedisModuleCallReply) -> Result<(), WriteRefused> {
-    if reply.is_null() {
-        // SAFETY: the address of this thread's errno is valid.
-        return match unsafe { *libc::__errno_location() } {
-            libc::EPERM | libc::ENETDOWN => Err(WriteRefused::NotOurs),
-            _ => Err(WriteRefused::ForNow),
-        };
-    }
-    // SAFETY: the reply is not null and freed once.
-    let kind = unsafe {
-        let kind = (api().call_reply_type)(reply);
-        (api().free_call_reply)(reply);
-        kind
-    };
-    if isize::try_from(kind).is_ok_and(|kind| kind == raw::REDISMODULE_REPLY_ERROR) {
-        return Err(WriteRefused::ForNow);
-    }
-    Ok(())
-}
-
-/// Tells WATCH, client tracking and listeners of keyspace events of a change.
-fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
-    // SAFETY: context and name are those of the running call.
-    unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
-    notify(context, name, class, event);
-}
-
-fn notify_all(context: &Context, name: Arg<'_>, events: &[&CStr]) {
-    for event in events {
-        notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, event);
-    }
-}
-
-fn notify(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
-    // SAFETY: context and name are those of the running call, the event is a C string.
-    unsafe { (api().notify_keyspace_event)(context.as_ptr(), class, event.as_ptr(), name.as_ptr()) };
 }
 
 impl Drop for Key<'_> {
     fn drop(&mut self) {
+        if let Some(holders) = self.several.take() {
+            if self.ended.is_empty() {
+                several::keep(self.context, self.name, holders);
+            }
+        }
         // SAFETY: the handle was opened by this value and is closed once; null is allowed.
         unsafe { (api().close_key)(self.handle) };
+    }
+}
+
+/// The cursor and the names of the keys that one step of the server's SCAN gives.
+pub type Scanned = (Box<[u8]>, Vec<Box<[u8]>>);
+
+/// A step of the server's SCAN of the selected database; nothing if it does not accept the arguments.
+#[must_use]
+pub fn scan(context: &Context, cursor: &[u8], pattern: Option<&[u8]>, count: usize) -> Option<Scanned> {
+    number(cursor)?;
+    let pattern = pattern.unwrap_or(b"*");
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    // SAFETY: the format takes two buffers with their lengths (size_t), C strings and a long long, as
+    // they follow. What is read of the reply is copied before that is freed, once.
+    unsafe {
+        let reply = (api().call)(
+            context.as_ptr(),
+            c"SCAN".as_ptr(),
+            c"bcbcl".as_ptr(),
+            cursor.as_ptr(),
+            cursor.len(),
+            c"MATCH".as_ptr(),
+            pattern.as_ptr(),
+            pattern.len(),
+            c"COUNT".as_ptr(),
+            count,
+        );
+        if reply.is_null() {
+            return None;
+        }
+        let text = |element: *mut raw::RedisModuleCallReply| -> Option<Box<[u8]>> {
+            let mut length = 0;
+            if element.is_null() {
+                return None;
+            }
+            let bytes = (api().call_reply_string_ptr)(element, &raw mut length);
+            (!bytes.is_null()).then(|| std::slice::from_raw_parts(bytes.cast::<u8>(), length).into())
+        };
+        let cursor = text((api().call_reply_array_element)(reply, 0));
+        let keys = (api().call_reply_array_element)(reply, 1);
+        let names =
+            (0..).map_while(|at| if keys.is_null() { None } else { text((api().call_reply_array_element)(keys, at)) });
+        let names = names.collect();
+        (api().free_call_reply)(reply);
+        cursor.map(|cursor| (cursor, names))
     }
 }

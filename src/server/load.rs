@@ -3,10 +3,12 @@
 use super::callback::{c_command, guarded};
 use super::context::{log_notice, log_warning, Args, Context};
 use super::metadata::{self, Run};
-use super::{api, events, info_section, key, settings, timer};
+use super::{api, events, info_section, settings, timer, write};
 use crate::commands::doc::Doc;
 use crate::commands::parse::Arguments;
-use crate::commands::{acquire, cancel, check, extend, help, info, recover, release, top};
+use crate::commands::{
+    acquire, cancel, check, extend, help, info, macquire, mextend, mrelease, recover, release, scan, top,
+};
 use redis_module::raw;
 use std::ffi::CStr;
 
@@ -37,7 +39,7 @@ const VALKEY_ATOMIC_SLOT_MIGRATION: i32 = 1 << 5;
 const OK: i32 = 0;
 const ERR: i32 = 1;
 
-static COMMANDS: [(&Doc, Run); 9] = [
+static COMMANDS: [(&Doc, Run); 13] = [
     (&acquire::DOC, c_command!(acquire::run)),
     (&recover::DOC, c_command!(recover::run)),
     (&extend::DOC, c_command!(extend::run)),
@@ -46,6 +48,10 @@ static COMMANDS: [(&Doc, Run); 9] = [
     (&cancel::DOC, c_command!(cancel::run)),
     (&info::DOC, c_command!(info::run)),
     (&top::DOC, c_command!(top::run)),
+    (&macquire::DOC, c_command!(macquire::run)),
+    (&mextend::DOC, c_command!(mextend::run)),
+    (&mrelease::DOC, c_command!(mrelease::run)),
+    (&scan::DOC, c_command!(scan::run)),
     (&help::DOC, c_command!(help::run)),
 ];
 
@@ -97,7 +103,7 @@ pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> 
     let context = unsafe { Context::new(ctx) };
     guarded(|| {
         timer::stop_for_unload(&context);
-        key::unload();
+        write::unload();
     });
     OK
 }

@@ -2,9 +2,9 @@
 
 use super::api::api;
 use super::context::Context;
-use crate::commands::doc::{Arg, Doc, Flags, KeyAccess, Kind};
+use crate::commands::doc::{Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use redis_module::raw;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::ptr;
 
 /// The C function of a command.
@@ -23,6 +23,7 @@ impl Flags {
             Self::WriteDenyOomBlocking => (c"write deny-oom blocking", c"write deny-oom"),
             Self::WriteDenyOom => (c"write deny-oom fast", c"write deny-oom fast"),
             Self::Write => (c"write fast", c"write fast"),
+            Self::WriteSlow => (c"write", c"write"),
             Self::Read => (c"readonly fast", c"readonly fast"),
             Self::ReadSlow => (c"readonly", c"readonly"),
             Self::Admin => (c"readonly admin", c"readonly admin"),
@@ -35,6 +36,7 @@ impl Flags {
         match self {
             Self::WriteDenyOomBlocking => c"lock write slow blocking",
             Self::WriteDenyOom | Self::Write => c"lock write fast",
+            Self::WriteSlow => c"lock write slow",
             Self::Read => c"lock read fast",
             Self::ReadSlow => c"lock read slow",
             Self::Admin => c"lock read slow admin dangerous",
@@ -57,6 +59,16 @@ impl KeyAccess {
     }
 }
 
+impl Keys {
+    /// What is done to the keys, as the server reads it.
+    pub(super) const fn flags(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::First(access) | Self::Counted(access) => access.flags().cast_signed(),
+        }
+    }
+}
+
 /// Adds the ACL category; whether the server has such a thing and took it.
 #[must_use]
 pub fn add_category(context: &Context) -> bool {
@@ -71,12 +83,20 @@ pub fn add_category(context: &Context) -> bool {
 pub fn register(context: &Context, doc: &'static Doc, run: Run, has_category: bool) -> Result<(), String> {
     let refused =
         |what: &str| format!("the server did not accept {what} of the command {}", doc.name.to_string_lossy());
-    let key = i32::from(doc.key.is_some());
+    // Servers before 7.0 look at the rights to the keys only where a first key is named.
+    let (first, last, step) = match doc.keys {
+        Keys::None => (0, 0, 0),
+        Keys::First(_) => (1, 1, 1),
+        Keys::Counted(_) => (2, 2, 1),
+    };
     let (flags, fewer) = doc.flags.names();
     let create = |flags: &CStr| {
+        let asks = if matches!(doc.keys, Keys::Counted(_)) { " getkeys-api" } else { "" };
+        let flags = CString::new(format!("{}{asks}", flags.to_string_lossy())).unwrap_or_default();
         // SAFETY: the context is that of the load, name and flags are C strings.
         unsafe {
-            (api().create_command)(context.as_ptr(), doc.name.as_ptr(), Some(run), flags.as_ptr(), key, key, key) == OK
+            let (name, flags) = (doc.name.as_ptr(), flags.as_ptr());
+            (api().create_command)(context.as_ptr(), name, Some(run), flags, first, last, step) == OK
         }
     };
     if !create(flags) && !create(fewer) {
@@ -112,7 +132,7 @@ unsafe fn describe(set: SetInfo, command: *mut raw::RedisModuleCommand, doc: &Do
         sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
         sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
     };
-    let mut key_specs: Vec<_> = doc.key.map(key_spec).into_iter().chain([no_key_spec()]).collect();
+    let mut key_specs: Vec<_> = key_spec(doc.keys).into_iter().chain([no_key_spec()]).collect();
     // The lists have to outlive the call, which copies them.
     let mut lists = Vec::new();
     let args = c_args(doc.args, &mut lists);
@@ -132,15 +152,22 @@ unsafe fn describe(set: SetInfo, command: *mut raw::RedisModuleCommand, doc: &Do
     unsafe { set(command, &raw const info) == OK }
 }
 
-/// The first argument.
-fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
+/// Where the keys are.
+fn key_spec(keys: Keys) -> Option<raw::RedisModuleCommandKeySpec> {
+    let (Keys::First(access) | Keys::Counted(access)) = keys else { return None };
     let mut spec = no_key_spec();
     spec.flags = u64::from(access.flags());
     spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     spec.bs.index.pos = 1;
-    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
-    spec
+    if matches!(keys, Keys::Counted(_)) {
+        spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+        spec.fk.keynum =
+            raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
+    } else {
+        spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+        spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
+    }
+    Some(spec)
 }
 
 /// The end of a list.
@@ -165,21 +192,22 @@ fn c_args(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *mu
 
 fn c_arg(arg: &Arg, lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> raw::RedisModuleCommandArg {
     let (kind, subargs) = match arg.kind {
-        Kind::Key => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, ptr::null_mut()),
+        Kind::Key | Kind::Keys => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, ptr::null_mut()),
         Kind::Integer => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER, ptr::null_mut()),
         Kind::String => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, ptr::null_mut()),
         Kind::Token => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, ptr::null_mut()),
         Kind::OneOf(args) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF, c_args(args, lists)),
     };
     let optional = if arg.optional { raw::REDISMODULE_CMD_ARG_OPTIONAL } else { raw::REDISMODULE_CMD_ARG_NONE };
+    let multiple = if matches!(arg.kind, Kind::Keys) { raw::REDISMODULE_CMD_ARG_MULTIPLE } else { 0 };
     raw::RedisModuleCommandArg {
         name: arg.name.as_ptr(),
         type_: kind,
-        key_spec_index: if matches!(arg.kind, Kind::Key) { 0 } else { -1 },
+        key_spec_index: if matches!(arg.kind, Kind::Key | Kind::Keys) { 0 } else { -1 },
         token: arg.token.map_or(ptr::null(), CStr::as_ptr),
         summary: ptr::null(),
         since: ptr::null(),
-        flags: optional.cast_signed(),
+        flags: (optional | multiple).cast_signed(),
         deprecated_since: ptr::null(),
         subargs,
         display_text: ptr::null(),

@@ -9,13 +9,14 @@ use super::api::api;
 use super::blocked::{Answer, Lost};
 use super::context::{log_warning, Context, OwnString};
 use super::grant::{Plan, Taken};
-use super::key::{self, Key, WriteRefused};
+use super::key::Key;
 use super::state::{self, State};
 use super::stats::{self, Counter};
+use super::write::{is_served_here, WriteRefused};
 use super::{clock, failover, session, settings, timer, waiting};
 use crate::lock::error::Error;
-use crate::lock::queue::LineId;
-use crate::lock::rules::{self, State as LockState};
+use crate::lock::queue::{LineId, Ticket};
+use crate::lock::rules::{self, Acquire, Holds, Share, State as LockState};
 use crate::lock::time::{Micros, MonotonicMicros};
 use redis_module::raw;
 
@@ -189,7 +190,7 @@ fn end_lines_of_lost_slots(context: &Context) {
         let key = state::with(|state| state.queues.key(line)).ok().flatten();
         let name = key.and_then(|(db, bytes)| OwnString::in_db(context, db, &bytes));
         match name {
-            Some(name) if !key::is_served_here(context, name.as_arg()) => end_line(line, Error::SlotLost),
+            Some(name) if !is_served_here(context, name.as_arg()) => end_line(line, Error::SlotLost),
             _ => kept.push(line),
         }
     }
@@ -213,6 +214,7 @@ pub fn end_all(error: Error) {
         state.lost.clear();
         state.ended.clear();
         state.sessions.clear();
+        state.kept.clear();
     });
     for waiter in state::with(|state| state.queues.dissolve_all()).unwrap_or_default() {
         waiter.handle.answer(Answer::Failed(error));
@@ -222,78 +224,187 @@ pub fn end_all(error: Error) {
 /// A grant that nobody received, if it still stands, goes to the next in line or is released.
 fn pass_on_lost(context: &Context, lost: &Lost) -> Result<(), WriteRefused> {
     let Some(name) = OwnString::in_db(context, lost.db, &lost.name) else { return Ok(()) };
-    let Ok(key) = Key::open_read_only(context, name.as_arg()) else { return Ok(()) };
-    if rules::release(LockState::of(key.value(), clock::now()), lost.token) == rules::Release::Over {
+    let now = clock::now();
+    let Ok(mut key) = Key::open_read_only(context, name.as_arg(), now) else { return Ok(()) };
+    if rules::release(key.state(), lost.token) == rules::Release::Over {
         return Ok(());
     }
-    drop(key);
     // As if the grant had never been: a predecessor that never released is still to be told of.
     let before = lost.succeeds.as_ref().map(|before| before.record(lost.token));
     waiting::end_leases_beyond_grace(context, lost.db, &lost.name);
+    key.end(lost.token);
+    if let Some(before) = before.filter(|_| key.has_holders()) {
+        key.put_back(&before);
+    }
     let next = state::with(|State { queues, tokens, .. }| {
         let line = queues.waited_line(lost.db, &lost.name)?;
-        let request = queues.head(line)?.request();
-        let (terms, now) = (settings::terms(), clock::now());
+        let (ticket, head) = queues.single_head(line)?;
+        let (request, terms) = (head.request(), settings::terms());
         let decision = match before {
+            _ if key.has_holders() => rules::acquire(key.state(), &request, false, terms, tokens, now),
             Some(record) => {
                 let lock = LockState::Expired(record.timestamp, Some(record));
                 rules::acquire(lock, &request, false, terms, tokens, now)
             }
             None => rules::pass_on(lost.token, &request, terms, tokens, now),
         };
-        Some((line, Plan::of(&decision.ok()?)))
+        let decision = decision.ok().filter(|decision| *decision != Acquire::Refuse)?;
+        Some((line, ticket, Plan::of(&decision)))
     });
-    match (next, before) {
-        (Ok(Some((line, plan))), _) => give(context, &name, line, plan),
-        (_, Some(record)) => key::store_outside_command(context, name.as_arg(), &record.encode(), &[]),
-        (_, None) => key::delete_outside_command(context, name.as_arg()),
+    if let Ok(Some((line, ticket, plan))) = next {
+        return give(key, line, ticket, plan);
     }
+    match before {
+        Some(record) => {
+            let holds = if key.has_holders() { Holds::AsBefore } else { Holds::Alone };
+            key.close().store(&record.encode(), holds, &[])
+        }
+        None => key.close().release(),
+    }?;
+    let _ = state::with(|state| {
+        if let Some(line) = state.queues.waited_line(lost.db, &lost.name) {
+            state.queues.set_ready(line);
+        }
+    });
+    Ok(())
 }
 
-/// Looks at the lock of a line: if nobody has it, the first who waits gets it.
+/// What a look at the next who waits in a line comes to.
+enum Look {
+    /// It gets the lock.
+    Give(Ticket, Plan),
+    /// It wants others besides, and this one could be had.
+    TryAll(Ticket),
+    /// Nobody else can have it now.
+    Over,
+}
+
+/// Looks at the lock of a line: those who wait get it in order, until one has to go on waiting.
 fn look_at(context: &Context, line: LineId) -> Result<(), WriteRefused> {
     let Ok(Some((db, bytes))) = state::with(|state| state.queues.key(line)) else { return Ok(()) };
     let Some(name) = OwnString::in_db(context, db, &bytes) else { return Ok(()) };
-    waiting::end_leases_beyond_grace(context, db, &bytes);
-    if !key::is_served_here(context, name.as_arg()) {
+    if !is_served_here(context, name.as_arg()) {
         end_line(line, Error::SlotLost);
         return Ok(());
     }
-    // A value of another type is waited for as a foreign one is.
-    let Ok(key) = Key::open_read_only(context, name.as_arg()) else { return Ok(()) };
+    let mut behind = None;
+    for _ in 0..PER_TURN {
+        waiting::end_leases_beyond_grace(context, db, &bytes);
+        // A value of another type is waited for as a foreign one is.
+        let Ok(key) = Key::open_read_only(context, name.as_arg(), clock::now()) else { return Ok(()) };
+        match state::with(|state| look(state, &key, line, behind)) {
+            Ok(Look::Give(ticket, plan)) => {
+                let is_last = plan.is_alone();
+                give(key, line, ticket, plan)?;
+                if is_last {
+                    return Ok(());
+                }
+            }
+            Ok(Look::TryAll(ticket)) => {
+                drop(key);
+                if try_all(context, line, ticket)? {
+                    return Ok(());
+                }
+                behind = Some(ticket);
+            }
+            Ok(Look::Over) | Err(_) => return Ok(()),
+        }
+    }
+    // The rest comes in the next turn.
+    let _ = state::with(|state| state.queues.set_ready(line));
+    Ok(())
+}
+
+fn look(state: &mut State, key: &Key<'_>, line: LineId, behind: Option<Ticket>) -> Look {
+    let State { queues, tokens, .. } = state;
+    let (lock, now) = (key.state(), key.now());
+    let evicted_until = queues.evicted_until(line).filter(|until| *until > now);
+    if lock == LockState::Free && evicted_until.is_some() {
+        queues.set_due(line, evicted_until);
+        return Look::Over;
+    }
+    let is_nobodys = lock.is_nobodys();
+    if !is_nobodys {
+        queues.seen(line);
+    }
+    let due = match queues.next(line, behind, !is_nobodys) {
+        Some((ticket, _, true)) => return Look::TryAll(ticket),
+        Some((ticket, waiter, false)) => {
+            let request = waiter.request();
+            let may_have_it = is_nobodys || matches!(lock, LockState::Several(_));
+            let decision = rules::acquire(lock, &request, !may_have_it, settings::terms(), tokens, now);
+            match decision {
+                Ok(decision) if may_have_it && decision != Acquire::Refuse => {
+                    return Look::Give(ticket, Plan::of(&decision));
+                }
+                _ if is_nobodys => None,
+                _ => waiting::due(lock, request.share, key),
+            }
+        }
+        // Those who are left want other locks besides, which are taken.
+        None if is_nobodys => None,
+        None => waiting::due(lock, Share::Alone, key),
+    };
+    queues.set_due(line, due);
+    Look::Over
+}
+
+/// Tries to give one who waits for several locks all of them; whether it got them.
+fn try_all(context: &Context, line: LineId, ticket: Ticket) -> Result<bool, WriteRefused> {
     let now = clock::now();
-    let lock = LockState::of(key.value(), now);
-    let plan = state::with(|State { queues, tokens, .. }| {
-        let evicted_until = queues.evicted_until(line).filter(|until| *until > now);
-        let taken_until = match lock {
-            LockState::Free if evicted_until.is_some() => evicted_until,
-            LockState::Free | LockState::Expired(..) => {
-                let request = queues.head(line)?.request();
-                let decision = rules::acquire(lock, &request, false, settings::terms(), tokens, now).ok()?;
-                return Some(Plan::of(&decision));
-            }
-            LockState::Held(..) | LockState::Foreign => {
-                queues.seen(line);
-                waiting::due(lock, &key, now)
-            }
-        };
-        queues.set_due(line, taken_until);
-        None
+    let keys = state::with(|state| {
+        let keys = state.queues.keys(ticket);
+        keys.filter(|_| !state.queues.is_held_up(ticket, now))
     });
-    drop(key);
-    match plan {
-        Ok(Some(plan)) => give(context, &name, line, plan),
-        _ => Ok(()),
+    let Ok(Some((db, names))) = keys else { return Ok(false) };
+    let names: Vec<OwnString> =
+        names.as_slice().iter().filter_map(|name| OwnString::in_db(context, db, name)).collect();
+    let open = |name| Key::open_read_only(context, name, now).ok().filter(|key| key.state().is_nobodys());
+    let keys: Option<Vec<Key<'_>>> = names.iter().map(|name| open(name.as_arg())).collect();
+    let Some(keys) = keys else { return Ok(false) };
+    let grace = state::grace_settings(context);
+    let plans = state::with(|State { queues, tokens, .. }| {
+        let waiter = queues.waiter(ticket)?;
+        grace.check(waiter.lease).ok()?;
+        let states: Vec<LockState<'_>> = keys.iter().map(Key::state).collect();
+        let decisions =
+            rules::acquire_all(&states, &waiter.request(), false, settings::terms(), tokens, now).ok()??;
+        Some(decisions.iter().map(Plan::of).collect::<Vec<Plan>>())
+    });
+    let Ok(Some(plans)) = plans else { return Ok(false) };
+    let mut taken: Option<Taken> = None;
+    // All are closed before one is written: who is told of that may touch the others.
+    let keys: Vec<_> = keys.into_iter().map(Key::close).collect();
+    for ((at, plan), key) in plans.into_iter().enumerate().zip(keys) {
+        match plan.carry_out_outside_command(key) {
+            Ok(done) => taken = done.or(taken),
+            Err(refused) => {
+                // All or nothing: what was written already goes back.
+                let _ = state::with(|state| {
+                    let written = names.iter().take(at).map(|name| name.as_arg().as_bytes());
+                    state.lost.extend(taken.into_iter().flat_map(|taken| {
+                        let token = taken.token;
+                        written.clone().map(move |name| Lost { db, name: name.into(), token, succeeds: None })
+                    }));
+                });
+                slot_lost(line, refused);
+                return Err(refused);
+            }
+        }
+    }
+    let _ = waiting::answer(ticket, taken);
+    Ok(true)
+}
+
+fn slot_lost(line: LineId, refused: WriteRefused) {
+    if refused == WriteRefused::NotOurs {
+        end_line(line, Error::SlotLost);
     }
 }
 
-/// Carries a plan for the first in a line out.
-fn give(context: &Context, name: &OwnString, line: LineId, plan: Plan) -> Result<(), WriteRefused> {
-    let taken: Option<Taken> = plan.carry_out_outside_command(context, name.as_arg()).inspect_err(|refused| {
-        if *refused == WriteRefused::NotOurs {
-            end_line(line, Error::SlotLost);
-        }
-    })?;
-    let _ = waiting::answer_head(line, taken);
+/// Carries a plan for one who waits in a line out.
+fn give(key: Key<'_>, line: LineId, ticket: Ticket, plan: Plan) -> Result<(), WriteRefused> {
+    let taken = plan.carry_out_outside_command(key.close()).inspect_err(|refused| slot_lost(line, *refused))?;
+    let _ = waiting::answer(ticket, taken);
     Ok(())
 }

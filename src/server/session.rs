@@ -4,20 +4,24 @@ use super::api::api;
 use super::blocked;
 use super::context::{Arg, Context, OwnString};
 use super::grant::Taken;
-use super::key::{self, Key, WriteRefused};
+use super::key::Key;
 use super::stats::{self, Counter};
+use super::write::WriteRefused;
 use super::{clock, events, settings, state, waiting};
+use crate::lock::deadlock::{Graph, Need};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, State};
+use crate::lock::queue::Ticket;
+use crate::lock::rules::{self, Holds, Request, Share, State};
 use crate::lock::sessions::{Binding, LockKey};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use redis_module::raw;
+use rustc_hash::FxHashSet;
+use std::collections::VecDeque;
 use std::ffi::CStr;
 
 /// A grant whose connection has ended, which the key does not say yet.
 pub struct Ended {
-    token: Token,
     at: UnixMicros,
 }
 
@@ -42,20 +46,25 @@ pub fn bind(db: i32, name: &[u8], client: u64, taken: &Taken) -> Result<(), Erro
     state::with(|state| state.sessions.bind(db, name, binding, clock::now()))
 }
 
-/// The lock of a key ends with no connection.
-pub fn released(context: &Context, name: Arg<'_>) {
+/// A grant of a key ends with no connection, or none of its grants does.
+pub fn released(context: &Context, name: Arg<'_>, token: Option<Token>) {
     let _ = state::with(|state| {
-        if !state.sessions.is_empty() {
-            state.sessions.unbind(context.selected_db(), name.as_bytes());
+        if state.sessions.is_empty() {
+            return;
+        }
+        let (db, name) = (context.selected_db(), name.as_bytes());
+        match token {
+            Some(token) => state.sessions.unbind(db, name, token),
+            None => state.sessions.unbind_others(db, name, None),
         }
     });
 }
 
 /// A grant was renewed after its connection had ended: that end counts no longer.
-pub fn renewed(context: &Context, name: Arg<'_>) {
+pub fn renewed(context: &Context, name: Arg<'_>, token: Token) {
     let _ = state::with(|state| {
         if !state.ended.is_empty() {
-            state.ended.remove(&(context.selected_db(), name.as_bytes().into()));
+            state.ended.remove(&((context.selected_db(), name.as_bytes().into()), token));
         }
     });
 }
@@ -67,7 +76,7 @@ pub(super) fn client_ended(context: &Context, client: u64) {
     let any = state::with(|state| {
         let locks = state.sessions.end(client);
         let any = !locks.is_empty();
-        state.ended.extend(locks.into_iter().map(|(lock, token)| (lock, Ended { token, at })));
+        state.ended.extend(locks.into_iter().map(|lock| (lock, Ended { at })));
         any
     });
     if any == Ok(true) {
@@ -75,15 +84,17 @@ pub(super) fn client_ended(context: &Context, client: u64) {
     }
 }
 
-/// Ends the lock of a connection that has ended: its timestamp becomes the margin after that.
-pub(super) fn end(context: &Context, (db, bytes): &LockKey, ended: &Ended) -> Result<(), WriteRefused> {
+/// Ends the grant of a connection that has ended: its timestamp becomes the margin after that.
+pub(super) fn end(
+    context: &Context,
+    ((db, bytes), token): &(LockKey, Token),
+    ended: &Ended,
+) -> Result<(), WriteRefused> {
     let Some(name) = OwnString::in_db(context, *db, bytes) else { return Ok(()) };
-    let Ok(key) = Key::open_read_only(context, name.as_arg()) else { return Ok(()) };
-    let lock = State::of(key.value(), clock::now());
-    let value = rules::end_session(lock, ended.token, settings::terms(), ended.at).map(|record| record.encode());
-    drop(key);
+    let Ok(key) = Key::open_read_only(context, name.as_arg(), clock::now()) else { return Ok(()) };
+    let value = rules::end_session(key.state(), *token, settings::terms(), ended.at).map(|record| record.encode());
     match value {
-        Some(value) => match key::store_outside_command(context, name.as_arg(), &value, &[]) {
+        Some(value) => match key.close().store(&value, Holds::AsBefore, &[]) {
             // The lock has moved with its slot: there its lease bounds it.
             Err(WriteRefused::NotOurs) => Ok(()),
             Ok(()) => {
@@ -96,58 +107,87 @@ pub(super) fn end(context: &Context, (db, bytes): &LockKey, ended: &Ended) -> Re
     }
 }
 
-/// The connection that the lock of a key ends with, if its grant has that token.
+/// The connection that a grant ends with.
 ///
 /// # Errors
 /// [`Error::Internal`]
 pub fn client_of(context: &Context, name: Arg<'_>, token: Option<Token>) -> Result<Option<u64>, Error> {
+    let Some(token) = token else { return Ok(None) };
     state::with(|state| {
-        let binding = state.sessions.binding(context.selected_db(), name.as_bytes())?;
-        (Some(binding.token) == token).then_some(binding.client)
+        let binding = state.sessions.binding(context.selected_db(), name.as_bytes(), token)?;
+        Some(binding.client)
     })
 }
 
-/// Whether the client of a call, if it waited for a key, would wait for itself: the session that
-/// holds the key waits for a key whose session waits ..., and the last is this client.
+/// Whether the client of a call, if it waited for these keys, would wait for itself: those sessions that
+/// hold them wait for keys whose sessions wait ..., and among the last is this client.
 ///
-/// A client waits for one key, and one session holds a key, so this is a walk along a chain, no
-/// search. Those who wait ahead add nothing to it: all that each of them waits for is the same key.
+/// Those who wait ahead are no further steps: all that each of them waits for are the same holders. They
+/// count by how many they bear beside them.
 ///
 /// # Errors
 /// [`Error::Internal`]
-pub fn closes_circle(context: &Context, db: i32, name: Arg<'_>) -> Result<bool, Error> {
+pub fn closes_circle(context: &Context, db: i32, names: &[&[u8]], request: &Request<'_>) -> Result<bool, Error> {
     if state::with(|state| state.sessions.is_empty())? {
         return Ok(false);
     }
     let own = blocked::client(context);
-    let mut at: LockKey = (db, name.as_bytes().into());
-    let most = state::with(|state| state.queues.waiters())?;
-    let mut closes = false;
-    for _ in 0..=most {
-        let binding = state::with(|state| state.sessions.binding(at.0, &at.1).cloned())?;
-        let Some(binding) = binding else { break };
-        // What the binding says counts only while the key says so too.
-        if !is_held_as(context, &at, binding.token) {
-            break;
+    let mut graph = Graph::default();
+    let mut seen: FxHashSet<u64> = FxHashSet::default();
+    let mut reached: VecDeque<u64> = VecDeque::new();
+    seen.insert(own);
+    let mut is_reached = false;
+    let mut found = |client: u64, needs: Vec<Need>, reached: &mut VecDeque<u64>| {
+        for holder in needs.iter().flat_map(|need| &need.holders) {
+            is_reached |= *holder == own;
+            if seen.insert(*holder) {
+                reached.push_back(*holder);
+            }
         }
-        if binding.client == own {
-            closes = true;
-            break;
-        }
-        match state::with(|state| state.queues.waits_for(binding.client))? {
-            Some(next) => at = next,
-            None => break,
-        }
+        graph.add(client, needs);
+    };
+    let needs = names.iter().filter_map(|name| {
+        let ticket = request.id.and_then(|id| state::with(|state| state.queues.ticket(db, name, id)).ok().flatten());
+        need(context, db, name, ticket, request.share)
+    });
+    found(own, needs.collect(), &mut reached);
+    while let Some(client) = reached.pop_front() {
+        let Some(wait) = state::with(|state| state.queues.waits_for(client))? else { continue };
+        let names = wait.names.as_slice().iter();
+        let needs = names.filter_map(|name| need(context, wait.db, name, Some(wait.ticket), wait.share));
+        found(client, needs.collect(), &mut reached);
     }
     context.select_db(db);
-    Ok(closes)
+    Ok(is_reached && graph.closes_circle(own))
 }
 
-fn is_held_as(context: &Context, (db, name): &LockKey, token: Token) -> bool {
-    let Some(name) = OwnString::in_db(context, *db, name) else { return false };
-    let Ok(key) = Key::open_read_only(context, name.as_arg()) else { return false };
-    let lock = State::of(key.value(), clock::now());
-    rules::release(lock, token) == rules::Release::InTime
+/// Whom one who waits for a key waits for there, and how many of them have to end; nothing where it would
+/// come free by itself.
+fn need(context: &Context, db: i32, name: &[u8], ticket: Option<Ticket>, share: Share) -> Option<Need> {
+    let bound: Vec<(Token, u64)> = state::with(|state| {
+        let bindings = state.sessions.bindings(db, name);
+        bindings.map(|binding| (binding.token, binding.client)).collect()
+    })
+    .ok()?;
+    if bound.is_empty() {
+        return None;
+    }
+    let string = OwnString::in_db(context, db, name)?;
+    let key = Key::open_read_only(context, string.as_arg(), clock::now()).ok()?;
+    let lock = key.state();
+    // What a binding says counts only while the key says so too.
+    let holds =
+        |(token, client): (Token, u64)| (rules::release(lock, token) == rules::Release::InTime).then_some(client);
+    let holders: Vec<u64> = bound.into_iter().filter_map(holds).collect();
+    let most = state::with(|state| state.queues.narrowest(db, name, ticket, share)).ok()?;
+    let live = match lock {
+        State::Several(holders) => u64::try_from(holders.live()).unwrap_or(u64::MAX),
+        _ => 1,
+    };
+    let unbound = live.saturating_sub(u64::try_from(holders.len()).unwrap_or(u64::MAX));
+    // All but most - 1 have to end; those that end by themselves come first.
+    let ends = live.saturating_add(1).saturating_sub(most).saturating_sub(unbound);
+    (ends > 0 && !holders.is_empty()).then_some(Need { holders, ends })
 }
 
 /// A client of the server.

@@ -5,6 +5,7 @@ use super::context::{log_warning, Arg, Context};
 use super::grant::{Before, Taken};
 use super::main_thread::MainThread;
 use super::session::Ended;
+use super::several::Kept;
 use super::stats::Stats;
 use super::timer::Timer;
 use super::version::Version;
@@ -44,7 +45,9 @@ pub struct State {
     /// Which locks end with their connection.
     pub sessions: Sessions,
     /// Grants whose connection has ended.
-    pub ended: BTreeMap<LockKey, Ended>,
+    pub ended: BTreeMap<(LockKey, Token), Ended>,
+    /// The holders of locks with many.
+    pub kept: Kept,
     /// Since when this server is the master, and whether it still is.
     pub reign: Reign,
     /// What is wrong with the settings for safety across failover, as last logged.

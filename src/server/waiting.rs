@@ -8,11 +8,12 @@ use super::state::{self, State};
 use super::stats::{self, Counter};
 use super::{clock, events, failover, session, settings, timer};
 use crate::lock::error::Error;
-use crate::lock::queue::{LineId, Waiter};
+use crate::lock::queue::{OneOrMore, Ticket, Waiter};
 use crate::lock::record::{Encoded, Id, Owner};
-use crate::lock::rules::{self, Request, State as LockState};
+use crate::lock::rules::{self, Acquire, Request, Share, State as LockState};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
+use std::rc::Rc;
 
 /// Who wants to wait, and for how long.
 pub struct Wish<'a> {
@@ -26,34 +27,37 @@ pub struct Wish<'a> {
     pub session: bool,
 }
 
+/// A key that was asked for, and when its lock comes free by itself, as far as is known.
+pub type Asked<'a> = (Arg<'a>, Option<UnixMicros>);
+
 /// When a lock that was refused comes free by itself, as far as the key tells.
 #[must_use]
-pub fn due(state: LockState<'_>, key: &Key<'_>, now: UnixMicros) -> Option<UnixMicros> {
+pub fn due(state: LockState<'_>, share: Share, key: &Key<'_>) -> Option<UnixMicros> {
     match state {
-        LockState::Held(until, _) => Some(until),
         // A key is expired when the clock is past its expiry: one millisecond later.
-        LockState::Foreign => key.expires_in_ms().map(|ms| now.after(Micros::from_ms(ms.saturating_add(1)))),
+        LockState::Foreign => key.expires_in_ms().map(|ms| key.now().after(Micros::from_ms(ms.saturating_add(1)))),
         // It is free already, but others come first.
-        LockState::Free | LockState::Expired(..) => Some(now),
+        state => Some(state.free_at(share).unwrap_or_else(|| key.now())),
     }
 }
 
-/// A caller did not get the lock: it joins the queue if it wants to and may, else it keeps a place
-/// if it has an ID. Whether it waits; if not it has to be answered.
+/// A caller did not get the lock, or the locks: it joins the queue if it wants to and may, else it keeps
+/// a place if it has an ID. Whether it waits; if not it has to be answered.
 ///
 /// # Errors
 /// [`Error::BusyLocks`], [`Error::Deadlock`]
-pub fn refused(context: &Context, name: Arg<'_>, wish: &Wish<'_>, due: Option<UnixMicros>) -> Result<bool, Error> {
+pub fn refused(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Result<bool, Error> {
     let db = context.selected_db();
     if wish.wait == Micros(0) || !blocked::may_block(context) {
-        keep_place(context, db, name.as_bytes(), wish.request.id)?;
+        keep_place(context, db, asked, wish.request.id)?;
         return Ok(false);
     }
+    let names: Vec<&[u8]> = asked.iter().map(|(name, _)| name.as_bytes()).collect();
     let full = state::with(|state| state.queues.waiters() >= settings::max_waiters())?;
-    if full && !is_waiting(db, name, wish.request.id)? {
+    if full && !is_waiting(db, &names, wish.request.id)? {
         return Err(Error::BusyLocks);
     }
-    if session::closes_circle(context, db, name)? {
+    if session::closes_circle(context, db, &names, &wish.request)? {
         stats::add(Counter::Deadlocks);
         return Err(Error::Deadlock);
     }
@@ -65,6 +69,7 @@ pub fn refused(context: &Context, name: Arg<'_>, wish: &Wish<'_>, due: Option<Un
     let waiter = Waiter {
         handle,
         client: blocked::client(context),
+        share: wish.request.share,
         lease: wish.request.lease,
         id: wish.request.id,
         owner: wish.request.owner.map(Owner::to_boxed),
@@ -74,34 +79,42 @@ pub fn refused(context: &Context, name: Arg<'_>, wish: &Wish<'_>, due: Option<Un
         until: since.after(wish.wait),
     };
     let earlier = state::with(|state| {
-        let joined = state.queues.join(db, name.as_bytes(), waiter);
-        state.queues.set_due(joined.line, due);
+        let joined = state.queues.join(db, &names, waiter);
+        for (name, due) in asked {
+            if let Some(line) = state.queues.line(db, name.as_bytes()) {
+                state.queues.set_due(line, *due);
+            }
+        }
         if joined.resumed {
             state.stats.add(Counter::PlacesResumed);
         }
         joined.earlier
     })?;
-    if let Some(earlier) = earlier {
-        earlier.handle.answer(Answer::Failed(Error::Replaced));
-    }
+    replaced(earlier);
     schedule(context);
     Ok(true)
 }
 
+/// Those who waited with the ID of a newer call wait no longer.
+fn replaced(earlier: Vec<blocked::Waiting>) {
+    for earlier in earlier {
+        earlier.handle.answer(Answer::Failed(Error::Replaced));
+    }
+}
+
 /// Whether the attempt waits already, so that it does not add to the waiters.
-fn is_waiting(db: i32, name: Arg<'_>, id: Option<Id>) -> Result<bool, Error> {
-    state::with(|state| id.is_some_and(|id| state.queues.is_waiting(db, name.as_bytes(), id)))
+fn is_waiting(db: i32, names: &[&[u8]], id: Option<Id>) -> Result<bool, Error> {
+    let Some(id) = id else { return Ok(false) };
+    state::with(|state| names.iter().any(|name| state.queues.is_waiting(db, name, id)))
 }
 
 /// An attempt that was refused and does not wait has a place in line for a while.
-fn keep_place(context: &Context, db: i32, name: &[u8], id: Option<Id>) -> Result<(), Error> {
+fn keep_place(context: &Context, db: i32, asked: &[Asked<'_>], id: Option<Id>) -> Result<(), Error> {
     // The clock is not read for nothing: most refusals are of attempts without an ID.
     let Some(id) = id else { return Ok(()) };
     let Some(until) = kept_until() else { return Ok(()) };
-    let earlier = state::with(|state| state.queues.keep_place(db, name, id, until, settings::max_waiters()))?;
-    if let Some(earlier) = earlier {
-        earlier.handle.answer(Answer::Failed(Error::Replaced));
-    }
+    let names: Vec<&[u8]> = asked.iter().map(|(name, _)| name.as_bytes()).collect();
+    replaced(state::with(|state| state.queues.keep_place(db, &names, id, until, settings::max_waiters()))?);
     schedule(context);
     Ok(())
 }
@@ -122,9 +135,9 @@ pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &mut Taken, 
     if session {
         session::bind(context.selected_db(), name.as_bytes(), blocked::client(context), taken)?;
     } else {
-        session::released(context, name);
+        session::released(context, name, Some(taken.token));
     }
-    session::renewed(context, name);
+    session::renewed(context, name, taken.token);
     let Some(id) = id else { return Ok(()) };
     let token = taken.token;
     let earlier = state::with(|state| {
@@ -136,9 +149,7 @@ pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &mut Taken, 
         }
         state.queues.forget(context.selected_db(), name.as_bytes(), id).and_then(|(_, waiter)| waiter)
     })?;
-    if let Some(earlier) = earlier {
-        earlier.handle.answer(Answer::Failed(Error::Replaced));
-    }
+    replaced(earlier.into_iter().collect());
     Ok(())
 }
 
@@ -157,33 +168,43 @@ pub fn cancel(context: &Context, name: Arg<'_>, id: Id) -> Result<bool, Error> {
 }
 
 /// The holder of `token` gave the lock back: it goes to the first who waits, in one change of the
-/// key; with nobody there the key is deleted.
+/// key; with nobody there who may have it the grant is taken out of the key.
 ///
 /// # Errors
 /// [`Error::Internal`]
-pub fn pass_on(context: &Context, key: Key<'_>, token: Token, now: UnixMicros) -> Result<(), Error> {
+pub fn pass_on(context: &Context, mut key: Key<'_>, token: Token) -> Result<(), Error> {
     let db = context.selected_db();
-    let name = key.name();
+    let (name, now) = (key.name(), key.now());
     let may_grant = failover::may_grant(context).is_ok();
     end_leases_beyond_grace(context, db, name.as_bytes());
-    let next = state::with(|State { queues, tokens, stats, .. }| {
+    let is_several = key.end(token);
+    let (next, line) = state::with(|State { queues, tokens, stats, .. }| {
         // A token is the time of its grant.
         stats.holds.record(now.since(UnixMicros(token.get())));
-        if !may_grant {
-            return None;
-        }
-        let line = queues.waited_line(db, name.as_bytes())?;
-        let request = queues.head(line)?.request();
-        let decision = rules::pass_on(token, &request, settings::terms(), tokens, now).ok()?;
-        Some((line, Plan::of(&decision).as_hand_off()))
+        let line = if queues.is_empty() { None } else { queues.waited_line(db, name.as_bytes()) };
+        // Who waits for several locks at once is tried by the timer.
+        let head = line.filter(|_| may_grant).and_then(|line| queues.single_head(line));
+        let next = head.and_then(|(ticket, head)| {
+            let (request, terms) = (head.request(), settings::terms());
+            let decision = if is_several {
+                rules::acquire(key.state(), &request, false, terms, tokens, now)
+            } else {
+                rules::pass_on(token, &request, terms, tokens, now)
+            };
+            let decision = decision.ok().filter(|decision| *decision != Acquire::Refuse)?;
+            Some((ticket, Plan::of(&decision).as_hand_off()))
+        });
+        (next, line)
     })?;
-    match next {
-        None => key.delete(),
-        Some((line, plan)) => {
-            let taken = plan.carry_out(key)?;
-            answer_head(line, taken)
-        }
+    if let Some((ticket, plan)) = next {
+        let taken = plan.carry_out(key)?;
+        return answer(ticket, taken);
     }
+    key.release()?;
+    if line.is_some_and(|line| state::with(|state| state.queues.set_ready(line)) == Ok(true)) {
+        schedule(context);
+    }
+    Ok(())
 }
 
 /// Ends waits at the head of a line for leases that the grace does not cover: it was set since.
@@ -201,47 +222,58 @@ pub(super) fn end_leases_beyond_grace(context: &Context, db: i32, name: &[u8]) {
     }
 }
 
-/// The first in a line got the lock: it waits no longer and is told.
+/// One who waited got the lock, or all of its locks: it waits no longer and is told.
 ///
 /// # Errors
 /// [`Error::Internal`]
-pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Error> {
+pub(super) fn answer(ticket: Ticket, taken: Option<Taken>) -> Result<(), Error> {
     let Some(mut taken) = taken else { return Ok(()) };
     let head = state::with(|state| {
-        let (db, name) = state.queues.key(line)?;
-        let (ticket, waiter) = state.queues.pop_head(line)?;
+        let (db, names) = state.queues.keys(ticket)?;
+        let waiter = state.queues.serve(ticket)?;
         state.on_their_way.insert(taken.token);
         state.stats.add(Counter::HandOffs);
         state.stats.waits.record(clock::monotonic().since(waiter.since));
-        if waiter.id.is_some() {
-            state.remember_or_recall(&name, &mut taken);
+        if let (Some(_), OneOrMore::One(name)) = (waiter.id, &names) {
+            state.remember_or_recall(name, &mut taken);
         }
-        Some((db, name, ticket, waiter))
+        Some((db, names, waiter))
     })?;
-    if let Some((db, name, ticket, Waiter { handle, client, details, session, id, .. })) = head {
+    if let Some((db, names, Waiter { handle, client, details, session, id, .. })) = head {
         if session {
-            session::bind(db, &name, client, &taken)?;
+            for name in names.as_slice() {
+                session::bind(db, name, client, &taken)?;
+            }
         }
-        handle.answer(Answer::Granted(Grant { taken, details, db, name, id, ticket }));
+        handle.answer(Answer::Granted(Grant { taken, details, db, names, id, ticket }));
     }
     Ok(())
 }
 
 /// A value of ours was written: when the lock comes free by itself, for those who wait, and whether
 /// it still ends with a connection.
-pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded) {
-    session::renewed(context, name);
+pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded, is_among: bool) {
+    let (token, until) = (value.token(), value.timestamp());
+    session::renewed(context, name, token);
     let news = state::with(|State { queues, sessions, latest, .. }| {
-        *latest = value.timestamp().max(*latest);
+        *latest = until.max(*latest);
         if queues.is_empty() && sessions.is_empty() {
             return false;
         }
         let (db, name) = (context.selected_db(), name.as_bytes());
-        sessions.written(db, name, value.token(), value.timestamp());
+        sessions.written(db, name, token, until);
+        if !is_among {
+            sessions.unbind_others(db, name, Some(token));
+        }
         let line = queues.waited_line(db, name);
         if let Some(line) = line {
             queues.seen(line);
-            queues.set_due(line, Some(value.timestamp()));
+            if is_among {
+                // With several holders it may come free earlier, or later; a look at it tells.
+                queues.set_due_by(line, until);
+            } else {
+                queues.set_due(line, Some(until));
+            }
         }
         line.is_some()
     });
@@ -270,17 +302,22 @@ pub fn delivered(token: Token) {
 /// Not if that attempt has asked again meanwhile and was told of it, nor on a replica, where the
 /// lease bounds it.
 pub(super) fn undelivered(context: &Context, grant: Grant) {
-    let Grant { taken, db, name, id, ticket, .. } = grant;
+    let Grant { taken, db, names, id, ticket, .. } = grant;
     let is_replica = context.is_replica();
     let _ = state::with(|state| {
         if !state.on_their_way.remove(&taken.token) || is_replica {
             return;
         }
         if let (Some(id), Some(until)) = (id, kept_until()) {
-            state.queues.restore_place(db, &name, id, ticket, until);
+            let names: Vec<&[u8]> = names.as_slice().iter().map(AsRef::as_ref).collect();
+            state.queues.restore_place(db, &names, id, ticket, until);
         }
         state.stats.add(Counter::Undelivered);
-        state.lost.push_back(Lost { db, name, token: taken.token, succeeds: taken.succeeds });
+        // Of several locks, each passes on by itself.
+        state.lost.extend(names.as_slice().iter().map(|name| {
+            let (name, token, succeeds) = (Rc::clone(name), taken.token, taken.succeeds.clone());
+            Lost { db, name, token, succeeds }
+        }));
     });
     schedule(context);
 }

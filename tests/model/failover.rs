@@ -9,7 +9,7 @@ mod conditions;
 
 use redis_lock::lock::grace::{Answer, Reign, Settings};
 use redis_lock::lock::record::Value;
-use redis_lock::lock::rules::{self, Acquire, Request, Terms};
+use redis_lock::lock::rules::{self, Acquire, Request, Share, Terms};
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use redis_lock::lock::token::Tokens;
 use stateright::{Model, Property};
@@ -191,7 +191,7 @@ impl Failover {
             return false;
         }
         let value = store.key.as_ref().map(|bytes| Value::read(bytes, || false));
-        let request = Request { lease, id: None, owner: None };
+        let request = Request { share: Share::Alone, lease, id: None, owner: None };
         let lock = rules::State::of(value, wall);
         let decision =
             rules::acquire(lock, &request, false, Terms { margin: settings.margin }, &mut store.tokens, wall).unwrap();

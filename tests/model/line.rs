@@ -5,6 +5,7 @@
 
 use redis_lock::lock::queue::{LineId, Queues, Ticket, Waiter};
 use redis_lock::lock::record::Id;
+use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use redis_lock::lock::token::Token;
 use std::collections::BTreeMap;
@@ -37,7 +38,18 @@ impl Waits {
     pub fn with_end(&self, until: MonotonicMicros) -> Waiter<()> {
         let Self { conn: client, id, session, lease } = *self;
         let since = MonotonicMicros(0);
-        Waiter { handle: (), client, lease, id, owner: None, details: false, session, since, until }
+        Waiter {
+            handle: (),
+            client,
+            share: Share::Alone,
+            lease,
+            id,
+            owner: None,
+            details: false,
+            session,
+            since,
+            until,
+        }
     }
 
     pub fn of(waiter: &Waiter<()>) -> Self {
@@ -91,14 +103,14 @@ impl Line {
         for stand in &self.stands {
             match stand {
                 Stand::Waits(waits) => {
-                    queues.join(DB, KEY, waits.with_end(end(over == Over::Wait(waits.conn))));
+                    queues.join(DB, &[KEY], waits.with_end(end(over == Over::Wait(waits.conn))));
                 }
                 Stand::Place(id) => {
-                    queues.keep_place(DB, KEY, *id, end(over == Over::Place(*id)), MOST_PLACES);
+                    queues.keep_place(DB, &[KEY], *id, end(over == Over::Place(*id)), MOST_PLACES);
                 }
                 Stand::Granted(token) => {
                     let nobody = id(MOST_IDS);
-                    queues.keep_place(DB, KEY, nobody, NEVER, MOST_PLACES);
+                    queues.keep_place(DB, &[KEY], nobody, NEVER, MOST_PLACES);
                     tickets.insert(*token, queues.forget(DB, KEY, nobody).unwrap().0);
                 }
             }

@@ -398,7 +398,7 @@ fn is_awake(state: &State) -> bool {
     let free_at = match server.lock(wall) {
         rules::State::Free | rules::State::Expired(..) => return false,
         rules::State::Held(until, _) => Some(until),
-        rules::State::Foreign => {
+        rules::State::Foreign | rules::State::Several(_) => {
             let expire_at_ms = server.key.as_ref().and_then(|stored| stored.expire_at_ms);
             expire_at_ms.map(|at| UnixMicros((at + 1) * 1_000))
         }

@@ -6,7 +6,7 @@ mod timer;
 use crate::line::{self, Line, Over, Waits, DB, KEY, MOST_PLACES, NEVER};
 use redis_lock::lock::queue::Waiter;
 use redis_lock::lock::record::{Id, Record, Value};
-use redis_lock::lock::rules::{self, Acquire, Predecessor, Release, Request, Retention, Terms};
+use redis_lock::lock::rules::{self, Acquire, Predecessor, Release, Request, Retention, Share, Terms};
 use redis_lock::lock::sessions::{Binding, Sessions};
 use redis_lock::lock::time::{Micros, UnixMicros};
 use redis_lock::lock::token::{Token, Tokens};
@@ -151,7 +151,7 @@ struct Plan {
 impl Plan {
     fn of(decision: &Acquire<'_>) -> Option<Self> {
         let (record, succeeds, is_new) = match decision {
-            Acquire::Grant { record, succeeds } => (record, succeeds.map(Before::of), true),
+            Acquire::Grant { record, succeeds, .. } => (record, succeeds.map(Before::of), true),
             Acquire::Prolong(record) | Acquire::Keep(record) => (record, None, false),
             Acquire::Refuse => return None,
         };
@@ -217,14 +217,17 @@ impl Server {
             sessions.bind(DB, KEY, binding, now);
         }
         step(&mut sessions);
-        self.binding = sessions.binding(DB, KEY).cloned();
+        self.binding = sessions.bindings(DB, KEY).next().cloned();
     }
 
     fn store(&mut self, settings: Settings, (bytes, timestamp): (Vec<u8>, UnixMicros), token: Token, now: UnixMicros) {
         let expire_at_ms = settings.retention.expire_at_ms(timestamp);
         self.key = Some(Stored { bytes, expire_at_ms });
         self.ended = None;
-        self.sessions(now, |sessions| sessions.written(DB, KEY, token, timestamp));
+        self.sessions(now, |sessions| {
+            sessions.written(DB, KEY, token, timestamp);
+            sessions.unbind_others(DB, KEY, Some(token));
+        });
         self.line.step(Over::Nobodys, |queues, _| {
             if let Some(line) = line::line(queues) {
                 queues.set_due(line, Some(timestamp));
@@ -234,7 +237,7 @@ impl Server {
 
     fn delete(&mut self, now: UnixMicros) {
         self.deleted_by_others();
-        self.sessions(now, |sessions| sessions.unbind(DB, KEY));
+        self.sessions(now, |sessions| sessions.unbind_others(DB, KEY, None));
     }
 
     fn decide(&mut self, settings: Settings, request: &Request<'_>, ahead: bool, now: UnixMicros) -> Option<Plan> {
@@ -254,7 +257,7 @@ impl Server {
     pub fn acquire(&mut self, settings: Settings, call: &Call, now: UnixMicros) -> Option<Reply> {
         self.let_expire(now);
         let id = call.id.filter(|_| !settings.is(Mutant::IgnoresIds));
-        let request = Request { lease: call.lease, id, owner: None };
+        let request = Request { share: Share::Alone, lease: call.lease, id, owner: None };
         let ahead = !settings.is(Mutant::LetsOvertake)
             && !self.line.is_empty()
             && self.line.step(Over::Nobodys, |queues, _| queues.has_ahead(DB, KEY, id));
@@ -277,26 +280,30 @@ impl Server {
     fn refused(&mut self, settings: Settings, call: &Call, id: Option<Id>, now: UnixMicros) -> Option<Reply> {
         let due = match self.lock(now) {
             rules::State::Held(until, _) => Some(until),
-            rules::State::Foreign => self.foreign_due(),
+            // The key of the model has one holder.
+            rules::State::Foreign | rules::State::Several(_) => self.foreign_due(),
             rules::State::Free | rules::State::Expired(..) => Some(now),
         };
         let due = due.filter(|_| !settings.is(Mutant::ForgetsDueTimes));
         let waits = Waits { conn: call.conn, id, session: call.session, lease: call.lease };
         let earlier = self.line.step(Over::Nobodys, |queues, _| match id {
             _ if call.waits => {
-                let joined = queues.join(DB, KEY, waits.with_end(NEVER));
-                queues.set_due(joined.line, due);
+                let joined = queues.join(DB, &[KEY], waits.with_end(NEVER));
+                if let Some(line) = joined.line {
+                    queues.set_due(line, due);
+                }
                 joined.earlier
             }
-            Some(id) if !settings.is(Mutant::ForgetsPlaces) => queues.keep_place(DB, KEY, id, NEVER, MOST_PLACES),
-            _ => None,
+            Some(id) if !settings.is(Mutant::ForgetsPlaces) => queues.keep_place(DB, &[KEY], id, NEVER, MOST_PLACES),
+            _ => Vec::new(),
         });
         self.replaced(earlier);
         (!call.waits).then_some(Reply::Nil)
     }
 
-    fn replaced(&mut self, earlier: Option<Waiter<()>>) {
-        self.news.extend(earlier.map(|waiter| News::Answer { conn: waiter.client, reply: Reply::Unblocked }));
+    fn replaced(&mut self, earlier: impl IntoIterator<Item = Waiter<()>>) {
+        self.news
+            .extend(earlier.into_iter().map(|waiter| News::Answer { conn: waiter.client, reply: Reply::Unblocked }));
     }
 
     fn foreign_due(&self) -> Option<UnixMicros> {
@@ -315,7 +322,7 @@ impl Server {
             if call.session {
                 sessions.bind(DB, KEY, binding, now);
             } else {
-                sessions.unbind(DB, KEY);
+                sessions.unbind(DB, KEY, token);
             }
         });
         self.ended = None;

@@ -52,7 +52,7 @@ impl Server {
         self.line.step(Over::Nobodys, |queues, tickets| {
             let Some(ticket) = tickets.remove(&token) else { return };
             if let (Some(id), false) = (letter.id, told_again) {
-                queues.restore_place(DB, KEY, id, ticket, NEVER);
+                queues.restore_place(DB, &[KEY], id, ticket, NEVER);
             }
         });
         if told_again {
@@ -125,7 +125,8 @@ impl Server {
         }
         let taken_until = match self.lock(now) {
             rules::State::Held(until, _) => Some(until),
-            rules::State::Foreign => self.foreign_due(),
+            // The key of the model has one holder.
+            rules::State::Foreign | rules::State::Several(_) => self.foreign_due(),
             rules::State::Free | rules::State::Expired(..) => {
                 if let Some(plan) = self.decide(settings, &head.request(), false, now) {
                     self.give(settings, plan, now);

@@ -1,0 +1,102 @@
+//! `LOCK.MACQUIRE numkeys key [key ...] EX seconds|PX milliseconds [WAIT milliseconds] [ID id]
+//! [OWNER name] [SESSION]`
+//!
+//! Takes several locks at once: all or nothing. While it waits it holds none and reserves none: it is
+//! tried in its turn whenever one of its keys comes free, so it can neither deadlock nor hold others up.
+//!
+//! Reply: one token for all the keys, or nil, after the wait if any. Sent again with the ID that holds
+//! them all: its token. In a cluster the keys share a slot. Errors: as LOCK.ACQUIRE. O(k) in the keys, with
+//! waiters O(k log n) in them.
+
+use super::doc::{self, Doc, Flags, KeyAccess, Keys};
+use super::parse::{self, Arguments, Name, Options};
+use crate::lock::error::Error;
+use crate::lock::rules::{self, Acquire, State};
+use crate::server::context::{Arg, Args, Context};
+use crate::server::grant::Plan;
+use crate::server::key::Key;
+use crate::server::waiting::{self, Asked, Wish};
+use crate::server::{clock, failover, session, settings, state, stats};
+
+const NAME: &str = "LOCK.MACQUIRE";
+const OPTIONS: [Name; 6] = [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session];
+/// `EX seconds`
+const BEHIND: usize = 2;
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.macquire",
+    summary: c"Takes several locks at once, all or nothing, or waits for them. Returns one fencing token.",
+    complexity: c"O(K) in the keys without waiters, O(K log N) with N of them",
+    arity: -5,
+    flags: Flags::WriteDenyOomBlocking,
+    keys: Keys::Counted(KeyAccess::AccessUpdate),
+    args: &[doc::NUMKEYS, doc::KEYS, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION],
+};
+
+/// Runs the command.
+///
+/// # Errors
+/// What the caller is told; nothing has changed then.
+pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
+    if context.is_asked_for_keys() {
+        context.tell_keys(parse::keys(&args, BEHIND), DOC.keys);
+        return Ok(());
+    }
+    if args.count() < 4 {
+        context.reply_wrong_arity();
+        return Ok(());
+    }
+    let keys = parse::keys(&args, BEHIND)?;
+    parse::different_keys(&args, keys.clone())?;
+    let options = Options::parse(&args, keys.end, NAME, &OPTIONS)?;
+    let request = options.request()?;
+    if options.session {
+        session::prepare(context)?;
+    }
+    failover::check_lease(context, request.lease)?;
+    let may_grant = failover::may_grant(context);
+    let now = clock::of_command();
+    let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
+    let opened: Result<Vec<Key<'_>>, Error> = names.iter().map(|name| Key::open(context, *name, now)).collect();
+    let opened = opened?;
+    let states: Vec<State<'_>> = opened.iter().map(Key::state).collect();
+    let decisions = state::with(|state| {
+        let ahead = || names.iter().any(|name| state.others_ahead(context, *name, request.id));
+        let ahead = may_grant.is_err() || ahead();
+        rules::acquire_all(&states, &request, ahead, settings::terms(), &mut state.tokens, now)
+    })??;
+    let Some(decisions) = decisions else {
+        let met = states.iter().find(|lock| !lock.is_nobodys()).copied();
+        stats::refused(met.unwrap_or(State::Free));
+        let too_early = may_grant.err().filter(|_| met.is_none());
+        if too_early == Some(Error::NoReplicas) {
+            return Err(Error::NoReplicas);
+        }
+        let dues = opened.iter().zip(&states).map(|(key, lock)| waiting::due(*lock, request.share, key));
+        let asked: Vec<Asked<'_>> = names.iter().copied().zip(dues).collect();
+        drop(opened);
+        let wish = Wish { request, wait: options.wait(), details: false, session: options.session };
+        let waits = waiting::refused(context, &asked, &wish)?;
+        return match too_early {
+            _ if waits => Ok(()),
+            Some(error) => Err(error),
+            None => {
+                context.reply_nil();
+                Ok(())
+            }
+        };
+    };
+    if decisions.iter().any(|decision| matches!(decision, Acquire::Prolong(_))) {
+        failover::may_extend(context)?;
+    }
+    let plans: Vec<Plan> = decisions.iter().map(Plan::of).collect();
+    let taken = Plan::carry_all_out(plans.into_iter().zip(opened).collect())?;
+    if let Some(mut taken) = taken {
+        for name in names {
+            waiting::got(context, name, request.id, &mut taken, options.session)?;
+        }
+        context.reply_integer(taken.token.as_i64());
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `LOCK.MRELEASE numkeys key [key ...] token`
+//!
+//! Gives several locks back, those that the grant still holds; each passes on as in LOCK.RELEASE.
+//!
+//! Reply: how many it released, in time or late. Errors: `ERR`, `WRONGTYPE`. O(k) in the keys without
+//! waiters, O(k log n) with n of them.
+
+use super::doc::{self, Doc, Flags, KeyAccess, Keys};
+use super::parse::{self, Arguments};
+use crate::lock::error::Error;
+use crate::lock::rules::{self, Release};
+use crate::server::context::{Arg, Args, Context};
+use crate::server::key::Key;
+use crate::server::stats::{self, Counter};
+use crate::server::{clock, waiting};
+
+/// `token`
+const BEHIND: usize = 1;
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.mrelease",
+    summary: c"Gives several locks back, each to the first who waits if there is one.",
+    complexity: c"O(K) in the keys without waiters, O(K log N) with N of them",
+    arity: -4,
+    flags: Flags::WriteSlow,
+    keys: Keys::Counted(KeyAccess::Delete),
+    args: &[doc::NUMKEYS, doc::KEYS, doc::TOKEN],
+};
+
+/// Runs the command.
+///
+/// # Errors
+/// What the caller is told; nothing has changed then.
+pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
+    if context.is_asked_for_keys() {
+        context.tell_keys(parse::keys(&args, BEHIND), DOC.keys);
+        return Ok(());
+    }
+    if args.count() < 3 {
+        context.reply_wrong_arity();
+        return Ok(());
+    }
+    let keys = parse::keys(&args, BEHIND)?;
+    if keys.end.saturating_add(BEHIND) != args.count() {
+        return Err(Error::NumKeys);
+    }
+    parse::different_keys(&args, keys.clone())?;
+    let token = parse::token(args.at(keys.end).unwrap_or_default())?;
+    let now = clock::of_command();
+    let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
+    // A key of another type is found before anything has changed.
+    for name in &names {
+        Key::open_read_only(context, *name, now)?;
+    }
+    let mut count = 0_u64;
+    for name in names {
+        let key = Key::open(context, name, now)?;
+        let released = rules::release(key.state(), token);
+        let counter = match released {
+            Release::InTime => Counter::Releases,
+            Release::Late => Counter::LateReleases,
+            Release::Over => Counter::StaleTokens,
+        };
+        if released != Release::Over {
+            waiting::pass_on(context, key, token)?;
+            count = count.saturating_add(1);
+        }
+        stats::add(counter);
+    }
+    context.reply_count(count);
+    Ok(())
+}

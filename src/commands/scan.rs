@@ -1,0 +1,108 @@
+//! `LOCK.SCAN cursor [MATCH pattern] [COUNT n] [STATE held|expired|foreign]`
+//!
+//! The locks of this database, step by step as SCAN: locks that are held or expired, or those in one
+//! state. A foreign one is any string that is no timestamp.
+//!
+//! Reply: the next cursor, 0 at the end, and an array of maps key, state, token, owner, free-in-ms,
+//! holders (flat arrays in RESP2); how many hold it now; nil where one has no meaning. Readonly. Errors:
+//! `ERR`. O(n) in COUNT, and in the holders of those that have several.
+
+use super::doc::{Arg, Doc, Flags, Keys, Kind};
+use super::info::field;
+use super::parse::{self, Arguments, Name, Options};
+use crate::lock::error::Error;
+use crate::lock::record::Owner;
+use crate::lock::rules::{Share, State};
+use crate::server::clock;
+use crate::server::context::{Args, Context, OwnString};
+use crate::server::key::{self, Key};
+
+const NAME: &str = "LOCK.SCAN";
+const OPTIONS: [Name; 3] = [Name::Match, Name::Count, Name::State];
+const DEFAULT_COUNT: usize = 10;
+
+/// What the server is told of it.
+pub const DOC: Doc = Doc {
+    name: c"lock.scan",
+    summary: c"Returns the locks of this database, step by step.",
+    complexity: c"O(N) in COUNT, and in the holders of those that have several",
+    arity: -2,
+    flags: Flags::Admin,
+    keys: Keys::None,
+    args: &[
+        Arg { name: c"cursor", kind: Kind::Integer, token: None, optional: false },
+        Arg { name: c"pattern", kind: Kind::String, token: Some(c"MATCH"), optional: true },
+        Arg { name: c"count", kind: Kind::Integer, token: Some(c"COUNT"), optional: true },
+        Arg { name: c"state", kind: Kind::String, token: Some(c"STATE"), optional: true },
+    ],
+};
+
+/// What the reply tells of a lock.
+struct Row {
+    key: Box<[u8]>,
+    state: &'static str,
+    token: Option<u64>,
+    owner: Option<Box<[u8]>>,
+    free_in_ms: Option<u64>,
+    holders: Option<u64>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What the caller is told.
+pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
+    let Some(cursor) = args.at(0) else {
+        context.reply_wrong_arity();
+        return Ok(());
+    };
+    let cursor = parse::cursor(cursor)?;
+    let options = Options::parse(&args, 1, NAME, &OPTIONS)?;
+    let wanted: &[&str] = match options.state {
+        None => &["held", "expired"],
+        Some(name) if name.eq_ignore_ascii_case(b"held") => &["held"],
+        Some(name) if name.eq_ignore_ascii_case(b"expired") => &["expired"],
+        Some(name) if name.eq_ignore_ascii_case(b"foreign") => &["foreign"],
+        Some(_) => return Err(Error::StateName),
+    };
+    let count = options.count().unwrap_or(DEFAULT_COUNT);
+    let (next, keys) = key::scan(context, cursor, options.pattern, count).ok_or(Error::Cursor)?;
+    let rows: Vec<Row> =
+        keys.into_iter().filter_map(|key| row(context, key)).filter(|row| wanted.contains(&row.state)).collect();
+    context.reply_array(2);
+    context.reply_bytes(&next);
+    context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
+    for row in rows {
+        context.reply_map(6);
+        field(context, "key", |context| context.reply_bytes(&row.key));
+        field(context, "state", |context| context.reply_bytes(row.state.as_bytes()));
+        field(context, "token", |context| context.reply_count_or_nil(row.token));
+        field(context, "owner", |context| context.reply_bytes_or_nil(row.owner.as_deref()));
+        field(context, "free-in-ms", |context| context.reply_count_or_nil(row.free_in_ms));
+        field(context, "holders", |context| context.reply_count_or_nil(row.holders));
+    }
+    Ok(())
+}
+
+/// A key as a lock; nothing if it is none.
+fn row(context: &Context, bytes: Box<[u8]>) -> Option<Row> {
+    let name = OwnString::of(&bytes)?;
+    let now = clock::of_command();
+    let key = Key::open_read_only(context, name.as_arg(), now).ok()?;
+    let lock = key.state();
+    let free_in_ms = match lock {
+        State::Free => return None,
+        State::Foreign => key.expires_in_ms(),
+        lock => Some(lock.free_at(Share::Alone).map_or(0, |until| until.since(now).as_ms_ceil())),
+    };
+    let holders = match lock {
+        State::Held(..) => Some(1),
+        State::Several(holders) => u64::try_from(holders.live()).ok(),
+        State::Free | State::Expired(..) => Some(0),
+        State::Foreign => None,
+    };
+    let record = lock.last_to_end();
+    let token = record.map(|record| record.token.get());
+    let owner = record.and_then(|record| record.owner).map(|owner: Owner<'_>| owner.as_bytes().into());
+    Some(Row { state: lock.name(), token, owner, free_in_ms, holders, key: bytes })
+}

@@ -1,0 +1,200 @@
+//! The rules against the tables of the contract, and against a plain account of them.
+
+use super::*;
+use proptest::prelude::*;
+
+const NOW: UnixMicros = UnixMicros(1_763_710_000_482_913);
+const TERMS: Terms = Terms { margin: Micros(1_000_000) };
+const LEASE: Micros = Micros(30_000_000);
+const PLAIN: Request<'static> = Request { share: Share::Alone, lease: LEASE, id: None, owner: None };
+
+fn ours(left_us: i64) -> Record<'static> {
+    Record {
+        timestamp: UnixMicros(NOW.0.saturating_add_signed(left_us)),
+        token: Token::new(1_763_709_000_000_000).unwrap(),
+        id: Id::parse(b"7"),
+        owner: Owner::parse(b"cron@db1"),
+    }
+}
+
+fn states() -> Vec<State<'static>> {
+    [
+        None,
+        Some(Value::Ours(ours(1))),
+        Some(Value::Classic(UnixMicros(NOW.0 + 1))),
+        Some(Value::Ours(ours(0))),
+        Some(Value::Classic(NOW)),
+        Some(Value::Foreign),
+    ]
+    .map(|value| State::of(value, NOW))
+    .to_vec()
+}
+
+#[test]
+fn the_table_of_the_contract() {
+    let token = ours(0).token;
+    let other = Token::new(token.get() + 1).unwrap();
+    // state, ACQUIRE grants, RECOVER grants, EXTEND, RELEASE of its token
+    let table = [
+        ("free", true, false, false, Release::Over),
+        ("held", false, false, true, Release::InTime),
+        ("held", false, false, false, Release::Over),
+        ("expired", true, true, false, Release::Late),
+        ("expired", true, true, false, Release::Over),
+        ("foreign", false, false, false, Release::Over),
+    ];
+    for (state, (name, acquires, recovers, extends, released)) in states().into_iter().zip(table) {
+        let granted = |decision| matches!(decision, Ok(Acquire::Grant { .. }));
+        assert_eq!(state.name(), name);
+        assert_eq!(granted(acquire(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)), acquires, "{state:?}");
+        assert_eq!(granted(recover(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)), recovers, "{state:?}");
+        assert_eq!(extend(state, token, LEASE, TERMS, NOW).unwrap().is_some(), extends, "{state:?}");
+        assert_eq!(release(state, token), released, "{state:?}");
+        assert_eq!(release(state, other), Release::Over, "{state:?}");
+        assert_eq!(extend(state, other, LEASE, TERMS, NOW), Ok(None), "{state:?}");
+    }
+}
+
+#[test]
+fn a_timestamp_is_now_and_lease_and_margin() {
+    let Ok(Acquire::Grant { record, succeeds, holds: Holds::Alone }) =
+        acquire(State::Free, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)
+    else {
+        panic!("a free lock is granted")
+    };
+    assert_eq!(record.encode().as_bytes(), b"1763710031.4829131763710000482913");
+    assert_eq!(succeeds, None);
+}
+
+#[test]
+fn the_successor_learns_whom_it_follows() {
+    let state = State::of(Some(Value::Ours(ours(-2_500_000))), NOW);
+    let Ok(Acquire::Grant { succeeds: Some(before), record, .. }) =
+        recover(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)
+    else {
+        panic!("an expired lock is recovered")
+    };
+    assert_eq!(before.overdue, Micros(2_500_000));
+    assert_eq!(before.token, Some(ours(0).token));
+    assert_eq!(before.owner, Owner::parse(b"cron@db1"));
+    assert!(record.token > ours(0).token);
+}
+
+#[test]
+fn the_same_attempt_gets_its_token_again_and_never_a_shorter_lease() {
+    let again = |lease, left_us| {
+        let request = Request { lease, id: Id::parse(b"07"), ..PLAIN };
+        acquire(State::of(Some(Value::Ours(ours(left_us))), NOW), &request, false, TERMS, &mut Tokens::new(), NOW)
+            .unwrap()
+    };
+    assert_eq!(again(LEASE, 40_000_000), Acquire::Keep(ours(40_000_000)));
+    assert_eq!(again(LEASE, 1), Acquire::Prolong(ours(31_000_000)));
+}
+
+#[test]
+fn a_newcomer_never_overtakes_the_queue() {
+    for state in states() {
+        let tried = acquire(state, &PLAIN, true, TERMS, &mut Tokens::new(), NOW);
+        assert_eq!(tried, Ok(Acquire::Refuse), "{state:?}");
+        assert_eq!(recover(state, &PLAIN, true, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse), "{state:?}");
+    }
+    // The holder is no newcomer.
+    let request = Request { id: Id::parse(b"7"), ..PLAIN };
+    let held = State::of(Some(Value::Ours(ours(1))), NOW);
+    assert!(matches!(
+        acquire(held, &request, true, TERMS, &mut Tokens::new(), NOW),
+        Ok(Acquire::Prolong(record)) if record.token == ours(0).token
+    ));
+}
+
+#[test]
+fn a_lock_that_is_passed_on_has_no_predecessor_and_a_larger_token() {
+    let ahead = Token::new(NOW.0 + 5).unwrap();
+    let passed = pass_on(ahead, &PLAIN, TERMS, &mut Tokens::new(), NOW);
+    let Ok(Acquire::Grant { record, succeeds: None, .. }) = passed else { panic!("{passed:?}") };
+    assert!(record.token > ahead);
+}
+
+#[test]
+fn a_session_that_ends_never_makes_its_lock_last_longer() {
+    let ends = |left_us| end_session(State::of(Some(Value::Ours(ours(left_us))), NOW), ours(0).token, TERMS, NOW);
+    assert_eq!(ends(30_000_000), Some(ours(1_000_000)));
+    assert_eq!(ends(1_000_000), None);
+    assert_eq!(ends(-1), None);
+    let other = Token::new(1).unwrap();
+    assert_eq!(end_session(State::of(Some(Value::Ours(ours(9_000_000))), NOW), other, TERMS, NOW), None);
+}
+
+#[test]
+fn without_an_id_nobody_is_taken_for_the_holder() {
+    let mut held = ours(1);
+    held.id = None;
+    let state = State::of(Some(Value::Ours(held)), NOW);
+    assert_eq!(acquire(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse));
+}
+
+#[test]
+fn a_server_without_a_clock_grants_nothing() {
+    let now = UnixMicros(100);
+    assert_eq!(acquire(State::Free, &PLAIN, false, TERMS, &mut Tokens::new(), now), Err(Error::Clock));
+    let held = State::of(Some(Value::Ours(ours(1))), now);
+    assert_eq!(extend(held, ours(0).token, LEASE, TERMS, now), Err(Error::Clock));
+    assert_eq!(release(held, ours(0).token), Release::InTime);
+}
+
+#[test]
+fn the_margin_is_not_the_holders() {
+    let left = |left_us| check(State::of(Some(Value::Ours(ours(left_us))), NOW), ours(0).token, TERMS, NOW);
+    assert_eq!(left(1_500_000), Micros(500_000));
+    assert_eq!(left(900_000), Micros(0));
+    assert_eq!(left(-1), Micros(0));
+}
+
+#[test]
+fn a_native_expiry_is_rounded_up() {
+    assert_eq!(Retention::Ms(0).expire_at_ms(UnixMicros(1_001)), Some(2));
+    assert_eq!(Retention::Ms(60_000).expire_at_ms(UnixMicros(1_000)), Some(60_001));
+    assert_eq!(Retention::Forever.expire_at_ms(UnixMicros(1_000)), None);
+}
+
+fn any_value() -> impl Strategy<Value = Option<Value<'static>>> {
+    let near = NOW.0 - 10..NOW.0 + 10;
+    prop_oneof![
+        Just(None),
+        Just(Some(Value::Foreign)),
+        near.clone().prop_map(|at| Some(Value::Classic(UnixMicros(at)))),
+        (near, 0..3_u64, 0..3_u64).prop_map(|(at, token, id)| Some(Value::Ours(Record {
+            timestamp: UnixMicros(at),
+            token: Token::new(NOW.0 + token).unwrap(),
+            id: Id::parse(id.to_string().as_bytes()),
+            owner: None,
+        }))),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_lock_that_somebody_has_is_never_granted(value in any_value(), id in 0..3_u64) {
+        let request = Request { id: Id::parse(id.to_string().as_bytes()), ..PLAIN };
+        let mut tokens = Tokens::new();
+        let decision = acquire(State::of(value, NOW), &request, false, TERMS, &mut tokens, NOW).unwrap();
+        let (taken, mine, before) = match value {
+            None => (false, false, None),
+            Some(Value::Foreign) => (true, false, None),
+            Some(Value::Classic(at)) => (at > NOW, false, None),
+            Some(Value::Ours(record)) => (record.timestamp > NOW, record.id == request.id, Some(record.token)),
+        };
+        match decision {
+            Acquire::Grant { record, .. } => {
+                prop_assert!(!taken);
+                prop_assert!(Some(record.token) > before);
+                prop_assert_eq!(record.timestamp.0, NOW.0 + 31_000_000);
+            }
+            Acquire::Prolong(Record { token, .. }) | Acquire::Keep(Record { token, .. }) => {
+                prop_assert!(taken && mine);
+                prop_assert_eq!(Some(token), before);
+            }
+            Acquire::Refuse => prop_assert!(taken && !mine),
+        }
+    }
+}

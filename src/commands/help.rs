@@ -8,10 +8,11 @@ use crate::lock::error::Error;
 use crate::server::context::{Args, Context};
 use std::ffi::CStr;
 
-const LINES: [&CStr; 21] = [
+const LINES: [&CStr; 30] = [
     c"LOCK.<command> <key> [<arg> ...]. A lock is a key; its lease is given with EX or PX. Commands are:",
-    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [DETAILS]",
+    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [DETAILS] [SHARED|LIMIT <n>]",
     c"    Take the lock if nobody has it, or wait for it in line. Return its token, or nil.",
+    c"    With SHARED, share it with all who ask so; with LIMIT <n>, with fewer than n others.",
     c"RECOVER <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>] [SESSION]",
     c"    Take the lock over only if it is expired. Return the token, how many milliseconds it is overdue,",
     c"    the previous token and the previous owner, or nil.",
@@ -24,10 +25,18 @@ const LINES: [&CStr; 21] = [
     c"    Return the milliseconds of lease left to that holder, or 0.",
     c"CANCEL <key> <id>",
     c"    End an attempt that waits, keeps a place or holds. Return 1, or 0 when there was none.",
+    c"MACQUIRE <numkeys> <key> [<key> ...] EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION]",
+    c"    Take all of these locks, or wait for them. Return one token for all, or nil.",
+    c"MEXTEND <numkeys> <key> [<key> ...] <token> EX <seconds>|PX <milliseconds>",
+    c"    Set the lease of all of these locks. Return 1, or 0 when any of them is over.",
+    c"MRELEASE <numkeys> <key> [<key> ...] <token>",
+    c"    Give these locks back. Return how many that grant still held.",
     c"INFO <key> [FULL]",
     c"    Return who holds the lock, since when and for how long; with FULL who waits.",
     c"TOP [COUNT <n>]",
     c"    Return the locks of this server with the longest queues.",
+    c"SCAN <cursor> [MATCH <pattern>] [COUNT <n>] [STATE held|expired|foreign]",
+    c"    Return the locks of this database, step by step.",
     c"HELP",
     c"    Print this help.",
 ];

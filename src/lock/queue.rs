@@ -10,6 +10,8 @@
 //! Who waits for several locks reserves none: it holds up nobody behind it, but where the line has
 //! not been looked at since its lock may have come free.
 //!
+//! Lines whose locks come free together are looked at as one: in the order of tickets across all of them.
+//!
 //! A hand-off touches the head of one line, whatever its length: O(log n) in map steps, no scan.
 //! `H` is whatever the caller needs to answer a waiter; the queue never looks at it.
 
@@ -17,7 +19,7 @@ use super::record::{Id, OwnerBuf};
 use super::rules::{Request, Share};
 use super::time::{Micros, MonotonicMicros, UnixMicros};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::rc::Rc;
 
@@ -159,7 +161,9 @@ struct Line {
     due: Option<UnixMicros>,
     /// The key was evicted while it was held until then.
     evicted_until: Option<UnixMicros>,
-    is_ready: bool,
+    /// It is to be looked at, from this ticket on, and behind that one.
+    ready: Option<Ticket>,
+    behind: Option<Ticket>,
 }
 
 impl Line {
@@ -192,8 +196,8 @@ pub struct Queues<H> {
     ends: BTreeSet<(MonotonicMicros, Ticket)>,
     /// When locks with waiters come free by themselves.
     dues: BTreeSet<(UnixMicros, LineId)>,
-    /// Lines whose lock may have come free.
-    ready: VecDeque<LineId>,
+    /// Lines whose lock may have come free, each with the first in it who is to be looked at.
+    ready: BTreeSet<(Ticket, LineId)>,
     last: u64,
 }
 
@@ -206,7 +210,7 @@ impl<H> Default for Queues<H> {
             clients: FxHashMap::default(),
             ends: BTreeSet::new(),
             dues: BTreeSet::new(),
-            ready: VecDeque::new(),
+            ready: BTreeSet::new(),
             last: 0,
         }
     }
@@ -277,16 +281,22 @@ impl<H> Queues<H> {
 
     /// Whether the lock of a line is somebody else's who waits, not that of a ticket, or of a newcomer.
     fn is_behind(line: &Line, own: Option<Ticket>) -> bool {
-        let is_ahead = |first: Option<&Ticket>| first.is_some_and(|first| own.is_none_or(|own| *first < own));
-        is_ahead(line.single.first()) || (line.is_ready && is_ahead(line.several.first()))
+        Self::is_ahead(line.single.first(), own) || (line.ready.is_some() && Self::is_ahead(line.several.first(), own))
     }
 
-    /// Whether somebody comes before a waiter in the line of any of its keys.
+    fn is_ahead(first: Option<&Ticket>, own: Option<Ticket>) -> bool {
+        first.is_some_and(|first| own.is_none_or(|own| *first < own))
+    }
+
+    /// Whether somebody who waits for one lock comes before a waiter in the line of any of its keys.
     #[must_use]
     pub fn is_held_up(&self, ticket: Ticket, now: UnixMicros) -> bool {
         self.entries.get(&ticket).is_some_and(|entry| {
             let mut lines = entry.lines.as_slice().iter().filter_map(|line| self.lines.get(line));
-            lines.any(|line| line.evicted_until.is_some_and(|until| until > now) || Self::is_behind(line, Some(ticket)))
+            lines.any(|line| {
+                let is_evicted = line.evicted_until.is_some_and(|until| until > now);
+                is_evicted || Self::is_ahead(line.single.first(), Some(ticket))
+            })
         })
     }
 
@@ -608,6 +618,10 @@ impl<H> Queues<H> {
             return;
         }
         line.evicted_until = None;
+        line.behind = None;
+        if let Some(ready) = line.ready.take() {
+            self.ready.remove(&(ready, id));
+        }
         if let Some(due) = line.due.take() {
             self.dues.remove(&(due, id));
         }
@@ -628,12 +642,11 @@ impl<H> Queues<H> {
     /// Gives back the room that a crowd took: maps keep theirs when they become empty.
     fn shrink(&mut self) {
         const FEW: usize = 1_024;
-        if self.entries.capacity() > FEW || self.ready.capacity() > FEW {
+        if self.entries.capacity() > FEW {
             self.index.shrink_to_fit();
             self.lines.shrink_to_fit();
             self.entries.shrink_to_fit();
             self.clients.shrink_to_fit();
-            self.ready.shrink_to_fit();
         }
     }
 
@@ -653,7 +666,8 @@ impl<H> Queues<H> {
             ids: HashMap::new(),
             due: None,
             evicted_until: None,
-            is_ready: false,
+            ready: None,
+            behind: None,
         };
         self.lines.insert(id, line);
         id
@@ -707,14 +721,33 @@ impl<H> Queues<H> {
 
     /// The lock of a line may have come free: whether that is news.
     pub fn set_ready(&mut self, id: LineId) -> bool {
-        match self.lines.get_mut(&id) {
-            Some(line) if !line.is_ready && line.is_waited_for() => {
-                line.is_ready = true;
-                self.ready.push_back(id);
-                true
-            }
-            _ => false,
+        let Some(head) = self.lines.get(&id).and_then(Line::head) else { return false };
+        let was_ready = self.set_ready_from(id, Some(head), None);
+        !was_ready
+    }
+
+    /// The lock of a line may still be had by those behind a ticket: they are looked at in their turn, those
+    /// of other lines with earlier tickets before them.
+    pub fn go_on(&mut self, id: LineId, behind: Option<Ticket>) {
+        let is_ready = self.lines.get(&id).is_none_or(|line| line.ready.is_some());
+        if !is_ready {
+            let next = self.next(id, behind, false).map(|(ticket, ..)| ticket).or(behind);
+            self.set_ready_from(id, next, behind);
         }
+    }
+
+    /// Whether it was ready.
+    fn set_ready_from(&mut self, id: LineId, from: Option<Ticket>, behind: Option<Ticket>) -> bool {
+        let Some(line) = self.lines.get_mut(&id) else { return false };
+        let before = std::mem::replace(&mut line.ready, from);
+        line.behind = behind;
+        if let Some(before) = before {
+            self.ready.remove(&(before, id));
+        }
+        if let Some(from) = from {
+            self.ready.insert((from, id));
+        }
+        before.is_some()
     }
 
     /// All locks of a database, or of all of them, may have come free.
@@ -738,17 +771,12 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A line whose lock may have come free, each once.
-    pub fn take_ready(&mut self) -> Option<LineId> {
-        while let Some(id) = self.ready.pop_front() {
-            if let Some(line) = self.lines.get_mut(&id) {
-                line.is_ready = false;
-                if line.is_waited_for() {
-                    return Some(id);
-                }
-            }
-        }
-        None
+    /// A line whose lock may have come free, and behind whom to look: that with the earliest ticket.
+    pub fn take_ready(&mut self) -> Option<(LineId, Option<Ticket>)> {
+        let (_, id) = *self.ready.first()?;
+        let behind = self.lines.get(&id)?.behind;
+        self.set_ready_from(id, None, None);
+        Some((id, behind))
     }
 
     /// Whether a line is ready.

@@ -100,7 +100,7 @@ fn a_line_that_is_ready_is_taken_once() {
     assert_eq!(queues.take_ready(), None);
     queues.set_due_ready(UnixMicros(5));
     assert!(!queues.set_ready(line));
-    assert_eq!(queues.take_ready(), Some(line));
+    assert_eq!(queues.take_ready(), Some((line, None)));
     assert_eq!(queues.take_ready(), None);
     assert_eq!(queues.next_due(), None);
 }
@@ -160,6 +160,28 @@ fn who_waits_for_several_keys_is_held_up_by_those_ahead_for_one() {
 }
 
 #[test]
+fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
+    let mut queues = Queues::default();
+    queues.join(0, &[b"a", b"c"], waiter(1, 0, 9));
+    queues.join(0, &[b"b"], waiter(2, 0, 9));
+    queues.join(0, &[b"a"], waiter(3, 0, 9));
+    let [a, b] = [b"a", b"b"].map(|name| queues.line(0, name).unwrap());
+    queues.set_ready(b);
+    queues.set_ready(a);
+    let (line, behind) = queues.take_ready().unwrap();
+    assert_eq!((line, behind), (a, None));
+    let (ticket, ..) = queues.next(a, None, false).unwrap();
+    queues.go_on(a, Some(ticket));
+    assert_eq!(queues.take_ready(), Some((b, None)));
+    assert_eq!(queues.take_ready(), Some((a, Some(ticket))));
+    assert_eq!(queues.take_ready(), None);
+    // What is news begins at the head again.
+    queues.go_on(a, Some(ticket));
+    assert!(!queues.set_ready(a));
+    assert_eq!(queues.take_ready(), Some((a, None)));
+}
+
+#[test]
 fn a_place_is_that_of_one_set_of_keys() {
     let mut queues = Queues::default();
     queues.join(0, &[b"a", b"b"], waiter(1, 7, 9));
@@ -182,7 +204,7 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
     queues.join(0, &[b"k"], waiter(3, 0, 9));
     assert!(!queues.has_ready());
     queues.leave(1, None, MOST);
-    assert_eq!(queues.take_ready(), queues.line(0, b"k"));
+    assert_eq!(queues.take_ready().map(|(line, _)| line), queues.line(0, b"k"));
     queues.leave(2, None, MOST);
     assert!(!queues.has_ready(), "a writer has no more to hope for than the reader had");
     assert_eq!(queues.narrowest(0, b"k", None, Share::Shared), 1);
@@ -360,7 +382,7 @@ proptest! {
                 Step::Ready { now } => {
                     queues.set_due_ready(UnixMicros(now));
                     prop_assert!(queues.next_due().is_none_or(|due| due.0 > now));
-                    while let Some(line) = queues.take_ready() {
+                    while let Some((line, _)) = queues.take_ready() {
                         prop_assert!(queues.head(line).is_some());
                     }
                 }
@@ -389,7 +411,7 @@ proptest! {
                 for attempt in 0..6 {
                     let own = plain.position(key, attempt).unwrap_or(usize::MAX);
                     let single = |entry: &Entry| entry.waits(key) && entry.keys.len() == 1;
-                    let is_ready = queues.line_of(0, &name(key)).is_some_and(|line| line.is_ready);
+                    let is_ready = queues.line_of(0, &name(key)).is_some_and(|line| line.ready.is_some());
                     let counts = |entry: &Entry| single(entry) || (is_ready && entry.waits(key));
                     let ahead = plain.0.iter().position(counts).is_some_and(|at| at < own);
                     prop_assert_eq!(queues.has_ahead(0, &name(key), id(attempt).filter(|_| attempt != 0)), ahead);

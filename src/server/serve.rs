@@ -168,8 +168,8 @@ fn serve_one(context: &Context) -> Served {
         }
         return Served::One;
     }
-    let Ok(Some(line)) = state::with(|state| state.queues.take_ready()) else { return Served::Nobody };
-    if look_at(context, line) == Err(WriteRefused::ForNow) {
+    let Ok(Some((line, behind))) = state::with(|state| state.queues.take_ready()) else { return Served::Nobody };
+    if look_at(context, line, behind) == Err(WriteRefused::ForNow) {
         let _ = state::with(|state| state.queues.set_ready(line));
         return Served::NotNow;
     }
@@ -186,7 +186,7 @@ fn end_lines_of_lost_slots(context: &Context) {
     }
     let mut kept = Vec::new();
     for _ in 0..PER_TURN {
-        let Ok(Some(line)) = state::with(|state| state.queues.take_ready()) else { break };
+        let Ok(Some((line, _))) = state::with(|state| state.queues.take_ready()) else { break };
         let key = state::with(|state| state.queues.key(line)).ok().flatten();
         let name = key.and_then(|(db, bytes)| OwnString::in_db(context, db, &bytes));
         match name {
@@ -279,39 +279,37 @@ enum Look {
     Over,
 }
 
-/// Looks at the lock of a line: those who wait get it in order, until one has to go on waiting.
-fn look_at(context: &Context, line: LineId) -> Result<(), WriteRefused> {
+/// Looks at the lock of a line for the first who waits behind a ticket. The others come after those of other
+/// lines who came before them.
+fn look_at(context: &Context, line: LineId, behind: Option<Ticket>) -> Result<(), WriteRefused> {
     let Ok(Some((db, bytes))) = state::with(|state| state.queues.key(line)) else { return Ok(()) };
     let Some(name) = OwnString::in_db(context, db, &bytes) else { return Ok(()) };
+    waiting::end_leases_beyond_grace(context, db, &bytes);
     if !is_served_here(context, name.as_arg()) {
         end_line(line, Error::SlotLost);
         return Ok(());
     }
-    let mut behind = None;
-    for _ in 0..PER_TURN {
-        waiting::end_leases_beyond_grace(context, db, &bytes);
-        // A value of another type is waited for as a foreign one is.
-        let Ok(key) = Key::open_read_only(context, name.as_arg(), clock::now()) else { return Ok(()) };
-        match state::with(|state| look(state, &key, line, behind)) {
-            Ok(Look::Give(ticket, plan)) => {
-                let is_last = plan.is_alone();
-                give(key, line, ticket, plan)?;
-                if is_last {
-                    return Ok(());
-                }
+    // A value of another type is waited for as a foreign one is.
+    let Ok(key) = Key::open_read_only(context, name.as_arg(), clock::now()) else { return Ok(()) };
+    let behind = match state::with(|state| look(state, &key, line, behind)) {
+        Ok(Look::Give(ticket, plan)) => {
+            let is_last = plan.is_alone();
+            give(key, line, ticket, plan)?;
+            if is_last {
+                return Ok(());
             }
-            Ok(Look::TryAll(ticket)) => {
-                drop(key);
-                if try_all(context, line, ticket)? {
-                    return Ok(());
-                }
-                behind = Some(ticket);
-            }
-            Ok(Look::Over) | Err(_) => return Ok(()),
+            behind
         }
-    }
-    // The rest comes in the next turn.
-    let _ = state::with(|state| state.queues.set_ready(line));
+        Ok(Look::TryAll(ticket)) => {
+            drop(key);
+            if try_all(context, line, ticket)? {
+                return Ok(());
+            }
+            Some(ticket)
+        }
+        Ok(Look::Over) | Err(_) => return Ok(()),
+    };
+    let _ = state::with(|state| state.queues.go_on(line, behind));
     Ok(())
 }
 

@@ -81,8 +81,9 @@ pub fn refused(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Resul
     let earlier = state::with(|state| {
         let joined = state.queues.join(db, &names, waiter);
         for (name, due) in asked {
-            if let Some(line) = state.queues.line(db, name.as_bytes()) {
-                state.queues.set_due(line, *due);
+            // Others in the line may bear more holders: it may come free for them earlier.
+            if let (Some(line), Some(due)) = (state.queues.line(db, name.as_bytes()), *due) {
+                state.queues.set_due_by(line, due);
             }
         }
         if joined.resumed {

@@ -21,7 +21,7 @@ fn commands(key: &str) -> Vec<(Vec<&str>, bool, bool)> {
 }
 
 /// The commands without a key.
-const KEYLESS: [&[&str]; 2] = [&["LOCK.TOP"], &["LOCK.HELP"]];
+const KEYLESS: [&[&str]; 3] = [&["LOCK.TOP"], &["LOCK.SCAN", "0"], &["LOCK.HELP"]];
 
 fn is_denied(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(text) if text.starts_with("NOPERM "))
@@ -122,7 +122,7 @@ fn one_command_alone_can_be_allowed_or_taken_away() {
     for (args, ..) in commands("k").into_iter().skip(1) {
         assert!(is_denied(&only.call(&args)), "{args:?}");
     }
-    for args in [KEYLESS[0], KEYLESS[1], &["GET", "k"]] {
+    for args in [KEYLESS[0], KEYLESS[1], KEYLESS[2], &["GET", "k"]] {
         assert!(is_denied(&only.call(args)), "{args:?}");
     }
 
@@ -148,11 +148,11 @@ fn categories_cover_our_commands_as_they_cover_the_servers_own() {
     assert_eq!(allowed(&["+@lock"]), names);
     assert_eq!(allowed(&["+@lock", "-@dangerous"]), [&names[..7], &["LOCK.HELP"]].concat());
     assert_eq!(allowed(&["+@all", "-@lock"]), [""; 0]);
-    assert_eq!(allowed(&["+@all", "-@write"]), ["LOCK.CHECK", "LOCK.INFO", "LOCK.TOP", "LOCK.HELP"]);
-    assert_eq!(allowed(&["+@read"]), ["LOCK.CHECK", "LOCK.INFO", "LOCK.TOP"]);
+    assert_eq!(allowed(&["+@all", "-@write"]), ["LOCK.CHECK", "LOCK.INFO", "LOCK.TOP", "LOCK.SCAN", "LOCK.HELP"]);
+    assert_eq!(allowed(&["+@read"]), ["LOCK.CHECK", "LOCK.INFO", "LOCK.TOP", "LOCK.SCAN"]);
     assert_eq!(allowed(&["+@write"]), names[..5]);
     assert_eq!(allowed(&["+@all", "-@blocking"]), names[1..]);
-    assert_eq!(allowed(&["+@admin"]), ["LOCK.TOP"]);
+    assert_eq!(allowed(&["+@admin"]), ["LOCK.TOP", "LOCK.SCAN"]);
 }
 
 #[test]

@@ -15,6 +15,12 @@ fn commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
         "LOCK.RELEASE {key} 1763710000482913",
         "LOCK.CHECK {key} 1763710000482913",
         "LOCK.INFO {key}",
+        "LOCK.ACQUIRE {key} EX 5 SHARED",
+        "LOCK.ACQUIRE {key} EX 5 LIMIT 3 ID 44",
+        "LOCK.MACQUIRE 2 {key} other EX 5 ID 43",
+        "LOCK.MEXTEND 2 {key} other 1763710000482913 PX 5000",
+        "LOCK.MRELEASE 2 {key} other 1763710000482913",
+        "LOCK.SCAN 0 MATCH {key} COUNT 10 STATE held",
         "LOCK.HELP",
     ]
     .iter()
@@ -110,7 +116,9 @@ fn assert_refused(args: &[Vec<u8>], reply: &Reply) {
             assert!(text.starts_with("ERR ") || text.starts_with("WRONGTYPE "), "{}: {text}", shown());
             assert!(!text.contains("evil"), "{}: {text}", shown());
         }
-        Reply::List(_) => assert!(matches!(&args[0][..], b"LOCK.INFO" | b"LOCK.HELP"), "{}: {reply:?}", shown()),
+        Reply::List(_) => {
+            assert!(matches!(&args[0][..], b"LOCK.INFO" | b"LOCK.HELP" | b"LOCK.SCAN"), "{}: {reply:?}", shown())
+        }
         other => panic!("{}: {other:?}", shown()),
     }
 }
@@ -185,6 +193,29 @@ const REFUSED: &[&str] = &[
     "LOCK.CHECK expired 1763710000482913",
     "LOCK.CHECK absent 7",
     "LOCK.CHECK list 7",
+    "LOCK.ACQUIRE held EX 5 SHARED",
+    "LOCK.ACQUIRE foreign EX 5 LIMIT 7",
+    "LOCK.ACQUIRE full EX 5 LIMIT 2",
+    "LOCK.ACQUIRE full EX 5",
+    "LOCK.ACQUIRE full EX 5 ID 42",
+    "LOCK.RECOVER full EX 5",
+    "LOCK.EXTEND full 7 EX 5",
+    "LOCK.RELEASE full 7",
+    "LOCK.CHECK full 1763710000482913",
+    "LOCK.INFO full FULL",
+    "LOCK.ACQUIRE zset EX 5 SHARED",
+    "LOCK.ACQUIRE zset EX 5",
+    "LOCK.RELEASE zset 1763710000482913",
+    "LOCK.MACQUIRE 2 absent held EX 5",
+    "LOCK.MACQUIRE 2 absent full EX 5",
+    "LOCK.MACQUIRE 2 absent zset EX 5",
+    "LOCK.MACQUIRE 2 absent absent EX 5",
+    "LOCK.MACQUIRE 0 absent EX 5",
+    "LOCK.MEXTEND 2 held absent 1763710000482913 EX 5",
+    "LOCK.MEXTEND 2 held list 1763710000482913 EX 5",
+    "LOCK.MRELEASE 2 held list 1763710000482913",
+    "LOCK.MRELEASE 2 absent expired 7",
+    "LOCK.SCAN 0 COUNT 100",
     "LOCK.INFO held",
     "LOCK.INFO expired",
     "LOCK.INFO foreign",
@@ -193,13 +224,16 @@ const REFUSED: &[&str] = &[
     "LOCK.HELP",
 ];
 
-const REFUSING_KEYS: &[&str] = &["held", "expired", "foreign", "list", "absent"];
+const REFUSING_KEYS: &[&str] = &["held", "expired", "foreign", "list", "absent", "full", "zset"];
 
 fn refusing_keys(conn: &mut Conn) {
     conn.ok(&["SET", "held", "9999999999.00000017637100004829130000000000000000042"]);
     conn.ok(&["SET", "expired", "1763710031.4829131763710000482913"]);
     conn.ok(&["SET", "foreign", "not a timestamp"]);
     conn.call(&["RPUSH", "list", "1"]);
+    let holder = "17637100004829130000000000000000042";
+    conn.int(&["ZADD", "full", "9999999999.5", holder, "9999999998", "1763710000482914 bob"]);
+    conn.int(&["ZADD", "zset", "9999999999.5", holder, "1", "no holder"]);
 }
 
 fn refuse_all(conn: &mut Conn) {

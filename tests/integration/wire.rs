@@ -208,7 +208,7 @@ fn help_is_an_array_of_status_lines_that_names_every_command() {
                 other => panic!("not a status line: {other:?}"),
             })
             .collect();
-        for name in ["ACQUIRE", "RECOVER", "EXTEND", "RELEASE", "CHECK", "INFO", "HELP"] {
+        for name in ["ACQUIRE", "RECOVER", "EXTEND", "RELEASE", "CHECK", "INFO", "MACQUIRE", "SCAN", "HELP"] {
             assert!(lines.iter().any(|line| line.contains(name)), "{name} in {lines:#?}");
         }
     }

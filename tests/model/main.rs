@@ -14,3 +14,4 @@ mod mutants;
 mod protocol;
 mod scopes;
 mod server;
+mod several;

@@ -1,0 +1,181 @@
+//! Random steps for many clients, and the comparison of what a server answers with what [`Plain`] says.
+
+use super::plain::{Call, Content, Plain, Reply, Share, Step};
+use std::collections::{BTreeMap, HashMap};
+
+/// What a client is told: as [`Reply`], a grant by its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Granted(u64, Option<u64>),
+    Nil,
+    Unblocked,
+    Number(i64),
+}
+
+/// What is driven.
+pub trait Driven {
+    /// Does a step; `token` gives that of a grant. What is told to whom, among them all `expected` ones.
+    fn step(
+        &mut self,
+        step: &Step,
+        token: &dyn Fn(usize) -> u64,
+        expected: &[Option<usize>],
+    ) -> Vec<(Option<usize>, Told)>;
+    /// The tokens in a key with what they say of their end, and whether it has one holder.
+    fn content(&mut self, key: u8) -> (bool, Vec<(u64, u64)>);
+    /// How many wait for a key.
+    fn waiters(&mut self, key: u8) -> usize;
+}
+
+/// A small generator, so that a run can be repeated by its seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+
+    fn usize_below(&mut self, most: usize) -> usize {
+        usize::try_from(self.below(most as u64)).unwrap()
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+pub const KEYS: u8 = 4;
+pub const CLIENTS: usize = 12;
+/// Leases and steps of time are whole multiples of this.
+pub const UNIT: u64 = 1_000;
+
+fn any_keys(random: &mut Random) -> Vec<u8> {
+    let mut keys: Vec<u8> = (0..KEYS).collect();
+    for at in (1..keys.len()).rev() {
+        let other = random.usize_below(at + 1);
+        keys.swap(at, other);
+    }
+    keys.truncate(1 + random.usize_below(3));
+    keys
+}
+
+fn any_key(random: &mut Random) -> u8 {
+    u8::try_from(random.below(u64::from(KEYS))).unwrap()
+}
+
+fn any_step(random: &mut Random, plain: &Plain) -> Option<Step> {
+    let lease = UNIT * (1 + random.below(6));
+    let call = |random: &mut Random, keys: Vec<u8>, share: Share| {
+        let client = random.usize_below(CLIENTS);
+        if plain.waits(client) {
+            return None;
+        }
+        let id = if random.one_in(3) { Some(1 + random.below(4)) } else { None };
+        Some(Call { client, keys, share, lease, waits: !random.one_in(3), id })
+    };
+    // Mostly a grant that is there.
+    let grant = |random: &mut Random, key: u8| {
+        let own = plain.content(key).grants();
+        if own.is_empty() || random.one_in(8) {
+            return None;
+        }
+        Some(own[random.usize_below(own.len())].number)
+    };
+    Some(match random.below(20) {
+        0..=6 => {
+            let share = match random.below(4) {
+                0 => Share::Alone,
+                1 => Share::Shared,
+                _ => Share::Limit(1 + random.usize_below(4)),
+            };
+            let key = any_key(random);
+            Step::Acquire(call(random, vec![key], share)?)
+        }
+        7..=9 => {
+            let keys = any_keys(random);
+            Step::AcquireAll(call(random, keys, Share::Alone)?)
+        }
+        10 => Step::Recover { key: any_key(random), lease },
+        11..=14 => {
+            let keys = if random.one_in(3) { any_keys(random) } else { vec![any_key(random)] };
+            Step::Release { grant: grant(random, keys[0])?, keys }
+        }
+        15 => {
+            let keys = if random.one_in(3) { any_keys(random) } else { vec![any_key(random)] };
+            Step::Extend { grant: grant(random, keys[0])?, keys, lease }
+        }
+        16 => {
+            let key = any_key(random);
+            Step::Check { key, grant: grant(random, key)? }
+        }
+        17 => Step::Cancel { key: any_key(random), id: 1 + random.below(4) },
+        18 if random.one_in(3) => Step::Delete { key: any_key(random) },
+        _ => Step::Pass { time: UNIT * (1 + random.below(3)) },
+    })
+}
+
+/// Drives a server by so many random steps.
+pub fn drive(driven: &mut impl Driven, seed: u64, steps: usize) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut plain = Plain::default();
+    let mut tokens: HashMap<usize, u64> = HashMap::new();
+    let mut recent = Vec::new();
+    for number in 0..steps {
+        let Some(step) = any_step(&mut random, &plain) else { continue };
+        recent.push(step.clone());
+        if recent.len() > 30 {
+            recent.remove(0);
+        }
+        let before = plain.clone();
+        let expected = plain.step(&step);
+        let context = || {
+            let Plain { now, keys, line, .. } = &before;
+            format!("seed {seed}, step {number}: {step:?}\nat {now}: {keys:?}\nline: {line:?}\nearlier: {recent:?}")
+        };
+        let clients: Vec<Option<usize>> = expected.iter().map(|(client, _)| *client).collect();
+        let told = driven.step(&step, &|grant| tokens[&grant], &clients);
+        let by_client = |told: Vec<(Option<usize>, Told)>| {
+            let mut all: BTreeMap<Option<usize>, Vec<Told>> = BTreeMap::new();
+            for (client, told) in told {
+                all.entry(client).or_default().push(told);
+            }
+            all
+        };
+        let told = by_client(told);
+        // A grant is known by its token from the first reply that tells of it on.
+        for (client, reply) in &expected {
+            if let (Reply::Granted(grant, _), Some([Told::Granted(token, _)])) =
+                (reply, told.get(client).map(Vec::as_slice))
+            {
+                assert!(*tokens.entry(*grant).or_insert(*token) == *token, "another token\n{}", context());
+            }
+        }
+        let expected = expected.into_iter().map(|(client, reply)| {
+            let told = match reply {
+                Reply::Granted(grant, before) => {
+                    Told::Granted(tokens.get(&grant).copied().unwrap_or(0), before.map(|before| tokens[&before]))
+                }
+                Reply::Nil => Told::Nil,
+                Reply::Unblocked => Told::Unblocked,
+                Reply::Number(number) => Told::Number(number),
+            };
+            (client, told)
+        });
+        assert_eq!(told, by_client(expected.collect()), "{}", context());
+        for key in 0..KEYS {
+            let content = plain.content(key);
+            let mut own: Vec<_> =
+                content.grants().iter().map(|grant| (tokens[&grant.number], grant.end / UNIT)).collect();
+            own.sort_unstable();
+            let (is_one, found) = driven.content(key);
+            assert_eq!(found, own, "key {key}, {}", context());
+            assert_eq!(is_one, matches!(content, Content::One(_)), "key {key}, {}", context());
+            assert_eq!(driven.waiters(key), plain.waiters(key), "key {key}, {}", context());
+        }
+    }
+    let distinct: std::collections::HashSet<u64> = tokens.values().copied().collect();
+    assert_eq!(distinct.len(), tokens.len(), "each grant has a token of its own");
+}

@@ -1,0 +1,368 @@
+//! What LOCK.* promises for several keys and several holders, as plainly as can be: lists, and a walk over all of
+//! them after each step. Nothing of the crate is used; a grant has a number here, in the order of grants.
+
+use std::collections::BTreeMap;
+
+/// With how many others: the most that may hold, 1 for a caller of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    Alone,
+    Shared,
+    Limit(usize),
+}
+
+impl Share {
+    fn most(self) -> usize {
+        match self {
+            Share::Alone => 1,
+            Share::Shared => usize::MAX,
+            Share::Limit(most) => most,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub client: usize,
+    pub keys: Vec<u8>,
+    pub share: Share,
+    pub lease: u64,
+    pub waits: bool,
+    pub id: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Acquire(Call),
+    /// MACQUIRE
+    AcquireAll(Call),
+    Recover {
+        key: u8,
+        lease: u64,
+    },
+    Release {
+        keys: Vec<u8>,
+        grant: usize,
+    },
+    Extend {
+        keys: Vec<u8>,
+        grant: usize,
+        lease: u64,
+    },
+    Check {
+        key: u8,
+        grant: usize,
+    },
+    Cancel {
+        key: u8,
+        id: u64,
+    },
+    /// DEL, by somebody else.
+    Delete {
+        key: u8,
+    },
+    Pass {
+        time: u64,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The number of the grant, and of the one that it succeeds.
+    Granted(usize, Option<usize>),
+    Nil,
+    Unblocked,
+    Number(i64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub number: usize,
+    pub end: u64,
+    pub id: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    #[default]
+    Nothing,
+    One(Grant),
+    Several(Vec<Grant>),
+}
+
+impl Content {
+    pub fn grants(&self) -> &[Grant] {
+        match self {
+            Content::Nothing => &[],
+            Content::One(grant) => std::slice::from_ref(grant),
+            Content::Several(grants) => grants,
+        }
+    }
+
+    fn grant_mut(&mut self, number: usize) -> Option<&mut Grant> {
+        match self {
+            Content::Nothing => None,
+            Content::One(grant) => Some(grant).filter(|grant| grant.number == number),
+            Content::Several(grants) => grants.iter_mut().find(|grant| grant.number == number),
+        }
+    }
+}
+
+/// One who stands in line, in the order of arrival; `waits`: it is no kept place.
+#[derive(Clone, Debug)]
+pub struct Stand {
+    call: Call,
+    waits: bool,
+}
+
+enum Admission {
+    Granted { succeeds: Option<usize> },
+    Already(usize),
+    Refused,
+}
+
+/// The server.
+#[derive(Clone, Default)]
+pub struct Plain {
+    pub now: u64,
+    pub keys: BTreeMap<u8, Content>,
+    /// Those who stand in line, in the order of arrival.
+    pub line: Vec<Stand>,
+    grants: usize,
+    replies: Vec<(Option<usize>, Reply)>,
+}
+
+impl Plain {
+    pub fn content(&self, key: u8) -> &Content {
+        static NOTHING: Content = Content::Nothing;
+        self.keys.get(&key).unwrap_or(&NOTHING)
+    }
+
+    pub fn live(&self, key: u8) -> usize {
+        self.content(key).grants().iter().filter(|grant| grant.end > self.now).count()
+    }
+
+    pub fn waits(&self, client: usize) -> bool {
+        self.line.iter().any(|stand| stand.waits && stand.call.client == client)
+    }
+
+    pub fn waiters(&self, key: u8) -> usize {
+        self.line.iter().filter(|stand| stand.waits && stand.call.keys.contains(&key)).count()
+    }
+
+    /// Does a step; who is told what by it, nobody: the one who asked.
+    pub fn step(&mut self, step: &Step) -> Vec<(Option<usize>, Reply)> {
+        match step {
+            Step::Acquire(call) | Step::AcquireAll(call) => self.acquire(call),
+            Step::Recover { key, lease } => self.recover(*key, *lease),
+            Step::Release { keys, grant } => {
+                let live = self
+                    .content(keys[0])
+                    .grants()
+                    .iter()
+                    .find(|own| own.number == *grant)
+                    .map(|own| own.end > self.now);
+                let count = keys.iter().filter(|key| self.end(**key, *grant)).count();
+                // RELEASE tells whether it was in time, MRELEASE how many.
+                let number = if keys.len() == 1 && live == Some(false) { -1 } else { i64::try_from(count).unwrap() };
+                self.reply(None, Reply::Number(number));
+            }
+            Step::Extend { keys, grant, lease } => {
+                let holds =
+                    |key: &u8| self.content(*key).grants().iter().any(|own| own.number == *grant && own.end > self.now);
+                let all = keys.iter().all(holds);
+                let end = self.now + lease;
+                for key in keys.iter().filter(|_| all) {
+                    if let Some(own) = self.keys.get_mut(key).and_then(|content| content.grant_mut(*grant)) {
+                        own.end = end;
+                    }
+                }
+                self.reply(None, Reply::Number(i64::from(all)));
+            }
+            Step::Check { key, grant } => {
+                let holds = self.content(*key).grants().iter().any(|own| own.number == *grant && own.end > self.now);
+                self.reply(None, Reply::Number(i64::from(holds)));
+            }
+            Step::Cancel { key, id } => {
+                let stood = self.forget(*key, *id, &Reply::Nil);
+                let own = self.content(*key).grants().iter().find(|own| own.id == Some(*id) && own.end > self.now);
+                let own = own.map(|own| own.number);
+                if let Some(number) = own {
+                    self.end(*key, number);
+                }
+                self.reply(None, Reply::Number(i64::from(stood || own.is_some())));
+            }
+            Step::Delete { key } => {
+                let was = self.keys.remove(key).is_some();
+                self.reply(None, Reply::Number(i64::from(was)));
+            }
+            Step::Pass { time } => self.now += time,
+        }
+        self.serve();
+        std::mem::take(&mut self.replies)
+    }
+
+    fn reply(&mut self, client: Option<usize>, reply: Reply) {
+        self.replies.push((client, reply));
+    }
+
+    /// Takes a grant out of a key.
+    fn end(&mut self, key: u8, number: usize) -> bool {
+        let Some(content) = self.keys.get_mut(&key) else { return false };
+        let was = content.grant_mut(number).is_some();
+        if let Content::Several(grants) = content {
+            grants.retain(|grant| grant.number != number);
+        }
+        if was && (matches!(content, Content::One(_)) || content.grants().is_empty()) {
+            self.keys.remove(&key);
+        }
+        was
+    }
+
+    /// Takes an ID out of the line of a key, and so out of the others that it stands in.
+    fn forget(&mut self, key: u8, id: u64, told: &Reply) -> bool {
+        let at = self.line.iter().position(|stand| stand.call.keys.contains(&key) && stand.call.id == Some(id));
+        let Some(at) = at else { return false };
+        let stand = self.line.remove(at);
+        if stand.waits {
+            self.reply(Some(stand.call.client), told.clone());
+        }
+        true
+    }
+
+    fn admit(&self, call: &Call, key: u8) -> Admission {
+        let content = self.content(key);
+        let mut over: Vec<&Grant> = content.grants().iter().filter(|grant| grant.end <= self.now).collect();
+        over.sort_by_key(|grant| (grant.end, grant.number));
+        let live = content.grants().len() - over.len();
+        let own =
+            content.grants().iter().rfind(|grant| grant.end > self.now && call.id.is_some() && grant.id == call.id);
+        if let Some(own) = own {
+            return Admission::Already(own.number);
+        }
+        let is_one = matches!(content, Content::One(_));
+        if live >= call.share.most() || (is_one && live > 0) {
+            return Admission::Refused;
+        }
+        let needs_place = is_one || content.grants().len() >= call.share.most();
+        Admission::Granted { succeeds: over.first().filter(|_| needs_place).map(|over| over.number) }
+    }
+
+    /// Whether somebody who wants this key alone waits ahead of a place in the line.
+    fn is_behind(&self, key: u8, place: usize) -> bool {
+        self.line[..place].iter().any(|stand| stand.waits && stand.call.keys == [key])
+    }
+
+    /// The grant of all keys of a call, if it may have them from that place in the line.
+    fn give(&mut self, call: &Call, place: impl Fn(&Self, u8) -> usize) -> Option<Reply> {
+        let admissions: Vec<Admission> = call.keys.iter().map(|key| self.admit(call, *key)).collect();
+        let mut held =
+            admissions.iter().map(|admission| if let Admission::Already(own) = admission { Some(*own) } else { None });
+        if let Some(own) = held.next().flatten() {
+            if held.any(|other| other != Some(own)) {
+                return None;
+            }
+            let end = self.now + call.lease;
+            for key in &call.keys {
+                let grant = self.keys.get_mut(key).and_then(|content| content.grant_mut(own)).unwrap();
+                grant.end = grant.end.max(end);
+            }
+            return Some(Reply::Granted(own, None));
+        }
+        let mut succeeds = None;
+        for (key, admission) in call.keys.iter().zip(&admissions) {
+            match admission {
+                Admission::Granted { succeeds: before } if !self.is_behind(*key, place(self, *key)) => {
+                    succeeds = *before
+                }
+                _ => return None,
+            }
+        }
+        self.grants += 1;
+        let grant = Grant { number: self.grants, end: self.now + call.lease, id: call.id };
+        for (key, admission) in call.keys.iter().zip(admissions) {
+            let Admission::Granted { succeeds } = admission else { continue };
+            let content = self.keys.entry(*key).or_default();
+            *content = match (std::mem::take(content), call.share) {
+                (_, Share::Alone) => Content::One(grant.clone()),
+                (Content::Several(mut grants), _) => {
+                    grants.retain(|other| Some(other.number) != succeeds);
+                    grants.push(grant.clone());
+                    Content::Several(grants)
+                }
+                _ => Content::Several(vec![grant.clone()]),
+            };
+        }
+        // Of several keys nothing is told of predecessors.
+        Some(Reply::Granted(self.grants, succeeds.filter(|_| call.keys.len() == 1)))
+    }
+
+    fn acquire(&mut self, call: &Call) {
+        let own = |plain: &Self, key: u8| {
+            let of_id = |stand: &Stand| call.id.is_some() && stand.call.id == call.id && stand.call.keys.contains(&key);
+            plain.line.iter().position(of_id).unwrap_or(plain.line.len())
+        };
+        if let Some(reply) = self.give(call, own) {
+            for key in &call.keys {
+                if let Some(id) = call.id {
+                    self.forget(*key, id, &Reply::Unblocked);
+                }
+            }
+            return self.reply(None, reply);
+        }
+        if call.waits || call.id.is_some() {
+            let mut stand = Some(Stand { call: call.clone(), waits: call.waits });
+            for key in call.keys.iter().filter(|_| call.id.is_some()) {
+                let at = own(self, *key);
+                let sorted = |keys: &[u8]| std::collections::BTreeSet::from_iter(keys.to_vec());
+                let is_same = self.line.get(at).is_some_and(|known| sorted(&known.call.keys) == sorted(&call.keys));
+                match stand.take_if(|_| is_same) {
+                    Some(stand) => {
+                        let earlier = std::mem::replace(&mut self.line[at], stand);
+                        if earlier.waits {
+                            self.reply(Some(earlier.call.client), Reply::Unblocked);
+                        }
+                        break;
+                    }
+                    None => {
+                        self.forget(*key, call.id.unwrap(), &Reply::Unblocked);
+                    }
+                }
+            }
+            self.line.extend(stand);
+        }
+        if !call.waits {
+            self.reply(None, Reply::Nil);
+        }
+    }
+
+    fn recover(&mut self, key: u8, lease: u64) {
+        let is_expired = self.live(key) == 0 && !self.content(key).grants().is_empty();
+        let call = Call { client: usize::MAX, keys: vec![key], share: Share::Alone, lease, waits: false, id: None };
+        let reply = if is_expired { self.give(&call, |plain, _| plain.line.len()) } else { None };
+        self.reply(None, reply.unwrap_or(Reply::Nil));
+    }
+
+    /// Those who wait get what they can have, in the order of arrival, until nobody can have anything.
+    fn serve(&mut self) {
+        let mut at = 0;
+        while at < self.line.len() {
+            let stand = self.line[at].clone();
+            // Who holds a lock already is told so when it asks, not while it waits.
+            let holds = |key: &u8| matches!(self.admit(&stand.call, *key), Admission::Already(_));
+            let given = if stand.waits && !stand.call.keys.iter().any(holds) {
+                self.give(&stand.call, |_, _| at)
+            } else {
+                None
+            };
+            match given {
+                Some(reply) => {
+                    self.line.remove(at);
+                    self.reply(Some(stand.call.client), reply);
+                    at = 0;
+                }
+                None => at += 1,
+            }
+        }
+    }
+}

@@ -32,6 +32,7 @@ mod replication;
 mod sentinel;
 mod sessions;
 mod settings;
+mod several;
 mod stall;
 mod waiting;
 mod wire;

@@ -2,7 +2,7 @@
 //!
 //! `metrics/clock.rs` sets the wall clock of the server.
 
-mod clock;
+pub mod clock;
 
 use crate::support::{until, Conn, Reply, Server};
 use std::collections::BTreeMap;

@@ -156,11 +156,11 @@ impl Core {
             let earlier = request.id.and_then(|id| self.queues.forget(0, &[*key], id)).and_then(|(_, waiter)| waiter);
             self.replaced(earlier);
         }
-        self.granted(None, &plans);
+        self.granted(None, &plans, call.details);
     }
 
-    fn granted(&mut self, client: Option<usize>, plans: &[Plan]) {
-        let before = plans[0].before.filter(|_| plans.len() == 1).map(Token::get);
+    fn granted(&mut self, client: Option<usize>, plans: &[Plan], details: bool) {
+        let before = plans[0].before.filter(|_| details).map(Token::get);
         self.tell(client, Told::Granted(plans[0].holder.token.get(), before));
     }
 
@@ -181,7 +181,7 @@ impl Core {
                 lease,
                 id,
                 owner: None,
-                details: false,
+                details: call.details,
                 session: false,
                 since,
                 until: NEVER,
@@ -237,7 +237,7 @@ impl Core {
 
     fn answer(&mut self, ticket: Ticket, plans: &[Plan]) {
         let waiter = self.queues.serve(ticket).unwrap();
-        self.granted(Some(usize::try_from(waiter.client).unwrap()), plans);
+        self.granted(Some(usize::try_from(waiter.client).unwrap()), plans, waiter.details);
     }
 
     /// As `serve::look_at`.
@@ -316,7 +316,7 @@ impl Core {
                 match Plan::of(&decision) {
                     Some(plan) => {
                         self.write(*key, &plan);
-                        self.granted(None, &[plan]);
+                        self.granted(None, &[plan], true);
                     }
                     None => self.tell(None, Told::Nil),
                 }

@@ -34,15 +34,15 @@ fn machine_ms() -> i64 {
 }
 
 /// A server whose wall clock can be set.
-struct Clock {
+pub struct Clock {
     offset: File,
     path: PathBuf,
-    server: Server,
+    pub server: Server,
 }
 
 impl Clock {
     /// Starts the server; nothing, and a message, where the clock cannot be moved.
-    fn start(module_args: &[&str]) -> Option<Self> {
+    pub fn start(module_args: &[&str]) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let Some(shim) = shim() else {
             eprintln!("skipped: there is no C compiler to build what sets the clock");
@@ -64,7 +64,7 @@ impl Clock {
     }
 
     /// How far the server's clock is ahead of the machine's, from now on.
-    fn set_ms(&mut self, ahead: i64) {
+    pub fn set_ms(&mut self, ahead: i64) {
         self.offset.rewind().unwrap();
         // Eight bytes at once: the server never sees a part of them.
         self.offset.write_all(&(ahead * 1000).to_ne_bytes()).unwrap();

@@ -68,13 +68,13 @@ fn any_key(random: &mut Random) -> u8 {
 
 fn any_step(random: &mut Random, plain: &Plain) -> Option<Step> {
     let lease = UNIT * (1 + random.below(6));
-    let call = |random: &mut Random, keys: Vec<u8>, share: Share| {
+    let call = |random: &mut Random, keys: Vec<u8>, share: Share, details: bool| {
         let client = random.usize_below(CLIENTS);
         if plain.waits(client) {
             return None;
         }
         let id = if random.one_in(3) { Some(1 + random.below(4)) } else { None };
-        Some(Call { client, keys, share, lease, waits: !random.one_in(3), id })
+        Some(Call { client, keys, share, lease, waits: !random.one_in(3), id, details })
     };
     // Mostly a grant that is there.
     let grant = |random: &mut Random, key: u8| {
@@ -92,11 +92,11 @@ fn any_step(random: &mut Random, plain: &Plain) -> Option<Step> {
                 _ => Share::Limit(1 + random.usize_below(4)),
             };
             let key = any_key(random);
-            Step::Acquire(call(random, vec![key], share)?)
+            Step::Acquire(call(random, vec![key], share, true)?)
         }
         7..=9 => {
             let keys = any_keys(random);
-            Step::AcquireAll(call(random, keys, Share::Alone)?)
+            Step::AcquireAll(call(random, keys, Share::Alone, false)?)
         }
         10 => Step::Recover { key: any_key(random), lease },
         11..=14 => {

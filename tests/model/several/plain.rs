@@ -29,6 +29,8 @@ pub struct Call {
     pub lease: u64,
     pub waits: bool,
     pub id: Option<u64>,
+    /// ACQUIRE with DETAILS; MACQUIRE does not tell of predecessors.
+    pub details: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -293,8 +295,7 @@ impl Plain {
                 _ => Content::Several(vec![grant.clone()]),
             };
         }
-        // Of several keys nothing is told of predecessors.
-        Some(Reply::Granted(self.grants, succeeds.filter(|_| call.keys.len() == 1)))
+        Some(Reply::Granted(self.grants, succeeds.filter(|_| call.details)))
     }
 
     fn acquire(&mut self, call: &Call) {
@@ -338,7 +339,7 @@ impl Plain {
 
     fn recover(&mut self, key: u8, lease: u64) {
         let is_expired = self.live(key) == 0 && !self.content(key).grants().is_empty();
-        let call = Call { client: usize::MAX, keys: vec![key], share: Share::Alone, lease, waits: false, id: None };
+        let call = Call { client: usize::MAX, keys: vec![key], share: Share::Alone, lease, waits: false, id: None, details: true };
         let reply = if is_expired { self.give(&call, |plain, _| plain.line.len()) } else { None };
         self.reply(None, reply.unwrap_or(Reply::Nil));
     }

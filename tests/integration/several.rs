@@ -1,0 +1,29 @@
+//! Several holders of one lock and several locks at once: who is admitted, what is written, who is served
+//! in which order, and what becomes of it all in replicas, files and clusters.
+
+mod admitted;
+mod circles;
+mod kept;
+mod many;
+mod order;
+mod philosophers;
+mod random;
+mod slots;
+
+// The plain account of what is promised is that of the model.
+#[path = "../model/several/drive.rs"]
+mod drive;
+#[path = "../model/several/plain.rs"]
+mod plain;
+
+use crate::support::Conn;
+
+/// LOCK.ACQUIRE; the token.
+fn acquire(conn: &mut Conn, args: &[&str]) -> String {
+    conn.int(&[&["LOCK.ACQUIRE"], args].concat()).to_string()
+}
+
+/// LOCK.MACQUIRE; the token.
+fn acquire_all(conn: &mut Conn, keys: &[&str], args: &[&str]) -> String {
+    conn.int(&[&["LOCK.MACQUIRE", &keys.len().to_string()], keys, args].concat()).to_string()
+}

@@ -1,0 +1,115 @@
+//! DEADLOCK where a lock has several holders, or several locks are wanted: refused where nobody could go on, and
+//! only there.
+
+use crate::support::{until, Conn, Reply, Server};
+
+const HOLD: [&str; 3] = ["PX", "600000", "SESSION"];
+const WAIT: [&str; 4] = ["PX", "600000", "WAIT", "600000"];
+
+struct Clients {
+    server: Server,
+    control: Conn,
+}
+
+impl Clients {
+    fn start() -> Self {
+        let server = Server::start();
+        let control = server.conn();
+        Self { server, control }
+    }
+
+    fn holds(&self, key: &str, share: &[&str]) -> Conn {
+        let mut conn = self.server.conn();
+        conn.int(&[&["LOCK.ACQUIRE", key], &HOLD[..], share].concat());
+        conn
+    }
+
+    /// The client begins to wait.
+    fn waits(&mut self, conn: &mut Conn, command: &[&str]) {
+        let before = self.waiters();
+        conn.send(command);
+        until("it waits", || (self.waiters() == before + 1).then_some(()));
+    }
+
+    fn waiters(&mut self) -> i64 {
+        let info = self.control.text(&["INFO", "lock"]);
+        info.lines().find_map(|line| line.strip_prefix("lock_waiters:")?.trim().parse().ok()).unwrap()
+    }
+}
+
+fn wants<'a>(key: &'a str, share: &[&'a str]) -> Vec<&'a str> {
+    [&["LOCK.ACQUIRE", key], &WAIT[..], share].concat()
+}
+
+fn is_deadlock(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(text) if text.starts_with("DEADLOCK "))
+}
+
+#[test]
+fn a_writer_behind_readers_closes_a_circle_with_any_of_them() {
+    let mut clients = Clients::start();
+    let mut first = clients.holds("k", &["SHARED"]);
+    let mut second = clients.holds("k", &["SHARED"]);
+    second.int(&["LOCK.ACQUIRE", "other", "PX", "600000", "SESSION"]);
+    // The first wants to hold alone: behind the second, and behind itself.
+    assert!(is_deadlock(&first.call(&wants("k", &[]))));
+    let mut writer = clients.holds("writers", &[]);
+    clients.waits(&mut writer, &wants("k", &[]));
+    assert!(is_deadlock(&second.call(&wants("writers", &[]))));
+    // Who holds nothing is in no circle.
+    let mut stranger = clients.server.conn();
+    clients.waits(&mut stranger, &wants("k", &["SHARED"]));
+}
+
+#[test]
+fn one_place_that_can_come_free_is_enough() {
+    let mut clients = Clients::start();
+    let mut stuck = clients.holds("k", &["LIMIT", "2"]);
+    let free = clients.holds("k", &["LIMIT", "2"]);
+    let mut caller = clients.holds("callers", &[]);
+    clients.waits(&mut stuck, &wants("callers", &[]));
+    // It needs one of two to end, and the other is free to.
+    clients.waits(&mut caller, &wants("k", &["LIMIT", "2"]));
+    drop(free);
+    assert!(matches!(caller.read(), Reply::Int(_)), "the session of the other has ended");
+}
+
+#[test]
+fn all_places_held_by_those_who_wait_for_the_caller_are_a_circle() {
+    let mut clients = Clients::start();
+    let mut caller = clients.holds("callers", &[]);
+    let mut stuck = [(); 2].map(|()| clients.holds("k", &["LIMIT", "2"]));
+    for stuck in &mut stuck {
+        clients.waits(stuck, &wants("callers", &[]));
+    }
+    assert!(is_deadlock(&caller.call(&wants("k", &["LIMIT", "2"]))));
+    // With a third place it does not even wait.
+    caller.int(&["LOCK.ACQUIRE", "k", "PX", "600000", "LIMIT", "3"]);
+}
+
+#[test]
+fn a_reader_behind_a_writer_waits_for_all_readers_before_that() {
+    let mut clients = Clients::start();
+    let mut reader = clients.holds("k", &["SHARED"]);
+    let mut caller = clients.holds("callers", &[]);
+    let mut writer = clients.server.conn();
+    clients.waits(&mut writer, &wants("k", &[]));
+    clients.waits(&mut reader, &wants("callers", &[]));
+    // Without the writer ahead it would be admitted at once.
+    assert!(is_deadlock(&caller.call(&wants("k", &["SHARED"]))));
+}
+
+#[test]
+fn each_of_several_locks_can_close_the_circle() {
+    let mut clients = Clients::start();
+    let mut caller = clients.holds("callers", &[]);
+    let mut other = clients.holds("b", &[]);
+    clients.waits(&mut other, &wants("callers", &[]));
+    let all = ["LOCK.MACQUIRE", "3", "a", "b", "c", "PX", "600000", "WAIT", "600000"];
+    assert!(is_deadlock(&caller.call(&all)));
+    assert_eq!(clients.control.int(&["EXISTS", "a", "c"]), 0);
+    // And one who waits for several is a part of it.
+    let mut third = clients.holds("thirds", &[]);
+    clients.waits(&mut third, &["LOCK.MACQUIRE", "2", "a", "b", "PX", "600000", "WAIT", "600000"]);
+    assert!(is_deadlock(&caller.call(&wants("thirds", &[]))));
+}

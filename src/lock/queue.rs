@@ -164,6 +164,8 @@ struct Line {
     /// It is to be looked at, from this ticket on, and behind that one.
     ready: Option<Ticket>,
     behind: Option<Ticket>,
+    /// Because its lock may have come free, not because it is time to look again.
+    is_news: bool,
 }
 
 impl Line {
@@ -281,7 +283,8 @@ impl<H> Queues<H> {
 
     /// Whether the lock of a line is somebody else's who waits, not that of a ticket, or of a newcomer.
     fn is_behind(line: &Line, own: Option<Ticket>) -> bool {
-        Self::is_ahead(line.single.first(), own) || (line.ready.is_some() && Self::is_ahead(line.several.first(), own))
+        Self::is_ahead(line.single.first(), own)
+            || (line.is_news && line.ready.is_some() && Self::is_ahead(line.several.first(), own))
     }
 
     fn is_ahead(first: Option<&Ticket>, own: Option<Ticket>) -> bool {
@@ -668,6 +671,7 @@ impl<H> Queues<H> {
             evicted_until: None,
             ready: None,
             behind: None,
+            is_news: false,
         };
         self.lines.insert(id, line);
         id
@@ -723,6 +727,9 @@ impl<H> Queues<H> {
     pub fn set_ready(&mut self, id: LineId) -> bool {
         let Some(head) = self.lines.get(&id).and_then(Line::head) else { return false };
         let was_ready = self.set_ready_from(id, Some(head), None);
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.is_news = true;
+        }
         !was_ready
     }
 
@@ -757,6 +764,18 @@ impl<H> Queues<H> {
         lines.sort_unstable();
         for line in lines {
             self.set_ready(line);
+        }
+    }
+
+    /// All lines are to be looked at again: who changed a key may have told nobody.
+    pub fn look_again(&mut self) {
+        let waited = self.lines.iter().filter(|(_, line)| line.ready.is_none());
+        let heads: Vec<_> = waited.filter_map(|(id, line)| Some((*id, line.head()?))).collect();
+        for (id, head) in heads {
+            self.set_ready_from(id, Some(head), None);
+            if let Some(line) = self.lines.get_mut(&id) {
+                line.is_news = false;
+            }
         }
     }
 

@@ -141,6 +141,11 @@ fn who_waits_for_several_keys_holds_nobody_up_but_where_it_was_not_looked_at() {
     assert!(!queues.has_ahead(0, b"b", None));
     queues.take_ready();
     assert!(!queues.has_ahead(0, b"a", None));
+    // That it is time to look again is no news.
+    queues.look_again();
+    assert!(queues.has_ready() && !queues.has_ahead(0, b"a", None));
+    queues.set_ready(line);
+    assert!(queues.has_ahead(0, b"a", None));
 }
 
 #[test]
@@ -411,7 +416,7 @@ proptest! {
                 for attempt in 0..6 {
                     let own = plain.position(key, attempt).unwrap_or(usize::MAX);
                     let single = |entry: &Entry| entry.waits(key) && entry.keys.len() == 1;
-                    let is_ready = queues.line_of(0, &name(key)).is_some_and(|line| line.ready.is_some());
+                    let is_ready = queues.line_of(0, &name(key)).is_some_and(|line| line.is_news && line.ready.is_some());
                     let counts = |entry: &Entry| single(entry) || (is_ready && entry.waits(key));
                     let ahead = plain.0.iter().position(counts).is_some_and(|at| at < own);
                     prop_assert_eq!(queues.has_ahead(0, &name(key), id(attempt).filter(|_| attempt != 0)), ahead);

@@ -69,7 +69,7 @@ pub fn tick(context: &Context) {
         let looks = always || now.since(state.looked_at_all) >= LOOK_AT_ALL;
         if looks {
             state.looked_at_all = now;
-            state.queues.set_all_ready(None);
+            state.queues.look_again();
         }
         Some(looks)
     });

@@ -341,8 +341,10 @@ impl Closed<'_> {
         let retention = state::retention(self.context);
         let mut holders = self.several.take().unwrap_or_default();
         let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
-        let known = if self.has_expiry { last(&holders) } else { None };
         let mut gone = std::mem::take(&mut self.ended);
+        // What the key says now: those whose grants have ended are still in it.
+        let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(&holders)).max();
+        let known = known.filter(|_| self.has_expiry);
         gone.extend(replaces.and_then(|token| holders.remove(token)));
         if let Some(record) = value.and_then(Encoded::record) {
             if self.is_string {

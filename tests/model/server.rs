@@ -202,7 +202,7 @@ impl Server {
 
     /// The look at all lines that the module takes within a second.
     pub fn look_at_all(&mut self) {
-        self.line.step(Over::Nobodys, |queues, _| queues.set_all_ready(None));
+        self.line.step(Over::Nobodys, |queues, _| queues.look_again());
     }
 
     /// DEL or an expiry: the server tells of it.

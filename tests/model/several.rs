@@ -72,7 +72,7 @@ impl Plan {
 
 impl Core {
     fn at(&self) -> UnixMicros {
-        UnixMicros(START + self.now * 1_000)
+        UnixMicros(START + self.now)
     }
 
     /// As a key that is opened: its holders are told of as of now.
@@ -127,7 +127,7 @@ impl Core {
             PlainShare::Shared => Share::Shared,
             PlainShare::Limit(most) => Share::Limit(most as u64),
         };
-        Request { share, lease: Micros(call.lease * 1_000), id: call.id.map(id), owner: None }
+        Request { share, lease: Micros(call.lease), id: call.id.map(id), owner: None }
     }
 
     fn acquire(&mut self, call: &Call) {
@@ -308,7 +308,7 @@ impl Core {
         match step {
             Step::Acquire(call) | Step::AcquireAll(call) => self.acquire(call),
             Step::Recover { key, lease } => {
-                let request = Request { share: Share::Alone, lease: Micros(lease * 1_000), id: None, owner: None };
+                let request = Request { share: Share::Alone, lease: Micros(*lease), id: None, owner: None };
                 self.look_at_key(*key);
                 let lock = state(self.keys.get(key), now);
                 let ahead = self.queues.has_ahead(0, &[*key], None);
@@ -338,7 +338,7 @@ impl Core {
                     self.look_at_key(*key);
                 }
                 let states: Vec<State<'_>> = keys.iter().map(|key| state(self.keys.get(key), now)).collect();
-                let lease = Micros(lease * 1_000);
+                let lease = Micros(*lease);
                 let records = rules::extend_all(&states, token(*grant), lease, TERMS, now).unwrap();
                 let plan = |record| Plan::of(&Acquire::Prolong(record)).unwrap();
                 let plans: Option<Vec<Plan>> = records.map(|records| records.into_iter().map(plan).collect());
@@ -380,6 +380,7 @@ impl Driven for Core {
         token: &dyn Fn(usize) -> u64,
         _expected: &[Option<usize>],
     ) -> Vec<(Option<usize>, Told)> {
+        self.now += 1;
         self.do_step(step, token);
         let now = self.at();
         self.queues.set_due_ready(now);
@@ -394,7 +395,7 @@ impl Driven for Core {
     }
 
     fn content(&mut self, key: u8) -> (bool, Vec<(u64, u64)>) {
-        let end = |timestamp: UnixMicros| (timestamp.0 - START) / 1_000 / UNIT;
+        let end = |timestamp: UnixMicros| (timestamp.0 - START) / UNIT;
         match self.keys.get(&key) {
             None => (false, Vec::new()),
             Some(Stored::One(bytes)) => {

@@ -65,7 +65,8 @@ fn a_replica_has_the_same_holders_and_tells_of_them() {
     let (master, replica) = (Server::start(), Server::start());
     replica.replicate(&master);
     let mut conn = master.conn();
-    let tokens: Vec<String> = (0..40).map(|_| acquire(&mut conn, &["k", "EX", "60", "SHARED", "OWNER", "me"])).collect();
+    let tokens: Vec<String> =
+        (0..40).map(|_| acquire(&mut conn, &["k", "EX", "60", "SHARED", "OWNER", "me"])).collect();
     conn.int(&["LOCK.EXTEND", "k", &tokens[20], "EX", "300"]);
     conn.int(&["LOCK.RELEASE", "k", &tokens[7]]);
     let all = acquire_all(&mut conn, &["a", "b"], &["EX", "60"]);
@@ -91,7 +92,8 @@ fn holders_outlive_the_server_in_aof_and_rdb() {
         let dir = temp_dir();
         let mut server = Server::with().dir(&dir).args(args).start();
         let mut conn = server.conn();
-        let tokens: Vec<String> = (0..30).map(|_| acquire(&mut conn, &["k", "EX", "60", "LIMIT", "30", "ID", "7"])).collect();
+        let tokens: Vec<String> =
+            (0..30).map(|_| acquire(&mut conn, &["k", "EX", "60", "LIMIT", "30", "ID", "7"])).collect();
         assert!(tokens.iter().all(|token| *token == tokens[0]), "one attempt");
         let tokens: Vec<String> = (0..29).map(|_| acquire(&mut conn, &["k", "EX", "60", "LIMIT", "30"])).collect();
         conn.int(&["LOCK.RELEASE", "k", &tokens[3]]);

@@ -6,7 +6,8 @@
 use super::drive::{drive, Driven, Told, UNIT};
 use super::plain::{Call, Share, Step};
 use crate::metrics::clock::Clock;
-use crate::support::{server_time_us, Conn, Reply};
+use crate::metrics::number;
+use crate::support::{server_time_us, until, Conn, Reply};
 use std::collections::HashSet;
 
 /// The unit of the account in the time of the server: so long that the test takes less.
@@ -19,6 +20,7 @@ struct Real {
     ahead_ms: u64,
     start_us: u64,
     seen: HashSet<u64>,
+    waiting: HashSet<usize>,
     /// The state of each key, read at the end of a step.
     looks: Vec<Reply>,
 }
@@ -40,7 +42,16 @@ impl Real {
         // Held for ever: who is refused here makes the module look at the clock.
         control.int(&["LOCK.ACQUIRE", "poke", "EX", "315360000"]);
         let clients = (0..super::drive::CLIENTS).map(|_| clock.server.conn()).collect();
-        Some(Self { clock, control, clients, ahead_ms: 0, start_us, seen: HashSet::new(), looks: Vec::new() })
+        Some(Self {
+            clock,
+            control,
+            clients,
+            ahead_ms: 0,
+            start_us,
+            seen: HashSet::new(),
+            waiting: HashSet::new(),
+            looks: Vec::new(),
+        })
     }
 
     fn told(&mut self, reply: &Reply) -> Told {
@@ -68,7 +79,8 @@ impl Real {
     }
 
     fn acquire(call: &Call, is_all: bool) -> Vec<String> {
-        let mut args = if is_all { vec!["LOCK.MACQUIRE".into()] } else { vec!["LOCK.ACQUIRE".into(), name(call.keys[0])] };
+        let mut args =
+            if is_all { vec!["LOCK.MACQUIRE".into()] } else { vec!["LOCK.ACQUIRE".into(), name(call.keys[0])] };
         if is_all {
             args.extend(Self::keys(&call.keys));
         }
@@ -98,7 +110,9 @@ impl Real {
             Step::Acquire(call) => return Some((Some(call.client), Self::acquire(call, false))),
             Step::AcquireAll(call) => return Some((Some(call.client), Self::acquire(call, true))),
             Step::Recover { key, lease } => words(&["LOCK.RECOVER", &name(*key), "PX", &ms(*lease)]),
-            Step::Release { keys, grant } if keys.len() == 1 => words(&["LOCK.RELEASE", &name(keys[0]), &token(*grant)]),
+            Step::Release { keys, grant } if keys.len() == 1 => {
+                words(&["LOCK.RELEASE", &name(keys[0]), &token(*grant)])
+            }
             Step::Release { keys, grant } => {
                 [words(&["LOCK.MRELEASE"]), Self::keys(keys), words(&[&token(*grant)])].concat()
             }
@@ -144,6 +158,13 @@ impl Driven for Real {
             let told = self.told(&reply);
             let told = if matches!(step, Step::Check { .. }) { is_left(&told) } else { told };
             all.push((*who, told));
+            who.map(|client| self.waiting.remove(&client));
+        }
+        if let Some((Some(client), _)) = asked.filter(|_| !expected.contains(&None)) {
+            // Nothing is heard of a client that begins to wait.
+            self.waiting.insert(client);
+            let count = i64::try_from(self.waiting.len()).unwrap();
+            until("it waits", || (number(&mut self.control, "waiters") == count).then_some(()));
         }
         for key in 0..super::drive::KEYS {
             self.control.send(&["LOCK.INFO", &name(key), "FULL"]);

@@ -49,8 +49,8 @@ impl Random {
 
 pub const KEYS: u8 = 4;
 pub const CLIENTS: usize = 12;
-/// Leases and steps of time are whole multiples of this.
-pub const UNIT: u64 = 1_000;
+/// Leases and steps of time are whole multiples of this; each step takes 1 besides.
+pub const UNIT: u64 = 1_000_000_000;
 
 fn any_keys(random: &mut Random) -> Vec<u8> {
     let mut keys: Vec<u8> = (0..KEYS).collect();

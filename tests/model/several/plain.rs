@@ -154,6 +154,7 @@ impl Plain {
 
     /// Does a step; who is told what by it, nobody: the one who asked.
     pub fn step(&mut self, step: &Step) -> Vec<(Option<usize>, Reply)> {
+        self.now += 1;
         match step {
             Step::Acquire(call) | Step::AcquireAll(call) => self.acquire(call),
             Step::Recover { key, lease } => self.recover(*key, *lease),
@@ -339,7 +340,15 @@ impl Plain {
 
     fn recover(&mut self, key: u8, lease: u64) {
         let is_expired = self.live(key) == 0 && !self.content(key).grants().is_empty();
-        let call = Call { client: usize::MAX, keys: vec![key], share: Share::Alone, lease, waits: false, id: None, details: true };
+        let call = Call {
+            client: usize::MAX,
+            keys: vec![key],
+            share: Share::Alone,
+            lease,
+            waits: false,
+            id: None,
+            details: true,
+        };
         let reply = if is_expired { self.give(&call, |plain, _| plain.line.len()) } else { None };
         self.reply(None, reply.unwrap_or(Reply::Nil));
     }

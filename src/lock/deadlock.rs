@@ -68,10 +68,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn graph(clients: &[(u64, &[(&[u64], u64)])]) -> Graph {
+    /// Holders, and how many of them have to end.
+    type Wants<'a> = (&'a [u64], u64);
+
+    fn graph(clients: &[(u64, &[Wants<'_>])]) -> Graph {
         let mut graph = Graph::default();
         for (client, needs) in clients {
-            let need = |(holders, ends): &(&[u64], u64)| Need { holders: holders.to_vec(), ends: *ends };
+            let need = |(holders, ends): &Wants<'_>| Need { holders: holders.to_vec(), ends: *ends };
             graph.add(*client, needs.iter().map(need).collect());
         }
         graph

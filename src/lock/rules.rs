@@ -50,11 +50,10 @@ impl<'a> State<'a> {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Free => "free",
-            Self::Held(..) => "held",
-            Self::Expired(..) => "expired",
             Self::Foreign => "foreign",
+            Self::Held(..) => "held",
             Self::Several(holders) if holders.live() > 0 => "held",
-            Self::Several(_) => "expired",
+            Self::Expired(..) | Self::Several(_) => "expired",
         }
     }
 
@@ -262,7 +261,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, no
     Admission::Granted { in_key, succeeds, holds }
 }
 
-fn predecessor<'a>(ended: UnixMicros, record: Option<Record<'a>>, now: UnixMicros) -> Predecessor<'a> {
+fn predecessor(ended: UnixMicros, record: Option<Record<'_>>, now: UnixMicros) -> Predecessor<'_> {
     Predecessor {
         ended,
         overdue: now.since(ended),

@@ -23,10 +23,13 @@ pub struct Binding {
     pub until: UnixMicros,
 }
 
+/// The bindings of a lock, by grant.
+type Bindings = BTreeMap<Token, Binding>;
+
 /// All bindings of a server.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    locks: FxHashMap<i32, HashMap<Rc<[u8]>, BTreeMap<Token, Binding>>>,
+    locks: FxHashMap<i32, HashMap<Rc<[u8]>, Bindings>>,
     clients: FxHashMap<u64, BTreeSet<(LockKey, Token)>>,
     count: usize,
     /// How many there may be before those that ended by themselves are swept out.
@@ -51,7 +54,7 @@ impl Sessions {
 
     /// The bindings of a lock; more than one only where it has several holders.
     pub fn bindings(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Binding> {
-        self.locks.get(&db).and_then(|names| names.get(name)).into_iter().flat_map(BTreeMap::values)
+        self.locks.get(&db).and_then(|names| names.get(name)).into_iter().flat_map(Bindings::values)
     }
 
     /// The binding of a grant.

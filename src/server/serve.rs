@@ -270,6 +270,7 @@ fn pass_on_lost(context: &Context, lost: &Lost) -> Result<(), WriteRefused> {
 }
 
 /// What a look at the next who waits in a line comes to.
+#[allow(clippy::large_enum_variant, reason = "it lives as long as one look")]
 enum Look {
     /// It gets the lock.
     Give(Ticket, Plan),

@@ -117,7 +117,7 @@ fn assert_refused(args: &[Vec<u8>], reply: &Reply) {
             assert!(!text.contains("evil"), "{}: {text}", shown());
         }
         Reply::List(_) => {
-            assert!(matches!(&args[0][..], b"LOCK.INFO" | b"LOCK.HELP" | b"LOCK.SCAN"), "{}: {reply:?}", shown())
+            assert!(matches!(&args[0][..], b"LOCK.INFO" | b"LOCK.HELP" | b"LOCK.SCAN"), "{}: {reply:?}", shown());
         }
         other => panic!("{}: {other:?}", shown()),
     }

@@ -23,7 +23,7 @@ fn holders_stand_in_a_sorted_set_by_their_timestamp() {
     assert!((105_000..=111_001).contains(&ttl), "{ttl}");
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &first]), 1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &first]), 0);
-    assert_eq!(members(&mut conn, "k"), [second.clone()]);
+    assert_eq!(members(&mut conn, "k"), [&second[..]]);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &second]), 1);
     assert_eq!(conn.int(&["EXISTS", "k"]), 0);
 }

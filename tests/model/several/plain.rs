@@ -276,7 +276,7 @@ impl Plain {
         for (key, admission) in call.keys.iter().zip(&admissions) {
             match admission {
                 Admission::Granted { succeeds: before } if !self.is_behind(*key, place(self, *key)) => {
-                    succeeds = *before
+                    succeeds = *before;
                 }
                 _ => return None,
             }

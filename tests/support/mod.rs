@@ -430,6 +430,16 @@ impl Conn {
         Ok(Conn { reader: BufReader::new(stream) })
     }
 
+    /// How long to wait for a reply instead of [`DEADLINE`].
+    pub fn set_patience(&mut self, time: Duration) {
+        self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
+    }
+
+    /// Sends a command without waiting for its reply; an error when the server is gone.
+    pub fn try_send(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
+        self.reader.get_mut().write_all(&encoded(args))
+    }
+
     /// Sends a command without waiting for its reply.
     pub fn send(&mut self, args: &[impl AsRef<[u8]>]) {
         self.send_bytes(&encoded(args));
@@ -448,7 +458,7 @@ impl Conn {
 
     /// Sends a command and gives its reply; an error when the server is gone or does not answer.
     pub fn try_call(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<Reply> {
-        self.reader.get_mut().write_all(&encoded(args))?;
+        self.try_send(args)?;
         self.try_read()
     }
 

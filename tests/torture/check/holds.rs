@@ -1,0 +1,193 @@
+//! Who surely held a lock, from when to when: less than what was really held, never more.
+//!
+//! A hold begins at the latest moment at which the grant can have been, and ends at the earliest at which it can
+//! have been over: when its timestamp passed on the clock of the server, or its holder sent what gives it back. Then
+//! two holds that overlap are a fault, whatever happened in between. Where something that is permitted can have
+//! ended a lock, the hold ends there.
+
+use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Terms};
+use crate::moment::{Clock, Moment};
+use std::collections::HashMap;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    pub client: u32,
+    /// 0 for what is no LOCK.*.
+    pub token: i64,
+    /// The grant was asked for then.
+    pub asked: Moment,
+    /// The grant was at the latest then.
+    pub start: Moment,
+    /// Its timestamp did not pass before; others had to wait until then.
+    pub end: Moment,
+    /// The same for its lease, by the clock of the server and by the holder's own watch.
+    pub lease_end: Moment,
+    /// At that moment it stood, by what the server said later.
+    pub proof: Moment,
+    /// A later reply said that it did not stand any more, and was there at that moment.
+    pub denied: Option<Moment>,
+    /// It ends with its connection.
+    pub is_session: bool,
+    /// A loss that was permitted may have ended it.
+    pub is_waived: bool,
+}
+
+/// All holds of a key, by their start.
+pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
+    let mut ops: Vec<&Op> = history.ops.iter().collect();
+    ops.sort_by_key(|op| op.from);
+    let mut holds: Vec<Hold> = Vec::new();
+    let mut by_token: HashMap<i64, usize> = HashMap::new();
+    let mut by_client: HashMap<u32, usize> = HashMap::new();
+    for op in ops {
+        if let Some(hold) = granted(op, terms, clock) {
+            // The same token again is the same grant.
+            if hold.token == 0 || !by_token.contains_key(&hold.token) {
+                by_token.insert(hold.token, holds.len());
+                by_client.insert(op.client, holds.len());
+                holds.push(hold);
+            }
+            continue;
+        }
+        let found = match op.call {
+            Call::Extend { token, .. } | Call::Release { token } | Call::Check { token } => by_token.get(&token),
+            Call::ClassicDrop { .. } | Call::PlainDrop => by_client.get(&op.client),
+            _ => None,
+        };
+        if let Some(hold) = found.and_then(|at| holds.get_mut(*at)) {
+            learn(hold, op, terms, clock);
+        }
+    }
+    waive(&mut holds, history, terms);
+    holds.sort_by_key(|hold| hold.start);
+    holds
+}
+
+/// The hold that an operation began.
+fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
+    let Outcome::Granted(token) = op.outcome else { return None };
+    let hold = |start, end, lease_end| Hold {
+        client: op.client,
+        token,
+        asked: op.from,
+        start,
+        end,
+        lease_end,
+        proof: start,
+        denied: None,
+        is_session: false,
+        is_waived: false,
+    };
+    Some(match op.call {
+        Call::Acquire { lease, session, .. } => {
+            let mut hold = leased(op, token, lease, terms, clock, hold);
+            hold.is_session = session;
+            if session {
+                bind(&mut hold, op, terms);
+            }
+            hold
+        }
+        Call::Recover { lease } => leased(op, token, lease, terms, clock, hold),
+        // The classic client counts from when it read the clock.
+        Call::ClassicTake { lease, read_at, .. } => {
+            let end = clock.first_at(clock.least(read_at, read_at + 1) + lease, op.until).min(read_at + lease);
+            hold(op.until, end, end)
+        }
+        Call::PlainTake { lease } => {
+            let end = clock.first_at(clock.least(op.from, op.until) + lease, op.until).min(op.from + lease);
+            hold(op.until, end, end)
+        }
+        _ => return None,
+    })
+}
+
+/// The connection may break at any time from here on, which the server can learn before the client.
+fn bind(hold: &mut Hold, op: &Op, terms: &Terms) {
+    hold.end = hold.end.min(op.sent.max(hold.start) + terms.margin.0);
+    hold.lease_end = hold.lease_end.min(hold.end);
+}
+
+/// A hold that a token and a lease tell of.
+fn leased(
+    op: &Op,
+    token: i64,
+    lease: i64,
+    terms: &Terms,
+    clock: &Clock,
+    hold: impl FnOnce(Moment, Moment, Moment) -> Hold,
+) -> Hold {
+    let known = clock.moment_of(token, op.from, op.until);
+    let (earliest, latest) = known.map_or((op.from, op.until), |at| (at, at));
+    let granted_at = clock.least(earliest, latest.max(earliest + 1));
+    let end = clock.first_at(granted_at + lease + terms.margin.0, latest);
+    let lease_end = clock.first_at(granted_at + lease, latest).min(earliest + lease);
+    hold(latest, end, lease_end)
+}
+
+/// What a later operation of its holder says about a hold.
+fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
+    let shorten = |hold: &mut Hold, to: Moment| {
+        hold.end = hold.end.min(to);
+        hold.lease_end = hold.lease_end.min(to);
+    };
+    match (op.call, op.outcome) {
+        (_, Outcome::Error(_)) => {}
+        (Call::Extend { .. } | Call::Release { .. } | Call::Check { .. }, Outcome::Answer(0)) => {
+            hold.denied.get_or_insert(op.until);
+        }
+        (Call::Extend { lease, .. }, outcome) => {
+            let sent_at = clock.least(op.sent, op.until);
+            let end = clock.first_at(sent_at + lease + terms.margin.0, op.sent);
+            let lease_end = clock.first_at(sent_at + lease, op.sent).min(op.sent + lease);
+            if outcome == Outcome::Answer(1) {
+                (hold.end, hold.lease_end) = (end, lease_end);
+                hold.proof = hold.proof.max(op.from);
+                if hold.is_session {
+                    bind(hold, op, terms);
+                }
+            } else {
+                (hold.end, hold.lease_end) = (hold.end.min(end), hold.lease_end.min(lease_end));
+            }
+        }
+        (Call::Release { .. }, outcome) => {
+            shorten(hold, op.from);
+            if matches!(outcome, Outcome::Answer(_)) {
+                hold.proof = hold.proof.max(op.from);
+            }
+        }
+        (Call::Check { .. }, Outcome::Answer(_)) => hold.proof = hold.proof.max(op.from),
+        (Call::ClassicDrop { .. } | Call::PlainDrop, _) => shorten(hold, op.from),
+        _ => {}
+    }
+}
+
+/// Ends holds where what is permitted may have ended them.
+fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
+    let cut = |hold: &mut Hold, from: Moment, until: Moment| {
+        if hold.start < until && hold.end.max(hold.proof) > from {
+            hold.end = hold.end.min(from);
+            hold.lease_end = hold.lease_end.min(from);
+            hold.is_waived = true;
+        }
+    };
+    let loses = |effect| match effect {
+        Effect::Loss => true,
+        Effect::LossOfOthers => history.company == Company::Mixed,
+        Effect::Stall | Effect::Restart | Effect::Change => false,
+    };
+    for event in terms.events.iter().filter(|event| loses(event.effect)) {
+        holds.iter_mut().for_each(|hold| cut(hold, event.from, event.until));
+    }
+    // A classic client that writes late, because it or its server stood still, writes over the lock of another.
+    for op in &history.ops {
+        let until = if op.outcome == Outcome::Unknown { op.until + terms.longest_stall } else { op.until };
+        let promised = match op.call {
+            Call::ClassicTake { read_at, is_getset: true, .. } => read_at + terms.margin.0 / 2,
+            Call::ClassicDrop { end } => end,
+            _ => continue,
+        };
+        if until > promised {
+            holds.iter_mut().filter(|hold| hold.asked != op.from).for_each(|hold| cut(hold, op.from, until));
+        }
+    }
+}

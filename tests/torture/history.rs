@@ -7,18 +7,40 @@ use std::fmt::{self, Display, Formatter};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// LOCK.ACQUIRE; `sent_again`: its first replies were lost.
-    Acquire { lease: i64, wait: i64, session: bool, sent_again: bool },
+    Acquire {
+        lease: i64,
+        wait: i64,
+        session: bool,
+        sent_again: bool,
+    },
     /// LOCK.RECOVER
-    Recover { lease: i64 },
-    Extend { token: i64, lease: i64 },
-    Release { token: i64 },
-    Check { token: i64 },
+    Recover {
+        lease: i64,
+    },
+    Extend {
+        token: i64,
+        lease: i64,
+    },
+    Release {
+        token: i64,
+    },
+    Check {
+        token: i64,
+    },
     /// SETNX, or GETSET over an expired timestamp, by the clock of the client at `read_at`.
-    ClassicTake { lease: i64, read_at: Moment, is_getset: bool },
+    ClassicTake {
+        lease: i64,
+        read_at: Moment,
+        is_getset: bool,
+    },
     /// The checked DEL of the classic pattern by who took the lock with the timestamp that ends at `end`.
-    ClassicDrop { end: Moment },
+    ClassicDrop {
+        end: Moment,
+    },
     /// SET NX PX
-    PlainTake { lease: i64 },
+    PlainTake {
+        lease: i64,
+    },
     /// Compare and delete.
     PlainDrop,
 }
@@ -122,6 +144,8 @@ pub struct Terms {
     pub margin: (i64, i64),
     /// `lock.retention-ms` in microseconds if it was one all the time.
     pub retention: Option<i64>,
+    /// Whether a failover grace may keep a free lock from being granted.
+    pub has_grace: bool,
     /// For how long a command without a reply may still be under way.
     pub longest_stall: i64,
     pub events: Vec<Event>,
@@ -135,7 +159,10 @@ impl Terms {
 
     /// How much of a span was stalled.
     pub fn stalled(&self, from: Moment, until: Moment) -> i64 {
-        let mut stalls: Vec<(Moment, Moment)> = self.events.iter().filter(|event| event.effect == Effect::Stall)
+        let mut stalls: Vec<(Moment, Moment)> = self
+            .events
+            .iter()
+            .filter(|event| event.effect == Effect::Stall)
             .map(|event| (event.from.max(from), event.until.min(until)))
             .filter(|(from, until)| from < until)
             .collect();

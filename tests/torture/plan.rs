@@ -48,7 +48,11 @@ impl Setup {
 
     /// lock.margin-ms: with a grace it cannot be shorter than this.
     pub fn margin_ms(self) -> u64 {
-        if self.has_grace() { 1_000 } else { 200 }
+        if self.has_grace() {
+            1_000
+        } else {
+            200
+        }
     }
 }
 
@@ -136,7 +140,7 @@ pub struct Plan {
     pub faults: Vec<Planned>,
 }
 
-/// SplitMix64: a generator of which the same seed gives the same numbers.
+/// `SplitMix64`: a generator of which the same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -180,7 +184,8 @@ impl Plan {
         let mut faults = Vec::new();
         for lane in [Lane::Servers, Lane::Rest] {
             // A lane has dice of its own, so that a fault more in one does not change the other.
-            let salt = Setup::ALL.iter().position(|other| *other == setup).unwrap() * 2 + usize::from(lane == Lane::Rest);
+            let salt =
+                Setup::ALL.iter().position(|other| *other == setup).unwrap() * 2 + usize::from(lane == Lane::Rest);
             let mut dice = Dice::new(seed ^ (u64::try_from(salt).unwrap() << 56));
             let mut at_ms = CALM_MS;
             while at_ms + CALM_MS < for_ms {
@@ -252,7 +257,14 @@ fn lasts_ms(setup: Setup, fault: Fault) -> u64 {
 
 impl Display for Plan {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(out, "{}, seed {}, {} ms; promised: {}", self.setup.name(), self.seed, self.for_ms, self.setup.promise())?;
+        writeln!(
+            out,
+            "{}, seed {}, {} ms; promised: {}",
+            self.setup.name(),
+            self.seed,
+            self.for_ms,
+            self.setup.promise()
+        )?;
         for Planned { at_ms, lane, fault } in &self.faults {
             writeln!(out, "{at_ms:>8} {lane:?}: {fault:?}")?;
         }
@@ -279,7 +291,9 @@ mod tests {
         for setup in Setup::ALL {
             let (short, long) = (Plan::of(setup, 7, 20_000), Plan::of(setup, 7, 90_000));
             for lane in [Lane::Servers, Lane::Rest] {
-                let of = |plan: &Plan| plan.faults.iter().filter(|planned| planned.lane == lane).copied().collect::<Vec<_>>();
+                let of = |plan: &Plan| {
+                    plan.faults.iter().filter(|planned| planned.lane == lane).copied().collect::<Vec<_>>()
+                };
                 assert!(of(&long).starts_with(&of(&short)), "{setup:?}");
                 assert!(of(&long).len() > of(&short).len());
             }

@@ -3,6 +3,7 @@
 use super::clients::classic::Pattern;
 use super::clients::locks::Habits;
 use super::clients::{classic, locks, plain, Client};
+use super::faults;
 use super::history::{Company, KeyHistory, Op, Terms};
 use super::plan::{Lane, Plan, Setup};
 use super::report::{judge, text, Report};
@@ -10,7 +11,6 @@ use super::site::group::LEASE_UNDER_GRACE_MS;
 use super::site::{assert_work_goes_on, Site};
 use super::small::Budget;
 use super::world::{StopAtEnd, World};
-use super::faults;
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -36,7 +36,8 @@ pub fn run(plan: &Plan) -> Report {
                 scope.spawn(move || {
                     let mut client = Client::new(world, u32::try_from(number).unwrap() + 1, plan.seed);
                     // A client that panics ends the run.
-                    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| role.work(&mut client, budget)));
+                    let ended =
+                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| role.work(&mut client, budget)));
                     if ended.is_err() {
                         world.stop();
                     }
@@ -76,7 +77,14 @@ pub fn run(plan: &Plan) -> Report {
     assert!(world.watch.was_set_by().abs() < 1_000, "the clock of this machine was set: nothing can be judged");
     assert!(troubles.is_empty(), "{} seed {}: {troubles:?}", plan.setup.name(), plan.seed);
     let margin = i64::try_from(plan.setup.margin_ms() * 1_000).unwrap();
-    let terms = Terms { margin: (margin, margin), retention: None, longest_stall: LONGEST_STALL, events: world.events() };
+    let terms = Terms {
+        margin: (margin, margin),
+        // A fault sets it.
+        retention: None,
+        has_grace: plan.setup.has_grace(),
+        longest_stall: LONGEST_STALL,
+        events: world.events(),
+    };
     let mut report = judge(plan, &histories(logs), &terms, &world.clock());
     report.faults = world.faults();
     report
@@ -109,11 +117,25 @@ fn keys(setup: Setup) -> Vec<String> {
 #[derive(Clone, Copy)]
 enum Role {
     /// LOCK.* on some of the keys.
-    Locks { key: &'static str, lease_ms: (u64, u64), sessions: bool },
+    Locks {
+        key: &'static str,
+        lease_ms: (u64, u64),
+        sessions: bool,
+    },
     /// LOCK.* on keys for small histories.
-    Small { group: u32, lease_ms: (u64, u64) },
-    Classic { key: &'static str, lease_ms: u64, margin_ms: u64 },
-    Plain { key: &'static str, lease_ms: u64 },
+    Small {
+        group: u32,
+        lease_ms: (u64, u64),
+    },
+    Classic {
+        key: &'static str,
+        lease_ms: u64,
+        margin_ms: u64,
+    },
+    Plain {
+        key: &'static str,
+        lease_ms: u64,
+    },
 }
 
 /// Who works in a run.
@@ -125,10 +147,16 @@ fn crew(plan: &Plan) -> Vec<Role> {
     let small = |group| Role::Small { group, lease_ms: (20, 300) };
     let mut crew: Vec<Role> = (0..3).flat_map(|_| [small(0), small(1)]).collect();
     match plan.setup {
-        Setup::Cluster => crew.extend(["lock:a", "lock:b", "lock:c"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long)])),
-        Setup::Pair => crew.extend(["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long), locks(key, long)])),
+        Setup::Cluster => {
+            crew.extend(["lock:a", "lock:b", "lock:c"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long)]))
+        }
+        Setup::Pair => crew.extend(
+            ["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long), locks(key, long)]),
+        ),
         _ => {
-            crew.extend(["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 300), locks(key, long), locks(key, 300)]));
+            crew.extend(
+                ["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 300), locks(key, long), locks(key, 300)]),
+            );
             // All who share a key with classic clients have one lease.
             let lease_ms = 300;
             let shared = |key| Role::Locks { key, lease_ms: (lease_ms, lease_ms), sessions: false };
@@ -152,7 +180,10 @@ impl Role {
             }
             Self::Small { group, lease_ms } => {
                 let next_key = || budget.next_key(world, group);
-                locks::work(client, &Habits { next_key: &next_key, lease_ms, hold_ms: 30, think_ms: 60, sessions: false });
+                locks::work(
+                    client,
+                    &Habits { next_key: &next_key, lease_ms, hold_ms: 30, think_ms: 60, sessions: false },
+                );
             }
             Self::Classic { key, lease_ms, margin_ms } => {
                 classic::work(client, key, Pattern { lease_ms, margin_ms, is_wrong: false });
@@ -188,7 +219,8 @@ fn what_is_promised_is_kept_while_things_go_wrong() {
     let seed = number("TORTURE_SEED").unwrap_or(1);
     let seconds = number("TORTURE_SECONDS").unwrap_or(12);
     let named = std::env::var("TORTURE_SETUPS").unwrap_or_default();
-    let mut setups: Vec<Setup> = Setup::ALL.into_iter().filter(|setup| named.split(',').any(|name| name == setup.name())).collect();
+    let mut setups: Vec<Setup> =
+        Setup::ALL.into_iter().filter(|setup| named.split(',').any(|name| name == setup.name())).collect();
     if setups.is_empty() {
         // One of the three with a single server, in turn.
         let single = usize::try_from(seed % 3).unwrap();

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 /// How long a key is used, and how many attempts may begin on it: each is some five operations at most.
-const FOR_US: i64 = 3_000_000;
-const ATTEMPTS: usize = 45;
+const FOR_US: i64 = 1_500_000;
+const ATTEMPTS: usize = 40;
 
 #[derive(Default)]
 pub struct Budget(Mutex<HashMap<String, usize>>);

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {
+    /// Who; for those who read of it.
+    #[allow(dead_code)]
     pub client: u32,
     /// 0 for what is no LOCK.*.
     pub token: i64,
@@ -24,8 +26,9 @@ pub struct Hold {
     pub lease_end: Moment,
     /// At that moment it stood, by what the server said later.
     pub proof: Moment,
-    /// A later reply said that it did not stand any more, and was there at that moment.
+    /// A later reply said that it did not stand any more, and was there at that moment; the same for its lease.
     pub denied: Option<Moment>,
+    pub lease_denied: Option<Moment>,
     /// It ends with its connection.
     pub is_session: bool,
     /// A loss that was permitted may have ended it.
@@ -75,6 +78,7 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
         lease_end,
         proof: start,
         denied: None,
+        lease_denied: None,
         is_session: false,
         is_waived: false,
     };
@@ -132,8 +136,11 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     };
     match (op.call, op.outcome) {
         (_, Outcome::Error(_)) => {}
-        (Call::Extend { .. } | Call::Release { .. } | Call::Check { .. }, Outcome::Answer(0)) => {
-            hold.denied.get_or_insert(op.until);
+        (Call::Check { .. }, Outcome::Answer(0)) => {
+            hold.lease_denied = hold.lease_denied.or((op.until < hold.lease_end).then_some(op.until));
+        }
+        (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => {
+            hold.denied = hold.denied.or((op.until < hold.end).then_some(op.until));
         }
         (Call::Extend { lease, .. }, outcome) => {
             let sent_at = clock.least(op.sent, op.until);
@@ -176,7 +183,9 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
         Effect::Stall | Effect::Restart | Effect::Change => false,
     };
     for event in terms.events.iter().filter(|event| loses(event.effect)) {
-        holds.iter_mut().for_each(|hold| cut(hold, event.from, event.until));
+        for hold in holds.iter_mut() {
+            cut(hold, event.from, event.until);
+        }
     }
     // A classic client that writes late, because it or its server stood still, writes over the lock of another.
     for op in &history.ops {
@@ -187,7 +196,9 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
             _ => continue,
         };
         if until > promised {
-            holds.iter_mut().filter(|hold| hold.asked != op.from).for_each(|hold| cut(hold, op.from, until));
+            for hold in holds.iter_mut().filter(|hold| hold.asked != op.from) {
+                cut(hold, op.from, until);
+            }
         }
     }
 }

@@ -85,7 +85,8 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Verdict {
 }
 
 fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
-    let may_come_late = |op: &Op| matches!(op.call, Call::Acquire { sent_again: true, .. }) || op.outcome == Outcome::Unknown;
+    let may_come_late =
+        |op: &Op| matches!(op.call, Call::Acquire { sent_again: true, .. }) || op.outcome == Outcome::Unknown;
     let end = |op: &Op| if may_come_late(op) { op.until + terms.longest_stall } else { op.until };
     let waits = |op: &&Op| matches!(op.call, Call::Acquire { wait: 1.., .. });
     let mut waiting: Vec<(&Op, Moment)> = ops.iter().filter(waits).map(|op| (op, end(op))).collect();
@@ -93,12 +94,15 @@ fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
     let mut steps = Vec::new();
     for op in ops {
         let is_certain = op.outcome != Outcome::Unknown;
-        let changes = matches!(op.call, Call::Acquire { .. } | Call::Recover { .. } | Call::Extend { .. } | Call::Release { .. });
+        let changes =
+            matches!(op.call, Call::Acquire { .. } | Call::Recover { .. } | Call::Extend { .. } | Call::Release { .. });
         if matches!(op.outcome, Outcome::Error(_)) || !(is_certain || changes) {
             continue;
         }
         let overlaps = |(other, until): &&(&Op, Moment)| other.from <= op.until && *until >= op.from;
-        let others_wait = waiting.iter().filter(overlaps).any(|(other, _)| !std::ptr::eq(*other, op));
+        // Under a grace nobody is granted a free lock; who does not wait is told by an error.
+        let is_muted = terms.has_grace && matches!(op.call, Call::Acquire { wait: 1.., .. });
+        let others_wait = is_muted || waiting.iter().filter(overlaps).any(|(other, _)| !std::ptr::eq(*other, op));
         let granted = match op.outcome {
             Outcome::Granted(token) => clock.moment_of(token, op.from, op.until).map(|at| (at - SLACK, at + SLACK)),
             _ => None,
@@ -154,10 +158,14 @@ impl Search<'_> {
         }
         let state = State { now, ..state };
         match (step.op.call, if step.is_certain { step.op.outcome } else { Outcome::Unknown }) {
-            (Call::Acquire { lease, .. }, Outcome::Granted(token)) => self.grant(step, state, limit, token, (lease, false)),
+            (Call::Acquire { lease, .. }, Outcome::Granted(token)) => {
+                self.grant(step, state, limit, token, (lease, false))
+            }
             (Call::Recover { lease }, Outcome::Granted(token)) => self.grant(step, state, limit, token, (lease, true)),
             // Nobody knows its token.
-            (Call::Acquire { lease, .. }, Outcome::Unknown) => self.grant(step, state, limit, -step.op.from, (lease, false)),
+            (Call::Acquire { lease, .. }, Outcome::Unknown) => {
+                self.grant(step, state, limit, -step.op.from, (lease, false))
+            }
             (Call::Recover { lease }, Outcome::Unknown) => self.grant(step, state, limit, -step.op.from, (lease, true)),
             (Call::Acquire { .. }, Outcome::Refused) => match state.holder {
                 _ if step.others_wait => Some(state),
@@ -179,7 +187,14 @@ impl Search<'_> {
         }
     }
 
-    fn grant(&self, step: &Step<'_>, state: State, limit: Moment, token: i64, (lease, only_expired): (i64, bool)) -> Option<State> {
+    fn grant(
+        &self,
+        step: &Step<'_>,
+        state: State,
+        limit: Moment,
+        token: i64,
+        (lease, only_expired): (i64, bool),
+    ) -> Option<State> {
         let mut now = state.now.max(step.granted.0);
         let latest = limit.min(step.granted.1);
         match state.holder {
@@ -199,7 +214,7 @@ impl Search<'_> {
         let now = state.now;
         let renewed = (now + lease + self.margin.0, limit + lease + self.margin.1);
         match outcome {
-            Outcome::Answer(0) => self.refuse(state, limit, token),
+            Outcome::Answer(0) => Self::refuse(state, limit, token),
             Outcome::Answer(_) => {
                 mine?.stands_at(now)?;
                 Some(State { now, holder: Some(Holder { token, stamp: renewed }) })
@@ -246,7 +261,7 @@ impl Search<'_> {
     }
 
     /// EXTEND with 0: it is another's, nobody's, or its timestamp has passed.
-    fn refuse(&self, state: State, limit: Moment, token: i64) -> Option<State> {
+    fn refuse(state: State, limit: Moment, token: i64) -> Option<State> {
         let Some(mine) = state.holder.filter(|holder| holder.token == token) else { return Some(state) };
         let now = state.now.max(mine.stamp.0);
         let stamp = (mine.stamp.0, mine.stamp.1.min(limit));

@@ -76,13 +76,13 @@ fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Repo
     if history.company == Company::Mixed {
         return;
     }
-    for hold in holds {
-        let Some(denied) = hold.denied else { continue };
-        let may_change = terms.is_in(Effect::Change, hold.asked, denied);
-        let end = if may_change { hold.start } else { hold.end };
-        if denied + SLACK < end && !hold.is_waived {
-            let text = format!("said to be over {} us before its end\n  {hold:?}", end - denied);
-            report(Kind::LostLock, (hold.asked, end), text);
+    for hold in holds.iter().filter(|hold| !hold.is_waived) {
+        for (denied, end) in [(hold.denied, hold.end), (hold.lease_denied, hold.lease_end)] {
+            let Some(denied) = denied.filter(|denied| denied + SLACK < end) else { continue };
+            if !terms.is_in(Effect::Change, hold.asked, denied) {
+                let text = format!("said to be over {} us before its end\n  {hold:?}", end - denied);
+                report(Kind::LostLock, (hold.asked, end), text);
+            }
         }
     }
 }

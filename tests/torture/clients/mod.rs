@@ -53,13 +53,12 @@ pub fn outcome(call: Call, reply: Option<&Reply>) -> Outcome {
     match (call, reply) {
         (_, None) => Outcome::Unknown,
         (_, Some(Reply::Error(text))) => Outcome::Error(code(text)),
-        (_, Some(Reply::Nil)) => Outcome::Refused,
+        (_, Some(Reply::Nil)) | (Call::ClassicTake { .. }, Some(Reply::Int(0))) => Outcome::Refused,
         (Call::Acquire { .. }, Some(Reply::Int(token))) => Outcome::Granted(*token),
         (Call::Recover { .. }, Some(Reply::List(details))) => Outcome::Granted(details[0].int()),
         (Call::ClassicTake { .. }, Some(Reply::Int(1))) | (Call::PlainTake { .. }, Some(Reply::Status(_))) => {
             Outcome::Granted(0)
         }
-        (Call::ClassicTake { .. }, Some(Reply::Int(0))) => Outcome::Refused,
         (_, Some(Reply::Int(number))) => Outcome::Answer(*number),
         (_, Some(other)) => panic!("{call:?}: {other:?}"),
     }
@@ -67,9 +66,26 @@ pub fn outcome(call: Call, reply: Option<&Reply>) -> Outcome {
 
 /// The code words that a server may answer with while things go wrong; anything else is a fault.
 fn code(text: &str) -> &'static str {
-    const CODES: [&str; 18] = [
-        "GRACE", "NOREPLICAS", "UNBLOCKED", "READONLY", "LOADING", "OOM", "MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN",
-        "BUSYLOCKS", "MASTERDOWN", "CLOCK", "MISCONF", "BUSY", "NOTBUSY", "EXECABORT", "ERR server closed",
+    const CODES: [&str; 19] = [
+        "GRACE",
+        "NOREPLICAS",
+        "DEADLOCK",
+        "UNBLOCKED",
+        "READONLY",
+        "LOADING",
+        "OOM",
+        "MOVED",
+        "ASK",
+        "CLUSTERDOWN",
+        "TRYAGAIN",
+        "BUSYLOCKS",
+        "MASTERDOWN",
+        "CLOCK",
+        "MISCONF",
+        "BUSY",
+        "NOTBUSY",
+        "EXECABORT",
+        "ERR server closed",
     ];
     let found = CODES.iter().find(|code| text.starts_with(**code));
     found.unwrap_or_else(|| panic!("an error that nobody can expect: {text}"))

@@ -14,7 +14,11 @@ const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
 const ASK_AGAIN: Duration = Duration::from_secs(6);
 
 pub fn fail_over(world: &World, cluster: &Cluster, number: usize, way: usize) -> bool {
-    let mode = if way == 0 { &[Effect::Stall, Effect::Restart][..] } else { &[Effect::Stall, Effect::Restart, Effect::Change] };
+    let mode = if way == 0 {
+        &[Effect::Stall, Effect::Restart][..]
+    } else {
+        &[Effect::Stall, Effect::Restart, Effect::Change]
+    };
     world.with(mode, || {
         let old = cluster.master_of(key(number));
         let new = cluster.replica_of(old);

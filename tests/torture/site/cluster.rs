@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+#[allow(dead_code)]
 #[path = "../../integration/cluster/nodes.rs"]
 pub mod nodes;
 

@@ -112,12 +112,15 @@ fn options(setup: Setup, clock: Option<&PathBuf>) -> Options {
     let margin = setup.margin_ms().to_string();
     let options = Server::with().module_args(&["margin-ms", &margin, "retention-ms", "400"]);
     let options = match setup {
-        Setup::Always => options.args(&["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "volatile-lru"]),
+        Setup::Always => {
+            options.args(&["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "volatile-lru"])
+        }
         Setup::Everysec => options.args(&["--appendonly", "yes", "--appendfsync", "everysec"]),
         _ => options.args(&["--min-replicas-max-lag", "1"]).module_args(&["failover-grace-ms", GRACE_MS]),
     };
     let options = if setup == Setup::Pair {
-        let settings = ["--min-replicas-to-write", "1", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
+        let settings =
+            ["--min-replicas-to-write", "1", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
         options.args(&settings)
     } else {
         options

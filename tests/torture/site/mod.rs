@@ -51,7 +51,6 @@ impl Site {
             Self::Group(group) => group.members.iter().map(group::Member::logs).collect(),
             Self::Cluster(cluster) => cluster.nodes.iter().map(|node| node.log_tail(usize::MAX)).collect(),
         };
-        const TROUBLES: [&str; 5] = ["crashed by signal", "ASSERTION FAILED", "internal error", "panicked", "Guru Meditation"];
         let is_trouble = |line: &&str| TROUBLES.iter().any(|trouble| line.contains(trouble));
         logs.iter().flat_map(|log| log.lines().filter(is_trouble).map(String::from).collect::<Vec<_>>()).collect()
     }
@@ -64,6 +63,9 @@ impl Site {
         }
     }
 }
+
+/// What is in the log of a server that crashed, or whose module met what it cannot explain.
+const TROUBLES: [&str; 5] = ["crashed by signal", "ASSERTION FAILED", "internal error", "panicked", "Guru Meditation"];
 
 /// Sends a command to a server; nothing if it does not answer soon.
 pub fn tell(port: u16, command: &[&str]) -> Option<Reply> {

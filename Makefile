@@ -13,7 +13,7 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-matrix lint fmt demo bench servers install-deps clean install uninstall package cluster
+.PHONY: help build run test torture test-matrix lint fmt demo bench servers install-deps clean install uninstall package cluster
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ cluster: build ## Start a cluster of three masters and three replicas, in the fo
 
 test: build ## Run all tests, on real servers
 	cargo test
+
+torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
+	@TORTURE_SEED=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')) TORTURE_SECONDS=$(or $(SECONDS),60) \
+		cargo test --quiet --test torture run:: -- --nocapture
 
 test-matrix: build ## Run the integration tests on every server version that can be had; writes docs/SERVERS.md
 	@scripts/test-matrix.sh

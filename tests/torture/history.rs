@@ -45,6 +45,13 @@ pub enum Call {
     PlainDrop,
 }
 
+impl Call {
+    /// It writes whatever the key holds: GETSET and DEL of the classic pattern.
+    pub fn is_blind(&self) -> bool {
+        matches!(self, Self::ClassicTake { is_getset: true, .. } | Self::ClassicDrop { .. })
+    }
+}
+
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -18,6 +18,7 @@ mod clients;
 mod faults;
 mod gate;
 mod history;
+mod many;
 mod moment;
 mod plan;
 mod report;

@@ -148,7 +148,7 @@ fn crew(plan: &Plan) -> Vec<Role> {
     let mut crew: Vec<Role> = (0..3).flat_map(|_| [small(0), small(1)]).collect();
     match plan.setup {
         Setup::Cluster => {
-            crew.extend(["lock:a", "lock:b", "lock:c"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long)]))
+            crew.extend(["lock:a", "lock:b", "lock:c"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long)]));
         }
         Setup::Pair => crew.extend(
             ["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long), locks(key, long)]),

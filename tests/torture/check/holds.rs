@@ -11,8 +11,6 @@ use std::collections::HashMap;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {
-    /// Who; for those who read of it.
-    #[allow(dead_code)]
     pub client: u32,
     /// 0 for what is no LOCK.*.
     pub token: i64,
@@ -61,8 +59,8 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
             learn(hold, op, terms, clock);
         }
     }
-    waive(&mut holds, history, terms);
     holds.sort_by_key(|hold| hold.start);
+    waive(&mut holds, history, terms);
     holds
 }
 
@@ -187,15 +185,25 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
             cut(hold, event.from, event.until);
         }
     }
-    // A classic client that writes late, because it or its server stood still, writes over the lock of another.
-    for op in &history.ops {
+    // A classic client that writes late, because it or its server stood still, or that deletes a lock which it does not
+    // know to be lost, harms whoever has the lock then; who is harmed so can harm the next.
+    let mut writes: Vec<&Op> = history.ops.iter().filter(|op| op.call.is_blind()).collect();
+    writes.sort_by_key(|op| op.from);
+    let mut latest: HashMap<u32, usize> = HashMap::new();
+    let mut begun = 0;
+    for op in writes {
+        while holds.get(begun).is_some_and(|hold| hold.start <= op.from) {
+            latest.insert(holds[begun].client, begun);
+            begun += 1;
+        }
+        let own = latest.get(&op.client).copied();
         let until = if op.outcome == Outcome::Unknown { op.until + terms.longest_stall } else { op.until };
-        let promised = match op.call {
-            Call::ClassicTake { read_at, is_getset: true, .. } => read_at + terms.margin.0 / 2,
-            Call::ClassicDrop { end } => end,
+        let (promised, has_lost) = match op.call {
+            Call::ClassicDrop { end } => (end, own.is_some_and(|own| holds[own].is_waived)),
+            Call::ClassicTake { read_at, .. } => (read_at + terms.margin.0 / 2, false),
             _ => continue,
         };
-        if until > promised {
+        if until > promised || has_lost {
             for hold in holds.iter_mut().filter(|hold| hold.asked != op.from) {
                 cut(hold, op.from, until);
             }

@@ -249,8 +249,8 @@ impl Search<'_> {
             return (left == 0).then_some(state);
         };
         if left == 0 {
-            // Within the margin it holds still, and has no lease left.
-            let now = state.now.max(mine.stamp.0 - self.margin.1);
+            // Within the margin it holds still, and has no lease left, or less than a millisecond.
+            let now = state.now.max(mine.stamp.0 - self.margin.1 - 1_000);
             return (now <= limit).then_some(State { now, ..state });
         }
         // Whole milliseconds, rounded down.

@@ -4,6 +4,9 @@ pub mod holds;
 pub mod linear;
 pub mod pass;
 
+#[cfg(test)]
+mod tests;
+
 use super::moment::Moment;
 use std::fmt::{self, Display, Formatter};
 

@@ -20,8 +20,7 @@ pub struct Link<'a> {
 }
 
 impl<'a> Link<'a> {
-    pub fn new(world: &'a World, number: u32) -> Self {
-        let _ = number;
+    pub fn new(world: &'a World) -> Self {
         Self { world, conns: HashMap::new(), port: None, moves: 0 }
     }
 
@@ -78,6 +77,11 @@ impl<'a> Link<'a> {
             return true;
         }
         let Ok(mut conn) = Conn::to(port) else { return false };
+        // Whoever accepts may have no server behind it.
+        conn.set_patience(Duration::from_millis(500));
+        if !matches!(conn.try_call(&["PING"]), Ok(Reply::Status(_))) {
+            return false;
+        }
         conn.set_patience(PATIENCE);
         self.conns.insert(port, conn);
         true

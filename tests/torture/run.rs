@@ -10,7 +10,7 @@ use super::report::{judge, text, Report};
 use super::site::group::LEASE_UNDER_GRACE_MS;
 use super::site::{assert_work_goes_on, Site};
 use super::small::Budget;
-use super::world::{StopAtEnd, World};
+use super::world::{StopAtEnd, StopOnPanic, World};
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -23,58 +23,9 @@ pub fn run(plan: &Plan) -> Report {
     println!("{plan}");
     let site = Site::start(plan.setup);
     let world = World::new(site.client_ports());
-    let budget = Budget::default();
-    let (mut logs, mut troubles) = (Vec::new(), Vec::new());
-    thread::scope(|scope| {
-        let _stop = StopAtEnd(&world);
-        scope.spawn(|| world.watch_itself());
-        let workers: Vec<_> = crew(plan)
-            .into_iter()
-            .enumerate()
-            .map(|(number, role)| {
-                let (world, budget) = (&world, &budget);
-                scope.spawn(move || {
-                    let mut client = Client::new(world, u32::try_from(number).unwrap() + 1, plan.seed);
-                    // A client that panics ends the run.
-                    let ended =
-                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| role.work(&mut client, budget)));
-                    if ended.is_err() {
-                        world.stop();
-                    }
-                    (client.log, ended)
-                })
-            })
-            .collect();
-        let lanes = [Lane::Servers, Lane::Rest].map(|lane| {
-            let (world, site) = (&world, &site);
-            scope.spawn(move || {
-                let _stop = thread::panicking().then(|| StopAtEnd(world));
-                faults::carry_out(world, site, plan, lane);
-            })
-        });
-        for lane in lanes {
-            if let Err(panic) = lane.join() {
-                world.stop();
-                std::panic::resume_unwind(panic);
-            }
-        }
-        let left = i64::try_from(plan.for_ms * 1_000).unwrap() - world.now();
-        world.sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
-        if !world.is_over() {
-            site.until_well();
-            assert_work_goes_on(&world, &keys(plan.setup));
-        }
-        world.stop();
-        for worker in workers {
-            let (log, ended) = worker.join().expect("it catches its panics");
-            logs.extend(log);
-            if let Err(panic) = ended {
-                std::panic::resume_unwind(panic);
-            }
-        }
-        troubles = site.troubles();
-    });
+    let logs = work(plan, &site, &world);
     assert!(world.watch.was_set_by().abs() < 1_000, "the clock of this machine was set: nothing can be judged");
+    let troubles = site.troubles();
     assert!(troubles.is_empty(), "{} seed {}: {troubles:?}", plan.setup.name(), plan.seed);
     let margin = i64::try_from(plan.setup.margin_ms() * 1_000).unwrap();
     let terms = Terms {
@@ -88,6 +39,45 @@ pub fn run(plan: &Plan) -> Report {
     let mut report = judge(plan, &histories(logs), &terms, &world.clock());
     report.faults = world.faults();
     report
+}
+
+/// Clients work while the faults of the plan come: what each did with each key.
+fn work(plan: &Plan, site: &Site, world: &World) -> Vec<(String, Op)> {
+    let budget = Budget::default();
+    thread::scope(|scope| {
+        let _stop = StopAtEnd(world);
+        scope.spawn(|| world.watch_itself());
+        let worker = |(number, role): (usize, Role)| {
+            let budget = &budget;
+            scope.spawn(move || {
+                let _stop = StopOnPanic(world);
+                let mut client = Client::new(world, u32::try_from(number).unwrap() + 1, plan.seed);
+                role.work(&mut client, budget);
+                client.log
+            })
+        };
+        let workers: Vec<_> = crew(plan).into_iter().enumerate().map(worker).collect();
+        let lanes = [Lane::Servers, Lane::Rest].map(|lane| {
+            scope.spawn(move || {
+                let _stop = StopOnPanic(world);
+                faults::carry_out(world, site, plan, lane);
+            })
+        });
+        for lane in lanes {
+            lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        let left = i64::try_from(plan.for_ms * 1_000).unwrap() - world.now();
+        world.sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
+        if !world.is_over() {
+            site.until_well();
+            assert_work_goes_on(world, &keys(plan.setup));
+        }
+        world.stop();
+        let log = |worker: thread::ScopedJoinHandle<'_, _>| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        workers.into_iter().flat_map(log).collect()
+    })
 }
 
 /// What was done with each key.

@@ -110,11 +110,22 @@ impl World {
     }
 }
 
-/// Ends the run also when a fault panics: else the scope would wait for the clients for ever.
+/// Ends the run when it is dropped: else those who work would never end if somebody panics.
 pub struct StopAtEnd<'a>(pub &'a World);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
         self.0.stop();
+    }
+}
+
+/// Ends the run if its thread panics.
+pub struct StopOnPanic<'a>(pub &'a World);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.stop();
+        }
     }
 }

@@ -41,6 +41,8 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let now = clock::of_command();
     let held = rules::held_by(State::of(key.value(), now), id);
     if let Some(token) = held {
+        // If the grant is still on its way and gets lost, the attempt has no place again.
+        waiting::delivered(token);
         waiting::pass_on(context, key, token, now)?;
     }
     if stood || held.is_some() {

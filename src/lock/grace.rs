@@ -36,15 +36,13 @@ impl Settings {
         Some(Micros(self.grace.0.saturating_sub(taken)))
     }
 
-    /// A longer stall of the loop is noticed. After a shorter one the answers of replicas that waited
-    /// to be read look younger than they are, by as much; the margin makes up for that.
+    /// A longer turn of the loop is noticed. After shorter ones the answers of replicas that waited to
+    /// be read look younger than they are, by two turns: one in which they came, one in which they are
+    /// read. The margin makes up for that.
     const fn longest_stall(&self) -> Micros {
         let shortest = if self.margin.0 > LEAST_MARGIN.0 { self.margin } else { LEAST_MARGIN };
-        if self.max_lag.0 < shortest.0 {
-            self.max_lag
-        } else {
-            shortest
-        }
+        let two = if self.max_lag.0 < shortest.0 { self.max_lag } else { shortest };
+        Micros(two.0 / 2)
     }
 
     /// Whether a lease may be granted.
@@ -151,7 +149,7 @@ pub struct Answer {
 pub struct Reign {
     /// When it started or became master.
     pub since: MonotonicMicros,
-    /// When it was last seen to be running.
+    /// When the present turn of its loop began.
     seen: MonotonicMicros,
     doubt: Doubt,
 }
@@ -169,10 +167,17 @@ impl Reign {
         self.since.after(settings.grace).since(now)
     }
 
-    /// The loop of the server runs at `now`: whether that is after a stall.
-    pub fn run(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
-        let stalled = settings.grace.0 > 0 && now.since(self.seen) > settings.longest_stall();
+    /// A new turn of the server's loop begins at `now`: whether that is after a stall.
+    pub fn begin_turn(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
+        let stalled = self.notice_stall(settings, now);
         self.seen = now;
+        stalled
+    }
+
+    /// Whether the turn has lasted too long. A long turn can be made of many short commands, so this
+    /// is counted from the begin of the turn: only there are answers of replicas read.
+    pub fn notice_stall(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
+        let stalled = settings.grace.0 > 0 && now.since(self.seen) > settings.longest_stall();
         if stalled {
             self.doubt = Doubt::New;
         }
@@ -218,7 +223,7 @@ impl Reign {
         if settings.grace.0 == 0 {
             return Ok(());
         }
-        self.run(settings, now);
+        self.notice_stall(settings, now);
         if self.is_doubtful() {
             return Err(Error::NoReplicas);
         }
@@ -253,10 +258,11 @@ mod tests {
     #[test]
     fn a_new_master_grants_nothing_until_its_grace_is_over() {
         let mut reign = Reign::begin(START);
-        assert_eq!(reign.may_grant(&SETTINGS, at(1)), Err(Error::Grace(59_000)));
-        assert_eq!(reign.may_extend(&SETTINGS, at(1)), Ok(()));
-        for second in 2..=60 {
-            reign.run(&SETTINGS, at(second));
+        let soon = START.after(Micros(100_000));
+        assert_eq!(reign.may_grant(&SETTINGS, soon), Err(Error::Grace(59_900)));
+        assert_eq!(reign.may_extend(&SETTINGS, soon), Ok(()));
+        for tenths in 2..=600 {
+            reign.begin_turn(&SETTINGS, START.after(Micros(tenths * 100_000)));
         }
         assert_eq!(reign.may_grant(&SETTINGS, at(60)), Ok(()));
     }
@@ -274,7 +280,7 @@ mod tests {
     fn a_master_that_stood_still_grants_nothing_until_its_replicas_have_answered() {
         let settings = Settings { grace: Micros(1), ..SETTINGS };
         let mut reign = Reign::begin(START);
-        assert_eq!(reign.may_grant(&settings, at(1)), Ok(()));
+        assert_eq!(reign.may_grant(&settings, START.after(Micros(1))), Ok(()));
         assert_eq!(reign.may_grant(&settings, at(3)), Err(Error::NoReplicas));
         assert_eq!(reign.may_extend(&settings, at(4)), Err(Error::NoReplicas));
         let answer = |offset, lag_s| Answer { offset, lag_s };
@@ -287,7 +293,9 @@ mod tests {
             reign.look(&settings, 84, answers, 2);
             assert!(reign.is_doubtful(), "{answers:?}");
         }
-        reign.look(&settings, 84, &[answer(84, 0), answer(71, 10)], 2);
+        reign.begin_turn(&settings, at(4));
+        reign.look(&settings, 84, &[], 2);
+        reign.look(&settings, 90, &[answer(90, 0), answer(85, 10)], 2);
         assert_eq!(reign.may_grant(&settings, at(4)), Ok(()));
         reign.doubt();
         assert_eq!(reign.may_grant(&settings, at(4)), Err(Error::NoReplicas));
@@ -304,10 +312,25 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_as_long_as_the_margin_is_made_up_for() {
+    fn a_turn_of_half_the_margin_is_made_up_for() {
+        let half = START.after(Micros(500_000));
         let mut reign = Reign::begin(START);
-        assert!(!reign.run(&SETTINGS, START.after(SETTINGS.margin)));
-        assert!(reign.run(&SETTINGS, START.after(SETTINGS.margin).after(Micros(1_000_001))));
+        assert!(!reign.begin_turn(&SETTINGS, half));
+        assert!(!reign.begin_turn(&SETTINGS, half.after(Micros(500_000))));
+        assert!(reign.begin_turn(&SETTINGS, half.after(Micros(1_000_001))));
+        let short_lag = Settings { max_lag: Micros(200_000), ..SETTINGS };
+        assert!(!Reign::begin(START).begin_turn(&short_lag, START.after(Micros(100_000))));
+        assert!(Reign::begin(START).begin_turn(&short_lag, START.after(Micros(100_001))));
+    }
+
+    #[test]
+    fn a_turn_that_is_long_by_many_short_commands_is_a_stall() {
+        let settings = Settings { grace: Micros(1), ..SETTINGS };
+        let mut reign = Reign::begin(START);
+        for tenths in 1..=5 {
+            assert_eq!(reign.may_grant(&settings, START.after(Micros(tenths * 100_000))), Ok(()));
+        }
+        assert_eq!(reign.may_grant(&settings, START.after(Micros(600_000))), Err(Error::NoReplicas));
     }
 
     #[test]

@@ -43,12 +43,11 @@ fn ask(
         return Ok(());
     }
     let (settings, now) = (state::grace_settings(context), clock::monotonic());
-    notice_stall(&settings, now);
     state::with(|state| question(&mut state.reign, &settings, now))?
 }
 
-fn notice_stall(settings: &Settings, now: MonotonicMicros) {
-    if state::with(|state| state.reign.run(settings, now)) == Ok(true) {
+fn begin_turn(settings: &Settings, now: MonotonicMicros) {
+    if state::with(|state| state.reign.begin_turn(settings, now)) == Ok(true) {
         log_warning("the server stood still: no lease until its replicas have answered what is replicated from now on");
     }
 }
@@ -89,7 +88,7 @@ pub fn run(context: &Context, now: MonotonicMicros) {
         look_for_fault(context);
     }
     let settings = state::grace_settings(context);
-    notice_stall(&settings, now);
+    begin_turn(&settings, now);
     if state::with(|state| state.reign.is_doubtful()) != Ok(true) {
         return;
     }

@@ -48,6 +48,7 @@ pub fn turn(context: &Context) {
             }
         }
     } else {
+        end_lines_of_lost_slots(context);
         timer::arm(context, RETRY);
         return;
     }
@@ -172,6 +173,31 @@ fn serve_one(context: &Context) -> Served {
         return Served::NotNow;
     }
     Served::One
+}
+
+/// Who may not be granted a lock now can be told all the same that its slot is not served here.
+fn end_lines_of_lost_slots(context: &Context) {
+    let not_here = raw::REDISMODULE_CTX_FLAGS_SLAVE
+        | raw::REDISMODULE_CTX_FLAGS_LOADING
+        | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    if !context.has_flags(raw::REDISMODULE_CTX_FLAGS_CLUSTER) || context.has_flags(not_here) {
+        return;
+    }
+    let mut kept = Vec::new();
+    for _ in 0..PER_TURN {
+        let Ok(Some(line)) = state::with(|state| state.queues.take_ready()) else { break };
+        let key = state::with(|state| state.queues.key(line)).ok().flatten();
+        let name = key.and_then(|(db, bytes)| OwnString::in_db(context, db, &bytes));
+        match name {
+            Some(name) if !key::is_served_here(context, name.as_arg()) => end_line(line, Error::SlotLost),
+            _ => kept.push(line),
+        }
+    }
+    let _ = state::with(|state| {
+        for line in kept {
+            state.queues.set_ready(line);
+        }
+    });
 }
 
 /// Ends the wait of everybody in a line.

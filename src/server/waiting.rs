@@ -245,8 +245,8 @@ pub(super) fn gone(context: &Context, client: u64) -> Option<bool> {
     })
 }
 
-/// A grant has reached its client.
-pub(super) fn delivered(token: Token) {
+/// A grant has reached its client, or is no longer meant for it.
+pub fn delivered(token: Token) {
     let _ = state::with(|state| state.on_their_way.remove(&token));
 }
 

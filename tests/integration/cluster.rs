@@ -13,6 +13,7 @@ mod nodes;
 mod routing;
 mod sessions;
 mod slots;
+mod unserved;
 mod waiters;
 
 use crate::support::{module, server_binary, temp_dir, until};
@@ -130,7 +131,7 @@ impl Drop for Cluster {
 impl Cluster {
     fn print_logs(&self) {
         for node in &self.nodes {
-            eprintln!("--- log of the node on port {}:\n{}", node.port, node.log_tail(12));
+            eprintln!("--- log of the node on port {}:\n{}", node.port, node.log_tail(25));
         }
     }
 }

@@ -164,3 +164,35 @@ fn a_lease_from_before_the_grace_is_warned_of_until_it_ends() {
     assert!(master.log().contains("too short for a lease that was granted before"), "{}", master.log_tail(5));
     until("the lease ends", || (!is_misconfigured(&mut conn)).then_some(()));
 }
+
+/// The same, but the master is busy instead of stopped: one turn of its loop is made of many commands that are slow,
+/// none of them slower than the margin, with commands for locks in between.
+#[test]
+fn a_replaced_master_whose_turn_of_the_loop_took_long_grants_nothing() {
+    let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
+    let debug = ["--enable-debug-command", "yes"];
+    let grace = ["failover-grace-ms", GRACE_MS];
+    let master = Server::with().args(&args).args(&debug).module_args(&grace).start();
+    let replica = Server::with().args(&args).module_args(&grace).start();
+    let relay = Relay::to(master.port());
+    replica.conn().ok(&["REPLICAOF", "127.0.0.1", &relay.port().to_string()]);
+    let mut conn = master.conn();
+    until("the master grants locks", || matches!(acquire(&mut conn, "before"), Reply::Int(_)).then_some(()));
+    let mut conns: Vec<Conn> = (0..10).map(|_| master.conn()).collect();
+    for (number, conn) in conns.iter_mut().enumerate() {
+        conn.send(&["DEBUG", "SLEEP", "0.8"]);
+        conn.send(&["LOCK.ACQUIRE", &format!("door-{number}"), "PX", "500"]);
+    }
+    sleep(Duration::from_millis(300));
+    relay.cut();
+    replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
+    let promoted = Instant::now();
+    for conn in &mut conns {
+        conn.read();
+        let answer = conn.read();
+        println!("{:?} after the promotion: {answer:?}", promoted.elapsed());
+        if promoted.elapsed() > Duration::from_millis(4_500) {
+            assert!(answer.error().starts_with("NOREPLICAS"), "{answer:?}");
+        }
+    }
+}

@@ -15,8 +15,9 @@ use stateright::{Model, Property};
 
 const SECOND: u64 = 1_000_000;
 const START_S: u64 = 1_763_710_000;
-const MAX_LAG_S: u8 = 1;
-const MARGIN_S: u8 = 1;
+/// A turn of the loop may take half of the margin and of max-lag.
+const MAX_LAG_S: u8 = 2;
+const MARGIN_S: u8 = 2;
 const LEASE_S: u8 = 1;
 /// The shortest for that lease: margin, max-lag and two seconds are taken off it.
 const GRACE_S: u8 = LEASE_S + MARGIN_S + MAX_LAG_S + 2;
@@ -29,7 +30,6 @@ struct Condition {
     grace_s: [u8; 2],
     /// When it is set.
     grace_set_at: u8,
-    margin_s: u8,
     replicas: u8,
     min_replicas: u8,
     /// The master notices that it stood still.
@@ -43,8 +43,8 @@ struct Condition {
     clock_steps: u8,
     /// Between two looks at what has arrived, the loop of the server can stand still several times.
     slow_turns: bool,
-    /// A turn is measured from cron to cron: commands do not count as a sign that the loop runs.
-    counts_from_cron: bool,
+    /// A turn of the loop may take as long as the margin.
+    long_turns: bool,
     /// How long a lease clients ask for before the grace is set, in seconds.
     early_lease_s: u8,
     end: u8,
@@ -149,7 +149,7 @@ impl Failover {
     fn settings(&self, server: usize, now: u8) -> Settings {
         let grace_s = if now >= self.is.grace_set_at { self.is.grace_s[server] } else { 0 };
         let seconds = |number: u8| Micros(u64::from(number) * SECOND);
-        Settings { grace: seconds(grace_s), margin: seconds(self.is.margin_s), max_lag: seconds(MAX_LAG_S) }
+        Settings { grace: seconds(grace_s), margin: seconds(MARGIN_S), max_lag: seconds(MAX_LAG_S) }
     }
 
     /// The longest that the first master takes.
@@ -159,12 +159,13 @@ impl Failover {
     }
 
     fn may_grant(&self, reign: &mut Reign, settings: &Settings, now: u8) -> bool {
-        let before = *reign;
-        let may = reign.may_grant(settings, monotonic(now)).is_ok();
-        if self.is.counts_from_cron && !reign.is_doubtful() {
-            *reign = before;
-        }
-        may
+        reign.may_grant(&self.turns(settings), monotonic(now)).is_ok()
+    }
+
+    /// By what a turn of the loop is measured.
+    fn turns(&self, settings: &Settings) -> Settings {
+        let times = if self.is.long_turns { 2 } else { 1 };
+        Settings { margin: Micros(settings.margin.0 * times), max_lag: Micros(settings.max_lag.0 * times), ..*settings }
     }
 
     /// LOCK.ACQUIRE, as `src/commands/acquire.rs`; whether it is granted.
@@ -244,7 +245,7 @@ impl Failover {
         }
         master.clock_was_set = false;
         if self.is.notices_stalls {
-            master.reign.run(&settings, monotonic(now));
+            master.reign.begin_turn(&self.turns(&settings), monotonic(now));
         }
         let offset = u64::try_from(master.stream.len()).unwrap();
         let newer = u64::from(!self.is.only_new_answers);
@@ -295,7 +296,7 @@ impl Model for Failover {
             stalls: self.is.stalls,
             clock_steps: self.is.clock_steps,
         };
-        state.master.reign.run(&self.settings(0, u8::MAX), monotonic(FIRST_S));
+        state.master.reign.begin_turn(&self.settings(0, u8::MAX), monotonic(FIRST_S));
         // That was a stall of many seconds; the replicas have answered since.
         let all = vec![Answer { offset: 1, lag_s: 0 }; usize::from(self.is.replicas)];
         state.master.reign.look(&self.settings(0, u8::MAX), 0, &all, 0);
@@ -402,7 +403,7 @@ impl Model for Failover {
             next.master.is_behind_with_reading = false;
         }
         if let Some((_, reign)) = next.promoted.as_mut() {
-            reign.run(&self.settings(1, next.now), monotonic(next.now));
+            reign.begin_turn(&self.settings(1, next.now), monotonic(next.now));
         }
         for client in &mut next.clients {
             if matches!(client, Client::Holds { until } if *until <= next.now) {

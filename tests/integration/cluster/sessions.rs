@@ -51,7 +51,8 @@ fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
 fn a_session_that_ended_before_a_failover_has_ended_at_the_new_master() {
     let cluster = in_memory();
     sessions_through(&cluster, "session-failover", |key| {
-        fail_over(&cluster, key, &[]);
+        let (old, _) = fail_over(&cluster, key, &[]);
+        assert_eq!(old.number(&["INFO", "lock"], "lock_sessions"), Some(0), "a replica ends no lock");
     });
 }
 

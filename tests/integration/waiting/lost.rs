@@ -84,6 +84,23 @@ fn a_holder_cancelled_in_favour_of_a_dead_client_passes_on() {
 }
 
 #[test]
+fn an_attempt_that_was_cancelled_has_no_place_again() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
+    let id = dead.id.clone();
+    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["LOCK.CANCEL", "k", "7"], &["CLIENT", "KILL", "ID", &id]]);
+    dead.closed();
+    let granted = next.granted();
+    let mut later = locks.wait(&[]);
+    let mut anew = locks.wait(&["ID", "7"]);
+    locks.release(granted);
+    let granted = later.granted();
+    locks.release(granted);
+    anew.granted();
+}
+
+#[test]
 fn an_attempt_with_an_id_has_its_place_again() {
     let mut locks = Locks::start();
     let token = locks.hold();

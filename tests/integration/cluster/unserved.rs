@@ -1,0 +1,49 @@
+//! A server that may not grant just now, because of its grace, its replicas or a pause, looks at its
+//! slots all the same: those who wait in one that is not its any more are told within two seconds.
+
+use super::waiters::{Waiters, SOON};
+use crate::support::{until, Conn, Server};
+use std::time::Instant;
+
+/// A cluster of one server: ten wait, it may not grant any more, and then the slot leaves it.
+fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
+    let server = Server::with()
+        .args(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"])
+        .module_args(module_args)
+        .start();
+    let mut conn = server.conn();
+    let slot = conn.int(&["CLUSTER", "KEYSLOT", "k"]).to_string();
+    // With another one the cluster stays up.
+    conn.ok(&["CLUSTER", "ADDSLOTS", &slot, "0"]);
+    until("the cluster is up", || conn.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
+    // So that those who wait do not get it before.
+    conn.ok(&["SET", "k", "taken"]);
+    let waiters: Vec<Conn> = (0..10)
+        .map(|_| {
+            let mut waiter = server.conn();
+            waiter.send(&["LOCK.ACQUIRE", "k", "PX", "1000", "WAIT", "60000"]);
+            waiter
+        })
+        .collect();
+    until("all wait", || (conn.call(&["LOCK.INFO", "k"]).field("waiters").int() == 10).then_some(()));
+    may_not_grant(&mut conn);
+    let since = Instant::now();
+    conn.ok(&["CLUSTER", "DELSLOTS", &slot]);
+    let ends = Waiters(waiters).end_within(SOON, since);
+    assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (10, 0, 0), "{ends:?}");
+}
+
+#[test]
+fn a_slot_that_leaves_in_the_grace_ends_its_waits() {
+    told_although(&["failover-grace-ms", "60000"], |_| {});
+}
+
+#[test]
+fn a_slot_that_leaves_a_server_short_of_good_replicas_ends_its_waits() {
+    told_although(&[], |conn| conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]));
+}
+
+#[test]
+fn a_slot_that_leaves_in_a_pause_ends_its_waits() {
+    told_although(&[], |conn| conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]));
+}

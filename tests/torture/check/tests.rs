@@ -3,7 +3,7 @@
 use super::linear::Verdict;
 use super::{linear, pass, Kind};
 use crate::history::{Call, Company, Effect, Event, KeyHistory, Op, Outcome, Terms};
-use crate::moment::{Clock, Moment, Watch};
+use crate::moment::{Clock, Moment, Step, Watch};
 
 const MARGIN: i64 = 200_000;
 const LEASE: i64 = 1_000_000;
@@ -165,6 +165,43 @@ fn waits_that_take_too_long_or_end_too_soon_are_found() {
     assert_eq!(script(1_330).pass(Company::Alone, &[]), [Kind::WaitTooLong]);
     assert_eq!(script(1_330).pass(Company::Alone, &[(Effect::Stall, 100_000, 150_000)]), []);
     assert_eq!(script(200).pass(Company::Alone, &[]), [Kind::WaitTooShort]);
+}
+
+#[test]
+fn a_lock_ends_by_the_clock_of_its_server_when_that_is_set() {
+    let set = |offset| {
+        let mut script = Script::new();
+        script.clock.steps.push(Step { from: 300_000, until: 301_000, offset });
+        script
+    };
+    // A token is the time on a clock that is ahead from then on.
+    let granted_ahead = |script: Script, ms: i64, ahead: i64| {
+        let token = script.token(ms) + ahead;
+        script.op(2, (ms - 1, ms + 1), acquire(0), Outcome::Granted(token))
+    };
+    let ahead = 5_000_000;
+    assert_eq!(granted_ahead(set(ahead).grant(1, 10), 400, ahead).pass(Company::Alone, &[]), []);
+    assert_eq!(granted_ahead(set(0).grant(1, 10), 400, 0).pass(Company::Alone, &[]), [Kind::TwoHolders]);
+    // Set back, the lock is held for longer, and the next token is ahead of the clock.
+    let back = |ms: i64| {
+        let script = set(-500_000).grant(1, 10);
+        let token = script.token(10) + 1;
+        script.op(2, (ms - 1, ms + 1), acquire(0), Outcome::Granted(token)).pass(Company::Alone, &[])
+    };
+    assert_eq!(back(1_600), [Kind::TwoHolders]);
+    assert_eq!(back(1_720), []);
+}
+
+#[test]
+fn tokens_may_go_back_only_on_a_new_server_whose_clock_is_behind() {
+    let grant_behind = |events: &[_]| {
+        let mut script = Script::new().grant(1, 10).release(1, 20, 10, 1);
+        script.clock.steps.push(Step { from: 300_000, until: 301_000, offset: -5_000_000 });
+        let token = script.token(400) - 5_000_000;
+        script.op(2, (399, 401), acquire(0), Outcome::Granted(token)).pass(Company::Alone, events)
+    };
+    assert_eq!(grant_behind(&[]), [Kind::TokenNotLarger]);
+    assert_eq!(grant_behind(&[(Effect::Restart, 310_000, 320_000)]), []);
 }
 
 #[test]

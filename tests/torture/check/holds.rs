@@ -27,6 +27,9 @@ pub struct Hold {
     /// A later reply said that it did not stand any more, and was there at that moment; the same for its lease.
     pub denied: Option<Moment>,
     pub lease_denied: Option<Moment>,
+    /// Its holder was told that it had given it back; and later that it stood still.
+    pub given_back: Option<Moment>,
+    pub revived: Option<Moment>,
     /// It ends with its connection.
     pub is_session: bool,
     /// A loss that was permitted may have ended it.
@@ -38,23 +41,20 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
     let mut ops: Vec<&Op> = history.ops.iter().collect();
     ops.sort_by_key(|op| op.from);
     let mut holds: Vec<Hold> = Vec::new();
-    let mut by_token: HashMap<i64, usize> = HashMap::new();
-    let mut by_client: HashMap<u32, usize> = HashMap::new();
+    // A token can come twice, from a new server that lost what it knew and whose clock is behind.
+    let mut by_token: HashMap<(u32, i64), usize> = HashMap::new();
     for op in ops {
         if let Some(hold) = granted(op, terms, clock) {
-            // The same token again is the same grant.
-            if hold.token == 0 || !by_token.contains_key(&hold.token) {
-                by_token.insert(hold.token, holds.len());
-                by_client.insert(op.client, holds.len());
-                holds.push(hold);
-            }
+            by_token.insert((op.client, hold.token), holds.len());
+            holds.push(hold);
             continue;
         }
-        let found = match op.call {
-            Call::Extend { token, .. } | Call::Release { token } | Call::Check { token } => by_token.get(&token),
-            Call::ClassicDrop { .. } | Call::PlainDrop => by_client.get(&op.client),
-            _ => None,
+        let token = match op.call {
+            Call::Extend { token, .. } | Call::Release { token } | Call::Check { token } => token,
+            Call::ClassicDrop { .. } | Call::PlainDrop => 0,
+            _ => continue,
         };
+        let found = by_token.get(&(op.client, token));
         if let Some(hold) = found.and_then(|at| holds.get_mut(*at)) {
             learn(hold, op, terms, clock);
         }
@@ -77,6 +77,8 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
         proof: start,
         denied: None,
         lease_denied: None,
+        given_back: None,
+        revived: None,
         is_session: false,
         is_waived: false,
     };
@@ -132,6 +134,15 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
         hold.end = hold.end.min(to);
         hold.lease_end = hold.lease_end.min(to);
     };
+    // A loss can bring back what was over; who asks then is told that it stands, and no one else was wrong.
+    let loses = [Effect::Loss, Effect::LossOfOthers, Effect::Change];
+    if op.from > hold.end && loses.iter().any(|effect| terms.is_in(*effect, hold.end, op.until)) {
+        return;
+    }
+    let stands = matches!(op.outcome, Outcome::Answer(answer) if answer != 0);
+    if stands && hold.given_back.is_some_and(|given_back| given_back < op.from) {
+        hold.revived = hold.revived.or(Some(op.until));
+    }
     match (op.call, op.outcome) {
         (_, Outcome::Error(_)) => {}
         (Call::Check { .. }, Outcome::Answer(0)) => {
@@ -158,6 +169,7 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
             shorten(hold, op.from);
             if matches!(outcome, Outcome::Answer(_)) {
                 hold.proof = hold.proof.max(op.from);
+                hold.given_back = hold.given_back.or(Some(op.until));
             }
         }
         (Call::Check { .. }, Outcome::Answer(_)) => hold.proof = hold.proof.max(op.from),

@@ -17,6 +17,8 @@ pub enum Kind {
     TwoHolders,
     /// A lock was gone although it surely was held.
     LostLock,
+    /// A lock that was given back stood again.
+    RevivedLock,
     /// A later grant has no larger token.
     TokenNotLarger,
     /// A wait took more than a second longer than it was to.

@@ -76,6 +76,11 @@ fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Repo
     if history.company == Company::Mixed {
         return;
     }
+    for hold in holds {
+        if let Some(revived) = hold.revived {
+            report(Kind::RevivedLock, (hold.asked, revived), format!("given back, and not gone\n  {hold:?}"));
+        }
+    }
     for hold in holds.iter().filter(|hold| !hold.is_waived) {
         for (denied, end) in [(hold.denied, hold.end), (hold.lease_denied, hold.lease_end)] {
             let Some(denied) = denied.filter(|denied| denied + SLACK < end) else { continue };

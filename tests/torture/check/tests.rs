@@ -147,6 +147,16 @@ fn a_lost_lock_is_found() {
 }
 
 #[test]
+fn a_lock_that_was_given_back_and_stands_again_is_found() {
+    let script = || Script::new().grant(1, 10).release(1, 20, 10, 1);
+    script().extend(1, 50, 10, 1).assert_broken(Kind::RevivedLock);
+    script().release(1, 50, 10, 1).assert_broken(Kind::RevivedLock);
+    script().extend(1, 50, 10, 0).assert_good();
+    let lost = [(Effect::Loss, 30_000, 40_000)];
+    assert_eq!(script().extend(1, 50, 10, 1).pass(Company::Alone, &lost), []);
+}
+
+#[test]
 fn a_token_that_goes_back_is_found() {
     let script = Script::new().grant(1, 10).release(1, 20, 10, 1);
     let token = script.token(9);
@@ -213,6 +223,11 @@ fn a_permitted_loss_or_a_change_of_masters_excuses_what_it_can_and_no_more() {
     assert_eq!(two.pass(Company::Alone, &at(Effect::LossOfOthers, 200, 300)), [Kind::TwoHolders]);
     assert_eq!(two.pass(Company::Alone, &at(Effect::Change, 200, 300)), [Kind::TwoHolders]);
     assert_eq!(two.pass(Company::Alone, &at(Effect::Restart, 200, 300)), [Kind::TwoHolders]);
+    // A release that was lost: its holder, who asks again, is told that it holds.
+    let back = Script::new().grant(1, 10).release(1, 100, 10, 1).grant(2, 200).extend(1, 500, 10, 1);
+    assert_eq!(back.pass(Company::Alone, &at(Effect::Loss, 300, 400)), []);
+    let kinds = back.pass(Company::Alone, &at(Effect::Stall, 300, 400));
+    assert_eq!(kinds, [Kind::TwoHolders, Kind::RevivedLock]);
     let in_the_margin = Script::new().grant(1, 10).grant(2, 1_100);
     assert_eq!(in_the_margin.pass(Company::Alone, &at(Effect::Change, 200, 300)), []);
     assert_eq!(in_the_margin.pass(Company::Alone, &at(Effect::Stall, 200, 300)), [Kind::TwoHolders]);

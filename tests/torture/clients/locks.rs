@@ -98,17 +98,29 @@ fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: &
         client.run(key, Call::Check { token }, &["LOCK.CHECK", key, &text]);
     }
     if client.dice.percent(25) {
-        let ms = client.dice.between(habits.lease_ms.0, habits.lease_ms.1);
-        let call = Call::Extend { token, lease: i64::try_from(ms * 1_000).unwrap() };
-        client.run(key, call, &["LOCK.EXTEND", key, &text, "PX", &ms.to_string()]);
+        extend(client, key, token, habits);
         client.sleep_up_to(habits.hold_ms);
     }
     match client.dice.below(20) {
         // It dies, or forgets.
         0 => return,
-        // It stalls past its lease, sometimes past its timestamp.
-        1 => client.sleep_up_to(lease_ms * 2),
+        // It stalls past its lease, sometimes past its timestamp, and does not know.
+        1 => {
+            client.sleep_up_to(lease_ms * 3);
+            extend(client, key, token, habits);
+        }
         _ => {}
     }
     client.run(key, Call::Release { token }, &["LOCK.RELEASE", key, &text]);
+    // It has lost count of what it gave back.
+    if client.dice.percent(5) {
+        client.sleep_up_to(habits.hold_ms);
+        extend(client, key, token, habits);
+    }
+}
+
+fn extend(client: &mut Client<'_>, key: &str, token: i64, habits: &Habits<'_>) {
+    let ms = client.dice.between(habits.lease_ms.0, habits.lease_ms.1);
+    let call = Call::Extend { token, lease: i64::try_from(ms * 1_000).unwrap() };
+    client.run(key, call, &["LOCK.EXTEND", key, &token.to_string(), "PX", &ms.to_string()]);
 }

@@ -255,16 +255,18 @@ fn lasts_ms(setup: Setup, fault: Fault) -> u64 {
     }
 }
 
+impl Plan {
+    /// What runs, and what is judged.
+    pub fn title(&self) -> String {
+        let Self { setup, seed, for_ms, faults } = self;
+        let (name, promise) = (setup.name(), setup.promise());
+        format!("{name}, seed {seed}, {for_ms} ms, {} faults; promised: {promise}", faults.len())
+    }
+}
+
 impl Display for Plan {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(
-            out,
-            "{}, seed {}, {} ms; promised: {}",
-            self.setup.name(),
-            self.seed,
-            self.for_ms,
-            self.setup.promise()
-        )?;
+        writeln!(out, "{}", self.title())?;
         for Planned { at_ms, lane, fault } in &self.faults {
             writeln!(out, "{at_ms:>8} {lane:?}: {fault:?}")?;
         }

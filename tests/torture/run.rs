@@ -20,7 +20,7 @@ const LONGEST_STALL: i64 = 6_000_000;
 
 /// Runs a plan and judges it.
 pub fn run(plan: &Plan) -> Report {
-    println!("{plan}");
+    println!("{}", plan.title());
     let site = Site::start(plan.setup);
     let world = World::new(site.client_ports());
     let logs = work(plan, &site, &world);
@@ -198,9 +198,14 @@ fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
     });
     println!("{}", text(&reports));
     let violations: usize = reports.iter().map(|report| report.violations.len()).sum();
-    assert_eq!(violations, 0, "seed {seed}:\n{}", text(&reports));
+    if violations > 0 {
+        for plan in &plans {
+            println!("{plan}");
+        }
+    }
+    assert!(violations == 0, "{violations} violations with seed {seed}, see the table and the pieces of history");
     for report in &reports {
-        assert!(report.grants > 20 && !report.faults.is_empty(), "nothing was tried:\n{}", text(&reports));
+        assert!(report.grants > 20 && !report.faults.is_empty(), "nothing was tried in {}", report.setup);
     }
 }
 

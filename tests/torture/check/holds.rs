@@ -6,7 +6,7 @@
 //! ended a lock, the hold ends there.
 
 use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Terms};
-use crate::moment::{Clock, Moment};
+use crate::moment::{Clock, Moment, SLACK};
 use std::collections::HashMap;
 
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +24,8 @@ pub struct Hold {
     pub lease_end: Moment,
     /// At that moment it stood, by what the server said later.
     pub proof: Moment,
-    /// A later reply said that it did not stand any more, and was there at that moment; the same for its lease.
-    pub denied: Option<Moment>,
-    pub lease_denied: Option<Moment>,
+    /// A reply said that it did not stand any more, and was there at the first moment; it had to stand until the second.
+    pub denied: Option<(Moment, Moment)>,
     /// Its holder was told that it had given it back; and later that it stood still.
     pub given_back: Option<Moment>,
     pub revived: Option<Moment>,
@@ -34,6 +33,14 @@ pub struct Hold {
     pub is_session: bool,
     /// A loss that was permitted may have ended it.
     pub is_waived: bool,
+}
+
+impl Hold {
+    fn deny(&mut self, at: Moment, end: Moment) {
+        if at + SLACK < end {
+            self.denied.get_or_insert((at, end));
+        }
+    }
 }
 
 /// All holds of a key, by their start.
@@ -76,7 +83,6 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
         lease_end,
         proof: start,
         denied: None,
-        lease_denied: None,
         given_back: None,
         revived: None,
         is_session: false,
@@ -145,12 +151,8 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     }
     match (op.call, op.outcome) {
         (_, Outcome::Error(_)) => {}
-        (Call::Check { .. }, Outcome::Answer(0)) => {
-            hold.lease_denied = hold.lease_denied.or((op.until < hold.lease_end).then_some(op.until));
-        }
-        (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => {
-            hold.denied = hold.denied.or((op.until < hold.end).then_some(op.until));
-        }
+        (Call::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
+        (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
         (Call::Extend { lease, .. }, outcome) => {
             let sent_at = clock.least(op.sent, op.until);
             let end = clock.first_at(sent_at + lease + terms.margin.0, op.sent);

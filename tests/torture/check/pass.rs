@@ -82,12 +82,10 @@ fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Repo
         }
     }
     for hold in holds.iter().filter(|hold| !hold.is_waived) {
-        for (denied, end) in [(hold.denied, hold.end), (hold.lease_denied, hold.lease_end)] {
-            let Some(denied) = denied.filter(|denied| denied + SLACK < end) else { continue };
-            if !terms.is_in(Effect::Change, hold.asked, denied) {
-                let text = format!("said to be over {} us before its end\n  {hold:?}", end - denied);
-                report(Kind::LostLock, (hold.asked, end), text);
-            }
+        let Some((denied, end)) = hold.denied else { continue };
+        if !terms.is_in(Effect::Change, hold.asked, denied) {
+            let text = format!("said to be over {} us before its end\n  {hold:?}", end - denied);
+            report(Kind::LostLock, (hold.asked, end), text);
         }
     }
 }

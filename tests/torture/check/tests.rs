@@ -141,6 +141,9 @@ fn a_lost_lock_is_found() {
     let script = Script::new().grant(1, 10);
     let token = script.token(10);
     script.answer(1, 500, Call::Check { token }, 0).assert_broken(Kind::LostLock);
+    // Less than a millisecond of lease is none.
+    let script = Script::new().grant(1, 10);
+    script.op(1, (1_009, 1_010), Call::Check { token }, Outcome::Answer(0)).extend(1, 1_020, 10, 1).assert_good();
     // In the margin there is no lease left, and the lock can still be had for longer.
     let script = Script::new().grant(1, 10);
     script.answer(1, 1_100, Call::Check { token }, 0).extend(1, 1_150, 10, 1).assert_good();

@@ -27,6 +27,10 @@ pub enum Call {
     Check {
         token: i64,
     },
+    /// LOCK.CANCEL of the client's own attempt, which began at that moment and got no reply.
+    Cancel {
+        attempt: Moment,
+    },
     /// SETNX, or GETSET over an expired timestamp, by the clock of the client at `read_at`.
     ClassicTake {
         lease: i64,

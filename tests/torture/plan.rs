@@ -208,9 +208,10 @@ fn draw(setup: Setup, lane: Lane, dice: &mut Dice) -> Fault {
             _ => Fault::Evict { all_keys: setup != Setup::Always },
         },
         (Lane::Servers, Setup::Pair) => match dice.below(6) {
-            0 | 1 => Fault::Failover,
-            2 => Fault::CutAndPromote { for_ms: dice.between(500, 3_000) },
-            3 => Fault::StopAndPromote { for_ms: dice.between(300, 3_000) },
+            0 => Fault::Failover,
+            // Some of them until the grace of the new master is over.
+            1 | 2 => Fault::CutAndPromote { for_ms: dice.between(500, 10_000) },
+            3 => Fault::StopAndPromote { for_ms: dice.between(300, 10_000) },
             4 => Fault::KillAndPromote,
             _ => Fault::Stop { for_ms: dice.between(20, 2_500) },
         },
@@ -247,7 +248,7 @@ fn lasts_ms(setup: Setup, fault: Fault) -> u64 {
         Fault::Evict { .. } => 600,
         Fault::KillClients | Fault::Config { .. } => 50,
         Fault::Failover | Fault::KillAndPromote => 1_000 + grace,
-        Fault::CutAndPromote { for_ms } | Fault::StopAndPromote { for_ms } => for_ms + 1_000 + grace,
+        Fault::CutAndPromote { for_ms } | Fault::StopAndPromote { for_ms } => for_ms.max(grace) + 3_000,
         Fault::NodeFailover { .. } => 2_500 + grace,
         Fault::MoveSlot { .. } => 1_000,
         Fault::KillNode { .. } => 5_000 + grace,

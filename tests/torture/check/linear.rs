@@ -94,8 +94,7 @@ fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
     let mut steps = Vec::new();
     for op in ops {
         let is_certain = op.outcome != Outcome::Unknown;
-        let changes =
-            matches!(op.call, Call::Acquire { .. } | Call::Recover { .. } | Call::Extend { .. } | Call::Release { .. });
+        let changes = !matches!(op.call, Call::Check { .. });
         if matches!(op.outcome, Outcome::Error(_)) || !(is_certain || changes) {
             continue;
         }
@@ -111,7 +110,7 @@ fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
         let until = if is_certain { op.until } else { end(op) };
         steps.push(Step { op, from: op.from, until, is_certain, others_wait, granted });
         // What was sent before and got no reply may have been granted too, and lost.
-        if matches!(op.call, Call::Acquire { sent_again: true, .. }) && is_certain {
+        if matches!(op.call, Call::Acquire { sent_again: true, .. }) {
             let granted = (op.from, end(op));
             steps.push(Step { op, from: op.from, until: end(op), is_certain: false, others_wait, granted });
         }
@@ -183,6 +182,7 @@ impl Search<'_> {
             (Call::Extend { token, lease }, outcome) => self.extend(state, limit, token, lease, outcome),
             (Call::Release { token }, outcome) => self.release(state, limit, token, outcome),
             (Call::Check { token }, Outcome::Answer(left)) => self.check(state, limit, token, left),
+            (Call::Cancel { attempt }, outcome) => self.cancel(state, limit, -attempt, outcome),
             _ => None,
         }
     }
@@ -242,6 +242,17 @@ impl Search<'_> {
             Outcome::Unknown => mine.map(|_| State { now: state.now, holder: None }),
             _ => None,
         }
+    }
+
+    /// What nobody was told of may have been a grant, which is over then; an attempt that stood in line is not known.
+    fn cancel(&self, state: State, limit: Moment, token: i64, outcome: Outcome) -> Option<State> {
+        let Some(mine) = state.holder.filter(|holder| holder.token == token) else {
+            return matches!(outcome, Outcome::Answer(_)).then_some(state);
+        };
+        if outcome == Outcome::Answer(0) {
+            return self.gone(mine, state.now, limit).or_else(|| Self::refuse(state, limit, token));
+        }
+        Some(State { now: state.now, holder: None })
     }
 
     fn check(&self, state: State, limit: Moment, token: i64, left: i64) -> Option<State> {

@@ -296,6 +296,18 @@ fn an_operation_without_a_reply_may_have_been_done_or_not() {
 }
 
 #[test]
+fn a_lost_grant_is_over_when_its_attempt_was_cancelled() {
+    let refused = |script: Script, ms| script.op(2, (ms, ms + 1), acquire(0), Outcome::Refused);
+    let lost = || refused(Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown), 50);
+    let cancelled = |answer| lost().answer(1, 100, Call::Cancel { attempt: 10_000 }, answer);
+    assert!(refused(lost(), 150).has_order());
+    assert!(!refused(cancelled(1), 150).has_order());
+    assert!(cancelled(1).grant(2, 150).has_order());
+    // It held, so it was there to be cancelled.
+    assert!(!cancelled(0).has_order());
+}
+
+#[test]
 fn what_no_mutex_with_leases_does_has_no_order() {
     // Refused although it is free, or expired, and nobody waits.
     let refused = |script: Script, ms| script.op(9, (ms, ms + 1), acquire(0), Outcome::Refused);

@@ -80,6 +80,9 @@ fn take(client: &mut Client<'_>, key: &str, habits: &Habits<'_>) -> Option<(i64,
         // An error says that this one was not done, not that the earlier ones were not.
         let outcome = if may_be_lost { Outcome::Unknown } else { outcome };
         client.note(key, call(sent_again), outcome, (from, sent));
+        if may_be_lost && with_id && client.dice.percent(50) {
+            client.run(key, Call::Cancel { attempt: from }, &["LOCK.CANCEL", key, &id]);
+        }
         return token_of(outcome).map(|token| (token, lease_ms));
     }
 }

@@ -1,5 +1,6 @@
 //! The replica of a pair becomes master: by agreement, which loses nothing; or by promotion while its master cannot
-//! be reached, stands still or is dead, which loses what was not replicated. The old master follows the new one.
+//! be reached, stands still or is dead, which loses what was not replicated. Then the new one, which has no replica,
+//! needs none to write, so that its grace alone keeps it from granting; the old master follows it when that may be over.
 
 use crate::history::Effect;
 use crate::site::group::Group;
@@ -46,10 +47,10 @@ pub fn while_stopped(world: &World, group: &Group, for_ms: u64) -> bool {
     world.with(&[Effect::Change, Effect::Restart], || {
         world.with(&[Effect::Stall], || {
             group.members[old].signal("STOP");
-            world.sleep(super::ms(for_ms));
             // Nothing tells it that it is no master any more.
             group.members[old].replica.cut();
             promote(world, group, new);
+            world.sleep(super::ms(for_ms));
             group.members[old].signal("CONT");
             world.sleep(super::ms(50));
         });
@@ -75,6 +76,7 @@ pub fn after_death(world: &World, group: &Group) -> bool {
 fn promote(world: &World, group: &Group, new: usize) {
     let port = group.members[new].port();
     until("the replica is promoted", || {
+        tell(port, &["CONFIG", "SET", "min-replicas-to-write", "0"])?;
         tell(port, &["REPLICAOF", "NO", "ONE"])?;
         field(port, "replication", "role").filter(|role| role == "master")
     });
@@ -88,4 +90,6 @@ fn settle(world: &World, group: &Group, old: usize, new: usize) {
     group.members[old].replica.heal();
     *world.ports.lock().unwrap() = group.client_ports();
     group.until_well();
+    let port = group.members[new].port();
+    until("it needs its replica again", || tell(port, &["CONFIG", "SET", "min-replicas-to-write", "1"]));
 }

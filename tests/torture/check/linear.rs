@@ -205,7 +205,10 @@ impl Search<'_> {
         if now > latest {
             return None;
         }
-        let stamp = (now + lease + self.margin.0, latest + lease + self.margin.1);
+        // One that was sent again after its grant was prolonged.
+        let prolonged = matches!(step.op.call, Call::Acquire { sent_again: true, .. });
+        let counted_from = if prolonged { step.until } else { latest };
+        let stamp = (now + lease + self.margin.0, counted_from + lease + self.margin.1);
         Some(State { now, holder: Some(Holder { token, stamp }) })
     }
 

@@ -56,9 +56,9 @@ fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut R
     let mut pairs = 0;
     for hold in holds {
         open.retain(|earlier| earlier.end.max(earlier.proof) > hold.start);
-        // One that was surely held at no moment proves nothing: its grant may have been long before.
-        let is_real = hold.end > hold.start || hold.proof > hold.start || hold.start <= hold.asked + SLACK;
-        for earlier in open.iter().filter(|_| is_real) {
+        // Of one that was surely held at no moment it is only known that it was granted after it was asked for.
+        let is_real = |earlier: &&&Hold| hold.end.max(hold.proof) > hold.start || hold.asked >= earlier.start;
+        for earlier in open.iter().filter(is_real) {
             pairs += 1;
             let end = end_for(earlier, hold.start, history, terms);
             if hold.start + SLACK < end {

@@ -308,6 +308,37 @@ fn a_lost_grant_is_over_when_its_attempt_was_cancelled() {
 }
 
 #[test]
+fn a_call_that_is_sent_again_prolongs_its_grant() {
+    let script = |sent_again| {
+        let script = Script::new();
+        let token = script.token(10);
+        let call = Call::Acquire { lease: LEASE, wait: 0, session: false, sent_again };
+        script.op(1, (9, 900), call, Outcome::Granted(token)).op(2, (1_500, 1_501), acquire(0), Outcome::Refused)
+    };
+    assert!(script(true).has_order());
+    assert!(!script(false).has_order());
+}
+
+#[test]
+fn a_grant_of_which_only_the_span_is_known_can_have_been_before_another() {
+    // The clock was set while it was asked for, so that its token does not tell when it was.
+    let mut script = Script::new();
+    script.clock.steps.push(Step { from: 100_000, until: 101_000, offset: 5_000_000 });
+    let token = script.token(10);
+    let call = Call::ClassicTake { lease: LEASE, read_at: 99_000, is_getset: false };
+    let script = script.op(1, (50, 110), acquire(0), Outcome::Granted(token));
+    let script = script.op(2, (99, 111), call, Outcome::Granted(0)).release(1, 150, 10, 1);
+    assert_eq!(script.pass(Company::Mixed, &[]), []);
+    let script = script.op(
+        3,
+        (120, 121),
+        Call::ClassicTake { lease: LEASE, read_at: 120_000, is_getset: false },
+        Outcome::Granted(0),
+    );
+    assert_eq!(script.pass(Company::Mixed, &[]), [Kind::TwoHolders]);
+}
+
+#[test]
 fn what_no_mutex_with_leases_does_has_no_order() {
     // Refused although it is free, or expired, and nobody waits.
     let refused = |script: Script, ms| script.op(9, (ms, ms + 1), acquire(0), Outcome::Refused);

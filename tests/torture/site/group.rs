@@ -31,15 +31,15 @@ pub struct Group {
     pub master: AtomicUsize,
     /// The file with what the clocks are ahead of the machine's; nothing where they cannot be set.
     clock: Option<Mutex<File>>,
-    clock_path: Option<PathBuf>,
+    clock_dir: PathBuf,
 }
 
 impl Group {
     pub fn start(setup: Setup) -> Self {
         // Built before a server gets an environment that cargo should not have.
         module();
-        let dir = temp_dir();
-        let clock_path = (setup != Setup::Pair).then(shim).flatten().map(|_| dir.join("clock"));
+        let clock_dir = temp_dir();
+        let clock_path = (setup != Setup::Pair).then(shim).flatten().map(|_| clock_dir.join("clock"));
         let clock = clock_path.as_ref().map(|path| {
             let mut file = File::create(path).unwrap();
             file.write_all(&0_i64.to_ne_bytes()).unwrap();
@@ -47,7 +47,7 @@ impl Group {
         });
         let count = if setup == Setup::Pair { 2 } else { 1 };
         let members = (0..count).map(|_| Member::start(options(setup, clock_path.as_ref()))).collect();
-        let group = Self { setup, members, master: AtomicUsize::new(0), clock, clock_path };
+        let group = Self { setup, members, master: AtomicUsize::new(0), clock, clock_dir };
         if setup == Setup::Pair {
             group.follow(1, 0);
         }
@@ -181,8 +181,6 @@ impl Drop for Group {
             member.kill();
             let _ = fs::remove_dir_all(&member.dir);
         }
-        if let Some(dir) = self.clock_path.as_ref().and_then(|path| path.parent()) {
-            let _ = fs::remove_dir_all(dir);
-        }
+        let _ = fs::remove_dir_all(&self.clock_dir);
     }
 }

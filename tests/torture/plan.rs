@@ -17,6 +17,8 @@ pub enum Setup {
     Pair,
     /// Three masters and three replicas, with a failover grace.
     Cluster,
+    /// A pair without a grace, of which nothing is promised: to see that the checks find that.
+    Bare,
 }
 
 impl Setup {
@@ -29,7 +31,12 @@ impl Setup {
             Self::Nothing => "nothing",
             Self::Pair => "pair",
             Self::Cluster => "cluster",
+            Self::Bare => "bare",
         }
+    }
+
+    pub fn is_pair(self) -> bool {
+        matches!(self, Self::Pair | Self::Bare)
     }
 
     /// What holds whatever the faults of the plan do; waits and tokens are judged in all of them.
@@ -39,11 +46,12 @@ impl Setup {
             Self::Everysec => "as always, but what is held or released at a kill -9 may be lost",
             Self::Nothing => "one holder of LOCK.*; across a kill -9 for its lease, thanks to the grace",
             Self::Pair | Self::Cluster => "one holder of LOCK.*; across a change of masters for its lease",
+            Self::Bare => "nothing across a change of masters",
         }
     }
 
     pub fn has_grace(self) -> bool {
-        !matches!(self, Self::Always | Self::Everysec)
+        matches!(self, Self::Nothing | Self::Pair | Self::Cluster)
     }
 
     /// lock.margin-ms: with a grace it cannot be shorter than this.
@@ -184,8 +192,8 @@ impl Plan {
         let mut faults = Vec::new();
         for lane in [Lane::Servers, Lane::Rest] {
             // A lane has dice of its own, so that a fault more in one does not change the other.
-            let salt =
-                Setup::ALL.iter().position(|other| *other == setup).unwrap() * 2 + usize::from(lane == Lane::Rest);
+            let number = Setup::ALL.iter().position(|other| *other == setup).unwrap_or(Setup::ALL.len());
+            let salt = number * 2 + usize::from(lane == Lane::Rest);
             let mut dice = Dice::new(seed ^ (u64::try_from(salt).unwrap() << 56));
             let mut at_ms = CALM_MS;
             while at_ms + CALM_MS < for_ms {
@@ -207,6 +215,7 @@ fn draw(setup: Setup, lane: Lane, dice: &mut Dice) -> Fault {
             5 | 6 => Fault::Partition { for_ms: dice.between(50, 1_500) },
             _ => Fault::Evict { all_keys: setup != Setup::Always },
         },
+        (Lane::Servers, Setup::Bare) => Fault::CutAndPromote { for_ms: 2_500 },
         (Lane::Servers, Setup::Pair) => match dice.below(6) {
             0 => Fault::Failover,
             // Some of them until the grace of the new master is over.

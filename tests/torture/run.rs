@@ -1,5 +1,6 @@
 //! A run: servers, clients, faults, and the judgement.
 
+use super::check::Kind;
 use super::clients::classic::Pattern;
 use super::clients::locks::Habits;
 use super::clients::{classic, locks, plain, Client};
@@ -98,7 +99,7 @@ pub fn histories(logs: Vec<(String, Op)>) -> Vec<KeyHistory> {
 fn keys(setup: Setup) -> Vec<String> {
     let keys: &[&str] = match setup {
         Setup::Cluster => &["lock:a", "lock:b", "lock:c"],
-        Setup::Pair => &["lock:a", "lock:b"],
+        Setup::Pair | Setup::Bare => &["lock:a", "lock:b"],
         _ => &["lock:a", "lock:b", "classic", "plain", "all"],
     };
     keys.iter().map(ToString::to_string).collect()
@@ -140,7 +141,7 @@ fn crew(plan: &Plan) -> Vec<Role> {
         Setup::Cluster => {
             crew.extend(["lock:a", "lock:b", "lock:c"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long)]));
         }
-        Setup::Pair => crew.extend(
+        Setup::Pair | Setup::Bare => crew.extend(
             ["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long), locks(key, long)]),
         ),
         _ => {
@@ -222,4 +223,12 @@ fn what_is_promised_is_kept_while_things_go_wrong() {
         setups = vec![Setup::ALL[single], Setup::Pair, Setup::Cluster];
     }
     run_all(&setups, seed, seconds);
+}
+
+#[test]
+fn two_holders_are_found_where_a_failover_without_a_grace_makes_them() {
+    let report = run(&Plan::of(Setup::Bare, 1, 6_000));
+    println!("{}", text(std::slice::from_ref(&report)));
+    let found = report.violations.iter().any(|(violation, _)| violation.kind == Kind::TwoHolders);
+    assert!(found, "this is what the grace is for");
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 pub struct World {
     pub watch: Watch,
-    /// Where clients find a server: the first is the best guess.
-    pub ports: Mutex<Vec<u16>>,
+    /// Where clients find a server, the first is the best guess; and how often that changed.
+    servers: Mutex<(Vec<u16>, usize)>,
     stop: AtomicBool,
     steps: Mutex<Vec<Step>>,
     events: Mutex<Vec<Event>>,
@@ -22,7 +22,7 @@ impl World {
     pub fn new(ports: Vec<u16>) -> Self {
         Self {
             watch: Watch::start(),
-            ports: Mutex::new(ports),
+            servers: Mutex::new((ports, 0)),
             stop: AtomicBool::new(false),
             steps: Mutex::default(),
             events: Mutex::default(),
@@ -40,6 +40,19 @@ impl World {
 
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// Where clients find a server, and how often that changed.
+    pub fn servers(&self) -> (Vec<u16>, usize) {
+        self.servers.lock().unwrap().clone()
+    }
+
+    /// From now on clients find their servers there.
+    pub fn announce(&self, ports: Vec<u16>) {
+        let mut servers = self.servers.lock().unwrap();
+        if servers.0 != ports {
+            *servers = (ports, servers.1 + 1);
+        }
     }
 
     /// Sleeps, but not beyond the end.

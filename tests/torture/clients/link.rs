@@ -1,5 +1,6 @@
 //! A client's way to its server: it connects anew when the connection breaks, goes on to the next server when one
-//! is dead or a replica, and follows MOVED and ASK. A command is never sent twice by itself.
+//! is dead or a replica, and follows MOVED and ASK. Every second client is told of a new master, the others stay with
+//! the old one as long as that answers. A command is never sent twice by itself.
 
 use crate::support::{Conn, Reply};
 use crate::world::World;
@@ -17,11 +18,14 @@ pub struct Link<'a> {
     port: Option<u16>,
     /// How often it had to look for another.
     moves: usize,
+    /// The last news of a master that it has heard; nothing if it hears none.
+    news: Option<usize>,
 }
 
 impl<'a> Link<'a> {
-    pub fn new(world: &'a World) -> Self {
-        Self { world, conns: HashMap::new(), port: None, moves: 0 }
+    pub fn new(world: &'a World, number: u32) -> Self {
+        let news = number.is_multiple_of(2).then_some(0);
+        Self { world, conns: HashMap::new(), port: None, moves: 0, news }
     }
 
     /// Sends a command and gives the reply; nothing when the connection ended without.
@@ -61,7 +65,10 @@ impl<'a> Link<'a> {
     /// The server that is asked next, connected; nothing while there is none. Nothing was sent then.
     pub fn server(&mut self) -> Option<u16> {
         while !self.world.is_over() {
-            let ports = self.world.ports.lock().unwrap().clone();
+            let (ports, news) = self.world.servers();
+            if self.news.is_some_and(|heard| heard < news) {
+                (self.news, self.port, self.moves) = (Some(news), None, 0);
+            }
             let port = *self.port.get_or_insert(ports[self.moves % ports.len()]);
             if self.connect(port) {
                 return Some(port);

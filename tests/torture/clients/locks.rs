@@ -19,11 +19,18 @@ pub struct Habits<'a> {
 }
 
 pub fn work(client: &mut Client<'_>, habits: &Habits<'_>) {
+    let mut earlier: Option<(String, i64)> = None;
     while !client.world.is_over() {
         if let Some(key) = (habits.next_key)() {
             if let Some((token, lease)) = take(client, &key, habits) {
                 hold(client, &key, token, lease, habits);
+                earlier = Some((key, token));
             }
+        }
+        // Whoever lost its connection may believe that it has what it had before.
+        let is_lost = client.log.last().is_some_and(|(_, op)| op.outcome == Outcome::Unknown);
+        if let Some((key, token)) = earlier.take_if(|_| is_lost) {
+            extend(client, &key, token, habits);
         }
         client.sleep_up_to(habits.think_ms);
     }

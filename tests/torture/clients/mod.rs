@@ -24,7 +24,7 @@ pub struct Client<'a> {
 impl<'a> Client<'a> {
     pub fn new(world: &'a World, number: u32, seed: u64) -> Self {
         let dice = Dice::new(seed ^ (u64::from(number) << 40));
-        Self { world, number, link: Link::new(world), dice, log: Vec::new() }
+        Self { world, number, link: Link::new(world, number), dice, log: Vec::new() }
     }
 
     /// Sends a command and writes down what came of it.

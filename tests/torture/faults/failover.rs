@@ -80,15 +80,14 @@ fn promote(world: &World, group: &Group, new: usize) {
         tell(port, &["REPLICAOF", "NO", "ONE"])?;
         field(port, "replication", "role").filter(|role| role == "master")
     });
-    // Who looks for a server finds the new one first; who has a connection stays.
-    *world.ports.lock().unwrap() = vec![group.members[new].clients.port(), group.members[1 - new].clients.port()];
+    world.announce(vec![group.members[new].clients.port(), group.members[1 - new].clients.port()]);
 }
 
 /// The old master follows the new one, and all is well.
 fn settle(world: &World, group: &Group, old: usize, new: usize) {
     group.follow(old, new);
     group.members[old].replica.heal();
-    *world.ports.lock().unwrap() = group.client_ports();
+    world.announce(group.client_ports());
     group.until_well();
     let port = group.members[new].port();
     until("it needs its replica again", || tell(port, &["CONFIG", "SET", "min-replicas-to-write", "1"]));

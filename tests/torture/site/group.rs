@@ -39,16 +39,16 @@ impl Group {
         // Built before a server gets an environment that cargo should not have.
         module();
         let clock_dir = temp_dir();
-        let clock_path = (setup != Setup::Pair).then(shim).flatten().map(|_| clock_dir.join("clock"));
+        let clock_path = (!setup.is_pair()).then(shim).flatten().map(|_| clock_dir.join("clock"));
         let clock = clock_path.as_ref().map(|path| {
             let mut file = File::create(path).unwrap();
             file.write_all(&0_i64.to_ne_bytes()).unwrap();
             Mutex::new(file)
         });
-        let count = if setup == Setup::Pair { 2 } else { 1 };
+        let count = if setup.is_pair() { 2 } else { 1 };
         let members = (0..count).map(|_| Member::start(options(setup, clock_path.as_ref()))).collect();
         let group = Self { setup, members, master: AtomicUsize::new(0), clock, clock_dir };
-        if setup == Setup::Pair {
+        if setup.is_pair() {
             group.follow(1, 0);
         }
         group.until_well();
@@ -91,7 +91,7 @@ impl Group {
                     return is("master_link_status", "up").map(|_| ());
                 }
                 is("role", "master")?;
-                let wanted = if self.setup == Setup::Pair { "1" } else { "0" };
+                let wanted = if self.setup.is_pair() { "1" } else { "0" };
                 is("connected_slaves", wanted).map(|_| ())
             });
         }
@@ -116,9 +116,10 @@ fn options(setup: Setup, clock: Option<&PathBuf>) -> Options {
             options.args(&["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "volatile-lru"])
         }
         Setup::Everysec => options.args(&["--appendonly", "yes", "--appendfsync", "everysec"]),
+        Setup::Bare => options.args(&["--min-replicas-max-lag", "1"]),
         _ => options.args(&["--min-replicas-max-lag", "1"]).module_args(&["failover-grace-ms", GRACE_MS]),
     };
-    let options = if setup == Setup::Pair {
+    let options = if setup.is_pair() {
         let settings =
             ["--min-replicas-to-write", "1", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
         options.args(&settings)

@@ -85,7 +85,7 @@ pub fn field(port: u16, section: &str, field: &str) -> Option<String> {
 pub fn assert_work_goes_on(world: &World, keys: &[String]) {
     let begin = world.now();
     for key in keys {
-        let mut link = crate::clients::link::Link::new(world);
+        let mut link = crate::clients::link::Link::new(world, 0);
         let granted = loop {
             match link.call(&["LOCK.ACQUIRE", key, "PX", "1000", "WAIT", "1000"]) {
                 Some(Reply::Int(token)) => break Some(token.to_string()),

@@ -26,8 +26,7 @@ pub fn run(plan: &Plan) -> Report {
     let world = World::new(site.client_ports());
     let logs = work(plan, &site, &world);
     assert!(world.watch.was_set_by().abs() < 1_000, "the clock of this machine was set: nothing can be judged");
-    let troubles = site.troubles();
-    assert!(troubles.is_empty(), "{} seed {}: {troubles:?}", plan.setup.name(), plan.seed);
+    assert_sound(plan, &site);
     let margin = i64::try_from(plan.setup.margin_ms() * 1_000).unwrap();
     let terms = Terms {
         margin: (margin, margin),
@@ -40,6 +39,11 @@ pub fn run(plan: &Plan) -> Report {
     let mut report = judge(plan, &histories(logs), &terms, &world.clock());
     report.faults = world.faults();
     report
+}
+
+fn assert_sound(plan: &Plan, site: &Site) {
+    let troubles = site.troubles();
+    assert!(troubles.is_empty(), "{}, seed {}: {troubles:?}", plan.setup.name(), plan.seed);
 }
 
 /// Clients work while the faults of the plan come: what each did with each key.
@@ -70,6 +74,8 @@ fn work(plan: &Plan, site: &Site, world: &World) -> Vec<(String, Op)> {
         let left = i64::try_from(plan.for_ms * 1_000).unwrap() - world.now();
         world.sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
         if !world.is_over() {
+            // One that crashed would only be seen not to answer.
+            assert_sound(plan, site);
             site.until_well();
             assert_work_goes_on(world, &keys(plan.setup));
         }

@@ -8,7 +8,9 @@ use super::clients::locks::{self, Habits};
 use super::clients::Client;
 use super::history::{Call, Company, KeyHistory, Op, Outcome, Terms};
 use super::moment::Clock;
-use super::run::histories;
+use super::plan::{Plan, Setup};
+use super::report;
+use super::run::{histories, run};
 use super::small::Budget;
 use super::support::Server;
 use super::world::{StopAtEnd, World};
@@ -171,4 +173,12 @@ fn clients_that_delete_an_expired_lock_and_take_it_anew_are_found_to_hold_it_tog
 #[test]
 fn clients_that_take_an_expired_lock_over_with_getset_are_not() {
     assert_eq!(two_holders(false, false), 0);
+}
+
+#[test]
+fn two_holders_are_found_where_a_failover_without_a_grace_makes_them() {
+    let report = run(&Plan::of(Setup::Bare, 1, 6_000));
+    println!("{}", report::text(std::slice::from_ref(&report)));
+    let found = report.violations.iter().any(|(violation, _)| violation.kind == Kind::TwoHolders);
+    assert!(found, "this is what the grace is for");
 }

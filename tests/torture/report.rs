@@ -5,7 +5,7 @@ use super::check::{linear, pass, Violation};
 use super::history::{Company, Effect, KeyHistory, Outcome, Terms};
 use super::moment::Clock;
 use super::plan::Plan;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 #[derive(Default)]
@@ -103,10 +103,13 @@ pub fn text(reports: &[Report]) -> String {
     row("grants", &|report| report.grants.to_string());
     row("refused", &|report| report.refused.to_string());
     row("errors", &|report| report.errors.values().sum::<usize>().to_string());
+    let codes: BTreeSet<&str> = reports.iter().flat_map(|report| report.errors.keys().copied()).collect();
+    for code in codes {
+        row(&format!("  {code}"), &|report| report.errors.get(code).map_or("-".into(), ToString::to_string));
+    }
     row("unknown", &|report| report.unknown.to_string());
     row("faults", &|report| report.faults.values().sum::<usize>().to_string());
-    let kinds: std::collections::BTreeSet<&str> =
-        reports.iter().flat_map(|report| report.faults.keys().copied()).collect();
+    let kinds: BTreeSet<&str> = reports.iter().flat_map(|report| report.faults.keys().copied()).collect();
     for kind in kinds {
         row(&format!("  {kind}"), &|report| report.faults.get(kind).map_or("-".into(), ToString::to_string));
     }

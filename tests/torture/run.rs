@@ -1,6 +1,5 @@
 //! A run: servers, clients, faults, and the judgement.
 
-use super::check::Kind;
 use super::clients::classic::Pattern;
 use super::clients::locks::Habits;
 use super::clients::{classic, locks, plain, Client};
@@ -229,12 +228,4 @@ fn what_is_promised_is_kept_while_things_go_wrong() {
         setups = vec![Setup::ALL[single], Setup::Pair, Setup::Cluster];
     }
     run_all(&setups, seed, seconds);
-}
-
-#[test]
-fn two_holders_are_found_where_a_failover_without_a_grace_makes_them() {
-    let report = run(&Plan::of(Setup::Bare, 1, 6_000));
-    println!("{}", text(std::slice::from_ref(&report)));
-    let found = report.violations.iter().any(|(violation, _)| violation.kind == Kind::TwoHolders);
-    assert!(found, "this is what the grace is for");
 }

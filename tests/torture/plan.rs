@@ -235,8 +235,8 @@ fn draw(setup: Setup, lane: Lane, dice: &mut Dice) -> Fault {
         }
         (Lane::Rest, _) => match (dice.below(6), setup) {
             (0 | 1, _) => Fault::Pause { for_ms: dice.between(20, 900), all: dice.percent(30) },
-            (2, _) => Fault::KillClients,
-            (3 | 4, Setup::Always | Setup::Everysec | Setup::Nothing) => {
+            (2 | 3, _) => Fault::KillClients,
+            (4, Setup::Always | Setup::Everysec | Setup::Nothing) => {
                 let by_ms = i64::try_from(dice.between(300, 5_000)).unwrap();
                 let by_ms = if dice.percent(50) { by_ms } else { -by_ms };
                 Fault::Clock { by_ms, for_ms: dice.between(200, 3_000) }

@@ -72,8 +72,7 @@ impl Report {
     fn search(&mut self, history: &KeyHistory, terms: &Terms, clock: &Clock) {
         let Some(from) = history.ops.iter().map(|op| op.from).min() else { return };
         let until = history.ops.iter().map(|op| op.until).max().unwrap_or(from);
-        let lost =
-            [Effect::Loss, Effect::LossOfOthers, Effect::Change].iter().any(|effect| terms.is_in(*effect, from, until));
+        let lost = [Effect::Loss, Effect::Change].iter().any(|effect| terms.is_in(*effect, from, until));
         // The search knows no other clock than one that goes on evenly.
         if lost || clock.was_stepped(from, until) {
             self.voided += 1;

@@ -189,6 +189,9 @@ impl Role {
     }
 }
 
+/// A run of so many seconds is of all setups.
+const LONG: u64 = 60;
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse().expect("a number"))
 }
@@ -223,9 +226,12 @@ fn what_is_promised_is_kept_while_things_go_wrong() {
     let mut setups: Vec<Setup> =
         Setup::ALL.into_iter().filter(|setup| named.split(',').any(|name| name == setup.name())).collect();
     if setups.is_empty() {
-        // One of the three with a single server, in turn.
-        let single = usize::try_from(seed % 3).unwrap();
-        setups = vec![Setup::ALL[single], Setup::Pair, Setup::Cluster];
+        setups = Setup::ALL.to_vec();
+        if seconds < LONG {
+            // Of the three with a single server one, in turn.
+            let single = Setup::ALL[usize::try_from(seed % 3).unwrap()];
+            setups.retain(|setup| *setup == single || matches!(setup, Setup::Pair | Setup::Cluster));
+        }
     }
     run_all(&setups, seed, seconds);
 }

@@ -218,6 +218,19 @@ fn tokens_may_go_back_only_on_a_new_server_whose_clock_is_behind() {
 }
 
 #[test]
+fn a_token_that_comes_twice_is_two_grants() {
+    // The server lost what it knew, and its clock is behind: another had the lock between the two.
+    let mut script = Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).release(2, 40, 30, 1);
+    script.clock.steps.push(Step { from: 300_000, until: 301_000, offset: -5_000_000 });
+    let token = script.token(10);
+    let script = script.op(1, (399, 401), acquire(0), Outcome::Granted(token)).release(1, 460, 10, 1);
+    let lost = [(Effect::Loss, 310_000, 320_000), (Effect::Restart, 310_000, 320_000)];
+    assert_eq!(script.pass(Company::Alone, &lost), []);
+    assert_eq!(script.pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
+    assert_eq!(script.grant(3, 450).pass(Company::Alone, &lost), [Kind::TwoHolders]);
+}
+
+#[test]
 fn a_permitted_loss_or_a_change_of_masters_excuses_what_it_can_and_no_more() {
     let two = Script::new().grant(1, 10).grant(2, 500);
     let at = |effect, from_ms: i64, until_ms: i64| [(effect, from_ms * 1_000, until_ms * 1_000)];

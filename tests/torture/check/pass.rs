@@ -18,7 +18,7 @@ pub struct Found {
     /// Holds that were looked at, and those of them that a permitted loss may have ended.
     pub holds: usize,
     pub waived: usize,
-    /// Pairs of holds of different clients whose order was looked at.
+    /// Neighbours, and pairs that overlap, whose order was looked at.
     pub pairs: usize,
     /// The longest that a wait took beyond its time, nothing standing still.
     pub longest_overtime: i64,

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long an installation may take, with a slow network.
@@ -42,13 +43,20 @@ pub fn node_path() -> Result<PathBuf, String> {
     Ok(dir.join("node_modules"))
 }
 
+/// A program of this package, as `[[example]]` in Cargo.toml; else why there is none.
+pub fn example(name: &str) -> Result<PathBuf, String> {
+    run(Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).current_dir(root()))?;
+    Ok(target().join("debug/examples").join(name))
+}
+
 /// The folder of that name; made by `install` if it is not there yet.
 fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let dir = target.join("clients").join(name);
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().map_err(|error| error.to_string())?;
+    let dir = target().join("clients").join(name);
     if !dir.exists() {
         // Under another name until it is complete: others may be installing at the same time, or be killed.
-        let draft = target.join("clients").join(format!("draft-{}-{name}", std::process::id()));
+        let draft = target().join("clients").join(format!("draft-{}-{name}", std::process::id()));
         fs::create_dir_all(&draft).map_err(|error| error.to_string())?;
         let made = install(&draft);
         if made.is_err() || fs::rename(&draft, &dir).is_err() {
@@ -62,7 +70,8 @@ fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> R
 /// Runs a command to its end; else what it had to say.
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let log = std::env::temp_dir().join(format!("redis-lock-install-{}.log", std::process::id()));
+    let thread = std::thread::current().id();
+    let log = std::env::temp_dir().join(format!("redis-lock-install-{}-{thread:?}.log", std::process::id()));
     let file = fs::File::create(&log).map_err(|error| error.to_string())?;
     let also = file.try_clone().map_err(|error| error.to_string())?;
     let spawned = command.stdin(Stdio::null()).stdout(file).stderr(also).spawn();
@@ -86,6 +95,10 @@ fn run(command: &mut Command) -> Result<(), String> {
         Some(status) => Err(format!("{name}: {status}: {}", said.trim())),
         None => Err(format!("{name} was not ready after {PATIENCE:?}: {}", said.trim())),
     }
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 fn root() -> &'static Path {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::support::{until, Conn, Reply, Server, DEADLINE};
 
 #[path = "../clients/install.rs"]
-mod install;
+pub mod install;
 
 /// The lock has been held for so long when the client comes.
 const HELD_BEFORE: Duration = Duration::from_secs(1);

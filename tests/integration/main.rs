@@ -14,6 +14,7 @@ mod fairness;
 mod fleet;
 mod guards;
 mod hostile;
+mod languages;
 mod look;
 mod metadata;
 mod metrics;

@@ -2,7 +2,7 @@
 //!
 //! A line of JSON in, a line of JSON out; see `tests/integration/languages/driver.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(missing_docs)]
+#![allow(clippy::arithmetic_side_effects, missing_docs)]
 
 use std::io::stdin;
 use std::sync::mpsc::{channel, Receiver, Sender};

@@ -117,8 +117,7 @@ fn renew(mut line: Line, shared: &Shared) -> Line {
             return line;
         }
         let sent = Instant::now();
-        let give_up = shared.lock().until - lease / 10;
-        let rest = give_up.saturating_duration_since(sent);
+        let rest = shared.lock().until.saturating_duration_since(sent + lease / 10);
         if rest < line.options().timeout {
             // One more try could end too late.
             if shared.is_released_within(rest) {

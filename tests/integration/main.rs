@@ -6,6 +6,7 @@
 mod support;
 
 mod acl;
+mod cli;
 mod deadlock;
 mod demo;
 mod events;

@@ -61,6 +61,12 @@ pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
     Ok(dir.join("node_modules"))
 }
 
+/// A program of this package, as `[[example]]` in Cargo.toml; else why there is none.
+pub fn example(name: &str) -> Result<PathBuf, String> {
+    run(Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).current_dir(root()))?;
+    Ok(target().join("debug/examples").join(name))
+}
+
 /// The program of a crate of its own, a Cargo.toml and a source beside it, compiled; else why there is none.
 pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) -> Result<PathBuf, String> {
     let dir = installed(name, |dir| {
@@ -80,15 +86,14 @@ static FAILED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// The folder of that name; made by `install` if it is not there yet.
 fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let dir = target.join("clients").join(name);
+    let dir = target().join("clients").join(name);
     let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(why) = failed.get(name) {
         return Err(why.clone());
     }
     if !dir.exists() {
         // Under another name until it is complete: others may be installing at the same time, or be killed.
-        let draft = target.join("clients").join(format!("draft-{}-{name}", std::process::id()));
+        let draft = target().join("clients").join(format!("draft-{}-{name}", std::process::id()));
         fs::create_dir_all(&draft).map_err(|error| error.to_string())?;
         let made = install(&draft);
         if made.is_err() || fs::rename(&draft, &dir).is_err() {
@@ -130,6 +135,10 @@ fn run(command: &mut Command) -> Result<(), String> {
         Some(status) => Err(format!("{name}: {status}: {}", said.trim())),
         None => Err(format!("{name} was not ready after {PATIENCE:?}: {}", said.trim())),
     }
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 fn root() -> &'static Path {

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -47,6 +48,31 @@ pub fn node_path() -> Result<PathBuf, String> {
 pub fn example(name: &str) -> Result<PathBuf, String> {
     run(Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).current_dir(root()))?;
     Ok(target().join("debug/examples").join(name))
+}
+
+/// The program of driver.go, built with the redigo of the system; else what is missing.
+pub fn go_driver() -> Result<PathBuf, String> {
+    const SYSTEM: &str = "/usr/share/gocode";
+    let missing = "apt-get install golang-go golang-github-gomodule-redigo-dev";
+    run(Command::new("go").arg("version")).map_err(|error| format!("{error}; {missing}"))?;
+    if !Path::new(SYSTEM).join("src/github.com/gomodule/redigo").exists() {
+        return Err(format!("no redigo in {SYSTEM}; {missing}"));
+    }
+    // Named after this tree: others may share the folder.
+    let name = format!("go{}", root().display()).replace('/', "-");
+    let workspace = installed(&name, |dir| {
+        fs::create_dir_all(dir.join("src")).map_err(|error| error.to_string())?;
+        let link = symlink(root().join("examples/go/redislock"), dir.join("src/redislock"));
+        link.map_err(|error| error.to_string())
+    })?;
+    let program = workspace.join("lock-driver");
+    let path = format!("{}:{SYSTEM}", workspace.display());
+    let mut build = Command::new("go");
+    build.arg("build").arg("-o").arg(&program).arg(sources().join("driver.go"));
+    let built = run(build.env("GO111MODULE", "off").env("GOFLAGS", "").env("GOPATH", path));
+    // Go is here: then it has to build.
+    assert!(built.is_ok(), "{built:?}");
+    Ok(program)
 }
 
 /// The folder of that name; made by `install` if it is not there yet.

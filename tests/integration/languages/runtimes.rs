@@ -21,7 +21,12 @@ pub struct Language {
 pub fn languages() -> &'static [Language] {
     static LANGUAGES: OnceLock<Vec<Language>> = OnceLock::new();
     LANGUAGES.get_or_init(|| {
-        let all = [("rust", rust()), ("python", python("driver.py")), ("python-asyncio", python("driver_asyncio.py"))];
+        let all = [
+            ("rust", rust()),
+            ("python", python("driver.py")),
+            ("python-asyncio", python("driver_asyncio.py")),
+            ("go", go()),
+        ];
         let mut found = Vec::new();
         for (name, start) in all {
             match start {
@@ -50,4 +55,9 @@ fn rust() -> Result<Language, String> {
 
 fn python(script: &str) -> Result<Language, String> {
     Ok(started(install::python()?, vec![install::sources().join(script).into()]))
+}
+
+/// redigo speaks RESP2 only.
+fn go() -> Result<Language, String> {
+    Ok(Language { protocols: &[2], ..started(install::go_driver()?, Vec::new()) })
 }

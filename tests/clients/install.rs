@@ -75,6 +75,14 @@ pub fn go_driver() -> Result<PathBuf, String> {
     Ok(program)
 }
 
+/// A PHP that has phpredis; else what is missing.
+pub fn php() -> Result<PathBuf, String> {
+    let missing = "apt-get install php-cli php-redis";
+    let has_redis = ["-r", "exit(extension_loaded('redis') ? 0 : 1);"];
+    run(Command::new("php").args(has_redis)).map_err(|error| format!("{error}; {missing}"))?;
+    Ok("php".into())
+}
+
 /// The folder of that name; made by `install` if it is not there yet.
 fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

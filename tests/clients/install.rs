@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -79,6 +80,39 @@ pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) ->
         fs::remove_dir_all(&build).map_err(|error| error.to_string())
     })?;
     Ok(dir.join("locks"))
+}
+
+/// The program of driver.go, built with the redigo of the system; else what is missing.
+pub fn go_driver() -> Result<PathBuf, String> {
+    const SYSTEM: &str = "/usr/share/gocode";
+    let missing = "apt-get install golang-go golang-github-gomodule-redigo-dev";
+    run(Command::new("go").arg("version")).map_err(|error| format!("{error}; {missing}"))?;
+    if !Path::new(SYSTEM).join("src/github.com/gomodule/redigo").exists() {
+        return Err(format!("no redigo in {SYSTEM}; {missing}"));
+    }
+    // Named after this tree: others may share the folder.
+    let name = format!("go{}", root().display()).replace('/', "-");
+    let workspace = installed(&name, |dir| {
+        fs::create_dir_all(dir.join("src")).map_err(|error| error.to_string())?;
+        let link = symlink(root().join("examples/go/redislock"), dir.join("src/redislock"));
+        link.map_err(|error| error.to_string())
+    })?;
+    let program = workspace.join("lock-driver");
+    let path = format!("{}:{SYSTEM}", workspace.display());
+    let mut build = Command::new("go");
+    build.arg("build").arg("-o").arg(&program).arg(sources().join("driver.go"));
+    let built = run(build.env("GO111MODULE", "off").env("GOFLAGS", "").env("GOPATH", path));
+    // Go is here: then it has to build.
+    assert!(built.is_ok(), "{built:?}");
+    Ok(program)
+}
+
+/// A PHP that has phpredis; else what is missing.
+pub fn php() -> Result<PathBuf, String> {
+    let missing = "apt-get install php-cli php-redis";
+    let has_redis = ["-r", "exit(extension_loaded('redis') ? 0 : 1);"];
+    run(Command::new("php").args(has_redis)).map_err(|error| format!("{error}; {missing}"))?;
+    Ok("php".into())
 }
 
 /// What could not be installed, and why: it is not tried again. Tests run side by side and want the same folders.

@@ -26,6 +26,8 @@ pub fn languages() -> &'static [Language] {
             ("python", python("driver.py")),
             ("python-asyncio", python("driver_asyncio.py")),
             ("node", node()),
+            ("go", go()),
+            ("php", php()),
         ];
         let mut found = Vec::new();
         for (name, start) in all {
@@ -60,4 +62,15 @@ fn python(script: &str) -> Result<Language, String> {
 fn node() -> Result<Language, String> {
     let env = vec![("NODE_PATH".into(), install::node_path()?.into())];
     Ok(Language { env, ..started("node".into(), vec![install::sources().join("driver.mjs").into()]) })
+}
+
+/// redigo speaks RESP2 only.
+fn go() -> Result<Language, String> {
+    Ok(Language { protocols: &[2], ..started(install::go_driver()?, Vec::new()) })
+}
+
+/// phpredis 5 speaks RESP2 only. Without threads, its program calls `check` while it waits for orders.
+fn php() -> Result<Language, String> {
+    let args = vec!["-d".into(), "display_errors=stderr".into(), install::sources().join("driver.php").into()];
+    Ok(Language { protocols: &[2], ..started(install::php()?, args) })
 }

@@ -152,13 +152,10 @@ impl Failover {
         Settings { grace: seconds(grace_s), margin: seconds(self.is.margin_s), max_lag: seconds(MAX_LAG_S) }
     }
 
+    /// The longest that the first master takes.
     fn lease_s(&self, now: u8) -> u8 {
-        if now < self.is.grace_set_at {
-            self.is.early_lease_s
-        } else {
-            // The longest that its server takes.
-            self.is.grace_s[0].saturating_sub(self.is.margin_s + MAX_LAG_S + 2).max(LEASE_S)
-        }
+        let longest = self.settings(0, now).longest_lease();
+        longest.map_or(self.is.early_lease_s, |longest| u8::try_from(longest.0 / SECOND).unwrap())
     }
 
     fn may_grant(&self, reign: &mut Reign, settings: &Settings, now: u8) -> bool {

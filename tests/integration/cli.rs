@@ -251,6 +251,27 @@ fn a_command_whose_lock_is_taken_away_is_stopped_and_the_successor_is_left_alone
 }
 
 #[test]
+fn a_command_is_stopped_within_its_lease_when_the_server_stands_still() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let since = Instant::now();
+    let script =
+        shell.start("exec ./with-lock report sh -c 'trap \"touch ended; exit\" TERM; touch on; sleep 60 & wait'");
+    until("the command runs", || shell.dir.join("on").exists().then_some(()));
+    server.signal("STOP");
+    until_ended(&shell, since + Duration::from_secs(30));
+    server.signal("CONT");
+    assert_eq!(script.end().status.code(), Some(75));
+}
+
+fn until_ended(shell: &Shell, end: Instant) {
+    while !shell.dir.join("ended").exists() {
+        assert!(Instant::now() < end, "the command still runs when its lease is over");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
 fn who_holds_is_seen_in_columns_and_as_json() {
     let server = Server::start();
     let Some(shell) = Shell::on(server.port()) else { return };

@@ -26,7 +26,7 @@ class Lock:
         self._client, self._lease, self._wait, self._session = client, lease, wait, session
         self._timeout = min(timeout, lease / 4)  # a renewal can fail and the next still be in time
         self._attempt = Attempt(prefix + key, lease, owner, session, fallback)
-        self._connection, self._lost = None, None
+        self._connection, self._lost, self._released = None, None, False
 
     @property
     def token(self):
@@ -57,6 +57,7 @@ class Lock:
         return max(0, self._until - time.monotonic())
 
     async def __aexit__(self, kind, error, trace):
+        self._released = True  # the cancellation may be lost on its way, as in wait_for of Python 3.11
         self._renewal.cancel()
         was_stopped = self._lost and self._work.uncancel() <= self._cancels_before
         try:
@@ -123,14 +124,13 @@ class Lock:
 
     async def _renew(self):
         pause, cause = self._lease / 3, None
-        while True:
+        while not self._released:
             await asyncio.sleep(pause)
-            sent = time.monotonic()
-            rest = self._until - self._lease / 10 - sent
-            if rest <= 0:
+            sent, give_up = time.monotonic(), self._until - self._lease / 10
+            if sent >= give_up:
                 return self._lose("its lease was not renewed", cause)
             try:
-                async with asyncio.timeout(rest):
+                async with asyncio.timeout(give_up - sent):
                     if await self._exchange("EXTEND") != 1:
                         return self._lose("it was taken away", None)
                 self._until, pause, cause = sent + self._lease, self._lease / 3, None
@@ -139,11 +139,12 @@ class Lock:
                     if self._session:
                         return self._lose("its session has ended", error)
                     await self._disconnect()
-                pause, cause = self._lease / 20, error
+                pause, cause = min(self._lease / 20, max(give_up - time.monotonic(), 0)), error
 
     def _lose(self, why, cause):
         self._lost = self._attempt.lost(why, cause)
-        self._work.cancel()
+        if not self._released:
+            self._work.cancel()
 
     async def _exchange(self, name, piece=0):
         if self._connection is None:

@@ -132,12 +132,11 @@ class Lock:
     def _renew(self):
         pause, cause = self._lease / 3, None
         while not self._released.wait(pause):
-            sent = time.monotonic()
-            rest = self._until - self._lease / 10 - sent
-            if rest < self._timeout:  # one more try could end too late
-                return None if self._released.wait(max(rest, 0)) else self._lose("its lease was not renewed", cause)
+            sent, give_up = time.monotonic(), self._until - self._lease / 10
+            if sent >= give_up:
+                return self._lose("its lease was not renewed", cause)
             try:
-                if self._exchange("EXTEND") != 1:
+                if self._exchange("EXTEND", within=min(give_up - sent, self._timeout)) != 1:
                     return self._lose("it was taken away", None)
                 self._until, pause, cause = sent + self._lease, self._lease / 3, None
             except (redis.RedisError, LockError) as error:
@@ -145,21 +144,24 @@ class Lock:
                     if self._session:
                         return self._lose("its session has ended", error)
                     self._disconnect()
-                pause, cause = self._lease / 20, error
+                pause, cause = min(self._lease / 20, max(give_up - time.monotonic(), 0)), error
 
     def _lose(self, why, cause):
         self._lost = self._attempt.lost(why, cause)
         self._on_lost(self._lost)
 
-    def _exchange(self, name, piece=0):
+    def _exchange(self, name, piece=0, within=None):
+        end = time.monotonic() + (within or self._timeout)
         if self._connection is None:
-            self._connection = own_connection(self._client, self._timeout)
+            self._connection = own_connection(self._client, (within or self._timeout) / 2)
         try:
             self._connection.send_command(*self._attempt.command(name, piece))
+            if not self._connection.can_read(max(end - time.monotonic(), 0)):
+                raise redis.TimeoutError(f"no reply to LOCK.{name} in time")
             return self._attempt.read(name, self._connection.read_response())
         except redis.ResponseError as error:
             self._attempt.fall_back(name, error)
-            return self._exchange(name, piece)
+            return self._exchange(name, piece, within)
         except BaseException:
             self._disconnect()  # a reply to this command must not be read as that to the next
             raise

@@ -118,14 +118,10 @@ fn renew(mut line: Line, shared: &Shared) -> Line {
         }
         let sent = Instant::now();
         let rest = shared.lock().until.saturating_duration_since(sent + lease / 10);
-        if rest < line.options().timeout {
-            // One more try could end too late.
-            if shared.is_released_within(rest) {
-                return line;
-            }
+        if rest.is_zero() {
             break line.lost(&format!("its lease was not renewed: {cause}"));
         }
-        match line.exchange("EXTEND", Duration::ZERO) {
+        match line.exchange_within(rest.min(line.options().timeout), "EXTEND", Duration::ZERO) {
             Ok(Some(1)) => {
                 shared.lock().until = sent + lease;
                 pause = lease / 3;
@@ -138,7 +134,7 @@ fn renew(mut line: Line, shared: &Shared) -> Line {
                 if error.is_broken() {
                     line.disconnect();
                 }
-                pause = lease / 20;
+                pause = (lease / 20).min(rest.saturating_sub(sent.elapsed()));
                 cause = error.to_string();
             }
         }

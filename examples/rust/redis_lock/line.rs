@@ -94,7 +94,17 @@ impl Line {
 
     /// The reply to LOCK.<name>, or to the script that stands for it: an integer, or none for nil.
     pub(super) fn exchange(&mut self, name: &str, piece: Duration) -> Result<Option<i64>, Error> {
-        match self.ask(&self.command(name, piece)) {
+        self.exchange_within(self.options.timeout, name, piece)
+    }
+
+    /// Takes no longer than this in all, connecting included.
+    pub(super) fn exchange_within(
+        &mut self,
+        time: Duration,
+        name: &str,
+        piece: Duration,
+    ) -> Result<Option<i64>, Error> {
+        match self.ask(time, &self.command(name, piece)) {
             Ok(Value::Nil) if name == "ACQUIRE" => Ok(None),
             Ok(Value::Int(granted)) if name == "ACQUIRE" && granted > 0 => {
                 self.token = (!self.is_plain).then_some(granted);
@@ -109,7 +119,7 @@ impl Line {
                 }
                 (self.options.on_fallback)(&format!("{text}; SET NX PX instead, without order and token"));
                 self.is_plain = true;
-                self.exchange(name, piece)
+                self.exchange_within(time, name, piece)
             }
             Err(error) => Err(Error::Redis(error)),
         }
@@ -145,14 +155,13 @@ impl Line {
         command
     }
 
-    /// Takes no longer than the time-out in all, connecting included.
-    fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        let (begin, timeout) = (Instant::now(), self.options.timeout);
+    fn ask(&mut self, time: Duration, command: &Cmd) -> Result<Value, RedisError> {
+        let begin = Instant::now();
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(self.client.get_connection_with_timeout(timeout / 2)?),
+            none => none.insert(self.client.get_connection_with_timeout(time / 2)?),
         };
-        let rest = timeout.saturating_sub(begin.elapsed()).max(Duration::from_millis(1));
+        let rest = time.saturating_sub(begin.elapsed()).max(Duration::from_millis(1));
         connection.set_read_timeout(Some(rest))?;
         connection.set_write_timeout(Some(rest))?;
         command.query(connection)

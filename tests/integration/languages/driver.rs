@@ -9,6 +9,7 @@
 //! | `ping`: uses the client that the application has besides | `pong` |
 //! | | `stopped`, when the work is stopped because the lock is lost; then `error` |
 
+use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
@@ -40,11 +41,11 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// A lock of this language, with a lease that is longer than the test.
+    /// A lock of this language, with a lease that is longer than the test, under the newest RESP that it speaks.
     pub fn of(language: &Language, port: u16) -> Self {
         Self {
             port,
-            protocol: 2,
+            protocol: language.protocols[language.protocols.len() - 1],
             key: format!("lock:{}", language.name),
             prefix: "",
             lease_ms: 60_000,
@@ -54,6 +55,12 @@ impl Hold {
             session: false,
             fallback: false,
         }
+    }
+
+    /// The same with a lock of its own.
+    pub fn variant(mut self, variant: impl Debug) -> Self {
+        self.key = format!("{}:{variant:?}", self.key);
+        self
     }
 }
 
@@ -216,13 +223,34 @@ fn parse(line: &str) -> Event {
 
 /// Plays the scenario in every language that is installed, at the same time.
 pub fn in_each(scenario: impl Fn(&Language) + Sync) {
-    let languages = languages();
-    let failed: Vec<&str> = thread::scope(|scope| {
-        let threads: Vec<_> = languages
-            .iter()
-            .map(|language| {
-                let play = || scenario(language);
-                (language.name, thread::Builder::new().name(language.name.into()).spawn_scoped(scope, play).unwrap())
+    let roles = languages().iter().map(|language| (language.name.into(), language, ()));
+    play(roles.collect(), |language, ()| scenario(language));
+}
+
+/// Plays each variant of it as well.
+pub fn in_each_with<V: Copy + Debug + Send>(variants: &[V], scenario: impl Fn(&Language, V) + Sync) {
+    let role = |language: &'static Language, variant: V| (format!("{} {variant:?}", language.name), language, variant);
+    let roles = languages().iter().flat_map(|language| variants.iter().map(move |variant| role(language, *variant)));
+    play(roles.collect(), scenario);
+}
+
+/// Plays it with each version of RESP that the client library speaks.
+pub fn in_each_and_protocol(scenario: impl Fn(&Language, u8) + Sync) {
+    in_each_with(&[2, 3], |language, protocol| {
+        if language.protocols.contains(&protocol) {
+            scenario(language, protocol);
+        }
+    });
+}
+
+fn play<V: Send>(roles: Vec<(String, &'static Language, V)>, scenario: impl Fn(&Language, V) + Sync) {
+    let scenario = &scenario;
+    let failed: Vec<String> = thread::scope(|scope| {
+        let threads: Vec<_> = roles
+            .into_iter()
+            .map(|(name, language, variant)| {
+                let thread = thread::Builder::new().name(name.clone());
+                (name, thread.spawn_scoped(scope, move || scenario(language, variant)).unwrap())
             })
             .collect();
         threads.into_iter().filter_map(|(name, thread)| thread.join().err().map(|_| name)).collect()

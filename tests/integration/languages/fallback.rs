@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::driver::{in_each, Driver, Event, Hold};
+use super::driver::{in_each, in_each_and_protocol, in_each_with, Driver, Event, Hold};
 use crate::support::relay::{Loss, Relay};
 use crate::support::{module, until, Reply, Server};
 
@@ -13,36 +13,30 @@ fn plain_server() -> Server {
 #[test]
 fn without_the_module_the_fallback_warns_holds_and_gives_back() {
     let server = plain_server();
-    in_each(|language| {
+    in_each_and_protocol(|language, protocol| {
         let mut conn = server.conn();
-        for protocol in language.protocols {
-            let hold = Hold {
-                fallback: true,
-                lease_ms: 3_000,
-                protocol: *protocol,
-                prefix: "app:",
-                ..Hold::of(language, server.port())
-            };
-            let key = format!("app:{}", hold.key);
-            let mut driver = Driver::start(language);
-            driver.hold(&hold);
-            match driver.next() {
-                Event::Held { token: None, warned } => assert!(warned.contains(&key), "'{warned}'"),
-                other => panic!("{other:?}"),
-            }
-            // Clients of the module take it for no timestamp.
-            assert!(conn.text(&["GET", &key]).parse::<f64>().is_err());
-            let mut other = Driver::start(language);
-            other.hold(&hold);
-            other.error("refused");
-            assert!(driver.is_silent_for(Duration::from_millis(4_500)), "it is not renewed");
-            assert!((1..=3_000).contains(&conn.int(&["PTTL", &key])));
-            other.hold(&Hold { wait_ms: 60_000, ..hold.clone() });
-            driver.leave();
-            assert_eq!(other.held(), None);
-            other.leave();
-            assert_eq!(conn.int(&["EXISTS", &key]), 0);
+        let hold =
+            Hold { fallback: true, lease_ms: 3_000, protocol, prefix: "app:", ..Hold::of(language, server.port()) }
+                .variant(protocol);
+        let key = format!("app:{}", hold.key);
+        let mut driver = Driver::start(language);
+        driver.hold(&hold);
+        match driver.next() {
+            Event::Held { token: None, warned } => assert!(warned.contains(&key), "'{warned}'"),
+            other => panic!("{other:?}"),
         }
+        // Clients of the module take it for no timestamp.
+        assert!(conn.text(&["GET", &key]).parse::<f64>().is_err());
+        let mut other = Driver::start(language);
+        other.hold(&hold);
+        other.error("refused");
+        assert!(driver.is_silent_for(Duration::from_millis(4_500)), "it is not renewed");
+        assert!((1..=3_000).contains(&conn.int(&["PTTL", &key])));
+        other.hold(&Hold { wait_ms: 60_000, ..hold.clone() });
+        driver.leave();
+        assert_eq!(other.held(), None);
+        other.leave();
+        assert_eq!(conn.int(&["EXISTS", &key]), 0);
     });
 }
 
@@ -62,19 +56,17 @@ fn a_fallback_lock_that_is_taken_away_stops_the_work_and_leaves_the_successor_al
 #[test]
 fn a_reply_that_is_lost_under_the_fallback_loses_no_lock() {
     let server = plain_server();
-    in_each(|language| {
-        for how in [Loss::Closed, Loss::Silent] {
-            let relay = Relay::to(server.port());
-            let hold = Hold { fallback: true, timeout_ms: 1_000, ..Hold::of(language, relay.port()) };
-            // Of ACQUIRE, then of RELEASE.
-            relay.lose_reply_to("EVAL", how);
-            let (mut driver, _) = Driver::holding(language, &hold);
-            assert!(!relay.has_reply_to_lose(), "no reply was lost");
-            relay.lose_reply_to("EVAL", how);
-            driver.leave();
-            assert!(!relay.has_reply_to_lose(), "no reply was lost");
-            assert_eq!(server.conn().int(&["EXISTS", &hold.key]), 0);
-        }
+    in_each_with(&[Loss::Closed, Loss::Silent], |language, how| {
+        let relay = Relay::to(server.port());
+        let hold = Hold { fallback: true, timeout_ms: 1_000, ..Hold::of(language, relay.port()) }.variant(how);
+        // Of ACQUIRE, then of RELEASE.
+        relay.lose_reply_to("EVAL", how);
+        let (mut driver, _) = Driver::holding(language, &hold);
+        assert!(!relay.has_reply_to_lose(), "no reply was lost");
+        relay.lose_reply_to("EVAL", how);
+        driver.leave();
+        assert!(!relay.has_reply_to_lose(), "no reply was lost");
+        assert_eq!(server.conn().int(&["EXISTS", &hold.key]), 0);
     });
 }
 

@@ -3,7 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::driver::{in_each, Driver, Hold};
+use super::driver::{in_each, in_each_with, Driver, Hold};
+use super::runtimes::Language;
 use crate::support::relay::{Loss, Relay};
 use crate::support::{until, Server};
 
@@ -11,52 +12,46 @@ const LOSSES: [Loss; 2] = [Loss::Closed, Loss::Silent];
 
 #[test]
 fn when_the_reply_to_acquire_is_lost_the_same_grant_is_held() {
-    in_each(|language| {
-        for how in LOSSES {
-            let server = Server::start();
-            let relay = Relay::to(server.port());
-            let hold = Hold { timeout_ms: 1_000, ..Hold::of(language, relay.port()) };
-            relay.lose_reply_to("LOCK.ACQUIRE", how);
-            let (mut driver, token) = Driver::holding(language, &hold);
-            assert!(!relay.has_reply_to_lose(), "no reply was lost");
-            let mut conn = server.conn();
-            assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("token").int(), token.unwrap());
-            assert!(conn.text(&["INFO", "lock"]).contains("lock_grants:1\r"));
-            driver.leave();
-            assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
-        }
+    in_each_with(&LOSSES, |language, how| {
+        let server = Server::start();
+        let relay = Relay::to(server.port());
+        let hold = Hold { timeout_ms: 1_000, ..Hold::of(language, relay.port()) };
+        relay.lose_reply_to("LOCK.ACQUIRE", how);
+        let (mut driver, token) = Driver::holding(language, &hold);
+        assert!(!relay.has_reply_to_lose(), "no reply was lost");
+        let mut conn = server.conn();
+        assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("token").int(), token.unwrap());
+        assert!(conn.text(&["INFO", "lock"]).contains("lock_grants:1\r"));
+        driver.leave();
+        assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
     });
 }
 
 #[test]
 fn when_the_reply_to_release_is_lost_that_is_no_error() {
     let server = Server::start();
-    in_each(|language| {
-        for how in LOSSES {
-            let relay = Relay::to(server.port());
-            let hold = Hold { timeout_ms: 1_000, ..Hold::of(language, relay.port()) };
-            let (mut driver, _) = Driver::holding(language, &hold);
-            relay.lose_reply_to("LOCK.RELEASE", how);
-            driver.leave();
-            assert!(!relay.has_reply_to_lose(), "no reply was lost");
-            assert_eq!(server.conn().call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
-        }
+    in_each_with(&LOSSES, |language, how| {
+        let relay = Relay::to(server.port());
+        let hold = Hold { timeout_ms: 1_000, ..Hold::of(language, relay.port()) }.variant(how);
+        let (mut driver, _) = Driver::holding(language, &hold);
+        relay.lose_reply_to("LOCK.RELEASE", how);
+        driver.leave();
+        assert!(!relay.has_reply_to_lose(), "no reply was lost");
+        assert_eq!(server.conn().call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
     });
 }
 
 #[test]
 fn when_the_reply_to_a_renewal_is_lost_the_work_goes_on() {
     let server = Server::start();
-    in_each(|language| {
-        for how in LOSSES {
-            let relay = Relay::to(server.port());
-            let hold = Hold { lease_ms: 4_000, ..Hold::of(language, relay.port()) };
-            let (mut driver, _) = Driver::holding(language, &hold);
-            relay.lose_reply_to("LOCK.EXTEND", how);
-            assert!(driver.is_silent_for(Duration::from_millis(4_500)), "the work was stopped");
-            assert!(!relay.has_reply_to_lose(), "no reply was lost");
-            driver.leave();
-        }
+    in_each_with(&LOSSES, |language, how| {
+        let relay = Relay::to(server.port());
+        let hold = Hold { lease_ms: 4_000, ..Hold::of(language, relay.port()) }.variant(how);
+        let (mut driver, _) = Driver::holding(language, &hold);
+        relay.lose_reply_to("LOCK.EXTEND", how);
+        assert!(driver.is_silent_for(Duration::from_millis(4_500)), "the work was stopped");
+        assert!(!relay.has_reply_to_lose(), "no reply was lost");
+        driver.leave();
     });
 }
 
@@ -88,6 +83,40 @@ fn when_the_server_stands_still_the_work_is_stopped_before_its_lease_is_over() {
         let text = driver.is_stopped_in_time();
         assert!(text.contains(&hold.key), "{text}");
         assert!(since.elapsed() > Duration::from_secs(2), "it gives up after {:?}", since.elapsed());
+        server.signal("CONT");
+    });
+}
+
+/// A driver whose renewals have been refused until three quarters of the lease are over.
+fn late_to_renew(server: &Server, language: &Language) -> Driver {
+    let mut conn = server.conn();
+    conn.ok(&["ACL", "SETUSER", "default", "-lock.extend"]);
+    let hold = Hold { lease_ms: 8_000, ..Hold::of(language, server.port()) };
+    let since = Instant::now();
+    let (mut driver, _) = Driver::holding(language, &hold);
+    let rest = Duration::from_millis(6_000).saturating_sub(since.elapsed());
+    assert!(driver.is_silent_for(rest), "the work was stopped");
+    conn.ok(&["ACL", "SETUSER", "default", "+lock.extend"]);
+    driver
+}
+
+#[test]
+fn renewal_is_tried_for_as_long_as_it_can_be_in_time() {
+    in_each(|language| {
+        let server = Server::start();
+        let mut driver = late_to_renew(&server, language);
+        assert!(driver.is_silent_for(Duration::from_millis(2_500)), "the work was stopped");
+        driver.leave();
+    });
+}
+
+#[test]
+fn the_last_try_to_renew_ends_before_the_lease_does() {
+    in_each(|language| {
+        let server = Server::start();
+        let mut driver = late_to_renew(&server, language);
+        server.signal("STOP");
+        driver.is_stopped_in_time();
         server.signal("CONT");
     });
 }

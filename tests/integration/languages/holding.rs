@@ -1,9 +1,11 @@
 //! Taking a lock, holding it, and giving it back.
 
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::driver::{in_each, Driver, Hold};
+use crate::factory::install;
 use crate::support::{until, Conn, Server};
 
 fn state(conn: &mut Conn, key: &str) -> String {
@@ -78,6 +80,16 @@ fn work_that_fails_gives_the_lock_back_and_its_own_error_comes_out() {
         assert!(driver.error("work").contains("the work failed"));
         assert_eq!(state(&mut server.conn(), &hold.key), "free");
     });
+}
+
+#[test]
+fn a_block_of_asyncio_can_end_in_the_middle_of_a_renewal() {
+    let Ok(python) = install::python() else { return };
+    let server = Server::start();
+    let script = install::sources().join("leave_while_renewing.py");
+    let output = Command::new(python).arg(script).arg(server.port().to_string()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(server.conn().int(&["DBSIZE"]), 0, "not all were given back");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::driver::{in_each, Driver, Hold};
+use super::driver::{in_each, in_each_and_protocol, Driver, Hold};
 use crate::support::{until, Conn, Reply, Server};
 
 fn waiters(conn: &mut Conn, key: &str) -> i64 {
@@ -26,29 +26,27 @@ fn driver_that_waits(server: &Server, driver: &mut Driver, hold: &Hold) -> Strin
 #[test]
 fn a_wait_outlasts_the_time_out_of_the_socket_and_keeps_its_place() {
     let server = Server::start();
-    in_each(|language| {
-        for protocol in language.protocols {
-            let port = server.port();
-            let hold = Hold { protocol: *protocol, wait_ms: 60_000, timeout_ms: 1_000, ..Hold::of(language, port) };
-            let mut driver = Driver::start(language);
-            let token = driver_that_waits(&server, &mut driver, &hold);
-            let since = Instant::now();
-            let mut conn = server.conn();
-            // Somebody who comes right behind it.
-            let mut rival = server.conn();
-            rival.send(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
-            until("the rival waits", || (waiters(&mut conn, &hold.key) == 2).then_some(()));
-            until("it waits for longer than its time-out, at the beginning of a call", || {
-                let head = head(&mut conn, &hold.key)?;
-                let is_ours = head.field("owner").text() == "driver";
-                (since.elapsed() > Duration::from_secs(3) && is_ours && head.field("left-ms").int() > 400).then_some(())
-            });
-            assert_eq!(conn.int(&["LOCK.RELEASE", &hold.key, &token]), 1);
-            assert!(driver.held() > token.parse().ok());
-            driver.leave();
-            let token = rival.read().int().to_string();
-            assert_eq!(rival.int(&["LOCK.RELEASE", &hold.key, &token]), 1);
-        }
+    in_each_and_protocol(|language, protocol| {
+        let port = server.port();
+        let hold = Hold { protocol, wait_ms: 60_000, timeout_ms: 1_000, ..Hold::of(language, port) }.variant(protocol);
+        let mut driver = Driver::start(language);
+        let token = driver_that_waits(&server, &mut driver, &hold);
+        let since = Instant::now();
+        let mut conn = server.conn();
+        // Somebody who comes right behind it.
+        let mut rival = server.conn();
+        rival.send(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
+        until("the rival waits", || (waiters(&mut conn, &hold.key) == 2).then_some(()));
+        until("it waits for longer than its time-out, at the beginning of a call", || {
+            let head = head(&mut conn, &hold.key)?;
+            let is_ours = head.field("owner").text() == "driver";
+            (since.elapsed() > Duration::from_secs(3) && is_ours && head.field("left-ms").int() > 400).then_some(())
+        });
+        assert_eq!(conn.int(&["LOCK.RELEASE", &hold.key, &token]), 1);
+        assert!(driver.held() > token.parse().ok());
+        driver.leave();
+        let token = rival.read().int().to_string();
+        assert_eq!(rival.int(&["LOCK.RELEASE", &hold.key, &token]), 1);
     });
 }
 

@@ -159,7 +159,8 @@ impl Line {
         let begin = Instant::now();
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(self.client.get_connection_with_timeout(time / 2)?),
+            // Of this it takes as much again for each of four replies, if they do not come.
+            none => none.insert(self.client.get_connection_with_timeout(time / 5)?),
         };
         let rest = time.saturating_sub(begin.elapsed()).max(Duration::from_millis(1));
         connection.set_read_timeout(Some(rest))?;

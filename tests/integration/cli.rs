@@ -226,11 +226,15 @@ fn a_signal_ends_the_command_and_frees_its_lock() {
     let server = Server::start();
     let Some(shell) = Shell::on(server.port()) else { return };
     let mut conn = server.conn();
-    let script =
-        shell.start("exec ./with-lock report sh -c 'trap \"echo told; exit\" TERM; touch on; sleep 60 & wait'");
+    // It leaves somebody behind who does not listen to the signal.
+    let deaf = "(trap \"\" TERM; exec sleep 60) &";
+    let told = "trap \"echo told; exit\" TERM; touch on; wait";
+    let script = shell.start(&format!("exec ./with-lock report sh -c '{deaf} {told}'"));
     until("the command runs", || shell.dir.join("on").exists().then_some(()));
+    let since = Instant::now();
     script.signal("TERM");
     let output = script.end();
+    assert!(since.elapsed() < Duration::from_secs(40), "what it left behind goes on");
     assert_eq!((said(&output).as_str(), output.status.code()), ("told\n", Some(143)), "{output:?}");
     assert_eq!(state(&mut conn), "free");
 }

@@ -83,6 +83,22 @@ fn work_that_fails_gives_the_lock_back_and_its_own_error_comes_out() {
 }
 
 #[test]
+fn the_example_of_the_readme_runs() {
+    let Ok(python) = install::python() else { return };
+    let server = Server::start();
+    let example = include_str!("../../../README.md").split("```python\n").nth(1).expect("a block");
+    let example = example.split("```").next().unwrap();
+    let client = format!("redis.Redis(port={})", server.port());
+    let examples = install::sources().join("../../examples/python");
+    let mut command = Command::new(python);
+    command.args(["-c", &example.replace("redis.Redis()", &client)]).env("PYTHONPATH", examples);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");
+    assert_eq!(server.conn().int(&["DBSIZE"]), 0, "it was not given back");
+}
+
+#[test]
 fn a_block_of_asyncio_can_end_in_the_middle_of_a_renewal() {
     let Ok(python) = install::python() else { return };
     let server = Server::start();

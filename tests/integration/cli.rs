@@ -239,8 +239,16 @@ fn a_signal_ends_the_command_and_frees_its_lock() {
     assert_eq!(state(&mut conn), "free");
 }
 
+/// At the same time: the script takes half a minute to find out.
 #[test]
-fn a_command_whose_lock_is_taken_away_is_stopped_and_the_successor_is_left_alone() {
+fn a_command_that_loses_its_lock_is_stopped_in_time() {
+    std::thread::scope(|scope| {
+        scope.spawn(a_lock_is_taken_away_and_the_successor_is_left_alone);
+        scope.spawn(the_server_stands_still);
+    });
+}
+
+fn a_lock_is_taken_away_and_the_successor_is_left_alone() {
     let server = Server::start();
     let Some(shell) = Shell::on(server.port()) else { return };
     let mut conn = server.conn();
@@ -254,8 +262,7 @@ fn a_command_whose_lock_is_taken_away_is_stopped_and_the_successor_is_left_alone
     assert_eq!(conn.call(&["LOCK.INFO", "report"]).field("token").int(), token);
 }
 
-#[test]
-fn a_command_is_stopped_within_its_lease_when_the_server_stands_still() {
+fn the_server_stands_still() {
     let server = Server::start();
     let Some(shell) = Shell::on(server.port()) else { return };
     let since = Instant::now();

@@ -44,7 +44,7 @@ fn without_the_module_the_fallback_warns_holds_and_gives_back() {
 fn a_fallback_lock_that_is_taken_away_stops_the_work_and_leaves_the_successor_alone() {
     let server = plain_server();
     in_each(|language| {
-        let hold = Hold { fallback: true, lease_ms: 9_000, ..Hold::of(language, server.port()) };
+        let hold = Hold { fallback: true, lease_ms: 6_000, ..Hold::of(language, server.port()) };
         let (mut driver, _) = Driver::holding(language, &hold);
         let mut conn = server.conn();
         conn.ok(&["SET", &hold.key, "another"]);

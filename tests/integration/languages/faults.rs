@@ -4,7 +4,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::driver::{in_each, in_each_with, Driver, Hold};
-use super::runtimes::Language;
 use crate::support::relay::{Loss, Relay};
 use crate::support::{until, Server};
 
@@ -59,7 +58,7 @@ fn when_the_reply_to_a_renewal_is_lost_the_work_goes_on() {
 fn when_the_lock_is_taken_away_the_work_is_stopped_and_its_successor_is_left_alone() {
     let server = Server::start();
     in_each(|language| {
-        let hold = Hold { lease_ms: 9_000, ..Hold::of(language, server.port()) };
+        let hold = Hold { lease_ms: 6_000, ..Hold::of(language, server.port()) };
         let (mut driver, _) = Driver::holding(language, &hold);
         let mut conn = server.conn();
         assert_eq!(conn.int(&["DEL", &hold.key]), 1);
@@ -87,37 +86,26 @@ fn when_the_server_stands_still_the_work_is_stopped_before_its_lease_is_over() {
     });
 }
 
-/// A driver whose renewals have been refused until three quarters of the lease are over.
-fn late_to_renew(server: &Server, language: &Language) -> Driver {
-    let mut conn = server.conn();
-    conn.ok(&["ACL", "SETUSER", "default", "-lock.extend"]);
-    let hold = Hold { lease_ms: 8_000, ..Hold::of(language, server.port()) };
-    let since = Instant::now();
-    let (mut driver, _) = Driver::holding(language, &hold);
-    let rest = Duration::from_millis(6_000).saturating_sub(since.elapsed());
-    assert!(driver.is_silent_for(rest), "the work was stopped");
-    conn.ok(&["ACL", "SETUSER", "default", "+lock.extend"]);
-    driver
-}
-
 #[test]
 fn renewal_is_tried_for_as_long_as_it_can_be_in_time() {
-    in_each(|language| {
+    in_each_with(&["then it succeeds", "then it hangs"], |language, end| {
         let server = Server::start();
-        let mut driver = late_to_renew(&server, language);
-        assert!(driver.is_silent_for(Duration::from_millis(2_500)), "the work was stopped");
-        driver.leave();
-    });
-}
-
-#[test]
-fn the_last_try_to_renew_ends_before_the_lease_does() {
-    in_each(|language| {
-        let server = Server::start();
-        let mut driver = late_to_renew(&server, language);
-        server.signal("STOP");
-        driver.is_stopped_in_time();
-        server.signal("CONT");
+        let mut conn = server.conn();
+        conn.ok(&["ACL", "SETUSER", "default", "-lock.extend"]);
+        let hold = Hold { lease_ms: 8_000, ..Hold::of(language, server.port()) };
+        let since = Instant::now();
+        let (mut driver, _) = Driver::holding(language, &hold);
+        let rest = Duration::from_millis(6_000).saturating_sub(since.elapsed());
+        assert!(driver.is_silent_for(rest), "the work was stopped when three quarters of the lease were over");
+        conn.ok(&["ACL", "SETUSER", "default", "+lock.extend"]);
+        if end == "then it hangs" {
+            server.signal("STOP");
+            driver.is_stopped_in_time();
+            server.signal("CONT");
+        } else {
+            assert!(driver.is_silent_for(Duration::from_millis(2_500)), "the work was stopped");
+            driver.leave();
+        }
     });
 }
 
@@ -126,7 +114,7 @@ fn a_session_whose_connection_breaks_is_a_lost_lock() {
     // With so long a margin the lock could be extended by another connection, without a session.
     let server = Server::with().module_args(&["margin-ms", "60000"]).start();
     in_each(|language| {
-        let hold = Hold { lease_ms: 9_000, session: true, ..Hold::of(language, server.port()) };
+        let hold = Hold { lease_ms: 6_000, session: true, ..Hold::of(language, server.port()) };
         let (mut driver, _) = Driver::holding(language, &hold);
         let mut conn = server.conn();
         let session = conn.call(&["LOCK.INFO", &hold.key]).field("session").int().to_string();
@@ -174,14 +162,14 @@ fn a_master_that_became_a_replica_is_left_for_the_new_one() {
         let (old, new) = (Server::with().args(&diskless).start(), Server::with().args(&diskless).start());
         new.replicate(&old);
         let relay = Relay::to(old.port());
-        let hold = Hold { lease_ms: 6_000, ..Hold::of(language, relay.port()) };
+        let hold = Hold { lease_ms: 4_500, ..Hold::of(language, relay.port()) };
         let (mut driver, _) = Driver::holding(language, &hold);
         old.wait_offset(&new);
         new.conn().ok(&["REPLICAOF", "NO", "ONE"]);
         relay.lead_to(new.port());
         // Its connection to the old one stays open, and answers READONLY.
         old.conn().ok(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
-        assert!(driver.is_silent_for(Duration::from_secs(7)), "the work was stopped");
+        assert!(driver.is_silent_for(Duration::from_secs(5)), "the work was stopped");
         driver.leave();
         assert_eq!(new.conn().call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
     });

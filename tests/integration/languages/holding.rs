@@ -59,7 +59,7 @@ fn a_lock_is_held_for_longer_than_its_lease() {
         let hold = Hold { lease_ms: 3_000, ..Hold::of(language, server.port()) };
         let (mut driver, token) = Driver::holding(language, &hold);
         let mut conn = server.conn();
-        let end = Instant::now() + Duration::from_secs(6);
+        let end = Instant::now() + Duration::from_secs(5);
         while Instant::now() < end {
             let lock = conn.call(&["LOCK.INFO", &hold.key]);
             assert_eq!((lock.field("state").text(), lock.field("token").int()), ("held".into(), token.unwrap()));
@@ -114,7 +114,7 @@ fn no_connection_stays_behind() {
         let server = Server::start();
         let mut conn = server.conn();
         let mut clients = || conn.text(&["CLIENT", "LIST"]).lines().filter(|line| line.contains("addr=")).count();
-        let hold = Hold { wait_ms: 10_000, ..Hold::of(language, server.port()) };
+        let hold = Hold { wait_ms: 10_000, timeout_ms: 2_000, ..Hold::of(language, server.port()) };
         let mut driver = Driver::start(language);
         driver.ping(&hold);
         let before = clients();

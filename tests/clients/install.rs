@@ -29,7 +29,7 @@ pub fn python() -> Result<PathBuf, String> {
     let versions = REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join("-").replace("==", "-");
     let dir = installed(&format!("python-{versions}"), |dir| {
         let venv = || run(Command::new("python3").args(["-m", "venv"]).arg(dir));
-        venv().or_else(|error| debian(&["python3-venv"], error).and_then(|()| venv()))?;
+        venv().or_else(|error| debian(&["python3-venv"], &error).and_then(|()| venv()))?;
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "-r"];
         run(Command::new(dir.join("bin/python")).args(pip).arg(sources().join("requirements.txt")))
     })?;
@@ -94,7 +94,7 @@ pub fn go_driver() -> Result<PathBuf, String> {
         redigo.exists().then_some(()).ok_or_else(|| format!("no {}", redigo.display()))
     };
     let packages = ["golang-go", "golang-github-gomodule-redigo-dev"];
-    is_there().or_else(|error| debian(&packages, error).and_then(|()| is_there()))?;
+    is_there().or_else(|error| debian(&packages, &error).and_then(|()| is_there()))?;
     // Named after this tree: others may share the folder.
     let name = format!("go{}", root().display()).replace('/', "-");
     let workspace = installed(&name, |dir| {
@@ -118,12 +118,12 @@ pub fn php() -> Result<PathBuf, String> {
         let has_redis = run(Command::new("php").args(["-r", "exit(extension_loaded('redis') ? 0 : 1);"]));
         has_redis.map_err(|error| format!("no phpredis: {error}"))
     };
-    is_there().or_else(|error| debian(&["php-cli", "php-redis"], error).and_then(|()| is_there()))?;
+    is_there().or_else(|error| debian(&["php-cli", "php-redis"], &error).and_then(|()| is_there()))?;
     Ok("php".into())
 }
 
 /// Installs packages of Debian if that can be done; else says which are missing.
-fn debian(packages: &[&str], missing: String) -> Result<(), String> {
+fn debian(packages: &[&str], missing: &str) -> Result<(), String> {
     let names = packages.join(" ");
     if !fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
         return Err(format!("{missing}; have root run: apt-get install {names}"));

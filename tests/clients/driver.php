@@ -44,7 +44,8 @@ function hold(array $wanted): void
         $warned .= $text;
         return $level === E_USER_WARNING;
     });
-    $lock = new RedisLock(
+    static $locks = []; // asked for the same again, it uses the same again
+    $lock = $locks[json_encode($wanted)] ??= new RedisLock(
         fn (float $timeout) => connect($wanted['port'], $timeout, $wanted['prefix']),
         $wanted['key'],
         lease: $wanted['lease_ms'] / 1000,

@@ -17,7 +17,7 @@ from redis_lock import Lock, LockLost, LockRefused, LockReply, LockUnsupported
 
 KINDS = [(LockRefused, "refused"), (LockLost, "lost"), (LockUnsupported, "unsupported"), (LockReply, "reply"),
          (redis.RedisError, "connection"), (KeyError, "work")]
-commands, waiting = queue.Queue(), {}
+commands, waiting, locks = queue.Queue(), {}, {}
 
 
 def say(**line):
@@ -39,14 +39,16 @@ def read():
     os._exit(0)
 
 
-def lock_of(client, command, on_lost):
+def lock_of(client, command):
     return Lock(client, command["key"], command["lease_ms"] / 1000, wait=command["wait_ms"] / 1000,
                 timeout=command["timeout_ms"] / 1000, owner=command["owner"], session=command["session"],
-                fallback=command["fallback"], prefix=command["prefix"], on_lost=on_lost)
+                fallback=command["fallback"], prefix=command["prefix"],
+                on_lost=lambda lost: commands.put({"do": "stop"}))
 
 
 def hold(client, command):
-    lock = waiting["lock"] = lock_of(client, command, lambda lost: commands.put({"do": "stop"}))
+    lock = locks.get(str(command)) or lock_of(client, command)
+    locks[str(command)] = waiting["lock"] = lock  # asked for the same again, it uses the same again
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with lock:

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects, missing_docs)]
 
+use std::collections::HashMap;
 use std::io::stdin;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -32,10 +33,14 @@ fn main() {
         }
         std::process::exit(0);
     });
+    let mut locks = HashMap::new();
     while let Ok(command) = commands.recv() {
         let client = client(&command);
         if command["do"] == "hold" {
-            let (lock, warned) = lock(client, &command, stop.clone());
+            // Asked for the same again, it uses the same again.
+            let known = locks.entry(command.to_string()).or_insert_with(|| lock(client, &command, stop.clone()));
+            let (lock, warned) = known.clone();
+            warned.lock().unwrap().clear();
             *waiting.lock().unwrap() = Some(Arc::clone(&lock));
             let end = hold(&lock, &warned, &commands);
             println!("{}", end.unwrap_or_else(|error| error_line(&*error)));

@@ -18,6 +18,7 @@ from redis_lock.aio import Lock
 
 KINDS = [(LockRefused, "refused"), (LockLost, "lost"), (LockUnsupported, "unsupported"), (LockReply, "reply"),
          (redis.RedisError, "connection"), (KeyError, "work"), (asyncio.CancelledError, "refused")]
+locks = {}
 
 
 def say(**line):
@@ -29,10 +30,15 @@ def say_error(error):
     say(event="error", kind=kind, name=type(error).__name__, text=str(error) or "cancelled")
 
 
-async def hold(client, command, commands):
-    lock = Lock(client, command["key"], command["lease_ms"] / 1000, wait=command["wait_ms"] / 1000,
+def lock_of(client, command):
+    return Lock(client, command["key"], command["lease_ms"] / 1000, wait=command["wait_ms"] / 1000,
                 timeout=command["timeout_ms"] / 1000, owner=command["owner"], session=command["session"],
                 fallback=command["fallback"], prefix=command["prefix"])
+
+
+async def hold(client, command, commands):
+    lock = locks.get(str(command)) or lock_of(client, command)
+    locks[str(command)] = lock  # asked for the same again, it uses the same again
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         async with lock:

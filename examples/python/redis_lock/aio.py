@@ -4,9 +4,9 @@
         lock.token  # the fencing token: give it to the storage that is written to
 
 It has a connection of its own. It waits in pieces shorter than its time-out, under one random ID: neither a lost reply
-nor a time-out loses the place in line or leaves a lock behind; a cancelled wait leaves the line. A task renews the lease
-at a third of it. Where that fails, the lock is lost at nine tenths of the lease, counted from when the last renewal was
-sent: the block is cancelled, and ends with LockLost.
+nor a time-out loses the place in line or leaves a lock behind; a cancelled wait leaves the line. A task renews the
+lease at a third of it. Where that fails, the lock is lost at nine tenths of the lease, counted from when the last
+renewal was sent: the block is cancelled, and ends with LockLost.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from .attempt import Attempt, LockError, LockRefused, LockUnsupported, is_broken
 
 
 class Lock:
-    """Times are seconds. With `session` the lock ends with its connection. With `fallback` a server without the module
-    gets SET NX PX instead: no order among those who wait, and no token (None)."""
+    """For one holder after the other. Times are seconds. With `session` the lock ends with its connection. With
+    `fallback` a server without the module gets SET NX PX instead: no order among those who wait, and no token (None)."""
 
     def __init__(self, client, key, lease, *, wait=0, timeout=5, owner=None, session=False, fallback=False, prefix=""):
         self._client, self._lease, self._wait, self._session = client, lease, wait, session
         self._timeout = min(timeout, lease / 4)  # a renewal can fail and the next still be in time
         self._attempt = Attempt(prefix + key, lease, owner, session, fallback)
-        self._connection, self._lost, self._released = None, None, False
+        self._connection = None
 
     @property
     def token(self):
@@ -35,6 +35,8 @@ class Lock:
 
     async def __aenter__(self):
         """Raises LockRefused when somebody else has the lock."""
+        self._attempt.begin()
+        self._lost, self._released = None, False
         try:
             sent = await self._acquire()
             if time.monotonic() > sent + self._lease / 3:  # the grant may be as old as the call: begin anew

@@ -60,12 +60,16 @@ def own_connection(client, timeout):
 
 
 class Attempt:
-    """The ID is chosen here, once, and sent with each command of the attempt."""
+    """The ID is chosen when it begins, once, and sent with each of its commands."""
 
     def __init__(self, key, lease, owner, session, fallback):
-        self.key, self.token, self.is_plain = key, None, False
-        self._lease_ms, self._fallback, self._id = round(lease * 1000), fallback, str(secrets.randbelow(10**18) + 1)
+        self.key, self._lease_ms, self._fallback = key, round(lease * 1000), fallback
         self._options = (["OWNER", owner] if owner else []) + (["SESSION"] if session else [])
+        self.begin()
+
+    def begin(self):
+        """Begins anew."""
+        self.token, self.is_plain, self._id = None, False, str(secrets.randbelow(10**18) + 1)
 
     def command(self, name, piece=0):
         """The words of LOCK.<name>, or of the script that stands for it."""

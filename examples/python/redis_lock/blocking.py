@@ -21,8 +21,8 @@ from .attempt import Attempt, LockError, LockRefused, LockUnsupported, is_broken
 
 
 class Lock:
-    """Times are seconds. With `session` the lock ends with its connection. With `fallback` a server without the module
-    gets SET NX PX instead: no order among those who wait, and no token (None)."""
+    """For one holder after the other. Times are seconds. With `session` the lock ends with its connection. With
+    `fallback` a server without the module gets SET NX PX instead: no order among those who wait, and no token (None)."""
 
     def __init__(self, client, key, lease, *, wait=0, timeout=5, owner=None, session=False, fallback=False, prefix="",
                  on_lost=lambda lost: None):
@@ -31,7 +31,6 @@ class Lock:
         self._attempt = Attempt(prefix + key, lease, owner, session, fallback)
         self._connection, self._lost = None, None
         self._cancelled, self._released = threading.Event(), threading.Event()
-        self._renewal = threading.Thread(target=self._renew, daemon=True)
 
     @property
     def token(self):
@@ -40,7 +39,10 @@ class Lock:
 
     def __enter__(self):
         """Raises LockRefused when somebody else has the lock."""
-        granted = False
+        self._attempt.begin()
+        self._cancelled.clear()
+        self._released.clear()
+        self._lost, granted = None, False
         try:
             sent = self._acquire()
             granted = True
@@ -56,6 +58,7 @@ class Lock:
                 self.cancel()  # it may have been granted
             raise
         self._until = sent + self._lease
+        self._renewal = threading.Thread(target=self._renew, daemon=True)
         self._renewal.start()
         return self
 

@@ -93,6 +93,7 @@ impl Lock {
     /// # Errors
     /// [`Error::Refused`] when somebody else has it.
     pub fn acquire(&self) -> Result<Guard, Error> {
+        self.cancelled.store(false, Ordering::SeqCst);
         // A hasher is keyed at random.
         self.id.store(RandomState::new().build_hasher().finish() >> 1, Ordering::SeqCst);
         let mut line = self.line();
@@ -113,7 +114,7 @@ impl Lock {
         }
     }
 
-    /// From another thread: ends the wait in [`Self::acquire`], which is then refused. The lock cannot be used again.
+    /// From another thread: ends the wait in [`Self::acquire`], which is then refused.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         // If it fails, the wait ends with its piece, the lock with its lease.

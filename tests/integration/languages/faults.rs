@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::driver::{in_each, in_each_with, Driver, Hold};
 use crate::support::relay::{Loss, Relay};
-use crate::support::{until, Server};
+use crate::support::{free_port, until, Server};
 
 const LOSSES: [Loss; 2] = [Loss::Closed, Loss::Silent];
 
@@ -23,6 +23,26 @@ fn when_the_reply_to_acquire_is_lost_the_same_grant_is_held() {
         assert!(conn.text(&["INFO", "lock"]).contains("lock_grants:1\r"));
         driver.leave();
         assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
+    });
+}
+
+#[test]
+fn what_failed_can_be_had_later_and_what_was_given_back_again() {
+    let server = Server::start();
+    in_each(|language| {
+        let relay = Relay::to(free_port());
+        let hold = Hold { lease_ms: 3_000, timeout_ms: 500, ..Hold::of(language, relay.port()) };
+        let mut driver = Driver::start(language);
+        driver.hold(&hold);
+        driver.error("connection");
+        relay.lead_to(server.port());
+        driver.hold(&hold);
+        let token = driver.held();
+        driver.leave();
+        driver.hold(&hold);
+        assert!(driver.held() > token);
+        assert!(driver.is_silent_for(Duration::from_millis(3_500)), "the work was stopped");
+        driver.leave();
     });
 }
 

@@ -50,7 +50,7 @@ final class RedisLock
         $this->line = new LockLine($connect, $key, $lease, $owner, $session, $fallback);
     }
 
-    /** Does the work while the lock is held; gives back what it returns. Throws LockRefused when somebody else has the lock. */
+    /** What the work returns, done while the lock is held. Throws LockRefused when somebody else has it. */
     public function with(callable $work): mixed
     {
         $this->acquire();

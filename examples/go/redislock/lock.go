@@ -1,6 +1,7 @@
 // Package redislock is a lock of redis-lock for redigo.
 //
-//	lock, ctx, err := redislock.Acquire(ctx, dial, "report", redislock.Options{Lease: 30 * time.Second, Wait: time.Minute})
+//	options := redislock.Options{Lease: 30 * time.Second, Wait: time.Minute}
+//	lock, ctx, err := redislock.Acquire(ctx, dial, "report", options)
 //	if err != nil {
 //		return err // errors.Is(err, redislock.ErrRefused): somebody else has it
 //	}

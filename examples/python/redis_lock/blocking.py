@@ -22,7 +22,7 @@ from .attempt import Attempt, LockError, LockRefused, LockUnsupported, is_broken
 
 class Lock:
     """For one holder after the other. Times are seconds. With `session` the lock ends with its connection. With
-    `fallback` a server without the module gets SET NX PX instead: no order among those who wait, and no token (None)."""
+    `fallback` a server without the module gets SET NX PX instead: no order among those who wait, no token (None)."""
 
     def __init__(self, client, key, lease, *, wait=0, timeout=5, owner=None, session=False, fallback=False, prefix="",
                  on_lost=lambda lost: None):

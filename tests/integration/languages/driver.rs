@@ -25,6 +25,9 @@ use super::runtimes::{languages, Language};
 /// How long anything may take that has no time of its own: also on a machine that is busy with all languages.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
+/// Nobody listens there (tcpmux), and it is not given to another test in the meantime.
+pub const NOBODY: u16 = 1;
+
 /// What a lock is wanted with.
 #[derive(Clone, Serialize)]
 pub struct Hold {

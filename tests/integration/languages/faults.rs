@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::driver::{in_each, in_each_with, Driver, Hold};
+use super::driver::{in_each, in_each_with, Driver, Hold, NOBODY};
 use crate::support::relay::{Loss, Relay};
-use crate::support::{free_port, until, Server};
+use crate::support::{until, Server};
 
 const LOSSES: [Loss; 2] = [Loss::Closed, Loss::Silent];
 
@@ -30,7 +30,7 @@ fn when_the_reply_to_acquire_is_lost_the_same_grant_is_held() {
 fn what_failed_can_be_had_later_and_what_was_given_back_again() {
     let server = Server::start();
     in_each(|language| {
-        let relay = Relay::to(free_port());
+        let relay = Relay::to(NOBODY);
         let hold = Hold { lease_ms: 3_000, timeout_ms: 500, ..Hold::of(language, relay.port()) };
         let mut driver = Driver::start(language);
         driver.hold(&hold);

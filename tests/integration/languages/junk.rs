@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use super::driver::{in_each, in_each_and_protocol, Driver, Event, Hold};
-use crate::support::{free_port, Server};
+use super::driver::{in_each, in_each_and_protocol, Driver, Event, Hold, NOBODY};
+use crate::support::Server;
 
 /// What it answers to LOCK.*.
 const JUNK: &[&str] = &[
@@ -83,7 +83,7 @@ fn a_server_that_answers_junk_grants_no_lock() {
 #[test]
 fn a_server_that_is_away_is_an_error_of_the_connection() {
     in_each(|language| {
-        let hold = Hold { timeout_ms: 500, wait_ms: 1_000, ..Hold::of(language, free_port()) };
+        let hold = Hold { timeout_ms: 500, wait_ms: 1_000, ..Hold::of(language, NOBODY) };
         let mut driver = Driver::start(language);
         driver.hold(&hold);
         driver.error("connection");

@@ -14,7 +14,7 @@ fn when_the_reply_to_acquire_is_lost_the_same_grant_is_held() {
     in_each_with(&LOSSES, |language, how| {
         let server = Server::start();
         let relay = Relay::to(server.port());
-        let hold = Hold { timeout_ms: 1_000, ..Hold::of(language, relay.port()) };
+        let hold = Hold { timeout_ms: 2_000, ..Hold::of(language, relay.port()) };
         relay.lose_reply_to("LOCK.ACQUIRE", how);
         let (mut driver, token) = Driver::holding(language, &hold);
         assert!(!relay.has_reply_to_lose(), "no reply was lost");
@@ -51,7 +51,7 @@ fn when_the_reply_to_release_is_lost_that_is_no_error() {
     let server = Server::start();
     in_each_with(&LOSSES, |language, how| {
         let relay = Relay::to(server.port());
-        let hold = Hold { timeout_ms: 1_000, ..Hold::of(language, relay.port()) }.variant(how);
+        let hold = Hold { timeout_ms: 2_000, ..Hold::of(language, relay.port()) }.variant(how);
         let (mut driver, _) = Driver::holding(language, &hold);
         relay.lose_reply_to("LOCK.RELEASE", how);
         driver.leave();

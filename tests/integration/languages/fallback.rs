@@ -58,7 +58,7 @@ fn a_reply_that_is_lost_under_the_fallback_loses_no_lock() {
     let server = plain_server();
     in_each_with(&[Loss::Closed, Loss::Silent], |language, how| {
         let relay = Relay::to(server.port());
-        let hold = Hold { fallback: true, timeout_ms: 2_000, ..Hold::of(language, relay.port()) }.variant(how);
+        let hold = Hold { fallback: true, timeout_ms: 4_000, ..Hold::of(language, relay.port()) }.variant(how);
         // Of ACQUIRE, then of RELEASE.
         relay.lose_reply_to("EVAL", how);
         let (mut driver, _) = Driver::holding(language, &hold);

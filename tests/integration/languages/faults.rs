@@ -14,7 +14,7 @@ fn when_the_reply_to_acquire_is_lost_the_same_grant_is_held() {
     in_each_with(&LOSSES, |language, how| {
         let server = Server::start();
         let relay = Relay::to(server.port());
-        let hold = Hold { timeout_ms: 2_000, ..Hold::of(language, relay.port()) };
+        let hold = Hold { timeout_ms: 4_000, ..Hold::of(language, relay.port()) };
         relay.lose_reply_to("LOCK.ACQUIRE", how);
         let (mut driver, token) = Driver::holding(language, &hold);
         assert!(!relay.has_reply_to_lose(), "no reply was lost");
@@ -51,7 +51,7 @@ fn when_the_reply_to_release_is_lost_that_is_no_error() {
     let server = Server::start();
     in_each_with(&LOSSES, |language, how| {
         let relay = Relay::to(server.port());
-        let hold = Hold { timeout_ms: 2_000, ..Hold::of(language, relay.port()) }.variant(how);
+        let hold = Hold { timeout_ms: 4_000, ..Hold::of(language, relay.port()) }.variant(how);
         let (mut driver, _) = Driver::holding(language, &hold);
         relay.lose_reply_to("LOCK.RELEASE", how);
         driver.leave();
@@ -151,7 +151,7 @@ fn after_a_failover_the_holder_holds_and_the_waiter_waits_on() {
         let replica = Server::with().args(&diskless).start();
         replica.replicate(&master);
         let relay = Relay::to(master.port());
-        let hold = Hold { lease_ms: 30_000, wait_ms: 60_000, timeout_ms: 2_000, ..Hold::of(language, relay.port()) };
+        let hold = Hold { lease_ms: 30_000, wait_ms: 60_000, timeout_ms: 4_000, ..Hold::of(language, relay.port()) };
         let (mut holder, token) = Driver::holding(language, &hold);
         let mut waiter = Driver::start(language);
         waiter.hold(&hold);

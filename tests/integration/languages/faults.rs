@@ -65,10 +65,10 @@ fn when_the_reply_to_a_renewal_is_lost_the_work_goes_on() {
     let server = Server::start();
     in_each_with(&LOSSES, |language, how| {
         let relay = Relay::to(server.port());
-        let hold = Hold { lease_ms: 4_000, ..Hold::of(language, relay.port()) }.variant(how);
+        let hold = Hold { lease_ms: 8_000, ..Hold::of(language, relay.port()) }.variant(how);
         let (mut driver, _) = Driver::holding(language, &hold);
         relay.lose_reply_to("LOCK.EXTEND", how);
-        assert!(driver.is_silent_for(Duration::from_millis(4_500)), "the work was stopped");
+        assert!(driver.is_silent_for(Duration::from_millis(8_500)), "the work was stopped");
         assert!(!relay.has_reply_to_lose(), "no reply was lost");
         driver.leave();
     });

@@ -87,7 +87,7 @@ impl fmt::Display for Error {
                 write!(out, "GRACE lease is longer than {longest_ms} ms, the most that lock.failover-grace-ms covers")
             }
             Self::NoReplicas => out.write_str(
-                "NOREPLICAS this server stood still or its clock was set: no lease until its replicas have answered",
+                "NOREPLICAS too few replicas have answered of late, or since this server stood still or its clock was set: no lease until then",
             ),
             Self::BusyLocks => {
                 out.write_str("BUSYLOCKS lock.max-waiters clients wait for locks on this server already")

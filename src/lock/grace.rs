@@ -8,13 +8,17 @@
 use super::error::Error;
 use super::time::{Micros, MonotonicMicros, UnixMicros};
 
-/// What the failover may take on top of all settings.
+/// What the failover may take on top of all settings: lags are whole seconds, so one second; a look
+/// at them every 50 ms at most; and the rest for turns of the loop.
 const RESERVE: Micros = Micros(2_000_000);
+const RESERVE_FOR_TURNS: Micros = Micros(900_000);
+/// How often the replicas are looked at.
+pub const LOOK_AT_REPLICAS: Micros = Micros(50_000);
 
 /// The margin has to be as long as this: the loop of a server that is well stands still for less.
 pub const LEAST_MARGIN: Micros = Micros(500_000);
 
-/// Settings, all of them spans.
+/// Settings of the module and of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `lock.failover-grace-ms`; zero: no safety across failover.
@@ -23,6 +27,8 @@ pub struct Settings {
     pub margin: Micros,
     /// `min-replicas-max-lag`
     pub max_lag: Micros,
+    /// `min-replicas-to-write`
+    pub wanted: u64,
 }
 
 impl Settings {
@@ -38,11 +44,13 @@ impl Settings {
 
     /// A longer turn of the loop is noticed. After shorter ones the answers of replicas that waited to
     /// be read look younger than they are, by two turns: one in which they came, one in which they are
-    /// read. The margin makes up for that.
-    const fn longest_stall(&self) -> Micros {
-        let shortest = if self.margin.0 > LEAST_MARGIN.0 { self.margin } else { LEAST_MARGIN };
-        let two = if self.max_lag.0 < shortest.0 { self.max_lag } else { shortest };
-        Micros(two.0 / 2)
+    /// read; and what was found when a turn began holds to its end. The margin and what [`RESERVE`] has
+    /// for it make up for the three.
+    fn longest_stall(&self) -> Micros {
+        let margin = self.margin.max(LEAST_MARGIN);
+        let two = margin.min(self.max_lag).0 / 2;
+        let three = margin.0.saturating_add(RESERVE_FOR_TURNS.0) / 3;
+        Micros(two.min(three))
     }
 
     /// Whether a lease may be granted.
@@ -60,8 +68,6 @@ impl Settings {
 /// What the settings are held against.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
-    /// `min-replicas-to-write`
-    pub wanted: u64,
     /// How many replicas are connected.
     pub connected: u64,
     /// The latest timestamp that this server wrote.
@@ -115,8 +121,8 @@ impl Settings {
         let covered = Micros(longest.0.saturating_add(self.margin.0));
         match longest {
             Micros(0) => Some(Fault::NoLease),
-            _ if group.wanted == 0 => Some(Fault::NoReplicas),
-            _ if group.wanted < group.connected => Some(Fault::TooFewReplicas),
+            _ if self.wanted == 0 => Some(Fault::NoReplicas),
+            _ if self.wanted < group.connected => Some(Fault::TooFewReplicas),
             _ if self.margin < LEAST_MARGIN => Some(Fault::ShortMargin),
             _ if group.latest.since(now) > covered => Some(Fault::LongLease),
             _ => None,
@@ -152,13 +158,17 @@ pub struct Reign {
     /// When the present turn of its loop began.
     seen: MonotonicMicros,
     doubt: Doubt,
+    /// Enough replicas had answered of late when they were last looked at.
+    is_followed: bool,
+    /// When that was.
+    looked: MonotonicMicros,
 }
 
 impl Reign {
     /// The server has started, or become master.
     #[must_use]
     pub const fn begin(now: MonotonicMicros) -> Self {
-        Self { since: now, seen: now, doubt: Doubt::None }
+        Self { since: now, seen: now, doubt: Doubt::None, is_followed: false, looked: MonotonicMicros(0) }
     }
 
     /// What is left of the grace.
@@ -189,16 +199,31 @@ impl Reign {
         self.doubt = Doubt::New;
     }
 
-    /// Whether the replicas have to be looked at.
+    /// Whether it is in doubt.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         self.doubt != Doubt::None
     }
 
-    /// Looks at the replicas: ends the doubt when as many as `wanted` have answered what was sent
-    /// since it began. An answer that was sent before can be read later and then looks new, but it
-    /// does not know of what was replicated later.
-    pub fn look(&mut self, settings: &Settings, offset: u64, answers: &[Answer], wanted: u64) {
+    /// Whether the replicas have to be looked at, at the latest when a turn begins. The server counts
+    /// its good replicas too, but every so many turns, however long they take.
+    #[must_use]
+    pub fn has_to_look(&self, settings: &Settings, now: MonotonicMicros) -> bool {
+        self.is_doubtful() || (settings.wanted > 0 && now.since(self.looked) >= LOOK_AT_REPLICAS)
+    }
+
+    /// Looks at the replicas: whether as many as are wanted have answered of late. Ends the doubt when
+    /// as many have answered what was sent since it began. An answer that was sent before can be read
+    /// later and then looks new, but it does not know of what was replicated later.
+    pub fn look(&mut self, settings: &Settings, offset: u64, answers: &[Answer], now: MonotonicMicros) {
+        let max_lag_s = i64::try_from(settings.max_lag.as_ms() / 1_000).unwrap_or(i64::MAX);
+        let is_enough = |from: u64| {
+            let is_good = |answer: &&Answer| answer.offset >= from && (0..=max_lag_s).contains(&answer.lag_s);
+            let good = answers.iter().filter(is_good).count();
+            u64::try_from(good).is_ok_and(|good| good >= settings.wanted)
+        };
+        self.looked = now;
+        self.is_followed = is_enough(0);
         let begin = match self.doubt {
             Doubt::None => return,
             Doubt::New => {
@@ -207,10 +232,7 @@ impl Reign {
             }
             Doubt::Since(begin) => begin,
         };
-        let max_lag_s = i64::try_from(settings.max_lag.as_ms() / 1_000).unwrap_or(i64::MAX);
-        let is_good = |answer: &&Answer| answer.offset > begin && (0..=max_lag_s).contains(&answer.lag_s);
-        let good = answers.iter().filter(is_good).count();
-        if u64::try_from(good).is_ok_and(|good| good >= wanted) {
+        if is_enough(begin.saturating_add(1)) {
             self.doubt = Doubt::None;
         }
     }
@@ -224,7 +246,7 @@ impl Reign {
             return Ok(());
         }
         self.notice_stall(settings, now);
-        if self.is_doubtful() {
+        if self.is_doubtful() || (settings.wanted > 0 && !self.is_followed) {
             return Err(Error::NoReplicas);
         }
         Ok(())
@@ -248,11 +270,47 @@ mod tests {
     use super::*;
 
     const SETTINGS: Settings =
-        Settings { grace: Micros(60_000_000), margin: Micros(1_000_000), max_lag: Micros(10_000_000) };
+        Settings { grace: Micros(60_000_000), margin: Micros(1_000_000), max_lag: Micros(10_000_000), wanted: 0 };
     const START: MonotonicMicros = MonotonicMicros(5_000_000);
 
     fn at(seconds: u64) -> MonotonicMicros {
         START.after(Micros(seconds * 1_000_000))
+    }
+
+    /// A master whose two replicas have just answered.
+    fn followed(settings: &Settings) -> Reign {
+        let mut reign = Reign::begin(START);
+        reign.look(settings, 7, &[Answer { offset: 7, lag_s: 0 }; 2], START);
+        reign
+    }
+
+    #[test]
+    fn a_master_grants_only_while_enough_replicas_answer() {
+        let settings = Settings { grace: Micros(1), wanted: 2, ..SETTINGS };
+        let soon = START.after(Micros(1));
+        assert_eq!(Reign::begin(START).may_grant(&settings, soon), Err(Error::NoReplicas), "not looked at yet");
+        let mut reign = followed(&settings);
+        assert_eq!(reign.may_grant(&settings, soon), Ok(()));
+        for late in [&[Answer { offset: 9, lag_s: 0 }][..], &[Answer { offset: 9, lag_s: 11 }; 2], &[]] {
+            reign.look(&settings, 9, late, soon);
+            assert_eq!(reign.may_grant(&settings, soon), Err(Error::NoReplicas), "{late:?}");
+            assert!(!reign.is_doubtful(), "it is no longer in doubt than that");
+        }
+        // It is enough that they follow: an offset of long ago says that nobody wrote.
+        reign.look(&settings, 9, &[Answer { offset: 7, lag_s: 10 }; 2], soon);
+        assert_eq!(reign.may_extend(&settings, soon), Ok(()));
+        assert!(!reign.has_to_look(&settings, START.after(Micros(50_000))));
+        assert!(reign.has_to_look(&settings, START.after(Micros(50_001))));
+    }
+
+    #[test]
+    fn the_three_longest_turns_are_made_up_for() {
+        for margin_ms in [0, 500, 1_000, 1_800, 5_000, 60_000] {
+            let margin = Micros::from_ms(margin_ms);
+            let settings = Settings { margin, max_lag: Micros(u64::MAX), ..SETTINGS };
+            let spared = margin.max(LEAST_MARGIN).0 + RESERVE.0 - 1_000_000 - LOOK_AT_REPLICAS.0;
+            assert!(3 * settings.longest_stall().0 <= spared, "{margin_ms}");
+        }
     }
 
     #[test]
@@ -278,24 +336,24 @@ mod tests {
 
     #[test]
     fn a_master_that_stood_still_grants_nothing_until_its_replicas_have_answered() {
-        let settings = Settings { grace: Micros(1), ..SETTINGS };
-        let mut reign = Reign::begin(START);
+        let settings = Settings { grace: Micros(1), wanted: 2, ..SETTINGS };
+        let mut reign = followed(&settings);
         assert_eq!(reign.may_grant(&settings, START.after(Micros(1))), Ok(()));
         assert_eq!(reign.may_grant(&settings, at(3)), Err(Error::NoReplicas));
         assert_eq!(reign.may_extend(&settings, at(4)), Err(Error::NoReplicas));
         let answer = |offset, lag_s| Answer { offset, lag_s };
         // Answers of before, however new they look.
-        reign.look(&settings, 70, &[answer(70, 0)], 1);
-        reign.look(&settings, 70, &[answer(70, 0)], 1);
+        reign.look(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
+        reign.look(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
         assert!(reign.is_doubtful());
         // Answers that are too old, of too few, or from the future.
         for answers in [&[answer(84, 11)][..], &[answer(84, 0), answer(70, 0)], &[answer(84, -1), answer(84, 0)]] {
-            reign.look(&settings, 84, answers, 2);
+            reign.look(&settings, 84, answers, at(4));
             assert!(reign.is_doubtful(), "{answers:?}");
         }
         reign.begin_turn(&settings, at(4));
-        reign.look(&settings, 84, &[], 2);
-        reign.look(&settings, 90, &[answer(90, 0), answer(85, 10)], 2);
+        reign.look(&settings, 84, &[], at(4));
+        reign.look(&settings, 90, &[answer(90, 0), answer(85, 10)], at(4));
         assert_eq!(reign.may_grant(&settings, at(4)), Ok(()));
         reign.doubt();
         assert_eq!(reign.may_grant(&settings, at(4)), Err(Error::NoReplicas));
@@ -303,11 +361,12 @@ mod tests {
 
     #[test]
     fn a_doubt_that_comes_in_a_doubt_begins_anew() {
+        let settings = Settings { wanted: 1, ..SETTINGS };
         let mut reign = Reign::begin(START);
         reign.doubt();
-        reign.look(&SETTINGS, 70, &[], 1);
+        reign.look(&settings, 70, &[], START);
         reign.doubt();
-        reign.look(&SETTINGS, 90, &[Answer { offset: 80, lag_s: 0 }], 1);
+        reign.look(&settings, 90, &[Answer { offset: 80, lag_s: 0 }], START);
         assert!(reign.is_doubtful());
     }
 
@@ -336,15 +395,16 @@ mod tests {
     #[test]
     fn settings_that_cannot_work_are_found() {
         let now = UnixMicros(1_763_710_000_000_000);
-        let good = Group { wanted: 2, connected: 2, latest: now.after(Micros(48_000_000)) };
-        assert_eq!(SETTINGS.fault(&good, now), None);
-        assert_eq!(SETTINGS.fault(&Group { wanted: 3, ..good }, now), None);
+        let (set, good) =
+            (Settings { wanted: 2, ..SETTINGS }, Group { connected: 2, latest: now.after(Micros(48_000_000)) });
+        assert_eq!(set.fault(&good, now), None);
+        assert_eq!(Settings { wanted: 3, ..set }.fault(&good, now), None);
         for (settings, group, fault) in [
-            (Settings { grace: Micros(13_000_000), ..SETTINGS }, good, Fault::NoLease),
-            (SETTINGS, Group { wanted: 0, ..good }, Fault::NoReplicas),
-            (SETTINGS, Group { connected: 3, ..good }, Fault::TooFewReplicas),
-            (Settings { margin: Micros(499_999), ..SETTINGS }, good, Fault::ShortMargin),
-            (SETTINGS, Group { latest: good.latest.after(Micros(1)), ..good }, Fault::LongLease),
+            (Settings { grace: Micros(13_000_000), ..set }, good, Fault::NoLease),
+            (SETTINGS, good, Fault::NoReplicas),
+            (set, Group { connected: 3, ..good }, Fault::TooFewReplicas),
+            (Settings { margin: Micros(499_999), ..set }, good, Fault::ShortMargin),
+            (set, Group { latest: good.latest.after(Micros(1)), ..good }, Fault::LongLease),
         ] {
             assert_eq!(settings.fault(&group, now), Some(fault), "{settings:?} {group:?}");
             assert_eq!(Settings { grace: Micros(0), ..settings }.fault(&group, now), None);

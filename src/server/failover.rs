@@ -58,13 +58,12 @@ const LOOK_FOR_FAULT: Micros = Micros(1_000_000);
 /// Finds what is wrong with the settings, and logs it once.
 pub fn look_for_fault(context: &Context) {
     let settings = state::grace_settings(context);
-    let wanted = state::min_replicas(context);
     let connected = || context.server_info(c"replication", c"connected_slaves")?.trim().parse().ok();
     let connected = if settings.longest_lease().is_some() { connected().unwrap_or(0) } else { 0 };
     let now = clock::monotonic();
     let found = state::with(|state| {
         state.looked_at_grace = now;
-        let group = Group { wanted, connected, latest: state.latest };
+        let group = Group { connected, latest: state.latest };
         let fault = settings.fault(&group, clock::now());
         let before = std::mem::replace(&mut state.grace_fault, fault);
         fault.filter(|_| fault != before)
@@ -89,15 +88,14 @@ pub fn run(context: &Context, now: MonotonicMicros) {
     }
     let settings = state::grace_settings(context);
     begin_turn(&settings, now);
-    if state::with(|state| state.reign.is_doubtful()) != Ok(true) {
+    if state::with(|state| state.reign.has_to_look(&settings, now)) != Ok(true) {
         return;
     }
-    let wanted = state::min_replicas(context);
     let offset = context.server_info(c"replication", c"master_repl_offset").and_then(|text| text.trim().parse().ok());
     // Without an offset nothing can be told: the doubt stays.
     let Some(offset) = offset else { return };
     let answers = answers(context);
-    let _ = state::with(|state| state.reign.look(&settings, offset, &answers, wanted));
+    let _ = state::with(|state| state.reign.look(&settings, offset, &answers, now));
 }
 
 /// What the replicas have answered.

@@ -229,6 +229,7 @@ fn pass_on_lost(context: &Context, lost: &Lost) -> Result<(), WriteRefused> {
     drop(key);
     // As if the grant had never been: a predecessor that never released is still to be told of.
     let before = lost.succeeds.as_ref().map(|before| before.record(lost.token));
+    waiting::end_leases_beyond_grace(context, lost.db, &lost.name);
     let next = state::with(|State { queues, tokens, .. }| {
         let line = queues.waited_line(lost.db, &lost.name)?;
         let request = queues.head(line)?.request();
@@ -253,6 +254,7 @@ fn pass_on_lost(context: &Context, lost: &Lost) -> Result<(), WriteRefused> {
 fn look_at(context: &Context, line: LineId) -> Result<(), WriteRefused> {
     let Ok(Some((db, bytes))) = state::with(|state| state.queues.key(line)) else { return Ok(()) };
     let Some(name) = OwnString::in_db(context, db, &bytes) else { return Ok(()) };
+    waiting::end_leases_beyond_grace(context, db, &bytes);
     if !key::is_served_here(context, name.as_arg()) {
         end_line(line, Error::SlotLost);
         return Ok(());

@@ -113,6 +113,7 @@ impl State {
             grace: settings::failover_grace(),
             margin: settings::terms().margin,
             max_lag: self.server.max_lag,
+            wanted: self.server.min_replicas,
         }
     }
 
@@ -190,8 +191,8 @@ pub fn min_replicas(context: &Context) -> u64 {
 pub fn grace_settings(context: &Context) -> grace::Settings {
     let grace = settings::failover_grace();
     // Nothing else matters without it.
-    let max_lag = if grace == Micros(0) { Micros(0) } else { server(context).max_lag };
-    grace::Settings { grace, margin: settings::terms().margin, max_lag }
+    let Server { max_lag, min_replicas, .. } = if grace == Micros(0) { Server::default() } else { server(context) };
+    grace::Settings { grace, margin: settings::terms().margin, max_lag, wanted: min_replicas }
 }
 
 /// Whether CLIENT UNBLOCK of a waiter may be allowed.

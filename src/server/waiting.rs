@@ -165,6 +165,7 @@ pub fn pass_on(context: &Context, key: Key<'_>, token: Token, now: UnixMicros) -
     let db = context.selected_db();
     let name = key.name();
     let may_grant = failover::may_grant(context).is_ok();
+    end_leases_beyond_grace(context, db, name.as_bytes());
     let next = state::with(|State { queues, tokens, stats, .. }| {
         // A token is the time of its grant.
         stats.holds.record(now.since(UnixMicros(token.get())));
@@ -182,6 +183,21 @@ pub fn pass_on(context: &Context, key: Key<'_>, token: Token, now: UnixMicros) -
             let taken = plan.carry_out(key)?;
             answer_head(line, taken)
         }
+    }
+}
+
+/// Ends waits at the head of a line for leases that the grace does not cover: it was set since.
+pub(super) fn end_leases_beyond_grace(context: &Context, db: i32, name: &[u8]) {
+    let settings = state::grace_settings(context);
+    if settings.longest_lease().is_none() {
+        return;
+    }
+    while let Ok(Some((waiter, error))) = state::with(|State { queues, .. }| {
+        let line = queues.waited_line(db, name)?;
+        let error = settings.check(queues.head(line)?.lease).err()?;
+        queues.pop_head(line).map(|(_, waiter)| (waiter, error))
+    }) {
+        waiter.handle.answer(Answer::Failed(error));
     }
 }
 

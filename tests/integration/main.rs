@@ -6,6 +6,7 @@
 mod support;
 
 mod acl;
+mod cli;
 mod cluster;
 mod deadlock;
 mod demo;
@@ -15,6 +16,7 @@ mod fairness;
 mod fleet;
 mod guards;
 mod hostile;
+mod languages;
 mod look;
 mod metadata;
 mod metrics;

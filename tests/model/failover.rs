@@ -2,7 +2,8 @@
 //!
 //! Who may grant is asked of the crate's own `Reign` and `Settings`. Around them: a master with replicas, a stream of
 //! writes that each replica follows as far behind as it likes, acknowledgements that are read late by a master that
-//! stood still, the server's count of good replicas, which is as old as its last cron, and a promotion at any moment.
+//! stood still, and a promotion at any moment. The server's own count of good replicas, which can be very old, is taken
+//! to be good at all times.
 
 mod conditions;
 
@@ -15,9 +16,9 @@ use stateright::{Model, Property};
 
 const SECOND: u64 = 1_000_000;
 const START_S: u64 = 1_763_710_000;
-/// A turn of the loop may take half of the margin and of max-lag.
+/// A turn of the loop may take a second then.
 const MAX_LAG_S: u8 = 2;
-const MARGIN_S: u8 = 2;
+const MARGIN_S: u8 = 3;
 const LEASE_S: u8 = 1;
 /// The shortest for that lease: margin, max-lag and two seconds are taken off it.
 const GRACE_S: u8 = LEASE_S + MARGIN_S + MAX_LAG_S + 2;
@@ -41,6 +42,8 @@ struct Condition {
     /// How often the master may be stopped, and its clock be set back.
     stalls: u8,
     clock_steps: u8,
+    /// By how much its clock is set back.
+    clock_step_s: i8,
     /// Between two looks at what has arrived, the loop of the server can stand still several times.
     slow_turns: bool,
     /// A turn of the loop may take as long as the margin.
@@ -77,8 +80,6 @@ struct Master {
     reign: Reign,
     /// What was replicated: a value of the key, or nothing but a PING.
     stream: Vec<Option<Vec<u8>>>,
-    /// As counted by the last cron.
-    good_replicas: u8,
     cron_at: u8,
     /// How much its wall clock is behind, in seconds.
     behind: i8,
@@ -149,7 +150,9 @@ impl Failover {
     fn settings(&self, server: usize, now: u8) -> Settings {
         let grace_s = if now >= self.is.grace_set_at { self.is.grace_s[server] } else { 0 };
         let seconds = |number: u8| Micros(u64::from(number) * SECOND);
-        Settings { grace: seconds(grace_s), margin: seconds(MARGIN_S), max_lag: seconds(MAX_LAG_S) }
+        // The new master has no replicas yet, and its server need not want any.
+        let wanted = if server == 0 { u64::from(self.is.min_replicas) } else { 0 };
+        Settings { grace: seconds(grace_s), margin: seconds(MARGIN_S), max_lag: seconds(MAX_LAG_S), wanted }
     }
 
     /// The longest that the first master takes.
@@ -164,7 +167,11 @@ impl Failover {
 
     /// By what a turn of the loop is measured.
     fn turns(&self, settings: &Settings) -> Settings {
-        let times = if self.is.long_turns { 2 } else { 1 };
+        let times = match (self.is.notices_stalls, self.is.long_turns) {
+            (false, _) => u64::from(u8::MAX),
+            (true, true) => 2,
+            (true, false) => 1,
+        };
         Settings { margin: Micros(settings.margin.0 * times), max_lag: Micros(settings.max_lag.0 * times), ..*settings }
     }
 
@@ -180,13 +187,6 @@ impl Failover {
     ) -> bool {
         let settings = self.settings(server, now);
         let lease = Micros(u64::from(lease_s) * SECOND);
-        if !self.is.notices_stalls && server == 0 {
-            // It believes to have run all the time.
-            let since = reign.since;
-            let mut blind = Reign::begin(monotonic(now));
-            blind.since = since;
-            *reign = if reign.is_doubtful() { *reign } else { blind };
-        }
         if settings.check(lease).is_err() || !self.may_grant(reign, &settings, now) {
             return false;
         }
@@ -203,10 +203,9 @@ impl Failover {
     fn arrive(&self, next: &mut State) {
         let Client::Asked { at } = next.clients[0] else { return };
         let (now, lease_s) = (next.now, self.lease_s(at));
-        let is_writable = next.master.good_replicas >= self.is.min_replicas;
         let Master { store, reign, behind, stream, .. } = &mut next.master;
         let mut after = store.clone();
-        let is_granted = self.acquire(&mut after, reign, 0, lease_s, wall(now, *behind), now) && is_writable;
+        let is_granted = self.acquire(&mut after, reign, 0, lease_s, wall(now, *behind), now);
         if is_granted {
             *store = after;
             stream.push(store.key.clone());
@@ -229,10 +228,6 @@ impl Failover {
         let master = &mut next.master;
         let wall_s = i8::try_from(now).unwrap() - master.behind;
         let lag = |replica: &Replica| wall_s - replica.read.1;
-        let max_lag = i8::try_from(MAX_LAG_S).unwrap();
-        // Whole seconds: what is a second too old can still look good. A lag below zero does, too.
-        let good = next.replicas.iter().filter(|replica| lag(replica) <= max_lag + 1).count();
-        master.good_replicas = u8::try_from(good).unwrap();
         master.cron_at = now;
         for replica in &mut next.replicas {
             replica.is_overdue = self.is.slow_turns && replica.unread.is_some();
@@ -244,17 +239,19 @@ impl Failover {
             master.reign.doubt();
         }
         master.clock_was_set = false;
-        if self.is.notices_stalls {
-            master.reign.begin_turn(&self.turns(&settings), monotonic(now));
-        }
+        master.reign.begin_turn(&self.turns(&settings), monotonic(now));
         let offset = u64::try_from(master.stream.len()).unwrap();
         let newer = u64::from(!self.is.only_new_answers);
         let answers: Vec<Answer> = next
             .replicas
             .iter()
-            .map(|replica| Answer { offset: u64::from(replica.read.0) + newer, lag_s: i64::from(lag(replica)) })
+            .map(|replica| Answer {
+                offset: u64::from(replica.read.0) + newer,
+                // Whole seconds: what is nearly a second too old still looks good.
+                lag_s: i64::from(lag(replica)) - i64::from(lag(replica) > 0),
+            })
             .collect();
-        master.reign.look(&settings, offset, &answers, u64::from(self.is.min_replicas));
+        master.reign.look(&settings, offset, &answers, monotonic(now));
     }
 
     /// Whether the loop of the master has done all that it does in each turn.
@@ -279,7 +276,6 @@ impl Model for Failover {
             store: Store::default(),
             reign: long_ago,
             stream: Vec::new(),
-            good_replicas: self.is.replicas,
             cron_at: FIRST_S,
             behind: 0,
             stands_still: false,
@@ -299,7 +295,8 @@ impl Model for Failover {
         state.master.reign.begin_turn(&self.settings(0, u8::MAX), monotonic(FIRST_S));
         // That was a stall of many seconds; the replicas have answered since.
         let all = vec![Answer { offset: 1, lag_s: 0 }; usize::from(self.is.replicas)];
-        state.master.reign.look(&self.settings(0, u8::MAX), 0, &all, 0);
+        state.master.reign.look(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
+        state.master.reign.look(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
         vec![state]
     }
 
@@ -390,7 +387,7 @@ impl Model for Failover {
             }
             Action::SetClockBack => {
                 next.clock_steps -= 1;
-                next.master.behind += CLOCK_STEP_S;
+                next.master.behind += self.is.clock_step_s;
                 next.master.clock_was_set = true;
             }
             Action::Promote => {
@@ -431,5 +428,3 @@ impl Model for Failover {
 
 /// The time at which the model begins.
 const FIRST_S: u8 = 20;
-/// More than the whole run.
-const CLOCK_STEP_S: i8 = 30;

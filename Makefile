@@ -4,6 +4,8 @@ PORT ?= 6379
 # The server to run, and to test and measure against: another one, for example .servers/valkey-9.1.2/server.
 REDIS_SERVER ?= redis-server
 export PORT REDIS_SERVER
+# Tests wait more than they compute.
+export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 # A cargo that rustup has just installed is not yet in the PATH of the shell that is open.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 

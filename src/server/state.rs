@@ -9,6 +9,7 @@ use super::stats::Stats;
 use super::timer::Timer;
 use super::version::Version;
 use super::{clock, failover, settings};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::grace::{self, Reign};
 use crate::lock::queue::Queues;
@@ -99,7 +100,9 @@ impl State {
     /// newcomer.
     #[must_use]
     pub fn others_ahead(&self, context: &Context, name: Arg<'_>, id: Option<Id>) -> bool {
-        !self.queues.is_empty() && self.queues.has_ahead(context.selected_db(), name.as_bytes(), id)
+        !self.queues.is_empty()
+            && self.queues.has_ahead(context.selected_db(), name.as_bytes(), id)
+            && !broken::is(Mutant::Barging)
     }
 
     /// What is left of the time in which a new master grants nothing.
@@ -172,7 +175,7 @@ pub fn with<R>(body: impl FnOnce(&mut State) -> R) -> Result<R, Error> {
 /// evicted, so there is none.
 #[must_use]
 pub fn retention(context: &Context) -> Retention {
-    if server(context).evicts_volatile {
+    if server(context).evicts_volatile || broken::is(Mutant::NoExpiry) {
         Retention::Forever
     } else {
         settings::retention()

@@ -7,6 +7,7 @@ mod support;
 
 mod acl;
 mod cluster;
+mod complaints;
 mod deadlock;
 mod demo;
 mod events;

@@ -440,6 +440,11 @@ impl Conn {
         self.reader.get_mut().write_all(bytes).expect("the server reads");
     }
 
+    /// Sends bytes as they are; an error when the server has closed the connection.
+    pub fn try_send_bytes(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.reader.get_mut().write_all(bytes)
+    }
+
     /// Sends a command and gives its reply, parsed.
     pub fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Reply {
         self.send(args);

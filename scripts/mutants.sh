@@ -31,8 +31,9 @@ target=$PWD/target/broken
 cargo build --release --lib --quiet --features broken --target-dir "$target"
 LOCK_MODULE=$target/release/libredis_lock.so
 export LOCK_MODULE
-# A fault that cannot be asked for would survive everything.
-for fault in $(sed -n 's/^    \([A-Z][A-Za-z]*\),$/\1/p' src/broken.rs); do
+# A fault that no test is named for would survive. Those of memory are for scripts/memcheck.sh.
+sed -n 's/^    \([A-Z][A-Za-z]*\),$/\1/p' src/broken.rs | while read -r fault; do
+    case $fault in ReadFreed | Leak) continue ;; esac
     case $table in *"
 $fault "*) ;; *) echo "mutants: no test is named for $fault" >&2; exit 1 ;; esac
 done

@@ -3,7 +3,7 @@
 //!
 //! With the feature, the environment variable `LOCK_BROKEN` names the one fault that the module has;
 //! without it [`is`] is a constant, and no trace of a fault is compiled. `scripts/mutants.sh` says
-//! which tests have to find which.
+//! which tests have to find which, `scripts/memcheck.sh` has the faults of memory.
 
 /// A module with one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,10 @@ pub enum Mutant {
     NoDoubt,
     /// Nobody looks at locks that others changed in silence.
     NoLook,
+    /// The answer to a waiter is read after it was freed.
+    ReadFreed,
+    /// The answer to a waiter is never freed.
+    Leak,
 }
 
 /// Whether the module has that fault.

@@ -135,5 +135,8 @@ fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     info_section::register(context)?;
     events::subscribe(context)?;
     log_notice(concat!("lock ", env!("CARGO_PKG_VERSION"), " loaded"));
+    if cfg!(feature = "broken") {
+        log_warning("this build has faults made on purpose, to test the tests: it is not for use");
+    }
     Ok(())
 }

@@ -28,6 +28,7 @@ mod race;
 mod readme;
 mod recipes;
 mod redlock;
+mod release;
 mod replica;
 mod replication;
 mod sessions;

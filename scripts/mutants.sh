@@ -10,7 +10,7 @@ table='
 ReleaseAny       complaints::holder::no_stale_owner_releases_the_lock_of_another wire::grants::a_successor_ends_the_grant_before_it
 ExtendAny        complaints::holder::no_renewal_outlives_its_unlock complaints::holder::no_lease_is_lost_without_notice
 DeleteThenSet    replication::a_takeover_and_a_late_release_replicate_as_set_and_del
-DelNotReplicated replication::every_write_replicates_as_set_with_an_absolute_expiry_or_as_del waiting::lost::what_is_replicated_is_what_happened
+DelNotReplicated replication::every_write_replicates_as_set_with_an_absolute_expiry_or_as_del replica::a_replica_is_equal_to_its_master_after_any_mix_of_commands waiting::lost::what_is_replicated_is_what_happened
 NoExpiry         complaints::holder::no_crash_leaves_a_lock_without_expiry wire::config::a_takeover_writes_the_expiry_of_its_own_timestamp
 NoMargin         wire::config::the_defaults_are_a_margin_of_one_second_and_a_retention_of_one_minute wire::grants::the_same_id_holds_within_the_margin
 Barging          complaints::line::no_newcomer_barges_past_the_queue waiting::answers::a_newcomer_never_overtakes_the_line

@@ -1,6 +1,6 @@
 //! Replays what the fuzzers kept (`fuzz/corpus`), and what they once failed on, with the same checks and
 //! any compiler.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::arithmetic_side_effects)]
 
 #[path = "../fuzz/properties/mod.rs"]
 mod properties;

@@ -44,13 +44,11 @@ fn position(plain: &[Entry], key: u8, attempt: u8) -> Option<usize> {
 
 /// Puts an entry in the place of its attempt, or at the end; who stood there.
 fn put(plain: &mut Vec<Entry>, entry: Entry) -> Option<u64> {
-    match position(plain, entry.key, entry.attempt) {
-        Some(at) => std::mem::replace(&mut plain[at], entry).client,
-        None => {
-            plain.push(entry);
-            None
-        }
+    if let Some(at) = position(plain, entry.key, entry.attempt) {
+        return std::mem::replace(&mut plain[at], entry).client;
     }
+    plain.push(entry);
+    None
 }
 
 /// The wait at `at` ends; with an attempt its place is kept until then.

@@ -37,7 +37,7 @@ fn expected(bytes: &[u8]) -> Value<'_> {
         let mut rest = &text[33..];
         let mut id = None;
         if rest.len() >= 19 && digits(&rest[..19]) {
-            id = Id::parse(rest[..19].as_bytes());
+            id = Id::parse(&rest.as_bytes()[..19]);
             rest = &rest[19..];
         }
         let length = rest.len();

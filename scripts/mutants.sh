@@ -15,6 +15,8 @@ NoExpiry         complaints::holder::no_crash_leaves_a_lock_without_expiry wire:
 NoMargin         wire::config::the_defaults_are_a_margin_of_one_second_and_a_retention_of_one_minute wire::grants::the_same_id_holds_within_the_margin
 Barging          complaints::line::no_newcomer_barges_past_the_queue waiting::answers::a_newcomer_never_overtakes_the_line
 NoHandOff        waiting::lost::what_is_replicated_is_what_happened
+Herd             complaints::line::no_herd_wakes_on_unlock
+NoOwner          complaints::holder::nobody_holds_unseen
 DeadWaiter       complaints::line::no_dead_waiter_blocks_a_free_lock waiting::ends::a_disconnect_ends_it
 LostGrant        complaints::line::no_dead_waiter_blocks_a_free_lock waiting::lost::the_next_in_line_gets_it
 SessionStays     sessions::ends::every_end_of_a_connection_ends_its_lock complaints::line::no_lost_reply_leaves_an_orphan

@@ -24,6 +24,10 @@ pub enum Mutant {
     Barging,
     /// RELEASE deletes and leaves it to an event to wake the first who waits.
     NoHandOff,
+    /// All who wait are woken when one of them gets the lock.
+    Herd,
+    /// The label of the holder is not kept.
+    NoOwner,
     /// A waiter that is gone stays in line.
     DeadWaiter,
     /// A grant that nobody received is not passed on.

@@ -153,7 +153,13 @@ fn new_record<'a>(
     now: UnixMicros,
 ) -> Result<Record<'a>, Error> {
     let timestamp = timestamp(now, request.lease, terms)?;
-    Ok(Record { timestamp, token: tokens.next(now, in_key), id: request.id, owner: request.owner })
+    let token = tokens.next(now, in_key);
+    Ok(Record {
+        timestamp,
+        token,
+        id: request.id,
+        owner: if broken::is(Mutant::NoOwner) { None } else { request.owner },
+    })
 }
 
 /// LOCK.ACQUIRE: the lock if nobody has it, or if this attempt has it already. While others wait

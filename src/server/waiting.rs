@@ -203,6 +203,11 @@ pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Erro
         }
         Some((db, name, ticket, waiter))
     })?;
+    if broken::is(Mutant::Herd) {
+        for waiter in state::with(|state| state.queues.dissolve(line))? {
+            waiter.handle.answer(Answer::Nil(waiter.details));
+        }
+    }
     if let Some((db, name, ticket, Waiter { handle, client, details, session, id, .. })) = head {
         if session {
             session::bind(db, &name, client, &taken)?;

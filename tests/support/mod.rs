@@ -560,7 +560,7 @@ impl Conn {
 }
 
 /// A command as it is sent.
-fn encoded(args: &[impl AsRef<[u8]>]) -> Vec<u8> {
+pub fn encoded(args: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
         let arg = arg.as_ref();

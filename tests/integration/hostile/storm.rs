@@ -9,7 +9,7 @@
 
 use super::random::{seed, Random, KEYS, NUMBERS, VALUES};
 use super::{hostile_arguments, info, run_id};
-use crate::support::{show, until, Conn, Reply, Server};
+use crate::support::{encoded, show, until, Conn, Reply, Server};
 use std::collections::BTreeMap;
 
 const COMMANDS: usize = 20_000;
@@ -361,16 +361,6 @@ impl Storm {
         self.clients = (0..CLIENTS).map(|_| self.server.conn()).collect();
         used
     }
-}
-
-fn encoded(args: &[Vec<u8>]) -> Vec<u8> {
-    let mut out = format!("*{}\r\n", args.len()).into_bytes();
-    for arg in args {
-        out.extend(format!("${}\r\n", arg.len()).bytes());
-        out.extend(arg);
-        out.extend(b"\r\n");
-    }
-    out
 }
 
 /// Ways that a run must have taken, or it would prove little.

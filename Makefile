@@ -15,7 +15,7 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test torture test-matrix lint fmt demo bench servers install-deps clean install uninstall package cluster
+.PHONY: help build run test torture test-matrix mutants fuzz memcheck lint fmt demo bench servers install-deps clean install uninstall package cluster
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,16 @@ torture: build ## Break things at random for SECONDS=60, from SEED if given, and
 
 test-matrix: build ## Run the integration tests on every server version that can be had; writes docs/SERVERS.md
 	@scripts/test-matrix.sh
+
+mutants: install-deps ## See that the tests find faults made on purpose: some minutes
+	@scripts/mutants.sh
+
+SECONDS ?= 60
+fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
+	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh
+
+memcheck: install-deps ## Run the integration tests with AddressSanitizer: some minutes
+	@scripts/memcheck.sh
 
 lint: install-deps ## Check format, lints and documentation
 	cargo fmt --check

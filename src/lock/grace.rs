@@ -7,6 +7,7 @@
 
 use super::error::Error;
 use super::time::{Micros, MonotonicMicros, UnixMicros};
+use crate::broken::{self, Mutant};
 
 /// What the failover may take on top of all settings: lags are whole seconds, so one second; a look
 /// at them every 50 ms at most; and the rest for turns of the loop.
@@ -246,7 +247,8 @@ impl Reign {
             return Ok(());
         }
         self.notice_stall(settings, now);
-        if self.is_doubtful() || (settings.wanted > 0 && !self.is_followed) {
+        let is_in_doubt = self.is_doubtful() && !broken::is(Mutant::NoDoubt);
+        if is_in_doubt || (settings.wanted > 0 && !self.is_followed) {
             return Err(Error::NoReplicas);
         }
         Ok(())
@@ -259,6 +261,7 @@ impl Reign {
     pub fn may_grant(&mut self, settings: &Settings, now: MonotonicMicros) -> Result<(), Error> {
         self.may_extend(settings, now)?;
         match self.grace_left(settings, now) {
+            _ if broken::is(Mutant::NoGrace) => Ok(()),
             Micros(0) => Ok(()),
             left => Err(Error::Grace(left.as_ms_ceil())),
         }

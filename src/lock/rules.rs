@@ -8,6 +8,7 @@ use super::error::Error;
 use super::record::{Id, Owner, Record, Value};
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
+use crate::broken::{self, Mutant};
 
 /// What the key is to everybody but its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,8 @@ pub enum Acquire<'a> {
 /// `now + lease + margin`, or why there is no such time.
 fn timestamp(now: UnixMicros, lease: Micros, terms: Terms) -> Result<UnixMicros, Error> {
     if now.is_plausible() {
-        Ok(now.after(lease).after(terms.margin))
+        let margin = if broken::is(Mutant::NoMargin) { Micros(0) } else { terms.margin };
+        Ok(now.after(lease).after(margin))
     } else {
         Err(Error::Clock)
     }
@@ -151,7 +153,13 @@ fn new_record<'a>(
     now: UnixMicros,
 ) -> Result<Record<'a>, Error> {
     let timestamp = timestamp(now, request.lease, terms)?;
-    Ok(Record { timestamp, token: tokens.next(now, in_key), id: request.id, owner: request.owner })
+    let token = tokens.next(now, in_key);
+    Ok(Record {
+        timestamp,
+        token,
+        id: request.id,
+        owner: if broken::is(Mutant::NoOwner) { None } else { request.owner },
+    })
 }
 
 /// LOCK.ACQUIRE: the lock if nobody has it, or if this attempt has it already. While others wait
@@ -173,7 +181,11 @@ pub fn acquire<'a>(
         State::Expired(ended, record) => grant(request, Some((ended, record)), terms, tokens, now),
         State::Held(until, Some(held)) if held.id.is_some() && held.id == request.id => {
             let later = timestamp(now, request.lease, terms)?;
-            Ok(if later > until { Acquire::Prolong(Record { timestamp: later, ..held }) } else { Acquire::Keep(held) })
+            Ok(if later > until && !broken::is(Mutant::SameIdNoLease) {
+                Acquire::Prolong(Record { timestamp: later, ..held })
+            } else {
+                Acquire::Keep(held)
+            })
         }
         State::Held(..) | State::Foreign => Ok(Acquire::Refuse),
     }
@@ -224,6 +236,10 @@ pub fn extend(
     now: UnixMicros,
 ) -> Result<Option<Record<'_>>, Error> {
     match state.granted_as(token) {
+        _ if broken::is(Mutant::ExtendAny) => match state {
+            State::Held(_, Some(record)) => Ok(Some(Record { timestamp: timestamp(now, lease, terms)?, ..record })),
+            _ => Ok(None),
+        },
         Some((record, true)) => Ok(Some(Record { timestamp: timestamp(now, lease, terms)?, ..record })),
         _ => Ok(None),
     }
@@ -246,6 +262,7 @@ pub fn release(state: State<'_>, token: Token) -> Release {
     match state.granted_as(token) {
         Some((_, true)) => Release::InTime,
         Some((_, false)) => Release::Late,
+        None if broken::is(Mutant::ReleaseAny) && matches!(state, State::Held(_, Some(_))) => Release::InTime,
         None => Release::Over,
     }
 }

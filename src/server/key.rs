@@ -5,6 +5,7 @@ use super::api::api;
 use super::context::{Arg, Context, OwnString};
 use super::main_thread::MainThread;
 use super::{session, state, waiting};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Value};
 use redis_module::raw;
@@ -119,6 +120,13 @@ impl<'a> Key<'a> {
     pub fn store(self, value: &Encoded, events: &[&CStr]) -> Result<(), Error> {
         let expire_at = state::retention(self.context).expire_at_ms(value.timestamp());
         let expire_at = expire_at.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        if broken::is(Mutant::DeleteThenSet) && self.bytes().is_some() {
+            // SAFETY: the handle is open for writing; the format takes the one string that follows.
+            unsafe {
+                (api().delete_key)(self.handle);
+                (api().replicate)(self.context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), self.name.as_ptr());
+            }
+        }
         let words = expire_at.map(|ms| expiry(ms).ok_or(Error::Internal)).transpose()?;
         self.overwrite(value.as_bytes())?;
         // SAFETY: the handle is open for writing and holds a string.
@@ -165,8 +173,10 @@ impl<'a> Key<'a> {
             return Err(Error::Internal);
         }
         let (context, name) = self.close();
-        // SAFETY: the format takes the one string of the server that follows.
-        unsafe { (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
+        if !broken::is(Mutant::DelNotReplicated) {
+            // SAFETY: the format takes the one string of the server that follows.
+            unsafe { (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
+        }
         changed(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
         notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
         session::released(context, name);

@@ -7,6 +7,7 @@ use super::grant::Taken;
 use super::key::{self, Key, WriteRefused};
 use super::stats::{self, Counter};
 use super::{clock, events, settings, state, waiting};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, State};
 use crate::lock::sessions::{Binding, LockKey};
@@ -63,6 +64,9 @@ pub fn renewed(context: &Context, name: Arg<'_>) {
 /// A connection has ended: its locks are noted, to be ended soon. The server can be in the middle of
 /// anything here.
 pub(super) fn client_ended(context: &Context, client: u64) {
+    if broken::is(Mutant::SessionStays) {
+        return;
+    }
     let at = clock::now();
     let any = state::with(|state| {
         let locks = state.sessions.end(client);

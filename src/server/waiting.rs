@@ -7,6 +7,7 @@ use super::key::Key;
 use super::state::{self, State};
 use super::stats::{self, Counter};
 use super::{clock, events, failover, session, settings, timer};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::queue::{LineId, Waiter};
 use crate::lock::record::{Encoded, Id, Owner};
@@ -169,7 +170,7 @@ pub fn pass_on(context: &Context, key: Key<'_>, token: Token, now: UnixMicros) -
     let next = state::with(|State { queues, tokens, stats, .. }| {
         // A token is the time of its grant.
         stats.holds.record(now.since(UnixMicros(token.get())));
-        if !may_grant {
+        if !may_grant || broken::is(Mutant::NoHandOff) {
             return None;
         }
         let line = queues.waited_line(db, name.as_bytes())?;
@@ -218,6 +219,11 @@ pub(super) fn answer_head(line: LineId, taken: Option<Taken>) -> Result<(), Erro
         }
         Some((db, name, ticket, waiter))
     })?;
+    if broken::is(Mutant::Herd) {
+        for waiter in state::with(|state| state.queues.dissolve(line))? {
+            waiter.handle.answer(Answer::Nil(waiter.details));
+        }
+    }
     if let Some((db, name, ticket, Waiter { handle, client, details, session, id, .. })) = head {
         if session {
             session::bind(db, &name, client, &taken)?;
@@ -253,6 +259,9 @@ pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded) {
 /// A client that waited is gone, or was answered by the server: whether it had asked for details,
 /// nothing when it did not wait.
 pub(super) fn gone(context: &Context, client: u64) -> Option<bool> {
+    if broken::is(Mutant::DeadWaiter) {
+        return None;
+    }
     let left = state::with(|state| state.queues.leave(client, kept_until(), settings::max_waiters())).ok().flatten();
     left.map(|Waiter { handle, details, .. }| {
         handle.release();
@@ -273,7 +282,7 @@ pub(super) fn undelivered(context: &Context, grant: Grant) {
     let Grant { taken, db, name, id, ticket, .. } = grant;
     let is_replica = context.is_replica();
     let _ = state::with(|state| {
-        if !state.on_their_way.remove(&taken.token) || is_replica {
+        if !state.on_their_way.remove(&taken.token) || is_replica || broken::is(Mutant::LostGrant) {
             return;
         }
         if let (Some(id), Some(until)) = (id, kept_until()) {

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The longest lease is then 500 ms: 4500 less margin 1000, max-lag 1000 and 2000.
-const GRACE_MS: &str = "4500";
+pub const GRACE_MS: &str = "4500";
 const LEASE: [&str; 2] = ["PX", "500"];
 
 fn acquire(conn: &mut Conn, key: &str) -> Reply {
@@ -15,7 +15,7 @@ fn acquire(conn: &mut Conn, key: &str) -> Reply {
 }
 
 /// A master with one replica behind a relay, that grants locks.
-fn pair(grace_ms: &str) -> (Server, Server, Relay) {
+pub fn pair(grace_ms: &str) -> (Server, Server, Relay) {
     let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
     let master = Server::with().args(&args).module_args(&["failover-grace-ms", grace_ms]).start();
     let replica = Server::with().args(&args).module_args(&["failover-grace-ms", grace_ms]).start();

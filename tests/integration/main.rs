@@ -9,6 +9,7 @@ mod acl;
 mod cluster;
 mod deadlock;
 mod demo;
+mod documents;
 mod events;
 mod factory;
 mod fairness;

@@ -146,7 +146,7 @@ fn only_the_same_grace_on_both_and_since_the_oldest_lease_keeps_the_lock_from_th
 /// The network falls in two halves, each with a master and one replica, and one is what they ask for.
 #[test]
 fn with_min_replicas_below_their_number_both_have_it() {
-    let (grace_ms, lease_ms) = (7_000, "2000");
+    let (grace_ms, lease_ms) = (6_000, "1000");
     let pair = Pair::start(grace_ms, grace_ms);
     let (with_old, with_new) = (server(grace_ms, &[]), server(grace_ms, &[]));
     with_old.replicate(&pair.master);
@@ -170,7 +170,7 @@ fn with_min_replicas_below_their_number_both_have_it() {
         }
         let sent = now_us();
         match first.call(&["LOCK.EXTEND", "door", &token, "PX", lease_ms]) {
-            Reply::Int(1) => held_until = sent + 2_000_000,
+            Reply::Int(1) => held_until = sent + 1_000_000,
             // Not yet, or not any more, on a busy machine.
             _ => {
                 if let Reply::Int(granted) = first.call(&["LOCK.ACQUIRE", "door", "PX", lease_ms]) {

@@ -145,8 +145,9 @@ fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waite
 /// The server itself then looks for no replicas at all; the grace counts with 10 s.
 #[test]
 fn a_max_lag_of_zero_does_not_let_a_master_without_replicas_grant() {
-    let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"];
-    let server = Server::with().args(&args).module_args(&["failover-grace-ms", "14000"]).start();
+    let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"];
+    let quick = ["--repl-diskless-sync-delay", "0"];
+    let server = Server::with().args(&replicas).args(&quick).module_args(&["failover-grace-ms", "14000"]).start();
     let mut conn = server.conn();
     conn.ok(&["SET", "held", "9999999999.0000001763710000482913"]);
     let extend = ["LOCK.EXTEND", "held", "1763710000482913", "PX", "1000"];

@@ -56,6 +56,9 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     let (master, replica, relay) = pair(&["--hz", "100"]);
     let mut busy = master.conn();
     let (mut conn, mut watch) = (master.conn(), master.conn());
+    // It has just counted them when it sends its PING.
+    let before = offset(&mut watch);
+    until("the master sends its PING", || (offset(&mut watch) != before).then_some(()));
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let load = thread::spawn(move || {
@@ -64,9 +67,6 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
             busy.call(&["DEBUG", "SLEEP", "0.1"]);
         }
     });
-    // It has just counted them when it sends its PING.
-    let before = offset(&mut watch);
-    until("the master sends its PING", || (offset(&mut watch) != before).then_some(()));
     let cut = replace(&replica, &relay);
     let (mut last, mut grants) = (Duration::ZERO, 0);
     while cut.elapsed() < LAST_GRANT + Duration::from_secs(2) {

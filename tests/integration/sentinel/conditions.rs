@@ -72,7 +72,7 @@ impl Pair {
     fn fail_over(self) -> (Server, Server) {
         drop(self.master);
         self.replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
-        let back = server(0, &["--replicaof", &format!("127.0.0.1 {}", self.replica.port())]);
+        let back = server(0, &["--replicaof", "127.0.0.1", &self.replica.port().to_string()]);
         until("the master is back as a replica", || {
             self.replica.conn().text(&["INFO", "replication"]).contains("state=online").then_some(())
         });

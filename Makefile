@@ -15,18 +15,21 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test torture test-matrix mutants fuzz memcheck lint fmt demo bench servers install-deps clean install uninstall package cluster
+.PHONY: help build run test torture test-matrix mutants fuzz memcheck lint fmt demo bench servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PORT=6379 is the port of 'make run'; REDIS_SERVER=path names another server binary for run, test, demo and bench."
+	@echo "  PORT=6379 is the port of 'make run' and 'make sentinel'; REDIS_SERVER=path names another server binary for run, sentinel, test, demo and bench."
 
 build: install-deps ## Build the module: target/release/libredis_lock.so
 	cargo build --release --lib
 
 run: build ## Start a server with the module on PORT, in the foreground
 	@scripts/run.sh
+
+sentinel: build ## Start a master, two replicas and three sentinels from PORT on, in the foreground
+	@scripts/sentinel.sh
 
 cluster: build ## Start a cluster of three masters and three replicas, in the foreground
 	@scripts/cluster.sh

@@ -97,7 +97,7 @@ impl Fault {
         match self {
             Self::NoLease => "lock.failover-grace-ms is too short for any lease: no lock is granted",
             Self::NoReplicas => {
-                "lock.failover-grace-ms without min-replicas-to-write: a master that was replaced still grants"
+                "lock.failover-grace-ms without min-replicas-to-write: if there are replicas, a master that was replaced still grants"
             }
             Self::TooFewReplicas => {
                 "lock.failover-grace-ms with a min-replicas-to-write below the number of replicas: \

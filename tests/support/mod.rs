@@ -475,6 +475,14 @@ impl Conn {
         self.try_read()
     }
 
+    /// As [`Conn::try_call`], with a time-out of its own.
+    pub fn try_call_for(&mut self, args: &[impl AsRef<[u8]>], time: Duration) -> std::io::Result<Reply> {
+        self.reader.get_ref().set_read_timeout(Some(time))?;
+        let reply = self.try_call(args);
+        self.reader.get_ref().set_read_timeout(Some(DEADLINE))?;
+        reply
+    }
+
     /// Sends a command and gives the very bytes of its reply.
     pub fn raw(&mut self, args: &[impl AsRef<[u8]>]) -> Vec<u8> {
         self.try_raw(args).expect("a reply")

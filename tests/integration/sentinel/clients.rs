@@ -1,0 +1,97 @@
+//! What a failover means to those who hold and those who wait, under Sentinel.
+
+use super::group::{until_long, Group, Plan};
+use crate::support::{until, Conn, Reply};
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+/// Longer leases, so that a lock outlives the failover: 12 s less margin 1, max-lag 1 and 2.
+const PLAN: Plan = Plan { grace_ms: 12_000, min_replicas: 2, lease_ms: 8_000 };
+
+fn acquire(conn: &mut Conn, key: &str, more: &[&str]) -> Reply {
+    conn.call(&[&["LOCK.ACQUIRE", key, "PX", "8000"], more].concat())
+}
+
+fn wait_in_line(group: &Group, server: usize, key: &str) -> Conn {
+    let (mut conn, mut look) = (group.conn(server), group.conn(server));
+    let ask = |conn: &mut Conn| conn.send(&["LOCK.ACQUIRE", key, "PX", "8000", "WAIT", "60000"]);
+    ask(&mut conn);
+    until("it waits", || {
+        // A replica that was late for a moment.
+        if !conn.silent_for(Duration::from_millis(20)) {
+            let reply = conn.read();
+            assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
+            ask(&mut conn);
+        }
+        (look.call(&["LOCK.INFO", key]).field("waiters").int() == 1).then_some(())
+    });
+    conn
+}
+
+/// Sends a command until its answer is no NOREPLICAS: the old master has to come back first.
+fn when_there_are_replicas(conn: &mut Conn, command: &[&str]) -> Reply {
+    until_long("there are replicas", || match conn.call(command) {
+        Reply::Error(text) if text.starts_with("NOREPLICAS") => None,
+        reply => Some(reply),
+    })
+}
+
+#[test]
+fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
+    let group = Group::start(PLAN);
+    let old = group.master().unwrap();
+    let mut holder = group.conn(old);
+    let grant = |conn: &mut Conn, key: &str, more: &[&str]| {
+        let token = until_long("the grace is over", || {
+            let reply = acquire(conn, key, more);
+            matches!(reply, Reply::Int(_)).then(|| reply.int())
+        });
+        token.to_string()
+    };
+    let [kept, given, bound] =
+        [("kept", &[][..]), ("given", &[]), ("bound", &["SESSION"])].map(|(key, more)| grant(&mut holder, key, more));
+    let mut waiter = wait_in_line(&group, old, "kept");
+    assert_eq!(holder.int(&["WAIT", "2", "5000"]), 2);
+
+    group.ask_for_failover();
+    let new = group.until_replaced(old);
+    // Those who wait at the old one are told when it is master no more.
+    match waiter.try_read() {
+        Ok(reply) => assert!(reply.error().starts_with("UNBLOCKED"), "{reply:?}"),
+        Err(error) => assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}"),
+    }
+    let mut conn = group.conn(new);
+    let extended = when_there_are_replicas(&mut conn, &["LOCK.EXTEND", "kept", &kept, "PX", "8000"]);
+    assert_eq!(extended, Reply::Int(1));
+    assert_eq!(when_there_are_replicas(&mut conn, &["LOCK.RELEASE", "given", &given]), Reply::Int(1));
+    // The session is over with the master; the lease is not.
+    assert!(conn.call(&["LOCK.INFO", "bound"]).field("session").is_nil());
+    assert!(conn.int(&["LOCK.CHECK", "bound", &bound]) > 0);
+    drop(holder);
+    assert!(group.conn(old).text(&["INFO", "lock"]).contains("lock_sessions:0\r"));
+
+    // Nobody else is granted anything for now, but may stand in line.
+    let reply = when_there_are_replicas(&mut conn, &["LOCK.ACQUIRE", "given", "PX", "8000"]);
+    assert!(reply.error().starts_with("GRACE"), "{reply:?}");
+    let mut waiter = wait_in_line(&group, new, "given");
+    let begin = Instant::now();
+    let left: u64 = {
+        let info = conn.text(&["INFO", "lock"]);
+        info.lines().find_map(|line| line.strip_prefix("lock_grace_left_ms:")).unwrap().trim().parse().unwrap()
+    };
+    assert!(left > 0);
+    waiter.read().int();
+    assert!(
+        begin.elapsed() + Duration::from_millis(20) >= Duration::from_millis(left),
+        "{:?} of {left}",
+        begin.elapsed()
+    );
+    // Its time was over meanwhile.
+    assert!(grant(&mut conn, "kept", &[]) > kept);
+
+    // A master that is killed takes its waiters' connections with it.
+    let mut waiter = wait_in_line(&group, new, "kept");
+    group.signal(new, "KILL");
+    assert!(waiter.try_read().is_err());
+    group.until_replaced(new);
+}

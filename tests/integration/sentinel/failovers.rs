@@ -1,0 +1,136 @@
+//! Many failovers of all kinds under load: with the grace no two clients hold a lock at once.
+//!
+//! `LOCK_FAILOVERS` is how many, 2 if not given, all kinds in turn; `LOCK_SEED` repeats the order of a run before. What
+//! happened is printed: `LOCK_FAILOVERS=50 cargo test --test integration sentinel::failovers -- --nocapture`.
+
+use super::group::{until_long, Group, Plan};
+use super::holders::{double_holders, Client, Hold, Mix, Record};
+use std::fmt::Write as _;
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+const CLIENTS: usize = 10;
+
+/// How a master goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// SENTINEL FAILOVER: it runs on, and learns last that it is master no more.
+    Asked,
+    /// It is killed, and comes back with nothing.
+    Killed,
+    /// It stands still and runs on when it has been replaced.
+    Stopped,
+    /// Nobody reaches it, but the clients on its side; later it comes back.
+    CutOff,
+}
+
+const KINDS: [Kind; 4] = [Kind::Asked, Kind::Killed, Kind::Stopped, Kind::CutOff];
+
+/// Lets the master go, and waits until its successor reigns and has all replicas.
+pub fn fail_over(group: &Group, kind: Kind, mix: &mut Mix) {
+    let old = until_long("all agree on a master", || group.master());
+    let away = Duration::from_millis(mix.below(4_000));
+    match kind {
+        Kind::Asked => {
+            group.ask_for_failover();
+            group.until_replaced(old);
+        }
+        Kind::Killed => {
+            let pid = group.pid(old);
+            group.signal(old, "KILL");
+            until_long("it is started again", || (group.pid(old) != pid).then_some(()));
+        }
+        Kind::Stopped => {
+            group.signal(old, "STOP");
+            group.until_replaced(old);
+            sleep(away);
+            group.signal(old, "CONT");
+        }
+        Kind::CutOff => {
+            group.fronts[old].cut();
+            group.until_replaced(old);
+            sleep(away);
+            group.fronts[old].mend();
+        }
+    }
+    group.until_whole();
+}
+
+/// Ends the clients also when the test fails meanwhile.
+struct Stop<'a>(&'a Record);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Runs clients on a group while its masters go; what they held.
+fn run(group: &Group, plan: Plan, kinds: impl Iterator<Item = Kind>, seed: u64) -> Record {
+    let record = Record::default();
+    thread::scope(|scope| {
+        let _stop = Stop(&record);
+        for number in 0..CLIENTS {
+            let mix = Mix::of(seed + 1 + number as u64);
+            let client = Client { number, group, lease_ms: plan.lease_ms, record: &record, mix };
+            scope.spawn(move || client.run());
+        }
+        let goes_on = || {
+            let before = record.grants();
+            until_long("locks are granted", || (record.grants() >= before + 4).then_some(()));
+        };
+        goes_on();
+        let mut mix = Mix::of(seed);
+        for kind in kinds {
+            fail_over(group, kind, &mut mix);
+            record.count(&format!("failovers {kind:?}"));
+            goes_on();
+        }
+    });
+    record
+}
+
+/// The double holders of a run, and a line about it.
+fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>, String) {
+    let found = double_holders(&record.holds.lock().unwrap());
+    let mut line = format!("{record}, {} double holders, {:.0?}, LOCK_SEED={seed}", found.len(), begin.elapsed());
+    for (first, second) in found.iter().take(5) {
+        let _ = write!(line, "\n  {first:?}\n  {second:?}: {} us before the end of the first", first.to - second.from);
+    }
+    println!("{line}");
+    (found, line)
+}
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect(name))
+}
+
+#[test]
+fn without_grace_and_min_replicas_a_failover_gives_locks_to_two() {
+    let (begin, seed) = (Instant::now(), from_env("LOCK_SEED").unwrap_or(1));
+    let group = Group::start(Plan::UNSAFE);
+    let record = run(&group, Plan::UNSAFE, [Kind::CutOff].into_iter(), seed);
+    let (found, line) = judged(&record, begin, seed);
+    assert!(!found.is_empty(), "so the record would not show them: {line}");
+}
+
+#[test]
+fn no_failover_of_any_kind_gives_a_lock_to_two() {
+    let count = usize::try_from(from_env("LOCK_FAILOVERS").unwrap_or(2)).unwrap();
+    let seed = from_env("LOCK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let begin = Instant::now();
+    let group = Group::start(Plan::SAFE);
+    let mut mix = Mix::of(seed ^ 0xF00D);
+    // Each kind as often, in an order of the seed.
+    let mut order = Vec::new();
+    while order.len() < count {
+        let mut left = KINDS.to_vec();
+        while !left.is_empty() {
+            order.push(left.remove(usize::try_from(mix.below(left.len() as u64)).unwrap()));
+        }
+    }
+    order.truncate(count);
+    let record = run(&group, Plan::SAFE, order.into_iter(), seed);
+    let (found, line) = judged(&record, begin, seed);
+    assert!(found.is_empty(), "{line}");
+}

@@ -1,0 +1,158 @@
+//! What the grace counts on, where it is hard to keep: a master that was replaced stops in time
+//! though its loop is slow, and no lease is longer than the grace covers, whenever it was asked for.
+
+use crate::support::relay::Relay;
+use crate::support::{until, Conn, Reply, Server};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Margin 1 s, max-lag 1 s and 2 s: so long may a master grant after its replicas left it, and by
+/// so much are leases shorter than the grace.
+const LAST_GRANT: Duration = Duration::from_secs(4);
+/// Leaves 500 ms for a lease.
+const GRACE_MS: &str = "4500";
+
+fn acquire(conn: &mut Conn) -> Reply {
+    conn.call(&["LOCK.ACQUIRE", "door", "PX", "1", "ID", "7"])
+}
+
+fn is_grant(reply: &Reply) -> bool {
+    matches!(reply, Reply::Int(_))
+}
+
+/// A master with one replica behind a relay, that grants locks.
+fn pair(more: &[&str]) -> (Server, Server, Relay) {
+    let start = || {
+        let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
+        let quick = ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
+        Server::with().args(&replicas).args(&quick).args(more).module_args(&["failover-grace-ms", GRACE_MS]).start()
+    };
+    let (master, replica) = (start(), start());
+    let relay = Relay::to(master.port());
+    replica.conn().ok(&["REPLICAOF", "127.0.0.1", &relay.port().to_string()]);
+    let mut conn = master.conn();
+    until("the master grants locks", || is_grant(&acquire(&mut conn)).then_some(()));
+    (master, replica, relay)
+}
+
+/// Promotes the replica, of which the master hears nothing, nor of its acknowledgements.
+fn replace(replica: &Server, relay: &Relay) -> Instant {
+    relay.cut();
+    replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
+    Instant::now()
+}
+
+fn offset(conn: &mut Conn) -> u64 {
+    let info = conn.text(&["INFO", "replication"]);
+    info.lines().find_map(|line| line.strip_prefix("master_repl_offset:")).unwrap().trim().parse().unwrap()
+}
+
+/// The server counts its good replicas every `hz` turns of its cron, not every second: a loop whose turns are longer
+/// than 1/`hz` makes the counts far apart, and what min-replicas-to-write goes by old.
+#[test]
+fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
+    let (master, replica, relay) = pair(&["--hz", "100"]);
+    let mut busy = master.conn();
+    let (mut conn, mut watch) = (master.conn(), master.conn());
+    // It has just counted them when it sends its PING.
+    let before = offset(&mut watch);
+    until("the master sends its PING", || (offset(&mut watch) != before).then_some(()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let load = thread::spawn(move || {
+        while !stopped.load(Ordering::SeqCst) {
+            // Far from a stall, and counts ten seconds apart.
+            busy.call(&["DEBUG", "SLEEP", "0.1"]);
+        }
+    });
+    let cut = replace(&replica, &relay);
+    let (mut last, mut grants) = (Duration::ZERO, 0);
+    while cut.elapsed() < LAST_GRANT + Duration::from_secs(2) {
+        if is_grant(&acquire(&mut conn)) {
+            (last, grants) = (cut.elapsed(), grants + 1);
+        }
+    }
+    stop.store(true, Ordering::SeqCst);
+    load.join().unwrap();
+    let info = conn.text(&["INFO", "replication"]);
+    assert!(last < LAST_GRANT, "{grants} grants, the last {last:?} after it was replaced\n{info}");
+}
+
+/// A turn of the loop in which commands ask for locks is a stall as any other.
+#[test]
+fn a_replaced_master_whose_loop_stands_still_in_commands_of_locks_grants_nothing() {
+    let (master, replica, relay) = pair(&[]);
+    let mut conn = master.conn();
+    until("it is held", || is_grant(&conn.call(&["LOCK.ACQUIRE", "held", "PX", "500"])).then_some(()));
+    // All that follows is read in one turn: each a short sleep, and a lock that is asked for.
+    let mut clients: Vec<Conn> = (0..12).map(|_| master.conn()).collect();
+    for client in &mut clients {
+        client.call(&["PING"]);
+    }
+    let mut last = master.conn();
+    last.call(&["PING"]);
+    master.signal("STOP");
+    for client in &mut clients {
+        client.send(&["DEBUG", "SLEEP", "0.4"]);
+        client.send(&["LOCK.ACQUIRE", "held", "PX", "1"]);
+    }
+    last.send(&["PING"]);
+    master.signal("CONT");
+    let cut = replace(&replica, &relay);
+    thread::sleep(LAST_GRANT + Duration::from_millis(500));
+    last.send(&["LOCK.ACQUIRE", "door", "PX", "500"]);
+    last.read();
+    let answer = last.read();
+    assert!(answer.error().starts_with("NOREPLICAS"), "{answer:?} {:?} after it was replaced", cut.elapsed());
+}
+
+/// The lease of a waiter is held to the grace when it is granted.
+#[test]
+fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waited() {
+    let server = Server::with().args(&["--min-replicas-max-lag", "1"]).start();
+    let mut conn = server.conn();
+    if conn.call(&["CONFIG", "GET", "lock.failover-grace-ms"]) == Reply::List(vec![]) {
+        eprintln!("skipped: this server has no settings of modules in CONFIG");
+        return;
+    }
+    for end in ["RELEASE", "DEL", "the lease"] {
+        conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "0"]);
+        let lease = if end == "the lease" { "300" } else { "60000" };
+        let token = conn.int(&["LOCK.ACQUIRE", "door", "PX", lease]).to_string();
+        let (mut long, mut short) = (server.conn(), server.conn());
+        long.send(&["LOCK.ACQUIRE", "door", "PX", "60000", "WAIT", "60000"]);
+        let waiters = |conn: &mut Conn| conn.call(&["LOCK.INFO", "door"]).field("waiters").int();
+        until("it waits", || (waiters(&mut conn) == 1).then_some(()));
+        short.send(&["LOCK.ACQUIRE", "door", "PX", "500", "WAIT", "60000"]);
+        until("both wait", || (waiters(&mut conn) == 2).then_some(()));
+        // Longer than 500 ms is too long: 4500 less margin 1000, max-lag 1000 and 2000.
+        conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "4500"]);
+        match end {
+            "RELEASE" => assert_eq!(conn.int(&["LOCK.RELEASE", "door", &token]), 1),
+            "DEL" => assert_eq!(conn.int(&["DEL", "door"]), 1),
+            _ => {}
+        }
+        let answer = long.read();
+        let text = "GRACE lease is longer than 500 ms, the most that lock.failover-grace-ms covers";
+        assert!(answer == Reply::Error(text.into()), "after {end}: {answer:?}");
+        let token = short.read().int().to_string();
+        assert_eq!(conn.int(&["LOCK.RELEASE", "door", &token]), 1);
+    }
+}
+
+/// The server itself then looks for no replicas at all; the grace counts with 10 s.
+#[test]
+fn a_max_lag_of_zero_does_not_let_a_master_without_replicas_grant() {
+    let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"];
+    let quick = ["--repl-diskless-sync-delay", "0"];
+    let server = Server::with().args(&replicas).args(&quick).module_args(&["failover-grace-ms", "14000"]).start();
+    let mut conn = server.conn();
+    conn.ok(&["SET", "held", "9999999999.0000001763710000482913"]);
+    let extend = ["LOCK.EXTEND", "held", "1763710000482913", "PX", "1000"];
+    assert!(conn.call(&extend).error().starts_with("NOREPLICAS"));
+    let replica = Server::start();
+    replica.replicate(&server);
+    until("the replica has answered", || (conn.call(&extend) == Reply::Int(1)).then_some(()));
+}

@@ -1,0 +1,218 @@
+//! A master, two replicas and three sentinels, started by `scripts/sentinel.sh`.
+//!
+//! Servers and sentinels reach a server through its [`Front`], so that one can be cut off.
+
+use super::network::Front;
+use crate::support::{module, server_binary, temp_dir, until, Conn, Reply, DEADLINE};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a group is started with.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    pub grace_ms: u64,
+    pub min_replicas: u64,
+    /// The longest lease that its clients ask for.
+    pub lease_ms: u64,
+}
+
+impl Plan {
+    /// All parts of the condition for locks that are safe across failover. Longer leases are refused:
+    /// 6 s less margin 1, max-lag 1 and 2.
+    pub const SAFE: Self = Self { grace_ms: 6_000, min_replicas: 2, lease_ms: 2_000 };
+    /// What most use.
+    pub const UNSAFE: Self = Self { grace_ms: 0, min_replicas: 0, lease_ms: 2_000 };
+}
+
+pub struct Group {
+    script: Child,
+    dir: PathBuf,
+    servers: [u16; 3],
+    sentinels: [u16; 3],
+    pub fronts: [Front; 3],
+}
+
+/// Six ports in a row that were free a moment ago, below those that the system gives to others.
+fn six_free_ports() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let of_process = u16::try_from(std::process::id() % 1_000).unwrap();
+    for _ in 0..1_000 {
+        let turn = (of_process * 7 + NEXT.fetch_add(1, Ordering::Relaxed)) % 1_800;
+        let first = 20_000 + turn * 6;
+        if (first..first + 6).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return first;
+        }
+    }
+    panic!("no six free ports in a row");
+}
+
+impl Group {
+    pub fn start(plan: Plan) -> Self {
+        // Ports that were free can be taken by another test a moment later.
+        (0..5).find_map(|_| Self::try_start(plan)).expect("a group of servers starts")
+    }
+
+    fn try_start(plan: Plan) -> Option<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let first = six_free_ports();
+        let fronts = [0, 1, 2].map(|server| Front::to(first + server));
+        let announced = fronts.iter().map(|front| front.port.to_string()).collect::<Vec<_>>().join(" ");
+        let dir = temp_dir().join("sentinel");
+        let mut script = Command::new(root.join("scripts/sentinel.sh"))
+            .env("REDIS_SERVER", server_binary())
+            .env("LOCK_MODULE", module())
+            .env("PORT", first.to_string())
+            .env("SENTINEL_DIR", &dir)
+            .env("ANNOUNCE", announced)
+            .env("GRACE_MS", plan.grace_ms.to_string())
+            .env("MAX_LAG_S", "1")
+            .env("MIN_REPLICAS", plan.min_replicas.to_string())
+            .env("RESTART_S", "2")
+            .env("DOWN_AFTER_MS", "700")
+            .env("APPENDONLY", "no")
+            .env("QUICK", "1")
+            .env("OWNER_PID", std::process::id().to_string())
+            .current_dir(root)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the script can be run");
+        let mut said = BufReader::new(script.stdout.take().unwrap()).lines();
+        let ready = said.by_ref().map_while(Result::ok).find_map(|line| line.strip_prefix("ready ").map(String::from));
+        // The script must not end because nobody reads what it says.
+        std::thread::spawn(move || said.map_while(Result::ok).count());
+        let group = |ports: &str| {
+            let ports: Vec<u16> = ports.split_whitespace().map(|port| port.parse().unwrap()).collect();
+            (ports == (first..first + 6).collect::<Vec<_>>()).then(|| [ports[0], ports[1], ports[2]])?;
+            Some(([ports[0], ports[1], ports[2]], [ports[3], ports[4], ports[5]]))
+        };
+        let Some((servers, sentinels)) = ready.as_deref().and_then(group) else {
+            end(&mut script);
+            let mut why = String::new();
+            let _ = script.stderr.take().map(|mut err| err.read_to_string(&mut why));
+            eprintln!("not ready ({ready:?}): {why}");
+            return None;
+        };
+        Some(Self { script, dir, servers, sentinels, fronts })
+    }
+
+    /// A connection to a server itself, also while it is cut off.
+    pub fn conn(&self, server: usize) -> Conn {
+        until("the server accepts", || Conn::to(self.servers[server]).ok())
+    }
+
+    /// The same, if it accepts.
+    pub fn try_conn(&self, server: usize) -> Option<Conn> {
+        Conn::to(self.servers[server]).ok()
+    }
+
+    /// What a sentinel says is the master: its place among the servers.
+    pub fn master_of(&self, sentinel: usize) -> Option<usize> {
+        let mut conn = Conn::to(self.sentinels[sentinel]).ok()?;
+        let reply = conn.try_call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "locks"]).ok()?;
+        let Reply::List(address) = reply else { return None };
+        let port: u16 = address.get(1)?.text().parse().ok()?;
+        self.fronts.iter().position(|front| front.port == port)
+    }
+
+    /// What all sentinels say is the master.
+    pub fn master(&self) -> Option<usize> {
+        let master = self.master_of(0)?;
+        (1..3).all(|sentinel| self.master_of(sentinel) == Some(master)).then_some(master)
+    }
+
+    /// Whether that server says that it is the master.
+    pub fn reigns(&self, server: usize) -> bool {
+        let Ok(mut conn) = Conn::to(self.servers[server]) else { return false };
+        matches!(conn.try_call(&["INFO", "replication"]), Ok(Reply::Text(info)) if info.windows(11).any(|at| at == b"role:master"))
+    }
+
+    /// Whether all replicas answer the master that all agree on.
+    pub fn is_whole(&self) -> bool {
+        let Some(master) = self.master() else { return false };
+        let Ok(mut conn) = Conn::to(self.servers[master]) else { return false };
+        let Ok(Reply::Text(info)) = conn.try_call(&["INFO", "replication"]) else { return false };
+        let info = String::from_utf8_lossy(&info).into_owned();
+        info.contains("role:master") && info.matches("state=online").count() == 2
+    }
+
+    /// The process of a server.
+    pub fn pid(&self, server: usize) -> String {
+        let file = self.dir.join(self.servers[server].to_string()).join("pid");
+        until("the server runs", || fs::read_to_string(&file).ok().filter(|pid| !pid.is_empty())).trim().into()
+    }
+
+    /// Sends a signal by name.
+    pub fn signal(&self, server: usize, name: &str) {
+        let script = ["-c", "kill -s \"$0\" \"$1\"", name, &self.pid(server)];
+        assert!(Command::new("sh").args(script).status().unwrap().success());
+    }
+
+    /// Tells a sentinel to fail over, as soon as it is willing.
+    pub fn ask_for_failover(&self) {
+        until_long("a sentinel takes the order", || {
+            (0..3).find(|sentinel| {
+                let mut conn = Conn::to(self.sentinels[*sentinel]).unwrap();
+                conn.call(&["SENTINEL", "FAILOVER", "locks"]) == Reply::Status("OK".into())
+            })
+        });
+    }
+
+    /// Waits until another server than `old` is the master.
+    pub fn until_replaced(&self, old: usize) -> usize {
+        until_long("a replica is promoted", || self.master().filter(|new| *new != old && self.reigns(*new)))
+    }
+
+    pub fn until_whole(&self) {
+        until_long("all replicas answer the master", || self.is_whole().then_some(()));
+    }
+
+    /// The last lines of the log of each server.
+    pub fn logs(&self) -> String {
+        let mut logs = String::new();
+        for port in self.servers.iter().chain(&self.sentinels) {
+            let log = fs::read_to_string(self.dir.join(port.to_string()).join("log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let _ = writeln!(logs, "--- {port}\n{}", lines[lines.len().saturating_sub(25)..].join("\n"));
+        }
+        logs
+    }
+}
+
+/// As [`until`], for what sentinels take their time for.
+pub fn until_long<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE * 3;
+    loop {
+        if let Some(value) = done() {
+            return value;
+        }
+        assert!(Instant::now() < end, "not within {:?}: {what}", DEADLINE * 3);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Tells the script to stop what it started, and waits for that.
+fn end(script: &mut Child) {
+    let _ = Command::new("sh").args(["-c", "kill -s TERM \"$0\"", &script.id().to_string()]).status();
+    let end = Instant::now() + DEADLINE;
+    while matches!(script.try_wait(), Ok(None)) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+        end(&mut self.script);
+        let _ = self.dir.parent().map(fs::remove_dir_all);
+    }
+}

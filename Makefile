@@ -13,7 +13,7 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-matrix lint fmt demo bench servers install-deps clean install uninstall package cluster
+.PHONY: help build run test test-matrix lint fmt demo bench bench-instructions bench-tables servers install-deps clean install uninstall package cluster
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,9 +48,20 @@ demo: build ## Show how the hand-made lock fails and LOCK.* does not
 
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench pair
+	cargo bench --bench pair -- --extra
+	cargo bench --bench memory
+	cargo bench --bench instructions
 	cargo bench --bench handoff
 	cargo bench --bench overhead
 	cargo bench --bench plots
+	cargo bench --bench bounds
+
+bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed
+	cargo bench --bench instructions
+
+bench-tables: ## Fill the tables and draw the plots of README.md and benches/README.md from the newest raw runs
+	cargo bench --bench plots
+	cargo bench --bench bounds -- --write
 
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh

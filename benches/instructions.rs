@@ -21,6 +21,8 @@ mod work;
 
 use common::callgrind::Callgrind;
 use common::{print_table, Origin, Settings};
+use std::path::{Path, PathBuf};
+use std::process;
 use support::Server;
 use work::{commands, Command, Lane};
 
@@ -49,9 +51,15 @@ fn measure(settings: &Settings) -> Result<(), String> {
     let mut rows = Vec::new();
     let mut names: Vec<&'static str> = Vec::new();
     let mut counted: Vec<Vec<f64>> = Vec::new();
+    let seed = Seed::compiled()?;
     for run in 0..RUNS {
-        // One tick a second where the ticks cannot be paused.
-        let mut server = Callgrind::start(Server::with().args(&["--hz", "1"]))?;
+        // One tick a second where the ticks cannot be paused; in slow motion any command can be one for the slow log.
+        let slow_motion = ["--hz", "1", "--slowlog-log-slower-than", "-1"];
+        // An allocator that gives memory back does so by the clock.
+        let keep = "dirty_decay_ms:-1,muzzy_decay_ms:-1";
+        let options = Server::with().args(&slow_motion).env("MALLOC_CONF", keep).env("JE_MALLOC_CONF", keep);
+        let options = options.env("LD_PRELOAD", seed.path.to_str().expect("a path in UTF-8"));
+        let mut server = Callgrind::start(options)?;
         let of_run = count_all(&mut server, settings.operations)?;
         for (at, (name, instructions)) in of_run.into_iter().enumerate() {
             if run == 0 {
@@ -77,6 +85,32 @@ fn measure(settings: &Settings) -> Result<(), String> {
     print_table(1, &["one command", "instructions", "again", "apart", &repeatable], &table);
     println!("raw rounds: {}", origin.write_raw("command,run,commands,instructions", &rows).display());
     Ok(())
+}
+
+/// A library that gives servers the same seed; removed when dropped.
+struct Seed {
+    path: PathBuf,
+}
+
+impl Seed {
+    fn compiled() -> Result<Self, String> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions/same_seed.c");
+        let path = std::env::temp_dir().join(format!("same_seed-{}.so", std::process::id()));
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let mut command = process::Command::new(compiler);
+        let status = command.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&path).arg(source).status();
+        match status {
+            Ok(status) if status.success() => Ok(Self { path }),
+            Ok(status) => Err(format!("the C compiler: {status}")),
+            Err(error) => Err(format!("there is no C compiler: {error}")),
+        }
+    }
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 /// Every command, on one server.

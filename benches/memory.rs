@@ -47,7 +47,9 @@ impl Way {
                 Way::Set => &["SET", &key, &secret, "NX", "PX", "600000"],
             };
             pipe.add(format!("*{}\r\n", words.len()).as_bytes());
-            words.iter().for_each(|word| pipe.add(&argument(word.as_bytes())));
+            for word in words {
+                pipe.add(&argument(word.as_bytes()));
+            }
         }
         pipe.flush();
         pipe.replies(end - first, |_, reply| match self {
@@ -58,8 +60,8 @@ impl Way {
 }
 
 /// `used_memory`, once it stays as it is: tables of keys are moved bit by bit, buffers given back after a while.
-fn settled(conn: &mut Conn, quiet: Duration) -> f64 {
-    let used = |conn: &mut Conn| -> f64 {
+fn settled(conn: &mut Conn, quiet: Duration) -> u64 {
+    let used = |conn: &mut Conn| -> u64 {
         field(&conn.text(&["INFO", "memory"]), "used_memory").and_then(|text| text.parse().ok()).expect("used_memory")
     };
     let end = Instant::now() + 20 * quiet;
@@ -89,7 +91,9 @@ fn measure(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
         way.take(&mut pipe, first, (first + AT_ONCE).min(keys));
     }
     drop(pipe);
-    let each = (settled(&mut conn, quiet) - before) / keys as f64;
+    let grown = settled(&mut conn, quiet).saturating_sub(before);
+    // Less than a tenth of a byte is some buffer, no key.
+    let each = (grown as f64 / keys as f64 * 10.0).round() / 10.0;
     (each, conn.int(&["MEMORY", "USAGE", &name(0)]) as f64)
 }
 
@@ -106,7 +110,7 @@ fn main() {
         for (at, (way, name)) in WAYS.iter().enumerate() {
             let (each, usage) = measure(*way, settings.operations, quiet);
             measured[at].push((each, usage));
-            rows.push(format!("\"{name}\",{round},{},{each:.3},{usage}", settings.operations));
+            rows.push(format!("\"{name}\",{round},{},{each:.1},{usage}", settings.operations));
         }
         eprintln!("round {round} of {}", settings.rounds);
     }

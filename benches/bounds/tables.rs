@@ -5,6 +5,7 @@ use crate::common::bounds::{BOUNDS, PAIR};
 use crate::common::runs::{cpu_us, number, servers, Ratio, Row, Run};
 use crate::common::{markdown, median};
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -23,7 +24,8 @@ pub fn fill(path: &Path) {
     while let Some((before, after)) = rest.split_once(START) {
         let (name, after) = after.split_once(" -->\n").unwrap_or_else(|| panic!("{START} has no end"));
         let (_, after) = after.split_once(END).unwrap_or_else(|| panic!("the table {name} has no end"));
-        out += &format!("{before}{START}{name} -->\n\n{}\n{END}", table(name));
+        out += before;
+        let _ = write!(out, "{START}{name} -->\n\n{}\n{END}", table(name));
         rest = after;
         filled += 1;
     }

@@ -52,7 +52,8 @@ impl Outcome {
             }
             Of::Memory => {
                 let run = Run::newest("memory", server, |_| true)?;
-                let of = |name: &str| run.rounds(|row| row["contender"] == name, |row| number(row, "used_memory_bytes"));
+                let of =
+                    |name: &str| run.rounds(|row| row["contender"] == name, |row| number(row, "used_memory_bytes"));
                 (of(OURS), of(bound.against), None)
             }
         };

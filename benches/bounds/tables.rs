@@ -104,7 +104,9 @@ fn pair() -> String {
             }
         }
     }
-    ways.sort_by_key(|(operation, contender)| (operation != PAIR, operation.clone(), contender != OURS, contender.clone()));
+    ways.sort_by_key(|(operation, contender)| {
+        (operation != PAIR, operation.clone(), contender != OURS, contender.clone())
+    });
     let mut header = vec!["µs of server CPU", "with"];
     header.extend(servers.iter().map(String::as_str));
     let rows = ways.iter().map(|(operation, contender)| {
@@ -184,9 +186,7 @@ fn extra() -> String {
     let Some(run) = Run::newest("extra", MAIN, |_| true) else { return "not measured\n".into() };
     let mut rows = Vec::new();
     for configuration in in_order(run.rows.iter().map(|row| &row["operation"])) {
-        let of = |name: &str| {
-            run.rounds(|row| row["operation"] == *configuration && row["contender"] == name, cpu_us)
-        };
+        let of = |name: &str| run.rounds(|row| row["operation"] == *configuration && row["contender"] == name, cpu_us);
         let ours = of(OURS);
         let mut row = vec![configuration.clone(), middle(ours.clone(), 2)];
         for peer in ["SET NX PX + EVALSHA", "SET NX PX + DEL"] {
@@ -196,7 +196,8 @@ fn extra() -> String {
         }
         rows.push(row);
     }
-    let mut out = markdown(1, &["configuration", OURS, "SET NX PX + EVALSHA", "ratio", "SET NX PX + DEL", "ratio"], &rows);
+    let mut out =
+        markdown(1, &["configuration", OURS, "SET NX PX + EVALSHA", "ratio", "SET NX PX + DEL", "ratio"], &rows);
     let mut rows = Vec::new();
     let of = |name: &str| {
         let plain = &run.rows[0]["operation"];

@@ -256,10 +256,12 @@ impl Lane {
         match step.expect {
             Expect::Token => self.pipe.replies(count, token),
             Expect::Line(line) => self.pipe.replies(count, |_, reply| right(line, reply)),
-            Expect::Details => self.pipe.replies(count * DETAILS.len(), |at, reply| match DETAILS[at % DETAILS.len()] {
-                Some(line) => right(line, reply),
-                None => token(at / DETAILS.len(), reply),
-            }),
+            Expect::Details => {
+                self.pipe.replies(count * DETAILS.len(), |at, reply| match DETAILS[at % DETAILS.len()] {
+                    Some(line) => right(line, reply),
+                    None => token(at / DETAILS.len(), reply),
+                })
+            }
         }
     }
 
@@ -301,7 +303,6 @@ fn run(lanes: &mut [Lane], steps: &[Step], times: usize) {
         }
     }
 }
-
 
 /// A server and the connections over which it is measured.
 pub struct Stand {

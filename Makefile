@@ -16,7 +16,7 @@ endif
 .PHONY: help build run test test-matrix lint fmt demo bench bench-instructions bench-tables servers install-deps clean install uninstall package cluster
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PORT=6379 is the port of 'make run'; REDIS_SERVER=path names another server binary for run, test, demo and bench."
 

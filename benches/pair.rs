@@ -39,10 +39,10 @@ const OPERATIONS: usize = 400_000;
 const COLUMNS: &str = "operation,contender,round,place,operations,cpu_ns,wall_ns";
 
 fn main() {
-    let settings = Settings::read(ROUNDS, OPERATIONS);
     if std::env::args().any(|arg| arg == "--extra") {
-        return extra::measure(&settings);
+        return extra::measure(&Settings::read(extra::ROUNDS, extra::OPERATIONS));
     }
+    let settings = Settings::read(ROUNDS, OPERATIONS);
     let mut stand = Stand::new(Server::start(), LANES, KEYS, settings.operations);
     let mut workloads = workloads(&mut stand.server.conn());
     let mut origin = Origin::of("pair", &stand.server);

@@ -1,7 +1,7 @@
 //! Draws the plots of the README from the newest raw runs: `benches/plots/*.svg`.
 //!
-//! Bars: what a pair costs, on each server. Lines, on one server, both axes logarithmic: latency and server CPU of a hand-off against the number of
-//! clients that want the lock. Nothing is measured here.
+//! Bars: what a pair costs, on each server. Lines, on one server, both axes logarithmic: latency and server CPU of a
+//! hand-off against the number of clients that want the lock. Nothing is measured here.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::cast_precision_loss,

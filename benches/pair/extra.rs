@@ -7,6 +7,9 @@ use crate::work::{pair, with_options, Stand, Workload};
 use crate::{print_costs, print_ratios, COLUMNS, KEYS, LANES};
 use std::fmt::Write as _;
 
+pub const ROUNDS: usize = 7;
+pub const OPERATIONS: usize = 50_000;
+
 const OTHER_KEYS: usize = 1_000_000;
 const CLIENTS: usize = 50;
 

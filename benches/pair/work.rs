@@ -260,7 +260,7 @@ impl Lane {
                 self.pipe.replies(count * DETAILS.len(), |at, reply| match DETAILS[at % DETAILS.len()] {
                     Some(line) => right(line, reply),
                     None => token(at / DETAILS.len(), reply),
-                })
+                });
             }
         }
     }

@@ -15,10 +15,10 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test torture test-matrix mutants fuzz memcheck lint fmt demo bench servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test torture test-matrix mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PORT=6379 is the port of 'make run' and 'make sentinel'; REDIS_SERVER=path names another server binary for run, sentinel, test, demo and bench."
 
@@ -67,9 +67,20 @@ demo: build ## Show how the hand-made lock fails and LOCK.* does not
 
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench pair
+	cargo bench --bench pair -- --extra
+	cargo bench --bench memory
+	cargo bench --bench instructions
 	cargo bench --bench handoff
 	cargo bench --bench overhead
 	cargo bench --bench plots
+	cargo bench --bench bounds
+
+bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed
+	cargo bench --bench instructions
+
+bench-tables: ## Fill the tables and draw the plots of README.md and benches/README.md from the newest raw runs
+	cargo bench --bench plots
+	cargo bench --bench bounds -- --write
 
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh

@@ -4,6 +4,8 @@ PORT ?= 6379
 # The server to run, and to test and measure against: another one, for example .servers/valkey-9.1.2/server.
 REDIS_SERVER ?= redis-server
 export PORT REDIS_SERVER
+# Tests wait more than they compute.
+export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 # A cargo that rustup has just installed is not yet in the PATH of the shell that is open.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -13,10 +15,10 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-matrix lint fmt demo bench servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test torture test-matrix mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PORT=6379 is the port of 'make run' and 'make sentinel'; REDIS_SERVER=path names another server binary for run, sentinel, test, demo and bench."
 
@@ -35,8 +37,22 @@ cluster: build ## Start a cluster of three masters and three replicas, in the fo
 test: build ## Run all tests, on real servers
 	cargo test
 
+torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
+	@TORTURE_SEED=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')) TORTURE_SECONDS=$(or $(SECONDS),60) \
+		cargo test --quiet --test torture run:: -- --nocapture
+
 test-matrix: build ## Run the integration tests on every server version that can be had; writes docs/SERVERS.md
 	@scripts/test-matrix.sh
+
+mutants: install-deps ## See that the tests find faults made on purpose: some minutes
+	@scripts/mutants.sh
+
+SECONDS ?= 60
+fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
+	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh
+
+memcheck: install-deps ## Run the integration tests with AddressSanitizer: some minutes
+	@scripts/memcheck.sh
 
 lint: install-deps ## Check format, lints and documentation
 	cargo fmt --check
@@ -51,9 +67,20 @@ demo: build ## Show how the hand-made lock fails and LOCK.* does not
 
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench pair
+	cargo bench --bench pair -- --extra
+	cargo bench --bench memory
+	cargo bench --bench instructions
 	cargo bench --bench handoff
 	cargo bench --bench overhead
 	cargo bench --bench plots
+	cargo bench --bench bounds
+
+bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed
+	cargo bench --bench instructions
+
+bench-tables: ## Fill the tables and draw the plots of README.md and benches/README.md from the newest raw runs
+	cargo bench --bench plots
+	cargo bench --bench bounds -- --write
 
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh

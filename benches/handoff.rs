@@ -1,7 +1,8 @@
 //! What it takes to hand a lock on: LOCK.ACQUIRE with WAIT against what people wait with instead.
 //!
 //! Three parts: one hot lock that 4, 16 and 64 client processes want again and again; one hand-off with 10 to 10,000
-//! waiters behind it, in CPU time and in instructions; the memory of a waiter. README.md in this folder tells the rest.
+//! waiters behind it, in CPU time and in instructions; the memory of a waiter. `-- hot`, `-- crowd`, `-- instructions`,
+//! `-- memory` choose among them. README.md in this folder tells the rest.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::cast_precision_loss,
@@ -28,7 +29,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use support::Server;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 7;
 /// Hand-offs of each contender for each number of waiters in a round.
 const OPERATIONS: usize = 20_000;
 
@@ -83,6 +84,12 @@ fn raise_open_files() {
     }
 }
 
+/// Whether a part is to be measured: all, unless some are named.
+fn wanted(part: &str) -> bool {
+    let mut named = std::env::args().skip(1).filter(|arg| arg != "--bench").peekable();
+    named.peek().is_none() || named.any(|arg| arg == part)
+}
+
 fn main() {
     if worker::is_worker() {
         return worker::run();
@@ -97,11 +104,20 @@ fn main() {
     origin.add("hand-offs with a crowd", format!("{} of each contender in each round", settings.operations));
     origin.print();
 
-    let mut rows = hot::measure(&server, &settings);
-    rows.extend(crowd::measure(&server, &settings));
+    let mut rows = Vec::new();
+    if wanted("hot") {
+        rows.extend(hot::measure(&server, &settings));
+    }
+    if wanted("crowd") {
+        rows.extend(crowd::measure(&server, &settings));
+    }
     drop(server);
-    rows.extend(crowd::measure_instructions(&settings));
-    rows.extend(crowd::measure_memory(&settings));
+    if wanted("instructions") {
+        rows.extend(crowd::measure_instructions(&settings));
+    }
+    if wanted("memory") {
+        rows.extend(crowd::measure_memory(&settings));
+    }
     if !settings.smoke {
         let header = format!("part,clients,contender,round,place,{}", VALUES.join(","));
         let lines: Vec<String> = rows.iter().map(Row::line).collect();

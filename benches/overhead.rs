@@ -18,7 +18,8 @@ mod common;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use common::{argument, median, print_table, sorted, verdict, Cost, Origin, Pipe, ServerCpu, Settings};
+use common::bounds::verdict;
+use common::{argument, median, print_table, sorted, Cost, Origin, Pipe, ServerCpu, Settings};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Draws the plots of the README from the newest raw runs on one server: `benches/plots/*.svg`.
+//! Draws the plots of the README from the newest raw runs: `benches/plots/*.svg`.
 //!
-//! Bars: what a pair costs. Lines, both axes logarithmic: latency and server CPU of a hand-off against the number of
-//! clients that want the lock. Nothing is measured here.
+//! Bars: what a pair costs, on each server. Lines, on one server, both axes logarithmic: latency and server CPU of a
+//! hand-off against the number of clients that want the lock. Nothing is measured here.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::cast_precision_loss,
@@ -16,9 +16,12 @@ mod common;
 mod support;
 
 use anyhow::{Context as _, Result};
+use common::bounds::PAIR;
 use common::median;
+use common::runs::{cpu_us, number, servers, Row, Run};
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -26,41 +29,8 @@ const SERVER: &str = "redis-7.0.15";
 const SIZE: (u32, u32) = (760, 420);
 const FONT: &str = "sans-serif";
 
-/// One line of a raw run: column name to text.
-type Row = BTreeMap<String, String>;
-
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches").join(name)
-}
-
-/// The newest raw run of a bench: the name of its file and its lines.
-fn newest(bench: &str) -> Result<(String, Vec<Row>)> {
-    let end = format!("-{bench}-{SERVER}.csv");
-    let names = std::fs::read_dir(folder("runs"))?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let name = names.filter(|name| name.ends_with(&end)).max().with_context(|| format!("no run ends with {end}"))?;
-    let text = std::fs::read_to_string(folder("runs").join(&name))?;
-    let mut lines = text.lines().filter(|line| !line.starts_with('#')).map(split);
-    let header = lines.next().context("an empty run")?;
-    let rows = lines.map(|line| header.iter().cloned().zip(line).collect()).collect();
-    Ok((name, rows))
-}
-
-/// Splits at commas outside of quotes.
-fn split(line: &str) -> Vec<String> {
-    let mut fields = vec![String::new()];
-    let mut quoted = false;
-    for letter in line.chars() {
-        match letter {
-            '"' => quoted = !quoted,
-            ',' if !quoted => fields.push(String::new()),
-            _ => fields.last_mut().expect("never empty").push(letter),
-        }
-    }
-    fields
-}
-
-fn number(row: &Row, column: &str) -> Option<f64> {
-    row.get(column)?.parse().ok()
 }
 
 /// Medians over the rounds: contender, then number of clients.
@@ -78,44 +48,71 @@ fn medians(rows: &[Row], is_wanted: impl Fn(&Row) -> bool, value: impl Fn(&Row) 
 
 type Lines = BTreeMap<String, Vec<(u32, f64)>>;
 
+/// A bar of the plot of pairs: its label, and what it costs; the name of a server has no bar.
+struct Bar {
+    label: String,
+    value: Option<f64>,
+}
+
+/// What a pair costs in each way, the cheapest first, on each server on which it was measured.
+fn pairs() -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for server in servers() {
+        let Some(run) = Run::newest("pair", &server, |row| row["operation"] == PAIR) else { continue };
+        let found = medians(&run.rows, |row| row["operation"] == PAIR, cpu_us);
+        let mut of_server: Vec<(String, f64)> =
+            found.into_iter().filter_map(|(name, points)| Some((name, points.first()?.1))).collect();
+        of_server.sort_by(|a, b| a.1.total_cmp(&b.1));
+        bars.push(Bar { label: server, value: None });
+        bars.extend(of_server.into_iter().map(|(label, value)| Bar { label, value: Some(value) }));
+    }
+    // The plot counts from below.
+    bars.reverse();
+    bars
+}
+
 fn pair_bars() -> Result<()> {
-    let (run, rows) = newest("pair")?;
-    let per_operation = |row: &Row| Some(number(row, "cpu_ns")? / number(row, "operations")? / 1_000.0);
-    let found = medians(&rows, |row| row["operation"] == "acquire and release", per_operation);
-    let mut bars: Vec<(String, f64)> =
-        found.into_iter().filter_map(|(name, points)| Some((name, points.first()?.1))).collect();
-    bars.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let most = bars.iter().map(|bar| bar.1).fold(0.0, f64::max);
+    let bars = pairs();
+    let most = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max);
     let path = folder("plots/pair.svg");
-    let area = SVGBackend::new(&path, SIZE).into_drawing_area();
-    area.fill(&WHITE)?;
-    let names: Vec<String> = bars.iter().map(|bar| bar.0.clone()).collect();
     let count = i32::try_from(bars.len())?;
+    let size = (SIZE.0, 90 + 19 * u32::try_from(bars.len())?);
+    let area = SVGBackend::new(&path, size).into_drawing_area();
+    area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption(format!("Acquire and release: server CPU, µs ({SERVER})"), (FONT, 18))
+        .caption("Acquire and release: server CPU, µs", (FONT, 18))
         .margin(14)
         .x_label_area_size(36)
-        .y_label_area_size(170)
-        .build_cartesian_2d(0.0..most * 1.15, (0..count - 1).into_segmented())?;
+        .y_label_area_size(180)
+        .build_cartesian_2d(0.0..most * 1.1, (0..count - 1).into_segmented())?;
     let name_of = |at: &SegmentValue<i32>| match at {
         SegmentValue::CenterOf(at) => {
-            usize::try_from(*at).ok().and_then(|at| names.get(at).cloned()).unwrap_or_default()
+            let bar = usize::try_from(*at).ok().and_then(|at| bars.get(at));
+            bar.map(|bar| bar.label.clone()).unwrap_or_default()
         }
         _ => String::new(),
     };
-    chart.configure_mesh().disable_y_mesh().y_label_formatter(&name_of).label_style((FONT, 14)).x_desc(&run).draw()?;
-    chart.draw_series((0..count).zip(&bars).map(|(at, (name, value))| {
-        let color = if name == "LOCK.*" { RED.mix(0.8) } else { BLUE.mix(0.4) };
-        let mut bar =
-            Rectangle::new([(0.0, SegmentValue::Exact(at)), (*value, SegmentValue::Exact(at + 1))], color.filled());
-        bar.set_margin(6, 6, 0, 0);
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .y_labels(bars.len())
+        .y_label_formatter(&name_of)
+        .label_style((FONT, 13))
+        .x_desc("the newest run in benches/runs for each server")
+        .draw()?;
+    let valued = || (0..count).zip(&bars).filter_map(|(at, bar)| Some((at, bar, bar.value?)));
+    chart.draw_series(valued().map(|(at, bar, value)| {
+        let color = if bar.label == "LOCK.*" { RED.mix(0.8) } else { BLUE.mix(0.4) };
+        let ends = [(0.0, SegmentValue::Exact(at)), (value, SegmentValue::Exact(at + 1))];
+        let mut bar = Rectangle::new(ends, color.filled());
+        bar.set_margin(3, 3, 0, 0);
         bar
     }))?;
-    chart.draw_series(
-        (0..count).zip(&bars).map(|(at, (_, value))| {
-            Text::new(format!(" {value:.2}"), (*value, SegmentValue::CenterOf(at)), (FONT, 14))
-        }),
-    )?;
+    chart.draw_series(valued().map(|(at, _, value)| {
+        let text = format!(" {value:.2}");
+        let anchored = (FONT, 13).into_font().into_text_style(&area).pos(Pos::new(HPos::Left, VPos::Center));
+        Text::new(text, (value, SegmentValue::CenterOf(at)), anchored)
+    }))?;
     area.present()?;
     Ok(())
 }
@@ -153,21 +150,21 @@ fn lines(file: &str, caption: &str, x: &str, run: &str, lines: &Lines) -> Result
     Ok(())
 }
 
+/// The newest run of that part of the bench handoff.
+fn part_of(name: &str) -> Result<Run> {
+    let run = Run::newest("handoff", SERVER, |row| row["part"] == name);
+    Ok(run.with_context(|| format!("no run of {name} on {SERVER}"))?.filtered("part", name))
+}
+
 fn hand_off_lines() -> Result<()> {
-    let (run, rows) = newest("handoff")?;
-    let is_hot = |row: &Row| row["part"] == "hot lock";
-    let p99 = medians(&rows, is_hot, |row| Some(number(row, "p99_us")? / 1_000.0));
-    lines("latency.svg", "A hot lock: 99 % wait no longer than, ms", "clients that want the lock", &run, &p99)?;
-    let cpu = |row: &Row| Some(number(row, "cpu_ns")? / number(row, "hand_offs")? / 1_000.0);
-    lines(
-        "hot-cpu.svg",
-        "A hot lock: server CPU of a hand-off, µs",
-        "clients that want the lock",
-        &run,
-        &medians(&rows, is_hot, cpu),
-    )?;
-    let crowd = medians(&rows, |row| row["part"] == "crowd", cpu);
-    lines("crowd-cpu.svg", "Hand-off before a crowd: server CPU, µs", "clients that wait", &run, &crowd)
+    let Run { name, rows, .. } = part_of("hot lock")?;
+    let p99 = medians(&rows, |_| true, |row| Some(number(row, "p99_us")? / 1_000.0));
+    lines("latency.svg", "A hot lock: 99 % wait no longer than, ms", "clients that want the lock", &name, &p99)?;
+    let cpu = medians(&rows, |_| true, cpu_us);
+    lines("hot-cpu.svg", "A hot lock: server CPU of a hand-off, µs", "clients that want the lock", &name, &cpu)?;
+    let Run { name, rows, .. } = part_of("crowd")?;
+    let crowd = medians(&rows, |_| true, cpu_us);
+    lines("crowd-cpu.svg", "Hand-off before a crowd: server CPU, µs", "clients that wait", &name, &crowd)
 }
 
 fn main() -> Result<()> {

@@ -12,6 +12,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
+pub mod broken;
 pub mod commands;
 pub mod lock;
 pub mod server;

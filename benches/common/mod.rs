@@ -4,6 +4,10 @@
 //! that the operation has to get, because then it measured something else.
 #![allow(dead_code)]
 
+pub mod bounds;
+pub mod callgrind;
+pub mod runs;
+
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
@@ -195,15 +199,6 @@ pub fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// How a ratio stands against what is expected of it.
-pub fn verdict(ratio: f64, at_most: Option<f64>) -> &'static str {
-    match at_most {
-        None => "-",
-        Some(bound) if ratio <= bound => "met",
-        Some(_) => "missed",
-    }
-}
-
 /// What a raw file says about where its numbers come from.
 pub struct Origin {
     bench: &'static str,
@@ -225,7 +220,7 @@ impl Origin {
             ("cpu", cpu_model()),
             ("cores", std::thread::available_parallelism().map_or(String::new(), |count| count.to_string())),
             ("kernel", output("uname", &["-sr"])),
-            ("command", command_line(bench)),
+            ("command", command_line()),
         ];
         Self { bench, facts }
     }
@@ -233,6 +228,11 @@ impl Origin {
     /// Adds a fact of this benchmark.
     pub fn add(&mut self, name: &'static str, fact: impl Display) {
         self.facts.push((name, fact.to_string()));
+    }
+
+    /// The name of the server, as in the names of raw files: redis-7.0.15.
+    pub fn server(&self) -> &str {
+        self.fact("server")
     }
 
     fn fact(&self, name: &str) -> &str {
@@ -279,7 +279,7 @@ fn cpu_model() -> String {
 }
 
 /// What to type to measure this again.
-fn command_line(bench: &str) -> String {
+fn command_line() -> String {
     let mut words = Vec::new();
     for name in ["BENCH_ROUNDS", "BENCH_OPS"] {
         if let Ok(value) = std::env::var(name) {
@@ -289,7 +289,11 @@ fn command_line(bench: &str) -> String {
     if let Some(server) = std::env::var_os("REDIS_SERVER") {
         words.push(format!("REDIS_SERVER={}", place(&server)));
     }
-    words.push(format!("cargo bench --bench {bench}"));
+    words.push(format!("cargo bench --bench {}", env!("CARGO_CRATE_NAME")));
+    let parts: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    if !parts.is_empty() {
+        words.push(format!("-- {}", parts.join(" ")));
+    }
     words.join(" ")
 }
 
@@ -304,8 +308,8 @@ fn place(binary: &OsString) -> String {
     short.display().to_string()
 }
 
-/// Prints a Markdown table; the columns after the first `text_columns` are numbers and go to the right.
-pub fn print_table(text_columns: usize, header: &[&str], rows: &[Vec<String>]) {
+/// A Markdown table; the columns after the first `text_columns` are numbers and go to the right.
+pub fn markdown(text_columns: usize, header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or(0).max(header[column].chars().count()).max(3)
@@ -319,10 +323,8 @@ pub fn print_table(text_columns: usize, header: &[&str], rows: &[Vec<String>]) {
                 format!("{cell:>width$}")
             }
         });
-        println!("| {} |", padded.collect::<Vec<_>>().join(" | "));
+        format!("| {} |\n", padded.collect::<Vec<_>>().join(" | "))
     };
-    println!();
-    line(header.to_vec());
     let rule = |(column, &width): (usize, &usize)| {
         if column < text_columns {
             "-".repeat(width)
@@ -331,9 +333,14 @@ pub fn print_table(text_columns: usize, header: &[&str], rows: &[Vec<String>]) {
         }
     };
     let rules: Vec<String> = widths.iter().enumerate().map(rule).collect();
-    line(rules.iter().map(String::as_str).collect());
+    let mut out = line(header.to_vec()) + &line(rules.iter().map(String::as_str).collect());
     for row in rows {
-        line(row.iter().map(String::as_str).collect());
+        out += &line(row.iter().map(String::as_str).collect());
     }
-    println!();
+    out
+}
+
+/// Prints [`markdown`].
+pub fn print_table(text_columns: usize, header: &[&str], rows: &[Vec<String>]) {
+    println!("\n{}", markdown(text_columns, header, rows));
 }

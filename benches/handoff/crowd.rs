@@ -5,13 +5,12 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{field, median, print_table, verdict, Cost, ServerCpu, Settings};
-use crate::support::{server_binary, temp_dir, until, Conn, Server};
+use crate::common::bounds::{at_most, verdict, HAND_OFF};
+use crate::common::callgrind::Callgrind;
+use crate::common::{field, median, print_table, Cost, ServerCpu, Settings};
+use crate::support::{until, Conn, Server};
 use crate::Row;
 
 const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
@@ -180,14 +179,14 @@ pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
     rows
 }
 
-/// A table of what a hand-off costs ours and the ceiling; what is expected is within 1.5 times of what it costs with the
-/// fewest waiters.
+/// A table of what a hand-off costs ours and the ceiling, and with most waiters in times of that with the fewest.
 fn print_by_size(sizes: &[usize], costs: &[[Vec<f64>; 2]], decimals: usize) {
     let mut rows = Vec::new();
     let first = &costs[0];
     for (size, [ours, queue]) in sizes.iter().zip(costs) {
         let ratio = |of: &[f64], to: &[f64]| median(of.iter().zip(to).map(|(of, to)| of / to));
         let grown = ratio(ours, &first[0]);
+        let bound = (*size == SIZES[SIZES.len() - 1]).then(|| at_most(HAND_OFF, "hand-off with 10", "")).flatten();
         rows.push(vec![
             size.to_string(),
             format!("{:.decimals$}", median(ours.iter().copied())),
@@ -195,8 +194,8 @@ fn print_by_size(sizes: &[usize], costs: &[[Vec<f64>; 2]], decimals: usize) {
             format!("{:.decimals$}", median(queue.iter().copied())),
             format!("{:.2}", ratio(queue, &first[1])),
             format!("{:.2}", ratio(ours, queue)),
-            "1.5".into(),
-            verdict(grown, Some(1.5)).into(),
+            bound.map_or("-".into(), |bound| format!("{bound:.2}")),
+            verdict(grown, bound).into(),
         ]);
     }
     let header = [
@@ -227,52 +226,20 @@ pub fn measure_instructions(settings: &Settings) -> Vec<Row> {
 }
 
 fn count_instructions(settings: &Settings) -> Result<Vec<Row>, String> {
-    Command::new("valgrind")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status()
-        .map_err(|error| format!("valgrind cannot be run: {error}"))?;
-    let dir = temp_dir();
-    let counted = count_in(&dir, &sizes(settings));
-    let _ = fs::remove_dir_all(&dir);
-    counted
-}
-
-fn count_in(dir: &Path, sizes: &[usize]) -> Result<Vec<Row>, String> {
-    let script = dir.join("server");
-    let text = format!(
-        "#!/bin/sh\nexec valgrind --quiet --tool=callgrind --instr-atstart=no --callgrind-out-file='{}/out' '{}' \"$@\"\n",
-        dir.display(),
-        server_binary().display()
-    );
-    let written =
-        fs::write(&script, text).and_then(|()| fs::set_permissions(&script, fs::Permissions::from_mode(0o755)));
-    written.map_err(|error| error.to_string())?;
-    let args = ["--maxclients", "10100"];
-    let server = Server::with().binary(script).args(&args).module_args(&["max-waiters", "20000"]);
-    let server = server.try_start().map_err(|log| format!("the server does not run under valgrind: {log}"))?;
-    let mut conn = server.conn();
+    let options = Server::with().args(&["--maxclients", "10100"]).module_args(&["max-waiters", "20000"]);
+    let mut callgrind = Callgrind::start(options)?;
+    let sizes = sizes(settings);
     let mut rows = Vec::new();
     let mut costs: Vec<[Vec<f64>; 2]> = Vec::new();
-    let mut dumps = 0;
-    for size in sizes {
+    for size in &sizes {
         let mut of_size = [Vec::new(), Vec::new()];
         for (at, way) in WAYS.iter().enumerate() {
-            let mut crowd = Crowd::new(&server, *way, *size);
-            crowd.line_up(&server);
+            let mut crowd = Crowd::new(&callgrind.server, *way, *size);
+            crowd.line_up(&callgrind.server);
             crowd.pass(100);
-            // What the server does by the clock would count fifty times as much in this slow motion.
-            // Servers that do not know the word go on with it.
-            conn.call(&["DEBUG", "PAUSE-CRON", "1"]);
-            monitor(&server, &["instrumentation", "on"])?;
-            crowd.pass(COUNTED);
-            monitor(&server, &["instrumentation", "off"])?;
-            conn.call(&["DEBUG", "PAUSE-CRON", "0"]);
-            monitor(&server, &["dump"])?;
-            dumps += 1;
-            let instructions = total(&dir.join(format!("out.{dumps}")))?;
+            let instructions = callgrind.count(|| crowd.pass(COUNTED))?;
             of_size[at].push(instructions / COUNTED as f64);
-            crowd.leave(&server);
+            crowd.leave(&callgrind.server);
             let values = vec![("hand_offs", COUNTED as f64), ("instructions", instructions)];
             let (contender, place) = (way.name().into(), at + 1);
             rows.push(Row { part: "instructions", clients: *size, contender, round: 1, place, values });
@@ -281,35 +248,8 @@ fn count_in(dir: &Path, sizes: &[usize]) -> Result<Vec<Row>, String> {
         eprintln!("instructions: {size} waiters");
     }
     println!("\nOne hand-off with many waiters, instructions of the server");
-    print_by_size(sizes, &costs, 0);
+    print_by_size(&sizes, &costs, 0);
     Ok(rows)
-}
-
-/// Has valgrind do something in the midst of the run.
-fn monitor(server: &Server, command: &[&str]) -> Result<(), String> {
-    let mut vgdb = Command::new("vgdb");
-    vgdb.arg(format!("--pid={}", server.pid())).args(command).stdin(Stdio::null()).stdout(Stdio::null());
-    let mut child = vgdb.stderr(Stdio::null()).spawn().map_err(|error| format!("vgdb cannot be run: {error}"))?;
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(format!("vgdb {command:?}: {status}")),
-            None if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
-            None => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("vgdb {command:?}: no answer"));
-            }
-        }
-    }
-}
-
-/// The instructions in what callgrind wrote.
-fn total(path: &Path) -> Result<f64, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
-    total.ok_or_else(|| format!("{}: no totals", path.display()))
 }
 
 /// The memory of a waiter, each way on a server of its own, so that nothing freed is used again.

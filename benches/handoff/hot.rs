@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{field, median, print_table, sorted, verdict, ServerCpu, Settings};
+use crate::common::bounds::verdict;
+use crate::common::{field, median, print_table, sorted, ServerCpu, Settings};
 use crate::support::{temp_dir, until, Conn, Server};
 use crate::worker::{now_us, sleep_until, spawn};
 use crate::{install, Row};

@@ -7,6 +7,7 @@
 
 use super::error::Error;
 use super::time::{Micros, MonotonicMicros, UnixMicros};
+use crate::broken::{self, Mutant};
 
 /// What the failover may take on top of all settings: lags are whole seconds, so one second; a look
 /// at them every 50 ms at most; and the rest for turns of the loop.
@@ -96,7 +97,7 @@ impl Fault {
         match self {
             Self::NoLease => "lock.failover-grace-ms is too short for any lease: no lock is granted",
             Self::NoReplicas => {
-                "lock.failover-grace-ms without min-replicas-to-write: a master that was replaced still grants"
+                "lock.failover-grace-ms without min-replicas-to-write: if there are replicas, a master that was replaced still grants"
             }
             Self::TooFewReplicas => {
                 "lock.failover-grace-ms with a min-replicas-to-write below the number of replicas: \
@@ -246,7 +247,8 @@ impl Reign {
             return Ok(());
         }
         self.notice_stall(settings, now);
-        if self.is_doubtful() || (settings.wanted > 0 && !self.is_followed) {
+        let is_in_doubt = self.is_doubtful() && !broken::is(Mutant::NoDoubt);
+        if is_in_doubt || (settings.wanted > 0 && !self.is_followed) {
             return Err(Error::NoReplicas);
         }
         Ok(())
@@ -259,6 +261,7 @@ impl Reign {
     pub fn may_grant(&mut self, settings: &Settings, now: MonotonicMicros) -> Result<(), Error> {
         self.may_extend(settings, now)?;
         match self.grace_left(settings, now) {
+            _ if broken::is(Mutant::NoGrace) => Ok(()),
             Micros(0) => Ok(()),
             left => Err(Error::Grace(left.as_ms_ceil())),
         }

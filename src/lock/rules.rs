@@ -12,6 +12,7 @@ use super::holders::{Holder, Holders};
 use super::record::{Id, Owner, Record, Value};
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
+use crate::broken::{self, Mutant};
 
 /// What the key is to everybody but its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +221,8 @@ pub enum Acquire<'a> {
 /// `now + lease + margin`, or why there is no such time.
 fn timestamp(now: UnixMicros, lease: Micros, terms: Terms) -> Result<UnixMicros, Error> {
     if now.is_plausible() {
-        Ok(now.after(lease).after(terms.margin))
+        let margin = if broken::is(Mutant::NoMargin) { Micros(0) } else { terms.margin };
+        Ok(now.after(lease).after(margin))
     } else {
         Err(Error::Clock)
     }
@@ -278,7 +280,13 @@ fn new_record<'a>(
     now: UnixMicros,
 ) -> Result<Record<'a>, Error> {
     let timestamp = timestamp(now, request.lease, terms)?;
-    Ok(Record { timestamp, token: tokens.next(now, in_key), id: request.id, owner: request.owner })
+    let token = tokens.next(now, in_key);
+    Ok(Record {
+        timestamp,
+        token,
+        id: request.id,
+        owner: if broken::is(Mutant::NoOwner) { None } else { request.owner },
+    })
 }
 
 /// LOCK.ACQUIRE: the lock if nobody has it, or if this attempt has it already. While others wait
@@ -307,7 +315,7 @@ pub fn acquire<'a>(
 /// An attempt that has the lock asks again: its lease never becomes shorter.
 fn again(held: Record<'_>, lease: Micros, terms: Terms, now: UnixMicros) -> Result<Acquire<'_>, Error> {
     let later = timestamp(now, lease, terms)?;
-    let prolongs = later > held.timestamp;
+    let prolongs = later > held.timestamp && !broken::is(Mutant::SameIdNoLease);
     Ok(if prolongs { Acquire::Prolong(Record { timestamp: later, ..held }) } else { Acquire::Keep(held) })
 }
 
@@ -411,6 +419,10 @@ pub fn extend(
     now: UnixMicros,
 ) -> Result<Option<Record<'_>>, Error> {
     match state.granted_as(token) {
+        _ if broken::is(Mutant::ExtendAny) => match state {
+            State::Held(_, Some(record)) => Ok(Some(Record { timestamp: timestamp(now, lease, terms)?, ..record })),
+            _ => Ok(None),
+        },
         Some((record, true)) => Ok(Some(Record { timestamp: timestamp(now, lease, terms)?, ..record })),
         _ => Ok(None),
     }
@@ -433,6 +445,7 @@ pub fn release(state: State<'_>, token: Token) -> Release {
     match state.granted_as(token) {
         Some((_, true)) => Release::InTime,
         Some((_, false)) => Release::Late,
+        None if broken::is(Mutant::ReleaseAny) && matches!(state, State::Held(_, Some(_))) => Release::InTime,
         None => Release::Over,
     }
 }

@@ -9,6 +9,7 @@ use super::callback::guarded;
 use super::context::Context;
 use super::grant::{Before, Taken};
 use super::{state, waiting};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::queue::{OneOrMore, Ticket, Waiter};
 use crate::lock::record::Id;
@@ -142,11 +143,20 @@ unsafe extern "C" fn free(ctx: *mut raw::RedisModuleCtx, letter: *mut libc::c_vo
     let context = unsafe { Context::new(ctx) };
     // SAFETY: the letter came from `Box::into_raw` in `answer`, and the server gives it back once.
     let letter = unsafe { Box::from_raw(letter.cast::<Letter>()) };
+    if broken::is(Mutant::Leak) {
+        std::mem::forget(letter);
+        return;
+    }
+    let freed: *const bool = &raw const letter.delivered;
     guarded(|| match *letter {
         Letter { answer: Answer::Granted(grant), delivered: true } => waiting::delivered(grant.taken.token),
         Letter { answer: Answer::Granted(grant), delivered: false } => waiting::undelivered(&context, grant),
         Letter { .. } => {}
     });
+    if broken::is(Mutant::ReadFreed) {
+        // SAFETY: none, that is the fault.
+        std::hint::black_box(unsafe { freed.read_volatile() });
+    }
 }
 
 /// The client is gone, or the server ended its wait with an error of its own.

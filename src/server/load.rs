@@ -3,7 +3,7 @@
 use super::callback::{c_command, guarded};
 use super::context::{log_notice, log_warning, Args, Context};
 use super::metadata::{self, Run};
-use super::{api, events, info_section, settings, timer, write};
+use super::{api, events, info_section, settings, state, timer, write};
 use crate::commands::doc::Doc;
 use crate::commands::parse::Arguments;
 use crate::commands::{
@@ -104,6 +104,7 @@ pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> 
     guarded(|| {
         timer::stop_for_unload(&context);
         write::unload();
+        state::unload();
     });
     OK
 }
@@ -141,5 +142,8 @@ fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     info_section::register(context)?;
     events::subscribe(context)?;
     log_notice(concat!("lock ", env!("CARGO_PKG_VERSION"), " loaded"));
+    if cfg!(feature = "broken") {
+        log_warning("this build has faults made on purpose, to test the tests: it is not for use");
+    }
     Ok(())
 }

@@ -14,6 +14,7 @@ use super::state::{self, State};
 use super::stats::{self, Counter};
 use super::write::{is_served_here, WriteRefused};
 use super::{clock, failover, session, settings, timer, waiting};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::queue::{LineId, Ticket};
 use crate::lock::rules::{self, Acquire, Holds, Share, State as LockState};
@@ -66,7 +67,7 @@ pub fn tick(context: &Context) {
             return None;
         }
         let always = !state.can_be_listened_to() && state.queues.waiters() <= FEW_WAITERS;
-        let looks = always || now.since(state.looked_at_all) >= LOOK_AT_ALL;
+        let looks = (always || now.since(state.looked_at_all) >= LOOK_AT_ALL) && !broken::is(Mutant::NoLook);
         if looks {
             state.looked_at_all = now;
             state.queues.look_again();
@@ -106,14 +107,14 @@ fn may_write(context: &Context) -> bool {
         | raw::REDISMODULE_CTX_FLAGS_LOADING
         | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
     // SAFETY: takes nothing, tells whether clients are paused.
-    let is_paused = unsafe { (api().avoid_replica_traffic)() } != 0;
+    let is_paused = unsafe { (api().avoid_replica_traffic)() } != 0 && !broken::is(Mutant::GrantInPause);
     !is_paused && !context.has_flags(never) && has_good_replicas(context) && failover::may_grant(context).is_ok()
 }
 
 /// Whether there are as many good replicas as `min-replicas-to-write` asks for.
 fn has_good_replicas(context: &Context) -> bool {
     let wanted = state::min_replicas(context);
-    if wanted == 0 {
+    if wanted == 0 || broken::is(Mutant::NoMinReplicas) {
         return true;
     }
     // The field is there only while the server obeys the setting.

@@ -8,6 +8,7 @@ use super::key::Key;
 use super::stats::{self, Counter};
 use super::write::WriteRefused;
 use super::{clock, events, settings, state, waiting};
+use crate::broken::{self, Mutant};
 use crate::lock::deadlock::{Graph, Need};
 use crate::lock::error::Error;
 use crate::lock::queue::Ticket;
@@ -72,6 +73,9 @@ pub fn renewed(context: &Context, name: Arg<'_>, token: Token) {
 /// A connection has ended: its locks are noted, to be ended soon. The server can be in the middle of
 /// anything here.
 pub(super) fn client_ended(context: &Context, client: u64) {
+    if broken::is(Mutant::SessionStays) {
+        return;
+    }
     let at = clock::now();
     let any = state::with(|state| {
         let locks = state.sessions.end(client);

@@ -10,6 +10,7 @@ use super::stats::Stats;
 use super::timer::Timer;
 use super::version::Version;
 use super::{clock, failover, settings};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::grace::{self, Reign};
 use crate::lock::queue::Queues;
@@ -102,7 +103,9 @@ impl State {
     /// newcomer.
     #[must_use]
     pub fn others_ahead(&self, context: &Context, name: Arg<'_>, id: Option<Id>) -> bool {
-        !self.queues.is_empty() && self.queues.has_ahead(context.selected_db(), name.as_bytes(), id)
+        !self.queues.is_empty()
+            && self.queues.has_ahead(context.selected_db(), name.as_bytes(), id)
+            && !broken::is(Mutant::Barging)
     }
 
     /// What is left of the time in which a new master grants nothing.
@@ -176,7 +179,7 @@ pub fn with<R>(body: impl FnOnce(&mut State) -> R) -> Result<R, Error> {
 /// evicted, so there is none.
 #[must_use]
 pub fn retention(context: &Context) -> Retention {
-    if server(context).evicts_volatile {
+    if server(context).evicts_volatile || broken::is(Mutant::NoExpiry) {
         Retention::Forever
     } else {
         settings::retention()
@@ -247,6 +250,14 @@ fn read_server(context: &Context, told: bool) -> Server {
 pub(super) fn configuration_changed(context: &Context) {
     read_server(context, true);
     failover::look_for_fault(context);
+}
+
+/// Gives back what was remembered: the module is unloaded.
+pub(super) fn unload() {
+    let _ = with(|state| {
+        *state = State::default();
+        state.stats.unload();
+    });
 }
 
 /// Looks at the server for the first time; `told`: it says when its configuration changes.

@@ -90,6 +90,12 @@ impl Stats {
         }
     }
 
+    /// Gives back the memory of all that was recorded: the module is unloaded.
+    pub fn unload(&mut self) {
+        self.waits = Spans(None);
+        self.holds = Spans(None);
+    }
+
     /// How many.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {

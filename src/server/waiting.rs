@@ -7,6 +7,7 @@ use super::key::Key;
 use super::state::{self, State};
 use super::stats::{self, Counter};
 use super::{clock, events, failover, session, settings, timer};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::queue::{OneOrMore, Ticket, Waiter};
 use crate::lock::record::{Encoded, Id, Owner};
@@ -184,7 +185,8 @@ pub fn pass_on(context: &Context, mut key: Key<'_>, token: Token) -> Result<(), 
         stats.holds.record(now.since(UnixMicros(token.get())));
         let line = if queues.is_empty() { None } else { queues.waited_line(db, name.as_bytes()) };
         // Who waits for several locks at once is tried by the timer.
-        let head = line.filter(|_| may_grant).and_then(|line| queues.single_head(line));
+        let head =
+            line.filter(|_| may_grant && !broken::is(Mutant::NoHandOff)).and_then(|line| queues.single_head(line));
         let next = head.and_then(|(ticket, head)| {
             let (request, terms) = (head.request(), settings::terms());
             let decision = if is_several {
@@ -240,6 +242,17 @@ pub(super) fn answer(ticket: Ticket, taken: Option<Taken>) -> Result<(), Error> 
         }
         Some((db, names, waiter))
     })?;
+    if broken::is(Mutant::Herd) {
+        let lines = head.iter().flat_map(|(db, names, _)| names.as_slice().iter().map(|name| (*db, Rc::clone(name))));
+        for (db, name) in lines.collect::<Vec<_>>() {
+            let line = state::with(|state| state.queues.waited_line(db, &name))?;
+            for waiter in
+                line.map(|line| state::with(|state| state.queues.dissolve(line))).transpose()?.unwrap_or_default()
+            {
+                waiter.handle.answer(Answer::Nil(waiter.details));
+            }
+        }
+    }
     if let Some((db, names, Waiter { handle, client, details, session, id, .. })) = head {
         if session {
             for name in names.as_slice() {
@@ -286,6 +299,9 @@ pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded, is_amon
 /// A client that waited is gone, or was answered by the server: whether it had asked for details,
 /// nothing when it did not wait.
 pub(super) fn gone(context: &Context, client: u64) -> Option<bool> {
+    if broken::is(Mutant::DeadWaiter) {
+        return None;
+    }
     let left = state::with(|state| state.queues.leave(client, kept_until(), settings::max_waiters())).ok().flatten();
     left.map(|Waiter { handle, details, .. }| {
         handle.release();
@@ -306,7 +322,7 @@ pub(super) fn undelivered(context: &Context, grant: Grant) {
     let Grant { taken, db, names, id, ticket, .. } = grant;
     let is_replica = context.is_replica();
     let _ = state::with(|state| {
-        if !state.on_their_way.remove(&taken.token) || is_replica {
+        if !state.on_their_way.remove(&taken.token) || is_replica || broken::is(Mutant::LostGrant) {
             return;
         }
         if let (Some(id), Some(until)) = (id, kept_until()) {

@@ -9,6 +9,7 @@ use super::context::{Arg, Context, OwnString};
 use super::key::{Key, WRITE};
 use super::main_thread::MainThread;
 use super::{session, several, state, waiting};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Encoded;
@@ -73,8 +74,10 @@ impl<'a> Key<'a> {
             return Err(Error::Internal);
         }
         let (context, name) = self.closed();
-        // SAFETY: the format takes the one string of the server that follows.
-        unsafe { (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
+        if !broken::is(Mutant::DelNotReplicated) {
+            // SAFETY: the format takes the one string of the server that follows.
+            unsafe { (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
+        }
         changed(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
         notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
         session::released(context, name, None);
@@ -97,6 +100,13 @@ impl<'a> Key<'a> {
     pub fn write<'v>(mut self, value: &'v Encoded) -> Result<Written<'a, 'v>, Error> {
         let expire_at = state::retention(self.context).expire_at_ms(value.timestamp());
         let expire_at = expire_at.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        if broken::is(Mutant::DeleteThenSet) && self.bytes().is_some() {
+            // SAFETY: the handle is open for writing; the format takes the one string that follows.
+            unsafe {
+                (api().delete_key)(self.handle);
+                (api().replicate)(self.context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), self.name.as_ptr());
+            }
+        }
         // SAFETY: the handle is open for writing.
         if self.several.take().is_some() && unsafe { (api().delete_key)(self.handle) } != OK {
             return Err(Error::Internal);

@@ -1,10 +1,13 @@
 //! Installs the clients of other languages, in the versions that this folder pins, under `target/clients`.
+//! Run by root on Debian, it also installs the small runtimes (Python, Go, PHP); not Node, which comes with hundreds of
+//! packages.
 //!
 //! What is installed is used again; a folder is named after what is in it, and appears only when it is complete.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::{symlink, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +28,8 @@ pub fn sources() -> PathBuf {
 pub fn python() -> Result<PathBuf, String> {
     let versions = REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join("-").replace("==", "-");
     let dir = installed(&format!("python-{versions}"), |dir| {
-        run(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
+        let venv = || run(Command::new("python3").args(["-m", "venv"]).arg(dir));
+        venv().or_else(|error| debian(&["python3-venv"], &error).and_then(|()| venv()))?;
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "-r"];
         run(Command::new(dir.join("bin/python")).args(pip).arg(sources().join("requirements.txt")))
     })?;
@@ -50,7 +54,7 @@ pub fn node_path() -> Result<PathBuf, String> {
 
 /// The same with another package.json.
 pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
-    run(Command::new("node").arg("--version"))?;
+    run(Command::new("node").arg("--version")).map_err(|error| format!("{error}; apt-get install nodejs npm"))?;
     let pins = package.lines().filter(|line| line.contains("redis") || line.contains("redlock"));
     let versions: Vec<String> = pins.map(|line| line.replace(": ", "-").replace(['"', ',', ' '], "")).collect();
     // Not a path: `npm:redis-lock@0.0.9`.
@@ -59,6 +63,12 @@ pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
         run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(dir))
     })?;
     Ok(dir.join("node_modules"))
+}
+
+/// A program of this package, as `[[example]]` in Cargo.toml; else why there is none.
+pub fn example(name: &str) -> Result<PathBuf, String> {
+    run(Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).current_dir(root()))?;
+    Ok(target().join("debug/examples").join(name))
 }
 
 /// The program of a crate of its own, a Cargo.toml and a source beside it, compiled; else why there is none.
@@ -75,20 +85,70 @@ pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) ->
     Ok(dir.join("locks"))
 }
 
+/// The program of driver.go, built with the redigo of the system; else what is missing.
+pub fn go_driver() -> Result<PathBuf, String> {
+    const SYSTEM: &str = "/usr/share/gocode";
+    let is_there = || {
+        let redigo = Path::new(SYSTEM).join("src/github.com/gomodule/redigo");
+        run(Command::new("go").arg("version"))?;
+        redigo.exists().then_some(()).ok_or_else(|| format!("no {}", redigo.display()))
+    };
+    let packages = ["golang-go", "golang-github-gomodule-redigo-dev"];
+    is_there().or_else(|error| debian(&packages, &error).and_then(|()| is_there()))?;
+    // Named after this tree: others may share the folder.
+    let name = format!("go{}", root().display()).replace('/', "-");
+    let workspace = installed(&name, |dir| {
+        fs::create_dir_all(dir.join("src")).map_err(|error| error.to_string())?;
+        let link = symlink(root().join("examples/go/redislock"), dir.join("src/redislock"));
+        link.map_err(|error| error.to_string())
+    })?;
+    let program = workspace.join("lock-driver");
+    let path = format!("{}:{SYSTEM}", workspace.display());
+    let mut build = Command::new("go");
+    build.arg("build").arg("-o").arg(&program).arg(sources().join("driver.go"));
+    let built = run(build.env("GO111MODULE", "off").env("GOFLAGS", "").env("GOPATH", path));
+    // Go is here: then it has to build.
+    assert!(built.is_ok(), "{built:?}");
+    Ok(program)
+}
+
+/// A PHP that has phpredis; else what is missing.
+pub fn php() -> Result<PathBuf, String> {
+    let is_there = || {
+        let has_redis = run(Command::new("php").args(["-r", "exit(extension_loaded('redis') ? 0 : 1);"]));
+        has_redis.map_err(|error| format!("no phpredis: {error}"))
+    };
+    is_there().or_else(|error| debian(&["php-cli", "php-redis"], &error).and_then(|()| is_there()))?;
+    Ok("php".into())
+}
+
+/// Installs packages of Debian if that can be done; else says which are missing.
+fn debian(packages: &[&str], missing: &str) -> Result<(), String> {
+    let names = packages.join(" ");
+    if !fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+        return Err(format!("{missing}; have root run: apt-get install {names}"));
+    }
+    let install = format!(
+        "install() {{ apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 {names}; }}
+         install || {{ apt-get update -qq -o Acquire::http::Timeout=10; install; }}"
+    );
+    let installed = run(Command::new("sh").args(["-c", &install]).env("DEBIAN_FRONTEND", "noninteractive"));
+    installed.map_err(|error| format!("{missing}; apt-get install {names}: {error}"))
+}
+
 /// What could not be installed, and why: it is not tried again. Tests run side by side and want the same folders.
 static FAILED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// The folder of that name; made by `install` if it is not there yet.
 fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let dir = target.join("clients").join(name);
+    let dir = target().join("clients").join(name);
     let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(why) = failed.get(name) {
         return Err(why.clone());
     }
     if !dir.exists() {
         // Under another name until it is complete: others may be installing at the same time, or be killed.
-        let draft = target.join("clients").join(format!("draft-{}-{name}", std::process::id()));
+        let draft = target().join("clients").join(format!("draft-{}-{name}", std::process::id()));
         fs::create_dir_all(&draft).map_err(|error| error.to_string())?;
         let made = install(&draft);
         if made.is_err() || fs::rename(&draft, &dir).is_err() {
@@ -130,6 +190,10 @@ fn run(command: &mut Command) -> Result<(), String> {
         Some(status) => Err(format!("{name}: {status}: {}", said.trim())),
         None => Err(format!("{name} was not ready after {PATIENCE:?}: {}", said.trim())),
     }
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 fn root() -> &'static Path {

@@ -2,6 +2,7 @@
 //! changes nothing, replicates nothing, tells nobody and breaks no WATCH.
 
 mod random;
+mod storm;
 
 use crate::support::{show, until, Conn, Reply, Server};
 

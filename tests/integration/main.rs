@@ -6,15 +6,19 @@
 mod support;
 
 mod acl;
+mod cli;
 mod cluster;
+mod complaints;
 mod deadlock;
 mod demo;
+mod documents;
 mod events;
 mod factory;
 mod fairness;
 mod fleet;
 mod guards;
 mod hostile;
+mod languages;
 mod look;
 mod metadata;
 mod metrics;
@@ -27,6 +31,7 @@ mod race;
 mod readme;
 mod recipes;
 mod redlock;
+mod release;
 mod replica;
 mod replication;
 mod sentinel;

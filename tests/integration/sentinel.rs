@@ -1,10 +1,10 @@
 //! Failovers: what they mean to holders and waiters, when they give a lock to two clients, and that
 //! with the failover grace they do not. `docs/FAILURE.md` says it in words.
 
+mod clients;
 mod conditions;
 mod failovers;
 mod gaps;
 mod group;
 mod holders;
-mod lives;
 mod network;

@@ -149,3 +149,24 @@ fn a_module_loaded_while_running_takes_its_settings() {
     conn.ok(&["MODULE", "LOADEX", path, "CONFIG", "lock.retention-ms", "13", "ARGS", "margin-ms", "12"]);
     assert_in_force(&mut conn, 12, 13);
 }
+
+#[test]
+fn a_module_that_is_unloaded_leaves_no_memory() {
+    let server = Options::default().without_module().start();
+    let mut conn = server.conn();
+    let path = module().to_str().unwrap();
+    let mut used_after = |cycles: u32| {
+        for _ in 0..cycles {
+            conn.ok(&["MODULE", "LOAD", path]);
+            let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
+            assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+            conn.ok(&["MODULE", "UNLOAD", "lock"]);
+        }
+        let memory = conn.text(&["INFO", "memory"]);
+        let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+        used.trim().parse::<i64>().unwrap()
+    };
+    let before = used_after(3);
+    let left = used_after(20) - before;
+    assert!(left < 20 * 8_192, "{left} bytes stay of 20 times");
+}

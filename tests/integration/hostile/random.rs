@@ -12,10 +12,10 @@ const BATCH: usize = 10;
 const SEED: u64 = 0x10C4_2026;
 
 /// `SplitMix64`: the same numbers from the same seed, everywhere.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,26 +23,26 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    fn one_in(&mut self, chances: usize) -> bool {
+    pub fn one_in(&mut self, chances: usize) -> bool {
         self.below(chances) == 0
     }
 
-    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.below(from.len())]
     }
 
     /// Up to 40 bytes of any kind.
-    fn bytes(&mut self) -> Vec<u8> {
+    pub fn bytes(&mut self) -> Vec<u8> {
         (0..self.below(41)).map(|_| u8::try_from(self.next() % 256).unwrap()).collect()
     }
 }
 
-const KEYS: &[&str] = &["a", "b", "c", "d", "\0", "名", "", "list", "hash"];
-const NUMBERS: &[&str] = &[
+pub const KEYS: &[&str] = &["a", "b", "c", "d", "\0", "名", "", "list", "hash"];
+pub const NUMBERS: &[&str] = &[
     "0",
     "1",
     "7",
@@ -64,7 +64,7 @@ const NUMBERS: &[&str] = &[
     "340282366920938463463374607431768211456",
     "1763710000482913",
 ];
-const VALUES: &[&str] = &[
+pub const VALUES: &[&str] = &[
     "1763710031",
     "1763710031.48",
     "1763710031482",
@@ -172,7 +172,8 @@ fn granted(args: &[Vec<u8>], reply: &Reply) -> Option<i64> {
     }
 }
 
-fn seed() -> u64 {
+/// `LOCK_SEED` names another seed.
+pub fn seed() -> u64 {
     std::env::var("LOCK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(SEED)
 }
 

@@ -5,28 +5,17 @@ use super::{moved, number, numbers};
 use crate::support::{module, server_time_us, until, Conn, Reply, Server};
 use std::fs::{self, File};
 use std::io::{Seek, Write};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-const HOUR_MS: i64 = 3_600_000;
+#[path = "../../support/clock.rs"]
+mod shim;
 
-/// The library that moves the clock, compiled on first use; nothing without a C compiler.
-fn shim() -> Option<&'static Path> {
-    static SHIM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let compile = || {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/clock_shim.c");
-        let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("clock_shim-{}.so", std::process::id()));
-        let args = ["-std=gnu11", "-shared", "-fPIC", "-O2", "-o"];
-        let status = Command::new("cc").args(args).arg(&made).arg(source).status().ok()?;
-        assert!(status.success(), "the clock shim does not compile");
-        Some(made)
-    };
-    SHIM.get_or_init(compile).as_deref()
-}
+use shim::shim;
+
+const HOUR_MS: i64 = 3_600_000;
 
 /// The machine's clock.
 fn machine_ms() -> i64 {

@@ -1,6 +1,6 @@
 //! Many failovers of all kinds under load: with the grace no two clients hold a lock at once.
 //!
-//! `LOCK_FAILOVERS` is how many, 3 if not given; `LOCK_SEED` repeats the order of a run before. What
+//! `LOCK_FAILOVERS` is how many, 2 if not given, all kinds in turn; `LOCK_SEED` repeats the order of a run before. What
 //! happened is printed: `LOCK_FAILOVERS=50 cargo test --test integration sentinel::failovers -- --nocapture`.
 
 use super::group::{until_long, Group, Plan};
@@ -116,7 +116,7 @@ fn without_grace_and_min_replicas_a_failover_gives_locks_to_two() {
 
 #[test]
 fn no_failover_of_any_kind_gives_a_lock_to_two() {
-    let count = usize::try_from(from_env("LOCK_FAILOVERS").unwrap_or(3)).unwrap();
+    let count = usize::try_from(from_env("LOCK_FAILOVERS").unwrap_or(2)).unwrap();
     let seed = from_env("LOCK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     let begin = Instant::now();
     let group = Group::start(Plan::SAFE);

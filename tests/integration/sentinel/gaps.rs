@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Margin 1 s, max-lag 2 s and 2 s: so long may a master grant after its replicas left it, and by
+/// Margin 1 s, max-lag 1 s and 2 s: so long may a master grant after its replicas left it, and by
 /// so much are leases shorter than the grace.
-const LAST_GRANT: Duration = Duration::from_secs(5);
-/// Leaves 3 s for a lease.
-const GRACE_MS: &str = "8000";
+const LAST_GRANT: Duration = Duration::from_secs(4);
+/// Leaves 500 ms for a lease.
+const GRACE_MS: &str = "4500";
 
 fn acquire(conn: &mut Conn) -> Reply {
     conn.call(&["LOCK.ACQUIRE", "door", "PX", "1", "ID", "7"])
@@ -25,7 +25,7 @@ fn is_grant(reply: &Reply) -> bool {
 /// A master with one replica behind a relay, that grants locks.
 fn pair(more: &[&str]) -> (Server, Server, Relay) {
     let start = || {
-        let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"];
+        let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
         let quick = ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
         Server::with().args(&replicas).args(&quick).args(more).module_args(&["failover-grace-ms", GRACE_MS]).start()
     };
@@ -56,6 +56,9 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     let (master, replica, relay) = pair(&["--hz", "100"]);
     let mut busy = master.conn();
     let (mut conn, mut watch) = (master.conn(), master.conn());
+    // It has just counted them when it sends its PING.
+    let before = offset(&mut watch);
+    until("the master sends its PING", || (offset(&mut watch) != before).then_some(()));
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let load = thread::spawn(move || {
@@ -64,12 +67,9 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
             busy.call(&["DEBUG", "SLEEP", "0.1"]);
         }
     });
-    // It has just counted them when it sends its PING.
-    let before = offset(&mut watch);
-    until("the master sends its PING", || (offset(&mut watch) != before).then_some(()));
     let cut = replace(&replica, &relay);
     let (mut last, mut grants) = (Duration::ZERO, 0);
-    while cut.elapsed() < LAST_GRANT * 2 {
+    while cut.elapsed() < LAST_GRANT + Duration::from_secs(2) {
         if is_grant(&acquire(&mut conn)) {
             (last, grants) = (cut.elapsed(), grants + 1);
         }
@@ -85,9 +85,9 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
 fn a_replaced_master_whose_loop_stands_still_in_commands_of_locks_grants_nothing() {
     let (master, replica, relay) = pair(&[]);
     let mut conn = master.conn();
-    conn.int(&["LOCK.ACQUIRE", "held", "PX", "3000"]);
+    until("it is held", || is_grant(&conn.call(&["LOCK.ACQUIRE", "held", "PX", "500"])).then_some(()));
     // All that follows is read in one turn: each a short sleep, and a lock that is asked for.
-    let mut clients: Vec<Conn> = (0..20).map(|_| master.conn()).collect();
+    let mut clients: Vec<Conn> = (0..12).map(|_| master.conn()).collect();
     for client in &mut clients {
         client.call(&["PING"]);
     }
@@ -102,7 +102,7 @@ fn a_replaced_master_whose_loop_stands_still_in_commands_of_locks_grants_nothing
     master.signal("CONT");
     let cut = replace(&replica, &relay);
     thread::sleep(LAST_GRANT + Duration::from_millis(500));
-    last.send(&["LOCK.ACQUIRE", "door", "PX", "3000"]);
+    last.send(&["LOCK.ACQUIRE", "door", "PX", "500"]);
     last.read();
     let answer = last.read();
     assert!(answer.error().starts_with("NOREPLICAS"), "{answer:?} {:?} after it was replaced", cut.elapsed());
@@ -145,8 +145,9 @@ fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waite
 /// The server itself then looks for no replicas at all; the grace counts with 10 s.
 #[test]
 fn a_max_lag_of_zero_does_not_let_a_master_without_replicas_grant() {
-    let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"];
-    let server = Server::with().args(&args).module_args(&["failover-grace-ms", "14000"]).start();
+    let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"];
+    let quick = ["--repl-diskless-sync-delay", "0"];
+    let server = Server::with().args(&replicas).args(&quick).module_args(&["failover-grace-ms", "14000"]).start();
     let mut conn = server.conn();
     conn.ok(&["SET", "held", "9999999999.0000001763710000482913"]);
     let extend = ["LOCK.EXTEND", "held", "1763710000482913", "PX", "1000"];

@@ -1,0 +1,280 @@
+//! The tables of the READMEs, from the newest raw runs.
+
+use super::{commands, Outcome, OURS};
+use crate::common::bounds::{BOUNDS, PAIR};
+use crate::common::runs::{cpu_us, number, servers, Ratio, Row, Run};
+use crate::common::{markdown, median};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+/// The server of the tables that are of one server.
+const MAIN: &str = "redis-7.0.15";
+
+const START: &str = "<!-- table: ";
+const END: &str = "<!-- end of table -->";
+
+/// Fills every table in a file.
+pub fn fill(path: &Path) {
+    let text = fs::read_to_string(path).unwrap();
+    let mut out = String::new();
+    let mut rest = &*text;
+    let mut filled = 0;
+    while let Some((before, after)) = rest.split_once(START) {
+        let (name, after) = after.split_once(" -->\n").unwrap_or_else(|| panic!("{START} has no end"));
+        let (_, after) = after.split_once(END).unwrap_or_else(|| panic!("the table {name} has no end"));
+        out += before;
+        let _ = write!(out, "{START}{name} -->\n\n{}\n{END}", table(name));
+        rest = after;
+        filled += 1;
+    }
+    out += rest;
+    fs::write(path, out).unwrap();
+    println!("{}: {filled} tables", path.display());
+}
+
+fn table(name: &str) -> String {
+    match name {
+        "bounds" => bounds(),
+        "pair" => pair(),
+        "instructions" => instructions(),
+        "memory" => memory(),
+        "extra" => extra(),
+        "crowd" => crowd(),
+        "hot lock" => hot(),
+        "runs" => runs(),
+        other => panic!("no table is called {other}"),
+    }
+}
+
+/// One row for each bound, one column for each server; in bold what missed it.
+fn bounds() -> String {
+    let servers = measured();
+    let mut header = vec!["LOCK.*", "against", "at most"];
+    header.extend(servers.iter().map(String::as_str));
+    let rows = BOUNDS.iter().map(|bound| {
+        let mut row = vec![bound.operation.into(), bound.against.into(), format!("{:.2}", bound.at_most)];
+        row.extend(servers.iter().map(|server| match Outcome::of(bound, server) {
+            None => String::new(),
+            Some(outcome) if outcome.is_missed(bound, server) => format!("**{:.2}**", outcome.ratio.median),
+            Some(outcome) if bound.is_for(server) => format!("{:.2}", outcome.ratio.median),
+            Some(outcome) => format!("({:.2})", outcome.ratio.median),
+        }));
+        row
+    });
+    markdown(2, &header, &rows.collect::<Vec<_>>())
+}
+
+/// The servers on which pairs were measured since there are bounds: those that have counted the memory too.
+fn measured() -> Vec<String> {
+    servers().into_iter().filter(|server| Run::newest("memory", server, |_| true).is_some()).collect()
+}
+
+/// Names in the order in which they come first.
+fn in_order<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| seen.insert(*name)).collect()
+}
+
+fn is(column: &'static str, value: &str) -> impl Fn(&Row) -> bool {
+    let value = value.to_string();
+    move |row| row.get(column) == Some(&value)
+}
+
+/// The median of the values, to so many decimals; nothing where there are none.
+fn middle(values: Vec<f64>, decimals: usize) -> String {
+    if values.is_empty() {
+        return String::new();
+    }
+    format!("{:.decimals$}", median(values))
+}
+
+/// µs of server CPU, for each way and server.
+fn pair() -> String {
+    let servers = measured();
+    let runs: Vec<Option<Run>> = servers.iter().map(|server| Run::newest("pair", server, |_| true)).collect();
+    let mut ways: Vec<(String, String)> = Vec::new();
+    for run in runs.iter().flatten() {
+        // The order within a round changes; by name it is the same for all servers.
+        for row in &run.rows {
+            let way = (row["operation"].clone(), row["contender"].clone());
+            if !ways.contains(&way) {
+                ways.push(way);
+            }
+        }
+    }
+    ways.sort_by_key(|(operation, contender)| {
+        (operation != PAIR, operation.clone(), contender != OURS, contender.clone())
+    });
+    let mut header = vec!["µs of server CPU", "with"];
+    header.extend(servers.iter().map(String::as_str));
+    let rows = ways.iter().map(|(operation, contender)| {
+        let mut row = vec![operation.clone(), contender.clone()];
+        row.extend(runs.iter().map(|run| {
+            let wanted = |row: &Row| row["operation"] == *operation && row["contender"] == *contender;
+            run.as_ref().map_or(String::new(), |run| middle(run.rounds(wanted, cpu_us), 2))
+        }));
+        row
+    });
+    markdown(2, &header, &rows.collect::<Vec<_>>())
+}
+
+/// Instructions of each command, on each server.
+fn instructions() -> String {
+    let runs: Vec<(String, Run)> = servers()
+        .into_iter()
+        .filter_map(|server| Some((server.clone(), Run::newest("instructions", &server, |_| true)?)))
+        .collect();
+    let names: Vec<&String> = in_order(runs.iter().flat_map(|(_, run)| run.rows.iter().map(|row| &row["command"])));
+    let count = |run: &Run, name: &str| run.rounds(is("command", name), |row| number(row, "instructions"));
+    let mut header = vec!["instructions of the server"];
+    header.extend(runs.iter().map(|(server, _)| server.as_str()));
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for name in names {
+        let mut row = vec![name.clone()];
+        row.extend(runs.iter().map(|(_, run)| middle(count(run, name), 0)));
+        rows.push(row);
+    }
+    for contender in [OURS, "SET NX PX + EVALSHA", "SET NX PX + DEL"] {
+        let names = commands(PAIR, contender);
+        let mut row = vec![names.join(" + ")];
+        row.extend(runs.iter().map(|(_, run)| {
+            let sum: f64 = names.iter().map(|name| median(count(run, name))).sum();
+            format!("{sum:.0}")
+        }));
+        rows.push(row);
+    }
+    markdown(1, &header, &rows)
+}
+
+fn memory() -> String {
+    let servers = measured();
+    let rows = servers.iter().filter_map(|server| {
+        let run = Run::newest("memory", server, |_| true)?;
+        let of = |name: &str, column: &str| run.rounds(is("contender", name), |row| number(row, column));
+        let their = "SET NX PX, 36 bytes";
+        let used = [OURS, their].map(|name| of(name, "used_memory_bytes"));
+        let ratio = Ratio::of(&used[0], &used[1])?;
+        let [ours, theirs] = used.map(|of| middle(of, 1));
+        let usage = [OURS, their].map(|name| middle(of(name, "memory_usage_bytes"), 0));
+        let [our_usage, their_usage] = usage;
+        Some(vec![
+            server.clone(),
+            run.fact("allocator").to_string(),
+            ours,
+            theirs,
+            format!("{:.3}", ratio.median),
+            our_usage,
+            their_usage,
+        ])
+    });
+    let header = [
+        "server",
+        "allocator",
+        "a lock, bytes",
+        "SET NX PX, 36 bytes",
+        "ratio",
+        "MEMORY USAGE of a lock",
+        "of the other",
+    ];
+    markdown(2, &header, &rows.collect::<Vec<_>>())
+}
+
+/// What a pair costs in other configurations.
+fn extra() -> String {
+    let Some(run) = Run::newest("extra", MAIN, |_| true) else { return "not measured\n".into() };
+    let mut rows = Vec::new();
+    for configuration in in_order(run.rows.iter().map(|row| &row["operation"])) {
+        let of = |name: &str| run.rounds(|row| row["operation"] == *configuration && row["contender"] == name, cpu_us);
+        let ours = of(OURS);
+        let mut row = vec![configuration.clone(), middle(ours.clone(), 2)];
+        for peer in ["SET NX PX + EVALSHA", "SET NX PX + DEL"] {
+            let theirs = of(peer);
+            let ratio = Ratio::of(&ours, &theirs).map_or(String::new(), |ratio| format!("{:.2}", ratio.median));
+            row.extend([middle(theirs, 2), ratio]);
+        }
+        rows.push(row);
+    }
+    let mut out =
+        markdown(1, &["configuration", OURS, "SET NX PX + EVALSHA", "ratio", "SET NX PX + DEL", "ratio"], &rows);
+    let mut rows = Vec::new();
+    let of = |name: &str| {
+        let plain = &run.rows[0]["operation"];
+        run.rounds(|row| row["operation"] == *plain && row["contender"] == name, cpu_us)
+    };
+    let plain = of(OURS);
+    for option in ["LOCK.* with ID", "LOCK.* with DETAILS", "LOCK.* with SESSION"] {
+        let with = of(option);
+        let ratio = Ratio::of(&with, &plain).map_or(String::new(), |ratio| format!("{:.2}", ratio.median));
+        rows.push(vec![option.into(), middle(with, 2), ratio]);
+    }
+    out += "\n";
+    out += &markdown(1, &["option", "µs", "in times of none"], &rows);
+    out
+}
+
+/// A hand-off with many waiters.
+fn crowd() -> String {
+    let newest = |part: &str| Run::newest("handoff", MAIN, is("part", part)).map(|run| run.filtered("part", part));
+    let (Some(cpu), Some(counted)) = (newest("crowd"), newest("instructions")) else { return "not measured\n".into() };
+    let mut rows = Vec::new();
+    for clients in in_order(cpu.rows.iter().map(|row| &row["clients"])) {
+        let of = |run: &Run, name: &str, value: &dyn Fn(&Row) -> Option<f64>| {
+            run.rounds(|row| row["clients"] == *clients && row["contender"] == name, value)
+        };
+        let instructions = |row: &Row| Some(number(row, "instructions")? / number(row, "hand_offs")?);
+        rows.push(vec![
+            clients.clone(),
+            middle(of(&cpu, OURS, &cpu_us), 1),
+            middle(of(&cpu, "BLPOP + RPUSH", &cpu_us), 1),
+            middle(of(&counted, OURS, &instructions), 0),
+            middle(of(&counted, "BLPOP + RPUSH", &instructions), 0),
+        ]);
+    }
+    let header = ["waiters", "LOCK.*, µs", "BLPOP + RPUSH, µs", "LOCK.*, instructions", "BLPOP + RPUSH, instructions"];
+    markdown(1, &header, &rows)
+}
+
+/// One lock that 64 clients want.
+fn hot() -> String {
+    let Some(run) = Run::newest("handoff", MAIN, is("part", "hot lock")) else { return "not measured\n".into() };
+    let run = run.filtered("part", "hot lock").filtered("clients", "64");
+    let mut names = in_order(run.rows.iter().map(|row| &row["contender"]));
+    names.sort_by_key(|name| (**name != OURS, !name.starts_with("BLPOP"), (*name).clone()));
+    let mut rows = Vec::new();
+    for name in names {
+        let of = |value: &dyn Fn(&Row) -> Option<f64>| run.rounds(is("contender", name), value);
+        let ms = |column: &'static str| move |row: &Row| Some(number(row, column)? / 1_000.0);
+        rows.push(vec![
+            name.clone(),
+            middle(of(&|row| Some(number(row, "hand_offs")? / number(row, "wall_ns")? * 1e9)), 0),
+            middle(of(&|row| Some(number(row, "commands")? / number(row, "hand_offs")?)), 1),
+            middle(of(&cpu_us), 1),
+            middle(of(&ms("p50_us")), 1),
+            middle(of(&ms("p99_us")), 1),
+            format!("{} / {}", middle(of(&|row| number(row, "most")), 0), middle(of(&|row| number(row, "least")), 0)),
+        ]);
+    }
+    let header =
+        ["64 clients", "hand-offs/s", "commands each", "server CPU, µs", "p50, ms", "p99, ms", "most / least served"];
+    markdown(1, &header, &rows)
+}
+
+/// What the other tables are from.
+fn runs() -> String {
+    let mut rows = Vec::new();
+    let parts = ["hot lock", "crowd", "instructions", "used_memory"];
+    for server in measured() {
+        let whole = ["pair", "memory", "instructions", "extra"].map(|bench| Run::newest(bench, &server, |_| true));
+        let of_hand_off = parts.map(|part| Run::newest("handoff", &server, is("part", part)));
+        let mut found: Vec<Run> = whole.into_iter().chain(of_hand_off).flatten().collect();
+        found.dedup_by(|one, other| one.name == other.name);
+        for run in found {
+            let mut row = vec![format!("[{0}](runs/{0})", run.name)];
+            row.extend(["module", "rounds", "command"].map(|name| run.fact(name).to_string()));
+            rows.push(row);
+        }
+    }
+    markdown(4, &["run", "module", "rounds", "command"], &rows)
+}

@@ -1,0 +1,69 @@
+//! What the project wants to hold: what an operation of LOCK.* costs, in times of what people use instead.
+//!
+//! The one list of it: the benches print verdicts by it, the summary of `make bench` has a line for each.
+
+/// One line of the list.
+pub struct Bound {
+    pub operation: &'static str,
+    /// What stands below the ratio.
+    pub against: &'static str,
+    /// Beginnings of the names of the servers that it is for.
+    pub on: &'static [&'static str],
+    pub at_most: f64,
+    /// What is measured.
+    pub of: Of,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// The server's CPU time, in the rounds of the bench pair.
+    Pair,
+    /// The server's CPU time of a hand-off.
+    Crowd,
+    /// `used_memory`.
+    Memory,
+}
+
+const ALL: &[&str] = &[""];
+
+pub const PAIR: &str = "acquire and release";
+pub const REFUSED: &str = "acquire, refused";
+pub const EXTEND: &str = "extend";
+pub const HAND_OFF: &str = "hand-off with 10,000 waiters";
+pub const MEMORY: &str = "memory of a held lock";
+
+const fn pair(operation: &'static str, against: &'static str, on: &'static [&'static str], at_most: f64) -> Bound {
+    Bound { operation, against, on, at_most, of: Of::Pair }
+}
+
+pub const BOUNDS: [Bound; 8] = [
+    pair(PAIR, "SET NX PX + EVALSHA", &["redis-7.0.15", "redis-8.", "valkey-9."], 0.55),
+    pair(PAIR, "SET NX PX + DELEX IFEQ", ALL, 1.15),
+    pair(PAIR, "SET NX PX + DELIFEQ", ALL, 1.15),
+    pair(PAIR, "SET NX PX + DEL", &["redis-7.0.15"], 1.35),
+    pair(REFUSED, "SET NX PX", ALL, 1.1),
+    pair(EXTEND, "EVALSHA (pexpire)", ALL, 0.5),
+    Bound { operation: HAND_OFF, against: "hand-off with 10", on: ALL, at_most: 1.3, of: Of::Crowd },
+    Bound { operation: MEMORY, against: "SET NX PX, 36 bytes", on: ALL, at_most: 1.0, of: Of::Memory },
+];
+
+impl Bound {
+    pub fn is_for(&self, server: &str) -> bool {
+        self.on.iter().any(|start| server.starts_with(start))
+    }
+}
+
+/// The bound of an operation against a peer on a server, if there is one.
+pub fn at_most(operation: &str, against: &str, server: &str) -> Option<f64> {
+    let found = BOUNDS.iter().find(|bound| bound.operation == operation && bound.against == against);
+    found.filter(|bound| bound.is_for(server)).map(|bound| bound.at_most)
+}
+
+/// How a ratio stands against what is expected of it.
+pub fn verdict(ratio: f64, at_most: Option<f64>) -> &'static str {
+    match at_most {
+        None => "-",
+        Some(bound) if ratio <= bound => "met",
+        Some(_) => "missed",
+    }
+}

@@ -1,0 +1,92 @@
+//! A server under callgrind: its instructions are counted while something is done, and only then.
+
+use crate::support::{server_binary, temp_dir, Options, Server};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The server, and where callgrind writes.
+pub struct Callgrind {
+    pub server: Server,
+    dumps: usize,
+    /// Removed at the end, after the server has gone.
+    dir: Dir,
+}
+
+struct Dir(PathBuf);
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Callgrind {
+    /// Starts a server under callgrind.
+    ///
+    /// # Errors
+    /// Why that cannot be: no valgrind on this machine, for example.
+    pub fn start(options: Options) -> Result<Self, String> {
+        let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+        valgrind.map_err(|error| format!("valgrind cannot be run: {error}"))?;
+        let dir = Dir(temp_dir());
+        let script = dir.0.join("server");
+        let text = format!(
+            "#!/bin/sh\nexec valgrind --quiet --tool=callgrind --instr-atstart=no --callgrind-out-file='{}/out' '{}' \"$@\"\n",
+            dir.0.display(),
+            server_binary().display()
+        );
+        let written =
+            fs::write(&script, text).and_then(|()| fs::set_permissions(&script, fs::Permissions::from_mode(0o755)));
+        written.map_err(|error| error.to_string())?;
+        let server = options.binary(script).try_start();
+        let server = server.map_err(|log| format!("the server does not run under valgrind: {log}"))?;
+        let mut conn = server.conn();
+        // What the server does by the clock would count fifty times as much in this slow motion.
+        // Servers that do not know the word go on with it.
+        conn.call(&["DEBUG", "PAUSE-CRON", "1"]);
+        Ok(Self { server, dumps: 0, dir })
+    }
+
+    /// The server's instructions during `work`.
+    ///
+    /// # Errors
+    /// What callgrind did not do.
+    pub fn count(&mut self, work: impl FnOnce()) -> Result<f64, String> {
+        self.monitor(&["instrumentation", "on"])?;
+        work();
+        self.monitor(&["instrumentation", "off"])?;
+        self.monitor(&["dump"])?;
+        self.dumps += 1;
+        total(&self.dir.0.join(format!("out.{}", self.dumps)))
+    }
+
+    /// Has valgrind do something in the midst of the run.
+    fn monitor(&self, command: &[&str]) -> Result<(), String> {
+        let mut vgdb = Command::new("vgdb");
+        vgdb.arg(format!("--pid={}", self.server.pid())).args(command).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = vgdb.stderr(Stdio::null()).spawn().map_err(|error| format!("vgdb cannot be run: {error}"))?;
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            match child.try_wait().map_err(|error| error.to_string())? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(format!("vgdb {command:?}: {status}")),
+                None if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
+                None => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(format!("vgdb {command:?}: no answer"));
+                }
+            }
+        }
+    }
+}
+
+/// The instructions in what callgrind wrote.
+fn total(path: &Path) -> Result<f64, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
+    total.ok_or_else(|| format!("{}: no totals", path.display()))
+}

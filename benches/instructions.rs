@@ -1,0 +1,152 @@
+//! How many instructions a server needs for one command, counted by callgrind: LOCK.* against what people use instead.
+//!
+//! Unlike CPU time this can be repeated to a fraction of a percent. The server's whole work counts: reading, dispatch,
+//! the command, replication, the reply. Each command is sent N and 2N times, 100 at once over one connection; the
+//! difference, divided by N, is one command. So no symbols are needed and what happens once falls out. All of it is done
+//! twice, on two servers, to show how far it can be repeated. Skipped where valgrind is not installed.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::cast_precision_loss,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+mod common;
+#[path = "../tests/support/mod.rs"]
+mod support;
+#[path = "pair/work.rs"]
+mod work;
+
+use common::callgrind::Callgrind;
+use common::{median, print_table, Origin, Settings};
+use std::path::{Path, PathBuf};
+use std::process;
+use support::Server;
+use work::{commands, Command, Lane};
+
+/// N.
+const OPERATIONS: usize = 2_000;
+/// How often it is counted on a server: the median is free of what comes up once.
+const REPEATS: usize = 3;
+/// Servers.
+const RUNS: usize = 2;
+/// How far two runs may be apart, in percent.
+const REPEATABLE: f64 = 0.1;
+
+fn main() {
+    let settings = Settings::read(RUNS, OPERATIONS);
+    if settings.smoke {
+        return;
+    }
+    match measure(&settings) {
+        Ok(()) => {}
+        Err(why) => eprintln!("skipped: instructions: {why}"),
+    }
+}
+
+fn measure(settings: &Settings) -> Result<(), String> {
+    let mut origin = Origin::of("instructions", &Server::start());
+    origin.add("runs", RUNS);
+    origin.add("commands", format!("{0} and {1} of each in each run", settings.operations, 2 * settings.operations));
+    let mut rows = Vec::new();
+    let mut names: Vec<&'static str> = Vec::new();
+    let mut counted: Vec<Vec<f64>> = Vec::new();
+    let same_again = SameAgain::compiled()?;
+    for run in 0..RUNS {
+        // One tick a second where the ticks cannot be paused; in slow motion any command may be one for the slow log.
+        let slow_motion = ["--hz", "1", "--slowlog-log-slower-than", "-1"];
+        // An allocator that gives memory back does so by the clock.
+        let keep = "dirty_decay_ms:-1,muzzy_decay_ms:-1";
+        let options = Server::with().args(&slow_motion).env("MALLOC_CONF", keep).env("JE_MALLOC_CONF", keep);
+        let options = options.env("LD_PRELOAD", same_again.path.to_str().expect("a path in UTF-8"));
+        let mut server = Callgrind::start(options)?;
+        let of_run = count_all(&mut server, settings.operations)?;
+        for (at, (name, instructions)) in of_run.into_iter().enumerate() {
+            if run == 0 {
+                names.push(name);
+                counted.push(Vec::new());
+            }
+            counted[at].push(instructions);
+            rows.push(format!("{name},{},{},{instructions:.1}", run + 1, settings.operations));
+        }
+        eprintln!("run {} of {RUNS}", run + 1);
+    }
+    origin.print();
+    let mut table = Vec::new();
+    for (name, runs) in names.iter().zip(&counted) {
+        let apart = 100.0 * (runs[0] - runs[1]).abs() / runs[0];
+        let mut row = vec![(*name).to_string()];
+        row.extend(runs.iter().map(|instructions| format!("{instructions:.0}")));
+        row.push(format!("{apart:.2} %"));
+        row.push(if apart <= REPEATABLE { "yes".into() } else { "no".into() });
+        table.push(row);
+    }
+    let repeatable = format!("within {REPEATABLE} %");
+    print_table(1, &["one command", "instructions", "again", "apart", &repeatable], &table);
+    println!("raw rounds: {}", origin.write_raw("command,run,commands,instructions", &rows).display());
+    Ok(())
+}
+
+/// A library that lets servers do the very same at every start; removed when dropped.
+struct SameAgain {
+    path: PathBuf,
+}
+
+impl SameAgain {
+    fn compiled() -> Result<Self, String> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions/same_again.c");
+        let path = std::env::temp_dir().join(format!("same_again-{}.so", std::process::id()));
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let mut command = process::Command::new(compiler);
+        let status = command.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&path).arg(source).status();
+        match status {
+            Ok(status) if status.success() => Ok(Self { path }),
+            Ok(status) => Err(format!("the C compiler: {status}")),
+            Err(error) => Err(format!("there is no C compiler: {error}")),
+        }
+    }
+}
+
+impl Drop for SameAgain {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Every command, on one server.
+fn count_all(callgrind: &mut Callgrind, operations: usize) -> Result<Vec<(&'static str, f64)>, String> {
+    let mut conn = callgrind.server.conn();
+    let commands = commands(&mut conn);
+    // With these the tables of keys and of expiries never shrink, so that nobody pays for their growing again.
+    for number in 0..operations {
+        conn.ok(&["SET", &format!("other:{number}"), "value", "EX", "100000"]);
+    }
+    let mut lane = Lane::new(&callgrind.server, 0, 2 * operations);
+    let mut counted = Vec::new();
+    for Command { name, before, step, after } in &commands {
+        let mut pass = |keys: usize, count: &mut dyn FnMut(&mut dyn FnMut())| {
+            for step in before {
+                lane.pass(step, keys);
+            }
+            count(&mut || lane.pass(step, keys));
+            for step in after {
+                lane.pass(step, keys);
+            }
+        };
+        // First all of it uncounted: the tables of keys have their size then.
+        pass(2 * operations, &mut |work| work());
+        let mut each = Vec::new();
+        for _ in 0..REPEATS {
+            let mut counts = Vec::new();
+            for keys in [operations, 2 * operations] {
+                pass(keys, &mut |work| counts.push(callgrind.count(work)));
+            }
+            let counts = counts.into_iter().collect::<Result<Vec<f64>, String>>()?;
+            each.push((counts[1] - counts[0]) / operations as f64);
+        }
+        counted.push((*name, median(each)));
+    }
+    Ok(counted)
+}

@@ -1,0 +1,132 @@
+//! What a held lock costs in memory: a lock of LOCK.ACQUIRE against a key of SET NX PX with a token of 36 bytes.
+//!
+//! Measured is by how much `used_memory` grows with 100,000 of them under the same names, all of the module's own memory
+//! included. Every measurement has a server of its own, so that nothing freed is used again.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::cast_precision_loss,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+mod common;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use common::bounds::{at_most, verdict, MEMORY};
+use common::runs::Ratio;
+use common::{argument, field, median, print_table, Origin, Pipe, Settings};
+use std::time::{Duration, Instant};
+use support::{Conn, Server};
+
+const ROUNDS: usize = 3;
+const KEYS: usize = 100_000;
+const AT_ONCE: usize = 1_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Lock,
+    Set,
+}
+
+const WAYS: [(Way, &str); 2] = [(Way::Lock, "LOCK.*"), (Way::Set, "SET NX PX, 36 bytes")];
+
+fn name(number: usize) -> String {
+    format!("bench:lock:{number:08}")
+}
+
+impl Way {
+    /// Takes the locks from `first` to before `end`.
+    fn take(self, pipe: &mut Pipe, first: usize, end: usize) {
+        for number in first..end {
+            let (key, secret) = (name(number), format!("3f2b8c1e-9d47-4a06-b5e2-{number:012}"));
+            let words: &[&str] = match self {
+                Way::Lock => &["LOCK.ACQUIRE", &key, "PX", "600000"],
+                Way::Set => &["SET", &key, &secret, "NX", "PX", "600000"],
+            };
+            pipe.add(format!("*{}\r\n", words.len()).as_bytes());
+            for word in words {
+                pipe.add(&argument(word.as_bytes()));
+            }
+        }
+        pipe.flush();
+        pipe.replies(end - first, |_, reply| match self {
+            Way::Lock => assert!(reply.starts_with(b":")),
+            Way::Set => assert_eq!(reply, b"+OK"),
+        });
+    }
+}
+
+/// `used_memory`, once it stays as it is: tables of keys are moved bit by bit, buffers given back after a while.
+fn settled(conn: &mut Conn, quiet: Duration) -> u64 {
+    let used = |conn: &mut Conn| -> u64 {
+        field(&conn.text(&["INFO", "memory"]), "used_memory").and_then(|text| text.parse().ok()).expect("used_memory")
+    };
+    let end = Instant::now() + 20 * quiet;
+    let (mut last, mut since) = (used(conn), Instant::now());
+    while since.elapsed() < quiet && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = used(conn);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    last
+}
+
+/// Bytes of `used_memory` for each key, and what MEMORY USAGE says of one.
+fn measure(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
+    let server = Server::start();
+    let mut conn = server.conn();
+    // What the server and the module have once, they have before.
+    let mut pipe = Pipe::to(&server);
+    way.take(&mut pipe, 0, AT_ONCE.min(keys));
+    drop(pipe);
+    conn.ok(&["FLUSHALL"]);
+    let before = settled(&mut conn, quiet);
+    let mut pipe = Pipe::to(&server);
+    for first in (0..keys).step_by(AT_ONCE) {
+        way.take(&mut pipe, first, (first + AT_ONCE).min(keys));
+    }
+    drop(pipe);
+    let grown = settled(&mut conn, quiet).saturating_sub(before);
+    // Less than a tenth of a byte is some buffer, no key.
+    let each = (grown as f64 / keys as f64 * 10.0).round() / 10.0;
+    (each, conn.int(&["MEMORY", "USAGE", &name(0)]) as f64)
+}
+
+fn main() {
+    let settings = Settings::read(ROUNDS, KEYS);
+    let quiet = Duration::from_millis(if settings.smoke { 0 } else { 1_500 });
+    let mut origin = Origin::of("memory", &Server::start());
+    origin.add("rounds", format!("{}, each with new servers", settings.rounds));
+    origin.add("keys", settings.operations);
+    origin.print();
+    let mut rows = Vec::new();
+    let mut measured: [Vec<(f64, f64)>; WAYS.len()] = Default::default();
+    for round in 1..=settings.rounds {
+        for (at, (way, name)) in WAYS.iter().enumerate() {
+            let (each, usage) = measure(*way, settings.operations, quiet);
+            measured[at].push((each, usage));
+            rows.push(format!("\"{name}\",{round},{},{each:.1},{usage}", settings.operations));
+        }
+        eprintln!("round {round} of {}", settings.rounds);
+    }
+    let used = |at: usize| measured[at].iter().map(|both| both.0).collect::<Vec<_>>();
+    let mut table = Vec::new();
+    for (at, (_, name)) in WAYS.iter().enumerate() {
+        let usage = median(measured[at].iter().map(|both| both.1));
+        table.push(vec![(*name).into(), format!("{:.1}", median(used(at))), format!("{usage:.0}")]);
+    }
+    print_table(1, &["a held lock", "used_memory, bytes", "MEMORY USAGE"], &table);
+    if let Some(ratio) = Ratio::of(&used(0), &used(1)) {
+        let bound = at_most(MEMORY, WAYS[1].1, origin.server());
+        println!("ratio {:.3}, {}", ratio.median, verdict(ratio.median, bound));
+    }
+    if !settings.smoke {
+        let path = origin.write_raw("contender,round,keys,used_memory_bytes,memory_usage_bytes", &rows);
+        println!("raw rounds: {}", path.display());
+    }
+}

@@ -1,0 +1,88 @@
+//! The same pair of commands where a server has more to do: persistence, a replica, many other keys, many clients that
+//! wait for each reply, threads; and with more asked of LOCK.*. No bounds: what it costs there is to be seen.
+
+use crate::common::{Origin, Pipe, Settings};
+use crate::support::Server;
+use crate::work::{pair, with_options, Stand, Workload};
+use crate::{print_costs, print_ratios, COLUMNS, KEYS, LANES};
+use std::fmt::Write as _;
+
+pub const ROUNDS: usize = 7;
+pub const OPERATIONS: usize = 50_000;
+
+const OTHER_KEYS: usize = 1_000_000;
+const CLIENTS: usize = 50;
+
+/// A server in another state than the plain one.
+struct Configuration {
+    name: &'static str,
+    args: &'static [&'static str],
+    has_replica: bool,
+    other_keys: usize,
+    /// Connections, and commands of each on their way.
+    lanes: (usize, usize),
+}
+
+const PLAIN: Configuration =
+    Configuration { name: "nothing else", args: &[], has_replica: false, other_keys: 0, lanes: (LANES, KEYS) };
+
+const CONFIGURATIONS: [Configuration; 6] = [
+    PLAIN,
+    Configuration { name: "AOF, everysec", args: &["--appendonly", "yes", "--appendfsync", "everysec"], ..PLAIN },
+    Configuration { name: "one replica", has_replica: true, ..PLAIN },
+    Configuration { name: "1,000,000 other keys", other_keys: OTHER_KEYS, ..PLAIN },
+    Configuration { name: "50 connections, no pipeline", lanes: (CLIENTS, 1), ..PLAIN },
+    Configuration { name: "io-threads 4", args: &["--io-threads", "4"], ..PLAIN },
+];
+
+/// Measures all of them, each on a server of its own.
+pub fn measure(settings: &Settings) {
+    let mut origin = Origin::of("extra", &Server::start());
+    origin.add("rounds", settings.rounds);
+    origin.add("operations", format!("{} of each contender in each round", settings.operations));
+    origin.add("on their way", format!("{LANES} connections with {KEYS} commands each, unless it says otherwise"));
+    origin.print();
+    let mut rows = Vec::new();
+    let mut measured: Vec<Workload> = Vec::new();
+    for configuration in &CONFIGURATIONS {
+        let server = Server::with().args(configuration.args).start();
+        fill(&server, configuration.other_keys);
+        let replica = configuration.has_replica.then(|| {
+            let replica = Server::with().without_module().start();
+            replica.replicate(&server);
+            replica
+        });
+        let mut conn = server.conn();
+        let mut workload = if configuration.name == PLAIN.name { with_options(&mut conn) } else { pair(&mut conn) };
+        workload.name = configuration.name;
+        let mut stand = Stand::new(server, configuration.lanes.0, configuration.lanes.1, settings.operations);
+        for round in 0..=settings.rounds {
+            rows.extend(stand.round(round, &mut workload));
+            if let Some(replica) = &replica {
+                stand.server.wait_offset(replica);
+            }
+        }
+        eprintln!("{}: done", configuration.name);
+        measured.push(workload);
+    }
+    print_costs(&measured, settings.operations);
+    print_ratios(&measured, origin.server());
+    if !settings.smoke {
+        println!("raw rounds: {}", origin.write_raw(COLUMNS, &rows).display());
+    }
+}
+
+/// Sets so many keys that nobody touches later.
+fn fill(server: &Server, keys: usize) {
+    const AT_ONCE: usize = 1_000;
+    let mut pipe = Pipe::to(server);
+    for first in (0..keys).step_by(AT_ONCE) {
+        let mut wire = String::new();
+        for number in first..first + AT_ONCE {
+            let _ = write!(wire, "*3\r\n$3\r\nSET\r\n$16\r\nother:{number:010}\r\n$5\r\nvalue\r\n");
+        }
+        pipe.add(wire.as_bytes());
+        pipe.flush();
+        pipe.replies(AT_ONCE, |_, reply| assert_eq!(reply, b"+OK"));
+    }
+}

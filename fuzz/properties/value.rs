@@ -1,0 +1,122 @@
+//! The value of a key: it is ours only in the exact format, what is read is written back the same, and
+//! no value whatever makes a decision fail or give a lock to two.
+
+use redis_lock::lock::record::{timestamp_text, Id, Owner, Record, Value};
+use redis_lock::lock::rules::{self, Acquire, Release, Request, State, Terms};
+use redis_lock::lock::time::{Micros, UnixMicros};
+use redis_lock::lock::token::{Token, Tokens};
+
+/// The input is the value.
+pub fn check(bytes: &[u8]) {
+    let expected = expected(bytes);
+    let with_expiry = if matches!(expected, Value::Ours(_)) { expected } else { Value::Foreign };
+    assert_eq!(Value::read(bytes, || false), expected);
+    assert_eq!(Value::read(bytes, || true), with_expiry);
+    if let Value::Ours(record) = expected {
+        assert_eq!(record.encode().as_bytes(), bytes);
+        assert_eq!((record.encode().timestamp(), record.encode().token()), (record.timestamp, record.token));
+    }
+    let timestamp = match expected {
+        Value::Ours(record) => record.timestamp,
+        Value::Classic(timestamp) => timestamp,
+        Value::Foreign => UnixMicros(1_763_710_031_482_913),
+    };
+    let text = timestamp_text(expected, bytes);
+    assert_eq!(text.is_some(), expected != Value::Foreign);
+    assert!(text.is_none_or(|text| bytes.starts_with(text)));
+    for now in [timestamp.0.saturating_sub(1), timestamp.0, timestamp.0.saturating_add(1)] {
+        decide(expected, UnixMicros(now));
+    }
+}
+
+/// What the value is by the contract, read with nothing of the crate's reading.
+fn expected(bytes: &[u8]) -> Value<'_> {
+    let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if text.len() >= 33 && text.is_ascii() && digits(&text[..10]) && &text[10..11] == "." && digits(&text[11..33]) {
+        let mut rest = &text[33..];
+        let mut id = None;
+        if rest.len() >= 19 && digits(&rest[..19]) {
+            id = Id::parse(&rest.as_bytes()[..19]);
+            rest = &rest[19..];
+        }
+        let length = rest.len();
+        let visible =
+            |name: &str| (1..=128).contains(&name.len()) && name.bytes().all(|byte| (33..=126).contains(&byte));
+        let micros = format!("{}{}", &text[..10], &text[11..17]).parse().unwrap();
+        let token: u64 = text[17..33].parse().unwrap();
+        let owner = rest.strip_prefix(' ').filter(|name| visible(name)).map(|_| &bytes[bytes.len() - length + 1..]);
+        if rest.is_empty() || owner.is_some() {
+            if token >= Token::MAX {
+                return Value::Foreign;
+            }
+            let (timestamp, token) = (UnixMicros(micros), Token::new(token).unwrap());
+            return Value::Ours(Record { timestamp, token, id, owner: owner.and_then(Owner::parse) });
+        }
+    }
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, "0"));
+    if !digits(whole) || !digits(fraction) || whole.starts_with('0') || whole.len() > 20 {
+        return Value::Foreign;
+    }
+    let number: u128 = whole.parse().unwrap();
+    let in_seconds = (1_000_000_000..100_000_000_000).contains(&number);
+    let micros = match whole.len() {
+        _ if in_seconds => {
+            let padded = format!("{fraction:0<6}");
+            let rounds_up = padded[6..].bytes().any(|digit| digit != b'0');
+            number * 1_000_000 + padded[..6].parse::<u128>().unwrap() + u128::from(rounds_up)
+        }
+        _ if text.contains('.') => return Value::Foreign,
+        13 | 14 => number * 1_000,
+        16 | 17 => number,
+        19 if number < 9_200_000_000_000_000_000 => number.div_ceil(1_000),
+        _ => return Value::Foreign,
+    };
+    Value::Classic(UnixMicros(micros.try_into().unwrap()))
+}
+
+/// What becomes of everybody's calls when the key holds that.
+fn decide(value: Value<'_>, now: UnixMicros) {
+    let terms = Terms { margin: Micros(1_000_000) };
+    let request = Request { lease: Micros(30_000_000), id: Id::parse(b"7"), owner: Owner::parse(b"fuzz") };
+    let state = State::of(Some(value), now);
+    let mut tokens = Tokens::new();
+    let acquired = rules::acquire(state, &request, false, terms, &mut tokens, now);
+    let recovered = rules::recover(state, &request, false, terms, &mut tokens, now);
+    let ours = if let Value::Ours(record) = value { Some(record) } else { None };
+    match (state, acquired) {
+        (State::Expired(..), Ok(Acquire::Grant { record, succeeds })) => {
+            assert!(record.timestamp > now);
+            assert!(ours.is_none_or(|before| record.token > before.token), "tokens of a key grow");
+            assert_eq!(succeeds.unwrap().token, ours.map(|before| before.token));
+            // The last token of all has no successor: its lock ends with the key, as documented.
+            let read_back = if record.token.leaves_room() { Value::Ours(record) } else { Value::Foreign };
+            assert_eq!(Value::read(record.encode().as_bytes(), || true), read_back);
+            assert!(matches!(recovered, Ok(Acquire::Grant { .. })));
+        }
+        (State::Expired(..), Err(_)) => assert!(!now.is_plausible()),
+        (State::Held(_, Some(held)), Ok(Acquire::Prolong(record) | Acquire::Keep(record))) => {
+            assert_eq!((held.id, held.token, held.owner), (request.id, record.token, record.owner));
+            assert!(record.timestamp >= held.timestamp, "its lease is never made shorter");
+        }
+        (State::Held(_, held), Ok(Acquire::Refuse)) => assert!(held.is_none_or(|held| held.id != request.id)),
+        (State::Held(_, Some(held)), Err(_)) => assert!(held.id == request.id && !now.is_plausible()),
+        (State::Foreign, Ok(Acquire::Refuse)) => {}
+        other => panic!("{other:?}"),
+    }
+    let refused = rules::acquire(state, &request, true, terms, &mut tokens, now);
+    assert!(!matches!(refused, Ok(Acquire::Grant { .. })), "granted ahead of those who wait");
+    if let Some(record) = ours {
+        let is_held = record.timestamp > now;
+        assert_eq!(rules::release(state, record.token), if is_held { Release::InTime } else { Release::Late });
+        let other = Token::new(record.token.get() ^ 1).unwrap();
+        assert_eq!(rules::release(state, other), Release::Over);
+        assert_eq!(rules::extend(state, other, request.lease, terms, now), Ok(None));
+        assert_eq!(rules::check(state, other, terms, now), Micros(0));
+        if let Ok(Some(extended)) = rules::extend(state, record.token, request.lease, terms, now) {
+            assert!(is_held && extended.timestamp > now && extended.token == record.token);
+        }
+    } else {
+        assert_eq!(rules::release(state, Token::new(0).unwrap()), Release::Over);
+    }
+}

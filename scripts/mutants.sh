@@ -1,0 +1,75 @@
+#!/bin/sh
+# Builds the module with faults made on purpose (src/broken.rs) and demands that the tests find each of them:
+# every test named below must fail with its fault, and pass on the same build without one.
+# Ends non-zero when a fault survives. Some minutes. Arguments: only these faults.
+set -eu
+cd "$(dirname "$0")/.."
+
+# fault, tests that have to find it
+table='
+ReleaseAny       complaints::holder::no_stale_owner_releases_the_lock_of_another wire::grants::a_successor_ends_the_grant_before_it
+ExtendAny        complaints::holder::no_renewal_outlives_its_unlock complaints::holder::no_lease_is_lost_without_notice
+DeleteThenSet    replication::a_takeover_and_a_late_release_replicate_as_set_and_del
+DelNotReplicated replication::every_write_replicates_as_set_with_an_absolute_expiry_or_as_del replica::a_replica_is_equal_to_its_master_after_any_mix_of_commands waiting::lost::what_is_replicated_is_what_happened
+NoExpiry         complaints::holder::no_crash_leaves_a_lock_without_expiry wire::config::a_takeover_writes_the_expiry_of_its_own_timestamp
+NoMargin         wire::config::the_defaults_are_a_margin_of_one_second_and_a_retention_of_one_minute wire::grants::the_same_id_holds_within_the_margin
+Barging          complaints::line::no_newcomer_barges_past_the_queue waiting::answers::a_newcomer_never_overtakes_the_line
+NoHandOff        waiting::lost::what_is_replicated_is_what_happened
+Herd             complaints::line::no_herd_wakes_on_unlock
+NoOwner          complaints::holder::nobody_holds_unseen
+DeadWaiter       complaints::line::no_dead_waiter_blocks_a_free_lock waiting::ends::a_disconnect_ends_it
+LostGrant        complaints::line::no_dead_waiter_blocks_a_free_lock waiting::lost::the_next_in_line_gets_it
+SessionStays     sessions::ends::every_end_of_a_connection_ends_its_lock complaints::line::no_lost_reply_leaves_an_orphan
+SameIdNoLease    wire::grants::the_same_id_prolongs_its_lease
+TokensFromClock  wire::grants::a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock
+NoMinReplicas    guards::short_of_good_replicas_timers_grant_nothing
+GrantInPause     guards::nothing_is_granted_while_writes_are_paused guards::a_deleted_lock_is_not_granted_before_an_unpause
+NoGrace          complaints::failover::no_two_owners_after_a_failover stall::a_promoted_replica_grants_nothing_until_its_grace_is_over
+NoDoubt          stall::a_replaced_master_that_stood_still_grants_nothing
+NoLook           waiting::silent::an_expired_timestamp_set_over_a_lock_is_found
+'
+
+target=$PWD/target/broken
+cargo build --release --lib --quiet --features broken --target-dir "$target"
+LOCK_MODULE=$target/release/libredis_lock.so
+export LOCK_MODULE
+# A fault that no test is named for would survive. Those of memory are for scripts/memcheck.sh.
+sed -n 's/^    \([A-Z][A-Za-z]*\),$/\1/p' src/broken.rs | while read -r fault; do
+    case $fault in ReadFreed | Leak) continue ;; esac
+    case $table in *"
+$fault "*) ;; *) echo "mutants: no test is named for $fault" >&2; exit 1 ;; esac
+done
+grep -q LOCK_BROKEN "$LOCK_MODULE" || { echo "mutants: $LOCK_MODULE has no faults in it" >&2; exit 1; }
+cargo build --quiet --tests
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+
+# The tests' results, one line each, in $out.
+run() { RUST_BACKTRACE=0 cargo test --quiet --test integration -- --exact --format=pretty "$@" >"$out" 2>&1 || true; }
+result() { sed -n "s/^test $1 \.\.\. //p" "$out"; }
+
+survived=0
+# shellcheck disable=SC2086 # The tests of a row are words.
+while read -r fault tests; do
+    [ -n "$fault" ] || continue
+    [ $# -eq 0 ] || case " $* " in *" $fault "*) ;; *) continue ;; esac
+    LOCK_BROKEN='' run $tests
+    for test in $tests; do
+        [ "$(result "$test")" = ok ] || { cat "$out"; echo "mutants: $test does not pass without a fault" >&2; exit 1; }
+    done
+    LOCK_BROKEN=$fault
+    export LOCK_BROKEN
+    run $tests
+    unset LOCK_BROKEN
+    for test in $tests; do
+        if [ "$(result "$test")" = FAILED ]; then
+            echo "$fault: found by $test"
+        else
+            echo "$fault: SURVIVES $test"
+            survived=1
+        fi
+    done
+done <<TABLE
+$table
+TABLE
+exit $survived

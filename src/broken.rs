@@ -1,0 +1,72 @@
+//! Faults made on purpose, to see that the tests find them: cargo feature `broken`, never in a
+//! release.
+//!
+//! With the feature, the environment variable `LOCK_BROKEN` names the one fault that the module has;
+//! without it [`is`] is a constant, and no trace of a fault is compiled. `scripts/mutants.sh` says
+//! which tests have to find which, `scripts/memcheck.sh` has the faults of memory.
+
+/// A module with one fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// RELEASE does not compare the token.
+    ReleaseAny,
+    /// EXTEND does not compare the token.
+    ExtendAny,
+    /// A key is deleted before it is written, as by clients that DEL and then SETNX.
+    DeleteThenSet,
+    /// Replicas and the AOF are not told of a DEL.
+    DelNotReplicated,
+    /// A lock is written without a native expiry.
+    NoExpiry,
+    /// The timestamp is that of the lease, without the margin.
+    NoMargin,
+    /// A newcomer takes a free lock ahead of those who wait.
+    Barging,
+    /// RELEASE deletes and leaves it to an event to wake the first who waits.
+    NoHandOff,
+    /// All who wait are woken when one of them gets the lock.
+    Herd,
+    /// The label of the holder is not kept.
+    NoOwner,
+    /// A waiter that is gone stays in line.
+    DeadWaiter,
+    /// A grant that nobody received is not passed on.
+    LostGrant,
+    /// The end of a connection ends no lock.
+    SessionStays,
+    /// The same ID gets its token, but no longer lease.
+    SameIdNoLease,
+    /// Tokens are the time of the clock, whatever was granted before.
+    TokensFromClock,
+    /// A timer grants short of good replicas.
+    NoMinReplicas,
+    /// A timer grants while the server is paused.
+    GrantInPause,
+    /// A new master grants at once.
+    NoGrace,
+    /// A master that stood still grants at once.
+    NoDoubt,
+    /// Nobody looks at locks that others changed in silence.
+    NoLook,
+    /// The answer to a waiter is read after it was freed.
+    ReadFreed,
+    /// The answer to a waiter is never freed.
+    Leak,
+}
+
+/// Whether the module has that fault.
+#[cfg(not(feature = "broken"))]
+#[inline]
+#[must_use]
+pub const fn is(_mutant: Mutant) -> bool {
+    false
+}
+
+/// Whether the module has that fault: asked for by its name in `LOCK_BROKEN`, read once.
+#[cfg(feature = "broken")]
+#[must_use]
+pub fn is(mutant: Mutant) -> bool {
+    static CHOSEN: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| std::env::var("LOCK_BROKEN").unwrap_or_default());
+    *chosen == format!("{mutant:?}")
+}

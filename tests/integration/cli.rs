@@ -1,0 +1,312 @@
+//! Every block of `examples/cli.md`, run by sh as it stands there.
+//!
+//! A `redis-cli` in front of the PATH leads to the server of the test.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{temp_dir, until, Conn, Server};
+
+const DOCUMENT: &str = include_str!("../../examples/cli.md");
+
+/// The blocks, each with the heading above it.
+fn blocks() -> Vec<(&'static str, &'static str)> {
+    let sections = DOCUMENT.split("\n## ").skip(1);
+    let blocks_of = |section: &'static str| {
+        let heading = section.lines().next().unwrap();
+        let texts = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+        texts.map(|text| (heading, text)).collect::<Vec<_>>()
+    };
+    sections.flat_map(blocks_of).collect()
+}
+
+/// The first block below the heading.
+fn block(heading: &str) -> &'static str {
+    blocks().into_iter().find(|(found, _)| *found == heading).unwrap_or_else(|| panic!("no block '{heading}'")).1
+}
+
+/// A folder with a `redis-cli` for the port, and with the script `with-lock`.
+struct Shell {
+    dir: PathBuf,
+}
+
+impl Shell {
+    /// None, and a word about it, without a redis-cli that is new enough.
+    fn on(port: u16) -> Option<Self> {
+        let help = Command::new("redis-cli").arg("--help").output();
+        let help = help.map_or(Vec::new(), |output| [output.stdout, output.stderr].concat());
+        if !String::from_utf8_lossy(&help).lines().any(|line| line.trim_start().starts_with("-e ")) {
+            eprintln!("skipped: examples/cli.md: no redis-cli with -e (7.0) was found");
+            return None;
+        }
+        let shell = Self { dir: temp_dir() };
+        let path = std::env::var("PATH").unwrap();
+        shell.write("redis-cli", &format!("#!/bin/sh\nPATH='{path}'\nexec redis-cli -p {port} \"$@\"\n"));
+        shell.write("with-lock", block("Run a command under a lock"));
+        Some(shell)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let file = self.dir.join(name);
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn start(&self, text: &str) -> Script {
+        let path = format!("{}:{}", self.dir.display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        command.args(["-c", text]).current_dir(&self.dir).env("PATH", path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Script { child: command.spawn().unwrap() }
+    }
+
+    fn run(&self, text: &str) -> Output {
+        self.start(text).end()
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A running script; dropped, it is told to end.
+struct Script {
+    child: Child,
+}
+
+impl Script {
+    fn end(mut self) -> Output {
+        drop(self.child.stdin.take());
+        let mut output = Output { status: ExitStatus::default(), stdout: Vec::new(), stderr: Vec::new() };
+        self.child.stdout.take().unwrap().read_to_end(&mut output.stdout).unwrap();
+        self.child.stderr.take().unwrap().read_to_end(&mut output.stderr).unwrap();
+        output.status = self.child.wait().unwrap();
+        output
+    }
+
+    fn signal(&self, name: &str) {
+        let (name, pid) = (format!("-{name}"), self.child.id().to_string());
+        assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        if self.child.try_wait().unwrap().is_none() {
+            self.signal("TERM");
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn state(conn: &mut Conn) -> String {
+    conn.call(&["LOCK.INFO", "report"]).field("state").text()
+}
+
+fn until_waiting(conn: &mut Conn, count: i64) {
+    until("so many wait", || (conn.call(&["LOCK.INFO", "report"]).field("waiters").int() == count).then_some(()));
+}
+
+fn until_held(conn: &mut Conn) -> i64 {
+    until("it is held", || (state(conn) == "held").then_some(()));
+    conn.call(&["LOCK.INFO", "report"]).field("token").int()
+}
+
+#[test]
+fn every_block_is_run_below() {
+    let headings: Vec<&str> = blocks().into_iter().map(|(heading, _)| heading).collect();
+    let run = "Try|Wait in line|Renew|Run a command under a lock|Run a command under a lock|See who holds|\
+        See who holds|Take a lock away from its holder";
+    assert_eq!(headings.join("|"), run);
+    assert_eq!(DOCUMENT.matches("```").count(), headings.len() * 2, "a block that is not sh");
+}
+
+#[test]
+fn a_try_takes_a_free_lock_and_is_refused_a_held_one() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let mut conn = server.conn();
+    let output = shell.run(block("Try"));
+    let said_of_a_free_one = said(&output);
+    assert!(said_of_a_free_one.starts_with("working, token 1") && said_of_a_free_one.ends_with("\n1\n"), "{output:?}");
+    assert_eq!(state(&mut conn), "free");
+    let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
+    assert_eq!(said(&shell.run(block("Try"))), "somebody else has it\n");
+    assert_eq!(conn.call(&["LOCK.INFO", "report"]).field("token").int(), token);
+    // Nobody listens there (tcpmux).
+    let Some(nowhere) = Shell::on(1) else { return };
+    let output = nowhere.run(block("Try"));
+    assert!(!output.status.success() && said(&output).is_empty(), "{output:?}");
+}
+
+#[test]
+fn a_wait_is_granted_in_its_turn_and_ends_when_it_is_cancelled() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
+    let cancelled = shell.start(block("Wait in line"));
+    until_waiting(&mut conn, 1);
+    let id = conn.call(&["LOCK.INFO", "report", "FULL"]).field("queue").list()[0].field("id").text();
+    assert_eq!(conn.int(&["LOCK.CANCEL", "report", &id]), 1);
+    assert_eq!(cancelled.end().status.code(), Some(75));
+    let script = shell.start(block("Wait in line"));
+    until_waiting(&mut conn, 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "report", &token]), 1);
+    let output = script.end();
+    assert!(said(&output).starts_with("working, token 1") && said(&output).ends_with("\n1\n"), "{output:?}");
+}
+
+#[test]
+fn a_renewal_extends_the_lease_or_says_that_the_lock_is_lost() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "20"]);
+    let renew = |token: i64| said(&shell.run(&format!("token={token}\n{}", block("Renew"))));
+    assert_eq!(renew(token), "");
+    assert!(conn.call(&["LOCK.INFO", "report"]).field("lease-ms").int() > 20_000);
+    assert_eq!(renew(token - 1), "lost\n");
+}
+
+#[test]
+fn a_command_under_a_lock_has_its_token_and_its_input_and_gives_it_back() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let mut conn = server.conn();
+    let mut script = shell.start(blocks()[4].1);
+    let token = until_held(&mut conn);
+    script.child.stdin.as_mut().unwrap().write_all(b"its input\n").unwrap();
+    let output = script.end();
+    assert_eq!((said(&output), output.status.code()), (format!("working, token {token}\nits input\n"), Some(0)));
+    assert_eq!(state(&mut conn), "free");
+    assert_eq!(shell.run("./with-lock report sh -c 'exit 7'").status.code(), Some(7));
+    assert_eq!(state(&mut conn), "free");
+}
+
+#[test]
+fn a_command_waits_in_its_place_and_a_signal_ends_the_wait() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
+    let script = shell.start("exec ./with-lock report true");
+    until_waiting(&mut conn, 1);
+    let mut rival = server.conn();
+    rival.send(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
+    until_waiting(&mut conn, 2);
+    let since = Instant::now();
+    until("it stands first in a later piece of its wait", || {
+        let queue = conn.call(&["LOCK.INFO", "report", "FULL"]).field("queue");
+        let head = queue.list().first()?;
+        let is_first = !head.field("id").is_nil() && head.field("left-ms").int() > 1_000;
+        (since.elapsed() > Duration::from_secs(3) && is_first).then_some(())
+    });
+    let gone = shell.start("exec ./with-lock report true");
+    until_waiting(&mut conn, 3);
+    gone.signal("TERM");
+    assert_eq!(gone.end().status.code(), Some(143));
+    until_waiting(&mut conn, 2);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "report", &token]), 1);
+    assert_eq!(script.end().status.code(), Some(0));
+    assert!(rival.read().int() > token.parse().unwrap());
+}
+
+#[test]
+fn a_signal_ends_the_command_and_frees_its_lock() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let mut conn = server.conn();
+    // It leaves somebody behind who does not listen to the signal.
+    let deaf = "(trap \"\" TERM; exec sleep 60) &";
+    let told = "trap \"echo told; exit\" TERM; touch on; wait";
+    let script = shell.start(&format!("exec ./with-lock report sh -c '{deaf} {told}'"));
+    until("the command runs", || shell.dir.join("on").exists().then_some(()));
+    let since = Instant::now();
+    script.signal("TERM");
+    let output = script.end();
+    assert!(since.elapsed() < Duration::from_secs(40), "what it left behind goes on");
+    assert_eq!((said(&output).as_str(), output.status.code()), ("told\n", Some(143)), "{output:?}");
+    assert_eq!(state(&mut conn), "free");
+}
+
+/// At the same time: the script takes half a minute to find out.
+#[test]
+fn a_command_that_loses_its_lock_is_stopped_in_time() {
+    std::thread::scope(|scope| {
+        scope.spawn(a_lock_is_taken_away_and_the_successor_is_left_alone);
+        scope.spawn(the_server_stands_still);
+    });
+}
+
+fn a_lock_is_taken_away_and_the_successor_is_left_alone() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let mut conn = server.conn();
+    let script = shell.start("exec ./with-lock report sleep 60");
+    until_held(&mut conn);
+    assert_eq!(said(&shell.run(block("Take a lock away from its holder"))), "1\n");
+    let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
+    let output = script.end();
+    assert_eq!(output.status.code(), Some(75));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the lock report is lost"), "{output:?}");
+    assert_eq!(conn.call(&["LOCK.INFO", "report"]).field("token").int(), token);
+}
+
+fn the_server_stands_still() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let since = Instant::now();
+    let script =
+        shell.start("exec ./with-lock report sh -c 'trap \"touch ended; exit\" TERM; touch on; sleep 60 & wait'");
+    until("the command runs", || shell.dir.join("on").exists().then_some(()));
+    server.signal("STOP");
+    until_ended(&shell, since + Duration::from_secs(30));
+    server.signal("CONT");
+    assert_eq!(script.end().status.code(), Some(75));
+}
+
+fn until_ended(shell: &Shell, end: Instant) {
+    while !shell.dir.join("ended").exists() {
+        assert!(Instant::now() < end, "the command still runs when its lease is over");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn who_holds_is_seen_in_columns_and_as_json() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60", "OWNER", "alice"]);
+    let mut waiter = server.conn();
+    waiter.send(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "bob"]);
+    until_waiting(&mut conn, 1);
+    let columns = said(&shell.run(block("See who holds")));
+    for line in ["state\theld", &format!("token\t{token}"), "owner\talice", "waiters\t1", "overdue-ms\t"] {
+        assert!(columns.lines().any(|found| found == line), "{line}: {columns}");
+    }
+    let json = said(&shell.run(blocks()[6].1));
+    let replies: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(member(&replies[0], "owner"), "alice");
+    assert_eq!(member(&member(&replies[0], "queue")[0], "owner"), "bob");
+    assert_eq!((member(&replies[1][0], "key"), member(&replies[1][0], "waiters")), (&"report".into(), &1.into()));
+}
+
+/// That of an object, or of the names and values that servers before 7.0 reply.
+fn member<'a>(map: &'a Value, name: &str) -> &'a Value {
+    let flat = map.as_array().and_then(|flat| flat.chunks(2).find(|pair| pair[0] == name));
+    flat.map_or_else(|| &map[name], |pair| &pair[1])
+}

@@ -1,0 +1,32 @@
+//! Ten complaints that users of other locks have filed. Each test first does it the other way, with
+//! plain commands as those locks send them, and meets the complaint; then it does the same with
+//! LOCK.*, and does not.
+//!
+//! A complaint is cited as `owner/name#number` of the project that it was filed with.
+
+mod failover;
+mod holder;
+mod line;
+
+use crate::support::{Conn, Reply};
+
+/// Compare and delete, as locks on SET NX PX release.
+const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+/// Compare and prolong, as their renewals do.
+const RENEW: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
+
+/// The other way: whether the lock was taken with SET NX PX.
+fn take(conn: &mut Conn, key: &str, value: &str, lease_ms: &str) -> bool {
+    match conn.call(&["SET", key, value, "NX", "PX", lease_ms]) {
+        Reply::Status(_) => true,
+        Reply::Nil => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A lock with LOCK.ACQUIRE and more options; its token.
+fn acquire(conn: &mut Conn, key: &str, options: &[&str]) -> String {
+    conn.int(&[&["LOCK.ACQUIRE", key], options].concat()).to_string()
+}

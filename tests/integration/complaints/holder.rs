@@ -1,0 +1,188 @@
+//! Complaints about what becomes of a holder and its lock.
+
+use super::{acquire, take, RELEASE, RENEW};
+use crate::support::{until, Reply, Server};
+use crate::waiting::Locks;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A write that is made only while the lock is held.
+const GUARDED: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return redis.error_reply('LOST') end \
+                       return redis.call('SET', KEYS[2], ARGV[2])";
+
+/// redisson/redisson#4698: when a renewal fails, the work that relies on it is not told and goes on.
+#[test]
+fn no_lease_is_lost_without_notice() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    let (mut slow, mut next) = (server.conn(), server.conn());
+
+    assert!(take(&mut slow, "theirs", "slow", "30"));
+    until("the lease is over", || take(&mut next, "theirs", "next", "30000").then_some(()));
+    next.ok(&["SET", "data", "of next"]);
+    slow.ok(&["SET", "data", "of slow"]);
+    assert_eq!(next.text(&["GET", "data"]), "of slow", "the complaint: the successor's work is overwritten");
+
+    let lost = acquire(&mut slow, "ours", &["PX", "30", "OWNER", "slow"]);
+    let details = until("the lease is over", || match next.call(&["LOCK.RECOVER", "ours", "PX", "30000"]) {
+        Reply::List(details) => Some(details),
+        _ => None,
+    });
+    let token = details[0].int().to_string();
+    next.ok(&["EVAL", GUARDED, "2", "ours", "data", &token, "of next"]);
+    let write = slow.call(&["EVAL", GUARDED, "2", "ours", "data", &lost, "of slow"]);
+    assert!(write.error().contains("LOST"), "{write:?}");
+    assert_eq!(next.text(&["GET", "data"]), "of next");
+    assert_eq!(slow.int(&["LOCK.EXTEND", "ours", &lost, "PX", "30000"]), 0, "the renewal tells");
+    assert_eq!(slow.int(&["LOCK.RELEASE", "ours", &lost]), 0, "the release tells");
+    // The successor is told as well, and a storage elsewhere can tell the two apart.
+    assert_eq!((details[2].int().to_string(), details[3].text()), (lost.clone(), "slow".into()));
+    assert!(token.parse::<i64>().unwrap() > lost.parse().unwrap());
+}
+
+/// redisson/redisson#7272: a renewal that was under way at the unlock keeps the lock alive for ever.
+#[test]
+fn no_renewal_outlives_its_unlock() {
+    let server = Server::start();
+    let mut conn = server.conn();
+
+    // The value stands for the client and its thread, which take the lock twice.
+    assert!(take(&mut conn, "theirs", "client:1", "30000"));
+    assert_eq!(conn.int(&["EVAL", RELEASE, "1", "theirs", "client:1"]), 1);
+    assert!(take(&mut conn, "theirs", "client:1", "300"));
+    assert_eq!(conn.int(&["EVAL", RENEW, "1", "theirs", "client:1", "30000"]), 1, "the renewal of the first time");
+    assert!(conn.int(&["PTTL", "theirs"]) > 10_000, "the complaint: nobody renews that on purpose");
+
+    let attempt = ["PX", "300", "ID", "42", "OWNER", "client:1"];
+    let first = acquire(&mut conn, "ours", &attempt);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "ours", &first]), 1);
+    assert_eq!(conn.int(&["LOCK.EXTEND", "ours", &first, "PX", "30000"]), 0);
+    assert_eq!(conn.int(&["EXISTS", "ours"]), 0, "and it makes no lock");
+    let second = acquire(&mut conn, "ours", &attempt);
+    assert_ne!(first, second, "each grant has a token of its own");
+    assert_eq!(conn.int(&["LOCK.EXTEND", "ours", &first, "PX", "30000"]), 0);
+    let left = conn.call(&["LOCK.INFO", "ours"]).field("lease-ms").int();
+    assert!(left <= 300, "{left}");
+}
+
+/// The same with renewals that come at any moment, from a connection of their own.
+#[test]
+fn no_renewal_at_any_moment_outlives_its_unlock() {
+    let server = Server::start();
+    let (mut holder, mut renewal) = (server.conn(), server.conn());
+    let token = Arc::new(Mutex::new(String::from("1")));
+    let (renewed, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let thread = {
+        let (token, renewed, is_over) = (Arc::clone(&token), Arc::clone(&renewed), Arc::clone(&is_over));
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::SeqCst) {
+                let token = token.lock().unwrap().clone();
+                let extended = renewal.int(&["LOCK.EXTEND", "k", &token, "PX", "60000"]);
+                renewed.fetch_add(usize::try_from(extended).unwrap(), Ordering::SeqCst);
+            }
+        })
+    };
+    let mut rounds = 0;
+    until("renewals met the lock", || {
+        let grant = acquire(&mut holder, "k", &["PX", "30000"]);
+        (*token.lock().unwrap()).clone_from(&grant);
+        assert_eq!(holder.int(&["LOCK.RELEASE", "k", &grant]), 1);
+        assert_eq!(holder.int(&["EXISTS", "k"]), 0, "after {rounds} rounds");
+        rounds += 1;
+        (rounds >= 500 && renewed.load(Ordering::SeqCst) >= 20).then_some(())
+    });
+    is_over.store(true, Ordering::SeqCst);
+    thread.join().unwrap();
+}
+
+/// laravel/framework#26213: who finishes late deletes the lock of the one who came after.
+#[test]
+fn no_stale_owner_releases_the_lock_of_another() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    let (mut stale, mut next, mut third) = (server.conn(), server.conn(), server.conn());
+
+    assert!(take(&mut stale, "theirs", "1", "30"));
+    until("the lease is over", || take(&mut next, "theirs", "1", "30000").then_some(()));
+    assert_eq!(stale.int(&["DEL", "theirs"]), 1);
+    assert!(take(&mut third, "theirs", "1", "30000"), "the complaint: the third works beside the second");
+
+    let over = acquire(&mut stale, "ours", &["PX", "30"]);
+    let token = until("the lease is over", || match next.call(&["LOCK.ACQUIRE", "ours", "PX", "30000"]) {
+        Reply::Int(token) => Some(token.to_string()),
+        _ => None,
+    });
+    let value = next.text(&["GET", "ours"]);
+    assert_eq!(stale.int(&["LOCK.RELEASE", "ours", &over]), 0);
+    assert!(third.call(&["LOCK.ACQUIRE", "ours", "PX", "30000"]).is_nil());
+    assert_eq!(next.text(&["GET", "ours"]), value, "nothing has changed");
+    assert_eq!(next.int(&["LOCK.RELEASE", "ours", &token]), 1);
+}
+
+/// laravel/horizon#1738 (also redis/redis-py#554): a crash between SETNX and EXPIRE leaves a lock for ever.
+#[test]
+fn no_crash_leaves_a_lock_without_expiry() {
+    let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
+    let mut conn = server.conn();
+
+    let mut crashes = server.conn();
+    assert_eq!(crashes.int(&["SETNX", "theirs", "1"]), 1);
+    drop(crashes);
+    assert_eq!(conn.int(&["PTTL", "theirs"]), -1, "the complaint");
+
+    // A crash anywhere in what is sent: there is no lock, or one that ends.
+    let sent = b"*4\r\n$12\r\nLOCK.ACQUIRE\r\n$4\r\nours\r\n$2\r\nPX\r\n$2\r\n80\r\n";
+    let client = |conn: &mut crate::support::Conn| conn.int(&["CLIENT", "ID"]).to_string();
+    for length in 0..=sent.len() {
+        let mut crashes = server.conn();
+        let id = client(&mut crashes);
+        crashes.send_bytes(&sent[..length]);
+        drop(crashes);
+        until("the server knows", || conn.text(&["CLIENT", "LIST", "ID", &id]).is_empty().then_some(()));
+        let left = conn.int(&["PTTL", "ours"]);
+        assert!((-2..=81).contains(&left) && left != -1, "{left} ms left after {length} bytes");
+        assert!(length == sent.len() || left == -2, "after {length} bytes");
+    }
+    until("somebody else has it", || match conn.call(&["LOCK.ACQUIRE", "ours", "PX", "30000"]) {
+        Reply::Int(token) => Some(token),
+        _ => None,
+    });
+    // Nor is there another way to ask for one.
+    let reply = conn.call(&["LOCK.ACQUIRE", "another"]);
+    assert!(reply.error().starts_with("ERR "), "{reply:?}");
+    let reply = conn.call(&["LOCK.ACQUIRE", "another", "ID", "7"]);
+    assert!(reply.error().starts_with("ERR "), "{reply:?}");
+}
+
+/// redisson/redisson#2116 (also samcook/RedLock.net#32): one that is refused cannot see by whom.
+#[test]
+fn nobody_holds_unseen() {
+    let mut locks = Locks::start();
+    let mut holder = locks.server.conn();
+    let client = holder.int(&["CLIENT", "ID"]);
+
+    assert!(take(&mut holder, "theirs", "0f8fad5b-d9cb-469f", "30000"));
+    let value = locks.conn.text(&["GET", "theirs"]);
+    let clients = locks.conn.text(&["CLIENT", "LIST"]);
+    assert!(!clients.contains(&value), "the complaint: all that is known is a random number");
+
+    let token = acquire(&mut holder, "k", &["PX", "30000", "OWNER", "nightly@db1", "SESSION"]);
+    let mut waiter = locks.wait(&["OWNER", "hourly@db2"]);
+    let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    assert_eq!(info.field("state").text(), "held");
+    assert_eq!(info.field("owner").text(), "nightly@db1");
+    assert_eq!(info.field("token").int().to_string(), token);
+    assert_eq!(info.field("session").int(), client, "the connection, as CLIENT LIST and CLIENT KILL have it");
+    assert!((0..30_000).contains(&info.field("held-ms").int()));
+    assert!((1..=30_000).contains(&info.field("free-in-ms").int()));
+    let queue = info.field("queue");
+    assert_eq!(queue.list().len(), 1);
+    assert_eq!(queue.list()[0].field("owner").text(), "hourly@db2");
+    assert_eq!(queue.list()[0].field("client").int().to_string(), waiter.id);
+    let top = locks.conn.call(&["LOCK.TOP"]);
+    assert_eq!(top.list()[0].field("owner").text(), "nightly@db1");
+    // Also to those who have nothing but GET.
+    assert!(locks.conn.text(&["GET", "k"]).ends_with(" nightly@db1"));
+    // And it can be taken from the holder, who is told.
+    locks.release(&token);
+    assert!(waiter.granted() > 0);
+    assert_eq!(holder.int(&["LOCK.CHECK", "k", &token]), 0);
+}

@@ -1,0 +1,91 @@
+//! What the documents say shows something is there: each path in backticks in them is a test, a
+//! module of tests (`stall::`) or a function of a type (`Value::read`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const DOCUMENTS: [&str; 2] = ["docs/FAILURE.md", "docs/TESTING.md"];
+const SOURCES: [&str; 3] = ["tests/integration", "tests/model", "src"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The words with `::` that a text has in backticks, outside of fenced blocks.
+fn paths(text: &str) -> Vec<&str> {
+    let mut is_fenced = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        if !is_fence && !is_fenced {
+            let code = line.split('`').skip(1).step_by(2);
+            found.extend(code.flat_map(str::split_whitespace).filter(|word| word.contains("::")));
+        }
+    }
+    found
+}
+
+/// The file of a module of tests, which can be one `tests` within another.
+fn module(segments: &[&str]) -> Option<String> {
+    let segments = segments.strip_suffix(&["tests"]).unwrap_or(segments);
+    SOURCES.iter().find_map(|source| fs::read_to_string(root().join(source).join(segments.join("/") + ".rs")).ok())
+}
+
+fn has_function(source: &str, name: &str) -> bool {
+    source.contains(&format!("fn {name}("))
+}
+
+fn has_test(source: &str, name: &str) -> bool {
+    let is_fn = format!("fn {name}()");
+    source.split("#[test]").skip(1).any(|test| test.trim_start().starts_with(&is_fn))
+}
+
+fn sources_below(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { sources_below(&path) } else { vec![path] }).collect()
+}
+
+fn is_there(path: &str) -> bool {
+    let segments: Vec<&str> = path.split("::").collect();
+    let (last, before) = segments.split_last().unwrap();
+    if last.is_empty() {
+        return module(before).is_some();
+    }
+    if before[0].starts_with(char::is_uppercase) {
+        let names_it = |line: &str| line.split(|at: char| !at.is_alphanumeric()).any(|word| word == before[0]);
+        let is_its = |source: &str| source.lines().any(|line| line.starts_with("impl") && names_it(line));
+        let mut sources = sources_below(&root().join("src")).into_iter().map(|file| fs::read_to_string(file).unwrap());
+        return sources.any(|source| is_its(&source) && has_function(&source, last));
+    }
+    module(before).is_some_and(|source| has_test(&source, last))
+}
+
+#[test]
+fn each_test_that_they_name_is_there() {
+    let mut missing = Vec::new();
+    for document in DOCUMENTS {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let paths = paths(&text);
+        assert!(!paths.is_empty(), "{document} names no test");
+        missing.extend(paths.into_iter().filter(|path| !is_there(path)).map(|path| format!("{document}: {path}")));
+    }
+    assert!(missing.is_empty(), "not there:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn what_is_not_there_is_found() {
+    for path in [
+        "stall::",
+        "lock::grace::tests::settings_that_cannot_work_are_found",
+        "Value::read",
+        "documents::what_is_not_there_is_found",
+    ] {
+        assert!(is_there(path), "{path}");
+    }
+    for path in ["stal::", "Value::reed", "documents::what_is_there_is_found", "stall::acquire", "documents::is_there"]
+    {
+        assert!(!is_there(path), "{path}");
+    }
+    assert_eq!(paths("a `b::c`\n```\n`d::e`\n```\n| `f` | `cargo test g::h x` |"), ["b::c", "g::h"]);
+}

@@ -1,0 +1,226 @@
+//! Who surely held a lock, from when to when: less than what was really held, never more.
+//!
+//! A hold begins at the latest moment at which the grant can have been, and ends at the earliest at which it can
+//! have been over: when its timestamp passed on the clock of the server, or its holder sent what gives it back. Then
+//! two holds that overlap are a fault, whatever happened in between. Where something that is permitted can have
+//! ended a lock, the hold ends there.
+
+use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Terms};
+use crate::moment::{Clock, Moment, SLACK};
+use std::collections::HashMap;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    pub client: u32,
+    /// 0 for what is no LOCK.*.
+    pub token: i64,
+    /// The grant was asked for then.
+    pub asked: Moment,
+    /// The grant was at the latest then.
+    pub start: Moment,
+    /// Its timestamp did not pass before; others had to wait until then.
+    pub end: Moment,
+    /// The same for its lease, by the clock of the server and by the holder's own watch.
+    pub lease_end: Moment,
+    /// At that moment it stood, by what the server said later.
+    pub proof: Moment,
+    /// A reply said that it did not stand any more, and was there at the first moment; it had to stand until the second.
+    pub denied: Option<(Moment, Moment)>,
+    /// Its holder was told that it had given it back; and later that it stood still.
+    pub given_back: Option<Moment>,
+    pub revived: Option<Moment>,
+    /// It ends with its connection.
+    pub is_session: bool,
+    /// A loss that was permitted may have ended it.
+    pub is_waived: bool,
+}
+
+impl Hold {
+    fn deny(&mut self, at: Moment, end: Moment) {
+        if at + SLACK < end {
+            self.denied.get_or_insert((at, end));
+        }
+    }
+}
+
+/// All holds of a key, by their start.
+pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
+    let mut ops: Vec<&Op> = history.ops.iter().collect();
+    ops.sort_by_key(|op| op.from);
+    let mut holds: Vec<Hold> = Vec::new();
+    // A token can come twice, from a new server that lost what it knew and whose clock is behind.
+    let mut by_token: HashMap<(u32, i64), usize> = HashMap::new();
+    for op in ops {
+        if let Some(hold) = granted(op, terms, clock) {
+            by_token.insert((op.client, hold.token), holds.len());
+            holds.push(hold);
+            continue;
+        }
+        let token = match op.call {
+            Call::Extend { token, .. } | Call::Release { token } | Call::Check { token } => token,
+            Call::ClassicDrop { .. } | Call::PlainDrop => 0,
+            _ => continue,
+        };
+        let found = by_token.get(&(op.client, token));
+        if let Some(hold) = found.and_then(|at| holds.get_mut(*at)) {
+            learn(hold, op, terms, clock);
+        }
+    }
+    holds.sort_by_key(|hold| hold.start);
+    waive(&mut holds, history, terms);
+    holds
+}
+
+/// The hold that an operation began.
+fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
+    let Outcome::Granted(token) = op.outcome else { return None };
+    let hold = |start, end, lease_end| Hold {
+        client: op.client,
+        token,
+        asked: op.from,
+        start,
+        end,
+        lease_end,
+        proof: start,
+        denied: None,
+        given_back: None,
+        revived: None,
+        is_session: false,
+        is_waived: false,
+    };
+    Some(match op.call {
+        Call::Acquire { lease, session, .. } => {
+            let mut hold = leased(op, token, lease, terms, clock, hold);
+            hold.is_session = session;
+            if session {
+                bind(&mut hold, op, terms);
+            }
+            hold
+        }
+        Call::Recover { lease } => leased(op, token, lease, terms, clock, hold),
+        // The classic client counts from when it read the clock.
+        Call::ClassicTake { lease, read_at, .. } => {
+            let end = clock.first_at(clock.least(read_at, read_at + 1) + lease, op.until).min(read_at + lease);
+            hold(op.until, end, end)
+        }
+        Call::PlainTake { lease } => {
+            let end = clock.first_at(clock.least(op.from, op.until) + lease, op.until).min(op.from + lease);
+            hold(op.until, end, end)
+        }
+        _ => return None,
+    })
+}
+
+/// The connection may break at any time from here on, which the server can learn before the client.
+fn bind(hold: &mut Hold, op: &Op, terms: &Terms) {
+    hold.end = hold.end.min(op.sent.max(hold.start) + terms.margin.0);
+    hold.lease_end = hold.lease_end.min(hold.end);
+}
+
+/// A hold that a token and a lease tell of.
+fn leased(
+    op: &Op,
+    token: i64,
+    lease: i64,
+    terms: &Terms,
+    clock: &Clock,
+    hold: impl FnOnce(Moment, Moment, Moment) -> Hold,
+) -> Hold {
+    let known = clock.moment_of(token, op.from, op.until);
+    let (earliest, latest) = known.map_or((op.from, op.until), |at| (at, at));
+    let granted_at = clock.least(earliest, latest.max(earliest + 1));
+    let end = clock.first_at(granted_at + lease + terms.margin.0, latest);
+    let lease_end = clock.first_at(granted_at + lease, latest).min(earliest + lease);
+    hold(latest, end, lease_end)
+}
+
+/// What a later operation of its holder says about a hold.
+fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
+    let shorten = |hold: &mut Hold, to: Moment| {
+        hold.end = hold.end.min(to);
+        hold.lease_end = hold.lease_end.min(to);
+    };
+    // A loss can bring back what was over; who asks then is told that it stands, and no one else was wrong.
+    let loses = [Effect::Loss, Effect::LossOfOthers, Effect::Change];
+    if op.from > hold.end && loses.iter().any(|effect| terms.is_in(*effect, hold.end, op.until)) {
+        return;
+    }
+    let stands = matches!(op.outcome, Outcome::Answer(answer) if answer != 0);
+    if stands && hold.given_back.is_some_and(|given_back| given_back < op.from) {
+        hold.revived = hold.revived.or(Some(op.until));
+    }
+    match (op.call, op.outcome) {
+        (_, Outcome::Error(_)) => {}
+        (Call::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
+        (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
+        (Call::Extend { lease, .. }, outcome) => {
+            let sent_at = clock.least(op.sent, op.until);
+            let end = clock.first_at(sent_at + lease + terms.margin.0, op.sent);
+            let lease_end = clock.first_at(sent_at + lease, op.sent).min(op.sent + lease);
+            if outcome == Outcome::Answer(1) {
+                (hold.end, hold.lease_end) = (end, lease_end);
+                hold.proof = hold.proof.max(op.from);
+                if hold.is_session {
+                    bind(hold, op, terms);
+                }
+            } else {
+                (hold.end, hold.lease_end) = (hold.end.min(end), hold.lease_end.min(lease_end));
+            }
+        }
+        (Call::Release { .. }, outcome) => {
+            shorten(hold, op.from);
+            if matches!(outcome, Outcome::Answer(_)) {
+                hold.proof = hold.proof.max(op.from);
+                hold.given_back = hold.given_back.or(Some(op.until));
+            }
+        }
+        (Call::Check { .. }, Outcome::Answer(_)) => hold.proof = hold.proof.max(op.from),
+        (Call::ClassicDrop { .. } | Call::PlainDrop, _) => shorten(hold, op.from),
+        _ => {}
+    }
+}
+
+/// Ends holds where what is permitted may have ended them.
+fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
+    let cut = |hold: &mut Hold, from: Moment, until: Moment| {
+        if hold.start < until && hold.end.max(hold.proof) > from {
+            hold.end = hold.end.min(from);
+            hold.lease_end = hold.lease_end.min(from);
+            hold.is_waived = true;
+        }
+    };
+    let loses = |effect| match effect {
+        Effect::Loss => true,
+        Effect::LossOfOthers => history.company == Company::Mixed,
+        Effect::Stall | Effect::Restart | Effect::Change => false,
+    };
+    for event in terms.events.iter().filter(|event| loses(event.effect)) {
+        for hold in holds.iter_mut() {
+            cut(hold, event.from, event.until);
+        }
+    }
+    // A classic client that writes late, because it or its server stood still, or that deletes a lock which it does not
+    // know to be lost, harms whoever has the lock then; who is harmed so can harm the next.
+    let mut writes: Vec<&Op> = history.ops.iter().filter(|op| op.call.is_blind()).collect();
+    writes.sort_by_key(|op| op.from);
+    let mut latest: HashMap<u32, usize> = HashMap::new();
+    let mut begun = 0;
+    for op in writes {
+        while holds.get(begun).is_some_and(|hold| hold.start <= op.from) {
+            latest.insert(holds[begun].client, begun);
+            begun += 1;
+        }
+        let own = latest.get(&op.client).copied();
+        let until = if op.outcome == Outcome::Unknown { op.until + terms.longest_stall } else { op.until };
+        let (promised, has_lost) = match op.call {
+            Call::ClassicDrop { end } => (end, own.is_some_and(|own| holds[own].is_waived)),
+            Call::ClassicTake { read_at, .. } => (read_at + terms.margin.0 / 2, false),
+            _ => continue,
+        };
+        if until > promised || has_lost {
+            for hold in holds.iter_mut().filter(|hold| hold.asked != op.from) {
+                cut(hold, op.from, until);
+            }
+        }
+    }
+}

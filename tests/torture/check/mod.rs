@@ -1,0 +1,46 @@
+//! Judges histories: by a search for an order of small ones, and by one pass over long ones.
+
+pub mod holds;
+pub mod linear;
+pub mod pass;
+
+#[cfg(test)]
+mod tests;
+
+use super::moment::Moment;
+use std::fmt::{self, Display, Formatter};
+
+/// What was promised and not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Somebody was granted a lock that somebody else surely held.
+    TwoHolders,
+    /// A lock was gone although it surely was held.
+    LostLock,
+    /// A lock that was given back stood again.
+    RevivedLock,
+    /// A later grant has no larger token.
+    TokenNotLarger,
+    /// A wait took more than a second longer than it was to.
+    WaitTooLong,
+    /// A wait ended without the lock before its time.
+    WaitTooShort,
+    /// No order of the operations is one of a mutex with leases.
+    NoOrder,
+}
+
+#[derive(Clone, Debug)]
+pub struct Violation {
+    pub kind: Kind,
+    pub key: String,
+    /// The moments that it is about.
+    pub from: Moment,
+    pub until: Moment,
+    pub text: String,
+}
+
+impl Display for Violation {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?}: key {}: {}", self.kind, self.key, self.text)
+    }
+}

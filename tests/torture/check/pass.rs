@@ -1,0 +1,145 @@
+//! The plain pass over a history of any length: nobody is granted what somebody surely holds, no lock is lost,
+//! tokens grow, and no wait takes longer than it may, or less.
+
+use super::holds::{self, Hold};
+use super::{Kind, Violation};
+use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Terms};
+use crate::moment::{Clock, Moment, SLACK};
+
+/// How much longer a wait may take, in microseconds of time in which nothing stood still.
+const LONGER: i64 = 1_000_000;
+/// Timers have a grain of a millisecond.
+const SHORTER: i64 = 5_000;
+
+/// What was found, and how much was looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub violations: Vec<Violation>,
+    /// Holds that were looked at, and those of them that a permitted loss may have ended.
+    pub holds: usize,
+    pub waived: usize,
+    /// Neighbours, and pairs that overlap, whose order was looked at.
+    pub pairs: usize,
+    /// The longest that a wait took beyond its time, nothing standing still.
+    pub longest_overtime: i64,
+    /// Tokens that went back, as they may if the clock of a new server is behind.
+    pub tokens_waived: usize,
+}
+
+pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
+    let holds = holds::of(history, terms, clock);
+    let mut found = Found { holds: holds.len(), ..Found::default() };
+    found.waived = holds.iter().filter(|hold| hold.is_waived).count();
+    let mut report = |kind, (from, until), text| {
+        found.violations.push(Violation { kind, key: history.key.clone(), from, until, text });
+    };
+    found.pairs = exclusion(history, &holds, terms, &mut report);
+    losses(history, &holds, terms, &mut report);
+    found.tokens_waived = tokens(history, terms, clock, &mut report);
+    found.longest_overtime = waits(history, terms, &mut report);
+    found
+}
+
+type Report<'a> = dyn FnMut(Kind, (Moment, Moment), String) + 'a;
+
+/// When a hold is over for one that begins later.
+fn end_for(hold: &Hold, later: Moment, history: &KeyHistory, terms: &Terms) -> Moment {
+    // The margin is for clocks and for holders that notice late; who loses a takeover of the classic pattern, and a
+    // failover, may take it, not the lease.
+    let is_short = history.company == Company::Mixed || terms.is_in(Effect::Change, hold.asked, later);
+    let end = if is_short { hold.lease_end } else { hold.end };
+    end.max(hold.proof)
+}
+
+fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Report<'_>) -> usize {
+    let mut open: Vec<&Hold> = Vec::new();
+    let mut pairs = 0;
+    for hold in holds {
+        open.retain(|earlier| earlier.end.max(earlier.proof) > hold.start);
+        // Of one that was surely held at no moment it is only known that it was granted after it was asked for.
+        let is_real = |earlier: &&&Hold| hold.end.max(hold.proof) > hold.start || hold.asked >= earlier.start;
+        for earlier in open.iter().filter(is_real) {
+            pairs += 1;
+            let end = end_for(earlier, hold.start, history, terms);
+            if hold.start + SLACK < end {
+                let early = end - hold.start;
+                let text = format!("granted {early} us before the end of another hold\n  {earlier:?}\n  {hold:?}");
+                report(Kind::TwoHolders, (earlier.asked, hold.start.max(end)), text);
+            }
+        }
+        open.push(hold);
+    }
+    pairs + holds.len().saturating_sub(1)
+}
+
+fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Report<'_>) {
+    if history.company == Company::Mixed {
+        return;
+    }
+    for hold in holds {
+        if let Some(revived) = hold.revived {
+            report(Kind::RevivedLock, (hold.asked, revived), format!("given back, and not gone\n  {hold:?}"));
+        }
+    }
+    for hold in holds.iter().filter(|hold| !hold.is_waived) {
+        let Some((denied, end)) = hold.denied else { continue };
+        if !terms.is_in(Effect::Change, hold.asked, denied) {
+            let text = format!("said to be over {} us before its end\n  {hold:?}", end - denied);
+            report(Kind::LostLock, (hold.asked, end), text);
+        }
+    }
+}
+
+/// A grant that was asked for after another had been replied to has a larger token.
+fn tokens(history: &KeyHistory, terms: &Terms, clock: &Clock, report: &mut Report<'_>) -> usize {
+    let token = |op: &&Op| matches!(op.outcome, Outcome::Granted(token) if token > 0);
+    let mut asked: Vec<&Op> = history.ops.iter().filter(token).collect();
+    let mut replied = asked.clone();
+    asked.sort_by_key(|op| op.from);
+    replied.sort_by_key(|op| op.until);
+    let mut replied = replied.into_iter().peekable();
+    let mut largest: Option<(&Op, i64)> = None;
+    let mut waived = 0;
+    for op in asked {
+        while let Some(earlier) = replied.next_if(|earlier| earlier.until < op.from) {
+            let Outcome::Granted(token) = earlier.outcome else { continue };
+            if largest.is_none_or(|(_, most)| token > most) {
+                largest = Some((earlier, token));
+            }
+        }
+        let (Outcome::Granted(token), Some((earlier, most))) = (op.outcome, largest) else { continue };
+        if token > most {
+            continue;
+        }
+        // A new server whose clock is behind, and that no longer has the key, cannot know.
+        let new = [Effect::Restart, Effect::Change, Effect::Loss];
+        let is_new = new.iter().any(|effect| terms.is_in(*effect, earlier.from, op.until));
+        if is_new && clock.least(op.from, op.until) < most {
+            waived += 1;
+            continue;
+        }
+        let text = format!("token {token} after {most}\n  {earlier}\n  {op}");
+        report(Kind::TokenNotLarger, (earlier.from, op.until), text);
+    }
+    waived
+}
+
+fn waits(history: &KeyHistory, terms: &Terms, report: &mut Report<'_>) -> i64 {
+    let mut longest = 0;
+    for op in &history.ops {
+        let Call::Acquire { wait, .. } = op.call else { continue };
+        if op.outcome == Outcome::Unknown || wait == 0 {
+            continue;
+        }
+        let took = op.until - op.sent;
+        let beyond = took - terms.stalled(op.sent, op.until) - wait;
+        longest = longest.max(beyond);
+        if beyond > LONGER {
+            report(Kind::WaitTooLong, (op.sent, op.until), format!("{beyond} us longer than its time\n  {op}"));
+        }
+        if op.outcome == Outcome::Refused && took + SHORTER < wait {
+            report(Kind::WaitTooShort, (op.sent, op.until), format!("it waited {took} us only\n  {op}"));
+        }
+    }
+    longest
+}

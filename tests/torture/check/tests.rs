@@ -1,0 +1,384 @@
+//! Histories made by hand, good ones and broken ones: each check finds what it is for, and nothing in the good ones.
+
+use super::linear::Verdict;
+use super::{linear, pass, Kind};
+use crate::history::{Call, Company, Effect, Event, KeyHistory, Op, Outcome, Terms};
+use crate::moment::{Clock, Moment, Step, Watch};
+
+const MARGIN: i64 = 200_000;
+const LEASE: i64 = 1_000_000;
+
+fn clock() -> Clock {
+    // The wall clock began a long time ago, so that a moment below is a time above.
+    Clock { watch: Watch::start(), steps: Vec::new() }
+}
+
+fn terms(events: &[(Effect, Moment, Moment)]) -> Terms {
+    let events = events.iter().map(|(effect, from, until)| Event { effect: *effect, from: *from, until: *until });
+    Terms {
+        margin: (MARGIN, MARGIN),
+        retention: Some(60_000_000),
+        has_grace: false,
+        longest_stall: 1_000_000,
+        events: events.collect(),
+    }
+}
+
+/// Milliseconds of the run: from, until; whole operations take one.
+struct Script {
+    clock: Clock,
+    ops: Vec<Op>,
+}
+
+impl Script {
+    fn new() -> Self {
+        Self { clock: clock(), ops: Vec::new() }
+    }
+
+    /// The token of a grant at that millisecond.
+    fn token(&self, ms: i64) -> i64 {
+        self.clock.watch.unix(ms * 1_000)
+    }
+
+    fn op(mut self, client: u32, (from, until): (i64, i64), call: Call, outcome: Outcome) -> Self {
+        let (from, until) = (from * 1_000, until * 1_000);
+        self.ops.push(Op { client, call, outcome, from, sent: from, until });
+        self
+    }
+
+    /// A grant at the middle of an ACQUIRE of two milliseconds.
+    fn grant(self, client: u32, ms: i64) -> Self {
+        let token = self.token(ms);
+        self.op(client, (ms - 1, ms + 1), acquire(0), Outcome::Granted(token))
+    }
+
+    fn answer(self, client: u32, ms: i64, call: Call, answer: i64) -> Self {
+        self.op(client, (ms - 1, ms + 1), call, Outcome::Answer(answer))
+    }
+
+    fn release(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
+        let token = self.token(granted_ms);
+        self.answer(client, ms, Call::Release { token }, answer)
+    }
+
+    fn extend(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
+        let token = self.token(granted_ms);
+        self.answer(client, ms, Call::Extend { token, lease: LEASE }, answer)
+    }
+
+    fn history(&self, company: Company) -> KeyHistory {
+        KeyHistory { key: "k".into(), company, ops: self.ops.clone() }
+    }
+
+    fn pass(&self, company: Company, events: &[(Effect, Moment, Moment)]) -> Vec<Kind> {
+        let found = pass::check(&self.history(company), &terms(events), &self.clock);
+        found.violations.iter().map(|violation| violation.kind).collect()
+    }
+
+    fn has_order(&self) -> bool {
+        match linear::check(&self.history(Company::Small), &terms(&[]), &self.clock) {
+            Verdict::Holds => true,
+            Verdict::Broken(_) => false,
+            Verdict::Undecided => panic!("undecided"),
+        }
+    }
+
+    #[track_caller]
+    fn assert_good(&self) {
+        assert_eq!(self.pass(Company::Alone, &[]), []);
+        assert!(self.has_order());
+    }
+
+    #[track_caller]
+    fn assert_broken(&self, kind: Kind) {
+        assert!(self.pass(Company::Alone, &[]).contains(&kind), "{:?}", self.pass(Company::Alone, &[]));
+        assert!(!self.has_order());
+    }
+}
+
+fn acquire(wait_ms: i64) -> Call {
+    Call::Acquire { lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
+}
+
+#[test]
+fn a_lock_that_is_given_back_expires_and_passes_on_is_in_order() {
+    Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).assert_good();
+    // Lease and margin are 1.2 s: refused until then, taken over afterwards, and too late for the first.
+    Script::new()
+        .grant(1, 10)
+        .op(2, (1_190, 1_205), acquire(0), Outcome::Refused)
+        .grant(2, 1_215)
+        .release(1, 1_300, 10, 0)
+        .extend(2, 2_000, 1_215, 1)
+        .op(3, (3_100, 3_101), acquire(0), Outcome::Refused)
+        .release(2, 3_300, 1_215, -1)
+        .grant(3, 3_400)
+        .assert_good();
+    // A hand-off inside RELEASE: both at once.
+    let script = Script::new().grant(1, 10);
+    let token = script.token(51);
+    script.op(2, (20, 53), acquire(500), Outcome::Granted(token)).release(1, 51, 10, 1).assert_good();
+}
+
+#[test]
+fn two_holders_are_found() {
+    Script::new().grant(1, 10).grant(2, 500).assert_broken(Kind::TwoHolders);
+    // Within the margin too.
+    Script::new().grant(1, 10).grant(2, 1_100).assert_broken(Kind::TwoHolders);
+    Script::new().grant(1, 10).extend(1, 1_000, 10, 1).grant(2, 1_500).assert_broken(Kind::TwoHolders);
+    // The first was told that it held it when the second had it.
+    Script::new().grant(1, 10).grant(2, 1_250).release(1, 1_300, 10, 1).assert_broken(Kind::TwoHolders);
+    // The reply of the second came late, its token tells when the grant was.
+    let script = Script::new().grant(1, 10);
+    let token = script.token(900);
+    script.op(2, (890, 2_000), acquire(0), Outcome::Granted(token)).assert_broken(Kind::TwoHolders);
+}
+
+#[test]
+fn a_lost_lock_is_found() {
+    Script::new().grant(1, 10).release(1, 500, 10, 0).assert_broken(Kind::LostLock);
+    Script::new().grant(1, 10).extend(1, 500, 10, 0).assert_broken(Kind::LostLock);
+    let script = Script::new().grant(1, 10);
+    let token = script.token(10);
+    script.answer(1, 500, Call::Check { token }, 0).assert_broken(Kind::LostLock);
+    // Less than a millisecond of lease is none.
+    let script = Script::new().grant(1, 10);
+    script.op(1, (1_009, 1_010), Call::Check { token }, Outcome::Answer(0)).extend(1, 1_020, 10, 1).assert_good();
+    // In the margin there is no lease left, and the lock can still be had for longer.
+    let script = Script::new().grant(1, 10);
+    script.answer(1, 1_100, Call::Check { token }, 0).extend(1, 1_150, 10, 1).assert_good();
+}
+
+#[test]
+fn a_lock_that_was_given_back_and_stands_again_is_found() {
+    let script = || Script::new().grant(1, 10).release(1, 20, 10, 1);
+    script().extend(1, 50, 10, 1).assert_broken(Kind::RevivedLock);
+    script().release(1, 50, 10, 1).assert_broken(Kind::RevivedLock);
+    script().extend(1, 50, 10, 0).assert_good();
+    let lost = [(Effect::Loss, 30_000, 40_000)];
+    assert_eq!(script().extend(1, 50, 10, 1).pass(Company::Alone, &lost), []);
+}
+
+#[test]
+fn a_token_that_goes_back_is_found() {
+    let script = Script::new().grant(1, 10).release(1, 20, 10, 1);
+    let token = script.token(9);
+    let script = script.op(2, (30, 32), acquire(0), Outcome::Granted(token));
+    assert_eq!(script.pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
+    // A new server whose clock is behind may: not this one, whose clock is not.
+    let restart = [(Effect::Restart, 21_000, 29_000)];
+    assert_eq!(script.pass(Company::Alone, &restart), [Kind::TokenNotLarger]);
+}
+
+#[test]
+fn waits_that_take_too_long_or_end_too_soon_are_found() {
+    let script = |until| Script::new().grant(1, 10).op(2, (20, until), acquire(300), Outcome::Refused);
+    assert_eq!(script(320).pass(Company::Alone, &[]), []);
+    assert_eq!(script(1_310).pass(Company::Alone, &[]), []);
+    assert_eq!(script(1_330).pass(Company::Alone, &[]), [Kind::WaitTooLong]);
+    assert_eq!(script(1_330).pass(Company::Alone, &[(Effect::Stall, 100_000, 150_000)]), []);
+    assert_eq!(script(200).pass(Company::Alone, &[]), [Kind::WaitTooShort]);
+}
+
+#[test]
+fn a_lock_ends_by_the_clock_of_its_server_when_that_is_set() {
+    let set = |offset| {
+        let mut script = Script::new();
+        script.clock.steps.push(Step { from: 300_000, until: 301_000, offset });
+        script
+    };
+    // A token is the time on a clock that is ahead from then on.
+    let granted_ahead = |script: Script, ms: i64, ahead: i64| {
+        let token = script.token(ms) + ahead;
+        script.op(2, (ms - 1, ms + 1), acquire(0), Outcome::Granted(token))
+    };
+    let ahead = 5_000_000;
+    assert_eq!(granted_ahead(set(ahead).grant(1, 10), 400, ahead).pass(Company::Alone, &[]), []);
+    assert_eq!(granted_ahead(set(0).grant(1, 10), 400, 0).pass(Company::Alone, &[]), [Kind::TwoHolders]);
+    // Set back, the lock is held for longer, and the next token is ahead of the clock.
+    let back = |ms: i64| {
+        let script = set(-500_000).grant(1, 10);
+        let token = script.token(10) + 1;
+        script.op(2, (ms - 1, ms + 1), acquire(0), Outcome::Granted(token)).pass(Company::Alone, &[])
+    };
+    assert_eq!(back(1_600), [Kind::TwoHolders]);
+    assert_eq!(back(1_720), []);
+}
+
+#[test]
+fn tokens_may_go_back_only_on_a_new_server_whose_clock_is_behind() {
+    let grant_behind = |events: &[_]| {
+        let mut script = Script::new().grant(1, 10).release(1, 20, 10, 1);
+        script.clock.steps.push(Step { from: 300_000, until: 301_000, offset: -5_000_000 });
+        let token = script.token(400) - 5_000_000;
+        script.op(2, (399, 401), acquire(0), Outcome::Granted(token)).pass(Company::Alone, events)
+    };
+    assert_eq!(grant_behind(&[]), [Kind::TokenNotLarger]);
+    assert_eq!(grant_behind(&[(Effect::Restart, 310_000, 320_000)]), []);
+}
+
+#[test]
+fn a_token_that_comes_twice_is_two_grants() {
+    // The server lost what it knew, and its clock is behind: another had the lock between the two.
+    let mut script = Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).release(2, 40, 30, 1);
+    script.clock.steps.push(Step { from: 300_000, until: 301_000, offset: -5_000_000 });
+    let token = script.token(10);
+    let script = script.op(1, (399, 401), acquire(0), Outcome::Granted(token)).release(1, 460, 10, 1);
+    let lost = [(Effect::Loss, 310_000, 320_000), (Effect::Restart, 310_000, 320_000)];
+    assert_eq!(script.pass(Company::Alone, &lost), []);
+    assert_eq!(script.pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
+    assert_eq!(script.grant(3, 450).pass(Company::Alone, &lost), [Kind::TwoHolders]);
+}
+
+#[test]
+fn a_permitted_loss_or_a_change_of_masters_excuses_what_it_can_and_no_more() {
+    let two = Script::new().grant(1, 10).grant(2, 500);
+    let at = |effect, from_ms: i64, until_ms: i64| [(effect, from_ms * 1_000, until_ms * 1_000)];
+    assert_eq!(two.pass(Company::Alone, &at(Effect::Loss, 200, 300)), []);
+    assert_eq!(two.pass(Company::Alone, &at(Effect::Loss, 600, 700)), [Kind::TwoHolders]);
+    assert_eq!(two.pass(Company::Alone, &at(Effect::LossOfOthers, 200, 300)), [Kind::TwoHolders]);
+    assert_eq!(two.pass(Company::Alone, &at(Effect::Change, 200, 300)), [Kind::TwoHolders]);
+    assert_eq!(two.pass(Company::Alone, &at(Effect::Restart, 200, 300)), [Kind::TwoHolders]);
+    // A release that was lost: its holder, who asks again, is told that it holds.
+    let back = Script::new().grant(1, 10).release(1, 100, 10, 1).grant(2, 200).extend(1, 500, 10, 1);
+    assert_eq!(back.pass(Company::Alone, &at(Effect::Loss, 300, 400)), []);
+    let kinds = back.pass(Company::Alone, &at(Effect::Stall, 300, 400));
+    assert_eq!(kinds, [Kind::TwoHolders, Kind::RevivedLock]);
+    let in_the_margin = Script::new().grant(1, 10).grant(2, 1_100);
+    assert_eq!(in_the_margin.pass(Company::Alone, &at(Effect::Change, 200, 300)), []);
+    assert_eq!(in_the_margin.pass(Company::Alone, &at(Effect::Stall, 200, 300)), [Kind::TwoHolders]);
+}
+
+#[test]
+fn classic_clients_hold_by_their_own_watch_and_those_who_write_late_are_excused() {
+    let take = |read_ms: i64, is_getset| Call::ClassicTake { lease: LEASE, read_at: read_ms * 1_000, is_getset };
+    let held = || Script::new().op(1, (10, 11), take(10, false), Outcome::Granted(0));
+    assert_eq!(held().grant(2, 900).pass(Company::Mixed, &[]), [Kind::TwoHolders]);
+    assert_eq!(held().grant(2, 1_011).pass(Company::Mixed, &[]), []);
+    // Who deletes in time and whose DEL comes late, because the server stood still.
+    let late = |until_ms| {
+        let drop = Call::ClassicDrop { end: 1_010_000 };
+        held()
+            .op(1, (900, until_ms), drop, Outcome::Answer(1))
+            .grant(2, 1_300)
+            .grant(3, 1_700)
+            .pass(Company::Mixed, &[])
+    };
+    assert_eq!(late(901), [Kind::TwoHolders]);
+    assert_eq!(late(1_600), []);
+}
+
+#[test]
+fn a_classic_client_that_deletes_what_it_does_not_know_to_be_lost_is_excused_and_so_is_whom_it_harms() {
+    let take = |client, ms: i64, script: Script| {
+        let call = Call::ClassicTake { lease: LEASE, read_at: ms * 1_000, is_getset: false };
+        script.op(client, (ms, ms + 1), call, Outcome::Granted(0))
+    };
+    let drop = |client, ms: i64, script: Script| {
+        script.op(client, (ms, ms + 1), Call::ClassicDrop { end: 900_000 }, Outcome::Answer(1))
+    };
+    // Lost, taken by 2, deleted by 1, taken by 3, deleted by 2, taken by 4.
+    let script = take(2, 100, take(1, 10, Script::new()));
+    let script = take(3, 300, drop(1, 200, script));
+    let script = take(4, 500, drop(2, 400, script));
+    assert_eq!(script.pass(Company::Mixed, &[(Effect::Loss, 50_000, 60_000)]), []);
+    assert!(!script.pass(Company::Mixed, &[]).is_empty());
+    // Whom nobody harmed holds still.
+    let script = take(5, 600, script);
+    assert_eq!(script.pass(Company::Mixed, &[(Effect::Loss, 50_000, 60_000)]), [Kind::TwoHolders]);
+}
+
+#[test]
+fn an_operation_without_a_reply_may_have_been_done_or_not() {
+    let script = |outcome| {
+        let script = Script::new().grant(1, 10);
+        let token = script.token(10);
+        script.op(1, (20, 30), Call::Release { token }, outcome)
+    };
+    script(Outcome::Unknown).grant(2, 500).assert_good();
+    script(Outcome::Unknown).op(2, (499, 501), acquire(0), Outcome::Refused).assert_good();
+    // With a reply it was done.
+    assert!(!script(Outcome::Answer(1)).op(2, (499, 501), acquire(0), Outcome::Refused).has_order());
+    // Nobody else can have got it, unless somebody whose reply was lost.
+    let somebody = Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown);
+    somebody.op(2, (499, 501), acquire(0), Outcome::Refused).assert_good();
+    assert!(!Script::new().op(2, (499, 501), acquire(0), Outcome::Refused).has_order());
+    // But its lease is over some time.
+    let somebody = Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown);
+    assert!(!somebody.op(2, (2_499, 2_501), acquire(0), Outcome::Refused).has_order());
+}
+
+#[test]
+fn a_lost_grant_is_over_when_its_attempt_was_cancelled() {
+    let refused = |script: Script, ms| script.op(2, (ms, ms + 1), acquire(0), Outcome::Refused);
+    let lost = || refused(Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown), 50);
+    let cancelled = |answer| lost().answer(1, 100, Call::Cancel { attempt: 10_000 }, answer);
+    assert!(refused(lost(), 150).has_order());
+    assert!(!refused(cancelled(1), 150).has_order());
+    assert!(cancelled(1).grant(2, 150).has_order());
+    // It held, so it was there to be cancelled.
+    assert!(!cancelled(0).has_order());
+}
+
+#[test]
+fn a_call_that_is_sent_again_prolongs_its_grant() {
+    let script = |sent_again| {
+        let script = Script::new();
+        let token = script.token(10);
+        let call = Call::Acquire { lease: LEASE, wait: 0, session: false, sent_again };
+        script.op(1, (9, 900), call, Outcome::Granted(token)).op(2, (1_500, 1_501), acquire(0), Outcome::Refused)
+    };
+    assert!(script(true).has_order());
+    assert!(!script(false).has_order());
+}
+
+#[test]
+fn a_grant_of_which_only_the_span_is_known_can_have_been_before_another() {
+    // The clock was set while it was asked for, so that its token does not tell when it was.
+    let mut script = Script::new();
+    script.clock.steps.push(Step { from: 100_000, until: 101_000, offset: 5_000_000 });
+    let token = script.token(10);
+    let call = Call::ClassicTake { lease: LEASE, read_at: 99_000, is_getset: false };
+    let script = script.op(1, (50, 110), acquire(0), Outcome::Granted(token));
+    let script = script.op(2, (99, 111), call, Outcome::Granted(0)).release(1, 150, 10, 1);
+    assert_eq!(script.pass(Company::Mixed, &[]), []);
+    let script = script.op(
+        3,
+        (120, 121),
+        Call::ClassicTake { lease: LEASE, read_at: 120_000, is_getset: false },
+        Outcome::Granted(0),
+    );
+    assert_eq!(script.pass(Company::Mixed, &[]), [Kind::TwoHolders]);
+}
+
+#[test]
+fn what_no_mutex_with_leases_does_has_no_order() {
+    // Refused although it is free, or expired, and nobody waits.
+    let refused = |script: Script, ms| script.op(9, (ms, ms + 1), acquire(0), Outcome::Refused);
+    assert!(!refused(Script::new().grant(1, 10).release(1, 20, 10, 1), 50).has_order());
+    assert!(!refused(Script::new().grant(1, 10), 1_300).has_order());
+    assert!(refused(Script::new().grant(1, 10), 1_100).has_order());
+    // Given back twice, in time though late, late though in time.
+    assert!(!Script::new().grant(1, 10).release(1, 20, 10, 1).release(1, 30, 10, 1).has_order());
+    assert!(!Script::new().grant(1, 10).release(1, 1_300, 10, 1).has_order());
+    assert!(!Script::new().grant(1, 10).release(1, 500, 10, -1).has_order());
+    // Extended when it was over.
+    assert!(!Script::new().grant(1, 10).extend(1, 1_300, 10, 1).has_order());
+    // Recovered though it is free, or held.
+    let recovered = |script: Script, ms: i64| {
+        let token = script.token(ms);
+        script.op(2, (ms - 1, ms + 1), Call::Recover { lease: LEASE }, Outcome::Granted(token)).has_order()
+    };
+    assert!(!recovered(Script::new(), 500));
+    assert!(!recovered(Script::new().grant(1, 10), 500));
+    assert!(recovered(Script::new().grant(1, 10), 1_300));
+    // More lease left than there was.
+    let left = |left| {
+        let script = Script::new().grant(1, 10);
+        let token = script.token(10);
+        script.answer(1, 500, Call::Check { token }, left).has_order()
+    };
+    assert!(left(510));
+    assert!(!left(600));
+    assert!(!left(400));
+}

@@ -1,0 +1,117 @@
+//! A client's way to its server: it connects anew when the connection breaks, goes on to the next server when one
+//! is dead or a replica, and follows MOVED and ASK. Every second client is told of a new master, the others stay with
+//! the old one as long as that answers. A command is never sent twice by itself.
+
+use crate::support::{Conn, Reply};
+use crate::world::World;
+use std::collections::HashMap;
+use std::thread;
+use std::time::Duration;
+
+/// After so long without a reply a client gives the connection up: longer than any wait and any stall.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+pub struct Link<'a> {
+    world: &'a World,
+    conns: HashMap<u16, Conn>,
+    /// The server that it asks.
+    port: Option<u16>,
+    /// How often it had to look for another.
+    moves: usize,
+    /// The last news of a master that it has heard; nothing if it hears none.
+    news: Option<usize>,
+}
+
+impl<'a> Link<'a> {
+    pub fn new(world: &'a World, number: u32) -> Self {
+        let news = number.is_multiple_of(2).then_some(0);
+        Self { world, conns: HashMap::new(), port: None, moves: 0, news }
+    }
+
+    /// Sends a command and gives the reply; nothing when the connection ended without.
+    pub fn call(&mut self, command: &[&str]) -> Option<Reply> {
+        let (mut port, mut asking) = (self.server()?, false);
+        for _ in 0..16 {
+            let reply = self.call_at(port, asking, command)?;
+            let Reply::Error(text) = &reply else { return Some(reply) };
+            let mut words = text.split(' ');
+            let (code, address) = (words.next()?, words.nth(1));
+            match (code, address.and_then(|address| address.rsplit(':').next()?.parse().ok())) {
+                ("MOVED", Some(to)) => {
+                    (port, asking) = (to, false);
+                    self.port = Some(to);
+                    thread::sleep(Duration::from_millis(1));
+                }
+                ("ASK", Some(to)) => (port, asking) = (to, true),
+                ("READONLY" | "UNBLOCKED" | "CLUSTERDOWN" | "MASTERDOWN", _) => {
+                    self.leave();
+                    return Some(reply);
+                }
+                _ => return Some(reply),
+            }
+        }
+        Some(Reply::Error("TRYAGAIN sent from one to the other".into()))
+    }
+
+    /// Sends a command and ends the connection without waiting for a reply, as a client that is killed.
+    pub fn send_and_die(&mut self, command: &[&str], after: Duration) {
+        let Some(port) = self.server() else { return };
+        let Some(mut conn) = self.conns.remove(&port) else { return };
+        if conn.try_send(command).is_ok() {
+            self.world.sleep(after);
+        }
+    }
+
+    /// The server that is asked next, connected; nothing while there is none. Nothing was sent then.
+    pub fn server(&mut self) -> Option<u16> {
+        while !self.world.is_over() {
+            let (ports, news) = self.world.servers();
+            if self.news.is_some_and(|heard| heard < news) {
+                (self.news, self.port, self.moves) = (Some(news), None, 0);
+            }
+            let port = *self.port.get_or_insert(ports[self.moves % ports.len()]);
+            if self.connect(port) {
+                return Some(port);
+            }
+            self.leave();
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
+    fn connect(&mut self, port: u16) -> bool {
+        if self.conns.contains_key(&port) {
+            return true;
+        }
+        let Ok(mut conn) = Conn::to(port) else { return false };
+        // Whoever accepts may have no server behind it.
+        conn.set_patience(Duration::from_millis(500));
+        if !matches!(conn.try_call(&["PING"]), Ok(Reply::Status(_))) {
+            return false;
+        }
+        conn.set_patience(PATIENCE);
+        self.conns.insert(port, conn);
+        true
+    }
+
+    fn leave(&mut self) {
+        self.port = None;
+        self.moves += 1;
+    }
+
+    fn call_at(&mut self, port: u16, asking: bool, command: &[&str]) -> Option<Reply> {
+        if !self.connect(port) {
+            self.leave();
+            // Nothing was sent.
+            return Some(Reply::Error("CLUSTERDOWN the server does not accept".into()));
+        }
+        let conn = self.conns.get_mut(&port)?;
+        let asked = if asking { conn.try_call(&["ASKING"]).map(|_| ()) } else { Ok(()) };
+        let reply = asked.and_then(|()| conn.try_call(command));
+        if reply.is_err() {
+            self.conns.remove(&port);
+            self.leave();
+        }
+        reply.ok()
+    }
+}

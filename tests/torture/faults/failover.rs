@@ -1,0 +1,94 @@
+//! The replica of a pair becomes master: by agreement, which loses nothing; or by promotion while its master cannot
+//! be reached, stands still or is dead, which loses what was not replicated. Then the new one, which has no replica,
+//! needs none to write, so that its grace alone keeps it from granting; the old master follows it when that may be over.
+
+use crate::history::Effect;
+use crate::site::group::Group;
+use crate::site::{field, tell};
+use crate::support::until;
+use crate::world::World;
+use std::sync::atomic::Ordering;
+
+/// Numbers of the old master and the new.
+fn old_and_new(group: &Group) -> (usize, usize) {
+    let old = group.master.load(Ordering::SeqCst);
+    (old, 1 - old)
+}
+
+pub fn by_agreement(world: &World, group: &Group) -> bool {
+    let (old, new) = old_and_new(group);
+    world.with(&[Effect::Stall, Effect::Restart], || {
+        let (from, to) = (group.members[old].port(), group.members[new].port());
+        until("the replica has become master by agreement", || {
+            tell(from, &["FAILOVER", "TO", "127.0.0.1", &to.to_string(), "TIMEOUT", "3000"]);
+            (0..200).find_map(|_| {
+                world.sleep(super::ms(10));
+                field(to, "replication", "role").filter(|role| role == "master")
+            })
+        });
+        settle(world, group, old, new);
+    });
+    true
+}
+
+pub fn while_cut_off(world: &World, group: &Group, for_ms: u64) -> bool {
+    let (old, new) = old_and_new(group);
+    world.with(&[Effect::Change, Effect::Restart], || {
+        group.members[old].replica.cut();
+        promote(world, group, new);
+        world.sleep(super::ms(for_ms));
+        settle(world, group, old, new);
+    });
+    true
+}
+
+pub fn while_stopped(world: &World, group: &Group, for_ms: u64) -> bool {
+    let (old, new) = old_and_new(group);
+    world.with(&[Effect::Change, Effect::Restart], || {
+        world.with(&[Effect::Stall], || {
+            group.members[old].signal("STOP");
+            // Nothing tells it that it is no master any more.
+            group.members[old].replica.cut();
+            promote(world, group, new);
+            world.sleep(super::ms(for_ms));
+            group.members[old].signal("CONT");
+            world.sleep(super::ms(50));
+        });
+        world.sleep(super::ms(1_500));
+        settle(world, group, old, new);
+    });
+    true
+}
+
+pub fn after_death(world: &World, group: &Group) -> bool {
+    let (old, new) = old_and_new(group);
+    world.with(&[Effect::Change, Effect::Restart], || {
+        world.with(&[Effect::Stall], || {
+            group.members[old].kill();
+            promote(world, group, new);
+        });
+        group.members[old].start_again();
+        settle(world, group, old, new);
+    });
+    true
+}
+
+fn promote(world: &World, group: &Group, new: usize) {
+    let port = group.members[new].port();
+    until("the replica is promoted", || {
+        tell(port, &["CONFIG", "SET", "min-replicas-to-write", "0"])?;
+        tell(port, &["REPLICAOF", "NO", "ONE"])?;
+        field(port, "replication", "role").filter(|role| role == "master")
+    });
+    world.announce(vec![group.members[new].clients.port(), group.members[1 - new].clients.port()]);
+}
+
+/// The old master follows the new one, and all is well.
+fn settle(world: &World, group: &Group, old: usize, new: usize) {
+    group.follow(old, new);
+    group.members[old].replica.heal();
+    world.announce(group.client_ports());
+    group.until_well();
+    let port = group.members[new].port();
+    until("it needs its replica again", || tell(port, &["CONFIG", "SET", "min-replicas-to-write", "1"]));
+}

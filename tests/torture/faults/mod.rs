@@ -1,0 +1,59 @@
+//! What can go wrong, one file each: does it, mends it, and notes what promises do not hold meanwhile.
+
+mod clients;
+mod clock;
+mod config;
+mod eviction;
+mod failover;
+mod kill;
+mod node;
+mod partition;
+mod pause;
+mod slot;
+mod stop;
+
+use crate::plan::{Fault, Lane, Plan};
+use crate::site::Site;
+use crate::world::World;
+use std::time::Duration;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Does what a plan has for a lane, in its order.
+pub fn carry_out(world: &World, site: &Site, plan: &Plan, lane: Lane) {
+    for planned in plan.faults.iter().filter(|planned| planned.lane == lane) {
+        let at = i64::try_from(planned.at_ms * 1_000).unwrap();
+        world.sleep(Duration::from_micros(u64::try_from(at - world.now()).unwrap_or(0)));
+        if world.is_over() {
+            return;
+        }
+        if run(world, site, planned.fault) {
+            world.count_fault(planned.fault.kind());
+        }
+    }
+}
+
+/// Whether it could be done.
+fn run(world: &World, site: &Site, fault: Fault) -> bool {
+    match (fault, site) {
+        (Fault::Pause { for_ms, all }, _) => pause::run(world, site, for_ms, all),
+        (Fault::KillClients, _) => clients::run(site),
+        (Fault::Config { which }, _) => config::run(world, site, which),
+        (Fault::Kill { down_ms }, Site::Group(group)) => kill::run(world, group, down_ms),
+        (Fault::Stop { for_ms }, Site::Group(group)) => stop::run(world, group, for_ms),
+        (Fault::Partition { for_ms }, Site::Group(group)) => partition::run(world, group, for_ms),
+        (Fault::Evict { all_keys }, Site::Group(group)) => eviction::run(world, group, all_keys),
+        (Fault::Clock { by_ms, for_ms }, Site::Group(group)) => clock::run(world, group, by_ms, for_ms),
+        (Fault::Failover, Site::Group(group)) => failover::by_agreement(world, group),
+        (Fault::CutAndPromote { for_ms }, Site::Group(group)) => failover::while_cut_off(world, group, for_ms),
+        (Fault::StopAndPromote { for_ms }, Site::Group(group)) => failover::while_stopped(world, group, for_ms),
+        (Fault::KillAndPromote, Site::Group(group)) => failover::after_death(world, group),
+        (Fault::NodeFailover { key, way }, Site::Cluster(cluster)) => node::fail_over(world, cluster, key, way),
+        (Fault::KillNode { key }, Site::Cluster(cluster)) => node::kill(world, cluster, key),
+        (Fault::StopNode { key, for_ms }, Site::Cluster(cluster)) => node::stop(world, cluster, key, for_ms),
+        (Fault::MoveSlot { key }, Site::Cluster(cluster)) => slot::run(cluster, key),
+        (fault, _) => panic!("not for this setup: {fault:?}"),
+    }
+}

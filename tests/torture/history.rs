@@ -1,0 +1,188 @@
+//! The history of a run: what each client did with each key, from when to when, and what came of it.
+
+use super::moment::Moment;
+use std::fmt::{self, Display, Formatter};
+
+/// What a client did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// LOCK.ACQUIRE; `sent_again`: its first replies were lost.
+    Acquire {
+        lease: i64,
+        wait: i64,
+        session: bool,
+        sent_again: bool,
+    },
+    /// LOCK.RECOVER
+    Recover {
+        lease: i64,
+    },
+    Extend {
+        token: i64,
+        lease: i64,
+    },
+    Release {
+        token: i64,
+    },
+    Check {
+        token: i64,
+    },
+    /// LOCK.CANCEL of the client's own attempt, which began at that moment and got no reply.
+    Cancel {
+        attempt: Moment,
+    },
+    /// SETNX, or GETSET over an expired timestamp, by the clock of the client at `read_at`.
+    ClassicTake {
+        lease: i64,
+        read_at: Moment,
+        is_getset: bool,
+    },
+    /// The checked DEL of the classic pattern by who took the lock with the timestamp that ends at `end`.
+    ClassicDrop {
+        end: Moment,
+    },
+    /// SET NX PX
+    PlainTake {
+        lease: i64,
+    },
+    /// Compare and delete.
+    PlainDrop,
+}
+
+impl Call {
+    /// It writes whatever the key holds: GETSET and DEL of the classic pattern.
+    pub fn is_blind(&self) -> bool {
+        matches!(self, Self::ClassicTake { is_getset: true, .. } | Self::ClassicDrop { .. })
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The lock; the token of LOCK.*, else 0.
+    Granted(i64),
+    /// nil: somebody else has it.
+    Refused,
+    /// The integer of EXTEND, RELEASE, CHECK, or of a compare and delete.
+    Answer(i64),
+    /// An error: nothing has changed.
+    Error(&'static str),
+    /// No reply: it may have been done, may yet be done, or never.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    pub client: u32,
+    pub call: Call,
+    pub outcome: Outcome,
+    /// When it was sent first.
+    pub from: Moment,
+    /// When it was sent last.
+    pub sent: Moment,
+    /// When the reply was there, or none would come any more.
+    pub until: Moment,
+}
+
+impl Display for Op {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let ms = |at: Moment| format!("{}.{:03}", at / 1_000, at.rem_euclid(1_000));
+        write!(out, "{:>12} {:>12} client {:<3} ", ms(self.from), ms(self.until), self.client)?;
+        write!(out, "{:?} -> {:?}", self.call, self.outcome)
+    }
+}
+
+/// What kinds of clients share a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// LOCK.* only.
+    Alone,
+    /// At most 200 operations of LOCK.* only, so that all their orders can be tried.
+    Small,
+    /// Also clients of the classic pattern, SET NX PX, or both.
+    Mixed,
+}
+
+/// All that was done with one key.
+#[derive(Clone, Debug)]
+pub struct KeyHistory {
+    pub key: String,
+    pub company: Company,
+    pub ops: Vec<Op>,
+}
+
+impl KeyHistory {
+    /// The operations around some moments, as lines.
+    pub fn piece(&self, from: Moment, until: Moment) -> String {
+        let mut near: Vec<&Op> = self.ops.iter().filter(|op| op.until >= from && op.from <= until).collect();
+        near.sort_by_key(|op| op.from);
+        let left_out = near.len().saturating_sub(60);
+        let mut lines: Vec<String> = near.iter().skip(left_out / 2).take(60).map(ToString::to_string).collect();
+        if left_out > 0 {
+            lines.push(format!("({left_out} more at both ends)"));
+        }
+        lines.join("\n")
+    }
+}
+
+/// Something that went on and that the promises depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The server, or its network, stood still: what was waited for could not come.
+    Stall,
+    /// What servers knew of locks may be gone, permitted by their settings.
+    Loss,
+    /// The same for the keys that others than LOCK.* use.
+    LossOfOthers,
+    /// The server began anew.
+    Restart,
+    /// Another server may have taken over, or the same began anew without what it knew; a grace covers leases.
+    Change,
+}
+
+/// An effect, from when to when.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    pub effect: Effect,
+    pub from: Moment,
+    pub until: Moment,
+}
+
+/// What the checks know besides the operations.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The smallest and the largest `lock.margin-ms` that was in force, in microseconds.
+    pub margin: (i64, i64),
+    /// `lock.retention-ms` in microseconds if it was one all the time.
+    pub retention: Option<i64>,
+    /// Whether a failover grace may keep a free lock from being granted.
+    pub has_grace: bool,
+    /// For how long a command without a reply may still be under way.
+    pub longest_stall: i64,
+    pub events: Vec<Event>,
+}
+
+impl Terms {
+    /// Whether such an effect overlaps a span.
+    pub fn is_in(&self, effect: Effect, from: Moment, until: Moment) -> bool {
+        self.events.iter().any(|event| event.effect == effect && event.from < until && event.until > from)
+    }
+
+    /// How much of a span was stalled.
+    pub fn stalled(&self, from: Moment, until: Moment) -> i64 {
+        let mut stalls: Vec<(Moment, Moment)> = self
+            .events
+            .iter()
+            .filter(|event| event.effect == Effect::Stall)
+            .map(|event| (event.from.max(from), event.until.min(until)))
+            .filter(|(from, until)| from < until)
+            .collect();
+        stalls.sort_unstable();
+        let (mut sum, mut seen) = (0, from);
+        for (from, until) in stalls {
+            sum += (until - from.max(seen)).max(0);
+            seen = seen.max(until);
+        }
+        sum
+    }
+}

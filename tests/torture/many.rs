@@ -1,0 +1,184 @@
+//! Many small histories of a real server on which nothing goes wrong but clients that die: all have an order. The same
+//! histories, broken on purpose, have none; and what clients do who delete an expired lock and take it anew is found.
+
+use super::check::linear::Verdict;
+use super::check::{linear, pass, Kind};
+use super::clients::classic::{self, Pattern};
+use super::clients::locks::{self, Habits};
+use super::clients::Client;
+use super::history::{Call, Company, KeyHistory, Op, Outcome, Terms};
+use super::moment::Clock;
+use super::plan::{Plan, Setup};
+use super::report;
+use super::run::{histories, run};
+use super::small::Budget;
+use super::support::Server;
+use super::world::{StopAtEnd, World};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MARGIN_US: i64 = 50_000;
+
+/// A server on which clients work for so long: what each did with each key, and what is known of it.
+fn work(
+    server: &Server,
+    seconds: u64,
+    number: u32,
+    role: impl Fn(&mut Client<'_>) + Sync,
+) -> (Vec<KeyHistory>, Terms, Clock) {
+    let world = World::new(vec![server.port()]);
+    let logs = thread::scope(|scope| {
+        let _stop = StopAtEnd(&world);
+        scope.spawn(|| world.watch_itself());
+        let (world, role) = (&world, &role);
+        let work = move |number| {
+            let mut client = Client::new(world, number, 1);
+            role(&mut client);
+            client.log
+        };
+        let clients: Vec<_> = (1..=number).map(|number| scope.spawn(move || work(number))).collect();
+        world.sleep(Duration::from_secs(seconds));
+        world.stop();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let terms = Terms {
+        margin: (MARGIN_US, MARGIN_US),
+        retention: Some(60_000_000),
+        has_grace: false,
+        longest_stall: 1_000_000,
+        events: world.events(),
+    };
+    (histories(logs), terms, world.clock())
+}
+
+fn small_histories(seconds: u64) -> (Vec<KeyHistory>, Terms, Clock) {
+    let server = Server::with().module_args(&["margin-ms", "50"]).start();
+    let budget = Budget::default();
+    work(&server, seconds, 24, |client| {
+        let (world, group) = (client.world, client.number % 8);
+        let next_key = || budget.next_key(world, group);
+        locks::work(
+            client,
+            &Habits { next_key: &next_key, lease_ms: (10, 150), hold_ms: 20, think_ms: 30, sessions: false },
+        );
+    })
+}
+
+/// Whether the search finds an order.
+fn has_order(history: &KeyHistory, terms: &Terms, clock: &Clock) -> bool {
+    match linear::check(history, terms, clock) {
+        Verdict::Holds => true,
+        Verdict::Broken(_) => false,
+        Verdict::Undecided => panic!("too much to try: {} operations", history.ops.len()),
+    }
+}
+
+#[test]
+fn small_histories_of_a_server_are_those_of_a_mutex_with_leases_and_broken_ones_are_not() {
+    let (histories, terms, clock) = small_histories(6);
+    let operations: usize = histories.iter().map(|history| history.ops.len()).sum();
+    println!("{} histories, {operations} operations", histories.len());
+    assert!(histories.len() >= 16 && operations > 1_000, "{} {operations}", histories.len());
+    for history in &histories {
+        assert!(history.ops.len() <= 200, "{}", history.ops.len());
+        if let Verdict::Broken(violation) = linear::check(history, &terms, &clock) {
+            panic!("{violation}\n{}", history.piece(violation.from, violation.until));
+        }
+        let found = pass::check(history, &terms, &clock).violations;
+        assert!(found.is_empty(), "{:?}\n{}", found, history.piece(found[0].from, found[0].until));
+    }
+    for (what, least, breaks) in BREAKS {
+        let broken: Vec<KeyHistory> = histories
+            .iter()
+            .filter_map(|history| {
+                let mut broken = history.clone();
+                breaks(&mut broken.ops).then_some(broken)
+            })
+            .collect();
+        let found = broken.iter().filter(|history| !has_order(history, &terms, &clock)).count();
+        println!("{what}: found in {found} of {}", broken.len());
+        assert!(broken.len() >= 8, "{what}: {}", broken.len());
+        assert!(found * 100 >= broken.len() * least, "{what}: found in {found} of {}", broken.len());
+    }
+}
+
+type Break = fn(&mut Vec<Op>) -> bool;
+
+/// What is done to a history, and in how many of a hundred that has to be found: where clients without a reply may
+/// have done the same, it is none.
+const BREAKS: [(&str, usize, Break); 5] = [
+    // With a token of just then, as if nobody had held the lock.
+    ("granted instead of refused", 80, |ops| {
+        let refused = |op: &&mut Op| matches!(op.call, Call::Acquire { wait: 0, .. }) && op.outcome == Outcome::Refused;
+        let Some(grant) = ops.iter().find(|op| is_grant(op)).copied() else { return false };
+        let Outcome::Granted(token) = grant.outcome else { return false };
+        let Some(op) = ops.iter_mut().filter(|op| op.from > grant.until).find(refused) else { return false };
+        op.outcome = Outcome::Granted(token + op.until - grant.until);
+        true
+    }),
+    ("an extension that was done said to be refused", 80, |ops| {
+        let mut extended = ops.iter_mut().filter(|op| matches!(op.call, Call::Extend { .. }));
+        let Some(op) = extended.find(|op| op.outcome == Outcome::Answer(1)) else { return false };
+        op.outcome = Outcome::Answer(0);
+        true
+    }),
+    ("a release in time said to be late", 100, |ops| answer(ops, 1, -1)),
+    ("a release that was done said to be refused", 80, |ops| answer(ops, 1, 0)),
+    ("a grant that nobody was told of", 80, |ops| {
+        // Somebody gives back, in time, what nobody was granted.
+        let released = ops.iter().find_map(|op| match (op.call, op.outcome) {
+            (Call::Release { token }, Outcome::Answer(1)) => Some(token),
+            _ => None,
+        });
+        let before = ops.len();
+        ops.retain(|op| released.is_none_or(|token| op.outcome != Outcome::Granted(token)));
+        ops.len() < before
+    }),
+];
+
+fn is_grant(op: &Op) -> bool {
+    matches!(op.outcome, Outcome::Granted(_))
+}
+
+/// Another answer for the first RELEASE with that one.
+fn answer(ops: &mut [Op], before: i64, after: i64) -> bool {
+    let mut releases = ops.iter_mut().filter(|op| matches!(op.call, Call::Release { .. }));
+    let Some(op) = releases.find(|op| op.outcome == Outcome::Answer(before)) else { return false };
+    op.outcome = Outcome::Answer(after);
+    true
+}
+
+/// Two holders at once, as the pass finds them, among clients of the classic pattern on one key; after so many rounds.
+fn two_holders(is_wrong: bool, until_found: bool) -> usize {
+    let server = Server::start();
+    let begin = Instant::now();
+    let mut found = 0;
+    while begin.elapsed() < Duration::from_secs(if until_found { 30 } else { 3 }) && !(until_found && found > 0) {
+        let pattern = Pattern { lease_ms: 40, margin_ms: 50, is_wrong };
+        let (histories, terms, clock) = work(&server, 2, 8, |client| classic::work(client, "classic", pattern));
+        for history in &histories {
+            assert_eq!(history.company, Company::Mixed);
+            let violations = pass::check(history, &terms, &clock).violations;
+            found += violations.iter().filter(|violation| violation.kind == Kind::TwoHolders).count();
+        }
+    }
+    found
+}
+
+#[test]
+fn clients_that_delete_an_expired_lock_and_take_it_anew_are_found_to_hold_it_together() {
+    assert!(two_holders(true, true) > 0);
+}
+
+#[test]
+fn clients_that_take_an_expired_lock_over_with_getset_are_not() {
+    assert_eq!(two_holders(false, false), 0);
+}
+
+#[test]
+fn two_holders_are_found_where_a_failover_without_a_grace_makes_them() {
+    let report = run(&Plan::of(Setup::Bare, 1, 6_000));
+    println!("{}", report::text(std::slice::from_ref(&report)));
+    let found = report.violations.iter().any(|(violation, _)| violation.kind == Kind::TwoHolders);
+    assert!(found, "this is what the grace is for");
+}

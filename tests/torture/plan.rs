@@ -1,0 +1,331 @@
+//! What goes wrong in a run, and when: made of a seed and nothing else, so that the same seed gives the same plan.
+//!
+//! A plan also says what is promised under its faults; what is not is not judged.
+
+use std::fmt::{self, Display, Formatter};
+
+/// What runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setup {
+    /// One server with `appendfsync always`.
+    Always,
+    /// One server with `appendfsync everysec`.
+    Everysec,
+    /// One server that keeps nothing, with a failover grace.
+    Nothing,
+    /// A master and a replica, with a failover grace.
+    Pair,
+    /// Three masters and three replicas, with a failover grace.
+    Cluster,
+    /// A pair without a grace, of which nothing is promised: to see that the checks find that.
+    Bare,
+}
+
+impl Setup {
+    pub const ALL: [Self; 5] = [Self::Always, Self::Everysec, Self::Nothing, Self::Pair, Self::Cluster];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Everysec => "everysec",
+            Self::Nothing => "nothing",
+            Self::Pair => "pair",
+            Self::Cluster => "cluster",
+            Self::Bare => "bare",
+        }
+    }
+
+    pub fn is_pair(self) -> bool {
+        matches!(self, Self::Pair | Self::Bare)
+    }
+
+    /// What holds whatever the faults of the plan do; waits and tokens are judged in all of them.
+    pub fn promise(self) -> &'static str {
+        match self {
+            Self::Always => "one holder until the timestamp; no lock is lost; small histories have an order",
+            Self::Everysec => "as always, but what is held or released at a kill -9 may be lost",
+            Self::Nothing => "one holder of LOCK.*; across a kill -9 for its lease, thanks to the grace",
+            Self::Pair | Self::Cluster => "one holder of LOCK.*; across a change of masters for its lease",
+            Self::Bare => "nothing across a change of masters",
+        }
+    }
+
+    pub fn has_grace(self) -> bool {
+        matches!(self, Self::Nothing | Self::Pair | Self::Cluster)
+    }
+
+    /// lock.margin-ms: with a grace it cannot be shorter than this.
+    pub fn margin_ms(self) -> u64 {
+        if self.has_grace() {
+            1_000
+        } else {
+            200
+        }
+    }
+}
+
+/// What goes wrong; each ends what it does before the next of its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fault {
+    /// kill -9, and a new start after a while.
+    Kill { down_ms: u64 },
+    /// SIGSTOP, and SIGCONT after a while.
+    Stop { for_ms: u64 },
+    /// Nothing gets through between clients and server.
+    Partition { for_ms: u64 },
+    /// Memory is short for a moment.
+    Evict { all_keys: bool },
+    /// CLIENT PAUSE
+    Pause { for_ms: u64, all: bool },
+    /// CLIENT KILL of all clients.
+    KillClients,
+    /// The wall clock is set, and set right after a while.
+    Clock { by_ms: i64, for_ms: u64 },
+    /// CONFIG SET of one of the settings.
+    Config { which: usize },
+    /// FAILOVER of a pair, by agreement.
+    Failover,
+    /// The replica is promoted while the network to its master is cut, and clients still reach that.
+    CutAndPromote { for_ms: u64 },
+    /// The replica is promoted while its master stands still, which then runs on.
+    StopAndPromote { for_ms: u64 },
+    /// The master dies, the replica is promoted.
+    KillAndPromote,
+    /// CLUSTER FAILOVER in one of three ways.
+    NodeFailover { key: usize, way: usize },
+    /// The slot of a key moves to another master.
+    MoveSlot { key: usize },
+    /// A master dies, its replica takes over by itself.
+    KillNode { key: usize },
+    /// SIGSTOP of a master; long enough for a failover or not.
+    StopNode { key: usize, for_ms: u64 },
+}
+
+impl Fault {
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Kill { .. } => "kill -9",
+            Self::Stop { .. } => "SIGSTOP",
+            Self::Partition { .. } => "partition",
+            Self::Evict { all_keys: false } => "eviction, volatile",
+            Self::Evict { all_keys: true } => "eviction, allkeys",
+            Self::Pause { .. } => "CLIENT PAUSE",
+            Self::KillClients => "killed clients",
+            Self::Clock { .. } => "clock step",
+            Self::Config { .. } => "CONFIG SET",
+            Self::Failover => "FAILOVER",
+            Self::CutAndPromote { .. } => "cut, promotion",
+            Self::StopAndPromote { .. } => "SIGSTOP, promotion",
+            Self::KillAndPromote => "kill -9, promotion",
+            Self::NodeFailover { .. } => "CLUSTER FAILOVER",
+            Self::MoveSlot { .. } => "slot move",
+            Self::KillNode { .. } => "kill -9 of a node",
+            Self::StopNode { .. } => "SIGSTOP of a node",
+        }
+    }
+}
+
+/// Two things can go wrong at once, one of each lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    Servers,
+    Rest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Milliseconds since the run began; later if what was before it takes longer.
+    pub at_ms: u64,
+    pub lane: Lane,
+    pub fault: Fault,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub setup: Setup,
+    pub seed: u64,
+    pub for_ms: u64,
+    pub faults: Vec<Planned>,
+}
+
+/// `SplitMix64`: a generator of which the same seed gives the same numbers.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// 0 to `n` - 1
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.below(most - least + 1)
+    }
+
+    pub fn index(&mut self, n: usize) -> usize {
+        usize::try_from(self.below(u64::try_from(n).unwrap())).unwrap()
+    }
+
+    /// Whether it happens, so many times in a hundred.
+    pub fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+}
+
+/// Without faults, at the beginning and at the end.
+const CALM_MS: u64 = 1_000;
+
+impl Plan {
+    pub fn of(setup: Setup, seed: u64, for_ms: u64) -> Self {
+        let mut faults = Vec::new();
+        for lane in [Lane::Servers, Lane::Rest] {
+            // A lane has dice of its own, so that a fault more in one does not change the other.
+            let number = Setup::ALL.iter().position(|other| *other == setup).unwrap_or(Setup::ALL.len());
+            let salt = number * 2 + usize::from(lane == Lane::Rest);
+            let mut dice = Dice::new(seed ^ (u64::try_from(salt).unwrap() << 56));
+            let mut at_ms = CALM_MS;
+            while at_ms + CALM_MS < for_ms {
+                let fault = draw(setup, lane, &mut dice);
+                faults.push(Planned { at_ms, lane, fault });
+                at_ms += lasts_ms(setup, fault) + dice.between(200, 1_500);
+            }
+        }
+        faults.sort_by_key(|planned| planned.at_ms);
+        Self { setup, seed, for_ms, faults }
+    }
+}
+
+fn draw(setup: Setup, lane: Lane, dice: &mut Dice) -> Fault {
+    match (lane, setup) {
+        (Lane::Servers, Setup::Always | Setup::Everysec | Setup::Nothing) => match dice.below(8) {
+            0..=2 => Fault::Kill { down_ms: dice.between(0, 400) },
+            3 | 4 => Fault::Stop { for_ms: dice.between(20, 1_800) },
+            5 | 6 => Fault::Partition { for_ms: dice.between(50, 1_500) },
+            _ => Fault::Evict { all_keys: setup != Setup::Always },
+        },
+        (Lane::Servers, Setup::Bare) => Fault::CutAndPromote { for_ms: 2_500 },
+        (Lane::Servers, Setup::Pair) => match dice.below(6) {
+            0 => Fault::Failover,
+            // Some of them until the grace of the new master is over.
+            1 | 2 => Fault::CutAndPromote { for_ms: dice.between(500, 10_000) },
+            3 => Fault::StopAndPromote { for_ms: dice.between(300, 10_000) },
+            4 => Fault::KillAndPromote,
+            _ => Fault::Stop { for_ms: dice.between(20, 2_500) },
+        },
+        (Lane::Servers, Setup::Cluster) => {
+            let key = dice.index(3);
+            match dice.below(7) {
+                0 | 1 => Fault::NodeFailover { key, way: dice.index(3) },
+                2 | 3 => Fault::MoveSlot { key },
+                4 => Fault::KillNode { key },
+                _ => Fault::StopNode { key, for_ms: dice.between(50, 4_000) },
+            }
+        }
+        (Lane::Rest, _) => match (dice.below(6), setup) {
+            (0 | 1, _) => Fault::Pause { for_ms: dice.between(20, 900), all: dice.percent(30) },
+            (2 | 3, _) => Fault::KillClients,
+            (4, Setup::Always | Setup::Everysec | Setup::Nothing) => {
+                let by_ms = i64::try_from(dice.between(300, 5_000)).unwrap();
+                let by_ms = if dice.percent(50) { by_ms } else { -by_ms };
+                Fault::Clock { by_ms, for_ms: dice.between(200, 3_000) }
+            }
+            _ => Fault::Config { which: dice.index(4) },
+        },
+    }
+}
+
+/// About how long a fault and its mending take.
+fn lasts_ms(setup: Setup, fault: Fault) -> u64 {
+    // A new master, or a new server with a grace, grants after that only.
+    let grace = if setup.has_grace() { 7_000 } else { 0 };
+    match fault {
+        Fault::Kill { down_ms } => down_ms + 300 + grace,
+        Fault::Stop { for_ms } | Fault::Partition { for_ms } | Fault::Pause { for_ms, .. } => for_ms,
+        Fault::Clock { for_ms, .. } => for_ms + 300,
+        Fault::Evict { .. } => 600,
+        Fault::KillClients | Fault::Config { .. } => 50,
+        Fault::Failover | Fault::KillAndPromote => 1_000 + grace,
+        Fault::CutAndPromote { for_ms } | Fault::StopAndPromote { for_ms } => for_ms.max(grace) + 3_000,
+        Fault::NodeFailover { .. } => 2_500 + grace,
+        Fault::MoveSlot { .. } => 1_000,
+        Fault::KillNode { .. } => 5_000 + grace,
+        Fault::StopNode { for_ms, .. } => for_ms + 1_500,
+    }
+}
+
+impl Plan {
+    /// What runs, and what is judged.
+    pub fn title(&self) -> String {
+        let Self { setup, seed, for_ms, faults } = self;
+        let (name, promise) = (setup.name(), setup.promise());
+        format!("{name}, seed {seed}, {for_ms} ms, {} faults; promised: {promise}", faults.len())
+    }
+}
+
+impl Display for Plan {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(out, "{}", self.title())?;
+        for Planned { at_ms, lane, fault } in &self.faults {
+            writeln!(out, "{at_ms:>8} {lane:?}: {fault:?}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_same_seed_gives_the_same_plan_and_another_a_different_one() {
+        for setup in Setup::ALL {
+            let plan = Plan::of(setup, 7, 60_000);
+            assert_eq!(plan, Plan::of(setup, 7, 60_000));
+            assert_ne!(plan.faults, Plan::of(setup, 8, 60_000).faults);
+        }
+    }
+
+    #[test]
+    fn a_longer_run_begins_as_a_shorter_one() {
+        for setup in Setup::ALL {
+            let (short, long) = (Plan::of(setup, 7, 20_000), Plan::of(setup, 7, 90_000));
+            for lane in [Lane::Servers, Lane::Rest] {
+                let of = |plan: &Plan| {
+                    plan.faults.iter().filter(|planned| planned.lane == lane).copied().collect::<Vec<_>>()
+                };
+                assert!(of(&long).starts_with(&of(&short)), "{setup:?}");
+                assert!(of(&long).len() > of(&short).len());
+            }
+        }
+    }
+
+    #[test]
+    fn every_fault_of_a_setup_comes_in_a_long_run() {
+        let kinds = |setup| -> BTreeSet<&str> {
+            Plan::of(setup, 1, 600_000).faults.iter().map(|planned| planned.fault.kind()).collect()
+        };
+        let rest = ["CLIENT PAUSE", "CONFIG SET", "killed clients"];
+        let single = ["SIGSTOP", "clock step", "kill -9", "partition"];
+        let expect = |setup, more: &[&'static str]| {
+            assert_eq!(kinds(setup), rest.iter().chain(more).copied().collect(), "{setup:?}");
+        };
+        expect(Setup::Always, &[&single[..], &["eviction, volatile"]].concat());
+        expect(Setup::Everysec, &[&single[..], &["eviction, allkeys"]].concat());
+        expect(Setup::Nothing, &[&single[..], &["eviction, allkeys"]].concat());
+        expect(Setup::Pair, &["FAILOVER", "cut, promotion", "SIGSTOP, promotion", "kill -9, promotion", "SIGSTOP"]);
+        expect(Setup::Cluster, &["CLUSTER FAILOVER", "slot move", "kill -9 of a node", "SIGSTOP of a node"]);
+    }
+}

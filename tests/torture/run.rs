@@ -1,0 +1,237 @@
+//! A run: servers, clients, faults, and the judgement.
+
+use super::clients::classic::Pattern;
+use super::clients::locks::Habits;
+use super::clients::{classic, locks, plain, Client};
+use super::faults;
+use super::history::{Company, KeyHistory, Op, Terms};
+use super::plan::{Lane, Plan, Setup};
+use super::report::{judge, text, Report};
+use super::site::group::LEASE_UNDER_GRACE_MS;
+use super::site::{assert_work_goes_on, Site};
+use super::small::Budget;
+use super::world::{StopAtEnd, StopOnPanic, World};
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+/// What may be under way without a reply is done or gone after this: the longest stall of a plan, and more.
+const LONGEST_STALL: i64 = 11_000_000;
+
+/// Runs a plan and judges it.
+pub fn run(plan: &Plan) -> Report {
+    println!("{}", plan.title());
+    let site = Site::start(plan.setup);
+    let world = World::new(site.client_ports());
+    let logs = work(plan, &site, &world);
+    assert!(world.watch.was_set_by().abs() < 1_000, "the clock of this machine was set: nothing can be judged");
+    assert_sound(plan, &site);
+    let margin = i64::try_from(plan.setup.margin_ms() * 1_000).unwrap();
+    let terms = Terms {
+        margin: (margin, margin),
+        // A fault sets it.
+        retention: None,
+        has_grace: plan.setup.has_grace(),
+        longest_stall: LONGEST_STALL,
+        events: world.events(),
+    };
+    let mut report = judge(plan, &histories(logs), &terms, &world.clock());
+    report.faults = world.faults();
+    report
+}
+
+fn assert_sound(plan: &Plan, site: &Site) {
+    let troubles = site.troubles();
+    assert!(troubles.is_empty(), "{}, seed {}: {troubles:?}", plan.setup.name(), plan.seed);
+}
+
+/// Clients work while the faults of the plan come: what each did with each key.
+fn work(plan: &Plan, site: &Site, world: &World) -> Vec<(String, Op)> {
+    let budget = Budget::default();
+    thread::scope(|scope| {
+        let _stop = StopAtEnd(world);
+        scope.spawn(|| world.watch_itself());
+        let worker = |(number, role): (usize, Role)| {
+            let budget = &budget;
+            scope.spawn(move || {
+                let _stop = StopOnPanic(world);
+                let mut client = Client::new(world, u32::try_from(number).unwrap() + 1, plan.seed);
+                role.work(&mut client, budget);
+                client.log
+            })
+        };
+        let workers: Vec<_> = crew(plan).into_iter().enumerate().map(worker).collect();
+        let lanes = [Lane::Servers, Lane::Rest].map(|lane| {
+            scope.spawn(move || {
+                let _stop = StopOnPanic(world);
+                faults::carry_out(world, site, plan, lane);
+            })
+        });
+        for lane in lanes {
+            lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        let left = i64::try_from(plan.for_ms * 1_000).unwrap() - world.now();
+        world.sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
+        if !world.is_over() {
+            // One that crashed would only be seen not to answer.
+            assert_sound(plan, site);
+            site.until_well();
+            assert_work_goes_on(world, &keys(plan.setup));
+        }
+        world.stop();
+        let log = |worker: thread::ScopedJoinHandle<'_, _>| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        workers.into_iter().flat_map(log).collect()
+    })
+}
+
+/// What was done with each key.
+pub fn histories(logs: Vec<(String, Op)>) -> Vec<KeyHistory> {
+    let mut keys: BTreeMap<String, Vec<Op>> = BTreeMap::new();
+    for (key, op) in logs {
+        keys.entry(key).or_default().push(op);
+    }
+    let company = |key: &str| match key.split(':').next() {
+        Some("small") => Company::Small,
+        Some("lock") => Company::Alone,
+        _ => Company::Mixed,
+    };
+    keys.into_iter().map(|(key, ops)| KeyHistory { company: company(&key), key, ops }).collect()
+}
+
+/// The keys that are used all the time.
+fn keys(setup: Setup) -> Vec<String> {
+    let keys: &[&str] = match setup {
+        Setup::Cluster => &["lock:a", "lock:b", "lock:c"],
+        Setup::Pair | Setup::Bare => &["lock:a", "lock:b"],
+        _ => &["lock:a", "lock:b", "classic", "plain", "all"],
+    };
+    keys.iter().map(ToString::to_string).collect()
+}
+
+#[derive(Clone, Copy)]
+enum Role {
+    /// LOCK.* on some of the keys.
+    Locks {
+        key: &'static str,
+        lease_ms: (u64, u64),
+        sessions: bool,
+    },
+    /// LOCK.* on keys for small histories.
+    Small {
+        group: u32,
+        lease_ms: (u64, u64),
+    },
+    Classic {
+        key: &'static str,
+        lease_ms: u64,
+        margin_ms: u64,
+    },
+    Plain {
+        key: &'static str,
+        lease_ms: u64,
+    },
+}
+
+/// Who works in a run.
+fn crew(plan: &Plan) -> Vec<Role> {
+    let margin_ms = plan.setup.margin_ms();
+    // With a grace there are leases up to the longest that it covers.
+    let long = if plan.setup.has_grace() { LEASE_UNDER_GRACE_MS } else { 700 };
+    let locks = |key, most| Role::Locks { key, lease_ms: (50, most), sessions: true };
+    let small = |group| Role::Small { group, lease_ms: (20, 300) };
+    let mut crew: Vec<Role> = (0..3).flat_map(|_| [small(0), small(1)]).collect();
+    match plan.setup {
+        Setup::Cluster => {
+            crew.extend(["lock:a", "lock:b", "lock:c"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long)]));
+        }
+        Setup::Pair | Setup::Bare => crew.extend(
+            ["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long), locks(key, long)]),
+        ),
+        _ => {
+            crew.extend(
+                ["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 300), locks(key, long), locks(key, 300)]),
+            );
+            // All who share a key with classic clients have one lease.
+            let lease_ms = 300;
+            let shared = |key| Role::Locks { key, lease_ms: (lease_ms, lease_ms), sessions: false };
+            let classic = |key| Role::Classic { key, lease_ms, margin_ms };
+            let plain = |key| Role::Plain { key, lease_ms };
+            crew.extend([shared("classic"), shared("classic"), classic("classic"), classic("classic")]);
+            crew.extend([shared("plain"), shared("plain"), plain("plain"), plain("plain")]);
+            crew.extend([shared("all"), classic("all"), plain("all")]);
+        }
+    }
+    crew
+}
+
+impl Role {
+    fn work(self, client: &mut Client<'_>, budget: &Budget) {
+        let world = client.world;
+        match self {
+            Self::Locks { key, lease_ms, sessions } => {
+                let next_key = || Some(key.to_string());
+                locks::work(client, &Habits { next_key: &next_key, lease_ms, hold_ms: 25, think_ms: 25, sessions });
+            }
+            Self::Small { group, lease_ms } => {
+                let next_key = || budget.next_key(world, group);
+                locks::work(
+                    client,
+                    &Habits { next_key: &next_key, lease_ms, hold_ms: 30, think_ms: 60, sessions: false },
+                );
+            }
+            Self::Classic { key, lease_ms, margin_ms } => {
+                classic::work(client, key, Pattern { lease_ms, margin_ms, is_wrong: false });
+            }
+            Self::Plain { key, lease_ms } => plain::work(client, key, lease_ms),
+        }
+    }
+}
+
+/// A run of so many seconds is of all setups.
+const LONG: u64 = 60;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse().expect("a number"))
+}
+
+/// Runs setups side by side; ends with an error if anything was promised and not kept.
+fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
+    // Built once, before all want it.
+    crate::support::module();
+    let plans: Vec<Plan> = setups.iter().map(|setup| Plan::of(*setup, seed, seconds * 1_000)).collect();
+    let reports: Vec<Report> = thread::scope(|scope| {
+        let runs: Vec<_> = plans.iter().map(|plan| scope.spawn(|| run(plan))).collect();
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    println!("{}", text(&reports));
+    let violations: usize = reports.iter().map(|report| report.violations.len()).sum();
+    if violations > 0 {
+        for plan in &plans {
+            println!("{plan}");
+        }
+    }
+    assert!(violations == 0, "{violations} violations with seed {seed}, see the table and the pieces of history");
+    for report in &reports {
+        assert!(report.grants > 20 && !report.faults.is_empty(), "nothing was tried in {}", report.setup);
+    }
+}
+
+#[test]
+fn what_is_promised_is_kept_while_things_go_wrong() {
+    let seed = number("TORTURE_SEED").unwrap_or(1);
+    let seconds = number("TORTURE_SECONDS").unwrap_or(12);
+    let named = std::env::var("TORTURE_SETUPS").unwrap_or_default();
+    let mut setups: Vec<Setup> =
+        Setup::ALL.into_iter().filter(|setup| named.split(',').any(|name| name == setup.name())).collect();
+    if setups.is_empty() {
+        setups = Setup::ALL.to_vec();
+        if seconds < LONG {
+            // Of the three with a single server one, in turn.
+            let single = Setup::ALL[usize::try_from(seed % 3).unwrap()];
+            setups.retain(|setup| *setup == single || matches!(setup, Setup::Pair | Setup::Cluster));
+        }
+    }
+    run_all(&setups, seed, seconds);
+}

@@ -1,0 +1,187 @@
+//! One server, or a master and a replica, each behind a gate for clients and one for its replica.
+
+use super::{field, tell};
+use crate::clock_shim::shim;
+use crate::gate::Gate;
+use crate::plan::Setup;
+use crate::support::{module, temp_dir, until, Options, Reply, Server};
+use std::fs::{self, File};
+use std::io::{Seek, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+/// Of the same kind on all servers, and as long as the leases are to be covered.
+pub const GRACE_MS: &str = "6000";
+/// The longest lease under it: less margin, lag of a replica and two seconds.
+pub const LEASE_UNDER_GRACE_MS: u64 = 2_000;
+
+pub struct Member {
+    server: Mutex<Option<Server>>,
+    options: Options,
+    dir: PathBuf,
+    pub clients: Gate,
+    pub replica: Gate,
+}
+
+pub struct Group {
+    setup: Setup,
+    pub members: Vec<Member>,
+    /// Which is the master.
+    pub master: AtomicUsize,
+    /// The file with what the clocks are ahead of the machine's; nothing where they cannot be set.
+    clock: Option<Mutex<File>>,
+    clock_dir: PathBuf,
+}
+
+impl Group {
+    pub fn start(setup: Setup) -> Self {
+        // Built before a server gets an environment that cargo should not have.
+        module();
+        let clock_dir = temp_dir();
+        let clock_path = (!setup.is_pair()).then(shim).flatten().map(|_| clock_dir.join("clock"));
+        let clock = clock_path.as_ref().map(|path| {
+            let mut file = File::create(path).unwrap();
+            file.write_all(&0_i64.to_ne_bytes()).unwrap();
+            Mutex::new(file)
+        });
+        let count = if setup.is_pair() { 2 } else { 1 };
+        let members = (0..count).map(|_| Member::start(options(setup, clock_path.as_ref()))).collect();
+        let group = Self { setup, members, master: AtomicUsize::new(0), clock, clock_dir };
+        if setup.is_pair() {
+            group.follow(1, 0);
+        }
+        group.until_well();
+        group
+    }
+
+    pub fn setup(&self) -> Setup {
+        self.setup
+    }
+
+    pub fn client_ports(&self) -> Vec<u16> {
+        let mut ports: Vec<u16> = self.members.iter().map(|member| member.clients.port()).collect();
+        let master = self.master.load(Ordering::SeqCst);
+        ports.rotate_left(master);
+        ports
+    }
+
+    pub fn master(&self) -> &Member {
+        &self.members[self.master.load(Ordering::SeqCst)]
+    }
+
+    /// One member replicates another, through its gate.
+    pub fn follow(&self, replica: usize, master: usize) {
+        let port = self.members[master].replica.port().to_string();
+        let replica = &self.members[replica];
+        until("it takes the order to replicate", || {
+            let reply = tell(replica.port(), &["REPLICAOF", "127.0.0.1", &port])?;
+            matches!(&reply, Reply::Status(text) if text.starts_with("OK")).then_some(())
+        });
+        self.master.store(master, Ordering::SeqCst);
+    }
+
+    pub fn until_well(&self) {
+        for (at, member) in self.members.iter().enumerate() {
+            let port = member.port();
+            let is_master = at == self.master.load(Ordering::SeqCst);
+            until("the group is well", || {
+                let is = |name, value: &str| field(port, "replication", name).filter(|is| is == value);
+                if !is_master {
+                    return is("master_link_status", "up").map(|_| ());
+                }
+                is("role", "master")?;
+                let wanted = if self.setup.is_pair() { "1" } else { "0" };
+                is("connected_slaves", wanted).map(|_| ())
+            });
+        }
+    }
+
+    /// Sets the clock of all servers so far ahead of the machine's; whether that can be done.
+    pub fn set_clock(&self, ahead_us: i64) -> bool {
+        let Some(clock) = &self.clock else { return false };
+        let mut file = clock.lock().unwrap();
+        file.rewind().unwrap();
+        // Eight bytes at once: a server never sees a part of them.
+        file.write_all(&ahead_us.to_ne_bytes()).unwrap();
+        true
+    }
+}
+
+fn options(setup: Setup, clock: Option<&PathBuf>) -> Options {
+    let margin = setup.margin_ms().to_string();
+    let options = Server::with().module_args(&["margin-ms", &margin, "retention-ms", "400"]);
+    let options = match setup {
+        Setup::Always => {
+            options.args(&["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "volatile-lru"])
+        }
+        Setup::Everysec => options.args(&["--appendonly", "yes", "--appendfsync", "everysec"]),
+        Setup::Bare => options.args(&["--min-replicas-max-lag", "1"]),
+        _ => options.args(&["--min-replicas-max-lag", "1"]).module_args(&["failover-grace-ms", GRACE_MS]),
+    };
+    let options = if setup.is_pair() {
+        let settings =
+            ["--min-replicas-to-write", "1", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
+        options.args(&settings)
+    } else {
+        options
+    };
+    match (shim(), clock) {
+        (Some(shim), Some(clock)) => {
+            options.env("LD_PRELOAD", shim.to_str().unwrap()).env("CLOCK_SHIM_FILE", clock.to_str().unwrap())
+        }
+        _ => options,
+    }
+}
+
+impl Member {
+    fn start(options: Options) -> Self {
+        let dir = temp_dir();
+        let options = options.dir(&dir);
+        let server = options.clone().start();
+        let (clients, replica) = (Gate::to(server.port()), Gate::to(server.port()));
+        Self { server: Mutex::new(Some(server)), options, dir, clients, replica }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.server.lock().unwrap().as_ref().map_or(0, Server::port)
+    }
+
+    pub fn signal(&self, name: &str) {
+        if let Some(server) = self.server.lock().unwrap().as_ref() {
+            server.signal(name);
+        }
+    }
+
+    /// kill -9
+    pub fn kill(&self) {
+        // Dropped, it is killed by its process id; its directory stays.
+        drop(self.server.lock().unwrap().take());
+    }
+
+    /// Starts it again with what it has on disk.
+    pub fn start_again(&self) {
+        let server = self.options.clone().start();
+        for gate in [&self.clients, &self.replica] {
+            gate.lead_to(server.port());
+        }
+        *self.server.lock().unwrap() = Some(server);
+    }
+
+    /// The logs of all servers that it was.
+    pub fn logs(&self) -> String {
+        let files = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+        logs.map(|path| fs::read_to_string(path).unwrap_or_default()).collect()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for member in &self.members {
+            member.kill();
+            let _ = fs::remove_dir_all(&member.dir);
+        }
+        let _ = fs::remove_dir_all(&self.clock_dir);
+    }
+}

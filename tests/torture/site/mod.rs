@@ -1,0 +1,99 @@
+//! The servers of a run.
+
+pub mod cluster;
+pub mod group;
+
+use crate::plan::Setup;
+use crate::support::{Conn, Reply};
+use crate::world::World;
+use std::time::Duration;
+
+pub enum Site {
+    /// One server, or a master and a replica.
+    Group(group::Group),
+    Cluster(cluster::Cluster),
+}
+
+impl Site {
+    pub fn start(setup: Setup) -> Self {
+        match setup {
+            Setup::Cluster => Self::Cluster(cluster::Cluster::start()),
+            _ => Self::Group(group::Group::start(setup)),
+        }
+    }
+
+    /// Where clients find them.
+    pub fn client_ports(&self) -> Vec<u16> {
+        match self {
+            Self::Group(group) => group.client_ports(),
+            Self::Cluster(cluster) => cluster.nodes.iter().map(|node| node.port).collect(),
+        }
+    }
+
+    /// The ports of all servers, past any gate.
+    pub fn ports(&self) -> Vec<u16> {
+        match self {
+            Self::Group(group) => group.members.iter().map(group::Member::port).collect(),
+            Self::Cluster(cluster) => cluster.nodes.iter().map(|node| node.port).collect(),
+        }
+    }
+
+    /// A command to all servers that answer soon.
+    pub fn tell_all(&self, command: &[&str]) {
+        for port in self.ports() {
+            tell(port, command);
+        }
+    }
+
+    /// What the logs have that no server may log.
+    pub fn troubles(&self) -> Vec<String> {
+        let logs: Vec<String> = match self {
+            Self::Group(group) => group.members.iter().map(group::Member::logs).collect(),
+            Self::Cluster(cluster) => cluster.nodes.iter().map(|node| node.log_tail(usize::MAX)).collect(),
+        };
+        let is_trouble = |line: &&str| TROUBLES.iter().any(|trouble| line.contains(trouble));
+        logs.iter().flat_map(|log| log.lines().filter(is_trouble).map(String::from).collect::<Vec<_>>()).collect()
+    }
+
+    /// Waits until all servers are up, have their roles, and their replicas are in sync.
+    pub fn until_well(&self) {
+        match self {
+            Self::Group(group) => group.until_well(),
+            Self::Cluster(cluster) => cluster.until_well(),
+        }
+    }
+}
+
+/// What is in the log of a server that crashed, or whose module met what it cannot explain.
+const TROUBLES: [&str; 5] = ["crashed by signal", "ASSERTION FAILED", "internal error", "panicked", "Guru Meditation"];
+
+/// Sends a command to a server; nothing if it does not answer soon.
+pub fn tell(port: u16, command: &[&str]) -> Option<Reply> {
+    let mut conn = Conn::to(port).ok()?;
+    conn.set_patience(Duration::from_millis(2_500));
+    conn.try_call(command).ok()
+}
+
+/// A field of INFO.
+pub fn field(port: u16, section: &str, field: &str) -> Option<String> {
+    let Some(Reply::Text(text)) = tell(port, &["INFO", section]) else { return None };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    text.lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_string()))
+}
+
+/// After the last fault: each key can be had again.
+pub fn assert_work_goes_on(world: &World, keys: &[String]) {
+    let begin = world.now();
+    for key in keys {
+        let mut link = crate::clients::link::Link::new(world, 0);
+        let granted = loop {
+            match link.call(&["LOCK.ACQUIRE", key, "PX", "1000", "WAIT", "1000"]) {
+                Some(Reply::Int(token)) => break Some(token.to_string()),
+                _ if world.now() - begin > 40_000_000 => break None,
+                _ => {}
+            }
+        };
+        let token = granted.unwrap_or_else(|| panic!("{key} cannot be had any more: {:?}", link.call(&["GET", key])));
+        link.call(&["LOCK.RELEASE", key, &token]);
+    }
+}

@@ -1,0 +1,24 @@
+//! Keys for small histories: one after the other, each for a while and for at most so many operations, so that all
+//! their orders can be tried.
+
+use super::world::World;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// How long a key is used, and how many attempts may begin on it: each is some five operations at most.
+const FOR_US: i64 = 1_500_000;
+const ATTEMPTS: usize = 40;
+
+#[derive(Default)]
+pub struct Budget(Mutex<HashMap<String, usize>>);
+
+impl Budget {
+    /// The key of now, if there is something left of it.
+    pub fn next_key(&self, world: &World, group: u32) -> Option<String> {
+        let key = format!("small:{group}:{}", world.now() / FOR_US);
+        let mut used = self.0.lock().unwrap();
+        let used = used.entry(key.clone()).or_default();
+        *used += 1;
+        (*used <= ATTEMPTS).then_some(key)
+    }
+}

@@ -1,0 +1,144 @@
+//! What clients, faults and checks of one run share.
+
+use super::history::{Effect, Event};
+use super::moment::{Clock, Moment, Step, Unix, Watch};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+pub struct World {
+    pub watch: Watch,
+    /// Where clients find a server, the first is the best guess; and how often that changed.
+    servers: Mutex<(Vec<u16>, usize)>,
+    stop: AtomicBool,
+    steps: Mutex<Vec<Step>>,
+    events: Mutex<Vec<Event>>,
+    faults: Mutex<BTreeMap<&'static str, usize>>,
+}
+
+impl World {
+    pub fn new(ports: Vec<u16>) -> Self {
+        Self {
+            watch: Watch::start(),
+            servers: Mutex::new((ports, 0)),
+            stop: AtomicBool::new(false),
+            steps: Mutex::default(),
+            events: Mutex::default(),
+            faults: Mutex::default(),
+        }
+    }
+
+    pub fn now(&self) -> Moment {
+        self.watch.now()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// Where clients find a server, and how often that changed.
+    pub fn servers(&self) -> (Vec<u16>, usize) {
+        self.servers.lock().unwrap().clone()
+    }
+
+    /// From now on clients find their servers there.
+    pub fn announce(&self, ports: Vec<u16>) {
+        let mut servers = self.servers.lock().unwrap();
+        if servers.0 != ports {
+            *servers = (ports, servers.1 + 1);
+        }
+    }
+
+    /// Sleeps, but not beyond the end.
+    pub fn sleep(&self, time: Duration) {
+        let until = self.now() + super::moment::micros(time);
+        while !self.is_over() && self.now() < until {
+            let left = Duration::from_micros(u64::try_from(until - self.now()).unwrap_or(0));
+            thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+
+    /// The wall clock as the servers have it, for clients that look at a clock.
+    pub fn unix(&self) -> (Moment, Unix) {
+        let offset = self.steps.lock().unwrap().last().map_or(0, |step| step.offset);
+        let now = self.now();
+        (now, self.watch.unix(now) + offset)
+    }
+
+    /// The clock of the servers is set by `set`.
+    pub fn set_clock(&self, offset: i64, set: impl FnOnce()) {
+        let mut steps = self.steps.lock().unwrap();
+        let from = self.now();
+        set();
+        let until = self.now();
+        steps.push(Step { from, until, offset });
+    }
+
+    /// Something has an effect as long as `during` runs.
+    pub fn with<T>(&self, effects: &[Effect], during: impl FnOnce() -> T) -> T {
+        let from = self.now();
+        let result = during();
+        self.note(effects, from);
+        result
+    }
+
+    /// Something had an effect since `from`.
+    pub fn note(&self, effects: &[Effect], from: Moment) {
+        let until = self.now();
+        let mut events = self.events.lock().unwrap();
+        events.extend(effects.iter().map(|effect| Event { effect: *effect, from, until }));
+    }
+
+    pub fn count_fault(&self, kind: &'static str) {
+        *self.faults.lock().unwrap().entry(kind).or_default() += 1;
+    }
+
+    pub fn faults(&self) -> BTreeMap<&'static str, usize> {
+        self.faults.lock().unwrap().clone()
+    }
+
+    pub fn clock(&self) -> Clock {
+        Clock { watch: self.watch, steps: self.steps.lock().unwrap().clone() }
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        self.events.lock().unwrap().clone()
+    }
+
+    /// Notes when this very process could not run: then nobody can say how long a server took.
+    pub fn watch_itself(&self) {
+        while !self.is_over() {
+            let from = self.now();
+            thread::sleep(Duration::from_millis(20));
+            if self.now() - from > 120_000 {
+                self.note(&[Effect::Stall], from);
+            }
+        }
+    }
+}
+
+/// Ends the run when it is dropped: else those who work would never end if somebody panics.
+pub struct StopAtEnd<'a>(pub &'a World);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Ends the run if its thread panics.
+pub struct StopOnPanic<'a>(pub &'a World);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.stop();
+        }
+    }
+}

@@ -1,8 +1,9 @@
 //! A key of the server: written, with all that follows from it (native expiry, replication, WATCH and
 //! client tracking, keyspace events).
 //!
-//! One holder is a string, which a command writes in place. All else goes through the server's own
-//! commands, which know whether the slot is ours: writes outside of commands, and several holders.
+//! A command writes in place: one holder as a string, several as a sorted set. All else goes through the
+//! server's own commands, which know whether the slot is ours: writes outside of commands, and a string
+//! that makes room for a sorted set.
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
@@ -12,7 +13,7 @@ use super::{session, several, state, waiting};
 use crate::lock::error::Error;
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Encoded;
-use crate::lock::rules::Holds;
+use crate::lock::rules::{Holds, Retention};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use redis_module::raw;
@@ -56,7 +57,15 @@ impl<'a> Key<'a> {
         if self.is_string(holds) {
             return self.write(value)?.tell(events);
         }
-        self.close().store(value, holds, events).map_err(|_| Error::Internal)
+        let replaces = if let Holds::Among { replaces } = holds { replaces } else { None };
+        if self.bytes().is_some() {
+            return self.close().store(value, holds, events).map_err(|_| Error::Internal);
+        }
+        let (context, name) = (self.context, self.name);
+        self.change_in_place(Some(value), replaces)?;
+        notify_all(context, name, events);
+        waiting::written(context, name, value, true);
+        Ok(())
     }
 
     /// Takes the grants out that have ended, with everything that follows from it: as `DEL key` would
@@ -66,7 +75,12 @@ impl<'a> Key<'a> {
     /// [`Error::Internal`] when the server refuses the write.
     pub fn release(self) -> Result<(), Error> {
         if self.several.is_some() {
-            return self.close().release().map_err(|_| Error::Internal);
+            let (context, name) = (self.context, self.name);
+            let token = self.ended.first().map(|ended| ended.token);
+            self.change_in_place(None, None)?;
+            notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
+            session::released(context, name, token);
+            return Ok(());
         }
         // SAFETY: the handle is open for writing.
         if unsafe { (api().delete_key)(self.handle) } != OK {
@@ -106,6 +120,93 @@ impl<'a> Key<'a> {
         unsafe { (api().set_abs_expire)(self.handle, expire_at.unwrap_or(NO_EXPIRE)) };
         let (context, name) = self.closed();
         Ok(Written { context, name, value, expire_at })
+    }
+
+    /// As [`Closed::change`], on the open key of a command, which costs half.
+    fn change_in_place(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), Error> {
+        let before = Before {
+            has_expiry: self.several.is_some() && self.expires_in_ms().is_some(),
+            holders: self.several.take().unwrap_or_default(),
+            ended: std::mem::take(&mut self.ended),
+        };
+        let Change { holders, gone, expiry } =
+            before.change(value, replaces, state::retention(self.context), self.now());
+        let added = match value {
+            Some(value) => Some(OwnString::of(value.member()).ok_or(Error::Internal)?),
+            None => None,
+        };
+        let name_of = |holder: &Holder| OwnString::of(holder.record().encode().member());
+        let gone: Vec<OwnString> =
+            gone.iter().map(|holder| name_of(holder).ok_or(Error::Internal)).collect::<Result<_, _>>()?;
+        let until = match expiry {
+            Some(Some(ms)) => Some(i64::try_from(ms).unwrap_or(i64::MAX)),
+            _ => None,
+        };
+        let words = until.map(|ms| expiry_words(ms).ok_or(Error::Internal)).transpose()?;
+        let (mut ignored, is_empty) = (0, holders.is_empty());
+        // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies the
+        // strings, and says that it could not in its reply.
+        unsafe {
+            if let (Some(value), Some(member)) = (value, &added) {
+                let score = value.timestamp().as_seconds();
+                if (api().zset_add)(self.handle, score, member.as_arg().as_ptr(), std::ptr::null_mut()) != OK {
+                    return Err(Error::Internal);
+                }
+            }
+            for member in &gone {
+                (api().zset_rem)(self.handle, member.as_arg().as_ptr(), &raw mut ignored);
+            }
+            if expiry.is_some() {
+                (api().set_abs_expire)(self.handle, until.unwrap_or(NO_EXPIRE));
+            }
+        }
+        let (context, name) = self.closed();
+        // SAFETY: the formats match what follows them: s a string of the server, b a buffer with its length
+        // (size_t). The server copies or retains all of them.
+        unsafe {
+            if let (Some(value), Some(member)) = (value, &added) {
+                let (score, member) = (value.score(), member.as_arg().as_ptr());
+                let (score, length) = (score.as_ptr(), score.len());
+                (api().replicate)(
+                    context.as_ptr(),
+                    c"ZADD".as_ptr(),
+                    c"sbs".as_ptr(),
+                    name.as_ptr(),
+                    score,
+                    length,
+                    member,
+                );
+            }
+            for member in &gone {
+                let member = member.as_arg().as_ptr();
+                (api().replicate)(context.as_ptr(), c"ZREM".as_ptr(), c"ss".as_ptr(), name.as_ptr(), member);
+            }
+            match (expiry, words) {
+                (Some(_), Some([_, ms])) => {
+                    (api().replicate)(context.as_ptr(), c"PEXPIREAT".as_ptr(), c"ss".as_ptr(), name.as_ptr(), ms);
+                }
+                (Some(_), None) => {
+                    (api().replicate)(context.as_ptr(), c"PERSIST".as_ptr(), c"s".as_ptr(), name.as_ptr());
+                }
+                (None, _) => {}
+            }
+        }
+        several::keep(context, name, holders);
+        writing(|| {
+            if added.is_some() {
+                changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zadd");
+            }
+            if !gone.is_empty() {
+                changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zrem");
+            }
+            if is_empty {
+                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+            }
+            if until.is_some() {
+                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
+            }
+        });
+        Ok(())
     }
 
     /// Puts bytes in the key, in place where it holds as many: no object is made for the server to
@@ -156,7 +257,7 @@ impl Written<'_, '_> {
     pub fn tell(self, events: &[&CStr]) -> Result<(), Error> {
         let Self { context, name, value, expire_at } = self;
         let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
-        let words = expire_at.map(|ms| expiry(ms).ok_or(Error::Internal)).transpose()?;
+        let words = expire_at.map(|ms| expiry_words(ms).ok_or(Error::Internal)).transpose()?;
         // SAFETY: the formats match what follows them: s a string of the server, b a buffer with
         // its length (size_t). The server copies or retains all of them.
         unsafe {
@@ -199,7 +300,7 @@ struct Expiry {
 static EXPIRY: MainThread<Option<Expiry>> = MainThread::new(None);
 
 /// The strings that replicate an expiry; good until this is called again.
-fn expiry(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> {
+fn expiry_words(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> {
     EXPIRY
         .with(|last| {
             if last.as_ref().is_none_or(|last| last.ms != ms) {
@@ -239,6 +340,56 @@ fn writing<R>(body: impl FnOnce() -> R) -> R {
     let result = body();
     WRITING.store(false, Ordering::Relaxed);
     result
+}
+
+/// A sorted set of holders before a change.
+struct Before {
+    holders: Box<Holders>,
+    /// Those whose grants have ended, which are still in the key.
+    ended: Vec<Holder>,
+    has_expiry: bool,
+}
+
+/// What changes in a sorted set of holders besides the one that is put in, in this order, so that it never
+/// vanishes in between.
+struct Change {
+    /// Those who are left.
+    holders: Box<Holders>,
+    /// Those who are taken out.
+    gone: Vec<Holder>,
+    /// The native expiry where it changes: a time, or none.
+    expiry: Option<Option<u64>>,
+}
+
+impl Before {
+    /// A value is put in, ended and replaced ones and some whose retention is over are taken out, the native
+    /// expiry is that of the last.
+    fn change(self, value: Option<&Encoded>, replaces: Option<Token>, retention: Retention, now: UnixMicros) -> Change {
+        /// How many are forgotten at once.
+        const FORGOTTEN: usize = 8;
+        let Self { mut holders, ended: mut gone, has_expiry } = self;
+        let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
+        // What the key says now.
+        let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(&holders)).max();
+        let known = known.filter(|_| has_expiry);
+        gone.extend(replaces.and_then(|token| holders.remove(token)));
+        if let Some(record) = value.and_then(Encoded::record) {
+            holders.look(now);
+            holders.put(Holder::of(&record));
+        }
+        for _ in 0..FORGOTTEN {
+            let over = holders.to_forget(|end| retention.expire_at_ms(end), now).map(|holder| holder.token);
+            let Some(over) = over else { break };
+            gone.extend(holders.remove(over));
+        }
+        let expiry = match last(&holders) {
+            _ if holders.is_empty() => None,
+            Some(ms) if known != Some(ms) => Some(Some(ms)),
+            None if has_expiry => Some(None),
+            _ => None,
+        };
+        Change { holders, gone, expiry }
+    }
 }
 
 /// A key that was looked at and closed, to be changed by the server's own commands.
@@ -333,45 +484,30 @@ impl Closed<'_> {
         self.call(c"DEL")
     }
 
-    /// Changes a sorted set of holders, so that it never vanishes in between: a value is put in, ended and
-    /// replaced ones and some whose retention is over are taken out, the native expiry is set to the last.
+    /// Changes a sorted set of holders.
     fn change(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), WriteRefused> {
-        /// How many are forgotten at once.
-        const FORGOTTEN: usize = 8;
         let retention = state::retention(self.context);
-        let mut holders = self.several.take().unwrap_or_default();
-        let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
-        let mut gone = std::mem::take(&mut self.ended);
-        // What the key says now: those whose grants have ended are still in it.
-        let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(&holders)).max();
-        let known = known.filter(|_| self.has_expiry);
-        gone.extend(replaces.and_then(|token| holders.remove(token)));
-        if let Some(record) = value.and_then(Encoded::record) {
+        let before = Before {
+            holders: self.several.take().unwrap_or_default(),
+            ended: std::mem::take(&mut self.ended),
+            has_expiry: self.has_expiry,
+        };
+        let change = before.change(value, replaces, retention, self.now);
+        if let Some(value) = value {
             if self.is_string {
                 self.delete()?;
             }
-            holders.look(self.now);
-            holders.put(Holder::of(&record));
-        }
-        for _ in 0..FORGOTTEN {
-            let over = holders.to_forget(|end| retention.expire_at_ms(end), self.now).map(|holder| holder.token);
-            let Some(over) = over else { break };
-            gone.extend(holders.remove(over));
-        }
-        if let Some(value) = value {
             self.add(value)?;
         }
-        for holder in &gone {
+        for holder in &change.gone {
             self.remove(holder)?;
         }
-        if !holders.is_empty() {
-            match last(&holders) {
-                Some(ms) if known != Some(ms) => self.expire_at(ms)?,
-                None if self.has_expiry => self.call(c"PERSIST")?,
-                _ => {}
-            }
+        match change.expiry {
+            Some(Some(ms)) => self.expire_at(ms)?,
+            Some(None) => self.call(c"PERSIST")?,
+            None => {}
         }
-        several::keep(self.context, self.name, holders);
+        several::keep(self.context, self.name, change.holders);
         Ok(())
     }
 

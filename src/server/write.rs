@@ -9,19 +9,20 @@ use super::api::api;
 use super::context::{Arg, Context, OwnString};
 use super::key::{Key, WRITE};
 use super::main_thread::MainThread;
+use super::set::{Before, NewExpiry};
 use super::{session, several, state, waiting};
 use crate::lock::error::Error;
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Encoded;
-use crate::lock::rules::{Holds, Retention};
+use crate::lock::rules::Holds;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use redis_module::raw;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const OK: i32 = 0;
-const NO_EXPIRE: i64 = -1;
+pub(super) const OK: i32 = 0;
+pub(super) const NO_EXPIRE: i64 = -1;
 
 /// Keyspace events of our own, of the class of modules.
 pub mod events {
@@ -122,93 +123,6 @@ impl<'a> Key<'a> {
         Ok(Written { context, name, value, expire_at })
     }
 
-    /// As [`Closed::change`], on the open key of a command, which costs half.
-    fn change_in_place(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), Error> {
-        let before = Before {
-            has_expiry: self.several.is_some() && self.expires_in_ms().is_some(),
-            holders: self.several.take().unwrap_or_default(),
-            ended: std::mem::take(&mut self.ended),
-        };
-        let Change { holders, gone, expiry } =
-            before.change(value, replaces, state::retention(self.context), self.now());
-        let added = match value {
-            Some(value) => Some(OwnString::of(value.member()).ok_or(Error::Internal)?),
-            None => None,
-        };
-        let name_of = |holder: &Holder| OwnString::of(holder.record().encode().member());
-        let gone: Vec<OwnString> =
-            gone.iter().map(|holder| name_of(holder).ok_or(Error::Internal)).collect::<Result<_, _>>()?;
-        let until = match expiry {
-            Some(Some(ms)) => Some(i64::try_from(ms).unwrap_or(i64::MAX)),
-            _ => None,
-        };
-        let words = until.map(|ms| expiry_words(ms).ok_or(Error::Internal)).transpose()?;
-        let (mut ignored, is_empty) = (0, holders.is_empty());
-        // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies the
-        // strings, and says that it could not in its reply.
-        unsafe {
-            if let (Some(value), Some(member)) = (value, &added) {
-                let score = value.timestamp().as_seconds();
-                if (api().zset_add)(self.handle, score, member.as_arg().as_ptr(), std::ptr::null_mut()) != OK {
-                    return Err(Error::Internal);
-                }
-            }
-            for member in &gone {
-                (api().zset_rem)(self.handle, member.as_arg().as_ptr(), &raw mut ignored);
-            }
-            if expiry.is_some() {
-                (api().set_abs_expire)(self.handle, until.unwrap_or(NO_EXPIRE));
-            }
-        }
-        let (context, name) = self.closed();
-        // SAFETY: the formats match what follows them: s a string of the server, b a buffer with its length
-        // (size_t). The server copies or retains all of them.
-        unsafe {
-            if let (Some(value), Some(member)) = (value, &added) {
-                let (score, member) = (value.score(), member.as_arg().as_ptr());
-                let (score, length) = (score.as_ptr(), score.len());
-                (api().replicate)(
-                    context.as_ptr(),
-                    c"ZADD".as_ptr(),
-                    c"sbs".as_ptr(),
-                    name.as_ptr(),
-                    score,
-                    length,
-                    member,
-                );
-            }
-            for member in &gone {
-                let member = member.as_arg().as_ptr();
-                (api().replicate)(context.as_ptr(), c"ZREM".as_ptr(), c"ss".as_ptr(), name.as_ptr(), member);
-            }
-            match (expiry, words) {
-                (Some(_), Some([_, ms])) => {
-                    (api().replicate)(context.as_ptr(), c"PEXPIREAT".as_ptr(), c"ss".as_ptr(), name.as_ptr(), ms);
-                }
-                (Some(_), None) => {
-                    (api().replicate)(context.as_ptr(), c"PERSIST".as_ptr(), c"s".as_ptr(), name.as_ptr());
-                }
-                (None, _) => {}
-            }
-        }
-        several::keep(context, name, holders);
-        writing(|| {
-            if added.is_some() {
-                changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zadd");
-            }
-            if !gone.is_empty() {
-                changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zrem");
-            }
-            if is_empty {
-                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
-            }
-            if until.is_some() {
-                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
-            }
-        });
-        Ok(())
-    }
-
     /// Puts bytes in the key, in place where it holds as many: no object is made for the server to
     /// copy from, and the string is never a compact encoding that the next read would unpack.
     fn overwrite(&self, bytes: &[u8]) -> Result<(), Error> {
@@ -229,7 +143,7 @@ impl<'a> Key<'a> {
     }
 
     /// Closes the key before anybody is told, because who is told may touch it.
-    fn closed(self) -> (&'a Context, Arg<'a>) {
+    pub(super) fn closed(self) -> (&'a Context, Arg<'a>) {
         (self.context, self.name)
     }
 
@@ -300,7 +214,7 @@ struct Expiry {
 static EXPIRY: MainThread<Option<Expiry>> = MainThread::new(None);
 
 /// The strings that replicate an expiry; good until this is called again.
-fn expiry_words(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> {
+pub(super) fn expiry_words(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> {
     EXPIRY
         .with(|last| {
             if last.as_ref().is_none_or(|last| last.ms != ms) {
@@ -335,61 +249,11 @@ pub fn is_writing() -> bool {
     WRITING.load(Ordering::Relaxed)
 }
 
-fn writing<R>(body: impl FnOnce() -> R) -> R {
+pub(super) fn writing<R>(body: impl FnOnce() -> R) -> R {
     WRITING.store(true, Ordering::Relaxed);
     let result = body();
     WRITING.store(false, Ordering::Relaxed);
     result
-}
-
-/// A sorted set of holders before a change.
-struct Before {
-    holders: Box<Holders>,
-    /// Those whose grants have ended, which are still in the key.
-    ended: Vec<Holder>,
-    has_expiry: bool,
-}
-
-/// What changes in a sorted set of holders besides the one that is put in, in this order, so that it never
-/// vanishes in between.
-struct Change {
-    /// Those who are left.
-    holders: Box<Holders>,
-    /// Those who are taken out.
-    gone: Vec<Holder>,
-    /// The native expiry where it changes: a time, or none.
-    expiry: Option<Option<u64>>,
-}
-
-impl Before {
-    /// A value is put in, ended and replaced ones and some whose retention is over are taken out, the native
-    /// expiry is that of the last.
-    fn change(self, value: Option<&Encoded>, replaces: Option<Token>, retention: Retention, now: UnixMicros) -> Change {
-        /// How many are forgotten at once.
-        const FORGOTTEN: usize = 8;
-        let Self { mut holders, ended: mut gone, has_expiry } = self;
-        let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
-        // What the key says now.
-        let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(&holders)).max();
-        let known = known.filter(|_| has_expiry);
-        gone.extend(replaces.and_then(|token| holders.remove(token)));
-        if let Some(record) = value.and_then(Encoded::record) {
-            holders.look(now);
-            holders.put(Holder::of(&record));
-        }
-        for _ in 0..FORGOTTEN {
-            let over = holders.to_forget(|end| retention.expire_at_ms(end), now).map(|holder| holder.token);
-            let Some(over) = over else { break };
-            gone.extend(holders.remove(over));
-        }
-        let expiry = match last(&holders) {
-            _ if holders.is_empty() => None,
-            Some(ms) if known != Some(ms) => Some(Some(ms)),
-            None if has_expiry => Some(None),
-            _ => None,
-        };
-        Change { holders, gone, expiry }
-    }
 }
 
 /// A key that was looked at and closed, to be changed by the server's own commands.
@@ -503,9 +367,9 @@ impl Closed<'_> {
             self.remove(holder)?;
         }
         match change.expiry {
-            Some(Some(ms)) => self.expire_at(ms)?,
-            Some(None) => self.call(c"PERSIST")?,
-            None => {}
+            NewExpiry::At(ms) => self.expire_at(ms)?,
+            NewExpiry::Never => self.call(c"PERSIST")?,
+            NewExpiry::AsBefore => {}
         }
         several::keep(self.context, self.name, change.holders);
         Ok(())
@@ -598,7 +462,7 @@ fn done(reply: *mut raw::RedisModuleCallReply) -> Result<(), WriteRefused> {
 }
 
 /// Tells WATCH, client tracking and listeners of keyspace events of a change.
-fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
+pub(super) fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
     // SAFETY: context and name are those of the running call.
     unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
     notify(context, name, class, event);
@@ -610,7 +474,7 @@ fn notify_all(context: &Context, name: Arg<'_>, events: &[&CStr]) {
     }
 }
 
-fn notify(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
+pub(super) fn notify(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
     // SAFETY: context and name are those of the running call, the event is a C string.
     unsafe { (api().notify_keyspace_event)(context.as_ptr(), class, event.as_ptr(), name.as_ptr()) };
 }

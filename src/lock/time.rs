@@ -79,6 +79,13 @@ impl UnixMicros {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
+    /// Unix time in seconds: the nearest double.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "below 2^53 there is none")]
+    pub fn as_seconds(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
     /// Unix time in milliseconds, rounded up.
     #[must_use]
     pub const fn as_ms_ceil(self) -> u64 {

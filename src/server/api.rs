@@ -98,10 +98,12 @@ api! {
         unblock_client: unsafe extern "C" fn(Blocked, *mut libc::c_void) -> Int = RedisModule_UnblockClient;
         value_length: unsafe extern "C" fn(Key) -> usize = RedisModule_ValueLength;
         wrong_arity: unsafe extern "C" fn(Ctx) -> Int = RedisModule_WrongArity;
+        zset_add: unsafe extern "C" fn(Key, f64, Str, *mut Int) -> Int = RedisModule_ZsetAdd;
         zset_first_in_score_range: unsafe extern "C" fn(Key, f64, f64, Int, Int) -> Int = RedisModule_ZsetFirstInScoreRange;
         zset_last_in_score_range: unsafe extern "C" fn(Key, f64, f64, Int, Int) -> Int = RedisModule_ZsetLastInScoreRange;
         zset_range_current_element: unsafe extern "C" fn(Key, *mut f64) -> Str = RedisModule_ZsetRangeCurrentElement;
         zset_range_next: unsafe extern "C" fn(Key) -> Int = RedisModule_ZsetRangeNext;
+        zset_rem: unsafe extern "C" fn(Key, Str, *mut Int) -> Int = RedisModule_ZsetRem;
         zset_range_stop: unsafe extern "C" fn(Key) = RedisModule_ZsetRangeStop;
     }
     optional {

@@ -20,6 +20,7 @@ mod main_thread;
 mod metadata;
 mod serve;
 pub mod session;
+mod set;
 pub mod settings;
 mod several;
 pub mod state;

@@ -14,7 +14,7 @@ use crate::lock::record::Record;
 use std::collections::HashMap;
 
 /// Fewer are read anew each time.
-const FEW: usize = 16;
+const FEW: usize = 2;
 /// So many are kept at most, of all keys together.
 const MOST_KEPT: usize = 1_000_000;
 

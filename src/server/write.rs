@@ -1,13 +1,15 @@
 //! A key of the server: written, with all that follows from it (native expiry, replication, WATCH and
 //! client tracking, keyspace events).
 //!
-//! One holder is a string, which a command writes in place. All else goes through the server's own
-//! commands, which know whether the slot is ours: writes outside of commands, and several holders.
+//! A command writes in place: one holder as a string, several as a sorted set. All else goes through the
+//! server's own commands, which know whether the slot is ours: writes outside of commands, and a string
+//! that makes room for a sorted set.
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
 use super::key::{Key, WRITE};
 use super::main_thread::MainThread;
+use super::set::{Before, NewExpiry};
 use super::{session, several, state, waiting};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
@@ -20,8 +22,8 @@ use redis_module::raw;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const OK: i32 = 0;
-const NO_EXPIRE: i64 = -1;
+pub(super) const OK: i32 = 0;
+pub(super) const NO_EXPIRE: i64 = -1;
 
 /// Keyspace events of our own, of the class of modules.
 pub mod events {
@@ -57,7 +59,15 @@ impl<'a> Key<'a> {
         if self.is_string(holds) {
             return self.write(value)?.tell(events);
         }
-        self.close().store(value, holds, events).map_err(|_| Error::Internal)
+        let replaces = if let Holds::Among { replaces } = holds { replaces } else { None };
+        if self.bytes().is_some() {
+            return self.close().store(value, holds, events).map_err(|_| Error::Internal);
+        }
+        let (context, name) = (self.context, self.name);
+        self.change_in_place(Some(value), replaces)?;
+        notify_all(context, name, events);
+        waiting::written(context, name, value, true);
+        Ok(())
     }
 
     /// Takes the grants out that have ended, with everything that follows from it: as `DEL key` would
@@ -67,7 +77,12 @@ impl<'a> Key<'a> {
     /// [`Error::Internal`] when the server refuses the write.
     pub fn release(self) -> Result<(), Error> {
         if self.several.is_some() {
-            return self.close().release().map_err(|_| Error::Internal);
+            let (context, name) = (self.context, self.name);
+            let token = self.ended.first().map(|ended| ended.token);
+            self.change_in_place(None, None)?;
+            notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
+            session::released(context, name, token);
+            return Ok(());
         }
         // SAFETY: the handle is open for writing.
         if unsafe { (api().delete_key)(self.handle) } != OK {
@@ -138,7 +153,7 @@ impl<'a> Key<'a> {
     }
 
     /// Closes the key before anybody is told, because who is told may touch it.
-    fn closed(self) -> (&'a Context, Arg<'a>) {
+    pub(super) fn closed(self) -> (&'a Context, Arg<'a>) {
         (self.context, self.name)
     }
 
@@ -166,7 +181,7 @@ impl Written<'_, '_> {
     pub fn tell(self, events: &[&CStr]) -> Result<(), Error> {
         let Self { context, name, value, expire_at } = self;
         let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
-        let words = expire_at.map(|ms| expiry(ms).ok_or(Error::Internal)).transpose()?;
+        let words = expire_at.map(|ms| expiry_words(ms).ok_or(Error::Internal)).transpose()?;
         // SAFETY: the formats match what follows them: s a string of the server, b a buffer with
         // its length (size_t). The server copies or retains all of them.
         unsafe {
@@ -209,7 +224,7 @@ struct Expiry {
 static EXPIRY: MainThread<Option<Expiry>> = MainThread::new(None);
 
 /// The strings that replicate an expiry; good until this is called again.
-fn expiry(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> {
+pub(super) fn expiry_words(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> {
     EXPIRY
         .with(|last| {
             if last.as_ref().is_none_or(|last| last.ms != ms) {
@@ -244,7 +259,7 @@ pub fn is_writing() -> bool {
     WRITING.load(Ordering::Relaxed)
 }
 
-fn writing<R>(body: impl FnOnce() -> R) -> R {
+pub(super) fn writing<R>(body: impl FnOnce() -> R) -> R {
     WRITING.store(true, Ordering::Relaxed);
     let result = body();
     WRITING.store(false, Ordering::Relaxed);
@@ -343,45 +358,30 @@ impl Closed<'_> {
         self.call(c"DEL")
     }
 
-    /// Changes a sorted set of holders, so that it never vanishes in between: a value is put in, ended and
-    /// replaced ones and some whose retention is over are taken out, the native expiry is set to the last.
+    /// Changes a sorted set of holders.
     fn change(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), WriteRefused> {
-        /// How many are forgotten at once.
-        const FORGOTTEN: usize = 8;
         let retention = state::retention(self.context);
-        let mut holders = self.several.take().unwrap_or_default();
-        let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
-        let mut gone = std::mem::take(&mut self.ended);
-        // What the key says now: those whose grants have ended are still in it.
-        let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(&holders)).max();
-        let known = known.filter(|_| self.has_expiry);
-        gone.extend(replaces.and_then(|token| holders.remove(token)));
-        if let Some(record) = value.and_then(Encoded::record) {
+        let before = Before {
+            holders: self.several.take().unwrap_or_default(),
+            ended: std::mem::take(&mut self.ended),
+            has_expiry: self.has_expiry,
+        };
+        let change = before.change(value, replaces, retention, self.now);
+        if let Some(value) = value {
             if self.is_string {
                 self.delete()?;
             }
-            holders.look(self.now);
-            holders.put(Holder::of(&record));
-        }
-        for _ in 0..FORGOTTEN {
-            let over = holders.to_forget(|end| retention.expire_at_ms(end), self.now).map(|holder| holder.token);
-            let Some(over) = over else { break };
-            gone.extend(holders.remove(over));
-        }
-        if let Some(value) = value {
             self.add(value)?;
         }
-        for holder in &gone {
+        for holder in &change.gone {
             self.remove(holder)?;
         }
-        if !holders.is_empty() {
-            match last(&holders) {
-                Some(ms) if known != Some(ms) => self.expire_at(ms)?,
-                None if self.has_expiry => self.call(c"PERSIST")?,
-                _ => {}
-            }
+        match change.expiry {
+            NewExpiry::At(ms) => self.expire_at(ms)?,
+            NewExpiry::Never => self.call(c"PERSIST")?,
+            NewExpiry::AsBefore => {}
         }
-        several::keep(self.context, self.name, holders);
+        several::keep(self.context, self.name, change.holders);
         Ok(())
     }
 
@@ -472,7 +472,7 @@ fn done(reply: *mut raw::RedisModuleCallReply) -> Result<(), WriteRefused> {
 }
 
 /// Tells WATCH, client tracking and listeners of keyspace events of a change.
-fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
+pub(super) fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
     // SAFETY: context and name are those of the running call.
     unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
     notify(context, name, class, event);
@@ -484,7 +484,7 @@ fn notify_all(context: &Context, name: Arg<'_>, events: &[&CStr]) {
     }
 }
 
-fn notify(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
+pub(super) fn notify(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
     // SAFETY: context and name are those of the running call, the event is a C string.
     unsafe { (api().notify_keyspace_event)(context.as_ptr(), class, event.as_ptr(), name.as_ptr()) };
 }

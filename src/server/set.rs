@@ -1,0 +1,172 @@
+//! A change of a sorted set of holders: what it comes to, and how a command carries it out on the open key.
+
+use super::api::api;
+use super::context::OwnString;
+use super::key::Key;
+use super::write::{changed, expiry_words, notify, writing, NO_EXPIRE, OK};
+use super::{several, state};
+use crate::lock::error::Error;
+use crate::lock::holders::{Holder, Holders};
+use crate::lock::record::Encoded;
+use crate::lock::rules::Retention;
+use crate::lock::time::UnixMicros;
+use crate::lock::token::Token;
+use redis_module::raw;
+
+/// A sorted set of holders before a change.
+pub struct Before {
+    /// Those who are not over.
+    pub holders: Box<Holders>,
+    /// Those whose grants have ended, which are still in the key.
+    pub ended: Vec<Holder>,
+    /// The key has a native expiry.
+    pub has_expiry: bool,
+}
+
+/// What becomes of the native expiry of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewExpiry {
+    /// Nothing.
+    AsBefore,
+    /// It is this, Unix time in ms.
+    At(u64),
+    /// There is none.
+    Never,
+}
+
+/// What changes in a sorted set of holders besides the one that is put in, in this order, so that it never
+/// vanishes in between.
+pub struct Change {
+    /// Those who are left.
+    pub holders: Box<Holders>,
+    /// Those who are taken out.
+    pub gone: Vec<Holder>,
+    /// What becomes of the native expiry.
+    pub expiry: NewExpiry,
+}
+
+impl Before {
+    /// A value is put in, ended and replaced ones and some whose retention is over are taken out, the native
+    /// expiry is that of the last.
+    pub fn change(
+        self,
+        value: Option<&Encoded>,
+        replaces: Option<Token>,
+        retention: Retention,
+        now: UnixMicros,
+    ) -> Change {
+        /// How many are forgotten at once.
+        const FORGOTTEN: usize = 8;
+        let Self { mut holders, ended: mut gone, has_expiry } = self;
+        let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
+        // What the key says now.
+        let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(&holders)).max();
+        let known = known.filter(|_| has_expiry);
+        gone.extend(replaces.and_then(|token| holders.remove(token)));
+        if let Some(record) = value.and_then(Encoded::record) {
+            holders.look(now);
+            holders.put(Holder::of(&record));
+        }
+        for _ in 0..FORGOTTEN {
+            let over = holders.to_forget(|end| retention.expire_at_ms(end), now).map(|holder| holder.token);
+            let Some(over) = over else { break };
+            gone.extend(holders.remove(over));
+        }
+        let expiry = match last(&holders) {
+            _ if holders.is_empty() => NewExpiry::AsBefore,
+            Some(ms) if known != Some(ms) => NewExpiry::At(ms),
+            None if has_expiry => NewExpiry::Never,
+            _ => NewExpiry::AsBefore,
+        };
+        Change { holders, gone, expiry }
+    }
+}
+
+impl Key<'_> {
+    /// As `Closed::change`, on the open key of a command, which costs half.
+    pub(super) fn change_in_place(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), Error> {
+        let before = Before {
+            has_expiry: self.several.is_some() && self.expires_in_ms().is_some(),
+            holders: self.several.take().unwrap_or_default(),
+            ended: std::mem::take(&mut self.ended),
+        };
+        let Change { holders, gone, expiry } =
+            before.change(value, replaces, state::retention(self.context), self.now());
+        let added = match value {
+            Some(value) => Some(OwnString::of(value.member()).ok_or(Error::Internal)?),
+            None => None,
+        };
+        let name_of = |holder: &Holder| OwnString::of(holder.record().encode().member());
+        let gone: Vec<OwnString> =
+            gone.iter().map(|holder| name_of(holder).ok_or(Error::Internal)).collect::<Result<_, _>>()?;
+        let until = match expiry {
+            NewExpiry::At(ms) => Some(i64::try_from(ms).unwrap_or(i64::MAX)),
+            _ => None,
+        };
+        let words = until.map(|ms| expiry_words(ms).ok_or(Error::Internal)).transpose()?;
+        let (mut ignored, is_empty) = (0, holders.is_empty());
+        // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies the
+        // strings, and says that it could not in its reply.
+        unsafe {
+            if let (Some(value), Some(member)) = (value, &added) {
+                let score = value.timestamp().as_seconds();
+                if (api().zset_add)(self.handle, score, member.as_arg().as_ptr(), std::ptr::null_mut()) != OK {
+                    return Err(Error::Internal);
+                }
+            }
+            for member in &gone {
+                (api().zset_rem)(self.handle, member.as_arg().as_ptr(), &raw mut ignored);
+            }
+            if expiry != NewExpiry::AsBefore {
+                (api().set_abs_expire)(self.handle, until.unwrap_or(NO_EXPIRE));
+            }
+        }
+        let (context, name) = self.closed();
+        // SAFETY: the formats match what follows them: s a string of the server, b a buffer with its length
+        // (size_t). The server copies or retains all of them.
+        unsafe {
+            if let (Some(value), Some(member)) = (value, &added) {
+                let (score, member) = (value.score(), member.as_arg().as_ptr());
+                let (score, length) = (score.as_ptr(), score.len());
+                (api().replicate)(
+                    context.as_ptr(),
+                    c"ZADD".as_ptr(),
+                    c"sbs".as_ptr(),
+                    name.as_ptr(),
+                    score,
+                    length,
+                    member,
+                );
+            }
+            for member in &gone {
+                let member = member.as_arg().as_ptr();
+                (api().replicate)(context.as_ptr(), c"ZREM".as_ptr(), c"ss".as_ptr(), name.as_ptr(), member);
+            }
+            match (expiry, words) {
+                (NewExpiry::At(_), Some([_, ms])) => {
+                    (api().replicate)(context.as_ptr(), c"PEXPIREAT".as_ptr(), c"ss".as_ptr(), name.as_ptr(), ms);
+                }
+                (NewExpiry::Never, _) => {
+                    (api().replicate)(context.as_ptr(), c"PERSIST".as_ptr(), c"s".as_ptr(), name.as_ptr());
+                }
+                _ => {}
+            }
+        }
+        several::keep(context, name, holders);
+        writing(|| {
+            if added.is_some() {
+                changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zadd");
+            }
+            if !gone.is_empty() {
+                changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zrem");
+            }
+            if is_empty {
+                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+            }
+            if until.is_some() {
+                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
+            }
+        });
+        Ok(())
+    }
+}

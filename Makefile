@@ -38,8 +38,10 @@ test: build ## Run all tests, on real servers
 	cargo test
 
 torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
-	@TORTURE_SEED=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')) TORTURE_SECONDS=$(or $(SECONDS),60) \
-		cargo test --quiet --test torture run:: -- --nocapture
+	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); seconds=$(or $(SECONDS),60); \
+		TORTURE_SEED=$$seed TORTURE_SECONDS=$$seconds cargo test --quiet --test torture run:: -- --nocapture; \
+		LOCK_SEED=$$seed LOCK_FAILOVERS=$$((seconds / 20 + 1)) \
+			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
 
 test-matrix: build ## Run the integration tests on every server version that can be had; writes docs/SERVERS.md
 	@scripts/test-matrix.sh

@@ -195,7 +195,7 @@ impl Reign {
         stalled
     }
 
-    /// The clock was set: the lag of replicas is counted by it.
+    /// The clock was set, by which the lag of replicas is counted, or nothing is known of them.
     pub fn doubt(&mut self) {
         self.doubt = Doubt::New;
     }

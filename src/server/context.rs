@@ -187,18 +187,45 @@ impl Context {
     /// A field of the server's INFO, as text.
     #[must_use]
     pub fn server_info(&self, section: &CStr, field: &CStr) -> Option<String> {
-        // SAFETY: the context is valid, both names are C strings; the text that is found lives as
-        // long as `info`, which is freed only after it has been copied.
-        unsafe {
-            let info = (api().get_server_info)(self.0, section.as_ptr());
-            if info.is_null() {
-                return None;
-            }
-            let text = (api().server_info_get_field)(info, field.as_ptr());
-            let found = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
-            (api().free_server_info)(self.0, info);
-            found
+        self.server_section(section)?.field(field)
+    }
+
+    /// A section of the server's INFO, made once for all fields that are asked for.
+    #[must_use]
+    pub fn server_section(&self, section: &CStr) -> Option<ServerInfo<'_>> {
+        // SAFETY: the context is valid, the name is a C string.
+        let info = unsafe { (api().get_server_info)(self.0, section.as_ptr()) };
+        if info.is_null() {
+            None
+        } else {
+            Some(ServerInfo { context: self, info })
         }
+    }
+}
+
+/// A section of the server's INFO.
+pub struct ServerInfo<'a> {
+    context: &'a Context,
+    info: *mut raw::RedisModuleServerInfoData,
+}
+
+impl ServerInfo<'_> {
+    /// A field of it, as text.
+    #[must_use]
+    pub fn field(&self, name: &CStr) -> Option<String> {
+        // SAFETY: `info` is not null and not freed, the name is a C string; the text that is found lives
+        // as long as `info` and is copied here.
+        unsafe {
+            let text = (api().server_info_get_field)(self.info, name.as_ptr());
+            (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+        }
+    }
+}
+
+impl Drop for ServerInfo<'_> {
+    fn drop(&mut self) {
+        // SAFETY: given by the server with this context, freed once.
+        unsafe { (api().free_server_info)(self.context.as_ptr(), self.info) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whether this server may grant locks now, across failovers: asks the pure rules of
 //! [`crate::lock::grace`] and looks at the replicas.
 
-use super::context::{log_warning, Context};
+use super::context::{log_warning, Context, ServerInfo};
 use super::{clock, settings, state};
 use crate::lock::error::Error;
 use crate::lock::grace::{Answer, Group, Reign, Settings};
@@ -91,17 +91,20 @@ pub fn run(context: &Context, now: MonotonicMicros) {
     if state::with(|state| state.reign.has_to_look(&settings, now)) != Ok(true) {
         return;
     }
-    let offset = context.server_info(c"replication", c"master_repl_offset").and_then(|text| text.trim().parse().ok());
-    // Without an offset nothing can be told: the doubt stays.
-    let Some(offset) = offset else { return };
-    let answers = answers(context);
-    let _ = state::with(|state| state.reign.look(&settings, offset, &answers, now));
+    let replication = context.server_section(c"replication");
+    let offset = replication.as_ref().and_then(|info| info.field(c"master_repl_offset")?.trim().parse().ok());
+    let answers = replication.as_ref().map(answers).unwrap_or_default();
+    let _ = state::with(|state| match offset {
+        Some(offset) => state.reign.look(&settings, offset, &answers, now),
+        // Nothing can be told of the replicas.
+        None => state.reign.doubt(),
+    });
 }
 
 /// What the replicas have answered.
-fn answers(context: &Context) -> Vec<Answer> {
+fn answers(replication: &ServerInfo<'_>) -> Vec<Answer> {
     let number = |number: u32| CString::new(format!("slave{number}")).ok();
-    let replica = |field: CString| context.server_info(c"replication", &field);
+    let replica = |field: CString| replication.field(&field);
     let answer = |text: String| {
         let value = |name| text.split(',').find_map(|part| part.strip_prefix(name))?.trim().parse::<i64>().ok();
         let offset = u64::try_from(value("offset=")?).ok()?;

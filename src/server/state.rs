@@ -111,16 +111,7 @@ impl State {
     /// What is left of the time in which a new master grants nothing.
     #[must_use]
     pub fn grace_left(&self) -> Micros {
-        self.reign.grace_left(&self.grace_settings(), clock::monotonic())
-    }
-
-    fn grace_settings(&self) -> grace::Settings {
-        grace::Settings {
-            grace: settings::failover_grace(),
-            margin: settings::terms().margin,
-            max_lag: self.server.max_lag,
-            wanted: self.server.min_replicas,
-        }
+        self.reign.grace_left(&self.server.grace_settings(), clock::monotonic())
     }
 
     /// Whether the server may evict locks to free memory.
@@ -163,6 +154,17 @@ struct Server {
     look_again: Option<UnixMicros>,
 }
 
+impl Server {
+    fn grace_settings(&self) -> grace::Settings {
+        grace::Settings {
+            grace: settings::failover_grace(),
+            margin: settings::terms().margin,
+            max_lag: self.max_lag,
+            wanted: self.min_replicas,
+        }
+    }
+}
+
 lazy_static! {
     static ref STATE: MainThread<State> = MainThread::new(State::default());
 }
@@ -195,10 +197,9 @@ pub fn min_replicas(context: &Context) -> u64 {
 /// What the safety across failover depends on.
 #[must_use]
 pub fn grace_settings(context: &Context) -> grace::Settings {
-    let grace = settings::failover_grace();
-    // Nothing else matters without it.
-    let Server { max_lag, min_replicas, .. } = if grace == Micros(0) { Server::default() } else { server(context) };
-    grace::Settings { grace, margin: settings::terms().margin, max_lag, wanted: min_replicas }
+    // Without a grace nothing else matters.
+    let server = if settings::failover_grace() == Micros(0) { Server::default() } else { server(context) };
+    server.grace_settings()
 }
 
 /// Whether CLIENT UNBLOCK of a waiter may be allowed.

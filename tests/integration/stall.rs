@@ -173,9 +173,8 @@ fn a_lease_from_before_the_grace_is_warned_of_until_it_ends() {
 #[test]
 fn a_replaced_master_whose_turn_of_the_loop_took_long_grants_nothing() {
     let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
-    let debug = ["--enable-debug-command", "yes"];
     let grace = ["failover-grace-ms", GRACE_MS];
-    let master = Server::with().args(&args).args(&debug).module_args(&grace).start();
+    let master = Server::with().args(&args).module_args(&grace).start();
     let replica = Server::with().args(&args).module_args(&grace).start();
     let relay = Relay::to(master.port());
     replica.conn().ok(&["REPLICAOF", "127.0.0.1", &relay.port().to_string()]);

@@ -48,7 +48,10 @@ fn no_two_owners_after_a_failover() {
         }
         match second.call(&["LOCK.ACQUIRE", "ours", LEASE[0], LEASE[1]]) {
             Reply::Int(_) => break,
-            reply => assert!(reply.error().starts_with("GRACE "), "{reply:?}"),
+            // On a busy machine it can also have stood still.
+            reply => {
+                assert!(reply.error().starts_with("GRACE ") || reply.error().starts_with("NOREPLICAS "), "{reply:?}");
+            }
         }
         refusals += 1;
         assert!(Instant::now() < end, "never granted");

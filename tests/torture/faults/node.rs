@@ -2,7 +2,7 @@
 
 use super::slot::key;
 use crate::history::Effect;
-use crate::site::cluster::Cluster;
+use crate::site::cluster::{replica_of, Cluster};
 use crate::support::until;
 use crate::world::World;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub fn fail_over(world: &World, cluster: &Cluster, number: usize, way: usize) ->
     };
     world.with(mode, || {
         let old = cluster.master_of(key(number));
-        let new = cluster.replica_of(old);
+        let new = replica_of(cluster, old);
         let mut asked: Option<Instant> = None;
         until("the replica is master, the master a replica", || {
             // The other masters vote for a replica of the same master only once in a while: then it is asked again.
@@ -39,7 +39,7 @@ pub fn fail_over(world: &World, cluster: &Cluster, number: usize, way: usize) ->
 pub fn kill(world: &World, cluster: &Cluster, number: usize) -> bool {
     world.with(&[Effect::Stall, Effect::Restart, Effect::Change], || {
         let old = cluster.master_of(key(number));
-        let new = cluster.replica_of(old);
+        let new = replica_of(cluster, old);
         old.signal("KILL");
         until("the replica takes over", || new.is_master().then_some(()));
         old.start_again();

@@ -17,7 +17,7 @@ pub enum Site {
 impl Site {
     pub fn start(setup: Setup) -> Self {
         match setup {
-            Setup::Cluster => Self::Cluster(cluster::Cluster::start()),
+            Setup::Cluster => Self::Cluster(cluster::start()),
             _ => Self::Group(group::Group::start(setup)),
         }
     }

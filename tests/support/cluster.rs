@@ -1,0 +1,149 @@
+//! A cluster of `scripts/cluster.sh`: started on free ports, looked at, and ended.
+
+use crate::support::{module, server_binary, temp_dir, until};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+pub mod nodes;
+
+use nodes::Node;
+
+/// Three masters and three replicas.
+pub struct Cluster {
+    script: Child,
+    /// Kept open: the script would end if nobody read what it says.
+    _said: BufReader<ChildStdout>,
+    pub nodes: Vec<Node>,
+}
+
+/// The settings of all: failures are noticed soon.
+const SETTINGS: &str = "cluster-node-timeout 2000\nsave \"\"";
+
+impl Cluster {
+    pub fn start(settings: &str, module_args: &str) -> Self {
+        // A port that was free can be taken by another test a moment later.
+        for _ in 0..5 {
+            match Self::try_start(settings, module_args) {
+                Err(said) if said.contains("Address already in use") => {}
+                result => return result.unwrap_or_else(|said| panic!("{said}")),
+            }
+        }
+        panic!("no free ports")
+    }
+
+    fn try_start(settings: &str, module_args: &str) -> Result<Self, String> {
+        // The script makes it, and removes it.
+        let dir = temp_dir();
+        fs::remove_dir(&dir).unwrap();
+        let port = free_ports();
+        let mut script = Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh"))
+            .env("CLUSTER_PORT", port.to_string())
+            .env("CLUSTER_DIR", &dir)
+            .env("CLUSTER_SETTINGS", format!("{SETTINGS}\n{settings}"))
+            .env("CLUSTER_MODULE_ARGS", module_args)
+            .env("CLUSTER_UNTIL_EOF", "1")
+            .env("LOCK_MODULE", module())
+            .env("REDIS_SERVER", server_binary())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the script runs");
+        let mut said = BufReader::new(script.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("cluster ready:") {
+            line.clear();
+            if said.read_line(&mut line).unwrap() == 0 {
+                let output = script.wait_with_output().unwrap();
+                return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+            }
+        }
+        let nodes = (port..port + 6).map(|port| Node::new(port, dir.join(port.to_string()))).collect();
+        Ok(Self { script, _said: said, nodes })
+    }
+
+    /// The master that serves a key, as soon as there is exactly one.
+    pub fn master_of(&self, key: &str) -> &Node {
+        until("one master serves the key", || {
+            let mut serving = self.nodes.iter().filter(|node| node.serves(key));
+            let first = serving.next()?;
+            serving.next().is_none().then_some(first)
+        })
+    }
+
+    /// A master that does not serve the key, if there is one just now.
+    pub fn find_other_master(&self, key: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.is_master() && !node.serves(key))
+    }
+
+    /// A master that does not serve the key.
+    pub fn other_master(&self, key: &str) -> &Node {
+        self.find_other_master(key).expect("three masters")
+    }
+
+    /// The replica of a master, if it has one just now.
+    pub fn find_replica_of(&self, master: &Node) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.master_port() == Some(master.port))
+    }
+
+    /// The replica of a master.
+    pub fn replica_of(&self, master: &Node) -> &Node {
+        self.find_replica_of(master).expect("each master has one")
+    }
+
+    /// Waits until all nodes are up, agree, and have their replicas in sync.
+    pub fn until_well(&self) {
+        until("the cluster is well", || {
+            let masters: Vec<u16> = self.nodes.iter().filter(|node| node.is_master()).map(|node| node.port).collect();
+            let agree = |node: &Node| node.is_well() && node.masters() == masters;
+            self.nodes.iter().all(agree).then_some(())
+        });
+    }
+
+    /// One key for each master, as the slots are now.
+    pub fn a_key_for_each_master(&self, prefix: &str) -> Vec<String> {
+        let masters = self.nodes.iter().filter(|node| node.is_master());
+        masters.map(|node| (0..1000).map(|n| format!("{prefix}{n}")).find(|key| node.serves(key)).unwrap()).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.print_logs();
+        }
+        // Its input ends. A server that stands still would not.
+        drop(self.script.stdin.take());
+        let _ = self.script.wait();
+    }
+}
+
+impl Cluster {
+    pub fn print_logs(&self) {
+        for node in &self.nodes {
+            eprintln!("--- log of the node on port {}:\n{}", node.port, node.log_tail(25));
+        }
+    }
+}
+
+/// The first of six ports that were free a moment ago, as those of the cluster's own traffic: below
+/// those that the system gives to whoever asks for any.
+fn free_ports() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let at = NEXT.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) as u16;
+        let first = 12_000 + (at % 1000) * 6;
+        if (first..first + 6).all(|port| is_free(port) && is_free(port + 10_000)) {
+            return first;
+        }
+    }
+}
+
+/// The words of a file of a node, for those that read its log.
+fn read(path: PathBuf) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}

@@ -2,6 +2,7 @@
 
 use redis_lock::lock::queue::{Queues, Waiter};
 use redis_lock::lock::record::Id;
+use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
 
 /// More places than an input can keep.
@@ -72,6 +73,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
     let (key, attempt, client, time) = who;
     let name = [key];
     let of = |waiter: Option<Waiter<u64>>| waiter.map(|waiter| waiter.client);
+    let one = |mut waiters: Vec<Waiter<u64>>| waiters.pop().map(|waiter| waiter.client);
     match step {
         // A client waits for one key at most.
         0..=2 if plain.iter().any(|entry| entry.client == Some(client)) => {}
@@ -79,6 +81,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
             let waiter = Waiter {
                 handle: client,
                 client,
+                share: Share::Alone,
                 lease: Micros(1),
                 id: id(attempt),
                 owner: None,
@@ -88,14 +91,14 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
                 until: MonotonicMicros(time),
             };
             let resumes = position(plain, key, attempt).is_some_and(|at| plain[at].client.is_none());
-            let joined = queues.join(0, &name, waiter);
+            let joined = queues.join(0, &[&name], waiter);
             assert_eq!(joined.resumed, resumes);
-            assert_eq!(of(joined.earlier), put(plain, Entry { key, attempt, client: Some(client), until: time }));
+            assert_eq!(one(joined.earlier), put(plain, Entry { key, attempt, client: Some(client), until: time }));
         }
         3 => {
             let Some(id) = id(attempt) else { return };
-            let earlier = queues.keep_place(0, &name, id, MonotonicMicros(time), MOST);
-            assert_eq!(of(earlier), put(plain, Entry { key, attempt, client: None, until: time }));
+            let earlier = queues.keep_place(0, &[&name], id, MonotonicMicros(time), MOST);
+            assert_eq!(one(earlier), put(plain, Entry { key, attempt, client: None, until: time }));
         }
         4 => {
             let left = queues.leave(client, keep.map(MonotonicMicros), MOST);
@@ -129,7 +132,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
             queues.set_ready(line);
             queues.set_due_ready(UnixMicros(u64::from(attempt) * 10));
             assert!(queues.next_due().is_none_or(|due| due.0 > u64::from(attempt) * 10));
-            if let Some(line) = queues.take_ready() {
+            if let Some((line, _)) = queues.take_ready() {
                 assert!(queues.head(line).is_some());
             }
         }
@@ -160,6 +163,6 @@ fn compare(queues: &Queues<u64>, plain: &[Entry]) {
     }
     for client in 0..24 {
         let at = plain.iter().find(|entry| entry.client == Some(client));
-        assert_eq!(queues.waits_for(client).map(|(_, name)| name[0]), at.map(|entry| entry.key));
+        assert_eq!(queues.waits_for(client).map(|wait| wait.names.as_slice()[0][0]), at.map(|entry| entry.key));
     }
 }

@@ -2,7 +2,7 @@
 //! no value whatever makes a decision fail or give a lock to two.
 
 use redis_lock::lock::record::{timestamp_text, Id, Owner, Record, Value};
-use redis_lock::lock::rules::{self, Acquire, Release, Request, State, Terms};
+use redis_lock::lock::rules::{self, Acquire, Holds, Release, Request, Share, State, Terms};
 use redis_lock::lock::time::{Micros, UnixMicros};
 use redis_lock::lock::token::{Token, Tokens};
 
@@ -78,14 +78,16 @@ fn expected(bytes: &[u8]) -> Value<'_> {
 /// What becomes of everybody's calls when the key holds that.
 fn decide(value: Value<'_>, now: UnixMicros) {
     let terms = Terms { margin: Micros(1_000_000) };
-    let request = Request { lease: Micros(30_000_000), id: Id::parse(b"7"), owner: Owner::parse(b"fuzz") };
+    let request =
+        Request { share: Share::Alone, lease: Micros(30_000_000), id: Id::parse(b"7"), owner: Owner::parse(b"fuzz") };
     let state = State::of(Some(value), now);
     let mut tokens = Tokens::new();
     let acquired = rules::acquire(state, &request, false, terms, &mut tokens, now);
     let recovered = rules::recover(state, &request, false, terms, &mut tokens, now);
     let ours = if let Value::Ours(record) = value { Some(record) } else { None };
     match (state, acquired) {
-        (State::Expired(..), Ok(Acquire::Grant { record, succeeds })) => {
+        (State::Expired(..), Ok(Acquire::Grant { record, succeeds, holds })) => {
+            assert_eq!(holds, Holds::Alone);
             assert!(record.timestamp > now);
             assert!(ours.is_none_or(|before| record.token > before.token), "tokens of a key grow");
             assert_eq!(succeeds.unwrap().token, ours.map(|before| before.token));

@@ -70,6 +70,7 @@ demo: build ## Show how the hand-made lock fails and LOCK.* does not
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench pair
 	cargo bench --bench pair -- --extra
+	cargo bench --bench several
 	cargo bench --bench memory
 	cargo bench --bench instructions
 	cargo bench --bench handoff

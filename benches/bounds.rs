@@ -36,8 +36,8 @@ impl Outcome {
     /// From the newest runs on a server that have what is compared.
     fn of(bound: &Bound, server: &str) -> Option<Self> {
         let (ours, theirs, instructions) = match bound.of {
-            Of::Pair => {
-                let run = Run::newest("pair", server, |row| {
+            Of::Rounds(bench) => {
+                let run = Run::newest(bench, server, |row| {
                     row["operation"] == bound.operation && row["contender"] == bound.against
                 })?;
                 let of = |name: &str| {

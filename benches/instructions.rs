@@ -14,6 +14,10 @@
 )]
 
 mod common;
+#[path = "pair/lane.rs"]
+mod lane;
+#[path = "several/work.rs"]
+mod several;
 #[path = "../tests/support/mod.rs"]
 mod support;
 #[path = "pair/work.rs"]
@@ -21,13 +25,16 @@ mod work;
 
 use common::callgrind::Callgrind;
 use common::{median, print_table, Origin, Settings};
+use lane::Lane;
 use std::path::{Path, PathBuf};
 use std::process;
 use support::Server;
-use work::{commands, Command, Lane};
+use work::{commands, Command};
 
 /// N.
 const OPERATIONS: usize = 2_000;
+/// Keys that stay, in times of N: more than any command makes.
+const OTHERS: usize = 25;
 /// How often it is counted on a server: the median is free of what comes up once.
 const REPEATS: usize = 3;
 /// Servers.
@@ -118,9 +125,10 @@ impl Drop for SameAgain {
 /// Every command, on one server.
 fn count_all(callgrind: &mut Callgrind, operations: usize) -> Result<Vec<(&'static str, f64)>, String> {
     let mut conn = callgrind.server.conn();
-    let commands = commands(&mut conn);
+    let mut commands = commands(&mut conn);
+    commands.extend(several::commands(&mut conn));
     // With these the tables of keys and of expiries never shrink, so that nobody pays for their growing again.
-    for number in 0..operations {
+    for number in 0..OTHERS * operations {
         conn.ok(&["SET", &format!("other:{number}"), "value", "EX", "100000"]);
     }
     let mut lane = Lane::new(&callgrind.server, 0, 2 * operations);

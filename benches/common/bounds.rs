@@ -16,8 +16,8 @@ pub struct Bound {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// The server's CPU time, in the rounds of the bench pair.
-    Pair,
+    /// The server's CPU time, in the rounds of the bench of that name.
+    Rounds(&'static str),
     /// The server's CPU time of a hand-off.
     Crowd,
     /// `used_memory`.
@@ -30,19 +30,31 @@ pub const PAIR: &str = "acquire and release";
 pub const REFUSED: &str = "acquire, refused";
 pub const EXTEND: &str = "extend";
 pub const HAND_OFF: &str = "hand-off with 10,000 waiters";
+pub const SEMAPHORE: [&str; 3] = ["SHARED, 10 others hold it", "LIMIT 20, 10 others hold it", "LIMIT 10, refused"];
+pub const MANY_KEYS: &str = "10 keys at once";
+pub const LUA_SEMAPHORE: &str = "Lua semaphore + ZREM";
 pub const MEMORY: &str = "memory of a held lock";
 
 const fn pair(operation: &'static str, against: &'static str, on: &'static [&'static str], at_most: f64) -> Bound {
-    Bound { operation, against, on, at_most, of: Of::Pair }
+    Bound { operation, against, on, at_most, of: Of::Rounds("pair") }
 }
 
-pub const BOUNDS: [Bound; 8] = [
+const fn several(operation: &'static str, against: &'static str) -> Bound {
+    Bound { operation, against, on: ALL, at_most: 0.6, of: Of::Rounds("several") }
+}
+
+pub const BOUNDS: [Bound; 13] = [
     pair(PAIR, "SET NX PX + EVALSHA", &["redis-7.0.15", "redis-8.", "valkey-9."], 0.55),
     pair(PAIR, "SET NX PX + DELEX IFEQ", ALL, 1.15),
     pair(PAIR, "SET NX PX + DELIFEQ", ALL, 1.15),
     pair(PAIR, "SET NX PX + DEL", &["redis-7.0.15"], 1.35),
     pair(REFUSED, "SET NX PX", ALL, 1.1),
     pair(EXTEND, "EVALSHA (pexpire)", ALL, 0.5),
+    several(SEMAPHORE[0], LUA_SEMAPHORE),
+    several(SEMAPHORE[1], LUA_SEMAPHORE),
+    several(SEMAPHORE[2], LUA_SEMAPHORE),
+    several(MANY_KEYS, "EVALSHA + EVALSHA"),
+    several(MANY_KEYS, "MULTI, 10 SET NX PX, EXEC + EVALSHA"),
     Bound { operation: HAND_OFF, against: "hand-off with 10", on: ALL, at_most: 1.3, of: Of::Crowd },
     Bound { operation: MEMORY, against: "SET NX PX, 36 bytes", on: ALL, at_most: 1.0, of: Of::Memory },
 ];

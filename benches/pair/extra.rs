@@ -2,9 +2,11 @@
 //! wait for each reply, threads; and with more asked of LOCK.*. No bounds: what it costs there is to be seen.
 
 use crate::common::{Origin, Pipe, Settings};
+use crate::lane::{Stand, COLUMNS};
 use crate::support::Server;
-use crate::work::{pair, with_options, Stand, Workload};
-use crate::{print_costs, print_ratios, COLUMNS, KEYS, LANES};
+use crate::tables::{print_costs, print_ratios};
+use crate::work::{pair, with_options, Workload};
+use crate::{KEYS, LANES};
 use std::fmt::Write as _;
 
 pub const ROUNDS: usize = 7;

@@ -1,0 +1,228 @@
+//! How operations are sent: many keys at once, over several connections in turn.
+#![allow(dead_code)]
+
+use crate::common::{argument, Cost, Pipe, ServerCpu};
+use crate::support::{show, Conn, Server};
+use crate::work::Workload;
+use std::ops::Range;
+
+/// As many keys as a command for several has here.
+pub const MANY: usize = 10;
+
+/// A key that is locked and unlocked. What goes into commands is kept as it goes over the wire: the client has to be
+/// faster than the server.
+struct Lock {
+    key: Vec<u8>,
+    /// For commands that lock several at once.
+    keys: Vec<Vec<u8>>,
+    /// What a client of SET NX PX stores: 36 bytes, as a UUID has.
+    secret: Vec<u8>,
+    /// What LOCK.ACQUIRE replied last.
+    token: Vec<u8>,
+    /// The number of an attempt.
+    id: Vec<u8>,
+}
+
+/// A part of a command.
+#[derive(Clone)]
+pub enum Part {
+    /// As it goes over the wire.
+    Fixed(Vec<u8>),
+    Key,
+    Keys,
+    /// One of them.
+    OneOfKeys(usize),
+    Secret,
+    Token,
+    Id,
+}
+
+/// The reply that a command has to get, line by line; `None` is a token, which is kept for the next steps.
+pub type Expect = &'static [Option<&'static str>];
+
+pub const TOKEN: Expect = &[None];
+/// The token with details of which there are none.
+pub const DETAILS: Expect = &[Some("*4"), None, Some("$-1"), Some("$-1"), Some("$-1")];
+pub const OK: Expect = &[Some("+OK")];
+pub const ONE: Expect = &[Some(":1")];
+pub const ZERO: Expect = &[Some(":0")];
+pub const TEN: Expect = &[Some(":10")];
+pub const NIL: Expect = &[Some("$-1")];
+/// A transaction of [`MANY`] commands that are answered OK.
+pub const TRANSACTION: Expect = &{
+    let mut lines = [Some("+OK"); 2 * MANY + 2];
+    let mut at = 1;
+    while at <= MANY {
+        lines[at] = Some("+QUEUED");
+        at += 1;
+    }
+    lines[at] = Some("*10");
+    lines
+};
+
+/// One command, sent for all keys.
+#[derive(Clone)]
+pub struct Step {
+    pub parts: Vec<Part>,
+    expect: Expect,
+}
+
+/// `KEY`, `KEYS`, `SECRET`, `TOKEN` and `ID#` stand for those of the lock; the other words are as they are.
+pub fn step(command: &str, expect: Expect) -> Step {
+    let words: Vec<&str> = command.split(' ').collect();
+    let count: usize = words.iter().map(|word| if *word == "KEYS" { MANY } else { 1 }).sum();
+    let mut parts = vec![Part::Fixed(format!("*{count}\r\n").into_bytes())];
+    parts.extend(words.iter().map(|word| match *word {
+        "KEY" => Part::Key,
+        "KEYS" => Part::Keys,
+        "SECRET" => Part::Secret,
+        "TOKEN" => Part::Token,
+        "ID#" => Part::Id,
+        text => Part::Fixed(argument(text.as_bytes())),
+    }));
+    Step { parts, expect }
+}
+
+/// The name of a script that the server keeps.
+pub fn loaded(conn: &mut Conn, script: &str) -> String {
+    conn.text(&["SCRIPT", "LOAD", script])
+}
+
+/// A connection with keys of its own.
+pub struct Lane {
+    pipe: Pipe,
+    locks: Vec<Lock>,
+}
+
+impl Lane {
+    pub fn new(server: &Server, number: usize, keys: usize) -> Self {
+        let lock = |index: usize| Lock {
+            key: argument(format!("bench:lock:{number}:{index:04}").as_bytes()),
+            keys: (0..MANY).map(|nth| argument(format!("bench:{nth}:{number}:{index:04}").as_bytes())).collect(),
+            secret: argument(format!("3f2b8c1e-9d47-4a06-b5e2-{number:04}{index:08}").as_bytes()),
+            token: Vec::new(),
+            id: argument(format!("7{number:06}{index:012}").as_bytes()),
+        };
+        Self { pipe: Pipe::to(server), locks: (0..keys).map(lock).collect() }
+    }
+
+    /// Sends a step for some of the keys.
+    fn send(&mut self, step: &Step, keys: Range<usize>) {
+        for lock in &self.locks[keys] {
+            for part in &step.parts {
+                self.pipe.add(match part {
+                    Part::Fixed(bytes) => bytes,
+                    Part::Key => &lock.key,
+                    Part::Keys => {
+                        lock.keys.iter().for_each(|key| self.pipe.add(key));
+                        continue;
+                    }
+                    Part::OneOfKeys(nth) => &lock.keys[*nth],
+                    Part::Secret => &lock.secret,
+                    Part::Token => &lock.token,
+                    Part::Id => &lock.id,
+                });
+            }
+        }
+        self.pipe.flush();
+    }
+
+    fn read(&mut self, step: &Step, keys: Range<usize>) {
+        let locks = &mut self.locks[keys];
+        let count = locks.len();
+        let mut token = |index: usize, reply: &[u8]| {
+            let token = reply.strip_prefix(b":").unwrap_or_else(|| panic!("not a token: {}", show(reply)));
+            locks[index].token = argument(token);
+        };
+        let right = |line: &str, reply: &[u8]| assert!(reply == line.as_bytes(), "not {line} but {}", show(reply));
+        let lines = step.expect;
+        self.pipe.replies(count * lines.len(), |at, reply| match lines[at % lines.len()] {
+            Some(line) => right(line, reply),
+            None => token(at / lines.len(), reply),
+        });
+    }
+
+    /// Does a step for the first `keys` keys, [`AT_ONCE`] at a time, nothing else meanwhile.
+    pub fn pass(&mut self, step: &Step, keys: usize) {
+        for first in (0..keys).step_by(AT_ONCE) {
+            let part = first..(first + AT_ONCE).min(keys);
+            self.send(step, part.clone());
+            self.read(step, part);
+        }
+    }
+
+    fn all(&self) -> Range<usize> {
+        0..self.locks.len()
+    }
+}
+
+/// Commands that fit into the 16 kB that a server reads at once.
+pub const AT_ONCE: usize = 100;
+
+/// Does `steps` again and again in all lanes; each lane has a step on its way at any time.
+fn run(lanes: &mut [Lane], steps: &[Step], times: usize) {
+    let mut pending: Option<&Step> = None;
+    for step in std::iter::repeat_n(steps, times).flatten() {
+        for lane in &mut *lanes {
+            if let Some(pending) = pending {
+                lane.read(pending, lane.all());
+            }
+            lane.send(step, lane.all());
+        }
+        pending = Some(step);
+    }
+    if let Some(pending) = pending {
+        for lane in lanes {
+            lane.read(pending, lane.all());
+        }
+    }
+}
+
+/// What every line of the raw file has.
+pub const COLUMNS: &str = "operation,contender,round,place,operations,cpu_ns,wall_ns";
+
+/// A server and the connections over which it is measured.
+pub struct Stand {
+    pub server: Server,
+    pub cpu: ServerCpu,
+    /// What one measurement does, whole steps of all lanes.
+    pub operations: usize,
+    lanes: Vec<Lane>,
+    times: usize,
+}
+
+impl Stand {
+    /// With so many lanes of so many keys; at least `operations`.
+    pub fn new(server: Server, lanes: usize, keys: usize, operations: usize) -> Self {
+        let times = operations.div_ceil(lanes * keys);
+        let (cpu, operations) = (ServerCpu::of(&server), times * lanes * keys);
+        let lanes = (0..lanes).map(|number| Lane::new(&server, number, keys)).collect();
+        Self { server, cpu, operations, lanes, times }
+    }
+
+    /// All contenders of a workload, one after the other; the lines for the raw file. Round 0 warms up and is not
+    /// counted.
+    pub fn round(&mut self, round: usize, workload: &mut Workload) -> Vec<String> {
+        let Workload { name, contenders } = workload;
+        let count = contenders.len();
+        let mut rows = Vec::new();
+        for place in 0..count {
+            // Who comes first changes from round to round, and so does the direction.
+            let turn = (place + round / 2) % count;
+            let contender = &mut contenders[if round.is_multiple_of(2) { turn } else { count - 1 - turn }];
+            let Self { server, cpu, lanes, times, operations } = self;
+            run(lanes, &contender.before, 1);
+            let cost = Cost::of(cpu, || run(lanes, &contender.steps, *times));
+            if !contender.before.is_empty() {
+                server.conn().ok(&["FLUSHALL"]);
+            }
+            if round > 0 {
+                contender.costs.push(cost);
+                let (contender, place) = (contender.name, place + 1);
+                let (cpu, wall) = (cost.cpu.as_nanos(), cost.wall.as_nanos());
+                rows.push(format!("\"{name}\",{contender},{round},{place},{operations},{cpu},{wall}"));
+            }
+        }
+        rows
+    }
+}

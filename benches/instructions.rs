@@ -134,6 +134,8 @@ fn count_all(callgrind: &mut Callgrind, operations: usize) -> Result<Vec<(&'stat
     let mut lane = Lane::new(&callgrind.server, 0, 2 * operations);
     let mut counted = Vec::new();
     for Command { name, before, step, after } in &commands {
+        // Where much goes before, a part of them.
+        let operations = if before.len() > 2 { operations.div_ceil(10) } else { operations };
         let mut pass = |keys: usize, count: &mut dyn FnMut(&mut dyn FnMut())| {
             for step in before {
                 lane.pass(step, keys);

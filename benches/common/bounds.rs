@@ -43,7 +43,7 @@ const fn several(operation: &'static str, against: &'static str) -> Bound {
     Bound { operation, against, on: ALL, at_most: 0.6, of: Of::Rounds("several") }
 }
 
-pub const BOUNDS: [Bound; 13] = [
+pub const BOUNDS: [Bound; 12] = [
     pair(PAIR, "SET NX PX + EVALSHA", &["redis-7.0.15", "redis-8.", "valkey-9."], 0.55),
     pair(PAIR, "SET NX PX + DELEX IFEQ", ALL, 1.15),
     pair(PAIR, "SET NX PX + DELIFEQ", ALL, 1.15),
@@ -54,7 +54,6 @@ pub const BOUNDS: [Bound; 13] = [
     several(SEMAPHORE[1], LUA_SEMAPHORE),
     several(SEMAPHORE[2], LUA_SEMAPHORE),
     several(MANY_KEYS, "EVALSHA + EVALSHA"),
-    several(MANY_KEYS, "MULTI, 10 SET NX PX, EXEC + EVALSHA"),
     Bound { operation: HAND_OFF, against: "hand-off with 10", on: ALL, at_most: 1.3, of: Of::Crowd },
     Bound { operation: MEMORY, against: "SET NX PX, 36 bytes", on: ALL, at_most: 1.0, of: Of::Memory },
 ];

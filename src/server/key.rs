@@ -2,9 +2,9 @@
 
 use super::api::api;
 use super::context::{Arg, Context};
-use super::several;
+use super::several::{self, Set};
 use crate::lock::error::Error;
-use crate::lock::holders::{Holder, Holders};
+use crate::lock::holders::Holder;
 use crate::lock::record::{number, Record, Value};
 use crate::lock::rules::State;
 use crate::lock::time::UnixMicros;
@@ -21,7 +21,7 @@ pub struct Key<'a> {
     /// Null: opened for reading, and it does not exist.
     pub(super) handle: *mut raw::RedisModuleKey,
     /// Several holders, where the key is a sorted set of them.
-    pub(super) several: Option<Box<Holders>>,
+    pub(super) several: Option<Box<Set>>,
     /// Holders that [`Key::end`] took out of them, to be taken out of the key with its next change.
     pub(super) ended: Vec<Holder>,
     now: UnixMicros,
@@ -52,9 +52,9 @@ impl<'a> Key<'a> {
         match key.kind() {
             raw::REDISMODULE_KEYTYPE_EMPTY | raw::REDISMODULE_KEYTYPE_STRING => Ok(key),
             raw::REDISMODULE_KEYTYPE_ZSET => {
-                let mut holders = several::read(&key).ok_or(Error::WrongType)?;
-                holders.look(now);
-                key.several = Some(holders);
+                let mut set = several::read(&key).ok_or(Error::WrongType)?;
+                set.holders.look(now);
+                key.several = Some(set);
                 Ok(key)
             }
             _ => Err(Error::WrongType),
@@ -104,7 +104,7 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn state(&self) -> State<'_> {
         match &self.several {
-            Some(holders) => State::Several(holders),
+            Some(set) => State::Several(&set.holders),
             None => State::of(self.value(), self.now),
         }
     }
@@ -124,12 +124,12 @@ impl<'a> Key<'a> {
     /// Whether somebody is left in it.
     #[must_use]
     pub fn has_holders(&self) -> bool {
-        self.several.as_ref().is_some_and(|holders| !holders.is_empty())
+        self.several.as_ref().is_some_and(|set| !set.holders.is_empty())
     }
 
     /// A grant among several ends: the key tells of it as if it had, until it is changed. Whether it was one.
     pub fn end(&mut self, token: Token) -> bool {
-        let ended = self.several.as_mut().and_then(|holders| holders.remove(token));
+        let ended = self.several.as_mut().and_then(|set| set.holders.remove(token));
         let is_one = ended.is_some();
         self.ended.extend(ended);
         is_one
@@ -137,8 +137,8 @@ impl<'a> Key<'a> {
 
     /// A holder that was replaced by one whose grant has ended is there again.
     pub fn put_back(&mut self, record: &Record<'_>) {
-        if let Some(holders) = &mut self.several {
-            holders.put(Holder::of(record));
+        if let Some(set) = &mut self.several {
+            set.holders.put(Holder::of(record));
         }
     }
 
@@ -155,9 +155,9 @@ impl<'a> Key<'a> {
 
 impl Drop for Key<'_> {
     fn drop(&mut self) {
-        if let Some(holders) = self.several.take() {
+        if let Some(set) = self.several.take() {
             if self.ended.is_empty() {
-                several::keep(self.context, self.name, holders);
+                several::keep(self.context, self.name, set);
             }
         }
         // SAFETY: the handle was opened by this value and is closed once; null is allowed.

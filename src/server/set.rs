@@ -3,8 +3,9 @@
 use super::api::api;
 use super::context::OwnString;
 use super::key::Key;
+use super::several::{self, Set};
+use super::state;
 use super::write::{changed, expiry_words, notify, writing, NO_EXPIRE, OK};
-use super::{several, state};
 use crate::lock::error::Error;
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Encoded;
@@ -13,10 +14,16 @@ use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use redis_module::raw;
 
+/// A member that is longer than the server has in a set in the form for few (`zset-max-listpack-value`, 64 by
+/// default). In that form scores are text: each of them is read at every change, which with 100 holders
+/// costs ten times as much. A set that had such a member once is in the form for many, until it is loaded
+/// from a file.
+const LONG: [u8; 65] = [b'-'; 65];
+
 /// A sorted set of holders before a change.
 pub struct Before {
     /// Those who are not over.
-    pub holders: Box<Holders>,
+    pub set: Box<Set>,
     /// Those whose grants have ended, which are still in the key.
     pub ended: Vec<Holder>,
     /// The key has a native expiry.
@@ -38,7 +45,7 @@ pub enum NewExpiry {
 /// vanishes in between.
 pub struct Change {
     /// Those who are left.
-    pub holders: Box<Holders>,
+    pub set: Box<Set>,
     /// Those who are taken out.
     pub gone: Vec<Holder>,
     /// What becomes of the native expiry.
@@ -57,10 +64,11 @@ impl Before {
     ) -> Change {
         /// How many are forgotten at once.
         const FORGOTTEN: usize = 8;
-        let Self { mut holders, ended: mut gone, has_expiry } = self;
+        let Self { mut set, ended: mut gone, has_expiry } = self;
+        let holders = &mut set.holders;
         let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
         // What the key says now.
-        let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(&holders)).max();
+        let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(holders)).max();
         let known = known.filter(|_| has_expiry);
         gone.extend(replaces.and_then(|token| holders.remove(token)));
         if let Some(record) = value.and_then(Encoded::record) {
@@ -72,13 +80,13 @@ impl Before {
             let Some(over) = over else { break };
             gone.extend(holders.remove(over));
         }
-        let expiry = match last(&holders) {
+        let expiry = match last(holders) {
             _ if holders.is_empty() => NewExpiry::AsBefore,
             Some(ms) if known != Some(ms) => NewExpiry::At(ms),
             None if has_expiry => NewExpiry::Never,
             _ => NewExpiry::AsBefore,
         };
-        Change { holders, gone, expiry }
+        Change { set, gone, expiry }
     }
 }
 
@@ -87,10 +95,10 @@ impl Key<'_> {
     pub(super) fn change_in_place(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), Error> {
         let before = Before {
             has_expiry: self.several.is_some() && self.expires_in_ms().is_some(),
-            holders: self.several.take().unwrap_or_default(),
+            set: self.several.take().unwrap_or_default(),
             ended: std::mem::take(&mut self.ended),
         };
-        let Change { holders, gone, expiry } =
+        let Change { mut set, gone, expiry } =
             before.change(value, replaces, state::retention(self.context), self.now());
         let added = match value {
             Some(value) => Some(OwnString::of(value.member()).ok_or(Error::Internal)?),
@@ -104,10 +112,20 @@ impl Key<'_> {
             _ => None,
         };
         let words = until.map(|ms| expiry_words(ms).ok_or(Error::Internal)).transpose()?;
-        let (mut ignored, is_empty) = (0, holders.is_empty());
+        let grown = if value.is_some() && !set.is_tree && set.holders.len() > several::FEW {
+            set.is_tree = true;
+            OwnString::of(&LONG)
+        } else {
+            None
+        };
+        let (mut ignored, is_empty) = (0, set.holders.is_empty());
         // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies the
         // strings, and says that it could not in its reply.
         unsafe {
+            if let Some(long) = &grown {
+                (api().zset_add)(self.handle, 0.0, long.as_arg().as_ptr(), std::ptr::null_mut());
+                (api().zset_rem)(self.handle, long.as_arg().as_ptr(), &raw mut ignored);
+            }
             if let (Some(value), Some(member)) = (value, &added) {
                 let score = value.timestamp().as_seconds();
                 if (api().zset_add)(self.handle, score, member.as_arg().as_ptr(), std::ptr::null_mut()) != OK {
@@ -152,7 +170,7 @@ impl Key<'_> {
                 _ => {}
             }
         }
-        several::keep(context, name, holders);
+        several::keep(context, name, set);
         writing(|| {
             if added.is_some() {
                 changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zadd");

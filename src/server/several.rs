@@ -11,17 +11,29 @@ use super::key::Key;
 use super::state;
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Record;
+use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 
 /// Fewer are read anew each time.
-const FEW: usize = 2;
+pub const FEW: usize = 2;
 /// So many are kept at most, of all keys together.
 const MOST_KEPT: usize = 1_000_000;
 
-/// Holders that are kept, by database and name of their key.
+/// Several holders, as they lie in a sorted set.
+#[derive(Default)]
+pub struct Set {
+    /// Who they are.
+    pub holders: Holders,
+    /// The server has it in the form for many, in which a change costs O(log n): see [`super::set`].
+    pub is_tree: bool,
+    /// The name of its key, where it was kept.
+    name: Option<Box<[u8]>>,
+}
+
+/// Sets that are kept, by database and name of their key.
 #[derive(Default)]
 pub struct Kept {
-    keys: HashMap<(i32, Box<[u8]>), Box<Holders>>,
+    keys: FxHashMap<i32, HashMap<Box<[u8]>, Box<Set>>>,
     count: usize,
 }
 
@@ -31,53 +43,54 @@ impl Kept {
         *self = Self::default();
     }
 
-    fn take(&mut self, key: &(i32, Box<[u8]>)) -> Option<Box<Holders>> {
-        let holders = self.keys.remove(key)?;
-        self.count = self.count.saturating_sub(holders.len());
-        Some(holders)
+    fn take(&mut self, db: i32, name: &[u8]) -> Option<Box<Set>> {
+        let (name, mut set) = self.keys.get_mut(&db)?.remove_entry(name)?;
+        self.count = self.count.saturating_sub(set.holders.len());
+        set.name = Some(name);
+        Some(set)
     }
 
-    fn put(&mut self, key: (i32, Box<[u8]>), holders: Box<Holders>) {
-        self.take(&key);
-        self.count = self.count.saturating_add(holders.len());
+    fn put(&mut self, db: i32, name: Box<[u8]>, set: Box<Set>) {
+        self.count = self.count.saturating_add(set.holders.len());
         if self.count > MOST_KEPT {
             self.clear();
             return;
         }
-        self.keys.insert(key, holders);
+        let earlier = self.keys.entry(db).or_default().insert(name, set);
+        self.count = self.count.saturating_sub(earlier.map_or(0, |earlier| earlier.holders.len()));
     }
 }
 
 /// The holders in an open sorted set; nothing if it is not ours.
-pub fn read(key: &Key<'_>) -> Option<Box<Holders>> {
+pub fn read(key: &Key<'_>) -> Option<Box<Set>> {
     // SAFETY: the handle is open.
     let count = unsafe { (api().value_length)(key.handle) };
-    if count > FEW {
-        let place = (key.context.selected_db(), key.name.as_bytes().into());
-        let kept = state::with(|state| state.kept.take(&place)).ok().flatten();
-        if let Some(kept) = kept.filter(|kept| kept.len() == count && is_current(key, kept)) {
-            return Some(kept);
-        }
+    let db = key.context.selected_db();
+    let kept = state::with(|state| state.kept.take(db, key.name.as_bytes())).ok().flatten();
+    if let Some(kept) = kept.filter(|kept| kept.holders.len() == count && is_current(key, &kept.holders)) {
+        return Some(kept);
     }
-    let mut holders = Holders::new();
+    let mut set = Box::new(Set::default());
     let mut is_ours = true;
     walk(key, End::First, |score, member| {
         let holder = Record::read_member(score, member).map(|record| Holder::of(&record));
         is_ours = holder.is_some();
         if let Some(holder) = holder {
-            holders.put(holder);
+            set.holders.put(holder);
         }
         is_ours
     });
-    (is_ours && holders.len() == count).then(|| Box::new(holders))
+    (is_ours && set.holders.len() == count).then_some(set)
 }
 
-/// Keeps holders for the next command, if they are many.
-pub fn keep(context: &Context, name: Arg<'_>, holders: Box<Holders>) {
-    if holders.len() > FEW && !context.is_replica() {
-        let place = (context.selected_db(), name.as_bytes().into());
-        let _ = state::with(|state| state.kept.put(place, holders));
+/// Keeps a set for the next command, if it is or was large.
+pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
+    let kept_as = set.name.take();
+    if set.holders.is_empty() || (kept_as.is_none() && (set.holders.len() <= FEW || context.is_replica())) {
+        return;
     }
+    let (db, name) = (context.selected_db(), kept_as.unwrap_or_else(|| name.as_bytes().into()));
+    let _ = state::with(|state| state.kept.put(db, name, set));
 }
 
 /// Whether what was kept has the ends that the set has.

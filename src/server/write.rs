@@ -10,10 +10,11 @@ use super::context::{Arg, Context, OwnString};
 use super::key::{Key, WRITE};
 use super::main_thread::MainThread;
 use super::set::{Before, NewExpiry};
-use super::{session, several, state, waiting};
+use super::several::{self, Set};
+use super::{session, state, waiting};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
-use crate::lock::holders::{Holder, Holders};
+use crate::lock::holders::Holder;
 use crate::lock::record::Encoded;
 use crate::lock::rules::Holds;
 use crate::lock::time::UnixMicros;
@@ -272,7 +273,7 @@ pub struct Closed<'a> {
     name: Arg<'a>,
     is_string: bool,
     has_expiry: bool,
-    several: Option<Box<Holders>>,
+    several: Option<Box<Set>>,
     ended: Vec<Holder>,
     now: UnixMicros,
 }
@@ -362,7 +363,7 @@ impl Closed<'_> {
     fn change(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), WriteRefused> {
         let retention = state::retention(self.context);
         let before = Before {
-            holders: self.several.take().unwrap_or_default(),
+            set: self.several.take().unwrap_or_default(),
             ended: std::mem::take(&mut self.ended),
             has_expiry: self.has_expiry,
         };
@@ -381,7 +382,7 @@ impl Closed<'_> {
             NewExpiry::Never => self.call(c"PERSIST")?,
             NewExpiry::AsBefore => {}
         }
-        several::keep(self.context, self.name, change.holders);
+        several::keep(self.context, self.name, change.set);
         Ok(())
     }
 

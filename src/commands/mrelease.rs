@@ -12,6 +12,7 @@ use crate::lock::rules::{self, Release};
 use crate::server::context::{Arg, Args, Context};
 use crate::server::key::Key;
 use crate::server::stats::{self, Counter};
+use crate::server::write::tell_deleted;
 use crate::server::{clock, waiting};
 
 /// `token`
@@ -50,24 +51,33 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let now = clock::of_command();
     let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
     // A key of another type is found before anything has changed.
-    for name in &names {
-        Key::open_read_only(context, *name, now)?;
-    }
-    let mut count = 0_u64;
-    for name in names {
-        let key = Key::open(context, name, now)?;
+    let opened: Result<Vec<Key<'_>>, Error> = names.iter().map(|name| Key::open(context, *name, now)).collect();
+    let (mut deleted, mut awaited) = (Vec::new(), Vec::new());
+    for key in opened? {
         let released = rules::release(key.state(), token);
-        let counter = match released {
+        stats::add(match released {
             Release::InTime => Counter::Releases,
             Release::Late => Counter::LateReleases,
             Release::Over => Counter::StaleTokens,
-        };
-        if released != Release::Over {
-            waiting::pass_on(context, key, token)?;
-            count = count.saturating_add(1);
+        });
+        match released {
+            Release::Over => {}
+            _ if waiting::is_awaited(context, &key)? => awaited.push(key.name()),
+            _ => {
+                waiting::held(token, now);
+                deleted.push(key.delete()?);
+            }
         }
-        stats::add(counter);
     }
-    context.reply_count(count);
+    let count = deleted.len().saturating_add(awaited.len());
+    tell_deleted(context, &deleted);
+    // Who is told of one key may change others: each of the rest is opened anew.
+    for name in awaited {
+        let key = Key::open(context, name, now)?;
+        if rules::release(key.state(), token) != Release::Over {
+            waiting::pass_on(context, key, token)?;
+        }
+    }
+    context.reply_count(u64::try_from(count).unwrap_or(u64::MAX));
     Ok(())
 }

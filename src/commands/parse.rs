@@ -7,7 +7,6 @@ use crate::lock::record::{number, Id, Owner};
 use crate::lock::rules::{Request, Share};
 use crate::lock::time::Micros;
 use crate::lock::token::Token;
-use std::collections::HashMap;
 use std::ops::Range;
 
 /// The longest lease and the longest wait: 10 years.
@@ -221,13 +220,13 @@ pub fn keys<'a>(args: &impl Arguments<'a>, behind: usize) -> Result<Range<usize>
 /// # Errors
 /// [`Error::SameKey`]
 pub fn different_keys<'a>(args: &impl Arguments<'a>, keys: Range<usize>) -> Result<(), Error> {
-    let mut seen = HashMap::with_capacity(keys.len());
-    for key in keys {
-        if let Some(earlier) = args.at(key).and_then(|name| seen.insert(name, key)) {
-            return Err(Error::SameKey { key, earlier });
-        }
+    let mut sorted: Vec<(&[u8], usize)> = keys.filter_map(|at| Some((args.at(at)?, at))).collect();
+    sorted.sort_unstable();
+    let same = sorted.iter().zip(sorted.iter().skip(1)).filter(|(one, other)| one.0 == other.0);
+    match same.min_by_key(|(_, other)| other.1) {
+        Some((&(_, earlier), &(_, key))) => Err(Error::SameKey { key, earlier }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// A cursor of SCAN.

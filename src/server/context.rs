@@ -247,6 +247,7 @@ fn log(level: &CStr, text: &str) {
 
 /// A string of the server that is an argument of a call, good as long as the call.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub struct Arg<'a> {
     string: *mut raw::RedisModuleString,
     call: PhantomData<&'a Context>,

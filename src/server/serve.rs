@@ -63,6 +63,7 @@ pub fn tick(context: &Context) {
     watch_clock(now);
     failover::run(context, now);
     let looks = state::with(|state| {
+        state.kept.tick();
         if state.queues.is_empty() && !state.has_work() {
             return None;
         }

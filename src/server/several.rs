@@ -3,21 +3,25 @@
 //!
 //! What is kept is good as long as the set has as many members, and the same first and last score: the
 //! module changes both together. Who else changes a set of holders by hand, in the middle, may not be
-//! noticed. A replica keeps nothing: there the changes come from the master.
+//! noticed. A replica keeps nothing: there the changes come from the master. What nobody asks for is
+//! given up after a minute, and of too many those that nobody has asked for longest.
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
 use super::key::Key;
-use super::state;
+use super::state::{self, State};
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Record;
-use rustc_hash::FxHashMap;
-use std::collections::HashMap;
+use lru::LruCache;
 
 /// Fewer are read anew each time.
 pub const FEW: usize = 2;
-/// So many are kept at most, of all keys together.
-const MOST_KEPT: usize = 1_000_000;
+/// So many holders are kept at most, of all keys together.
+const MOST_KEPT: usize = if cfg!(test) { 1_000 } else { 500_000 };
+/// For so many ticks, of which there are some ten a second, a set is kept that nobody asks for.
+const UNUSED: u64 = 600;
+/// So many sets are given up in one tick.
+const PER_TICK: usize = 64;
 
 /// Several holders, as they lie in a sorted set.
 #[derive(Default)]
@@ -26,15 +30,24 @@ pub struct Set {
     pub holders: Holders,
     /// The server has it in the form for many, in which a change costs O(log n): see [`super::set`].
     pub is_tree: bool,
-    /// The name of its key, where it was kept.
-    name: Option<Box<[u8]>>,
+    /// Database and name of its key, where it was kept.
+    place: Option<Box<[u8]>>,
+    used: u64,
 }
 
-/// Sets that are kept, by database and name of their key.
-#[derive(Default)]
+/// Sets that are kept, those that nobody has asked for longest last. Keys that vanish tell nobody.
 pub struct Kept {
-    keys: FxHashMap<i32, HashMap<Box<[u8]>, Box<Set>>>,
+    sets: LruCache<Box<[u8]>, Box<Set>>,
     count: usize,
+    tick: u64,
+    /// Where a place is put together.
+    place: Vec<u8>,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { sets: LruCache::unbounded(), count: 0, tick: 0, place: Vec::new() }
+    }
 }
 
 impl Kept {
@@ -43,21 +56,50 @@ impl Kept {
         *self = Self::default();
     }
 
+    /// Gives up what nobody has asked for in a while.
+    pub fn tick(&mut self) {
+        self.tick = self.tick.wrapping_add(1);
+        for _ in 0..PER_TICK {
+            let last = self.sets.peek_lru();
+            if last.is_none_or(|(_, set)| self.tick.wrapping_sub(set.used) < UNUSED) {
+                return;
+            }
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some((_, set)) = self.sets.pop_lru() {
+            self.count = self.count.saturating_sub(set.holders.len());
+        }
+    }
+
+    fn set_place(&mut self, db: i32, name: &[u8]) {
+        self.place.clear();
+        self.place.extend(db.to_ne_bytes());
+        self.place.extend(name);
+    }
+
     fn take(&mut self, db: i32, name: &[u8]) -> Option<Box<Set>> {
-        let (name, mut set) = self.keys.get_mut(&db)?.remove_entry(name)?;
+        if self.sets.is_empty() {
+            return None;
+        }
+        self.set_place(db, name);
+        let (place, mut set) = self.sets.pop_entry(&*self.place)?;
         self.count = self.count.saturating_sub(set.holders.len());
-        set.name = Some(name);
+        set.place = Some(place);
         Some(set)
     }
 
-    fn put(&mut self, db: i32, name: Box<[u8]>, set: Box<Set>) {
+    fn put(&mut self, place: Box<[u8]>, mut set: Box<Set>) {
+        set.used = self.tick;
         self.count = self.count.saturating_add(set.holders.len());
-        if self.count > MOST_KEPT {
-            self.clear();
-            return;
+        if let Some(earlier) = self.sets.put(place, set) {
+            self.count = self.count.saturating_sub(earlier.holders.len());
         }
-        let earlier = self.keys.entry(db).or_default().insert(name, set);
-        self.count = self.count.saturating_sub(earlier.map_or(0, |earlier| earlier.holders.len()));
+        while self.count > MOST_KEPT && self.sets.len() > 1 {
+            self.pop();
+        }
     }
 }
 
@@ -85,12 +127,17 @@ pub fn read(key: &Key<'_>) -> Option<Box<Set>> {
 
 /// Keeps a set for the next command, if it is or was large.
 pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
-    let kept_as = set.name.take();
-    if set.holders.is_empty() || (kept_as.is_none() && (set.holders.len() <= FEW || context.is_replica())) {
+    let place = set.place.take();
+    if set.holders.is_empty() || (place.is_none() && (set.holders.len() <= FEW || context.is_replica())) {
         return;
     }
-    let (db, name) = (context.selected_db(), kept_as.unwrap_or_else(|| name.as_bytes().into()));
-    let _ = state::with(|state| state.kept.put(db, name, set));
+    let _ = state::with(|State { kept, .. }| {
+        let place = place.unwrap_or_else(|| {
+            kept.set_place(context.selected_db(), name.as_bytes());
+            kept.place.as_slice().into()
+        });
+        kept.put(place, set);
+    });
 }
 
 /// Whether what was kept has the ends that the set has.
@@ -135,5 +182,71 @@ fn walk(key: &Key<'_>, from: End, mut see: impl FnMut(f64, &[u8]) -> bool) {
             }
         }
         (api().zset_range_stop)(key.handle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::time::UnixMicros;
+    use crate::lock::token::Token;
+
+    fn set(holders: u64) -> Box<Set> {
+        let mut set = Box::new(Set::default());
+        for token in 1..=holders {
+            let token = Token::new(token).unwrap();
+            set.holders.put(Holder { timestamp: UnixMicros(9), token, id: None, owner: None });
+        }
+        set
+    }
+
+    fn place(kept: &mut Kept, db: i32, name: &[u8]) -> Box<[u8]> {
+        kept.set_place(db, name);
+        kept.place.as_slice().into()
+    }
+
+    #[test]
+    fn a_set_is_taken_by_its_own_name_and_database() {
+        let mut kept = Kept::default();
+        for (db, holders) in [(0, 3), (1, 4)] {
+            let place = place(&mut kept, db, b"k");
+            kept.put(place, set(holders));
+        }
+        assert_eq!(kept.take(1, b"k").unwrap().holders.len(), 4);
+        assert!(kept.take(1, b"k").is_none() && kept.take(0, b"x").is_none());
+        let taken = kept.take(0, b"k").unwrap();
+        assert_eq!((taken.holders.len(), kept.count), (3, 0));
+        kept.put(taken.place.clone().unwrap(), taken);
+        assert_eq!(kept.take(0, b"k").unwrap().holders.len(), 3);
+    }
+
+    #[test]
+    fn a_set_that_nobody_asks_for_is_given_up() {
+        let mut kept = Kept::default();
+        for name in [b"a", b"b"] {
+            let place = place(&mut kept, 0, name);
+            kept.put(place, set(3));
+        }
+        for _ in 1..UNUSED {
+            kept.tick();
+        }
+        let used = kept.take(0, b"a").unwrap();
+        kept.put(used.place.clone().unwrap(), used);
+        kept.tick();
+        assert!(kept.take(0, b"b").is_none());
+        assert_eq!(kept.count, 3);
+        assert!(kept.take(0, b"a").is_some());
+    }
+
+    #[test]
+    fn no_more_are_kept_than_there_is_room_for() {
+        let mut kept = Kept::default();
+        let many = u64::try_from(MOST_KEPT / 2).unwrap();
+        for name in [b"a", b"b", b"c"] {
+            let place = place(&mut kept, 0, name);
+            kept.put(place, set(many));
+        }
+        assert_eq!(kept.count, MOST_KEPT);
+        assert!(kept.take(0, b"a").is_none() && kept.take(0, b"c").is_some());
     }
 }

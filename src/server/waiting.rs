@@ -169,6 +169,22 @@ pub fn cancel(context: &Context, name: Arg<'_>, id: Id) -> Result<bool, Error> {
     Ok(stood)
 }
 
+/// Whether a release of a lock changes more than its key: others hold it too, or somebody waits.
+///
+/// # Errors
+/// [`Error::Internal`]
+pub fn is_awaited(context: &Context, key: &Key<'_>) -> Result<bool, Error> {
+    let awaits = |state: &mut State| {
+        !state.queues.is_empty() && state.queues.waited_line(context.selected_db(), key.name().as_bytes()).is_some()
+    };
+    Ok(key.has_several() || state::with(awaits)?)
+}
+
+/// A lock was held until now: a token is the time of its grant.
+pub fn held(token: Token, now: UnixMicros) {
+    let _ = state::with(|state| state.stats.holds.record(now.since(UnixMicros(token.get()))));
+}
+
 /// The holder of `token` gave the lock back: it goes to the first who waits, in one change of the
 /// key; with nobody there who may have it the grant is taken out of the key.
 ///

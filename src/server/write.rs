@@ -85,19 +85,21 @@ impl<'a> Key<'a> {
             session::released(context, name, token);
             return Ok(());
         }
+        let context = self.context;
+        tell_deleted(context, &[self.delete()?]);
+        Ok(())
+    }
+
+    /// Deletes the key and closes it; nobody is told yet.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when the server refuses the write.
+    pub fn delete(self) -> Result<Arg<'a>, Error> {
         // SAFETY: the handle is open for writing.
         if unsafe { (api().delete_key)(self.handle) } != OK {
             return Err(Error::Internal);
         }
-        let (context, name) = self.closed();
-        if !broken::is(Mutant::DelNotReplicated) {
-            // SAFETY: the format takes the one string of the server that follows.
-            unsafe { (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
-        }
-        changed(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
-        notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
-        session::released(context, name, None);
-        Ok(())
+        Ok(self.closed().1)
     }
 
     /// Whether a grant is to be the only one in the key.
@@ -171,6 +173,22 @@ impl<'a> Key<'a> {
             ended: std::mem::take(&mut self.ended),
             now: self.now(),
         }
+    }
+}
+
+/// Tells replicas, WATCH, client tracking and listeners of locks that were given back by [`Key::delete`].
+pub fn tell_deleted(context: &Context, names: &[Arg<'_>]) {
+    if !names.is_empty() && !broken::is(Mutant::DelNotReplicated) {
+        // SAFETY: the format takes an array of strings of the server with its length (size_t); a name is
+        // nothing but such a string.
+        unsafe {
+            (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"v".as_ptr(), names.as_ptr(), names.len());
+        }
+    }
+    for name in names {
+        changed(context, *name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+        notify(context, *name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
+        session::released(context, *name, None);
     }
 }
 

@@ -67,3 +67,18 @@ fn overdue_holders_are_forgotten_when_their_retention_is_over() {
     }
     assert_eq!(conn.int(&["ZCARD", "k"]), 20);
 }
+
+#[test]
+fn a_set_of_three_is_in_the_form_for_many_and_of_nobody_else() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut tokens = Vec::new();
+    for is_tree in [false, false, true, true] {
+        tokens.push(acquire(&mut conn, &["k", "EX", "600", "SHARED"]));
+        if tokens.len() > 1 {
+            assert_eq!(conn.text(&["OBJECT", "ENCODING", "k"]) == "skiplist", is_tree, "{} holders", tokens.len());
+        }
+        let members: Vec<String> = conn.call(&["ZRANGE", "k", "0", "-1"]).list().iter().map(Reply::text).collect();
+        assert_eq!(members, tokens);
+    }
+}

@@ -17,7 +17,7 @@ mod support;
 #[path = "bounds/tables.rs"]
 mod tables;
 
-use common::bounds::{verdict, Bound, Of, BOUNDS, EXTEND, PAIR, REFUSED};
+use common::bounds::{verdict, Bound, Of, BOUNDS, EXTEND, LIMIT, LIMIT_REFUSED, MANY_KEYS, PAIR, REFUSED, SHARED};
 use common::print_table;
 use common::runs::{cpu_us, number, Ratio, Run};
 use std::path::Path;
@@ -80,6 +80,12 @@ fn commands(operation: &str, contender: &str) -> &'static [&'static str] {
         (PAIR, "SET NX PX + DELIFEQ") => &["SET NX PX", "DELIFEQ"],
         (REFUSED, OURS) => &["LOCK.ACQUIRE refused"],
         (REFUSED, _) => &["SET NX PX refused"],
+        (SHARED | LIMIT, OURS) => &["LOCK.ACQUIRE SHARED, 10 others", "LOCK.RELEASE, 10 others"],
+        (SHARED | LIMIT, _) => &["EVALSHA (semaphore), 10 others", "ZREM, 10 others"],
+        (LIMIT_REFUSED, OURS) => &["LOCK.ACQUIRE LIMIT refused"],
+        (LIMIT_REFUSED, _) => &["EVALSHA (semaphore) refused"],
+        (MANY_KEYS, OURS) => &["LOCK.MACQUIRE, 10 keys", "LOCK.MRELEASE, 10 keys"],
+        (MANY_KEYS, "EVALSHA + EVALSHA") => &["EVALSHA (10 keys)", "EVALSHA (10 keys, del)"],
         (EXTEND, OURS) => &["LOCK.EXTEND"],
         (EXTEND, _) => &["EVALSHA (pexpire)"],
         _ => &[],

@@ -37,7 +37,7 @@ pub fn fill(path: &Path) {
 fn table(name: &str) -> String {
     match name {
         "bounds" => bounds(),
-        "pair" => pair(),
+        "pair" | "several" => ways(name),
         "instructions" => instructions(),
         "memory" => memory(),
         "extra" => extra(),
@@ -91,28 +91,26 @@ fn middle(values: Vec<f64>, decimals: usize) -> String {
 }
 
 /// µs of server CPU, for each way and server.
-fn pair() -> String {
-    let servers = measured();
-    let runs: Vec<Option<Run>> = servers.iter().map(|server| Run::newest("pair", server, |_| true)).collect();
-    let mut ways: Vec<(String, String)> = Vec::new();
-    for run in runs.iter().flatten() {
-        // The order within a round changes; by name it is the same for all servers.
-        for row in &run.rows {
-            let way = (row["operation"].clone(), row["contender"].clone());
-            if !ways.contains(&way) {
-                ways.push(way);
-            }
-        }
-    }
-    ways.sort_by_key(|(operation, contender)| {
-        (operation != PAIR, operation.clone(), contender != OURS, contender.clone())
-    });
+fn ways(bench: &str) -> String {
+    let servers: Vec<String> =
+        measured().into_iter().filter(|server| Run::newest(bench, server, |_| true).is_some()).collect();
+    let runs: Vec<Option<Run>> = servers.iter().map(|server| Run::newest(bench, server, |_| true)).collect();
+    let rows = || runs.iter().flatten().flat_map(|run| &run.rows);
+    let operations = in_order(rows().map(|row| &row["operation"]));
+    // The order of the contenders changes within a round; by name it is the same for all servers.
+    let ways: BTreeSet<(usize, bool, &String)> = rows()
+        .map(|row| {
+            let at = operations.iter().position(|operation| **operation == row["operation"]).unwrap();
+            (at, row["contender"] != OURS, &row["contender"])
+        })
+        .collect();
     let mut header = vec!["µs of server CPU", "with"];
     header.extend(servers.iter().map(String::as_str));
-    let rows = ways.iter().map(|(operation, contender)| {
-        let mut row = vec![operation.clone(), contender.clone()];
+    let rows = ways.iter().map(|(at, _, contender)| {
+        let operation = operations[*at];
+        let mut row = vec![operation.clone(), (*contender).clone()];
         row.extend(runs.iter().map(|run| {
-            let wanted = |row: &Row| row["operation"] == *operation && row["contender"] == *contender;
+            let wanted = |row: &Row| row["operation"] == *operation && row["contender"] == **contender;
             run.as_ref().map_or(String::new(), |run| middle(run.rounds(wanted, cpu_us), 2))
         }));
         row
@@ -266,7 +264,8 @@ fn runs() -> String {
     let mut rows = Vec::new();
     let parts = ["hot lock", "crowd", "instructions", "used_memory"];
     for server in measured() {
-        let whole = ["pair", "memory", "instructions", "extra"].map(|bench| Run::newest(bench, &server, |_| true));
+        let whole =
+            ["pair", "several", "memory", "instructions", "extra"].map(|bench| Run::newest(bench, &server, |_| true));
         let of_hand_off = parts.map(|part| Run::newest("handoff", &server, is("part", part)));
         let mut found: Vec<Run> = whole.into_iter().chain(of_hand_off).flatten().collect();
         found.dedup_by(|one, other| one.name == other.name);

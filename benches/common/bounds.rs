@@ -30,7 +30,9 @@ pub const PAIR: &str = "acquire and release";
 pub const REFUSED: &str = "acquire, refused";
 pub const EXTEND: &str = "extend";
 pub const HAND_OFF: &str = "hand-off with 10,000 waiters";
-pub const SEMAPHORE: [&str; 3] = ["SHARED, 10 others hold it", "LIMIT 20, 10 others hold it", "LIMIT 10, refused"];
+pub const SHARED: &str = "SHARED, 10 others hold it";
+pub const LIMIT: &str = "LIMIT 20, 10 others hold it";
+pub const LIMIT_REFUSED: &str = "LIMIT 10, refused";
 pub const MANY_KEYS: &str = "10 keys at once";
 pub const LUA_SEMAPHORE: &str = "Lua semaphore + ZREM";
 pub const MEMORY: &str = "memory of a held lock";
@@ -50,9 +52,9 @@ pub const BOUNDS: [Bound; 12] = [
     pair(PAIR, "SET NX PX + DEL", &["redis-7.0.15"], 1.35),
     pair(REFUSED, "SET NX PX", ALL, 1.1),
     pair(EXTEND, "EVALSHA (pexpire)", ALL, 0.5),
-    several(SEMAPHORE[0], LUA_SEMAPHORE),
-    several(SEMAPHORE[1], LUA_SEMAPHORE),
-    several(SEMAPHORE[2], LUA_SEMAPHORE),
+    several(SHARED, LUA_SEMAPHORE),
+    several(LIMIT, LUA_SEMAPHORE),
+    several(LIMIT_REFUSED, LUA_SEMAPHORE),
     several(MANY_KEYS, "EVALSHA + EVALSHA"),
     Bound { operation: HAND_OFF, against: "hand-off with 10", on: ALL, at_most: 1.3, of: Of::Crowd },
     Bound { operation: MEMORY, against: "SET NX PX, 36 bytes", on: ALL, at_most: 1.0, of: Of::Memory },

@@ -1,7 +1,7 @@
 //! What is held by several, and several keys: the contenders.
 #![allow(dead_code)]
 
-use crate::common::bounds::{LUA_SEMAPHORE, MANY_KEYS, SEMAPHORE};
+use crate::common::bounds::{LIMIT, LIMIT_REFUSED, LUA_SEMAPHORE, MANY_KEYS, SHARED};
 use crate::lane::{loaded, step, Part, Step, MANY, NIL, OK, ONE, TEN, TOKEN, TRANSACTION, ZERO};
 use crate::support::Conn;
 use crate::work::{release, set, Command, Contender, Workload, LEASE_MS, OURS};
@@ -49,7 +49,7 @@ pub fn of_several(conn: &mut Conn) -> Vec<Workload> {
     let fill = |at| step(&format!("EVALSHA {lua} 1 KEY 10 other-{at:08} {LONG_MS}"), ONE);
     let limited = |expect| step(&format!("LOCK.ACQUIRE KEY PX {LONG_MS} LIMIT 10"), expect);
     let full = Workload {
-        name: SEMAPHORE[2],
+        name: LIMIT_REFUSED,
         contenders: vec![
             Contender::new(OURS, vec![limited(TOKEN); 10], vec![limited(NIL)]),
             Contender::new(
@@ -77,8 +77,8 @@ pub fn of_several(conn: &mut Conn) -> Vec<Workload> {
             Contender::new("EVALSHA + EVALSHA", vec![], vec![all_acquire, all_release()]),
         ],
     };
-    let shared = semaphore(conn, SEMAPHORE[0], 10, "SHARED");
-    let limit = semaphore(conn, SEMAPHORE[1], 10, "LIMIT 20");
+    let shared = semaphore(conn, SHARED, 10, "SHARED");
+    let limit = semaphore(conn, LIMIT, 10, "LIMIT 20");
     vec![shared, limit, full, many]
 }
 

@@ -178,12 +178,16 @@ impl<'a> Key<'a> {
 
 /// Tells replicas, WATCH, client tracking and listeners of locks that were given back by [`Key::delete`].
 pub fn tell_deleted(context: &Context, names: &[Arg<'_>]) {
-    if !names.is_empty() && !broken::is(Mutant::DelNotReplicated) {
-        // SAFETY: the format takes an array of strings of the server with its length (size_t); a name is
-        // nothing but such a string.
-        unsafe {
-            (api().replicate)(context.as_ptr(), c"DEL".as_ptr(), c"v".as_ptr(), names.as_ptr(), names.len());
-        }
+    let (context_ptr, del) = (context.as_ptr(), c"DEL".as_ptr());
+    // SAFETY: s takes a string of the server, v an array of them with its length (size_t); a name is nothing
+    // but such a string.
+    unsafe {
+        match names {
+            _ if broken::is(Mutant::DelNotReplicated) => 0,
+            [] => 0,
+            [name] => (api().replicate)(context_ptr, del, c"s".as_ptr(), name.as_ptr()),
+            names => (api().replicate)(context_ptr, del, c"v".as_ptr(), names.as_ptr(), names.len()),
+        };
     }
     for name in names {
         changed(context, *name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");

@@ -3,6 +3,7 @@
 //! The document shows the files of tests/clients/recipes, word for word; programs that use them are run here.
 
 mod machine;
+mod several;
 
 use crate::support::{until, Server};
 use machine::{python, Machine};
@@ -17,6 +18,8 @@ fn the_document_shows_the_recipes_that_are_run() {
         include_str!("../clients/recipes/idempotent.py"),
         include_str!("../clients/recipes/fenced.py"),
         include_str!("../clients/recipes/customer.py"),
+        include_str!("../clients/recipes/shared.py"),
+        include_str!("../clients/recipes/transfer.py"),
     ];
     for source in sources {
         assert!(DOCUMENT.contains(&format!("```python\n{source}```\n")), "docs/RECIPES.md does not show:\n{source}");

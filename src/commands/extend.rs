@@ -11,7 +11,7 @@ use crate::lock::rules::{self, Holds};
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
 use crate::server::stats::{self, Counter};
-use crate::server::write::events;
+use crate::server::tell;
 use crate::server::{clock, failover, settings};
 
 const NAME: &str = "LOCK.EXTEND";
@@ -47,7 +47,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     match &value {
         Some(value) => {
             failover::may_extend(context)?;
-            key.store(value, Holds::AsBefore, &[events::EXTEND])?;
+            key.store(value, Holds::AsBefore, &[tell::EXTEND])?;
             stats::add(Counter::Extends);
         }
         None => stats::add(Counter::StaleTokens),

@@ -7,7 +7,7 @@
 use super::api::api;
 use super::callback::guarded;
 use super::context::{Arg, Context};
-use super::{failover, serve, session, state, waiting, write};
+use super::{failover, serve, session, state, tell, waiting};
 use crate::lock::error::Error;
 use redis_module::raw;
 use std::ffi::CStr;
@@ -124,7 +124,7 @@ unsafe extern "C" fn on_key(
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
     guarded(|| {
-        if write::is_writing() || state::with(|state| state.queues.waiters()) == Ok(0) {
+        if tell::is_writing() || state::with(|state| state.queues.waiters()) == Ok(0) {
             return;
         }
         // SAFETY: name and event are valid during this call.

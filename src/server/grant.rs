@@ -1,10 +1,10 @@
 //! Carrying out a decision about who gets the lock, and telling the one who got it.
 
+use super::closed::{Closed, WriteRefused};
 use super::context::Context;
 use super::key::Key;
-use super::state;
 use super::stats::Counter;
-use super::write::{events, Closed, WriteRefused};
+use super::{state, tell};
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Owner, OwnerBuf, Record};
 use crate::lock::rules::{Acquire, Holds, Predecessor};
@@ -29,15 +29,15 @@ impl Plan {
         let nothing = Self { taken: None, write: None, holds: Holds::AsBefore, events: &[], counts: &[] };
         let (record, succeeds, plan) = match decision {
             Acquire::Grant { record, succeeds: None, holds } => {
-                let (holds, events, counts) = (*holds, &[events::ACQUIRE], &[Counter::Grants]);
+                let (holds, events, counts) = (*holds, &[tell::ACQUIRE], &[Counter::Grants]);
                 (record, None, Self { holds, events, counts, ..nothing })
             }
             Acquire::Grant { record, succeeds, holds } => {
                 let (holds, counts) = (*holds, &[Counter::Grants, Counter::Recoveries]);
-                (record, *succeeds, Self { holds, events: &[events::LAPSE, events::ACQUIRE], counts, ..nothing })
+                (record, *succeeds, Self { holds, events: &[tell::LAPSE, tell::ACQUIRE], counts, ..nothing })
             }
             Acquire::Prolong(record) => {
-                (record, None, Self { events: &[events::EXTEND], counts: &[Counter::Extends], ..nothing })
+                (record, None, Self { events: &[tell::EXTEND], counts: &[Counter::Extends], ..nothing })
             }
             Acquire::Keep(record) => (record, None, Self { counts: &[], ..nothing }),
             Acquire::Refuse => return nothing,
@@ -56,14 +56,14 @@ impl Plan {
     /// The same, told as a recovery.
     #[must_use]
     pub fn as_recovery(self) -> Self {
-        let events: &[_] = if self.write.is_some() { &[events::LAPSE, events::RECOVER] } else { &[] };
+        let events: &[_] = if self.write.is_some() { &[tell::LAPSE, tell::RECOVER] } else { &[] };
         Self { events, ..self }
     }
 
     /// The same, told as a lock that passes from one to the next.
     #[must_use]
     pub fn as_hand_off(self) -> Self {
-        Self { events: &[events::RELEASE, events::ACQUIRE], ..self }
+        Self { events: &[tell::RELEASE, tell::ACQUIRE], ..self }
     }
 
     fn count(&self) {

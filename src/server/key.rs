@@ -22,8 +22,6 @@ pub struct Key<'a> {
     pub(super) handle: *mut raw::RedisModuleKey,
     /// Several holders, where the key is a sorted set of them.
     pub(super) several: Option<Box<Set>>,
-    /// Holders that [`Key::end`] took out of them, to be taken out of the key with its next change.
-    pub(super) ended: Vec<Holder>,
     now: UnixMicros,
 }
 
@@ -48,7 +46,7 @@ impl<'a> Key<'a> {
     fn open_as(context: &'a Context, name: Arg<'a>, mode: i32, now: UnixMicros) -> Result<Self, Error> {
         // SAFETY: context and name are those of the running call.
         let handle = unsafe { (api().open_key)(context.as_ptr(), name.as_ptr(), mode) };
-        let mut key = Self { context, name, handle, several: None, ended: Vec::new(), now };
+        let mut key = Self { context, name, handle, several: None, now };
         match key.kind() {
             raw::REDISMODULE_KEYTYPE_EMPTY | raw::REDISMODULE_KEYTYPE_STRING => Ok(key),
             raw::REDISMODULE_KEYTYPE_ZSET => {
@@ -129,10 +127,7 @@ impl<'a> Key<'a> {
 
     /// A grant among several ends: the key tells of it as if it had, until it is changed. Whether it was one.
     pub fn end(&mut self, token: Token) -> bool {
-        let ended = self.several.as_mut().and_then(|set| set.holders.remove(token));
-        let is_one = ended.is_some();
-        self.ended.extend(ended);
-        is_one
+        self.several.as_mut().is_some_and(|set| set.end(token))
     }
 
     /// A holder that was replaced by one whose grant has ended is there again.
@@ -156,9 +151,7 @@ impl<'a> Key<'a> {
 impl Drop for Key<'_> {
     fn drop(&mut self) {
         if let Some(set) = self.several.take() {
-            if self.ended.is_empty() {
-                several::keep(self.context, self.name, set);
-            }
+            several::keep(self.context, self.name, set);
         }
         // SAFETY: the handle was opened by this value and is closed once; null is allowed.
         unsafe { (api().close_key)(self.handle) };

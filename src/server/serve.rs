@@ -7,12 +7,12 @@
 
 use super::api::api;
 use super::blocked::{Answer, Lost};
+use super::closed::{is_served_here, WriteRefused};
 use super::context::{log_warning, Context, OwnString};
 use super::grant::{Plan, Taken};
 use super::key::Key;
 use super::state::{self, State};
 use super::stats::{self, Counter};
-use super::write::{is_served_here, WriteRefused};
 use super::{clock, failover, session, settings, timer, waiting};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;

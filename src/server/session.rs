@@ -2,11 +2,11 @@
 
 use super::api::api;
 use super::blocked;
+use super::closed::WriteRefused;
 use super::context::{Arg, Context, OwnString};
 use super::grant::Taken;
 use super::key::Key;
 use super::stats::{self, Counter};
-use super::write::WriteRefused;
 use super::{clock, events, settings, state, waiting};
 use crate::broken::{self, Mutant};
 use crate::lock::deadlock::{Graph, Need};

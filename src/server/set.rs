@@ -4,8 +4,8 @@ use super::api::api;
 use super::context::OwnString;
 use super::key::Key;
 use super::several::{self, Set};
-use super::state;
-use super::write::{changed, expiry_words, notify, writing, NO_EXPIRE, OK};
+use super::write::{expiry_words, NO_EXPIRE, OK};
+use super::{state, tell};
 use crate::lock::error::Error;
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Encoded;
@@ -19,16 +19,6 @@ use redis_module::raw;
 /// costs ten times as much. A set that had such a member once is in the form for many, until it is loaded
 /// from a file.
 const LONG: [u8; 65] = [b'-'; 65];
-
-/// A sorted set of holders before a change.
-pub struct Before {
-    /// Those who are not over.
-    pub set: Box<Set>,
-    /// Those whose grants have ended, which are still in the key.
-    pub ended: Vec<Holder>,
-    /// The key has a native expiry.
-    pub has_expiry: bool,
-}
 
 /// What becomes of the native expiry of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,20 +42,21 @@ pub struct Change {
     pub expiry: NewExpiry,
 }
 
-impl Before {
+impl Set {
     /// A value is put in, ended and replaced ones and some whose retention is over are taken out, the native
     /// expiry is that of the last.
     pub fn change(
-        self,
+        mut self: Box<Self>,
         value: Option<&Encoded>,
         replaces: Option<Token>,
         retention: Retention,
+        has_expiry: bool,
         now: UnixMicros,
     ) -> Change {
         /// How many are forgotten at once.
         const FORGOTTEN: usize = 8;
-        let Self { mut set, ended: mut gone, has_expiry } = self;
-        let holders = &mut set.holders;
+        let mut gone = std::mem::take(&mut self.ended);
+        let holders = &mut self.holders;
         let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
         // What the key says now.
         let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(holders)).max();
@@ -86,20 +77,17 @@ impl Before {
             None if has_expiry => NewExpiry::Never,
             _ => NewExpiry::AsBefore,
         };
-        Change { set, gone, expiry }
+        Change { set: self, gone, expiry }
     }
 }
 
 impl Key<'_> {
     /// As `Closed::change`, on the open key of a command, which costs half.
     pub(super) fn change_in_place(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), Error> {
-        let before = Before {
-            has_expiry: self.several.is_some() && self.expires_in_ms().is_some(),
-            set: self.several.take().unwrap_or_default(),
-            ended: std::mem::take(&mut self.ended),
-        };
+        let has_expiry = self.several.is_some() && self.expires_in_ms().is_some();
+        let set = self.several.take().unwrap_or_default();
         let Change { mut set, gone, expiry } =
-            before.change(value, replaces, state::retention(self.context), self.now());
+            set.change(value, replaces, state::retention(self.context), has_expiry, self.now());
         let added = match value {
             Some(value) => Some(OwnString::of(value.member()).ok_or(Error::Internal)?),
             None => None,
@@ -171,18 +159,18 @@ impl Key<'_> {
             }
         }
         several::keep(context, name, set);
-        writing(|| {
+        tell::writing(|| {
             if added.is_some() {
-                changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zadd");
+                tell::changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zadd");
             }
             if !gone.is_empty() {
-                changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zrem");
+                tell::changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zrem");
             }
             if is_empty {
-                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+                tell::event(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
             }
             if until.is_some() {
-                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
+                tell::event(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
             }
         });
         Ok(())

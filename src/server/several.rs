@@ -12,6 +12,7 @@ use super::key::Key;
 use super::state::{self, State};
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Record;
+use crate::lock::token::Token;
 use lru::LruCache;
 
 /// Fewer are read anew each time.
@@ -28,11 +29,23 @@ const PER_TICK: usize = 64;
 pub struct Set {
     /// Who they are.
     pub holders: Holders,
+    /// Those whose grants have ended, which are still in the key.
+    pub ended: Vec<Holder>,
     /// The server has it in the form for many, in which a change costs O(log n): see [`super::set`].
     pub is_tree: bool,
     /// Database and name of its key, where it was kept.
     place: Option<Box<[u8]>>,
     used: u64,
+}
+
+impl Set {
+    /// A grant ends: the set tells of it as if it had, until it is changed. Whether it was one.
+    pub fn end(&mut self, token: Token) -> bool {
+        let ended = self.holders.remove(token);
+        let is_one = ended.is_some();
+        self.ended.extend(ended);
+        is_one
+    }
 }
 
 /// Sets that are kept, those that nobody has asked for longest last. Keys that vanish tell nobody.
@@ -128,7 +141,10 @@ pub fn read(key: &Key<'_>) -> Option<Box<Set>> {
 /// Keeps a set for the next command, if it is or was large.
 pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
     let place = set.place.take();
-    if set.holders.is_empty() || (place.is_none() && (set.holders.len() <= FEW || context.is_replica())) {
+    if set.holders.is_empty()
+        || !set.ended.is_empty()
+        || (place.is_none() && (set.holders.len() <= FEW || context.is_replica()))
+    {
         return;
     }
     let _ = state::with(|State { kept, .. }| {
@@ -189,7 +205,6 @@ fn walk(key: &Key<'_>, from: End, mut see: impl FnMut(f64, &[u8]) -> bool) {
 mod tests {
     use super::*;
     use crate::lock::time::UnixMicros;
-    use crate::lock::token::Token;
 
     fn set(holders: u64) -> Box<Set> {
         let mut set = Box::new(Set::default());

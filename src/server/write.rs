@@ -1,46 +1,23 @@
 //! A key of the server: written, with all that follows from it (native expiry, replication, WATCH and
 //! client tracking, keyspace events).
 //!
-//! A command writes in place: one holder as a string, several as a sorted set. All else goes through the
-//! server's own commands, which know whether the slot is ours: writes outside of commands, and a string
-//! that makes room for a sorted set.
+//! A command writes in place: one holder as a string, several as a sorted set ([`super::set`]). All else
+//! goes through the server's own commands ([`super::closed`]).
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
 use super::key::{Key, WRITE};
 use super::main_thread::MainThread;
-use super::set::{Before, NewExpiry};
-use super::several::{self, Set};
-use super::{session, state, waiting};
+use super::{session, state, tell, waiting};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
-use crate::lock::holders::Holder;
 use crate::lock::record::Encoded;
 use crate::lock::rules::Holds;
-use crate::lock::time::UnixMicros;
-use crate::lock::token::Token;
 use redis_module::raw;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) const OK: i32 = 0;
 pub(super) const NO_EXPIRE: i64 = -1;
-
-/// Keyspace events of our own, of the class of modules.
-pub mod events {
-    use std::ffi::CStr;
-
-    /// A lock was granted.
-    pub const ACQUIRE: &CStr = c"lock.acquire";
-    /// A lock was granted to LOCK.RECOVER.
-    pub const RECOVER: &CStr = c"lock.recover";
-    /// A lease was set anew.
-    pub const EXTEND: &CStr = c"lock.extend";
-    /// A lock was given back.
-    pub const RELEASE: &CStr = c"lock.release";
-    /// A lock was found expired by its successor.
-    pub const LAPSE: &CStr = c"lock.lapse";
-}
 
 /// A key that was written and closed, of which nobody has been told.
 pub struct Written<'a, 'v> {
@@ -66,7 +43,7 @@ impl<'a> Key<'a> {
         }
         let (context, name) = (self.context, self.name);
         self.change_in_place(Some(value), replaces)?;
-        notify_all(context, name, events);
+        tell::own_events(context, name, events);
         waiting::written(context, name, value, true);
         Ok(())
     }
@@ -77,11 +54,10 @@ impl<'a> Key<'a> {
     /// # Errors
     /// [`Error::Internal`] when the server refuses the write.
     pub fn release(self) -> Result<(), Error> {
-        if self.several.is_some() {
-            let (context, name) = (self.context, self.name);
-            let token = self.ended.first().map(|ended| ended.token);
+        if let Some(set) = &self.several {
+            let (context, name, token) = (self.context, self.name, set.ended.first().map(|ended| ended.token));
             self.change_in_place(None, None)?;
-            notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
+            tell::own_events(context, name, &[tell::RELEASE]);
             session::released(context, name, token);
             return Ok(());
         }
@@ -159,21 +135,6 @@ impl<'a> Key<'a> {
     pub(super) fn closed(self) -> (&'a Context, Arg<'a>) {
         (self.context, self.name)
     }
-
-    /// Closes the key, to change it by the server's own commands.
-    #[must_use]
-    pub fn close(mut self) -> Closed<'a> {
-        let exists = self.several.is_none() && self.exists();
-        Closed {
-            context: self.context,
-            name: self.name,
-            is_string: exists,
-            has_expiry: self.several.is_some() && self.expires_in_ms().is_some(),
-            several: self.several.take(),
-            ended: std::mem::take(&mut self.ended),
-            now: self.now(),
-        }
-    }
 }
 
 /// Tells replicas, WATCH, client tracking and listeners of locks that were given back by [`Key::delete`].
@@ -190,8 +151,8 @@ pub fn tell_deleted(context: &Context, names: &[Arg<'_>]) {
         };
     }
     for name in names {
-        changed(context, *name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
-        notify(context, *name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
+        tell::changed(context, *name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+        tell::own_events(context, *name, &[tell::RELEASE]);
         session::released(context, *name, None);
     }
 }
@@ -224,12 +185,12 @@ impl Written<'_, '_> {
                 }
             };
         }
-        writing(|| {
-            changed(context, name, raw::REDISMODULE_NOTIFY_STRING, c"set");
+        tell::writing(|| {
+            tell::changed(context, name, raw::REDISMODULE_NOTIFY_STRING, c"set");
             if expire_at.is_some() {
-                notify(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
+                tell::event(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
             }
-            notify_all(context, name, events);
+            tell::own_events(context, name, events);
         });
         waiting::written(context, name, value, false);
         Ok(())
@@ -262,252 +223,4 @@ pub(super) fn expiry_words(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> 
 /// Gives back what was kept: the module is unloaded.
 pub(super) fn unload() {
     EXPIRY.with(|last| *last = None);
-}
-
-/// Why a write through the server's own commands was not done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteRefused {
-    /// The slot of the key is not ours, or the cluster is down.
-    NotOurs,
-    /// Anything else: it may be done later.
-    ForNow,
-}
-
-/// Whether the keys are being written by this module, so that what it hears of them is no news.
-static WRITING: AtomicBool = AtomicBool::new(false);
-
-/// Whether a change of a key that the server tells of is our own.
-#[must_use]
-pub fn is_writing() -> bool {
-    WRITING.load(Ordering::Relaxed)
-}
-
-pub(super) fn writing<R>(body: impl FnOnce() -> R) -> R {
-    WRITING.store(true, Ordering::Relaxed);
-    let result = body();
-    WRITING.store(false, Ordering::Relaxed);
-    result
-}
-
-/// A key that was looked at and closed, to be changed by the server's own commands.
-pub struct Closed<'a> {
-    context: &'a Context,
-    name: Arg<'a>,
-    is_string: bool,
-    has_expiry: bool,
-    several: Option<Box<Set>>,
-    ended: Vec<Holder>,
-    now: UnixMicros,
-}
-
-impl Closed<'_> {
-    /// As [`Key::store`], also where no command runs.
-    ///
-    /// # Errors
-    /// Why it was not done.
-    pub fn store(self, value: &Encoded, holds: Holds, events: &[&CStr]) -> Result<(), WriteRefused> {
-        let (context, name) = (self.context, self.name);
-        let is_among = match holds {
-            Holds::Alone => false,
-            Holds::Among { .. } => true,
-            Holds::AsBefore => self.several.is_some(),
-        };
-        if is_among {
-            let replaces = if let Holds::Among { replaces } = holds { replaces } else { None };
-            writing(|| self.change(Some(value), replaces))?;
-        } else {
-            writing(|| self.set(value))?;
-        }
-        notify_all(context, name, events);
-        waiting::written(context, name, value, is_among);
-        Ok(())
-    }
-
-    /// As [`Key::release`], also where no command runs.
-    ///
-    /// # Errors
-    /// Why it was not done.
-    pub fn release(self) -> Result<(), WriteRefused> {
-        let (context, name) = (self.context, self.name);
-        let token = self.ended.first().map(|ended| ended.token);
-        if self.several.is_some() {
-            writing(|| self.change(None, None))?;
-        } else {
-            self.delete()?;
-        }
-        notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, events::RELEASE);
-        session::released(context, name, token);
-        Ok(())
-    }
-
-    fn set(&self, value: &Encoded) -> Result<(), WriteRefused> {
-        let bytes = value.as_bytes();
-        let expire_at = state::retention(self.context).expire_at_ms(value.timestamp());
-        clear_errno();
-        // SAFETY: the formats match what follows them: s, b and l as in `Written::tell`, c a C string;
-        // ! replicates.
-        done(unsafe {
-            match expire_at {
-                Some(ms) => (api().call)(
-                    self.context.as_ptr(),
-                    c"SET".as_ptr(),
-                    c"!sbcl".as_ptr(),
-                    self.name.as_ptr(),
-                    bytes.as_ptr(),
-                    bytes.len(),
-                    c"PXAT".as_ptr(),
-                    i64::try_from(ms).unwrap_or(i64::MAX),
-                ),
-                None => (api().call)(
-                    self.context.as_ptr(),
-                    c"SET".as_ptr(),
-                    c"!sb".as_ptr(),
-                    self.name.as_ptr(),
-                    bytes.as_ptr(),
-                    bytes.len(),
-                ),
-            }
-        })
-    }
-
-    /// `command key`
-    fn call(&self, command: &CStr) -> Result<(), WriteRefused> {
-        clear_errno();
-        // SAFETY: the format takes the one string of the server that follows; ! replicates.
-        done(unsafe { (api().call)(self.context.as_ptr(), command.as_ptr(), c"!s".as_ptr(), self.name.as_ptr()) })
-    }
-
-    fn delete(&self) -> Result<(), WriteRefused> {
-        self.call(c"DEL")
-    }
-
-    /// Changes a sorted set of holders.
-    fn change(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), WriteRefused> {
-        let retention = state::retention(self.context);
-        let before = Before {
-            set: self.several.take().unwrap_or_default(),
-            ended: std::mem::take(&mut self.ended),
-            has_expiry: self.has_expiry,
-        };
-        let change = before.change(value, replaces, retention, self.now);
-        if let Some(value) = value {
-            if self.is_string {
-                self.delete()?;
-            }
-            self.add(value)?;
-        }
-        for holder in &change.gone {
-            self.remove(holder)?;
-        }
-        match change.expiry {
-            NewExpiry::At(ms) => self.expire_at(ms)?,
-            NewExpiry::Never => self.call(c"PERSIST")?,
-            NewExpiry::AsBefore => {}
-        }
-        several::keep(self.context, self.name, change.set);
-        Ok(())
-    }
-
-    fn add(&self, value: &Encoded) -> Result<(), WriteRefused> {
-        let (score, member) = (value.score(), value.member());
-        clear_errno();
-        // SAFETY: the format takes a string of the server and two buffers with their lengths (size_t);
-        // ! replicates.
-        done(unsafe {
-            (api().call)(
-                self.context.as_ptr(),
-                c"ZADD".as_ptr(),
-                c"!sbb".as_ptr(),
-                self.name.as_ptr(),
-                score.as_ptr(),
-                score.len(),
-                member.as_ptr(),
-                member.len(),
-            )
-        })
-    }
-
-    fn remove(&self, holder: &Holder) -> Result<(), WriteRefused> {
-        let encoded = holder.record().encode();
-        let member = encoded.member();
-        clear_errno();
-        // SAFETY: the format takes a string of the server and a buffer with its length (size_t);
-        // ! replicates.
-        done(unsafe {
-            (api().call)(
-                self.context.as_ptr(),
-                c"ZREM".as_ptr(),
-                c"!sb".as_ptr(),
-                self.name.as_ptr(),
-                member.as_ptr(),
-                member.len(),
-            )
-        })
-    }
-
-    fn expire_at(&self, ms: u64) -> Result<(), WriteRefused> {
-        let ms = i64::try_from(ms).unwrap_or(i64::MAX);
-        clear_errno();
-        // SAFETY: the format takes a string of the server and a long long; ! replicates.
-        done(unsafe {
-            (api().call)(self.context.as_ptr(), c"PEXPIREAT".as_ptr(), c"!sl".as_ptr(), self.name.as_ptr(), ms)
-        })
-    }
-}
-
-/// Whether the slot of a key is served by this server; always, without a cluster. Asking a command
-/// is the one way that every server has.
-#[must_use]
-pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
-    if !context.has_flags(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
-        return true;
-    }
-    clear_errno();
-    // SAFETY: the format takes the one string of the server that follows.
-    let reply = unsafe { (api().call)(context.as_ptr(), c"EXISTS".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
-    done(reply) != Err(WriteRefused::NotOurs)
-}
-
-fn clear_errno() {
-    // SAFETY: the address of this thread's errno is valid.
-    unsafe { *libc::__errno_location() = 0 };
-}
-
-/// Whether a command that the module called was carried out; gives its reply back.
-fn done(reply: *mut raw::RedisModuleCallReply) -> Result<(), WriteRefused> {
-    if reply.is_null() {
-        // SAFETY: the address of this thread's errno is valid.
-        return match unsafe { *libc::__errno_location() } {
-            libc::EPERM | libc::ENETDOWN => Err(WriteRefused::NotOurs),
-            _ => Err(WriteRefused::ForNow),
-        };
-    }
-    // SAFETY: the reply is not null and freed once.
-    let kind = unsafe {
-        let kind = (api().call_reply_type)(reply);
-        (api().free_call_reply)(reply);
-        kind
-    };
-    if isize::try_from(kind).is_ok_and(|kind| kind == raw::REDISMODULE_REPLY_ERROR) {
-        return Err(WriteRefused::ForNow);
-    }
-    Ok(())
-}
-
-/// Tells WATCH, client tracking and listeners of keyspace events of a change.
-pub(super) fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
-    // SAFETY: context and name are those of the running call.
-    unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
-    notify(context, name, class, event);
-}
-
-fn notify_all(context: &Context, name: Arg<'_>, events: &[&CStr]) {
-    for event in events {
-        notify(context, name, raw::REDISMODULE_NOTIFY_MODULE, event);
-    }
-}
-
-pub(super) fn notify(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
-    // SAFETY: context and name are those of the running call, the event is a C string.
-    unsafe { (api().notify_keyspace_event)(context.as_ptr(), class, event.as_ptr(), name.as_ptr()) };
 }

@@ -1,0 +1,93 @@
+//! The recipes with several holders and with several keys.
+
+use super::machine::{python, Machine};
+use crate::support::{until, Conn, Server};
+
+/// Holds the lock in the way that it is told, until it is told to go on.
+const HOLDER: &str = "
+from shared import holding
+while line := hear():
+    lease, *share = line.split()
+    try:
+        with holding(client, 'index', int(lease), *share, wait_ms=20000): say('holds'); hear()
+    except Exception as error: say(type(error).__name__)
+    say('ended')
+";
+
+fn waiters(conn: &mut Conn) -> i64 {
+    conn.call(&["LOCK.INFO", "index"]).field("waiters").int()
+}
+
+#[test]
+fn readers_read_together_a_writer_writes_alone_and_neither_overtakes() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let mut conn = server.conn();
+    let [mut first, mut second, mut writer, mut late] = [0; 4].map(|_| Machine::start(&python, HOLDER, &server));
+    assert_eq!(first.ask("60 SHARED"), "holds");
+    assert_eq!(second.ask("60 SHARED"), "holds");
+    writer.say("60");
+    until("the writer waits", || (waiters(&mut conn) == 1).then_some(()));
+    late.say("60 SHARED");
+    until("the late reader waits behind it", || (waiters(&mut conn) == 2).then_some(()));
+    assert_eq!(first.ask(""), "ended");
+    assert_eq!(waiters(&mut conn), 2, "one reads still");
+    assert_eq!(second.ask(""), "ended");
+    assert_eq!(writer.hear(), "holds");
+    assert_eq!(waiters(&mut conn), 1, "nobody reads meanwhile");
+    assert_eq!(writer.ask(""), "ended");
+    assert_eq!(late.hear(), "holds");
+}
+
+#[test]
+fn the_place_of_a_machine_that_died_comes_free_and_no_more_than_n_work() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let mut conn = server.conn();
+    let [mut dies, mut works, mut third] = [0; 3].map(|_| Machine::start(&python, HOLDER, &server));
+    assert_eq!(works.ask("60 LIMIT 2"), "holds");
+    assert_eq!(dies.ask("2 LIMIT 2"), "holds");
+    third.say("60 LIMIT 2");
+    until("the third waits", || (waiters(&mut conn) == 1).then_some(()));
+    drop(dies); // kill -9
+    assert_eq!(third.hear(), "holds", "after the lease of the dead");
+    assert_eq!(third.ask(""), "ended");
+    assert_eq!(works.ask(""), "ended");
+    assert_eq!(conn.int(&["EXISTS", "index"]), 0, "the dead one's place was taken by the third, and given back");
+}
+
+/// Moves 1 as often as told between two accounts; told to stand, it does not decide before it is told.
+const BANK: &str = "
+from transfer import transfer
+while line := hear():
+    verb, source, target, lease, times = line.split()
+    def decide(*balances):
+        if verb == 'stand': say('stands'); hear()
+        return 1
+    for _ in range(int(times)):
+        while not (moved := transfer(client, source, target, int(lease), decide)) and verb == 'move': pass
+    say(moved)
+";
+
+#[test]
+fn what_is_moved_between_accounts_is_never_lost_and_the_order_of_the_keys_does_not_matter() {
+    let Some(python) = python() else { return };
+    let server = Server::start();
+    let mut conn = server.conn();
+    for account in ["a", "b", "c"] {
+        conn.ok(&["SET", &format!("{{bank}}:{account}"), "100"]);
+    }
+    let [mut one, mut other, mut third, mut slow] = [0; 4].map(|_| Machine::start(&python, BANK, &server));
+    // It has both accounts, and nobody else has one of them until its lease is over.
+    assert_eq!(slow.ask("stand a b 1 1"), "stands");
+    one.say("move a b 60 20");
+    other.say("move b a 60 20");
+    third.say("move c a 60 20");
+    for machine in [&one, &other, &third] {
+        assert_eq!(machine.hear(), "True");
+    }
+    assert_eq!(slow.ask("go on"), "False", "its locks are no longer its own");
+    let balances = ["a", "b", "c"].map(|account| conn.text(&["GET", &format!("{{bank}}:{account}")]));
+    assert_eq!(balances, ["120", "100", "80"]);
+    assert_eq!(conn.int(&["EXISTS", "{bank}:a:lock", "{bank}:b:lock", "{bank}:c:lock"]), 0);
+}

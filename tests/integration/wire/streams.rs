@@ -17,6 +17,16 @@ fn end_of(conn: &mut Conn, case: &Case) -> Option<i64> {
     holders.has(&case.token).then(|| holders.end_of(&case.token))
 }
 
+/// What is between MULTI and EXEC, key by key.
+fn by_key(mut commands: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    if let [begin, within @ .., end] = &mut commands[..] {
+        if begin[0] == "MULTI" && end[0] == "EXEC" {
+            within.sort_by(|one, other| one[1].cmp(&other[1]));
+        }
+    }
+    commands
+}
+
 #[test]
 fn several_holders_and_several_keys_replicate_as_the_fixture_says() {
     let server = Server::start();
@@ -45,7 +55,7 @@ fn several_holders_and_several_keys_replicate_as_the_fixture_says() {
             case.scene.insert("end_expires", retained_ms(end, RETENTION_MS).to_string());
         }
         let expected: Vec<Vec<String>> = one.stream.iter().map(|words| case.args(words)).collect();
-        assert_eq!(stream.take(), expected, "{}, which answered {}", one.name, show(&reply));
+        assert_eq!(by_key(stream.take()), by_key(expected), "{}, which answered {}", one.name, show(&reply));
     }
     server.wait_offset(&replica);
     assert_eq!(replica.conn().text(&["DEBUG", "DIGEST"]), conn.text(&["DEBUG", "DIGEST"]));

@@ -3,6 +3,7 @@
 
 mod admitted;
 mod circles;
+mod foreign;
 mod kept;
 mod many;
 mod order;

@@ -4,12 +4,16 @@
 mod admitted;
 mod circles;
 mod foreign;
+mod guards;
 mod kept;
 mod many;
 mod order;
 mod philosophers;
 mod random;
+mod restart;
+mod sessions;
 mod slots;
+mod waits;
 
 // The plain account of what is promised is that of the model.
 #[path = "../model/several/drive.rs"]

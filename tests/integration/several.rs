@@ -14,6 +14,7 @@ mod restart;
 mod sessions;
 mod slots;
 mod waits;
+mod watch;
 
 // The plain account of what is promised is that of the model.
 #[path = "../model/several/drive.rs"]

@@ -3,6 +3,7 @@
 
 mod admitted;
 mod circles;
+mod expiry;
 mod foreign;
 mod guards;
 mod kept;
@@ -11,8 +12,10 @@ mod order;
 mod philosophers;
 mod random;
 mod restart;
+mod scan;
 mod sessions;
 mod slots;
+mod timers;
 mod waits;
 mod watch;
 

@@ -157,10 +157,11 @@ fn check_set(bytes: &[u8]) {
 
 /// A member with its score says what a value would that begins with the score.
 fn expected_member(score: f64, member: &[u8]) -> Option<Record<'_>> {
-    if !(score >= 0.0 && score < 1e10) {
+    if !(0.0..1e10).contains(&score) {
         return None;
     }
-    // A double has a grain of 2 microseconds at most there.
+    // A double has a grain of 2 microseconds at most there; it is no more than 10^16 of them.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let micros = (score * 1e6).round() as u64;
     let value = [b"0000000000.000000", member].concat();
     let Value::Ours(record) = expected(&value) else { return None };

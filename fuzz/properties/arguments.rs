@@ -4,15 +4,59 @@
 use redis_lock::commands::parse::{self, Name, Options};
 use redis_lock::lock::error::Error;
 use redis_lock::lock::record::{Id, Owner};
+use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::Micros;
 
-/// The commands with options, as `src/commands` calls the parser.
-const COMMANDS: [(&str, usize, &[Name]); 5] = [
-    ("LOCK.ACQUIRE", 1, &[Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Details]),
-    ("LOCK.RECOVER", 1, &[Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session]),
-    ("LOCK.EXTEND", 2, &[Name::Ex, Name::Px]),
-    ("LOCK.INFO", 1, &[Name::Full]),
-    ("LOCK.TOP", 0, &[Name::Count]),
+/// A command with options.
+struct Command {
+    name: &'static str,
+    from: From,
+    known: &'static [Name],
+}
+
+/// Where the options begin.
+enum From {
+    Argument(usize),
+    /// Behind numkeys, that many keys, and so many more; as many as that follow the keys at least.
+    Keys {
+        more: usize,
+        behind: usize,
+    },
+}
+
+const fn command(name: &'static str, from: From, known: &'static [Name]) -> Command {
+    Command { name, from, known }
+}
+
+/// The commands with options, or with several keys, as `src/commands` calls the parser.
+const COMMANDS: [Command; 9] = [
+    command(
+        "LOCK.ACQUIRE",
+        From::Argument(1),
+        &[
+            Name::Ex,
+            Name::Px,
+            Name::Wait,
+            Name::Id,
+            Name::Owner,
+            Name::Session,
+            Name::Details,
+            Name::Shared,
+            Name::Limit,
+        ],
+    ),
+    command("LOCK.RECOVER", From::Argument(1), &[Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session]),
+    command("LOCK.EXTEND", From::Argument(2), &[Name::Ex, Name::Px]),
+    command("LOCK.INFO", From::Argument(1), &[Name::Full]),
+    command("LOCK.TOP", From::Argument(0), &[Name::Count]),
+    command(
+        "LOCK.MACQUIRE",
+        From::Keys { more: 0, behind: 2 },
+        &[Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session],
+    ),
+    command("LOCK.MEXTEND", From::Keys { more: 1, behind: 3 }, &[Name::Ex, Name::Px]),
+    command("LOCK.MRELEASE", From::Keys { more: 1, behind: 1 }, &[]),
+    command("LOCK.SCAN", From::Argument(1), &[Name::Match, Name::Count, Name::State]),
 ];
 
 const TEN_YEARS_MS: u128 = 315_360_000_000;
@@ -20,38 +64,69 @@ const TEN_YEARS_MS: u128 = 315_360_000_000;
 /// The first byte of the input chooses the command; the rest is its arguments, between line ends.
 pub fn check(input: &[u8]) {
     let Some((first, rest)) = input.split_first() else { return };
-    let (command, from, known) = COMMANDS[usize::from(*first) % COMMANDS.len()];
+    let command = &COMMANDS[usize::from(*first) % COMMANDS.len()];
     let args: Vec<&[u8]> = if rest.is_empty() { Vec::new() } else { rest.split(|byte| *byte == b'\n').collect() };
     for arg in &args {
-        assert_eq!(
-            parse::token(arg).map(|token| u128::from(token.get())),
-            digits(arg, 20, 0, (1 << 53) - 1).ok_or(Error::Token)
-        );
+        let token = digits(arg, 20, 0, (1 << 53) - 1).ok_or(Error::Token);
+        assert_eq!(parse::token(arg).map(|token| u128::from(token.get())), token);
+        let is_cursor = digits(arg, 20, 0, u64::MAX.into()).is_some();
+        assert_eq!(parse::cursor(arg), if is_cursor { Ok(*arg) } else { Err(Error::Cursor) });
     }
-    let found = Options::parse(&args.as_slice(), from, command, known);
-    let expected = expected(&args, from, command, known);
+    let from = match command.from {
+        From::Argument(from) => from,
+        From::Keys { more, behind } => {
+            let Some(end) = keys(&args, behind) else { return };
+            end + more
+        }
+    };
+    let found = Options::parse(&args.as_slice(), from, command.name, command.known);
+    let expected = expected(&args, from, command.name, command.known);
     match (found, expected) {
         (Ok(found), Ok(expected)) => {
             assert_eq!(found.lease(), expected.lease.ok_or(Error::LeaseMissing));
             assert_eq!(found.wait(), expected.wait.unwrap_or(Micros(0)));
-            assert_eq!(found.count(), expected.count);
+            assert_eq!((found.count(), found.pattern, found.state), (expected.count, expected.pattern, expected.state));
             let flags = ["SESSION", "DETAILS", "FULL"].map(|name| expected.seen.contains(&name));
             assert_eq!([found.session, found.details, found.full], flags);
             match found.request() {
                 Ok(request) => {
                     assert_eq!((Ok(request.lease), request.id), (found.lease(), expected.id));
-                    assert_eq!(request.owner, expected.owner);
+                    assert_eq!((request.owner, request.share), (expected.owner, expected.share));
                 }
                 Err(error) => assert_eq!((error, expected.lease), (Error::LeaseMissing, None)),
             }
         }
         (Err(found), Err(expected)) => {
             assert_eq!(found, expected);
-            let text = found.to_string();
-            assert!(text.starts_with("ERR ") && text.is_ascii() && !text.contains(['\r', '\n']));
+            assert_text(found);
         }
         (found, expected) => panic!("{found:?} instead of {:?}", expected.map(|expected| expected.seen)),
     }
+}
+
+fn assert_text(error: Error) {
+    let text = error.to_string();
+    assert!(text.starts_with("ERR ") && text.is_ascii() && !text.contains(['\r', '\n']));
+}
+
+/// Several keys, as many as the first argument says: where they end, if they are what they should be.
+fn keys(args: &[&[u8]], behind: usize) -> Option<usize> {
+    let most = args.len().saturating_sub(1 + behind).min(1_024) as u128;
+    let count = args.first().and_then(|arg| digits(arg, 20, 1, most)).map(|count| usize::try_from(count).unwrap());
+    let found = parse::keys(&args, behind);
+    assert_eq!(found, count.map(|count| 1..count + 1).ok_or(Error::NumKeys));
+    let Ok(keys) = found else {
+        assert_text(Error::NumKeys);
+        return None;
+    };
+    let same = |key: &usize| (1..*key).find(|earlier| args[*earlier] == args[*key]).map(|earlier| (*key, earlier));
+    let expected = keys.clone().find_map(|key| same(&key)).map(|(key, earlier)| Error::SameKey { key, earlier });
+    assert_eq!(parse::different_keys(&args, keys.clone()).err(), expected);
+    if let Some(error) = expected {
+        assert_text(error);
+        return None;
+    }
+    Some(keys.end)
 }
 
 #[derive(Default)]
@@ -61,6 +136,9 @@ struct Expected<'a> {
     id: Option<Id>,
     owner: Option<Owner<'a>>,
     count: Option<usize>,
+    share: Share,
+    pattern: Option<&'a [u8]>,
+    state: Option<&'a [u8]>,
     seen: Vec<&'static str>,
 }
 
@@ -87,6 +165,10 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
             "DETAILS" => ("DETAILS", Name::Details),
             "FULL" => ("FULL", Name::Full),
             "COUNT" => ("COUNT", Name::Count),
+            "SHARED" => ("SHARED", Name::Shared),
+            "LIMIT" => ("LIMIT", Name::Limit),
+            "MATCH" => ("MATCH", Name::Match),
+            "STATE" => ("STATE", Name::State),
             _ => return Err(Error::NotAnOption { position: at + 1, command }),
         };
         if !known.contains(&name) {
@@ -99,8 +181,14 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
         if !is_lease && out.seen.contains(&text) {
             return Err(Error::Twice(text));
         }
+        if matches!(name, Name::Shared | Name::Limit) && out.share != Share::Alone {
+            return Err(Error::ShareTwice);
+        }
         out.seen.push(text);
-        if matches!(name, Name::Session | Name::Details | Name::Full) {
+        if name == Name::Shared {
+            out.share = Share::Shared;
+        }
+        if matches!(name, Name::Session | Name::Details | Name::Full | Name::Shared) {
             continue;
         }
         let (_, value) = rest.next().ok_or(Error::NoValue(text))?;
@@ -110,6 +198,12 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
             Name::Px => out.lease = Some(ms(digits(value, 20, 1, TEN_YEARS_MS).ok_or(Error::Lease)?)),
             Name::Wait => out.wait = Some(ms(digits(value, 20, 0, TEN_YEARS_MS).ok_or(Error::Wait)?)),
             Name::Count => out.count = Some(digits(value, 20, 1, 1_000).ok_or(Error::Count)?.try_into().unwrap()),
+            Name::Limit => {
+                let most = digits(value, 20, 1, 1_000_000).ok_or(Error::Limit)?;
+                out.share = Share::Limit(most.try_into().unwrap());
+            }
+            Name::Match => out.pattern = Some(value),
+            Name::State => out.state = Some(value),
             Name::Id => {
                 let number = digits(value, 19, 0, u128::MAX).ok_or(Error::Id)?;
                 out.id = Id::parse(value).filter(|id| u128::from(id.get()) == number);

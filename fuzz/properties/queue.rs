@@ -4,29 +4,58 @@ use redis_lock::lock::queue::{Queues, Waiter};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use std::collections::BTreeSet;
 
 /// More places than an input can keep.
 const MOST: usize = 10_000;
 const KEYS: u8 = 3;
+const ATTEMPTS: u8 = 6;
+const SHARES: [Share; 4] = [Share::Alone, Share::Shared, Share::Limit(2), Share::Limit(5)];
 
 /// Who stands where, in order of arrival, all keys together.
 #[derive(Clone, Debug)]
 struct Entry {
-    key: u8,
+    keys: Vec<u8>,
     attempt: u8,
     /// Nobody: only a place.
     client: Option<u64>,
+    share: Share,
     until: u64,
 }
 
-/// Every four bytes of the input are a step: what, which key and attempt, which client, when.
+impl Entry {
+    fn stands(&self, key: u8) -> bool {
+        self.keys.contains(&key)
+    }
+
+    fn waits(&self, key: u8) -> bool {
+        self.client.is_some() && self.stands(key)
+    }
+
+    /// It waits for this key, and for no other besides.
+    fn waits_alone(&self, key: u8) -> bool {
+        self.waits(key) && self.keys.len() == 1
+    }
+
+    fn same_keys(&self, other: &Self) -> bool {
+        self.keys.iter().collect::<BTreeSet<_>>() == other.keys.iter().collect::<BTreeSet<_>>()
+    }
+}
+
+/// Every four bytes of the input are a step: what, which keys and attempt, which client, when and how shared.
 pub fn check(input: &[u8]) {
     let mut queues: Queues<u64> = Queues::default();
     let mut plain: Vec<Entry> = Vec::new();
     for step in input.chunks_exact(4).take(400) {
-        let (key, attempt, client, time) = (step[1] % KEYS, step[1] / KEYS % 6, u64::from(step[2] % 24), step[3] % 64);
+        let who = Who {
+            keys: keys(step[1] % KEYS, step[1] / KEYS / ATTEMPTS),
+            attempt: step[1] / KEYS % ATTEMPTS,
+            client: u64::from(step[2] % 24),
+            share: SHARES[usize::from(step[3] / 64)],
+            time: u64::from(step[3] % 64),
+        };
         let keep = (step[2] >= 128).then_some(u64::from(step[2]));
-        one_step(&mut queues, &mut plain, step[0] % 10, (key, attempt, client, u64::from(time)), keep);
+        one_step(&mut queues, &mut plain, step[0] % 10, who, keep);
         compare(&queues, &plain);
     }
     let waiting = plain.iter().filter(|entry| entry.client.is_some()).count();
@@ -35,21 +64,51 @@ pub fn check(input: &[u8]) {
     assert!(queues.take_ready().is_none(), "a line that is gone is not looked at");
 }
 
+/// Mostly one key; else two or all of them, in either order.
+fn keys(first: u8, which: u8) -> Vec<u8> {
+    let [second, third] = [1, 2].map(|ahead| (first + ahead) % KEYS);
+    match which {
+        8 | 9 => vec![first, second],
+        10 | 11 => vec![second, first],
+        12 => vec![first, second, third],
+        13 => vec![third, second, first],
+        _ => vec![first],
+    }
+}
+
 fn id(attempt: u8) -> Option<Id> {
     (attempt != 0).then(|| Id::parse(attempt.to_string().as_bytes()).unwrap())
 }
 
-fn position(plain: &[Entry], key: u8, attempt: u8) -> Option<usize> {
-    plain.iter().position(|entry| entry.key == key && attempt != 0 && entry.attempt == attempt)
+const NAMES: [&[u8]; KEYS as usize] = [b"\0", b"b", b"\xff"];
+
+fn name(key: u8) -> &'static [u8] {
+    NAMES[usize::from(key)]
 }
 
-/// Puts an entry in the place of its attempt, or at the end; who stood there.
-fn put(plain: &mut Vec<Entry>, entry: Entry) -> Option<u64> {
-    if let Some(at) = position(plain, entry.key, entry.attempt) {
-        return std::mem::replace(&mut plain[at], entry).client;
+fn names(keys: &[u8]) -> Vec<&'static [u8]> {
+    keys.iter().map(|key| name(*key)).collect()
+}
+
+fn position(plain: &[Entry], key: u8, attempt: u8) -> Option<usize> {
+    plain.iter().position(|entry| entry.stands(key) && attempt != 0 && entry.attempt == attempt)
+}
+
+/// Puts an entry in the place of its attempt for the same keys, or at the end: its attempts for other keys end.
+/// Who stood there, and whether its place was only kept.
+fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
+    let mut earlier = Vec::new();
+    for key in entry.keys.clone() {
+        let Some(at) = position(plain, key, entry.attempt) else { continue };
+        earlier.extend(plain[at].client);
+        if plain[at].same_keys(&entry) {
+            std::mem::swap(&mut plain[at], &mut entry);
+            return (earlier, entry.client.is_none());
+        }
+        plain.remove(at);
     }
     plain.push(entry);
-    None
+    (earlier, false)
 }
 
 /// The wait at `at` ends; with an attempt its place is kept until then.
@@ -64,24 +123,30 @@ fn leave(plain: &mut Vec<Entry>, at: usize, keep: Option<u64>) -> Option<u64> {
 }
 
 fn head(plain: &[Entry], key: u8) -> Option<usize> {
-    plain.iter().position(|entry| entry.key == key && entry.client.is_some())
+    plain.iter().position(|entry| entry.waits(key))
 }
 
-type Who = (u8, u8, u64, u64);
+struct Who {
+    keys: Vec<u8>,
+    attempt: u8,
+    client: u64,
+    share: Share,
+    time: u64,
+}
 
 fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who, keep: Option<u64>) {
-    let (key, attempt, client, time) = who;
-    let name = [key];
+    let Who { keys, attempt, client, share, time } = who;
+    let key = keys[0];
     let of = |waiter: Option<Waiter<u64>>| waiter.map(|waiter| waiter.client);
-    let one = |mut waiters: Vec<Waiter<u64>>| waiters.pop().map(|waiter| waiter.client);
+    let all = |waiters: Vec<Waiter<u64>>| waiters.into_iter().map(|waiter| waiter.client).collect::<Vec<_>>();
     match step {
-        // A client waits for one key at most.
+        // A client has one wait at most.
         0..=2 if plain.iter().any(|entry| entry.client == Some(client)) => {}
         0..=2 => {
             let waiter = Waiter {
                 handle: client,
                 client,
-                share: Share::Alone,
+                share,
                 lease: Micros(1),
                 id: id(attempt),
                 owner: None,
@@ -90,15 +155,15 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
                 since: MonotonicMicros(0),
                 until: MonotonicMicros(time),
             };
-            let resumes = position(plain, key, attempt).is_some_and(|at| plain[at].client.is_none());
-            let joined = queues.join(0, &[&name], waiter);
-            assert_eq!(joined.resumed, resumes);
-            assert_eq!(one(joined.earlier), put(plain, Entry { key, attempt, client: Some(client), until: time }));
+            let joined = queues.join(0, &names(&keys), waiter);
+            assert_eq!(joined.line, queues.line(0, name(key)));
+            let found = (all(joined.earlier), joined.resumed);
+            assert_eq!(found, put(plain, Entry { keys, attempt, client: Some(client), share, until: time }));
         }
         3 => {
             let Some(id) = id(attempt) else { return };
-            let earlier = queues.keep_place(0, &[&name], id, MonotonicMicros(time), MOST);
-            assert_eq!(one(earlier), put(plain, Entry { key, attempt, client: None, until: time }));
+            let earlier = queues.keep_place(0, &names(&keys), id, MonotonicMicros(time), MOST);
+            assert_eq!(all(earlier), put(plain, Entry { keys, attempt, client: None, share, until: time }).0);
         }
         4 => {
             let left = queues.leave(client, keep.map(MonotonicMicros), MOST);
@@ -106,13 +171,13 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
             assert_eq!(of(left), at.and_then(|at| leave(plain, at, keep)));
         }
         5 => {
-            let line = queues.line(0, &name);
+            let line = queues.line(0, name(key));
             let popped = line.and_then(|line| queues.pop_head(line)).map(|(_, waiter)| waiter.client);
             assert_eq!(popped, head(plain, key).and_then(|at| plain.remove(at).client));
         }
         6 => {
             let Some(id) = id(attempt) else { return };
-            let found = queues.forget(0, &name, id);
+            let found = queues.forget(0, name(key), id);
             let at = position(plain, key, attempt);
             assert_eq!(found.is_some(), at.is_some());
             assert_eq!(of(found.and_then(|(_, waiter)| waiter)), at.and_then(|at| plain.remove(at).client));
@@ -126,22 +191,68 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
             }
             plain.retain(|entry| entry.client.is_some() || entry.until > time);
         }
-        8 => {
-            let Some(line) = queues.line(0, &name) else { return };
-            queues.set_due(line, Some(UnixMicros(time)));
-            queues.set_ready(line);
-            queues.set_due_ready(UnixMicros(u64::from(attempt) * 10));
-            assert!(queues.next_due().is_none_or(|due| due.0 > u64::from(attempt) * 10));
-            if let Some((line, _)) = queues.take_ready() {
-                assert!(queues.head(line).is_some());
-            }
-        }
+        8 => look(queues, plain, &keys, UnixMicros(time), keep.is_some()),
         _ => {
-            let gone = queues.line(0, &name).map_or(0, |line| queues.dissolve(line).len());
-            assert_eq!(gone, plain.iter().filter(|entry| entry.key == key && entry.client.is_some()).count());
-            plain.retain(|entry| entry.key != key);
+            let gone = queues.line(0, name(key)).map_or(0, |line| queues.dissolve(line).len());
+            assert_eq!(gone, plain.iter().filter(|entry| entry.waits(key)).count());
+            plain.retain(|entry| !entry.stands(key));
         }
     }
+}
+
+/// Some lines are ready, by themselves or because it is time. Everybody in them is looked at once, those with the
+/// earliest tickets first, whatever line they stand in.
+fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: UnixMicros, serves: bool) {
+    queues.set_due_ready(UnixMicros(u64::MAX));
+    while queues.take_ready().is_some() {}
+    assert!(queues.next_due().is_none());
+    let ready: Vec<_> = keys.iter().filter_map(|key| Some((*key, queues.waited_line(0, name(*key))?))).collect();
+    for (at, (_, line)) in ready.iter().enumerate() {
+        if at == 0 {
+            queues.set_due(*line, Some(UnixMicros(time.0 + 1)));
+            queues.set_due_ready(time);
+            assert!(!queues.has_ready(), "it is not time yet");
+            queues.set_due_ready(UnixMicros(time.0 + 1));
+            assert!(queues.has_ready() && queues.next_due().is_none());
+        } else {
+            assert!(queues.set_ready(*line), "news");
+        }
+        assert!(!queues.set_ready(*line), "no news");
+    }
+    // One is due later on: whoever leaves it takes that along.
+    if let Some((_, line)) = ready.first() {
+        queues.set_due(*line, Some(time));
+    }
+    let (mut last, mut looked) = (0, Vec::new());
+    while let Some((line, behind)) = queues.take_ready() {
+        let Some((ticket, waiter, is_several)) = queues.next(line, behind, false) else { continue };
+        let at = plain.iter().position(|entry| entry.client == Some(waiter.client)).unwrap();
+        let key = ready.iter().find(|(_, ready)| *ready == line).unwrap().0;
+        assert!(at >= last, "in the order of tickets");
+        assert_eq!((plain[at].stands(key), plain[at].keys.len() > 1), (true, is_several));
+        let is_head = queues.single_head(line).is_some_and(|(head, _)| head == ticket);
+        assert_eq!(is_head, head(plain, key) == Some(at) && !is_several);
+        if is_several {
+            let ahead = |key: &u8| plain[..at].iter().any(|entry| entry.waits_alone(*key));
+            assert_eq!(queues.is_held_up(ticket, UnixMicros(0)), plain[at].keys.iter().any(ahead));
+        }
+        if serves && looked.is_empty() {
+            // Others are looked at anew then.
+            assert_eq!(queues.serve(ticket).map(|waiter| waiter.client), plain.remove(at).client);
+            while queues.take_ready().is_some() {}
+            return;
+        }
+        last = at;
+        looked.push((key, at));
+        queues.go_on(line, Some(ticket));
+    }
+    let mut expected: Vec<(u8, usize)> = Vec::new();
+    for (key, _) in ready {
+        expected.extend(plain.iter().enumerate().filter(|(_, entry)| entry.waits(key)).map(|(at, _)| (key, at)));
+    }
+    looked.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(looked, expected, "each once");
 }
 
 fn compare(queues: &Queues<u64>, plain: &[Entry]) {
@@ -150,19 +261,31 @@ fn compare(queues: &Queues<u64>, plain: &[Entry]) {
     assert_eq!(queues.is_empty(), plain.is_empty());
     assert_eq!(queues.next_end().map(|end| end.0), plain.iter().map(|entry| entry.until).min());
     for key in 0..KEYS {
-        let line: Vec<u64> = plain.iter().filter(|entry| entry.key == key).filter_map(|entry| entry.client).collect();
-        let found: Vec<u64> = queues.waiting(0, &[key]).map(|waiter| waiter.client).collect();
+        let line: Vec<u64> = plain.iter().filter(|entry| entry.stands(key)).filter_map(|entry| entry.client).collect();
+        let found: Vec<u64> = queues.waiting(0, name(key)).map(|waiter| waiter.client).collect();
         assert_eq!(found, line, "the order of arrival");
-        assert_eq!(queues.length(0, &[key]).0, line.len());
-        assert_eq!(queues.waited_line(0, &[key]).is_some(), !line.is_empty());
-        for attempt in 0..6 {
+        assert_eq!(queues.length(0, name(key)).0, line.len());
+        assert_eq!(queues.waited_line(0, name(key)).is_some(), !line.is_empty());
+        let alone = plain.iter().filter(|entry| entry.waits_alone(key));
+        let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(u64::MAX);
+        assert_eq!(queues.narrowest(0, name(key), None, Share::Shared), narrowest);
+        for attempt in 0..ATTEMPTS {
             let own = position(plain, key, attempt).unwrap_or(usize::MAX);
-            let is_ahead = head(plain, key).is_some_and(|at| at < own);
-            assert_eq!(queues.has_ahead(0, &[key], id(attempt)), is_ahead);
+            let alone = plain.iter().position(|entry| entry.waits_alone(key)).is_some_and(|at| at < own);
+            let any = head(plain, key).is_some_and(|at| at < own);
+            let found = queues.has_ahead(0, name(key), id(attempt));
+            // Who waits for several counts only where there is news that nobody has looked at.
+            assert!(found == alone || (found && any && queues.has_ready()));
+            let is_waiting = plain.get(own).is_some_and(|entry| entry.client.is_some());
+            assert_eq!(id(attempt).is_some_and(|id| queues.is_waiting(0, name(key), id)), is_waiting);
         }
     }
     for client in 0..24 {
         let at = plain.iter().find(|entry| entry.client == Some(client));
-        assert_eq!(queues.waits_for(client).map(|wait| wait.names.as_slice()[0][0]), at.map(|entry| entry.key));
+        let wait = queues.waits_for(client);
+        assert_eq!(wait.as_ref().map(|wait| wait.share), at.map(|entry| entry.share));
+        let found: Option<Vec<&[u8]>> =
+            wait.as_ref().map(|wait| wait.names.as_slice().iter().map(AsRef::as_ref).collect());
+        assert_eq!(found, at.map(|entry| names(&entry.keys)));
     }
 }

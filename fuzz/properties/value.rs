@@ -1,6 +1,7 @@
 //! The value of a key: it is ours only in the exact format, what is read is written back the same, and
 //! no value whatever makes a decision fail or give a lock to two.
 
+use redis_lock::lock::holders::{Holder, Holders};
 use redis_lock::lock::record::{timestamp_text, Id, Owner, Record, Value};
 use redis_lock::lock::rules::{self, Acquire, Holds, Release, Request, Share, State, Terms};
 use redis_lock::lock::time::{Micros, UnixMicros};
@@ -27,6 +28,7 @@ pub fn check(bytes: &[u8]) {
     for now in [timestamp.0.saturating_sub(1), timestamp.0, timestamp.0.saturating_add(1)] {
         decide(expected, UnixMicros(now));
     }
+    check_set(bytes);
 }
 
 /// What the value is by the contract, read with nothing of the crate's reading.
@@ -121,4 +123,103 @@ fn decide(value: Value<'_>, now: UnixMicros) {
     } else {
         assert_eq!(rules::release(state, Token::new(0).unwrap()), Release::Over);
     }
+}
+
+/// The input is a sorted set: between line ends, eight bytes of a score and a member.
+fn check_set(bytes: &[u8]) {
+    let mut holders = Holders::new();
+    let mut plain: Vec<Record<'_>> = Vec::new();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        // Without a score that of a member which a value of ours would have.
+        let as_value = line.get(10) == Some(&b'.') && line.len() > 17;
+        let (score, member) = match line.split_first_chunk() {
+            _ if as_value => (String::from_utf8_lossy(&line[..17]).parse().unwrap_or(-1.0), &line[17..]),
+            Some((score, member)) => (f64::from_le_bytes(*score), member),
+            None => (1_763_710_031.482_913, line),
+        };
+        let read = Record::read_member(score, member);
+        assert_eq!(read, expected_member(score, member));
+        let Some(record) = read else { continue };
+        assert_eq!(record.encode().member(), member, "a member is written back as it was read");
+        assert_eq!(record.encode().record(), Some(record));
+        if plain.iter().all(|known| known.token != record.token) {
+            plain.push(record);
+            holders.put(Holder::of(&record));
+        }
+    }
+    let Some(first) = plain.iter().map(|record| record.timestamp.0).min() else { return };
+    let last = plain.iter().map(|record| record.timestamp.0).max().unwrap();
+    for now in [first.saturating_sub(1), first, last.saturating_sub(1), last, 1_763_710_031_482_913] {
+        holders.look(UnixMicros(now));
+        decide_among(&holders, &plain, UnixMicros(now));
+    }
+}
+
+/// A member with its score says what a value would that begins with the score.
+fn expected_member(score: f64, member: &[u8]) -> Option<Record<'_>> {
+    if !(0.0..1e10).contains(&score) {
+        return None;
+    }
+    // A double has a grain of 2 microseconds at most there; it is no more than 10^16 of them.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let micros = (score * 1e6).round() as u64;
+    let value = [b"0000000000.000000", member].concat();
+    let Value::Ours(record) = expected(&value) else { return None };
+    let owner = record.owner.and_then(|owner| Owner::parse(&member[member.len() - owner.as_bytes().len()..]));
+    Some(Record { timestamp: UnixMicros(micros), token: record.token, id: record.id, owner })
+}
+
+/// What becomes of everybody's calls when the key holds these.
+fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
+    let terms = Terms { margin: Micros(1_000_000) };
+    let state = State::Several(holders);
+    let live: Vec<&Record<'_>> = plain.iter().filter(|record| record.timestamp > now).collect();
+    let overdue =
+        plain.iter().filter(|record| record.timestamp <= now).min_by_key(|known| (known.timestamp, known.token));
+    let own = live.iter().any(|record| record.id == Id::parse(b"7"));
+    assert_eq!((state.is_nobodys(), state.is_expired()), (live.is_empty(), live.is_empty()));
+    for share in [Share::Alone, Share::Shared, Share::Limit(1), Share::Limit(2), Share::Limit(plain.len() as u64)] {
+        let owner = Owner::parse(b"fuzz");
+        let request = Request { share, lease: Micros(30_000_000), id: Id::parse(b"7"), owner };
+        let mut tokens = Tokens::new();
+        let is_admitted = (live.len() as u64) < share.most();
+        match rules::acquire(state, &request, false, terms, &mut tokens, now) {
+            Ok(Acquire::Grant { record, succeeds, holds }) => {
+                assert!(is_admitted && record.timestamp > now);
+                assert!(plain.iter().all(|before| record.token > before.token), "tokens of a key grow");
+                // Who needs a place takes that of the one who is overdue longest.
+                let before = overdue.filter(|_| plain.len() as u64 >= share.most());
+                assert_eq!(succeeds.map(|before| before.token), before.map(|before| Some(before.token)));
+                let replaces = before.map(|before| before.token);
+                let among = if share == Share::Alone { Holds::Alone } else { Holds::Among { replaces } };
+                assert_eq!(holds, among);
+            }
+            // An attempt that holds already; a fuzzed set may have it twice.
+            Ok(Acquire::Prolong(record) | Acquire::Keep(record)) => {
+                assert!(own && record.id == request.id && record.timestamp > now);
+            }
+            // The attempt may be that of a dead holder and of a live one.
+            Ok(Acquire::Refuse) => assert!(!is_admitted),
+            Err(_) => assert!(!now.is_plausible()),
+        }
+        assert!(!matches!(rules::acquire(state, &request, true, terms, &mut tokens, now), Ok(Acquire::Grant { .. })));
+        let recovered = rules::recover(state, &request, false, terms, &mut tokens, now);
+        assert!(live.is_empty() || recovered == Ok(Acquire::Refuse));
+        // When fewer live than it bears, not before.
+        let ends = state.free_at(share);
+        assert_eq!(ends.is_none(), is_admitted);
+        let left = |at: UnixMicros| live.iter().filter(|record| record.timestamp > at).count() as u64;
+        assert!(ends.is_none_or(|at| left(at) < share.most() && left(UnixMicros(at.0 - 1)) >= share.most()));
+    }
+    for record in plain {
+        let is_live = record.timestamp > now;
+        assert_eq!(rules::release(state, record.token), if is_live { Release::InTime } else { Release::Late });
+        match rules::extend(state, record.token, Micros(5_000_000), terms, now) {
+            Ok(extended) => assert_eq!(extended.map(|extended| extended.token), is_live.then_some(record.token)),
+            Err(_) => assert!(is_live && !now.is_plausible()),
+        }
+        assert!(is_live || rules::check(state, record.token, terms, now) == Micros(0));
+    }
+    let stranger = plain.iter().map(|record| record.token.get()).max().unwrap() + 1;
+    assert_eq!(rules::release(state, Token::new(stranger).unwrap()), Release::Over);
 }

@@ -15,6 +15,9 @@ fn commands(key: &str) -> Vec<(Vec<&str>, bool, bool)> {
         (vec!["LOCK.EXTEND", key, TOKEN, "EX", "5"], false, true),
         (vec!["LOCK.RELEASE", key, TOKEN], false, true),
         (vec!["LOCK.CANCEL", key, "7"], false, true),
+        (vec!["LOCK.MACQUIRE", "1", key, "EX", "5"], true, true),
+        (vec!["LOCK.MEXTEND", "1", key, TOKEN, "EX", "5"], false, true),
+        (vec!["LOCK.MRELEASE", "1", key, TOKEN], false, true),
         (vec!["LOCK.CHECK", key, TOKEN], true, false),
         (vec!["LOCK.INFO", key], true, false),
     ]
@@ -56,7 +59,7 @@ fn a_user_of_some_keys_has_no_locks_on_others() {
     for key in ["other:a", "other:free"] {
         for (mut args, ..) in commands(key) {
             assert!(is_denied(&app.call(&args)), "{args:?}");
-            if args[0] == "LOCK.ACQUIRE" {
+            if args[0].ends_with("ACQUIRE") {
                 args.extend(["WAIT", "60000", "ID", "7"]);
                 assert!(is_denied(&app.call(&args)), "{args:?}");
             }
@@ -146,12 +149,14 @@ fn categories_cover_our_commands_as_they_cover_the_servers_own() {
     };
     let names: Vec<_> = all.iter().map(|(args, ..)| args[0]).collect();
     assert_eq!(allowed(&["+@lock"]), names);
-    assert_eq!(allowed(&["+@lock", "-@dangerous"]), [&names[..7], &["LOCK.HELP"]].concat());
+    assert_eq!(allowed(&["+@lock", "-@dangerous"]), [&names[..10], &["LOCK.HELP"]].concat());
     assert_eq!(allowed(&["+@all", "-@lock"]), [""; 0]);
     assert_eq!(allowed(&["+@all", "-@write"]), ["LOCK.CHECK", "LOCK.INFO", "LOCK.TOP", "LOCK.SCAN", "LOCK.HELP"]);
     assert_eq!(allowed(&["+@read"]), ["LOCK.CHECK", "LOCK.INFO", "LOCK.TOP", "LOCK.SCAN"]);
-    assert_eq!(allowed(&["+@write"]), names[..5]);
-    assert_eq!(allowed(&["+@all", "-@blocking"]), names[1..]);
+    assert_eq!(allowed(&["+@write"]), names[..8]);
+    let blocking = ["LOCK.ACQUIRE", "LOCK.MACQUIRE"];
+    let others: Vec<_> = names.iter().copied().filter(|name| !blocking.contains(name)).collect();
+    assert_eq!(allowed(&["+@all", "-@blocking"]), others);
     assert_eq!(allowed(&["+@admin"]), ["LOCK.TOP", "LOCK.SCAN"]);
 }
 

@@ -11,6 +11,7 @@ mod grace;
 mod migrate;
 mod routing;
 mod sessions;
+mod several;
 mod slots;
 mod unserved;
 mod waiters;

@@ -2,6 +2,8 @@
 //! and our own (lock.acquire, lock.recover, lock.extend, lock.release, lock.lapse), which are of the
 //! class of modules, `d`. What changes nothing is told to nobody.
 
+mod several;
+
 use crate::metrics::number;
 use crate::support::{until, Conn, Server};
 

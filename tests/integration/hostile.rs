@@ -216,7 +216,41 @@ const REFUSED: &[&str] = &[
     "LOCK.MEXTEND 2 held list 1763710000482913 EX 5",
     "LOCK.MRELEASE 2 held list 1763710000482913",
     "LOCK.MRELEASE 2 absent expired 7",
+    "LOCK.ACQUIRE expired EX 5 SHARED LIMIT 2",
+    "LOCK.ACQUIRE expired EX 5 LIMIT 0",
+    "LOCK.ACQUIRE expired EX 5 LIMIT 18446744073709551617",
+    "LOCK.ACQUIRE expired EX 5 SHARED SHARED",
+    "LOCK.ACQUIRE overdue EX 5 LIMIT 1000001",
+    "LOCK.ACQUIRE full EX 1 SHARED ID 42",
+    "LOCK.ACQUIRE zset EX 5 LIMIT 9 WAIT 1000",
+    "LOCK.RECOVER overdue EX 5 SHARED",
+    "LOCK.RECOVER zset EX 5",
+    "LOCK.EXTEND overdue 1763710000482913 EX 5",
+    "LOCK.EXTEND zset 1763710000482913 EX 5",
+    "LOCK.RELEASE full 1763710000482913 SHARED",
+    "LOCK.CANCEL full 7",
+    "LOCK.CANCEL overdue 42",
+    "LOCK.CANCEL zset 42",
+    "LOCK.MACQUIRE 18446744073709551617 absent EX 5",
+    "LOCK.MACQUIRE 2 expired expired EX 5",
+    "LOCK.MACQUIRE 2 absent expired EX 5 SHARED",
+    "LOCK.MACQUIRE 3 absent expired zset EX 5",
+    "LOCK.MACQUIRE 3 absent expired zset EX 5 WAIT 1000",
+    "LOCK.MACQUIRE 3 list expired absent EX 5 WAIT 1000 ID 9",
+    "LOCK.MACQUIRE 2 absent foreign EX 5",
+    "LOCK.MEXTEND 2 full zset 1763710000482913 EX 5",
+    "LOCK.MEXTEND 2 full held 1763710000482913 EX 0",
+    "LOCK.MEXTEND 2 full overdue 1763710000482913 EX 5",
+    "LOCK.MEXTEND 2 full full 1763710000482913 EX 5",
+    "LOCK.MRELEASE 2 full zset 1763710000482913",
+    "LOCK.MRELEASE 2 overdue zset 1763710000482913",
+    "LOCK.MRELEASE 2 full full 1763710000482913",
+    "LOCK.MRELEASE 3 full overdue 1763710000482913",
     "LOCK.SCAN 0 COUNT 100",
+    "LOCK.SCAN 0 COUNT 1001",
+    "LOCK.SCAN 0 STATE free",
+    "LOCK.SCAN -1 MATCH *",
+    "LOCK.SCAN 0 MATCH [*\\ STATE foreign COUNT 1000",
     "LOCK.INFO held",
     "LOCK.INFO expired",
     "LOCK.INFO foreign",
@@ -225,7 +259,7 @@ const REFUSED: &[&str] = &[
     "LOCK.HELP",
 ];
 
-const REFUSING_KEYS: &[&str] = &["held", "expired", "foreign", "list", "absent", "full", "zset"];
+const REFUSING_KEYS: &[&str] = &["held", "expired", "foreign", "list", "absent", "full", "overdue", "zset"];
 
 fn refusing_keys(conn: &mut Conn) {
     conn.ok(&["SET", "held", "9999999999.00000017637100004829130000000000000000042"]);
@@ -234,6 +268,7 @@ fn refusing_keys(conn: &mut Conn) {
     conn.call(&["RPUSH", "list", "1"]);
     let holder = "17637100004829130000000000000000042";
     conn.int(&["ZADD", "full", "9999999999.5", holder, "9999999998", "1763710000482914 bob"]);
+    conn.int(&["ZADD", "overdue", "1763710031.5", holder]);
     conn.int(&["ZADD", "zset", "9999999999.5", holder, "1", "no holder"]);
 }
 

@@ -3,12 +3,21 @@
 
 mod admitted;
 mod circles;
+mod expiry;
+mod foreign;
+mod guards;
 mod kept;
 mod many;
 mod order;
 mod philosophers;
 mod random;
+mod restart;
+mod scan;
+mod sessions;
 mod slots;
+mod timers;
+mod waits;
+mod watch;
 
 // The plain account of what is promised is that of the model.
 #[path = "../model/several/drive.rs"]

@@ -6,11 +6,14 @@ mod classic;
 mod config;
 pub mod fixture;
 mod grants;
+mod holders;
 mod places;
+mod streams;
 mod times;
 
 use crate::support::{Conn, Reply, Server};
 use fixture::{expires_at_ms, knows_maps, now_us, retained_ms, value, Case, Effect, Fixture, Snapshot};
+use holders::Holders;
 use std::collections::BTreeMap;
 
 const RETENTION_MS: i64 = 60_000;
@@ -109,6 +112,7 @@ fn run_table(resp3: bool) {
             case.set_up(&mut conn, &setup);
             let before = Snapshot::take(&mut conn, &key);
             let old = (before_value(&mut conn, &key), now_us(&mut conn));
+            let others = Holders::of(&mut conn, &key);
 
             let reply = conn.raw(&case.args(words));
 
@@ -125,10 +129,23 @@ fn run_table(resp3: bool) {
                 Effect::Gone => assert_eq!(conn.int(&["EXISTS", &key]), 0, "{what}"),
                 Effect::New => assert_granted(&mut conn, &key, new.unwrap(), 30_000 + state.margin_ms, &what),
                 Effect::Later => assert_extended(&mut conn, &key, &old, 60_000 + state.margin_ms, &what),
+                Effect::Joined => others.and(new.unwrap(), 30_000 + state.margin_ms).assert_in(&mut conn, &key, &what),
+                Effect::Instead => {
+                    let rest = others.without(&case.token);
+                    rest.and(new.unwrap(), 30_000 + state.margin_ms).assert_in(&mut conn, &key, &what);
+                }
+                Effect::Raised => {
+                    let from = Holders::of(&mut conn, &key).end_of(&case.token) - (60_000 + state.margin_ms) * 1000;
+                    assert!((old.1..=now_us(&mut conn)).contains(&from), "{what}: {from}");
+                    let raised = others.with_end(&case.token, from + (60_000 + state.margin_ms) * 1000);
+                    raised.assert_in(&mut conn, &key, &what);
+                }
+                Effect::Taken => others.without(&case.token).assert_in(&mut conn, &key, &what),
             }
         }
     }
-    assert_eq!(cells, fixture.states().len() * 10, "the table is complete");
+    assert_eq!(cells, fixture.states().len() * fixture.commands.len(), "the table is complete");
+    assert_eq!(fixture.commands.len(), 19);
 }
 
 /// What the key holds before, from the token on.
@@ -168,9 +185,15 @@ fn every_error_has_its_text_and_changes_nothing_in_resp3() {
 }
 
 fn run_errors(resp3: bool) {
-    let server = Server::start();
+    // The master's own PING to its replicas would move the offset.
+    let server = Server::with().args(&["--repl-ping-replica-period", "86400"]).start();
+    let _stream = server.replication_stream();
     let mut conn = connect(&server, resp3);
     let is_new = knows_maps(&mut conn);
+    let offset = |conn: &mut Conn| {
+        let info = conn.text(&["INFO", "replication"]);
+        info.lines().find_map(|line| line.strip_prefix("master_repl_offset:")?.trim().parse::<i64>().ok()).unwrap()
+    };
     let fixture = Fixture::load();
     // Before 7.0 a command is named in its error of arity as it was typed.
     let names = |name: &str| if is_new { name.to_ascii_lowercase() } else { name.into() };
@@ -178,7 +201,8 @@ fn run_errors(resp3: bool) {
         let key = format!("error:{index}");
         let mut case = Case::start(&mut conn, &key, &state.token, resp3);
         case.set_up(&mut conn, &setup);
-        let before = Snapshot::take(&mut conn, &key);
+        let before = (Snapshot::take(&mut conn, &key), offset(&mut conn));
+        assert!(index == 0 || before.1 > 0, "what makes a state is replicated");
         for error in &fixture.error {
             for words in &error.commands {
                 let args = case.args(words);
@@ -186,7 +210,7 @@ fn run_errors(resp3: bool) {
                 let what = format!("{args:?} on a key that is {}", state.name);
                 let reply = conn.raw(&args);
                 case.assert_reply(&error.reply, &reply, &what);
-                assert_eq!(Snapshot::take(&mut conn, &key), before, "{what}");
+                assert_eq!((Snapshot::take(&mut conn, &key), offset(&mut conn)), before, "{what}");
             }
         }
     }

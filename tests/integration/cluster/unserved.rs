@@ -18,10 +18,16 @@ fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
     until("the cluster is up", || conn.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
     // So that those who wait do not get it before.
     conn.ok(&["SET", "k", "taken"]);
+    let wishes: [&[&str]; 4] = [
+        &["LOCK.ACQUIRE", "k"],
+        &["LOCK.ACQUIRE", "k", "SHARED"],
+        &["LOCK.ACQUIRE", "k", "LIMIT", "5"],
+        &["LOCK.MACQUIRE", "2", "{k}free", "k"],
+    ];
     let waiters: Vec<Conn> = (0..10)
-        .map(|_| {
+        .map(|n| {
             let mut waiter = server.conn();
-            waiter.send(&["LOCK.ACQUIRE", "k", "PX", "1000", "WAIT", "60000"]);
+            waiter.send(&[wishes[n % 4], &["PX", "1000", "WAIT", "60000"]].concat());
             waiter
         })
         .collect();

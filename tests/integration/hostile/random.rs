@@ -1,7 +1,7 @@
 //! Thousands of random commands, good and hostile, from a printed seed: the server is the same one
 //! afterwards, every reply is of a known kind, the tokens of a key never go back.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{info, run_id};
 use crate::support::{show, Conn, Reply, Server};
@@ -81,15 +81,22 @@ pub const VALUES: &[&str] = &[
     "0000000000.0000000000000000000000",
 ];
 
+/// All tokens that were given, by key.
+type Given = HashMap<Vec<u8>, BTreeSet<i64>>;
+
 /// One command; mostly of LOCK.*, mostly well-formed.
-fn command(random: &mut Random, tokens: &HashMap<Vec<u8>, i64>) -> Vec<Vec<u8>> {
+fn command(random: &mut Random, given: &Given) -> Vec<Vec<u8>> {
     let key = random.pick(KEYS).as_bytes().to_vec();
-    let token = match (random.below(8), tokens.get(&key)) {
+    let late = given.get(&key).and_then(|tokens| tokens.iter().nth_back(random.below(3)));
+    let token = match (random.below(8), late) {
         (0, _) => number(random),
         // That of the expired values among VALUES.
         (1..=3, _) | (_, None) => b"1763710000482913".to_vec(),
         (_, Some(token)) => token.to_string().into(),
     };
+    if random.one_in(6) {
+        return several(random, key, token);
+    }
     let mut args: Vec<Vec<u8>> = match random.below(20) {
         0..=6 => vec![b"LOCK.ACQUIRE".to_vec(), key],
         7..=8 => vec![b"LOCK.RECOVER".to_vec(), key],
@@ -109,6 +116,12 @@ fn command(random: &mut Random, tokens: &HashMap<Vec<u8>, i64>) -> Vec<Vec<u8>> 
         if !random.one_in(20) {
             args.extend([random.pick(&["PX", "px", "EX"]).into(), number(random)]);
         }
+        if args[0] == b"LOCK.ACQUIRE" && random.one_in(3) {
+            args.push(random.pick(&["SHARED", "shared", "LIMIT"]).into());
+            if args.last().is_some_and(|last| last == b"LIMIT") {
+                args.push(number(random));
+            }
+        }
         while random.one_in(3) {
             match random.below(10) {
                 0..=3 => args.extend([b"ID".to_vec(), number(random)]),
@@ -118,6 +131,11 @@ fn command(random: &mut Random, tokens: &HashMap<Vec<u8>, i64>) -> Vec<Vec<u8>> 
             }
         }
     }
+    spoil(random, &mut args);
+    args
+}
+
+fn spoil(random: &mut Random, args: &mut Vec<Vec<u8>>) {
     if random.one_in(30) {
         let at = 1 + random.below(args.len());
         args.insert(at, random.bytes());
@@ -126,6 +144,40 @@ fn command(random: &mut Random, tokens: &HashMap<Vec<u8>, i64>) -> Vec<Vec<u8>> 
         let at = 1 + random.below(args.len() - 1);
         args[at] = random.bytes();
     }
+}
+
+/// One command of several keys, of all keys, or on a sorted set.
+fn several(random: &mut Random, key: Vec<u8>, token: Vec<u8>) -> Vec<Vec<u8>> {
+    let mut keys = vec![key.clone()];
+    keys.extend((0..random.below(3)).map(|_| random.pick(KEYS).as_bytes().to_vec()));
+    if !random.one_in(6) {
+        keys.sort_unstable();
+        keys.dedup();
+    }
+    let of = |name: &[u8]| [&[name.to_vec(), keys.len().to_string().into()][..], &keys].concat();
+    let mut args = match random.below(12) {
+        0..=4 => [of(b"LOCK.MACQUIRE"), vec![b"PX".to_vec(), number(random)]].concat(),
+        5 | 6 => [of(b"LOCK.MRELEASE"), vec![token]].concat(),
+        7 => [of(b"LOCK.MEXTEND"), vec![token, b"PX".to_vec(), number(random)]].concat(),
+        8 => {
+            let mut scan = vec![b"LOCK.SCAN".to_vec(), b"0".to_vec()];
+            match random.below(4) {
+                0 => scan.extend([b"COUNT".to_vec(), number(random)]),
+                1 => scan.extend([b"STATE".to_vec(), random.pick(&["held", "EXPIRED", "foreign", "free"]).into()]),
+                2 => scan.extend([b"MATCH".to_vec(), random.bytes()]),
+                _ => scan[1] = number(random),
+            }
+            scan
+        }
+        9 => {
+            let member = random.pick(&["1763710000482913", "1763710000482914 bob", "player"]);
+            let score = random.pick(&["1763710031.5", "9999999999", "9", "inf"]);
+            return vec![b"ZADD".to_vec(), key, score.into(), member.into()];
+        }
+        10 => return vec![b"ZPOPMAX".to_vec(), key],
+        _ => return vec![b"DEL".to_vec(), key],
+    };
+    spoil(random, &mut args);
     args
 }
 
@@ -157,17 +209,27 @@ fn assert_kind(args: &[Vec<u8>], reply: &Reply) {
         b"LOCK.EXTEND" => matches!(reply, Reply::Int(0 | 1)),
         b"LOCK.RELEASE" => matches!(reply, Reply::Int(-1..=1)),
         b"LOCK.CHECK" => matches!(reply, Reply::Int(0..=9_999_999_999_999)),
+        b"LOCK.MACQUIRE" => matches!(reply, Reply::Nil | Reply::Int(1..)),
+        b"LOCK.MEXTEND" => matches!(reply, Reply::Int(0 | 1)),
+        b"LOCK.MRELEASE" => matches!(reply, Reply::Int(0..=3)),
+        b"LOCK.SCAN" => matches!(reply, Reply::List(step) if step.len() == 2),
         b"LOCK.INFO" => matches!(reply, Reply::List(fields) if fields.len() == 24),
         _ => true,
     };
     assert!(good, "{}: {reply:?}", shown());
 }
 
-/// The token of a grant, if the reply is one.
-fn granted(args: &[Vec<u8>], reply: &Reply) -> Option<i64> {
+/// The keys and the token of a grant, if the reply is one.
+fn granted<'a>(args: &'a [Vec<u8>], reply: &Reply) -> Option<(&'a [Vec<u8>], i64)> {
     match reply {
-        Reply::Int(token) if args[0] == b"LOCK.ACQUIRE" => Some(*token),
-        Reply::List(details) if args[0] == b"LOCK.ACQUIRE" || args[0] == b"LOCK.RECOVER" => Some(details[0].int()),
+        Reply::Int(token) if args[0] == b"LOCK.ACQUIRE" => Some((&args[1..2], *token)),
+        Reply::Int(token) if args[0] == b"LOCK.MACQUIRE" => {
+            let count: usize = String::from_utf8_lossy(&args[1]).parse().unwrap();
+            Some((&args[2..2 + count], *token))
+        }
+        Reply::List(details) if args[0] == b"LOCK.ACQUIRE" || args[0] == b"LOCK.RECOVER" => {
+            Some((&args[1..2], details[0].int()))
+        }
         _ => None,
     }
 }
@@ -185,21 +247,24 @@ fn twenty_thousand_random_commands_leave_the_same_server_running() {
     let mut conn = server.conn();
     let id = run_id(&mut conn);
     let mut random = Random(seed);
-    let mut tokens: HashMap<Vec<u8>, i64> = HashMap::new();
+    let mut given: Given = HashMap::new();
     let mut replies: HashMap<String, usize> = HashMap::new();
     for _ in 0..COMMANDS / BATCH {
-        let batch: Vec<_> = (0..BATCH).map(|_| command(&mut random, &tokens)).collect();
+        let batch: Vec<_> = (0..BATCH).map(|_| command(&mut random, &given)).collect();
         for args in &batch {
             conn.send(args);
         }
         for args in &batch {
             let reply = conn.read();
             assert_kind(args, &reply);
-            if let Some(token) = granted(args, &reply) {
-                // The same ID gets the same token again.
-                let before = tokens.insert(args[1].clone(), token).unwrap_or(0);
-                assert!(token >= before, "{}: {token} after {before}", show(&args[1]));
+            if let Some((keys, token)) = granted(args, &reply) {
                 assert!(token < 1 << 53);
+                for key in keys {
+                    let tokens = given.entry(key.clone()).or_default();
+                    // The same ID gets the same token again, also that of an earlier one of several holders.
+                    let is_new = tokens.insert(token);
+                    assert!(!is_new || tokens.last() == Some(&token), "{}: {token} in {tokens:?}", show(key));
+                }
             }
             count(&mut replies, args, &reply);
         }
@@ -213,7 +278,7 @@ fn twenty_thousand_random_commands_leave_the_same_server_running() {
 
 fn count(replies: &mut HashMap<String, usize>, args: &[Vec<u8>], reply: &Reply) {
     let kind = match reply {
-        Reply::Int(n) if args[0] == b"LOCK.RELEASE" || args[0] == b"LOCK.EXTEND" => n.to_string(),
+        Reply::Int(n) if args[0].ends_with(b"RELEASE") || args[0].ends_with(b"EXTEND") => n.to_string(),
         Reply::Error(text) => text.split(' ').next().unwrap().into(),
         Reply::Nil => "nil".into(),
         _ => "value".into(),
@@ -238,6 +303,15 @@ fn assert_all_ways_taken(replies: &HashMap<String, usize>) {
         "LOCK.CHECK value",
         "LOCK.INFO value",
         "LOCK.INFO WRONGTYPE",
+        "LOCK.MACQUIRE value",
+        "LOCK.MACQUIRE nil",
+        "LOCK.MACQUIRE ERR",
+        "LOCK.MACQUIRE WRONGTYPE",
+        "LOCK.MEXTEND 0",
+        "LOCK.MRELEASE 0",
+        "LOCK.MRELEASE 1",
+        "LOCK.SCAN value",
+        "LOCK.SCAN ERR",
     ] {
         assert!(replies.contains_key(way), "{way} never happened: {replies:#?}");
     }

@@ -7,7 +7,9 @@
 //! `LOCK_COMMANDS` is how many (20,000 by default; a million takes some minutes), `LOCK_SEED` another
 //! seed. With `--nocapture` it tells what came of it.
 
-use super::random::{seed, Random, KEYS, NUMBERS, VALUES};
+mod commands;
+
+use super::random::{seed, Random};
 use super::{hostile_arguments, info, run_id};
 use crate::support::{encoded, show, until, Conn, Reply, Server};
 use std::collections::BTreeMap;
@@ -25,8 +27,8 @@ struct Storm {
     clients: Vec<Conn>,
     random: Random,
     hostile: Vec<Vec<u8>>,
-    /// The last grants that anybody was told of: key and token.
-    grants: Vec<(Vec<u8>, i64)>,
+    /// The last grants that anybody was told of: keys and token.
+    grants: Vec<(Vec<Vec<u8>>, i64)>,
     /// Connections may have been killed in this round or the one before.
     kills: [bool; 2],
     sent: usize,
@@ -40,164 +42,8 @@ impl Storm {
         let server = Server::with().args(&args).module_args(&settings).start();
         let clients = (0..CLIENTS).map(|_| server.conn()).collect();
         let (random, hostile) = (Random(seed), hostile_arguments());
-        let (grants, replies) = (vec![(b"a".to_vec(), 1_763_710_000_482_913)], BTreeMap::new());
+        let (grants, replies) = (vec![(vec![b"a".to_vec()], 1_763_710_000_482_913)], BTreeMap::new());
         Storm { server, clients, random, hostile, grants, kills: [false; 2], sent: 0, replies }
-    }
-
-    fn word(&mut self, from: &[&str]) -> Vec<u8> {
-        self.random.pick(from).into()
-    }
-
-    /// Mostly a key that is used much; now and then anything.
-    fn key(&mut self) -> Vec<u8> {
-        match self.random.below(60) {
-            0 => self.anything(),
-            _ => self.word(KEYS),
-        }
-    }
-
-    fn anything(&mut self) -> Vec<u8> {
-        if self.random.one_in(3) {
-            return self.random.bytes();
-        }
-        let at = self.random.below(self.hostile.len());
-        // The long ones cost mostly their transport.
-        let long = self.hostile[at].len() > 1_000 && !self.random.one_in(200);
-        self.hostile[if long { 0 } else { at }].clone()
-    }
-
-    fn number(&mut self) -> Vec<u8> {
-        match self.random.below(12) {
-            0 => self.word(NUMBERS),
-            1 => self.anything(),
-            _ => (1 + self.random.below(25)).to_string().into(),
-        }
-    }
-
-    /// A key and a token, mostly of a late grant.
-    fn grant(&mut self) -> [Vec<u8>; 2] {
-        let late = self.grants.len() - 1 - self.random.below(self.grants.len().min(12));
-        let (key, token) = self.grants[late].clone();
-        match self.random.below(10) {
-            0 => [self.key(), self.number()],
-            1 => [self.key(), token.to_string().into()],
-            _ => [key, token.to_string().into()],
-        }
-    }
-
-    /// One of the commands of LOCK.*, mostly well-formed.
-    fn lock_command(&mut self) -> Command {
-        let name: &[u8] = match self.random.below(20) {
-            0..=6 => b"LOCK.ACQUIRE",
-            7 | 8 => b"LOCK.RECOVER",
-            9..=11 => b"LOCK.RELEASE",
-            12 | 13 => b"LOCK.EXTEND",
-            14 => b"LOCK.CHECK",
-            15 => b"LOCK.CANCEL",
-            16 | 17 => b"LOCK.INFO",
-            18 => b"LOCK.TOP",
-            _ => b"LOCK.HELP",
-        };
-        let mut args = vec![name.to_vec()];
-        match name {
-            b"LOCK.RELEASE" | b"LOCK.CHECK" | b"LOCK.EXTEND" => args.extend(self.grant()),
-            b"LOCK.TOP" | b"LOCK.HELP" => {}
-            _ => args.push(self.key()),
-        }
-        match name {
-            b"LOCK.EXTEND" => args.extend([self.word(&["PX", "EX", "px"]), self.number()]),
-            b"LOCK.CANCEL" => args.push(self.number()),
-            b"LOCK.INFO" if self.random.one_in(2) => args.push(self.word(&["FULL", "full"])),
-            b"LOCK.TOP" if self.random.one_in(2) => args.extend([b"COUNT".to_vec(), self.number()]),
-            b"LOCK.ACQUIRE" | b"LOCK.RECOVER" => {
-                args.extend([self.word(&["PX", "PX", "PX", "px", "EX"]), self.number()]);
-                while self.random.one_in(2) {
-                    match self.random.below(10) {
-                        0..=2 => args.extend([b"ID".to_vec(), (1 + self.random.below(12)).to_string().into()]),
-                        3 | 4 => args.extend([b"OWNER".to_vec(), self.word(&["alice", "bob", "a b", "\0"])]),
-                        5 => args.push(b"DETAILS".to_vec()),
-                        6 => args.push(b"SESSION".to_vec()),
-                        _ => args.extend([b"WAIT".to_vec(), self.random.below(30).to_string().into()]),
-                    }
-                }
-            }
-            _ => {}
-        }
-        match self.random.below(40) {
-            0 => args.truncate(1 + self.random.below(args.len())),
-            1 => args.insert(1 + self.random.below(args.len()), self.anything()),
-            2 if args.len() > 1 => {
-                let at = 1 + self.random.below(args.len() - 1);
-                args[at] = self.anything();
-            }
-            3 => args[0] = args[0].to_ascii_lowercase(),
-            _ => {}
-        }
-        args
-    }
-
-    /// A plain command on the same keys.
-    fn plain_command(&mut self) -> Command {
-        let (key, value) = (self.key(), self.word(VALUES));
-        let short = self.random.below(20).to_string().into_bytes();
-        let name = self.word(&["RPUSH", "APPEND", "GETSET", "SETNX"]);
-        match self.random.below(14) {
-            0 | 1 => vec![b"SET".to_vec(), key, value],
-            2 => vec![b"SET".to_vec(), key, value, b"PX".to_vec(), b"3".to_vec()],
-            3 => vec![name, key, value],
-            4 => vec![self.word(&["RENAME", "COPY", "RENAMENX"]), key, self.key()],
-            5 => vec![b"MOVE".to_vec(), key, self.word(&["0", "1"])],
-            6 => vec![b"PEXPIRE".to_vec(), key, short],
-            7 => vec![b"SETRANGE".to_vec(), key, short, value],
-            8 => vec![b"SELECT".to_vec(), self.word(&["0", "0", "0", "1", "77"])],
-            9 => vec![self.word(&["INCR", "PERSIST", "GET", "GETDEL"]), key],
-            _ => vec![self.word(&["DEL", "UNLINK"]), key],
-        }
-    }
-
-    /// What an operator does, or a client that misbehaves.
-    fn operator_command(&mut self) -> Command {
-        let line = self.random.pick(&[
-            "CLIENT PAUSE 3 WRITE",
-            "CLIENT PAUSE 2 ALL",
-            "CLIENT UNPAUSE",
-            "CLIENT KILL TYPE normal SKIPME yes",
-            "CLIENT UNBLOCK 7 ERROR",
-            "CLIENT UNBLOCK 9 TIMEOUT",
-            "CLIENT NO-EVICT on",
-            "CONFIG SET lock.margin-ms 0",
-            "CONFIG SET lock.margin-ms 2",
-            "CONFIG SET lock.retention-ms -1",
-            "CONFIG SET lock.retention-ms 300",
-            "CONFIG SET lock.place-ms 0",
-            "CONFIG SET lock.place-ms 200",
-            "CONFIG SET lock.max-waiters 3",
-            "CONFIG SET lock.max-waiters 200",
-            "CONFIG SET lock.max-waiters -7",
-            "CONFIG SET maxmemory-policy volatile-lru",
-            "CONFIG SET maxmemory-policy allkeys-lru",
-            "CONFIG SET maxmemory-policy noeviction",
-            "CONFIG SET notify-keyspace-events KEAd",
-            "CONFIG SET min-replicas-to-write 1",
-            "DEBUG SLEEP 0.002",
-            "DEBUG SET-ACTIVE-EXPIRE 0",
-            "DEBUG SET-ACTIVE-EXPIRE 1",
-            "DEBUG RELOAD",
-            "FLUSHDB",
-            "FLUSHALL ASYNC",
-            "SWAPDB 0 1",
-            "HELLO 3",
-            "HELLO 2",
-            "RESET",
-            "QUIT",
-            "INFO lock",
-            "COMMAND DOCS lock.acquire",
-            "MEMORY USAGE a",
-        ]);
-        if matches!(line, "QUIT") || line.starts_with("CLIENT KILL") {
-            self.kills[0] = true;
-        }
-        line.split(' ').map(Into::into).collect()
     }
 
     /// A batch of one connection: each command has one reply.
@@ -312,19 +158,27 @@ impl Storm {
             (_, Reply::Error(_) | Reply::Nil) | ("LOCK.TOP" | "LOCK.HELP", Reply::List(_)) => true,
             // In a transaction.
             (_, Reply::Status(text)) => text == "QUEUED" || !name.starts_with("LOCK."),
-            ("LOCK.ACQUIRE", Reply::Int(token)) => (1..1 << 53).contains(token),
+            ("LOCK.ACQUIRE" | "LOCK.MACQUIRE", Reply::Int(token)) => (1..1 << 53).contains(token),
             ("LOCK.ACQUIRE" | "LOCK.RECOVER", Reply::List(details)) => details.len() == 4,
-            ("LOCK.EXTEND" | "LOCK.CANCEL", Reply::Int(n)) => (0..=1).contains(n),
+            ("LOCK.EXTEND" | "LOCK.MEXTEND" | "LOCK.CANCEL", Reply::Int(n)) => (0..=1).contains(n),
             ("LOCK.RELEASE", Reply::Int(n)) => (-1..=1).contains(n),
             ("LOCK.CHECK", Reply::Int(left)) => *left >= 0,
-            ("LOCK.INFO", Reply::List(fields)) => fields.len() == 24 || fields.len() == 26,
-            ("LOCK.INFO", Reply::Map(fields)) => fields.len() == 12 || fields.len() == 13,
+            ("LOCK.INFO", Reply::List(fields)) => [24, 26, 28].contains(&fields.len()),
+            ("LOCK.INFO", Reply::Map(fields)) => (12..=14).contains(&fields.len()),
+            ("LOCK.MRELEASE", Reply::Int(n)) => (0..=3).contains(n),
+            ("LOCK.SCAN", Reply::List(step)) => matches!(&step[..], [Reply::Text(_), Reply::List(_)]),
             (name, _) => !name.starts_with("LOCK."),
         };
         assert!(good, "{}: {reply:?}", shown());
         match reply {
-            Reply::Int(token) if name == "LOCK.ACQUIRE" => self.grants.push((command[1].clone(), *token)),
-            Reply::List(details) if name == "LOCK.RECOVER" => self.grants.push((command[1].clone(), details[0].int())),
+            Reply::Int(token) if name == "LOCK.ACQUIRE" => self.grants.push((vec![command[1].clone()], *token)),
+            Reply::Int(token) if name == "LOCK.MACQUIRE" => {
+                let count: usize = String::from_utf8_lossy(&command[1]).parse().unwrap();
+                self.grants.push((command[2..2 + count].to_vec(), *token));
+            }
+            Reply::List(details) if name == "LOCK.RECOVER" => {
+                self.grants.push((vec![command[1].clone()], details[0].int()));
+            }
             _ => {}
         }
         if self.grants.len() > 64 {
@@ -378,10 +232,23 @@ const WAYS: &[&str] = &[
     "LOCK.CANCEL 1",
     "LOCK.INFO value",
     "LOCK.TOP value",
+    "LOCK.SCAN value",
+    "LOCK.SCAN ERR",
+    "LOCK.MACQUIRE value",
+    "LOCK.MACQUIRE nil",
+    "LOCK.MACQUIRE ERR",
+    "LOCK.MACQUIRE WRONGTYPE",
+    "LOCK.MEXTEND 0",
+    "LOCK.MRELEASE 0",
+    "LOCK.MRELEASE 1",
     "EVAL value",
     "EXEC value",
     "CONFIG OK",
 ];
+
+/// And those that a long run takes for certain.
+const RARE_WAYS: &[&str] =
+    &["LOCK.MEXTEND 1", "LOCK.MRELEASE value", "LOCK.MACQUIRE DEADLOCK", "LOCK.MACQUIRE UNBLOCKED"];
 
 #[test]
 fn random_commands_of_all_kinds_leave_the_same_server_and_no_memory() {
@@ -404,7 +271,8 @@ fn random_commands_of_all_kinds_leave_the_same_server_and_no_memory() {
     assert!(!log.contains("internal error") && !log.contains("crashed by signal"), "{}", storm.server.log_tail(40));
     println!("sent {}, memory {warm} then {end}", storm.sent);
     println!("{:#?}\n{}\n{}", storm.replies, conn.text(&["INFO", "errorstats"]), conn.text(&["INFO", "lock"]));
-    for way in WAYS {
+    let rare = if count >= 10 * COMMANDS { RARE_WAYS } else { &[] };
+    for way in WAYS.iter().chain(rare) {
         assert!(storm.replies.contains_key(*way), "{way} never happened: {:#?}", storm.replies);
     }
     assert!(end < warm + ROOM, "{} bytes stay", end - warm);

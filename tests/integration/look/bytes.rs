@@ -1,7 +1,7 @@
-//! What LOCK.INFO FULL and LOCK.TOP say, and the errors that depend on others, byte for byte as in
-//! parts five and six of the fixture, in RESP2 and RESP3.
+//! What LOCK.INFO FULL, LOCK.TOP and LOCK.SCAN say, and the errors that depend on others, byte for byte as in
+//! parts five, six and eight of the fixture, in RESP2 and RESP3.
 
-use crate::support::{until, Conn, Server};
+use crate::support::{until, Conn, Reply, Server};
 use crate::waiting::{Locks, Waiter};
 use crate::wire::fixture::{Case, Fixture};
 
@@ -60,6 +60,67 @@ fn a_look_at_who_waits_is_as_the_fixture_says() {
         let (case, _waiters, _holder) = scene(&mut locks, resp3);
         let mut conn = connect(&locks.server, resp3);
         for look in &fixture.look {
+            let args = case.args(&look.command);
+            let reply = conn.raw(&args);
+            case.assert_reply(&look.reply, &reply, &format!("{args:?}, RESP3: {resp3}"));
+        }
+    }
+}
+
+/// The scene of part eight.
+fn several(locks: &mut Locks, resp3: bool) -> (Case, Waiter, Conn) {
+    let start = Case::start(&mut locks.conn, "lock", "{us-40000000}", resp3);
+    let over = start.token.clone();
+    let seconds = start.start_us / 1_000_000;
+    let (past, future) = ((seconds - 5).to_string(), (seconds + 100).to_string());
+    let carol = format!("{over} carol");
+    for command in [
+        &["ZADD", "lock", &past, &carol][..],
+        &["SET", "held", &format!("{future}.000000{over} alice")],
+        &["SET", "classic", &future],
+        &["SET", "expired", &format!("{past}.000000{over}")],
+        &["ZADD", "overdue", &(seconds - 6).to_string(), &(start.start_us - 50_000_000).to_string(), &past, &carol],
+        &["SET", "foreign", "true", "PX", "100000"],
+        &["ZADD", "scores", &past, &over, "1", "player"],
+    ] {
+        assert!(!matches!(locks.conn.call(command), Reply::Error(_)), "{command:?}");
+    }
+    let mut holder = locks.server.conn();
+    let holder_id = holder.int(&["CLIENT", "ID"]).to_string();
+    let take = ["LOCK.ACQUIRE", "lock", "EX", "100", "ID", "7", "OWNER", "boss", "SESSION", "LIMIT", "3"];
+    let token = holder.int(&take).to_string();
+    let last = locks.conn.int(&["LOCK.ACQUIRE", "lock", "EX", "200", "SHARED"]).to_string();
+    let first = locks.wait_with(&["LOCK.ACQUIRE", "lock", "PX", "5000", "WAIT", "100000"]);
+
+    let mut case = Case::start(&mut locks.conn, "lock", &token, resp3);
+    case.maps = resp3 && locks.version() >= (false, 7, 0);
+    // The lease, and the margin.
+    let text = |token: &str, lease: i64| {
+        let end: i64 = token.parse::<i64>().unwrap() + (lease + 1) * 1_000_000;
+        format!("{}.{:06}", end / 1_000_000, end % 1_000_000)
+    };
+    case.scene = [
+        ("holder", holder_id),
+        ("timestamp", text(&token, 100)),
+        ("last_timestamp", text(&last, 200)),
+        ("last", last),
+        ("over_timestamp", format!("{past}.000000")),
+        ("over", over),
+        ("first", first.id.clone()),
+        ("first_addr", address(locks, &first.id)),
+    ]
+    .into();
+    (case, first, holder)
+}
+
+#[test]
+fn a_look_at_several_holders_and_at_all_locks_is_as_the_fixture_says() {
+    let fixture = Fixture::load();
+    for resp3 in [false, true] {
+        let mut locks = Locks::on(Server::start());
+        let (case, _waiter, _holder) = several(&mut locks, resp3);
+        let mut conn = connect(&locks.server, resp3);
+        for look in &fixture.several {
             let args = case.args(&look.command);
             let reply = conn.raw(&args);
             case.assert_reply(&look.reply, &reply, &format!("{args:?}, RESP3: {resp3}"));

@@ -113,3 +113,58 @@ fn each_of_several_locks_can_close_the_circle() {
     clients.waits(&mut third, &["LOCK.MACQUIRE", "2", "a", "b", "PX", "600000", "WAIT", "600000"]);
     assert!(is_deadlock(&caller.call(&wants("thirds", &[]))));
 }
+
+#[test]
+fn one_chain_through_every_kind_of_wait_closes() {
+    let mut clients = Clients::start();
+    // first waits for second among those who share, second for third by its limit, third for the caller and others.
+    let mut first = clients.holds("firsts", &[]);
+    let mut second = clients.holds("shared", &["SHARED"]);
+    let mut third = clients.holds("limited", &["LIMIT", "1"]);
+    let mut caller = clients.holds("callers", &[]);
+    clients.waits(&mut first, &wants("shared", &[]));
+    clients.waits(&mut second, &wants("limited", &["LIMIT", "1"]));
+    clients.waits(&mut third, &["LOCK.MACQUIRE", "3", "free", "callers", "x", "PX", "600000", "WAIT", "600000"]);
+    for wish in [&["LOCK.ACQUIRE", "firsts"][..], &["LOCK.MACQUIRE", "2", "other", "firsts"]] {
+        assert!(is_deadlock(&caller.call(&[wish, &WAIT].concat())), "{wish:?}");
+    }
+    // Behind the writer it would be behind the second too, whatever it bears.
+    assert!(is_deadlock(&caller.call(&wants("shared", &["SHARED"]))));
+    assert_eq!(clients.waiters(), 3, "nobody else is hurt");
+    assert_eq!(clients.control.int(&["EXISTS", "free", "x", "other"]), 0);
+    // What does not wait is answered as ever.
+    assert!(caller.call(&["LOCK.ACQUIRE", "firsts", "PX", "5000", "SHARED"]).is_nil());
+    // Once one of them leaves, the wait is one like others.
+    drop(third);
+    assert!(matches!(second.read(), Reply::Int(_)));
+    clients.waits(&mut caller, &wants("firsts", &["LIMIT", "2"]));
+}
+
+#[test]
+fn who_holds_one_of_several_locks_that_it_wants_is_behind_itself() {
+    let mut clients = Clients::start();
+    let all = ["LOCK.MACQUIRE", "2", "a", "b", "PX", "600000", "WAIT", "600000"];
+    let mut caller = clients.holds("a", &[]);
+    assert!(is_deadlock(&caller.call(&all)));
+    let mut sharing = clients.holds("k", &["SHARED"]);
+    assert!(is_deadlock(&sharing.call(&["LOCK.MACQUIRE", "2", "b", "k", "PX", "600000", "WAIT", "600000"])));
+    // What has no session ends by its lease.
+    let mut other = clients.server.conn();
+    other.int(&["LOCK.ACQUIRE", "c", "PX", "600000"]);
+    clients.waits(&mut other, &["LOCK.MACQUIRE", "2", "b", "c", "PX", "600000", "WAIT", "600000"]);
+}
+
+#[test]
+fn who_waits_for_several_locks_keeps_nobody_from_one_of_them_and_closes_no_circle_by_that() {
+    let mut clients = Clients::start();
+    let _holder = clients.holds("taken", &[]);
+    let mut first = clients.holds("firsts", &[]);
+    let mut second = clients.holds("b", &[]);
+    // It stands in the line of b, and reserves nothing of it.
+    clients.waits(&mut first, &["LOCK.MACQUIRE", "2", "taken", "b", "PX", "600000", "WAIT", "600000"]);
+    let mut stranger = clients.server.conn();
+    clients.waits(&mut stranger, &wants("b", &[]));
+    assert!(is_deadlock(&second.call(&wants("firsts", &[]))), "the first is behind the second");
+    drop(second);
+    assert!(matches!(stranger.read(), Reply::Int(_)), "it does not wait for the first");
+}

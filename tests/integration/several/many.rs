@@ -1,6 +1,6 @@
 //! Many holders of one lock: kept in memory from one command to the next, and right whoever changes the set.
 
-use super::acquire;
+use super::{acquire, acquire_all};
 use crate::support::{Reply, Server};
 
 const COUNT: usize = 1_000;
@@ -81,4 +81,30 @@ fn a_set_of_three_is_in_the_form_for_many_and_of_nobody_else() {
         let members: Vec<String> = conn.call(&["ZRANGE", "k", "0", "-1"]).list().iter().map(Reply::text).collect();
         assert_eq!(members, tokens);
     }
+}
+
+#[test]
+fn as_many_keys_as_a_command_may_have_are_one_grant() {
+    const MOST: usize = 1_024;
+    let server = Server::start();
+    let mut conn = server.conn();
+    let names: Vec<String> = (0..=MOST).map(|n| format!("k{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let token = acquire_all(&mut conn, &names[..MOST], &["EX", "600", "ID", "7"]);
+    assert_eq!(conn.int(&["DBSIZE"]), 1_024);
+    assert_eq!(acquire_all(&mut conn, &names[..MOST], &["EX", "600", "ID", "7"]), token);
+    let count = MOST.to_string();
+    let extend = [&["LOCK.MEXTEND", &count], &names[..MOST], &[&token, "EX", "700"]].concat();
+    assert_eq!(conn.int(&extend), 1);
+    // One more is one too many; the last one twice is found.
+    let more = (MOST + 1).to_string();
+    let reply = conn.call(&[&["LOCK.MACQUIRE", &more], &names[..], &["EX", "5"]].concat());
+    assert!(reply.error().starts_with("ERR numkeys "), "{reply:?}");
+    let twice = [&["LOCK.MRELEASE", &count], &names[..MOST - 1], &["k5", &token]].concat();
+    assert_eq!(conn.call(&twice).error(), "ERR key 1024 is the same as key 6");
+    // One of them held by another is enough to refuse all.
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k1000", &token]), 1);
+    assert_eq!(conn.int(&extend), 0);
+    assert_eq!(conn.int(&[&["LOCK.MRELEASE", &count], &names[..MOST], &[&token]].concat()), 1_023);
+    assert_eq!(conn.int(&["DBSIZE"]), 0);
 }

@@ -2,6 +2,7 @@
 
 use super::{acquire, acquire_all};
 use crate::support::{until, Conn, Reply, Server};
+use crate::waiting::is_silent;
 use std::time::Duration;
 
 struct Line {
@@ -42,6 +43,12 @@ fn token(conn: &mut Conn) -> String {
 
 const SOON: Duration = Duration::from_millis(150);
 
+/// Asserts that nobody answers within a time.
+#[track_caller]
+fn assert_waits(conn: &mut Conn, time: Duration) {
+    assert!(is_silent(conn, time), "{:?}", conn.try_read());
+}
+
 #[test]
 fn writers_in_a_stream_of_readers_are_served_in_order() {
     let mut line = Line::start(&[]);
@@ -55,20 +62,22 @@ fn writers_in_a_stream_of_readers_are_served_in_order() {
     let mut last = line.wait(&reader);
     assert!(control.call(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"]).is_nil(), "no newcomer overtakes a writer");
     for (at, reader) in readers.iter().enumerate() {
-        assert!(at == 0 || first_writer.silent_for(Duration::from_millis(20)));
+        if at > 0 {
+            assert_waits(&mut first_writer, Duration::from_millis(20));
+        }
         assert_eq!(line.release(&["k"], reader), 1);
     }
     let held = token(&mut first_writer);
-    assert!(behind[0].silent_for(SOON));
+    assert_waits(&mut behind[0], SOON);
     assert_eq!(line.release(&["k"], &held), 1);
     // Neighbours who bear each other get it together, up to the next writer.
     let tokens: Vec<String> = behind.iter_mut().map(token).collect();
-    assert!(last.silent_for(SOON));
+    assert_waits(&mut last, SOON);
     for reader in &tokens {
         assert_eq!(line.release(&["k"], reader), 1);
     }
     let held = token(&mut second_writer);
-    assert!(last.silent_for(SOON));
+    assert_waits(&mut last, SOON);
     assert_eq!(line.release(&["k"], &held), 1);
     token(&mut last);
 }
@@ -134,7 +143,7 @@ fn places_come_free_by_time() {
     let mut limited = line.wait(&["LOCK.ACQUIRE", "k", "LIMIT", "3", "DETAILS"]);
     let mut two = line.wait(&["LOCK.ACQUIRE", "k", "LIMIT", "2"]);
     assert!(matches!(limited.read(), Reply::List(_)));
-    assert!(two.silent_for(SOON));
+    assert_waits(&mut two, SOON);
     // A lease that is made shorter counts.
     let info = control.call(&["LOCK.INFO", "k", "FULL"]);
     for holder in &info.field("holders").list()[..2] {
@@ -158,7 +167,7 @@ fn who_waits_for_several_locks_gets_them_when_all_are_free_and_holds_nobody_up()
     assert_eq!(line.release(&["b"], &b), 1);
     assert_eq!(control.int(&["EXISTS", "b"]), 0, "nothing is reserved");
     assert_eq!(line.release(&["c"], &c), 1);
-    assert!(all.silent_for(SOON));
+    assert_waits(&mut all, SOON);
     assert_eq!(line.release(&["a"], &a), 1);
     let held = token(&mut all);
     assert_eq!(line.release(&["a", "b", "c"], &held), 3);
@@ -175,10 +184,11 @@ fn who_waits_for_several_locks_comes_behind_those_who_came_before() {
     let mut later = line.wait(&["LOCK.ACQUIRE", "b"]);
     assert_eq!(line.release(&["a", "b"], &held), 2);
     let b = token(&mut first);
-    assert!(all.silent_for(SOON));
+    assert_waits(&mut all, SOON);
     assert_eq!(line.release(&["b"], &b), 1);
     let held = token(&mut all);
-    assert!(later.silent_for(SOON), "it came later");
+    // It came later.
+    assert_waits(&mut later, SOON);
     assert_eq!(line.release(&["a", "b"], &held), 2);
     token(&mut later);
 }

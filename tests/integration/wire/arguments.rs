@@ -183,7 +183,7 @@ fn accept(conn: &mut Conn, number: &Number, words: &Words, accepted: &str) {
     let mut case = Case::start(conn, "k", "{us-5000000}", false);
     let name = words.words()[0];
     let setup = match name {
-        "LOCK.ACQUIRE" => "DEL {key}",
+        "LOCK.ACQUIRE" | "LOCK.MACQUIRE" => "DEL {key}",
         "LOCK.RECOVER" => "SET {key} {s-100}",
         _ => "SET {key} {s+100}.000000{token} PXAT {ms+160000}",
     };
@@ -198,7 +198,18 @@ fn accept(conn: &mut Conn, number: &Number, words: &Words, accepted: &str) {
 
     match number.kind {
         Kind::Wait => assert_eq!(raw, format!(":{}\r\n", value(conn, "k").token).into_bytes(), "{what}"),
-        Kind::Count => assert_eq!(raw, b"*0\r\n", "{what}"),
+        Kind::Count | Kind::Cursor if name == "LOCK.SCAN" => assert!(raw.starts_with(b"*2\r\n$"), "{what}"),
+        Kind::Count | Kind::Cursor => assert_eq!(raw, b"*0\r\n", "{what}"),
+        // The members of a set that it has alone, and of no other type.
+        Kind::Limit => {
+            let members = conn.call(&["ZRANGE", "k", "0", "-1"]);
+            assert_eq!(raw, format!(":{}\r\n", members.list()[0].text()).into_bytes(), "{what}");
+            assert_eq!(members.list().len(), 1, "{what}");
+        }
+        Kind::NumKeys if name == "LOCK.MACQUIRE" => {
+            assert_eq!(raw, format!(":{}\r\n", value(conn, "k").token).into_bytes(), "{what}");
+        }
+        Kind::NumKeys => assert_eq!(raw, b":1\r\n", "{what}"),
         Kind::Token => assert_eq!(raw, b":0\r\n", "nobody has that token: {what}"),
         Kind::Id => {
             let padded = format!("{:0>19}", accepted.trim_start_matches('0'));

@@ -22,6 +22,8 @@ pub struct Fixture {
     pub number: Vec<Number>,
     pub look: Vec<Look>,
     pub refusal: BTreeMap<String, String>,
+    pub stream: Vec<StreamCase>,
+    pub several: Vec<Look>,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +79,10 @@ pub enum Effect {
     New,
     Later,
     Gone,
+    Joined,
+    Instead,
+    Raised,
+    Taken,
 }
 
 #[derive(Deserialize)]
@@ -115,7 +121,17 @@ pub struct Number {
     pub refused: Vec<String>,
 }
 
-/// A look at the scene of part five.
+/// What a command of part seven replicates.
+#[derive(Deserialize)]
+pub struct StreamCase {
+    pub name: String,
+    pub setup: Vec<Words>,
+    pub command: Words,
+    pub reply: String,
+    pub stream: Vec<Words>,
+}
+
+/// A look at the scene of part five, or of part eight.
 #[derive(Deserialize)]
 pub struct Look {
     pub command: Words,
@@ -131,6 +147,9 @@ pub enum Kind {
     Owner,
     Wait,
     Count,
+    Limit,
+    NumKeys,
+    Cursor,
 }
 
 impl Fixture {

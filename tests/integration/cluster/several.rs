@@ -1,0 +1,205 @@
+//! Several holders and several keys in a cluster: a slot that moves while a mixed crowd waits in it, and a replica
+//! that becomes master, whose tokens, leases and limits are those of the old one.
+
+use super::failover::{fail_over, until_replicated};
+use super::nodes::{Move, Node};
+use super::waiters::{waiting, Ends, Waiters, MANY, SOON};
+use super::{in_memory, with_aof, Turn};
+use crate::support::{until, Conn, Reply, DEADLINE};
+use std::time::Instant;
+
+/// `{tag}k` has three holders, of whom one bears two others; `{tag}a` and `{tag}b` are one client's.
+struct Held {
+    k: String,
+    keys: [String; 2],
+    tokens: Vec<String>,
+    all: String,
+    /// Whose session one of them is.
+    _holder: Conn,
+}
+
+impl Held {
+    fn at(node: &Node, tag: &str) -> Self {
+        let mut conn = node.conn();
+        let k = format!("{{{tag}}}k");
+        let keys = ["a", "b"].map(|name| format!("{{{tag}}}{name}"));
+        let take = |conn: &mut Conn, share: &[&str]| {
+            conn.int(&[&["LOCK.ACQUIRE", &k, "EX", "600"], share].concat()).to_string()
+        };
+        let tokens = vec![
+            take(&mut conn, &["LIMIT", "3", "ID", "7", "OWNER", "first"]),
+            take(&mut conn, &["SHARED", "OWNER", "second"]),
+            take(&mut conn, &["LIMIT", "3", "SESSION"]),
+        ];
+        let all = conn.int(&["LOCK.MACQUIRE", "2", &keys[0], &keys[1], "EX", "600", "OWNER", "all"]).to_string();
+        Self { k, keys, tokens, all, _holder: conn }
+    }
+
+    fn set(&self, conn: &mut Conn) -> Reply {
+        conn.call(&["ZRANGE", &self.k, "0", "-1", "WITHSCORES"])
+    }
+
+    /// All that was granted there holds here, and nothing more is granted.
+    fn assert_good(&self, conn: &mut Conn) {
+        let info = conn.call(&["LOCK.INFO", &self.k, "FULL"]);
+        let holders = info.field("holders");
+        let tokens: Vec<String> = holders.list().iter().map(|holder| holder.field("token").int().to_string()).collect();
+        assert_eq!(tokens, self.tokens);
+        assert_eq!(holders.list()[0].field("owner").text(), "first");
+        assert!(holders.list()[2].field("session").is_nil(), "a session does not come along");
+        for token in &self.tokens {
+            assert!(conn.int(&["LOCK.CHECK", &self.k, token]) > 400_000);
+        }
+        let limited = ["LOCK.ACQUIRE", &self.k, "EX", "600", "LIMIT", "3"];
+        assert!(conn.call(&limited).is_nil(), "the limit holds");
+        assert!(conn.call(&["LOCK.ACQUIRE", &self.k, "EX", "600"]).is_nil());
+        let again = conn.int(&[&limited[..], &["ID", "7"]].concat()).to_string();
+        assert_eq!(again, self.tokens[0], "the same attempt");
+        let [a, b] = &self.keys;
+        assert!(conn.call(&["LOCK.MACQUIRE", "2", a, &self.k, "EX", "5"]).is_nil());
+        assert_eq!(conn.int(&["LOCK.MEXTEND", "2", a, b, &self.all, "EX", "500"]), 1);
+        // By their tokens places come free, for one each.
+        assert_eq!(conn.int(&["LOCK.RELEASE", &self.k, &self.tokens[1]]), 1);
+        let next = conn.int(&limited).to_string();
+        assert!(next > self.all, "tokens of a key grow");
+        assert!(conn.call(&limited).is_nil());
+        assert_eq!(conn.int(&["LOCK.MRELEASE", "2", a, b, &self.all]), 2);
+        for token in [&self.tokens[0], &self.tokens[2], &next] {
+            assert_eq!(conn.int(&["LOCK.RELEASE", &self.k, token]), 1);
+        }
+    }
+}
+
+/// A hundred who wait: alone, sharing, with a limit that is reached, and for several keys, some of them free.
+fn crowd(node: &Node, held: &Held, tag: &str) -> Waiters {
+    let free = format!("{{{tag}}}free");
+    let [a, b] = &held.keys;
+    let conns: Vec<Conn> = (0..MANY)
+        .map(|n| {
+            let mut conn = node.conn();
+            let id = (1_000 + n).to_string();
+            let mut command = match n % 5 {
+                // The first of them keeps those who share out.
+                0 => vec!["LOCK.ACQUIRE", &held.k],
+                1 => vec!["LOCK.ACQUIRE", &held.k, "SHARED"],
+                2 => vec!["LOCK.ACQUIRE", &held.k, "LIMIT", "3"],
+                3 => vec!["LOCK.MACQUIRE", "3", &free, &held.k, a],
+                _ => vec!["LOCK.MACQUIRE", "2", b, &free],
+            };
+            command.extend(["PX", "60000", "WAIT", "120000"]);
+            if n % 3 == 0 {
+                command.extend(["ID", &id]);
+            }
+            if n % 2 == 0 {
+                command.push("SESSION");
+            }
+            conn.send(&command);
+            if n == 0 {
+                until("the first waits", || (waiting(node, &held.k) == 1).then_some(()));
+            }
+            conn
+        })
+        .collect();
+    let all = i64::try_from(MANY).unwrap();
+    until("all wait", || (node.number(&["INFO", "lock"], "lock_waiters") == Some(all)).then_some(()));
+    Waiters(conns)
+}
+
+#[test]
+fn whoever_waits_in_a_slot_that_moves_is_told_and_all_holders_move_whole() {
+    let cluster = in_memory();
+    let tag = "several-move";
+    let from = cluster.master_of(&format!("{{{tag}}}"));
+    let to = cluster.other_master(&format!("{{{tag}}}"));
+    let held = Held::at(from, tag);
+    let before = held.set(&mut from.conn());
+    let waiters = crowd(from, &held, tag);
+    let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
+    let counted = counters();
+    let moving = Move::begin(from, to, &held.k);
+    let since = Instant::now();
+    // MIGRATE deletes the keys here, one by one: to those who wait all of them look free.
+    moving.migrate();
+    let ends = waiters.end_within(SOON, since);
+    moving.end();
+    assert_eq!(ends, Ends { unblocked: MANY, ..Ends::default() });
+    assert_eq!(counters(), counted, "nobody was given what has left");
+    assert_eq!(from.number(&["INFO", "lock"], "lock_waiters"), Some(0));
+    assert_eq!(from.conn().call(&["CLUSTER", "COUNTKEYSINSLOT", &moving.slot.to_string()]), Reply::Int(0));
+    let mut conn = to.conn();
+    assert_eq!(held.set(&mut conn), before);
+    // Who is told asks there, and stands in line again.
+    let mut again = to.conn();
+    again.send(&["LOCK.MACQUIRE", "3", &held.k, &held.keys[0], &held.keys[1], "PX", "60000", "WAIT", "60000"]);
+    until("it waits", || (waiting(to, &held.keys[1]) == 1).then_some(()));
+    held.assert_good(&mut conn);
+    let token = again.read().int().to_string();
+    assert_eq!(conn.int(&["LOCK.MRELEASE", "3", &held.k, &held.keys[0], &held.keys[1], &token]), 3);
+    from.assert_sound();
+    to.assert_sound();
+}
+
+#[test]
+fn while_a_slot_is_migrating_several_keys_are_had_only_where_all_of_them_are() {
+    let cluster = in_memory();
+    let tag = "several-migrating";
+    let [a, b] = ["a", "b"].map(|name| format!("{{{tag}}}{name}"));
+    let (from, to) = (cluster.master_of(&a), cluster.other_master(&a));
+    let mut here = from.conn();
+    let [own_a, own_b] = [&a, &b].map(|key| here.int(&["LOCK.ACQUIRE", key, "PX", "60000"]).to_string());
+    let mut waiter = from.conn();
+    waiter.send(&["LOCK.MACQUIRE", "2", &a, &b, "PX", "60000", "WAIT", "60000"]);
+    until("it waits", || (waiting(from, &a) == 1).then_some(()));
+    let moving = Move::begin(from, to, &a);
+    // One key has left: it is nobody's here.
+    let port = to.port.to_string();
+    here.ok(&["MIGRATE", "127.0.0.1", &port, &b, "0", "10000"]);
+    let since = Instant::now();
+    let ends = Waiters(vec![waiter]).end_within(SOON, since);
+    assert_eq!(ends, Ends { unblocked: 1, ..Ends::default() });
+    assert!(here.int(&["LOCK.CHECK", &a, &own_a]) > 0, "what is here stays its holder's");
+    let reply = here.call(&["LOCK.MACQUIRE", "2", &a, &b, "PX", "60000"]);
+    // Before 7.0 the server says ASK.
+    let is_sent_on = ["TRYAGAIN ", "ASK "].iter().any(|code| reply.error().starts_with(code));
+    assert!(is_sent_on, "{reply:?}");
+    moving.migrate();
+    moving.end();
+    let mut there = to.conn();
+    assert_eq!(there.int(&["LOCK.RELEASE", &b, &own_b]), 1);
+    assert_eq!(there.int(&["LOCK.RELEASE", &a, &own_a]), 1);
+    from.assert_sound();
+    to.assert_sound();
+}
+
+fn failover_with_several(cluster: &Turn, ways: &[&[&str]]) {
+    for (n, way) in ways.iter().enumerate() {
+        let tag = format!("several-failover-{n}");
+        let old = cluster.master_of(&format!("{{{tag}}}"));
+        let held = Held::at(old, &tag);
+        let before = held.set(&mut old.conn());
+        until_replicated(old);
+        let waiters = crowd(old, &held, &tag);
+        let since = Instant::now();
+        let (old, new) = fail_over(cluster, &held.k, way);
+        let ends = waiters.end_within(DEADLINE, since);
+        assert_eq!((ends.unblocked + ends.moved + ends.closed, ends.down), (MANY, 0), "{way:?}: {ends:?}");
+        assert_eq!(old.number(&["INFO", "lock"], "lock_waiters"), Some(0), "{way:?}");
+        let mut conn = new.conn();
+        assert_eq!(held.set(&mut conn), before, "{way:?}");
+        held.assert_good(&mut conn);
+        until_replicated(new);
+        cluster.until_well();
+        old.assert_sound();
+        new.assert_sound();
+    }
+}
+
+#[test]
+fn a_replica_that_becomes_master_has_all_holders_their_leases_and_limits() {
+    failover_with_several(&in_memory(), &[&[], &["TAKEOVER"]]);
+}
+
+#[test]
+fn a_replica_with_an_aof_that_becomes_master_has_all_holders_their_leases_and_limits() {
+    failover_with_several(&with_aof(), &[&[]]);
+}

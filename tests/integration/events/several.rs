@@ -1,0 +1,98 @@
+//! Events of several holders and several keys: zadd, zrem, del and expire as the server's own commands tell them, and
+//! behind them our own.
+
+use super::Listener;
+use crate::metrics::number;
+use crate::support::until;
+
+fn share(all: &mut Listener, options: &[&str]) -> String {
+    all.conn.int(&[&["LOCK.ACQUIRE", "k"], options].concat()).to_string()
+}
+
+fn until_over(all: &mut Listener, token: &str) {
+    until("it is over", || {
+        let holders = all.conn.call(&["LOCK.INFO", "k", "FULL"]).field("holders");
+        let own = holders.list().iter().find(|holder| holder.field("token").int().to_string() == token).cloned();
+        own.is_some_and(|own| !own.field("overdue-ms").is_nil()).then_some(())
+    });
+}
+
+#[test]
+fn each_command_that_changes_one_of_several_holders() {
+    let mut all = Listener::to("KA");
+    let first = share(&mut all, &["EX", "60", "SHARED", "ID", "5"]);
+    all.tells(&["zadd", "expire", "lock.acquire"]);
+    let second = share(&mut all, &["EX", "30", "LIMIT", "2"]);
+    all.tells(&["zadd", "lock.acquire"]);
+    assert!(all.conn.call(&["LOCK.ACQUIRE", "k", "EX", "30", "LIMIT", "2"]).is_nil());
+    all.tells(&[]);
+    assert_eq!(share(&mut all, &["EX", "90", "SHARED", "ID", "5"]), first);
+    all.tells(&["zadd", "expire", "lock.extend"]);
+    assert_eq!(share(&mut all, &["EX", "9", "SHARED", "ID", "5"]), first);
+    all.tells(&[]);
+    assert_eq!(all.conn.int(&["LOCK.EXTEND", "k", &second, "EX", "9"]), 1);
+    all.tells(&["zadd", "lock.extend"]);
+    assert_eq!(all.conn.int(&["LOCK.CANCEL", "k", "5"]), 1);
+    all.tells(&["zrem", "expire", "lock.release"]);
+    assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &second]), 1);
+    all.tells(&["zrem", "del", "lock.release"]);
+}
+
+#[test]
+fn a_place_of_one_who_is_overdue() {
+    let mut all = Listener::to("KA");
+    let late = share(&mut all, &["PX", "1", "LIMIT", "2"]);
+    share(&mut all, &["EX", "60", "LIMIT", "2"]);
+    until_over(&mut all, &late);
+    all.told();
+    share(&mut all, &["EX", "30", "LIMIT", "2"]);
+    all.tells(&["zadd", "zrem", "lock.lapse", "lock.acquire"]);
+}
+
+#[test]
+fn a_lock_that_passes_on_among_several_is_never_seen_without_a_holder() {
+    let mut all = Listener::to("KA");
+    let token = share(&mut all, &["EX", "60", "SHARED"]);
+    let mut waiter = all.waiter(&["LIMIT", "1"]);
+    all.told();
+    assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+    let second = waiter.read().int().to_string();
+    all.tells(&["zadd", "zrem", "expire", "lock.release", "lock.acquire"]);
+    // From a set to a string.
+    let mut waiter = all.waiter(&[]);
+    all.told();
+    assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &second]), 1);
+    waiter.read().int();
+    let told = all.told();
+    assert_eq!(told.last().unwrap(), "k lock.acquire", "{told:?}");
+    assert!(!told.contains(&"k del".to_string()), "{told:?}");
+}
+
+#[test]
+fn each_command_that_changes_several_keys() {
+    let mut all = Listener::to("KA");
+    let keys = ["a", "b"];
+    let each = |events: &[&str]| -> Vec<String> {
+        let mut told: Vec<_> = keys.iter().flat_map(|key| events.iter().map(move |it| format!("{key} {it}"))).collect();
+        told.sort();
+        told
+    };
+    let sorted = |mut told: Vec<String>| {
+        told.sort();
+        told
+    };
+    let token = all.conn.int(&["LOCK.MACQUIRE", "2", "a", "b", "EX", "60"]).to_string();
+    assert_eq!(sorted(all.told()), each(&["set", "expire", "lock.acquire"]));
+    assert!(all.conn.call(&["LOCK.MACQUIRE", "2", "c", "b", "EX", "60"]).is_nil());
+    assert_eq!(all.conn.int(&["LOCK.MEXTEND", "2", "c", "b", &token, "EX", "60"]), 0);
+    assert_eq!(all.told(), [""; 0]);
+    assert_eq!(all.conn.int(&["LOCK.MEXTEND", "2", "a", "b", &token, "EX", "60"]), 1);
+    assert_eq!(sorted(all.told()), each(&["set", "expire", "lock.extend"]));
+    // To one who waits for them.
+    let mut waiter = all.server.conn();
+    waiter.send(&["LOCK.MACQUIRE", "2", "b", "a", "EX", "60", "WAIT", "60000"]);
+    until("it waits", || (number(&mut all.conn, "waiters") == 1).then_some(()));
+    assert_eq!(all.conn.int(&["LOCK.MRELEASE", "3", "a", "b", "c", &token]), 2);
+    waiter.read().int();
+    assert_eq!(sorted(all.told()), each(&["del", "lock.release", "set", "expire", "lock.acquire"]));
+}

@@ -1,0 +1,266 @@
+//! What the clients of the storm send.
+
+use super::{Command, Storm};
+use crate::hostile::random::{KEYS, NUMBERS, VALUES};
+
+impl Storm {
+    pub fn word(&mut self, from: &[&str]) -> Vec<u8> {
+        self.random.pick(from).into()
+    }
+
+    /// Mostly a key that is used much; now and then anything.
+    pub fn key(&mut self) -> Vec<u8> {
+        match self.random.below(60) {
+            0 => self.anything(),
+            _ => self.word(KEYS),
+        }
+    }
+
+    pub fn anything(&mut self) -> Vec<u8> {
+        if self.random.one_in(3) {
+            return self.random.bytes();
+        }
+        let at = self.random.below(self.hostile.len());
+        // The long ones cost mostly their transport.
+        let long = self.hostile[at].len() > 1_000 && !self.random.one_in(200);
+        self.hostile[if long { 0 } else { at }].clone()
+    }
+
+    fn number(&mut self) -> Vec<u8> {
+        match self.random.below(12) {
+            0 => self.word(NUMBERS),
+            1 => self.anything(),
+            _ => (1 + self.random.below(25)).to_string().into(),
+        }
+    }
+
+    /// Keys and a token, mostly of a late grant.
+    fn grants(&mut self) -> (Vec<Vec<u8>>, Vec<u8>) {
+        let late = self.grants.len() - 1 - self.random.below(self.grants.len().min(12));
+        let (keys, token) = self.grants[late].clone();
+        let token = token.to_string().into();
+        match self.random.below(10) {
+            0 => (vec![self.key()], self.number()),
+            1 => (vec![self.key()], token),
+            2 => (keys.into_iter().chain([self.key()]).collect(), token),
+            _ => (keys, token),
+        }
+    }
+
+    /// One of the commands of LOCK.*, mostly well-formed.
+    pub fn lock_command(&mut self) -> Command {
+        let name: &[u8] = match self.random.below(29) {
+            0..=8 => b"LOCK.ACQUIRE",
+            9 | 10 => b"LOCK.RECOVER",
+            11..=13 => b"LOCK.RELEASE",
+            14 | 15 => b"LOCK.EXTEND",
+            16 => b"LOCK.CHECK",
+            17 => b"LOCK.CANCEL",
+            18 | 19 => b"LOCK.INFO",
+            20 => b"LOCK.TOP",
+            21 => b"LOCK.SCAN",
+            22..=24 => b"LOCK.MACQUIRE",
+            25 | 26 => b"LOCK.MRELEASE",
+            27 => b"LOCK.MEXTEND",
+            _ => b"LOCK.HELP",
+        };
+        let mut args = vec![name.to_vec()];
+        match name {
+            b"LOCK.RELEASE" | b"LOCK.CHECK" | b"LOCK.EXTEND" => {
+                let (keys, token) = self.grants();
+                args.extend([keys[0].clone(), token]);
+            }
+            b"LOCK.MRELEASE" | b"LOCK.MEXTEND" => {
+                let last = self.grants.iter().rfind(|(keys, _)| keys.len() > 1).cloned();
+                let last = last.filter(|_| self.random.one_in(2)).map(|(keys, token)| (keys, token.to_string().into()));
+                let (keys, token) = last.unwrap_or_else(|| self.grants());
+                args.push(keys.len().to_string().into());
+                args.extend(keys);
+                args.push(token);
+            }
+            b"LOCK.MACQUIRE" => {
+                let mut keys: Vec<_> = (0..=self.random.below(3)).map(|_| self.key()).collect();
+                if !self.random.one_in(10) {
+                    keys.sort_unstable();
+                    keys.dedup();
+                }
+                args.push(keys.len().to_string().into());
+                args.extend(keys);
+            }
+            b"LOCK.SCAN" => args.push(if self.random.one_in(4) { self.number() } else { b"0".to_vec() }),
+            b"LOCK.TOP" | b"LOCK.HELP" => {}
+            _ => args.push(self.key()),
+        }
+        match name {
+            b"LOCK.EXTEND" | b"LOCK.MEXTEND" => args.extend([self.word(&["PX", "EX", "px"]), self.number()]),
+            b"LOCK.CANCEL" => args.push(self.number()),
+            b"LOCK.INFO" if self.random.one_in(2) => args.push(self.word(&["FULL", "full"])),
+            b"LOCK.TOP" if self.random.one_in(2) => args.extend([b"COUNT".to_vec(), self.number()]),
+            b"LOCK.SCAN" => self.scan_options(&mut args),
+            b"LOCK.ACQUIRE" | b"LOCK.RECOVER" | b"LOCK.MACQUIRE" => {
+                args.extend([self.word(&["PX", "PX", "PX", "px", "EX"]), self.number()]);
+                // Only one of them takes others beside it.
+                if name == b"LOCK.ACQUIRE" || self.random.one_in(40) {
+                    match self.random.below(8) {
+                        0 | 1 => args.push(self.word(&["SHARED", "shared"])),
+                        2 | 3 => args.extend([b"LIMIT".to_vec(), self.small()]),
+                        _ => {}
+                    }
+                }
+                self.options(&mut args);
+            }
+            _ => {}
+        }
+        self.spoil(&mut args);
+        args
+    }
+
+    /// 1 to 5; now and then anything.
+    fn small(&mut self) -> Vec<u8> {
+        match self.random.below(12) {
+            0 => self.number(),
+            _ => (1 + self.random.below(5)).to_string().into(),
+        }
+    }
+
+    fn options(&mut self, args: &mut Command) {
+        let has_details = args[0] == b"LOCK.ACQUIRE";
+        while self.random.one_in(2) {
+            match self.random.below(10) {
+                0..=2 => args.extend([b"ID".to_vec(), (1 + self.random.below(12)).to_string().into()]),
+                3 | 4 => args.extend([b"OWNER".to_vec(), self.word(&["alice", "bob", "a b", "\0"])]),
+                5 if has_details => args.push(b"DETAILS".to_vec()),
+                5 | 6 => args.push(b"SESSION".to_vec()),
+                _ => args.extend([b"WAIT".to_vec(), self.random.below(30).to_string().into()]),
+            }
+        }
+    }
+
+    fn scan_options(&mut self, args: &mut Command) {
+        while self.random.one_in(2) {
+            match self.random.below(4) {
+                0 => args.extend([b"COUNT".to_vec(), self.number()]),
+                1 => args.extend([b"STATE".to_vec(), self.word(&["held", "Expired", "FOREIGN", "free"])]),
+                2 => args.extend([b"MATCH".to_vec(), self.word(&["*", "a", "[^a]", "[", "\\", "", "?"])]),
+                _ => args.extend([b"MATCH".to_vec(), self.anything()]),
+            }
+        }
+    }
+
+    /// Now and then something is missing, too much, or anything at all.
+    fn spoil(&mut self, args: &mut Command) {
+        match self.random.below(40) {
+            0 => args.truncate(1 + self.random.below(args.len())),
+            1 => args.insert(1 + self.random.below(args.len()), self.anything()),
+            2 if args.len() > 1 => {
+                let at = 1 + self.random.below(args.len() - 1);
+                args[at] = self.anything();
+            }
+            3 => args[0] = args[0].to_ascii_lowercase(),
+            _ => {}
+        }
+    }
+
+    /// A plain command on the same keys.
+    pub fn plain_command(&mut self) -> Command {
+        let (key, value) = (self.key(), self.word(VALUES));
+        let short = self.random.below(20).to_string().into_bytes();
+        let name = self.word(&["RPUSH", "APPEND", "GETSET", "SETNX"]);
+        match self.random.below(17) {
+            0 | 1 => vec![b"SET".to_vec(), key, value],
+            2 => vec![b"SET".to_vec(), key, value, b"PX".to_vec(), b"3".to_vec()],
+            3 => vec![name, key, value],
+            4 => vec![self.word(&["RENAME", "COPY", "RENAMENX"]), key, self.key()],
+            5 => vec![b"MOVE".to_vec(), key, self.word(&["0", "1"])],
+            6 => vec![b"PEXPIRE".to_vec(), key, short],
+            7 => vec![b"SETRANGE".to_vec(), key, short, value],
+            8 => vec![b"SELECT".to_vec(), self.word(&["0", "0", "0", "1", "77"])],
+            9 => vec![self.word(&["INCR", "PERSIST", "GET", "GETDEL"]), key],
+            // Sets of others, holders that nobody was granted, and members that come and go under a lock.
+            10 => vec![b"ZADD".to_vec(), key, self.score(), self.member()],
+            11 => vec![b"ZADD".to_vec(), key, self.score(), self.member(), self.score(), self.member()],
+            12 => match self.random.below(4) {
+                0 => vec![b"ZREM".to_vec(), key, self.member()],
+                1 => vec![b"ZREMRANGEBYRANK".to_vec(), key, self.word(&["0", "-1", "1"]), self.word(&["0", "-1", "2"])],
+                2 => vec![b"ZINCRBY".to_vec(), key, self.word(&["1", "-1e9", "inf"]), self.member()],
+                _ => vec![b"ZPOPMIN".to_vec(), key],
+            },
+            _ => vec![self.word(&["DEL", "UNLINK"]), key],
+        }
+    }
+
+    /// What an operator does, or a client that misbehaves.
+    pub fn operator_command(&mut self) -> Command {
+        let line = self.random.pick(&[
+            "CLIENT PAUSE 3 WRITE",
+            "CLIENT PAUSE 2 ALL",
+            "CLIENT UNPAUSE",
+            "CLIENT KILL TYPE normal SKIPME yes",
+            "CLIENT UNBLOCK 7 ERROR",
+            "CLIENT UNBLOCK 9 TIMEOUT",
+            "CLIENT NO-EVICT on",
+            "CONFIG SET lock.margin-ms 0",
+            "CONFIG SET lock.margin-ms 2",
+            "CONFIG SET lock.retention-ms -1",
+            "CONFIG SET lock.retention-ms 300",
+            "CONFIG SET lock.place-ms 0",
+            "CONFIG SET lock.place-ms 200",
+            "CONFIG SET lock.max-waiters 3",
+            "CONFIG SET lock.max-waiters 200",
+            "CONFIG SET lock.max-waiters -7",
+            "CONFIG SET maxmemory-policy volatile-lru",
+            "CONFIG SET maxmemory-policy allkeys-lru",
+            "CONFIG SET maxmemory-policy noeviction",
+            "CONFIG SET notify-keyspace-events KEAd",
+            "CONFIG SET min-replicas-to-write 1",
+            "DEBUG SLEEP 0.002",
+            "DEBUG SET-ACTIVE-EXPIRE 0",
+            "DEBUG SET-ACTIVE-EXPIRE 1",
+            "DEBUG RELOAD",
+            "FLUSHDB",
+            "FLUSHALL ASYNC",
+            "SWAPDB 0 1",
+            "HELLO 3",
+            "HELLO 2",
+            "RESET",
+            "QUIT",
+            "INFO lock",
+            "COMMAND DOCS lock.acquire",
+            "MEMORY USAGE a",
+        ]);
+        if matches!(line, "QUIT") || line.starts_with("CLIENT KILL") {
+            self.kills[0] = true;
+        }
+        line.split(' ').map(Into::into).collect()
+    }
+
+    /// Of a lock, past or far ahead, or of something else.
+    fn score(&mut self) -> Vec<u8> {
+        self.word(&[
+            "1763710031.482913",
+            "9999999999",
+            "9999999999.999999",
+            "1763710031",
+            "0",
+            "-1",
+            "1e10",
+            "inf",
+            "17",
+        ])
+    }
+
+    /// As the module writes them, a late grant of somebody, or of something else.
+    fn member(&mut self) -> Vec<u8> {
+        match self.random.below(8) {
+            0 => self.word(&["player", "", "9007199254740991", "1763710000482913 ", "17637100004829137"]),
+            1 | 2 => self.grants().1,
+            _ => self.word(&[
+                "1763710000482913",
+                "1763710000482914 bob",
+                "17637100004829150000000000000000007",
+                "17637100004829160000000000000000007 alice",
+                "9007199254740990",
+            ]),
+        }
+    }
+}

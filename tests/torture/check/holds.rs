@@ -5,17 +5,31 @@
 //! two holds that overlap are a fault, whatever happened in between. Where something that is permitted can have
 //! ended a lock, the hold ends there.
 
-use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Terms};
+use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 use std::collections::HashMap;
 
-#[derive(Clone, Copy, Debug)]
+/// What a hold was when its holder asked for several keys at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It stood from before until after.
+    Stood,
+    /// It had been given back.
+    Gone,
+    /// Nobody can say.
+    Open,
+}
+
+#[derive(Clone, Debug)]
 pub struct Hold {
     pub client: u32,
+    pub share: Share,
     /// 0 for what is no LOCK.*.
     pub token: i64,
     /// The grant was asked for then.
     pub asked: Moment,
+    /// The grant was at the earliest then.
+    pub earliest: Moment,
     /// The grant was at the latest then.
     pub start: Moment,
     /// Its timestamp did not pass before; others had to wait until then.
@@ -33,12 +47,24 @@ pub struct Hold {
     pub is_session: bool,
     /// A loss that was permitted may have ended it.
     pub is_waived: bool,
+    /// What it was when something was asked for it and other keys at once, by the moment at which that was sent.
+    pub fates: Vec<(Moment, Fate)>,
 }
 
 impl Hold {
     fn deny(&mut self, at: Moment, end: Moment) {
         if at + SLACK < end {
             self.denied.get_or_insert((at, end));
+        }
+    }
+
+    fn fate(&self, op: &Op, terms: &Terms) -> Fate {
+        let loses = [Effect::Loss, Effect::LossOfOthers, Effect::Change];
+        let is_lost = |from| loses.iter().any(|effect| terms.is_in(*effect, from, op.until));
+        match self.given_back {
+            Some(given_back) if given_back < op.from && !is_lost(self.asked) => Fate::Gone,
+            None if op.until + SLACK < self.end && !is_lost(self.asked) => Fate::Stood,
+            _ => Fate::Open,
         }
     }
 }
@@ -76,8 +102,10 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
     let Outcome::Granted(token) = op.outcome else { return None };
     let hold = |start, end, lease_end| Hold {
         client: op.client,
+        share: Share::Alone,
         token,
         asked: op.from,
+        earliest: op.from,
         start,
         end,
         lease_end,
@@ -87,11 +115,13 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
         revived: None,
         is_session: false,
         is_waived: false,
+        fates: Vec::new(),
     };
     Some(match op.call {
-        Call::Acquire { lease, session, .. } => {
+        Call::Acquire { share, lease, session, .. } => {
             let mut hold = leased(op, token, lease, terms, clock, hold);
             hold.is_session = session;
+            hold.share = share;
             if session {
                 bind(&mut hold, op, terms);
             }
@@ -131,7 +161,7 @@ fn leased(
     let granted_at = clock.least(earliest, latest.max(earliest + 1));
     let end = clock.first_at(granted_at + lease + terms.margin.0, latest);
     let lease_end = clock.first_at(granted_at + lease, latest).min(earliest + lease);
-    hold(latest, end, lease_end)
+    Hold { earliest, ..hold(latest, end, lease_end) }
 }
 
 /// What a later operation of its holder says about a hold.
@@ -145,12 +175,16 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     if op.from > hold.end && loses.iter().any(|effect| terms.is_in(*effect, hold.end, op.until)) {
         return;
     }
+    if op.of > 1 {
+        let fate = hold.fate(op, terms);
+        hold.fates.push((op.from, fate));
+    }
     let stands = matches!(op.outcome, Outcome::Answer(answer) if answer != 0);
     if stands && hold.given_back.is_some_and(|given_back| given_back < op.from) {
         hold.revived = hold.revived.or(Some(op.until));
     }
     match (op.call, op.outcome) {
-        (_, Outcome::Error(_)) => {}
+        (_, Outcome::Error(_)) | (Call::Extend { .. }, Outcome::Refused) => {}
         (Call::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
         (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
         (Call::Extend { lease, .. }, outcome) => {
@@ -171,6 +205,8 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
             shorten(hold, op.from);
             if matches!(outcome, Outcome::Answer(_)) {
                 hold.proof = hold.proof.max(op.from);
+            }
+            if matches!(outcome, Outcome::Answer(_) | Outcome::Part(_)) {
                 hold.given_back = hold.given_back.or(Some(op.until));
             }
         }
@@ -192,7 +228,7 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
     let loses = |effect| match effect {
         Effect::Loss => true,
         Effect::LossOfOthers => history.company == Company::Mixed,
-        Effect::Stall | Effect::Restart | Effect::Change => false,
+        Effect::Stall | Effect::Restart | Effect::Move | Effect::Change => false,
     };
     for event in terms.events.iter().filter(|event| loses(event.effect)) {
         for hold in holds.iter_mut() {

@@ -58,6 +58,13 @@ impl Hold {
         }
     }
 
+    /// What is permitted may have ended it then.
+    fn end_by(&mut self, at: Moment) {
+        self.end = self.end.min(at);
+        self.lease_end = self.lease_end.min(at);
+        self.is_waived = true;
+    }
+
     fn fate(&self, op: &Op, terms: &Terms) -> Fate {
         let loses = [Effect::Loss, Effect::LossOfOthers, Effect::Change];
         let is_lost = |from| loses.iter().any(|effect| terms.is_in(*effect, from, op.until));
@@ -87,9 +94,13 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
             Call::ClassicDrop { .. } | Call::PlainDrop => 0,
             _ => continue,
         };
-        let found = by_token.get(&(op.client, token));
-        if let Some(hold) = found.and_then(|at| holds.get_mut(*at)) {
-            learn(hold, op, terms, clock);
+        let Some(at) = by_token.get(&(op.client, token)).copied() else { continue };
+        let is_twin = |other: &Hold| token > 0 && other.token == token && other.asked < op.until;
+        if holds.iter().enumerate().any(|(other, hold)| other != at && is_twin(hold)) {
+            // Whose of them it was nobody can say, and who was right about it.
+            holds.iter_mut().filter(|hold| is_twin(hold)).for_each(|hold| hold.end_by(op.from));
+        } else {
+            learn(&mut holds[at], op, terms, clock);
         }
     }
     holds.sort_by_key(|hold| hold.start);
@@ -220,9 +231,7 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
 fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
     let cut = |hold: &mut Hold, from: Moment, until: Moment| {
         if hold.start < until && hold.end.max(hold.proof) > from {
-            hold.end = hold.end.min(from);
-            hold.lease_end = hold.lease_end.min(from);
-            hold.is_waived = true;
+            hold.end_by(from);
         }
     };
     let loses = |effect| match effect {

@@ -231,6 +231,21 @@ fn a_token_that_comes_twice_is_two_grants() {
 }
 
 #[test]
+fn who_asks_for_a_token_that_another_was_granted_too_may_be_told_of_that_one() {
+    // The server began anew, and its clock is behind. The first takes the grant of the second for its own.
+    let script = |client| {
+        let mut script = Script::new().grant(1, 10).release(1, 20, 10, 1);
+        script.clock.steps.push(Step { from: 300_000, until: 301_000, offset: -5_000_000 });
+        let token = script.token(10);
+        let script = script.op(2, (399, 401), acquire(0), Outcome::Granted(token));
+        script.extend(client, 420, 10, 1).release(client, 440, 10, 1).grant(3, 5_450)
+    };
+    let restart = [(Effect::Restart, 310_000, 320_000)];
+    assert_eq!(script(1).pass(Company::Alone, &restart), []);
+    assert_eq!(script(1).pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
+}
+
+#[test]
 fn a_permitted_loss_or_a_change_of_masters_excuses_what_it_can_and_no_more() {
     let two = Script::new().grant(1, 10).grant(2, 500);
     let at = |effect, from_ms: i64, until_ms: i64| [(effect, from_ms * 1_000, until_ms * 1_000)];

@@ -5,6 +5,7 @@ use super::context::OwnString;
 use super::key::Key;
 use super::write::{changed, expiry_words, notify, writing, NO_EXPIRE, OK};
 use super::{several, state};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Encoded;
@@ -58,7 +59,10 @@ impl Before {
         /// How many are forgotten at once.
         const FORGOTTEN: usize = 8;
         let Self { mut holders, ended: mut gone, has_expiry } = self;
-        let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
+        let last = |holders: &Holders| {
+            let (first, last) = holders.ends()?;
+            retention.expire_at_ms(if broken::is(Mutant::ExpiresWithFirst) { first } else { last })
+        };
         // What the key says now.
         let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(&holders)).max();
         let known = known.filter(|_| has_expiry);
@@ -138,7 +142,7 @@ impl Key<'_> {
                     member,
                 );
             }
-            for member in &gone {
+            for member in gone.iter().filter(|_| !broken::is(Mutant::ZremNotReplicated)) {
                 let member = member.as_arg().as_ptr();
                 (api().replicate)(context.as_ptr(), c"ZREM".as_ptr(), c"ss".as_ptr(), name.as_ptr(), member);
             }

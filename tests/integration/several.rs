@@ -6,6 +6,7 @@ mod circles;
 mod kept;
 mod many;
 mod order;
+mod others;
 mod philosophers;
 mod random;
 mod slots;

@@ -186,6 +186,12 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     if op.from > hold.end && loses.iter().any(|effect| terms.is_in(*effect, hold.end, op.until)) {
         return;
     }
+    // A new server whose clock is behind can have granted that token again, to somebody who was not told.
+    let new = [Effect::Restart, Effect::Change, Effect::Loss];
+    let is_new = |from| new.iter().any(|effect| terms.is_in(*effect, from, op.until));
+    if hold.given_back.is_some_and(|at| at < op.from && is_new(hold.asked) && clock.least(at, op.until) < hold.token) {
+        return;
+    }
     if op.of > 1 {
         let fate = hold.fate(op, terms);
         hold.fates.push((op.from, fate));

@@ -243,6 +243,13 @@ fn who_asks_for_a_token_that_another_was_granted_too_may_be_told_of_that_one() {
     let restart = [(Effect::Restart, 310_000, 320_000)];
     assert_eq!(script(1).pass(Company::Alone, &restart), []);
     assert_eq!(script(1).pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
+    // The second was not told of its grant.
+    let mut script = script(1);
+    script.ops.retain(|op| op.client != 2);
+    assert_eq!(script.pass(Company::Alone, &restart), []);
+    assert_eq!(script.pass(Company::Alone, &[]), [Kind::RevivedLock]);
+    script.clock.steps.clear();
+    assert_eq!(script.pass(Company::Alone, &restart), [Kind::RevivedLock]);
 }
 
 #[test]

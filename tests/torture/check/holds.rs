@@ -36,6 +36,9 @@ pub struct Hold {
     pub end: Moment,
     /// The same for its lease, by the clock of the server and by the holder's own watch.
     pub lease_end: Moment,
+    /// The latest at which its lease can have been over, and when more was said to be left.
+    pub most: Moment,
+    pub too_long: Option<(Moment, Moment)>,
     /// At that moment it stood, by what the server said later.
     pub proof: Moment,
     /// A reply said that it did not stand any more, and was there at the first moment; it had to stand until the second.
@@ -120,6 +123,8 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
         start,
         end,
         lease_end,
+        most: lease_end,
+        too_long: None,
         proof: start,
         denied: None,
         given_back: None,
@@ -172,7 +177,8 @@ fn leased(
     let granted_at = clock.least(earliest, latest.max(earliest + 1));
     let end = clock.first_at(granted_at + lease + terms.margin.0, latest);
     let lease_end = clock.first_at(granted_at + lease, latest).min(earliest + lease);
-    Hold { earliest, ..hold(latest, end, lease_end) }
+    // One that was sent again was prolonged.
+    Hold { earliest, most: op.until + lease, ..hold(latest, end, lease_end) }
 }
 
 /// What a later operation of its holder says about a hold.
@@ -202,9 +208,18 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     }
     match (op.call, op.outcome) {
         (_, Outcome::Error(_)) | (Call::Extend { .. }, Outcome::Refused) => {}
+        (Call::Check { .. }, Outcome::Answer(left @ 1..)) => {
+            hold.proof = hold.proof.max(op.from);
+            let least = op.from + left * 1_000;
+            if least > hold.most + SLACK && !clock.was_stepped(hold.asked, op.until) {
+                hold.too_long.get_or_insert((op.until, least));
+            }
+        }
         (Call::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
         (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
         (Call::Extend { lease, .. }, outcome) => {
+            let done_by = if outcome == Outcome::Unknown { op.until + terms.longest_stall } else { op.until };
+            hold.most = hold.most.max(done_by + lease);
             let sent_at = clock.least(op.sent, op.until);
             let end = clock.first_at(sent_at + lease + terms.margin.0, op.sent);
             let lease_end = clock.first_at(sent_at + lease, op.sent).min(op.sent + lease);
@@ -227,7 +242,6 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
                 hold.given_back = hold.given_back.or(Some(op.until));
             }
         }
-        (Call::Check { .. }, Outcome::Answer(_)) => hold.proof = hold.proof.max(op.from),
         (Call::ClassicDrop { .. } | Call::PlainDrop, _) => shorten(hold, op.from),
         _ => {}
     }

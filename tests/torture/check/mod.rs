@@ -25,6 +25,8 @@ pub enum Kind {
     LostLock,
     /// A lock that was given back stood again.
     RevivedLock,
+    /// A lease was extended that nobody was told of.
+    LeaseTooLong,
     /// A later grant has no larger token.
     TokenNotLarger,
     /// A wait took more than a second longer than it was to.

@@ -103,6 +103,10 @@ fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Repo
         return;
     }
     for hold in holds {
+        if let Some((said, end)) = hold.too_long {
+            let text = format!("more lease left than there was, {} us\n  {hold:?}", end - hold.most);
+            report(Kind::LeaseTooLong, (hold.asked, said), text);
+        }
         if let Some(revived) = hold.revived {
             report(Kind::RevivedLock, (hold.asked, revived), format!("given back, and not gone\n  {hold:?}"));
         }

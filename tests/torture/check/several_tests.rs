@@ -130,6 +130,20 @@ fn a_lost_holder_among_several_is_found() {
     assert_eq!(extended(Script::new().share(1, 10, SHARED), Outcome::Refused), [Kind::TwoHolders]);
 }
 
+#[test]
+fn a_lease_that_was_extended_with_keys_that_are_not_held_is_found() {
+    let left = |outcome, left| {
+        let script = Script::new().grant(1, 10);
+        let token = script.token(10);
+        let script = script.op(1, (500, 502), Call::Extend { token, lease: LEASE }, outcome).of(2);
+        kinds(&script.answer(1, 600, Call::Check { token }, left))
+    };
+    assert_eq!(left(Outcome::Refused, 410), []);
+    assert_eq!(left(Outcome::Refused, 900), [Kind::LeaseTooLong]);
+    assert_eq!(left(Outcome::Answer(1), 900), []);
+    assert_eq!(left(Outcome::Unknown, 900), []);
+}
+
 /// The keys of one client with the same grant, and what was answered for them at once.
 fn answered(scripts: &[Script], (call, outcome): (Call, Outcome), events: &[(Effect, Moment, Moment)]) -> bool {
     answered_beside(scripts, (call, outcome), events, Company::Alone)

@@ -87,6 +87,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: &Habi
             let held = |key: &&&str| keys.contains(*key);
             let more: Vec<&str> = habits.keys.iter().filter(|key| !held(key)).take(1).copied().collect();
             extend_all(client, &Grant { keys: [&keys[..], &more].concat(), token: *token }, habits);
+            client.run(keys[0], Call::Check { token: *token }, &["LOCK.CHECK", keys[0], &text]);
         }
         _ => {}
     }

@@ -57,8 +57,10 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let mut count = 0_u64;
     for name in names {
         let key = Key::open(context, name, now)?;
-        let is_any = broken::is(Mutant::ReleaseAnyOfAll) && !key.state().is_nobodys();
-        let released = if is_any { Release::InTime } else { rules::release(key.state(), token) };
+        let mut released = rules::release(key.state(), token);
+        if broken::is(Mutant::ReleaseAnyOfAll) && !key.state().is_nobodys() {
+            released = Release::InTime;
+        }
         let counter = match released {
             Release::InTime => Counter::Releases,
             Release::Late => Counter::LateReleases,

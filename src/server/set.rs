@@ -60,8 +60,8 @@ impl Before {
         const FORGOTTEN: usize = 8;
         let Self { mut holders, ended: mut gone, has_expiry } = self;
         let last = |holders: &Holders| {
-            let (first, last) = holders.ends()?;
-            retention.expire_at_ms(if broken::is(Mutant::ExpiresWithFirst) { first } else { last })
+            let end = |(first, last)| if broken::is(Mutant::ExpiresWithFirst) { first } else { last };
+            holders.ends().and_then(|ends| retention.expire_at_ms(end(ends)))
         };
         // What the key says now.
         let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(&holders)).max();
@@ -142,7 +142,10 @@ impl Key<'_> {
                     member,
                 );
             }
-            for member in gone.iter().filter(|_| !broken::is(Mutant::ZremNotReplicated)) {
+            for member in &gone {
+                if broken::is(Mutant::ZremNotReplicated) {
+                    break;
+                }
                 let member = member.as_arg().as_ptr();
                 (api().replicate)(context.as_ptr(), c"ZREM".as_ptr(), c"ss".as_ptr(), name.as_ptr(), member);
             }

@@ -215,6 +215,8 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
                 hold.too_long.get_or_insert((op.until, least));
             }
         }
+        // With its connection the lease ends at once, and the margin is left; the server can learn of that first.
+        (Call::Check { .. }, Outcome::Answer(0)) if hold.is_session => {}
         (Call::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
         (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
         (Call::Extend { lease, .. }, outcome) => {

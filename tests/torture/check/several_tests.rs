@@ -131,6 +131,27 @@ fn a_lost_holder_among_several_is_found() {
 }
 
 #[test]
+fn a_lease_ends_at_once_with_its_connection_and_the_lock_a_margin_later() {
+    let bound = |session| {
+        let script = Script::new();
+        let token = script.token(10);
+        let call = Call::Acquire { share: SHARED, lease: LEASE, wait: 0, session, sent_again: false };
+        let script = script.op(1, (9, 11), call, Outcome::Granted(token));
+        script.op(1, (20, 21), Call::Extend { token, lease: LEASE }, Outcome::Unknown)
+    };
+    let checked = |session| {
+        let script = bound(session);
+        let token = script.token(10);
+        kinds(&script.answer(1, 30, Call::Check { token }, 0).release(1, 40, 10, 1))
+    };
+    assert_eq!(checked(true), []);
+    assert_eq!(checked(false), [Kind::LostLock]);
+    assert_eq!(kinds(&bound(true).release(1, 100, 10, 0)), [Kind::LostLock]);
+    assert_eq!(kinds(&bound(true).release(1, 240, 10, 0)), []);
+    assert_eq!(kinds(&bound(false).release(1, 240, 10, 0)), [Kind::LostLock]);
+}
+
+#[test]
 fn a_lease_that_was_extended_with_keys_that_are_not_held_is_found() {
     let left = |outcome, left| {
         let script = Script::new().grant(1, 10);

@@ -27,6 +27,19 @@ GrantInPause     guards::nothing_is_granted_while_writes_are_paused guards::a_de
 NoGrace          complaints::failover::no_two_owners_after_a_failover stall::a_promoted_replica_grants_nothing_until_its_grace_is_over
 NoDoubt          stall::a_replaced_master_that_stood_still_grants_nothing
 NoLook           waiting::silent::an_expired_timestamp_set_over_a_lock_is_found
+OverdueTwice     several::others::overdue_holders_count_neither_for_nor_against_a_place several::random::random_steps_of_many_clients_end_as_the_plain_account_says
+SharedBesidePlain several::admitted::a_caller_is_admitted_where_fewer_live_than_it_bears several::random::random_steps_of_many_clients_end_as_the_plain_account_says
+PlainBesideShared several::admitted::a_caller_is_admitted_where_fewer_live_than_it_bears several::order::writers_in_a_stream_of_readers_are_served_in_order
+ShortestOverdue  several::admitted::who_needs_a_place_succeeds_the_one_overdue_longest several::random::random_steps_of_many_clients_end_as_the_plain_account_says
+SharedOvertakes  several::order::writers_in_a_stream_of_readers_are_served_in_order
+TakesHeld        several::admitted::several_locks_are_taken_extended_and_released_together several::philosophers::philosophers_who_take_their_forks_at_once_all_eat
+KeepsPart        several::admitted::several_locks_are_taken_extended_and_released_together
+ExtendsPart      several::admitted::several_locks_are_taken_extended_and_released_together several::random::random_steps_of_many_clients_end_as_the_plain_account_says
+ReleaseAnyOfAll  several::others::what_another_holds_is_not_released_with_several several::random::random_steps_of_many_clients_end_as_the_plain_account_says
+FirstKeyOnly     several::others::whichever_of_several_locks_comes_free_last_they_are_granted_in_that_turn_of_the_loop
+ZremNotReplicated several::kept::effects_are_those_of_a_sorted_set_in_one_transaction several::kept::a_replica_has_the_same_holders_and_tells_of_them several::kept::holders_outlive_the_server_in_aof_and_rdb
+ExpiresWithFirst several::admitted::holders_stand_in_a_sorted_set_by_their_timestamp
+EndsOther        several::others::a_session_that_ends_ends_its_own_of_several_holders
 '
 
 target=$PWD/target/broken

@@ -48,6 +48,32 @@ pub enum Mutant {
     NoDoubt,
     /// Nobody looks at locks that others changed in silence.
     NoLook,
+    /// LIMIT takes those who are overdue off twice: one more than n is admitted beside them.
+    OverdueTwice,
+    /// Who shares is admitted beside a plain holder.
+    SharedBesidePlain,
+    /// A plain caller is admitted beside those who share.
+    PlainBesideShared,
+    /// Who needs a place takes that of the holder who is overdue shortest.
+    ShortestOverdue,
+    /// SHARED overtakes those who wait.
+    SharedOvertakes,
+    /// MACQUIRE takes a lock that somebody has, if it is not the first of them.
+    TakesHeld,
+    /// MACQUIRE that is refused keeps the first lock if that is free.
+    KeepsPart,
+    /// MEXTEND extends those that are held, though not all are.
+    ExtendsPart,
+    /// MRELEASE does not compare the token.
+    ReleaseAnyOfAll,
+    /// Who waits for several locks is tried only when the first of them comes free.
+    FirstKeyOnly,
+    /// Replicas and the AOF are not told of a ZREM.
+    ZremNotReplicated,
+    /// A key with several holders expires natively with the first of them.
+    ExpiresWithFirst,
+    /// The end of a connection ends another of several holders.
+    EndsOther,
     /// The answer to a waiter is read after it was freed.
     ReadFreed,
     /// The answer to a waiter is never freed.

@@ -10,8 +10,9 @@
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Arguments, Name, Options};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, Acquire, State};
+use crate::lock::rules::{self, Acquire, Request, State};
 use crate::server::context::{Arg, Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
@@ -75,7 +76,11 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         }
         let dues = opened.iter().zip(&states).map(|(key, lock)| waiting::due(*lock, request.share, key));
         let asked: Vec<Asked<'_>> = names.iter().copied().zip(dues).collect();
-        drop(opened);
+        if broken::is(Mutant::KeepsPart) {
+            keep_first(opened, &request)?;
+        } else {
+            drop(opened);
+        }
         let wish = Wish { request, wait: options.wait(), details: false, session: options.session };
         let waits = waiting::refused(context, &asked, &wish)?;
         return match too_early {
@@ -99,4 +104,14 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         context.reply_integer(taken.token.as_i64());
     }
     Ok(())
+}
+
+/// What [`Mutant::KeepsPart`] does.
+fn keep_first(mut opened: Vec<Key<'_>>, request: &Request<'_>) -> Result<(), Error> {
+    let first = opened.swap_remove(0);
+    let now = first.now();
+    let decision =
+        state::with(|state| rules::acquire(first.state(), request, false, settings::terms(), &mut state.tokens, now))??;
+    let plan = Plan::of(&decision);
+    plan.carry_out(first).map(drop)
 }

@@ -7,6 +7,7 @@
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Arguments, Name, Options};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, State};
 use crate::server::context::{Args, Context};
@@ -57,6 +58,13 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let extended = rules::extend_all(&states, token, lease, settings::terms(), now)?;
     let plans: Option<Vec<Plan>> = extended.map(|records| records.iter().map(Plan::to_extend).collect());
     let Some(plans) = plans else {
+        if broken::is(Mutant::ExtendsPart) {
+            for key in opened {
+                let part = rules::extend(key.state(), token, lease, settings::terms(), now)?;
+                let plan = part.map(|record| Plan::to_extend(&record));
+                plan.map(|plan| plan.carry_out(key)).transpose()?;
+            }
+        }
         stats::add(Counter::StaleTokens);
         context.reply_integer(0);
         return Ok(());

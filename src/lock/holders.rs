@@ -7,6 +7,7 @@
 use super::record::{Id, Owner, OwnerBuf, Record};
 use super::time::UnixMicros;
 use super::token::Token;
+use crate::broken::{self, Mutant};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// One of several holders.
@@ -111,7 +112,8 @@ impl Holders {
     /// The one that is overdue longest.
     #[must_use]
     pub fn longest_overdue(&self) -> Option<&Holder> {
-        self.all.get(&self.over.first()?.1)
+        let longest = if broken::is(Mutant::ShortestOverdue) { self.over.last() } else { self.over.first() };
+        self.all.get(&longest?.1)
     }
 
     /// The one that ends last, the overdue among them.

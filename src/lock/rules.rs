@@ -240,6 +240,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, no
             (token, Some(predecessor(ended, record, now)), None)
         }
         State::Held(_, Some(held)) if held.id.is_some() && held.id == request.id => return Admission::Already(held),
+        State::Held(..) if !alone && broken::is(Mutant::SharedBesidePlain) => (None, None, None),
         State::Held(..) | State::Foreign => return Admission::Refused,
         State::Several(holders) => {
             let own = request.id.and_then(|id| holders.by_id(id)).filter(|own| !holders.is_over(own));
@@ -247,7 +248,9 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, no
                 return Admission::Already(own.record());
             }
             let fits = |count: usize| u64::try_from(count).unwrap_or(u64::MAX) < request.share.most();
-            if !fits(holders.live()) {
+            let twice = if broken::is(Mutant::OverdueTwice) { holders.len().saturating_sub(holders.live()) } else { 0 };
+            let beside = alone && broken::is(Mutant::PlainBesideShared);
+            if !fits(holders.live().saturating_sub(twice)) && !beside {
                 return Admission::Refused;
             }
             // Who needs a place takes that of the one who is overdue longest.
@@ -256,7 +259,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, no
             (holders.latest(), succeeds, before.map(|before| before.token))
         }
     };
-    if others_ahead {
+    if others_ahead && (alone || !broken::is(Mutant::SharedOvertakes)) {
         return Admission::Refused;
     }
     let holds = if alone { Holds::Alone } else { Holds::Among { replaces } };
@@ -343,6 +346,7 @@ pub fn acquire_all<'a>(
             }
             // An ID matches only if all keys carry that one grant.
             Admission::Already(record) if own.is_none_or(|own| own == record.token) => own = Some(record.token),
+            Admission::Refused if granted > 0 && broken::is(Mutant::TakesHeld) => {}
             Admission::Already(_) | Admission::Refused => return Ok(None),
         }
     }
@@ -352,6 +356,9 @@ pub fn acquire_all<'a>(
     let record = if granted > 0 { Some(new_record(request, in_keys, terms, tokens, now)?) } else { None };
     let decisions = admissions.into_iter().map(|admission| match (admission, record) {
         (Admission::Granted { succeeds, holds, .. }, Some(record)) => Ok(Acquire::Grant { record, succeeds, holds }),
+        (Admission::Refused, Some(record)) if broken::is(Mutant::TakesHeld) => {
+            Ok(Acquire::Grant { record, succeeds: None, holds: Holds::Alone })
+        }
         (Admission::Already(held), _) => again(held, request.lease, terms, now),
         _ => Ok(Acquire::Refuse),
     });
@@ -455,6 +462,12 @@ pub fn release(state: State<'_>, token: Token) -> Release {
 #[must_use]
 pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicros) -> Option<Record<'_>> {
     let timestamp = ended.after(terms.margin);
+    let token = match state {
+        State::Several(holders) if broken::is(Mutant::EndsOther) => {
+            holders.iter().map(|holder| holder.token).find(|other| *other != token).unwrap_or(token)
+        }
+        _ => token,
+    };
     let (record, _) = state.granted_as(token)?;
     (timestamp < record.timestamp).then_some(Record { timestamp, ..record })
 }

@@ -358,6 +358,12 @@ fn try_all(context: &Context, line: LineId, ticket: Ticket) -> Result<bool, Writ
         keys.filter(|_| !state.queues.is_held_up(ticket, now))
     });
     let Ok(Some((db, names))) = keys else { return Ok(false) };
+    if broken::is(Mutant::FirstKeyOnly) {
+        let first = state::with(|state| names.as_slice().first().and_then(|name| state.queues.waited_line(db, name)));
+        if first != Ok(Some(line)) {
+            return Ok(false);
+        }
+    }
     let names: Vec<OwnString> =
         names.as_slice().iter().filter_map(|name| OwnString::in_db(context, db, name)).collect();
     let open = |name| Key::open_read_only(context, name, now).ok().filter(|key| key.state().is_nobodys());

@@ -6,6 +6,7 @@ use super::key::Key;
 use super::several::{self, Set};
 use super::write::{expiry_words, NO_EXPIRE, OK};
 use super::{state, tell};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Encoded;
@@ -57,7 +58,10 @@ impl Set {
         const FORGOTTEN: usize = 8;
         let mut gone = std::mem::take(&mut self.ended);
         let holders = &mut self.holders;
-        let last = |holders: &Holders| holders.ends().and_then(|(_, last)| retention.expire_at_ms(last));
+        let last = |holders: &Holders| {
+            let end = |(first, last)| if broken::is(Mutant::ExpiresWithFirst) { first } else { last };
+            holders.ends().and_then(|ends| retention.expire_at_ms(end(ends)))
+        };
         // What the key says now.
         let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(holders)).max();
         let known = known.filter(|_| has_expiry);
@@ -145,6 +149,9 @@ impl Key<'_> {
                 );
             }
             for member in &gone {
+                if broken::is(Mutant::ZremNotReplicated) {
+                    break;
+                }
                 let member = member.as_arg().as_ptr();
                 (api().replicate)(context.as_ptr(), c"ZREM".as_ptr(), c"ss".as_ptr(), name.as_ptr(), member);
             }

@@ -9,6 +9,7 @@ mod guards;
 mod kept;
 mod many;
 mod order;
+mod others;
 mod philosophers;
 mod random;
 mod restart;

@@ -158,7 +158,10 @@ impl<'a> Move<'a> {
             }
             let port = self.to.port.to_string();
             let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"].map(String::from);
-            let reply = conn.call(&[&command[..], &keys].concat());
+            let reply = until("the target has a replica that answers", || {
+                let reply = conn.call(&[&command[..], &keys].concat());
+                Some(reply).filter(|reply| !matches!(reply, Reply::Error(text) if text.contains("NOREPLICAS")))
+            });
             // Somebody deleted them meanwhile.
             assert!(matches!(&reply, Reply::Status(text) if text == "OK" || text == "NOKEY"), "{reply:?}");
         }

@@ -3,11 +3,31 @@
 use super::moment::Moment;
 use std::fmt::{self, Display, Formatter};
 
+/// With how many others a client bears to hold a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    Alone,
+    Shared,
+    /// So that at most so many hold it.
+    Limit(usize),
+}
+
+impl Share {
+    pub fn most(self) -> usize {
+        match self {
+            Self::Alone => 1,
+            Self::Shared => usize::MAX,
+            Self::Limit(most) => most,
+        }
+    }
+}
+
 /// What a client did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// LOCK.ACQUIRE; `sent_again`: its first replies were lost.
+    /// LOCK.ACQUIRE, or LOCK.MACQUIRE; `sent_again`: its first replies were lost.
     Acquire {
+        share: Share,
         lease: i64,
         wait: i64,
         session: bool,
@@ -61,8 +81,10 @@ impl Call {
 pub enum Outcome {
     /// The lock; the token of LOCK.*, else 0.
     Granted(i64),
-    /// nil: somebody else has it.
+    /// nil: somebody else has it. LOCK.MEXTEND: one of the keys at least is not held, and none has changed.
     Refused,
+    /// LOCK.MRELEASE: so many of the keys, which is not known.
+    Part(i64),
     /// The integer of EXTEND, RELEASE, CHECK, or of a compare and delete.
     Answer(i64),
     /// An error: nothing has changed.
@@ -75,6 +97,10 @@ pub enum Outcome {
 pub struct Op {
     pub client: u32,
     pub call: Call,
+    /// For how many keys it was: each has it in its history, with the same client and the same `from`.
+    pub of: usize,
+    /// The ID that it was sent with, else 0.
+    pub id: i64,
     pub outcome: Outcome,
     /// When it was sent first.
     pub from: Moment,
@@ -88,8 +114,23 @@ impl Display for Op {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let ms = |at: Moment| format!("{}.{:03}", at / 1_000, at.rem_euclid(1_000));
         write!(out, "{:>12} {:>12} client {:<3} ", ms(self.from), ms(self.until), self.client)?;
-        write!(out, "{:?} -> {:?}", self.call, self.outcome)
+        write!(out, "{:?} -> {:?}", self.call, self.outcome)?;
+        if self.of > 1 {
+            write!(out, ", {} keys", self.of)?;
+        }
+        Ok(())
     }
+}
+
+/// What LOCK.INFO FULL said of a key.
+#[derive(Clone, Debug)]
+pub struct Look {
+    pub from: Moment,
+    pub until: Moment,
+    /// The IDs of those who hold it, overdue or not; without those that have none.
+    pub holders: Vec<i64>,
+    /// Those who wait, in order; 0 where one has no ID.
+    pub queue: Vec<i64>,
 }
 
 /// What kinds of clients share a key.
@@ -109,6 +150,8 @@ pub struct KeyHistory {
     pub key: String,
     pub company: Company,
     pub ops: Vec<Op>,
+    /// In their order.
+    pub looks: Vec<Look>,
 }
 
 impl KeyHistory {
@@ -136,6 +179,8 @@ pub enum Effect {
     LossOfOthers,
     /// The server began anew.
     Restart,
+    /// The slot of a key went to another server, and those who wait with it nowhere.
+    Move,
     /// Another server may have taken over, or the same began anew without what it knew; a grace covers leases.
     Change,
 }

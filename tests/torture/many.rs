@@ -39,7 +39,7 @@ fn work(
         let clients: Vec<_> = (1..=number).map(|number| scope.spawn(move || work(number))).collect();
         world.sleep(Duration::from_secs(seconds));
         world.stop();
-        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let terms = Terms {
         margin: (MARGIN_US, MARGIN_US),

@@ -35,6 +35,11 @@ impl Setup {
         }
     }
 
+    /// One server, on which others than LOCK.* share keys.
+    pub fn is_single(self) -> bool {
+        matches!(self, Self::Always | Self::Everysec | Self::Nothing)
+    }
+
     pub fn is_pair(self) -> bool {
         matches!(self, Self::Pair | Self::Bare)
     }
@@ -225,7 +230,7 @@ fn draw(setup: Setup, lane: Lane, dice: &mut Dice) -> Fault {
             _ => Fault::Stop { for_ms: dice.between(20, 2_500) },
         },
         (Lane::Servers, Setup::Cluster) => {
-            let key = dice.index(3);
+            let key = dice.index(4);
             match dice.below(7) {
                 0 | 1 => Fault::NodeFailover { key, way: dice.index(3) },
                 2 | 3 => Fault::MoveSlot { key },

@@ -1,7 +1,7 @@
 //! What a run did and what was found, as a table, and on a violation the piece of history that shows it.
 
 use super::check::linear::Verdict;
-use super::check::{linear, pass, Violation};
+use super::check::{groups, linear, order, pass, Violation};
 use super::history::{Company, Effect, KeyHistory, Outcome, Terms};
 use super::moment::Clock;
 use super::plan::Plan;
@@ -23,6 +23,12 @@ pub struct Report {
     pub pairs: usize,
     pub tokens_waived: usize,
     pub longest_overtime_ms: i64,
+    /// What LOCK.INFO showed of lines, pairs of them whose order was judged, and neighbours who share.
+    pub looks: usize,
+    pub in_line: usize,
+    pub neighbours: usize,
+    /// Answers for several keys that were judged.
+    pub answers: usize,
     /// Small histories: with an order, not judged because of a loss that is permitted, too much to try.
     pub ordered: usize,
     pub voided: usize,
@@ -43,9 +49,20 @@ pub fn judge(plan: &Plan, histories: &[KeyHistory], terms: &Terms, clock: &Clock
         report.tokens_waived += found.tokens_waived;
         report.longest_overtime_ms = report.longest_overtime_ms.max(found.longest_overtime / 1_000);
         report.violations.extend(found.violations.into_iter().map(|violation| with_piece(violation, history)));
+        let found = order::check(history, terms, clock);
+        report.looks += history.looks.len();
+        report.in_line += found.pairs;
+        report.neighbours += found.neighbours;
+        report.violations.extend(found.violations.into_iter().map(|violation| with_piece(violation, history)));
         if history.company == Company::Small {
             report.search(history, terms, clock);
         }
+    }
+    let found = groups::check(histories, terms, clock);
+    report.answers = found.answers;
+    for violation in found.violations {
+        let history = histories.iter().find(|history| history.key == violation.key);
+        report.violations.extend(history.map(|history| with_piece(violation, history)));
     }
     report
 }
@@ -64,7 +81,7 @@ impl Report {
                 Outcome::Refused => self.refused += 1,
                 Outcome::Error(code) => *self.errors.entry(code).or_default() += 1,
                 Outcome::Unknown => self.unknown += 1,
-                Outcome::Answer(_) => {}
+                Outcome::Answer(_) | Outcome::Part(_) => {}
             }
         }
     }
@@ -117,6 +134,10 @@ pub fn text(reports: &[Report]) -> String {
     row("  pairs whose order was judged", &|report| report.pairs.to_string());
     row("tokens that went back, permitted", &|report| report.tokens_waived.to_string());
     row("longest overtime of a wait, ms", &|report| report.longest_overtime_ms.to_string());
+    row("looks at a line", &|report| report.looks.to_string());
+    row("  pairs whose order was judged", &|report| report.in_line.to_string());
+    row("  neighbours who share", &|report| report.neighbours.to_string());
+    row("answers for several keys", &|report| report.answers.to_string());
     row("small histories with an order", &|report| report.ordered.to_string());
     row("  not judged, permitted loss or clock", &|report| report.voided.to_string());
     row("  too much to try", &|report| report.undecided.to_string());

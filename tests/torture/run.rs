@@ -2,9 +2,9 @@
 
 use super::clients::classic::Pattern;
 use super::clients::locks::Habits;
-use super::clients::{classic, locks, plain, Client};
+use super::clients::{classic, locks, onlooker, plain, several, Client, Log};
 use super::faults;
-use super::history::{Company, KeyHistory, Op, Terms};
+use super::history::{Company, KeyHistory, Look, Op, Terms};
 use super::plan::{Lane, Plan, Setup};
 use super::report::{judge, text, Report};
 use super::site::group::LEASE_UNDER_GRACE_MS;
@@ -46,7 +46,7 @@ fn assert_sound(plan: &Plan, site: &Site) {
 }
 
 /// Clients work while the faults of the plan come: what each did with each key.
-fn work(plan: &Plan, site: &Site, world: &World) -> Vec<(String, Op)> {
+fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
     let budget = Budget::default();
     thread::scope(|scope| {
         let _stop = StopAtEnd(world);
@@ -82,22 +82,28 @@ fn work(plan: &Plan, site: &Site, world: &World) -> Vec<(String, Op)> {
         let log = |worker: thread::ScopedJoinHandle<'_, _>| {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        workers.into_iter().flat_map(log).collect()
+        workers.into_iter().map(log).collect()
     })
 }
 
 /// What was done with each key.
-pub fn histories(logs: Vec<(String, Op)>) -> Vec<KeyHistory> {
-    let mut keys: BTreeMap<String, Vec<Op>> = BTreeMap::new();
-    for (key, op) in logs {
-        keys.entry(key).or_default().push(op);
+pub fn histories(logs: Vec<Log>) -> Vec<KeyHistory> {
+    let mut keys: BTreeMap<String, (Vec<Op>, Vec<Look>)> = BTreeMap::new();
+    for log in logs {
+        for (key, op) in log.ops {
+            keys.entry(key).or_default().0.push(op);
+        }
+        for (key, look) in log.looks {
+            keys.entry(key).or_default().1.push(look);
+        }
     }
     let company = |key: &str| match key.split(':').next() {
         Some("small") => Company::Small,
         Some("lock") => Company::Alone,
         _ => Company::Mixed,
     };
-    keys.into_iter().map(|(key, ops)| KeyHistory { company: company(&key), key, ops }).collect()
+    let history = |(key, (ops, looks)): (String, _)| KeyHistory { company: company(&key), key, ops, looks };
+    keys.into_iter().map(history).collect()
 }
 
 /// The keys that are used all the time.
@@ -107,8 +113,14 @@ fn keys(setup: Setup) -> Vec<String> {
         Setup::Pair | Setup::Bare => &["lock:a", "lock:b"],
         _ => &["lock:a", "lock:b", "classic", "plain", "all"],
     };
-    keys.iter().map(ToString::to_string).collect()
+    let several = if setup.is_single() { &BESIDE_OTHERS[..] } else { &[] };
+    [keys, &SEVERAL, several].concat().iter().map(ToString::to_string).collect()
 }
+
+/// Keys of one slot that are taken alone, shared and together.
+const SEVERAL: [&str; 4] = ["lock:{several}:a", "lock:{several}:b", "lock:{several}:c", "lock:{several}:d"];
+/// One of them, and two that others than LOCK.* use too.
+const BESIDE_OTHERS: [&str; 3] = ["lock:{several}:a", "mixed:{several}:e", "mixed:{several}:f"];
 
 #[derive(Clone, Copy)]
 enum Role {
@@ -122,6 +134,16 @@ enum Role {
     Small {
         group: u32,
         lease_ms: (u64, u64),
+    },
+    /// LOCK.* on several keys, and with several holders.
+    Several {
+        keys: &'static [&'static str],
+        lease_ms: (u64, u64),
+        sessions: bool,
+    },
+    /// Looks at the lines of keys.
+    Onlooker {
+        keys: &'static [&'static str],
     },
     Classic {
         key: &'static str,
@@ -161,7 +183,16 @@ fn crew(plan: &Plan) -> Vec<Role> {
             crew.extend([shared("classic"), shared("classic"), classic("classic"), classic("classic")]);
             crew.extend([shared("plain"), shared("plain"), plain("plain"), plain("plain")]);
             crew.extend([shared("all"), classic("all"), plain("all")]);
+            let [_, one, other] = BESIDE_OTHERS;
+            let beside = Role::Several { keys: &BESIDE_OTHERS, lease_ms: (lease_ms, lease_ms), sessions: false };
+            crew.extend([beside, beside, beside, classic(one), plain(other)]);
+            crew.push(Role::Onlooker { keys: &BESIDE_OTHERS });
         }
+    }
+    if plan.setup != Setup::Bare {
+        let several = |most| Role::Several { keys: &SEVERAL, lease_ms: (50, most), sessions: true };
+        crew.extend([several(400), several(long), several(400), several(long), several(400), several(300)]);
+        crew.push(Role::Onlooker { keys: &SEVERAL });
     }
     crew
 }
@@ -181,6 +212,10 @@ impl Role {
                     &Habits { next_key: &next_key, lease_ms, hold_ms: 30, think_ms: 60, sessions: false },
                 );
             }
+            Self::Several { keys, lease_ms, sessions } => {
+                several::work(client, &several::Habits { keys, lease_ms, hold_ms: 25, think_ms: 20, sessions });
+            }
+            Self::Onlooker { keys } => onlooker::work(client, keys),
             Self::Classic { key, lease_ms, margin_ms } => {
                 classic::work(client, key, Pattern { lease_ms, margin_ms, is_wrong: false });
             }

@@ -1,6 +1,6 @@
 //! Random steps for many clients, and the comparison of what a server answers with what [`Plain`] says.
 
-use super::plain::{Call, Content, Plain, Reply, Share, Step};
+use super::plain::{Call, Content, Plain, Reply, Settings, Share, Step, NEVER};
 use std::collections::{BTreeMap, HashMap};
 
 /// What a client is told: as [`Reply`], a grant by its token.
@@ -9,6 +9,7 @@ pub enum Told {
     Granted(u64, Option<u64>),
     Nil,
     Unblocked,
+    Deadlock,
     Number(i64),
 }
 
@@ -21,6 +22,14 @@ pub trait Driven {
         token: &dyn Fn(usize) -> u64,
         expected: &[Option<usize>],
     ) -> Vec<(Option<usize>, Told)>;
+    /// What is set.
+    fn settings(&self) -> Settings {
+        Settings::default()
+    }
+    /// The connection of a client ends; only where the settings have that. What is told to whom.
+    fn disconnect(&mut self, client: usize) -> Vec<(Option<usize>, Told)> {
+        panic!("client {client} has no connection that can end")
+    }
     /// The tokens in a key with what they say of their end, and whether it has one holder.
     fn content(&mut self, key: u8) -> (bool, Vec<(u64, u64)>);
     /// How many wait for a key.
@@ -74,7 +83,10 @@ fn any_step(random: &mut Random, plain: &Plain) -> Option<Step> {
             return None;
         }
         let id = if random.one_in(3) { Some(1 + random.below(4)) } else { None };
-        Some(Call { client, keys, share, lease, waits: !random.one_in(3), id, details })
+        let waits = !random.one_in(3);
+        let (wait, session) =
+            if plain.settings.is_restless { (UNIT * (1 + random.below(8)), random.one_in(2)) } else { (NEVER, false) };
+        Some(Call { client, keys, share, lease, waits, wait, session, id, details })
     };
     // Mostly a grant that is there.
     let grant = |random: &mut Random, key: u8| {
@@ -117,26 +129,59 @@ fn any_step(random: &mut Random, plain: &Plain) -> Option<Step> {
     })
 }
 
+/// How often what came about.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub grants: usize,
+    pub deadlocks: usize,
+    pub time_outs: usize,
+    pub sessions_ended: usize,
+    pub keys_expired: usize,
+}
+
+/// A step, or the end of the connection of a client.
+#[derive(Clone, Debug)]
+enum Turn {
+    Step(Step),
+    Disconnect(usize),
+}
+
+fn any_turn(random: &mut Random, plain: &Plain) -> Option<Turn> {
+    if plain.settings.is_restless && random.one_in(25) {
+        return Some(Turn::Disconnect(random.usize_below(CLIENTS)));
+    }
+    any_step(random, plain).map(Turn::Step)
+}
+
 /// Drives a server by so many random steps.
-pub fn drive(driven: &mut impl Driven, seed: u64, steps: usize) {
+pub fn drive(driven: &mut impl Driven, seed: u64, steps: usize) -> Tally {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut plain = Plain::default();
+    plain.settings = driven.settings();
+    let mut tally = Tally::default();
     let mut tokens: HashMap<usize, u64> = HashMap::new();
     let mut recent = Vec::new();
     for number in 0..steps {
-        let Some(step) = any_step(&mut random, &plain) else { continue };
+        let Some(step) = any_turn(&mut random, &plain) else { continue };
         recent.push(step.clone());
         if recent.len() > 30 {
             recent.remove(0);
         }
         let before = plain.clone();
-        let expected = plain.step(&step);
+        let expected = match &step {
+            Turn::Step(step) => plain.step(step),
+            Turn::Disconnect(client) => plain.disconnect(*client),
+        };
+        tally.count(&before, &plain, &step, &expected);
         let context = || {
             let Plain { now, keys, line, .. } = &before;
             format!("seed {seed}, step {number}: {step:?}\nat {now}: {keys:?}\nline: {line:?}\nearlier: {recent:?}")
         };
         let clients: Vec<Option<usize>> = expected.iter().map(|(client, _)| *client).collect();
-        let told = driven.step(&step, &|grant| tokens[&grant], &clients);
+        let told = match &step {
+            Turn::Step(step) => driven.step(step, &|grant| tokens[&grant], &clients),
+            Turn::Disconnect(client) => driven.disconnect(*client),
+        };
         let by_client = |told: Vec<(Option<usize>, Told)>| {
             let mut all: BTreeMap<Option<usize>, Vec<Told>> = BTreeMap::new();
             for (client, told) in told {
@@ -160,6 +205,7 @@ pub fn drive(driven: &mut impl Driven, seed: u64, steps: usize) {
                 }
                 Reply::Nil => Told::Nil,
                 Reply::Unblocked => Told::Unblocked,
+                Reply::Deadlock => Told::Deadlock,
                 Reply::Number(number) => Told::Number(number),
             };
             (client, told)
@@ -178,4 +224,33 @@ pub fn drive(driven: &mut impl Driven, seed: u64, steps: usize) {
     }
     let distinct: std::collections::HashSet<u64> = tokens.values().copied().collect();
     assert_eq!(distinct.len(), tokens.len(), "each grant has a token of its own");
+    tally
+}
+
+impl Tally {
+    fn count(&mut self, before: &Plain, after: &Plain, turn: &Turn, told: &[(Option<usize>, Reply)]) {
+        self.grants += told.iter().filter(|(_, reply)| matches!(reply, Reply::Granted(..))).count();
+        self.deadlocks += told.iter().filter(|(_, reply)| *reply == Reply::Deadlock).count();
+        let is_cancel = matches!(turn, Turn::Step(Step::Cancel { .. }));
+        let is_time_out = |(client, reply): &&(Option<usize>, Reply)| client.is_some() && *reply == Reply::Nil;
+        self.time_outs += told.iter().filter(is_time_out).count() * usize::from(!is_cancel);
+        if let Turn::Disconnect(client) = turn {
+            let grants = before.keys.values().flat_map(Content::grants);
+            let bound = grants.filter(|grant| grant.session == Some(*client) && grant.end > before.now);
+            self.sessions_ended += bound.count();
+        }
+        if matches!(turn, Turn::Step(Step::Pass { .. })) {
+            self.keys_expired += before.keys.keys().filter(|key| !after.keys.contains_key(key)).count();
+        }
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.grants += other.grants;
+        self.deadlocks += other.deadlocks;
+        self.time_outs += other.time_outs;
+        self.sessions_ended += other.sessions_ended;
+        self.keys_expired += other.keys_expired;
+    }
 }

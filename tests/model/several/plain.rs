@@ -1,120 +1,23 @@
 //! What LOCK.* promises for several keys and several holders, as plainly as can be: lists, and a walk over all of
 //! them after each step. Nothing of the crate is used; a grant has a number here, in the order of grants.
 
+#[path = "circle.rs"]
+mod circle;
+#[path = "passing.rs"]
+mod passing;
+#[path = "steps.rs"]
+mod steps;
+
 use std::collections::BTreeMap;
-
-/// With how many others: the most that may hold, 1 for a caller of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
-    Alone,
-    Shared,
-    Limit(usize),
-}
-
-impl Share {
-    fn most(self) -> usize {
-        match self {
-            Share::Alone => 1,
-            Share::Shared => usize::MAX,
-            Share::Limit(most) => most,
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-pub struct Call {
-    pub client: usize,
-    pub keys: Vec<u8>,
-    pub share: Share,
-    pub lease: u64,
-    pub waits: bool,
-    pub id: Option<u64>,
-    /// ACQUIRE with DETAILS; MACQUIRE does not tell of predecessors.
-    pub details: bool,
-}
-
-#[derive(Clone, Debug)]
-pub enum Step {
-    Acquire(Call),
-    /// MACQUIRE
-    AcquireAll(Call),
-    Recover {
-        key: u8,
-        lease: u64,
-    },
-    Release {
-        keys: Vec<u8>,
-        grant: usize,
-    },
-    Extend {
-        keys: Vec<u8>,
-        grant: usize,
-        lease: u64,
-    },
-    Check {
-        key: u8,
-        grant: usize,
-    },
-    Cancel {
-        key: u8,
-        id: u64,
-    },
-    /// DEL, by somebody else.
-    Delete {
-        key: u8,
-    },
-    Pass {
-        time: u64,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// The number of the grant, and of the one that it succeeds.
-    Granted(usize, Option<usize>),
-    Nil,
-    Unblocked,
-    Number(i64),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    pub number: usize,
-    pub end: u64,
-    pub id: Option<u64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Content {
-    #[default]
-    Nothing,
-    One(Grant),
-    Several(Vec<Grant>),
-}
-
-impl Content {
-    pub fn grants(&self) -> &[Grant] {
-        match self {
-            Content::Nothing => &[],
-            Content::One(grant) => std::slice::from_ref(grant),
-            Content::Several(grants) => grants,
-        }
-    }
-
-    fn grant_mut(&mut self, number: usize) -> Option<&mut Grant> {
-        match self {
-            Content::Nothing => None,
-            Content::One(grant) => Some(grant).filter(|grant| grant.number == number),
-            Content::Several(grants) => grants.iter_mut().find(|grant| grant.number == number),
-        }
-    }
-}
+pub use steps::{Call, Content, Grant, Reply, Settings, Share, Step, NEVER};
 
 /// One who stands in line, in the order of arrival; `waits`: it is no kept place.
 #[derive(Clone, Debug)]
 pub struct Stand {
     call: Call,
     waits: bool,
+    /// When its wait, or its place, is over.
+    until: u64,
 }
 
 enum Admission {
@@ -127,11 +30,13 @@ enum Admission {
 #[derive(Clone, Default)]
 pub struct Plain {
     pub now: u64,
+    pub settings: Settings,
     pub keys: BTreeMap<u8, Content>,
     /// Those who stand in line, in the order of arrival.
     pub line: Vec<Stand>,
     grants: usize,
     replies: Vec<(Option<usize>, Reply)>,
+    released: Vec<u8>,
 }
 
 impl Plain {
@@ -155,6 +60,7 @@ impl Plain {
     /// Does a step; who is told what by it, nobody: the one who asked.
     pub fn step(&mut self, step: &Step) -> Vec<(Option<usize>, Reply)> {
         self.now += 1;
+        self.expire();
         match step {
             Step::Acquire(call) | Step::AcquireAll(call) => self.acquire(call),
             Step::Recover { key, lease } => self.recover(*key, *lease),
@@ -174,16 +80,18 @@ impl Plain {
                 let holds =
                     |key: &u8| self.content(*key).grants().iter().any(|own| own.number == *grant && own.end > self.now);
                 let all = keys.iter().all(holds);
-                let end = self.now + lease;
+                let end = self.end_of(*lease);
                 for key in keys.iter().filter(|_| all) {
                     if let Some(own) = self.keys.get_mut(key).and_then(|content| content.grant_mut(*grant)) {
                         own.end = end;
                     }
+                    self.written(*key);
                 }
                 self.reply(None, Reply::Number(i64::from(all)));
             }
             Step::Check { key, grant } => {
-                let holds = self.content(*key).grants().iter().any(|own| own.number == *grant && own.end > self.now);
+                let holds = |own: &Grant| own.number == *grant && own.end > self.now + self.settings.margin;
+                let holds = self.content(*key).grants().iter().any(holds);
                 self.reply(None, Reply::Number(i64::from(holds)));
             }
             Step::Cancel { key, id } => {
@@ -201,8 +109,7 @@ impl Plain {
             }
             Step::Pass { time } => self.now += time,
         }
-        self.serve();
-        std::mem::take(&mut self.replies)
+        self.turn()
     }
 
     fn reply(&mut self, client: Option<usize>, reply: Reply) {
@@ -218,6 +125,15 @@ impl Plain {
         }
         if was && (matches!(content, Content::One(_)) || content.grants().is_empty()) {
             self.keys.remove(&key);
+        }
+        if was {
+            // The first in line, if it wants this one alone, may still take the place of one who is overdue.
+            let first = self.line.iter().find(|stand| stand.waits && stand.call.keys.contains(&key));
+            if first.is_some_and(|first| first.call.keys == [key]) {
+                self.released.push(key);
+            } else {
+                self.written(key);
+            }
         }
         was
     }
@@ -265,10 +181,15 @@ impl Plain {
             if held.any(|other| other != Some(own)) {
                 return None;
             }
-            let end = self.now + call.lease;
+            let end = self.end_of(call.lease);
             for key in &call.keys {
                 let grant = self.keys.get_mut(key).and_then(|content| content.grant_mut(own)).unwrap();
+                let is_longer = end > grant.end;
                 grant.end = grant.end.max(end);
+                grant.session = Some(call.client).filter(|_| call.session);
+                if is_longer {
+                    self.written(*key);
+                }
             }
             return Some(Reply::Granted(own, None));
         }
@@ -282,7 +203,8 @@ impl Plain {
             }
         }
         self.grants += 1;
-        let grant = Grant { number: self.grants, end: self.now + call.lease, id: call.id };
+        let session = Some(call.client).filter(|_| call.session);
+        let grant = Grant { number: self.grants, end: self.end_of(call.lease), id: call.id, session };
         for (key, admission) in call.keys.iter().zip(admissions) {
             let Admission::Granted { succeeds } = admission else { continue };
             let content = self.keys.entry(*key).or_default();
@@ -295,6 +217,7 @@ impl Plain {
                 }
                 _ => Content::Several(vec![grant.clone()]),
             };
+            self.written(*key);
         }
         Some(Reply::Granted(self.grants, succeeds.filter(|_| call.details)))
     }
@@ -312,8 +235,12 @@ impl Plain {
             }
             return self.reply(None, reply);
         }
+        if call.waits && self.closes_circle(call, own) {
+            return self.reply(None, Reply::Deadlock);
+        }
         if call.waits || call.id.is_some() {
-            let mut stand = Some(Stand { call: call.clone(), waits: call.waits });
+            let until = self.now + if call.waits { call.wait } else { self.settings.place };
+            let mut stand = Some(Stand { call: call.clone(), waits: call.waits, until });
             for key in call.keys.iter().filter(|_| call.id.is_some()) {
                 let at = own(self, *key);
                 let sorted = |keys: &[u8]| std::collections::BTreeSet::from_iter(keys.to_vec());
@@ -346,6 +273,8 @@ impl Plain {
             share: Share::Alone,
             lease,
             waits: false,
+            wait: 0,
+            session: false,
             id: None,
             details: true,
         };

@@ -5,23 +5,40 @@
 //! two holds that overlap are a fault, whatever happened in between. Where something that is permitted can have
 //! ended a lock, the hold ends there.
 
-use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Terms};
+use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 use std::collections::HashMap;
 
-#[derive(Clone, Copy, Debug)]
+/// What a hold was when its holder asked for several keys at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It stood from before until after.
+    Stood,
+    /// It had been given back.
+    Gone,
+    /// Nobody can say.
+    Open,
+}
+
+#[derive(Clone, Debug)]
 pub struct Hold {
     pub client: u32,
+    pub share: Share,
     /// 0 for what is no LOCK.*.
     pub token: i64,
     /// The grant was asked for then.
     pub asked: Moment,
+    /// The grant was at the earliest then.
+    pub earliest: Moment,
     /// The grant was at the latest then.
     pub start: Moment,
     /// Its timestamp did not pass before; others had to wait until then.
     pub end: Moment,
     /// The same for its lease, by the clock of the server and by the holder's own watch.
     pub lease_end: Moment,
+    /// The latest at which its lease can have been over, and when more was said to be left.
+    pub most: Moment,
+    pub too_long: Option<(Moment, Moment)>,
     /// At that moment it stood, by what the server said later.
     pub proof: Moment,
     /// A reply said that it did not stand any more, and was there at the first moment; it had to stand until the second.
@@ -33,12 +50,31 @@ pub struct Hold {
     pub is_session: bool,
     /// A loss that was permitted may have ended it.
     pub is_waived: bool,
+    /// What it was when something was asked for it and other keys at once, by the moment at which that was sent.
+    pub fates: Vec<(Moment, Fate)>,
 }
 
 impl Hold {
     fn deny(&mut self, at: Moment, end: Moment) {
         if at + SLACK < end {
             self.denied.get_or_insert((at, end));
+        }
+    }
+
+    /// What is permitted may have ended it then.
+    fn end_by(&mut self, at: Moment) {
+        self.end = self.end.min(at);
+        self.lease_end = self.lease_end.min(at);
+        self.is_waived = true;
+    }
+
+    fn fate(&self, op: &Op, terms: &Terms) -> Fate {
+        let loses = [Effect::Loss, Effect::LossOfOthers, Effect::Change];
+        let is_lost = |from| loses.iter().any(|effect| terms.is_in(*effect, from, op.until));
+        match self.given_back {
+            Some(given_back) if given_back < op.from && !is_lost(self.asked) => Fate::Gone,
+            None if op.until + SLACK < self.end && !is_lost(self.asked) => Fate::Stood,
+            _ => Fate::Open,
         }
     }
 }
@@ -61,9 +97,13 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
             Call::ClassicDrop { .. } | Call::PlainDrop => 0,
             _ => continue,
         };
-        let found = by_token.get(&(op.client, token));
-        if let Some(hold) = found.and_then(|at| holds.get_mut(*at)) {
-            learn(hold, op, terms, clock);
+        let Some(at) = by_token.get(&(op.client, token)).copied() else { continue };
+        let is_twin = |other: &Hold| token > 0 && other.token == token && other.asked < op.until;
+        if holds.iter().enumerate().any(|(other, hold)| other != at && is_twin(hold)) {
+            // Whose of them it was nobody can say, and who was right about it.
+            holds.iter_mut().filter(|hold| is_twin(hold)).for_each(|hold| hold.end_by(op.from));
+        } else {
+            learn(&mut holds[at], op, terms, clock);
         }
     }
     holds.sort_by_key(|hold| hold.start);
@@ -76,22 +116,28 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
     let Outcome::Granted(token) = op.outcome else { return None };
     let hold = |start, end, lease_end| Hold {
         client: op.client,
+        share: Share::Alone,
         token,
         asked: op.from,
+        earliest: op.from,
         start,
         end,
         lease_end,
+        most: lease_end,
+        too_long: None,
         proof: start,
         denied: None,
         given_back: None,
         revived: None,
         is_session: false,
         is_waived: false,
+        fates: Vec::new(),
     };
     Some(match op.call {
-        Call::Acquire { lease, session, .. } => {
+        Call::Acquire { share, lease, session, .. } => {
             let mut hold = leased(op, token, lease, terms, clock, hold);
             hold.is_session = session;
+            hold.share = share;
             if session {
                 bind(&mut hold, op, terms);
             }
@@ -131,7 +177,8 @@ fn leased(
     let granted_at = clock.least(earliest, latest.max(earliest + 1));
     let end = clock.first_at(granted_at + lease + terms.margin.0, latest);
     let lease_end = clock.first_at(granted_at + lease, latest).min(earliest + lease);
-    hold(latest, end, lease_end)
+    // One that was sent again was prolonged.
+    Hold { earliest, most: op.until + lease, ..hold(latest, end, lease_end) }
 }
 
 /// What a later operation of its holder says about a hold.
@@ -145,15 +192,36 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     if op.from > hold.end && loses.iter().any(|effect| terms.is_in(*effect, hold.end, op.until)) {
         return;
     }
+    // A new server whose clock is behind can have granted that token again, to somebody who was not told.
+    let new = [Effect::Restart, Effect::Change, Effect::Loss];
+    let is_new = |from| new.iter().any(|effect| terms.is_in(*effect, from, op.until));
+    if hold.given_back.is_some_and(|at| at < op.from && is_new(hold.asked) && clock.least(at, op.until) < hold.token) {
+        return;
+    }
+    if op.of > 1 {
+        let fate = hold.fate(op, terms);
+        hold.fates.push((op.from, fate));
+    }
     let stands = matches!(op.outcome, Outcome::Answer(answer) if answer != 0);
     if stands && hold.given_back.is_some_and(|given_back| given_back < op.from) {
         hold.revived = hold.revived.or(Some(op.until));
     }
     match (op.call, op.outcome) {
-        (_, Outcome::Error(_)) => {}
+        (_, Outcome::Error(_)) | (Call::Extend { .. }, Outcome::Refused) => {}
+        (Call::Check { .. }, Outcome::Answer(left @ 1..)) => {
+            hold.proof = hold.proof.max(op.from);
+            let least = op.from + left * 1_000;
+            if least > hold.most + SLACK && !clock.was_stepped(hold.asked, op.until) {
+                hold.too_long.get_or_insert((op.until, least));
+            }
+        }
+        // With its connection the lease ends at once, and the margin is left; the server can learn of that first.
+        (Call::Check { .. }, Outcome::Answer(0)) if hold.is_session => {}
         (Call::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
         (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
         (Call::Extend { lease, .. }, outcome) => {
+            let done_by = if outcome == Outcome::Unknown { op.until + terms.longest_stall } else { op.until };
+            hold.most = hold.most.max(done_by + lease);
             let sent_at = clock.least(op.sent, op.until);
             let end = clock.first_at(sent_at + lease + terms.margin.0, op.sent);
             let lease_end = clock.first_at(sent_at + lease, op.sent).min(op.sent + lease);
@@ -171,10 +239,11 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
             shorten(hold, op.from);
             if matches!(outcome, Outcome::Answer(_)) {
                 hold.proof = hold.proof.max(op.from);
+            }
+            if matches!(outcome, Outcome::Answer(_) | Outcome::Part(_)) {
                 hold.given_back = hold.given_back.or(Some(op.until));
             }
         }
-        (Call::Check { .. }, Outcome::Answer(_)) => hold.proof = hold.proof.max(op.from),
         (Call::ClassicDrop { .. } | Call::PlainDrop, _) => shorten(hold, op.from),
         _ => {}
     }
@@ -184,15 +253,13 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
 fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
     let cut = |hold: &mut Hold, from: Moment, until: Moment| {
         if hold.start < until && hold.end.max(hold.proof) > from {
-            hold.end = hold.end.min(from);
-            hold.lease_end = hold.lease_end.min(from);
-            hold.is_waived = true;
+            hold.end_by(from);
         }
     };
     let loses = |effect| match effect {
         Effect::Loss => true,
         Effect::LossOfOthers => history.company == Company::Mixed,
-        Effect::Stall | Effect::Restart | Effect::Change => false,
+        Effect::Stall | Effect::Restart | Effect::Move | Effect::Change => false,
     };
     for event in terms.events.iter().filter(|event| loses(event.effect)) {
         for hold in holds.iter_mut() {

@@ -1,9 +1,9 @@
 //! The plain pass over a history of any length: nobody is granted what somebody surely holds, no lock is lost,
-//! tokens grow, and no wait takes longer than it may, or less.
+//! tokens grow, and no wait takes longer than it may, or less. Who shares a lock finds no more beside it than it bears.
 
 use super::holds::{self, Hold};
 use super::{Kind, Violation};
-use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Terms};
+use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 
 /// How much longer a wait may take, in microseconds of time in which nothing stood still.
@@ -42,13 +42,21 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
 
 type Report<'a> = dyn FnMut(Kind, (Moment, Moment), String) + 'a;
 
-/// When a hold is over for one that begins later.
-fn end_for(hold: &Hold, later: Moment, history: &KeyHistory, terms: &Terms) -> Moment {
+/// When a hold is over for one that begins later, if it does not become overdue.
+fn end_in_time(hold: &Hold, later: Moment, history: &KeyHistory, terms: &Terms) -> Moment {
     // The margin is for clocks and for holders that notice late; who loses a takeover of the classic pattern, and a
     // failover, may take it, not the lease.
     let is_short = history.company == Company::Mixed || terms.is_in(Effect::Change, hold.asked, later);
-    let end = if is_short { hold.lease_end } else { hold.end };
-    end.max(hold.proof)
+    if is_short {
+        hold.lease_end
+    } else {
+        hold.end
+    }
+}
+
+/// Whether the two may not hold together, whoever was first.
+fn excludes(one: &Hold, other: &Hold) -> bool {
+    one.share == Share::Alone || other.share == Share::Alone
 }
 
 fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Report<'_>) -> usize {
@@ -58,18 +66,36 @@ fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut R
         open.retain(|earlier| earlier.end.max(earlier.proof) > hold.start);
         // Of one that was surely held at no moment it is only known that it was granted after it was asked for.
         let is_real = |earlier: &&&Hold| hold.end.max(hold.proof) > hold.start || hold.asked >= earlier.start;
-        for earlier in open.iter().filter(is_real) {
+        for earlier in open.iter().filter(is_real).filter(|earlier| excludes(earlier, hold)) {
             pairs += 1;
-            let end = end_for(earlier, hold.start, history, terms);
+            // One that is overdue stands until somebody takes its place.
+            let end = end_in_time(earlier, hold.start, history, terms).max(earlier.proof);
             if hold.start + SLACK < end {
                 let early = end - hold.start;
                 let text = format!("granted {early} us before the end of another hold\n  {earlier:?}\n  {hold:?}");
                 report(Kind::TwoHolders, (earlier.asked, hold.start.max(end)), text);
             }
         }
+        if hold.share != Share::Alone {
+            pairs += beside(hold, &open, history, terms, report);
+        }
         open.push(hold);
     }
     pairs + holds.len().saturating_sub(1)
+}
+
+/// Those who surely held together with one who shares, from before it was granted until after: how many were looked at.
+fn beside(hold: &Hold, open: &[&Hold], history: &KeyHistory, terms: &Terms, report: &mut Report<'_>) -> usize {
+    let lives = |other: &&&Hold| {
+        other.start + SLACK < hold.earliest && end_in_time(other, hold.start, history, terms) > hold.start + SLACK
+    };
+    let others: Vec<&&Hold> = open.iter().filter(lives).collect();
+    if others.len() >= hold.share.most() {
+        let text = format!("granted beside {} others\n  {hold:?}\n  {others:?}", others.len());
+        let from = others.iter().map(|other| other.asked).min().unwrap_or(hold.asked);
+        report(Kind::TooManyHolders, (from, hold.start), text);
+    }
+    others.len()
 }
 
 fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Report<'_>) {
@@ -77,6 +103,10 @@ fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Repo
         return;
     }
     for hold in holds {
+        if let Some((said, end)) = hold.too_long {
+            let text = format!("more lease left than there was, {} us\n  {hold:?}", end - hold.most);
+            report(Kind::LeaseTooLong, (hold.asked, said), text);
+        }
         if let Some(revived) = hold.revived {
             report(Kind::RevivedLock, (hold.asked, revived), format!("given back, and not gone\n  {hold:?}"));
         }

@@ -2,18 +2,18 @@
 
 use super::linear::Verdict;
 use super::{linear, pass, Kind};
-use crate::history::{Call, Company, Effect, Event, KeyHistory, Op, Outcome, Terms};
+use crate::history::{Call, Company, Effect, Event, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, Step, Watch};
 
-const MARGIN: i64 = 200_000;
-const LEASE: i64 = 1_000_000;
+pub(super) const MARGIN: i64 = 200_000;
+pub(super) const LEASE: i64 = 1_000_000;
 
-fn clock() -> Clock {
+pub(super) fn clock() -> Clock {
     // The wall clock began a long time ago, so that a moment below is a time above.
     Clock { watch: Watch::start(), steps: Vec::new() }
 }
 
-fn terms(events: &[(Effect, Moment, Moment)]) -> Terms {
+pub(super) fn terms(events: &[(Effect, Moment, Moment)]) -> Terms {
     let events = events.iter().map(|(effect, from, until)| Event { effect: *effect, from: *from, until: *until });
     Terms {
         margin: (MARGIN, MARGIN),
@@ -25,52 +25,52 @@ fn terms(events: &[(Effect, Moment, Moment)]) -> Terms {
 }
 
 /// Milliseconds of the run: from, until; whole operations take one.
-struct Script {
-    clock: Clock,
-    ops: Vec<Op>,
+pub(super) struct Script {
+    pub(super) clock: Clock,
+    pub(super) ops: Vec<Op>,
 }
 
 impl Script {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { clock: clock(), ops: Vec::new() }
     }
 
     /// The token of a grant at that millisecond.
-    fn token(&self, ms: i64) -> i64 {
+    pub(super) fn token(&self, ms: i64) -> i64 {
         self.clock.watch.unix(ms * 1_000)
     }
 
-    fn op(mut self, client: u32, (from, until): (i64, i64), call: Call, outcome: Outcome) -> Self {
+    pub(super) fn op(mut self, client: u32, (from, until): (i64, i64), call: Call, outcome: Outcome) -> Self {
         let (from, until) = (from * 1_000, until * 1_000);
-        self.ops.push(Op { client, call, outcome, from, sent: from, until });
+        self.ops.push(Op { client, call, of: 1, id: 0, outcome, from, sent: from, until });
         self
     }
 
     /// A grant at the middle of an ACQUIRE of two milliseconds.
-    fn grant(self, client: u32, ms: i64) -> Self {
+    pub(super) fn grant(self, client: u32, ms: i64) -> Self {
         let token = self.token(ms);
         self.op(client, (ms - 1, ms + 1), acquire(0), Outcome::Granted(token))
     }
 
-    fn answer(self, client: u32, ms: i64, call: Call, answer: i64) -> Self {
+    pub(super) fn answer(self, client: u32, ms: i64, call: Call, answer: i64) -> Self {
         self.op(client, (ms - 1, ms + 1), call, Outcome::Answer(answer))
     }
 
-    fn release(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
+    pub(super) fn release(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
         let token = self.token(granted_ms);
         self.answer(client, ms, Call::Release { token }, answer)
     }
 
-    fn extend(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
+    pub(super) fn extend(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
         let token = self.token(granted_ms);
         self.answer(client, ms, Call::Extend { token, lease: LEASE }, answer)
     }
 
-    fn history(&self, company: Company) -> KeyHistory {
-        KeyHistory { key: "k".into(), company, ops: self.ops.clone() }
+    pub(super) fn history(&self, company: Company) -> KeyHistory {
+        KeyHistory { key: "k".into(), company, ops: self.ops.clone(), looks: Vec::new() }
     }
 
-    fn pass(&self, company: Company, events: &[(Effect, Moment, Moment)]) -> Vec<Kind> {
+    pub(super) fn pass(&self, company: Company, events: &[(Effect, Moment, Moment)]) -> Vec<Kind> {
         let found = pass::check(&self.history(company), &terms(events), &self.clock);
         found.violations.iter().map(|violation| violation.kind).collect()
     }
@@ -97,7 +97,7 @@ impl Script {
 }
 
 fn acquire(wait_ms: i64) -> Call {
-    Call::Acquire { lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
+    Call::Acquire { share: Share::Alone, lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
 }
 
 #[test]
@@ -231,6 +231,28 @@ fn a_token_that_comes_twice_is_two_grants() {
 }
 
 #[test]
+fn who_asks_for_a_token_that_another_was_granted_too_may_be_told_of_that_one() {
+    // The server began anew, and its clock is behind. The first takes the grant of the second for its own.
+    let script = |client| {
+        let mut script = Script::new().grant(1, 10).release(1, 20, 10, 1);
+        script.clock.steps.push(Step { from: 300_000, until: 301_000, offset: -5_000_000 });
+        let token = script.token(10);
+        let script = script.op(2, (399, 401), acquire(0), Outcome::Granted(token));
+        script.extend(client, 420, 10, 1).release(client, 440, 10, 1).grant(3, 5_450)
+    };
+    let restart = [(Effect::Restart, 310_000, 320_000)];
+    assert_eq!(script(1).pass(Company::Alone, &restart), []);
+    assert_eq!(script(1).pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
+    // The second was not told of its grant.
+    let mut script = script(1);
+    script.ops.retain(|op| op.client != 2);
+    assert_eq!(script.pass(Company::Alone, &restart), []);
+    assert_eq!(script.pass(Company::Alone, &[]), [Kind::RevivedLock]);
+    script.clock.steps.clear();
+    assert_eq!(script.pass(Company::Alone, &restart), [Kind::RevivedLock]);
+}
+
+#[test]
 fn a_permitted_loss_or_a_change_of_masters_excuses_what_it_can_and_no_more() {
     let two = Script::new().grant(1, 10).grant(2, 500);
     let at = |effect, from_ms: i64, until_ms: i64| [(effect, from_ms * 1_000, until_ms * 1_000)];
@@ -325,7 +347,7 @@ fn a_call_that_is_sent_again_prolongs_its_grant() {
     let script = |sent_again| {
         let script = Script::new();
         let token = script.token(10);
-        let call = Call::Acquire { lease: LEASE, wait: 0, session: false, sent_again };
+        let call = Call::Acquire { share: Share::Alone, lease: LEASE, wait: 0, session: false, sent_again };
         script.op(1, (9, 900), call, Outcome::Granted(token)).op(2, (1_500, 1_501), acquire(0), Outcome::Refused)
     };
     assert!(script(true).has_order());

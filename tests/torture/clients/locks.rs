@@ -1,9 +1,9 @@
 //! Clients of LOCK.*: they wait or do not, send again with an ID, hold, extend, check, release in time and too late,
 //! never release, and die at any moment.
 
-use super::{outcome, Client};
-use crate::history::{Call, Outcome};
-use std::time::Duration;
+use super::ask::Attempt;
+use super::Client;
+use crate::history::{Call, Outcome, Share};
 
 /// Which keys a client takes, and how.
 pub struct Habits<'a> {
@@ -28,7 +28,7 @@ pub fn work(client: &mut Client<'_>, habits: &Habits<'_>) {
             }
         }
         // Whoever lost its connection may believe that it has what it had before.
-        let is_lost = client.log.last().is_some_and(|(_, op)| op.outcome == Outcome::Unknown);
+        let is_lost = client.log.ops.last().is_some_and(|(_, op)| op.outcome == Outcome::Unknown);
         if let Some((key, token)) = earlier.take_if(|_| is_lost) {
             extend(client, &key, token, habits);
         }
@@ -39,59 +39,15 @@ pub fn work(client: &mut Client<'_>, habits: &Habits<'_>) {
 fn take(client: &mut Client<'_>, key: &str, habits: &Habits<'_>) -> Option<(i64, u64)> {
     let lease_ms = client.dice.between(habits.lease_ms.0, habits.lease_ms.1);
     let lease = i64::try_from(lease_ms * 1_000).unwrap();
-    let lease_text = lease_ms.to_string();
-    let mut command = vec!["LOCK.ACQUIRE", key, "PX", &lease_text];
     if client.dice.percent(5) {
-        command[0] = "LOCK.RECOVER";
+        let command = ["LOCK.RECOVER", key, "PX", &lease_ms.to_string()];
         return token_of(client.run(key, Call::Recover { lease }, &command)).map(|token| (token, lease_ms));
     }
     let wait_ms = if client.dice.percent(70) { client.dice.between(50, 900) } else { 0 };
-    let (wait_text, id) = (wait_ms.to_string(), (client.dice.next() >> 1).to_string());
-    if wait_ms > 0 {
-        command.extend(["WAIT", &wait_text]);
-    }
     let with_id = client.dice.percent(60);
-    if with_id {
-        command.extend(["ID", &id]);
-    }
     let session = habits.sessions && client.dice.percent(15);
-    if session {
-        command.push("SESSION");
-    }
-    let wait = i64::try_from(wait_ms * 1_000).unwrap();
-    let call = |sent_again| Call::Acquire { lease, wait, session, sent_again };
-    let mut from = client.world.now();
-    if client.dice.percent(4) {
-        let after = Duration::from_millis(client.dice.between(0, wait_ms.max(1)));
-        client.link.send_and_die(&command, after);
-        client.note(key, call(false), Outcome::Unknown, (from, from));
-        return None;
-    }
-    // A lost reply is asked for again with the same ID; a few times.
-    let mut sent_again = false;
-    loop {
-        // To find a server may take long, and is no part of the call.
-        client.link.server()?;
-        let sent = client.world.now();
-        if !sent_again {
-            from = sent;
-        }
-        let reply = client.link.call(&command);
-        let outcome = outcome(call(sent_again), reply.as_ref());
-        let may_be_lost = outcome == Outcome::Unknown || (sent_again && matches!(outcome, Outcome::Error(_)));
-        if may_be_lost && with_id && !client.world.is_over() && client.dice.percent(75) {
-            sent_again = true;
-            client.sleep_up_to(20);
-            continue;
-        }
-        // An error says that this one was not done, not that the earlier ones were not.
-        let outcome = if may_be_lost { Outcome::Unknown } else { outcome };
-        client.note(key, call(sent_again), outcome, (from, sent));
-        if may_be_lost && with_id && client.dice.percent(50) {
-            client.run(key, Call::Cancel { attempt: from }, &["LOCK.CANCEL", key, &id]);
-        }
-        return token_of(outcome).map(|token| (token, lease_ms));
-    }
+    let attempt = Attempt { keys: &[key], share: Share::Alone, lease_ms, wait_ms, with_id, session };
+    attempt.ask(client).map(|token| (token, lease_ms))
 }
 
 fn token_of(outcome: Outcome) -> Option<i64> {

@@ -1,45 +1,65 @@
 //! The clients of a run: each does what its kind does, over and over, and writes down what it did.
 
+pub mod ask;
 pub mod classic;
 pub mod link;
 pub mod locks;
+pub mod onlooker;
 pub mod plain;
+pub mod several;
 
-use crate::history::{Call, Op, Outcome};
+use crate::history::{Call, Look, Op, Outcome};
 use crate::moment::Moment;
 use crate::plan::Dice;
 use crate::support::Reply;
 use crate::world::World;
 use link::Link;
 
-/// A client, and what it did: the key of each operation, and the operation.
+/// What a client did and saw, with the key of each.
+#[derive(Default)]
+pub struct Log {
+    pub ops: Vec<(String, Op)>,
+    pub looks: Vec<(String, Look)>,
+}
+
+/// A client, and what it did.
 pub struct Client<'a> {
     pub world: &'a World,
     pub number: u32,
     pub link: Link<'a>,
     pub dice: Dice,
-    pub log: Vec<(String, Op)>,
+    pub log: Log,
 }
 
 impl<'a> Client<'a> {
     pub fn new(world: &'a World, number: u32, seed: u64) -> Self {
         let dice = Dice::new(seed ^ (u64::from(number) << 40));
-        Self { world, number, link: Link::new(world, number), dice, log: Vec::new() }
+        Self { world, number, link: Link::new(world, number), dice, log: Log::default() }
     }
 
     /// Sends a command and writes down what came of it.
     pub fn run(&mut self, key: &str, call: Call, command: &[&str]) -> Outcome {
+        self.run_all(&[key], call, command)
+    }
+
+    /// The same for several keys.
+    pub fn run_all(&mut self, keys: &[&str], call: Call, command: &[&str]) -> Outcome {
         let from = self.world.now();
         let reply = self.link.call(command);
-        let outcome = outcome(call, reply.as_ref());
-        self.note(key, call, outcome, (from, from));
+        let outcome = outcome_of_all(call, reply.as_ref(), keys.len());
+        self.note_all(keys, call, 0, outcome, (from, from));
         outcome
     }
 
     /// Writes an operation down that was sent first and last at those moments.
     pub fn note(&mut self, key: &str, call: Call, outcome: Outcome, (from, sent): (Moment, Moment)) {
-        let op = Op { client: self.number, call, outcome, from, sent, until: self.world.now() };
-        self.log.push((key.to_string(), op));
+        self.note_all(&[key], call, 0, outcome, (from, sent));
+    }
+
+    /// The same for several keys, and an ID.
+    pub fn note_all(&mut self, keys: &[&str], call: Call, id: i64, outcome: Outcome, (from, sent): (Moment, Moment)) {
+        let op = Op { client: self.number, call, of: keys.len(), id, outcome, from, sent, until: self.world.now() };
+        self.log.ops.extend(keys.iter().map(|key| (key.to_string(), op)));
     }
 
     pub fn sleep_up_to(&mut self, ms: u64) {
@@ -64,9 +84,22 @@ pub fn outcome(call: Call, reply: Option<&Reply>) -> Outcome {
     }
 }
 
+/// The same for several keys: LOCK.MEXTEND tells whether all are held, LOCK.MRELEASE how many were.
+pub fn outcome_of_all(call: Call, reply: Option<&Reply>, of: usize) -> Outcome {
+    match (call, outcome(call, reply)) {
+        (Call::Extend { .. }, Outcome::Answer(0)) if of > 1 => Outcome::Refused,
+        (Call::Release { .. }, Outcome::Answer(count)) if of > 1 => match usize::try_from(count) {
+            Ok(0) => Outcome::Answer(0),
+            Ok(count) if count == of => Outcome::Answer(1),
+            _ => Outcome::Part(count),
+        },
+        (_, outcome) => outcome,
+    }
+}
+
 /// The code words that a server may answer with while things go wrong; anything else is a fault.
 fn code(text: &str) -> &'static str {
-    const CODES: [&str; 19] = [
+    const CODES: [&str; 20] = [
         "GRACE",
         "NOREPLICAS",
         "DEADLOCK",
@@ -85,6 +118,7 @@ fn code(text: &str) -> &'static str {
         "BUSY",
         "NOTBUSY",
         "EXECABORT",
+        "WRONGTYPE",
         "ERR server closed",
     ];
     let found = CODES.iter().find(|code| text.starts_with(**code));

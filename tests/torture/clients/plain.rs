@@ -3,7 +3,7 @@
 use super::Client;
 use crate::history::{Call, Outcome};
 
-const DROP: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+const DROP: &str = "if redis.pcall('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 pub fn work(client: &mut Client<'_>, key: &str, lease_ms: u64) {
     let (lease, lease_text) = (i64::try_from(lease_ms * 1_000).unwrap(), lease_ms.to_string());

@@ -53,7 +53,7 @@ fn run(world: &World, site: &Site, fault: Fault) -> bool {
         (Fault::NodeFailover { key, way }, Site::Cluster(cluster)) => node::fail_over(world, cluster, key, way),
         (Fault::KillNode { key }, Site::Cluster(cluster)) => node::kill(world, cluster, key),
         (Fault::StopNode { key, for_ms }, Site::Cluster(cluster)) => node::stop(world, cluster, key, for_ms),
-        (Fault::MoveSlot { key }, Site::Cluster(cluster)) => slot::run(cluster, key),
+        (Fault::MoveSlot { key }, Site::Cluster(cluster)) => slot::run(world, cluster, key),
         (fault, _) => panic!("not for this setup: {fault:?}"),
     }
 }

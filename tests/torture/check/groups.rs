@@ -1,0 +1,79 @@
+//! What was answered for several keys at once: possible with what each of the keys was.
+
+use super::holds::{self, Fate};
+use super::{Kind, Violation};
+use crate::history::{Call, Company, KeyHistory, Op, Outcome, Terms};
+use crate::moment::{Clock, Moment};
+use std::collections::{HashMap, HashSet};
+
+/// The client that asked for several keys, and when.
+type Asked = (u32, Moment);
+
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub violations: Vec<Violation>,
+    /// Answers for several keys that were looked at.
+    pub answers: usize,
+}
+
+/// What is known of the keys of a call.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// So many surely stood all the time.
+    stood: usize,
+    /// So many surely did not: given back, or never granted.
+    gone: usize,
+}
+
+pub fn check(histories: &[KeyHistory], terms: &Terms, clock: &Clock) -> Found {
+    let mut calls: HashMap<Asked, (&KeyHistory, &Op, Known)> = HashMap::new();
+    for history in histories.iter().filter(|history| history.ops.iter().any(|op| op.of > 1)) {
+        let holds = holds::of(history, terms, clock);
+        let granted: HashSet<(u32, i64)> = holds.iter().map(|hold| (hold.client, hold.token)).collect();
+        let mut fates: HashMap<Asked, Fate> = HashMap::new();
+        for hold in &holds {
+            for (from, fate) in &hold.fates {
+                // A classic client may have written over it, and a loss may have ended it.
+                let is_certain = history.company != Company::Mixed && !hold.is_waived;
+                fates.insert((hold.client, *from), if is_certain { *fate } else { Fate::Open });
+            }
+        }
+        for op in history.ops.iter().filter(|op| op.of > 1) {
+            let (Call::Extend { token, .. } | Call::Release { token }) = op.call else { continue };
+            let asked = (op.client, op.from);
+            let (_, _, known) = calls.entry(asked).or_insert((history, op, Known::default()));
+            match fates.get(&asked) {
+                _ if !granted.contains(&(op.client, token)) => known.gone += 1,
+                Some(Fate::Stood) => known.stood += 1,
+                Some(Fate::Gone) => known.gone += 1,
+                _ => {}
+            }
+        }
+    }
+    let mut found = Found::default();
+    for (history, op, known) in calls.into_values() {
+        let Some(is_possible) = is_possible(op, known) else { continue };
+        found.answers += 1;
+        if !is_possible {
+            let text = format!("{known:?} of its keys\n  {op}");
+            let key = history.key.clone();
+            found.violations.push(Violation { kind: Kind::WrongAnswer, key, from: op.from, until: op.until, text });
+        }
+    }
+    found
+}
+
+/// Nothing where the answer says nothing.
+fn is_possible(op: &Op, known: Known) -> Option<bool> {
+    match (op.call, op.outcome) {
+        // One of them at least is not held, or all are.
+        (Call::Extend { .. }, Outcome::Refused) => Some(known.stood < op.of),
+        (Call::Release { .. }, Outcome::Answer(0)) => Some(known.stood == 0),
+        (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(_)) => Some(known.gone == 0),
+        (Call::Release { .. }, Outcome::Part(count)) => {
+            let count = usize::try_from(count).unwrap_or(0);
+            Some(known.stood <= count && count + known.gone <= op.of)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,123 @@
+//! The order in which those who wait for a key are served, by what LOCK.INFO showed of its line.
+//!
+//! Tokens of one server are in the order of its grants. So who stood in line for this key alone when somebody looked,
+//! and waited on until it was granted the lock, has a smaller token than all who stood behind it and all who came
+//! afterwards: nothing has to be measured. Where another server may have taken over, nothing is said.
+
+use super::{Kind, Violation};
+use crate::history::{Call, Effect, KeyHistory, Look, Op, Outcome, Share, Terms};
+use crate::moment::{Clock, Moment};
+use std::collections::{HashMap, HashSet};
+
+/// Neighbours in line get the lock in the same turn; this is far more than a turn takes where nothing stands still.
+const TOGETHER: i64 = 400_000;
+
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub violations: Vec<Violation>,
+    /// Pairs whose order was looked at, and neighbours who share.
+    pub pairs: usize,
+    pub neighbours: usize,
+}
+
+pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
+    let mut found = Found::default();
+    let ids = history.ops.iter().filter(|op| op.id != 0 && matches!(op.call, Call::Acquire { .. }));
+    let attempts: HashMap<i64, &Op> = ids.map(|op| (op.id, op)).collect();
+    let mut grants: Vec<(&Op, i64)> = history.ops.iter().filter_map(|op| Some((op, token(op)?))).collect();
+    grants.sort_by_key(|(op, _)| op.from);
+    let mut told: HashSet<(i64, Moment)> = HashSet::new();
+    let mut report = |kind, from, until, text| {
+        found.violations.push(Violation { kind, key: history.key.clone(), from, until, text });
+    };
+    for look in &history.looks {
+        held_by_refused(look, &attempts, &mut |op| {
+            if told.insert((op.id, op.from)) {
+                let text = format!("it was told that it does not hold, and holds\n  {op}\n  {look:?}");
+                report(Kind::HeldByRefused, op.from, look.until, text);
+            }
+        });
+        let line: Vec<Option<&Op>> = look.queue.iter().map(|id| attempts.get(id).copied()).collect();
+        for (at, first) in line.iter().enumerate() {
+            let Some(first) = first.filter(|op| waits_for_this_alone(op)) else { continue };
+            let Some(own) = token(first) else { continue };
+            if !is_calm(terms, look.from, first.until) {
+                continue;
+            }
+            let behind = line[at + 1..].iter().flatten().copied().filter_map(|op| Some((op, token(op)?)));
+            let begin = grants.partition_point(|(op, _)| op.from <= look.until);
+            let newcomers = grants[begin..].iter().copied().take_while(|(op, _)| op.from < first.until);
+            for (later, other) in behind.chain(newcomers) {
+                found.pairs += 1;
+                if other < own && is_calm(terms, look.from, later.until) && told.insert((own, later.from)) {
+                    let text = format!("overtaken, by the line of {look:?}\n  {first}\n  {later}");
+                    report(Kind::Overtaken, look.from, first.until, text);
+                }
+            }
+        }
+        for pair in line.windows(2) {
+            let [Some(first), Some(second)] = pair else { continue };
+            let Some(delay) = delay(history, look, first, second, terms, clock) else { continue };
+            found.neighbours += 1;
+            if delay > TOGETHER && told.insert((first.id, second.from)) {
+                let text = format!("{delay} us after its neighbour, by the line of {look:?}\n  {first}\n  {second}");
+                report(Kind::LeftBehind, look.from, second.until, text);
+            }
+        }
+    }
+    found
+}
+
+fn token(op: &Op) -> Option<i64> {
+    match op.outcome {
+        Outcome::Granted(token) if token > 0 => Some(token),
+        _ => None,
+    }
+}
+
+/// It stood in line all the time, and others who want several locks besides do not hold it up.
+fn waits_for_this_alone(op: &Op) -> bool {
+    op.of == 1 && matches!(op.call, Call::Acquire { sent_again: false, wait: 1.., .. })
+}
+
+fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
+    let unrest = [Effect::Restart, Effect::Change, Effect::Loss, Effect::Move];
+    !unrest.iter().any(|effect| terms.is_in(*effect, from, until))
+}
+
+/// An attempt that was told nil, and was not sent twice, never was granted anything.
+fn held_by_refused<'a>(look: &Look, attempts: &HashMap<i64, &'a Op>, tell: &mut dyn FnMut(&'a Op)) {
+    for id in &look.holders {
+        let Some(op) = attempts.get(id) else { continue };
+        let is_final = !matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.until < look.from;
+        if is_final && matches!(op.outcome, Outcome::Refused | Outcome::Error(_)) {
+            tell(op);
+        }
+    }
+}
+
+/// How long one who shares waited on at least when the one right ahead of it, who shares too, had got the lock; nothing
+/// where somebody else can have come between, or the server stood still.
+fn delay(history: &KeyHistory, look: &Look, first: &Op, second: &Op, terms: &Terms, clock: &Clock) -> Option<i64> {
+    let (Call::Acquire { share: ahead, .. }, Call::Acquire { share: behind, wait, .. }) = (first.call, second.call)
+    else {
+        return None;
+    };
+    let both_share = ahead != Share::Alone && behind == Share::Shared;
+    if !both_share || !waits_for_this_alone(first) || !waits_for_this_alone(second) {
+        return None;
+    }
+    let begin = clock.moment_of(token(first)?, first.from, first.until)?;
+    let end = match second.outcome {
+        Outcome::Granted(token) => clock.moment_of(token, second.from, second.until)?,
+        // It ended with its time, or later.
+        Outcome::Refused => second.sent + wait,
+        _ => return None,
+    };
+    let until = first.until.max(second.until);
+    // One with a place in line may have come back to it.
+    let comes_back =
+        |op: &Op| matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.from < until && op.until > look.from;
+    let is_still = terms.stalled(look.from, until) > 0 || terms.has_grace || history.ops.iter().any(comes_back);
+    (!is_still && is_calm(terms, look.from, until)).then_some(end - begin)
+}

@@ -1,0 +1,324 @@
+//! Histories made by hand of several holders and several keys, good ones and broken ones.
+
+use super::tests::{terms, Script, LEASE};
+use super::{groups, order, Kind};
+use crate::history::{Call, Company, Effect, KeyHistory, Look, Op, Outcome, Share};
+use crate::moment::Moment;
+
+const SHARED: Share = Share::Shared;
+
+fn limit(most: usize) -> Share {
+    Share::Limit(most)
+}
+
+fn call(share: Share, wait_ms: i64) -> Call {
+    Call::Acquire { share, lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
+}
+
+/// What is made to a script that grants one who shares.
+trait Several {
+    fn share(self, client: u32, ms: i64, share: Share) -> Self;
+    /// Who waits from then on and is granted the lock then; its ID is that of the client.
+    fn wait(self, client: u32, from_ms: i64, granted_ms: i64, share: Share) -> Self;
+    /// What was just done was done for so many keys at once.
+    fn of(self, count: usize) -> Self;
+    fn sent_again(self) -> Self;
+}
+
+impl Several for Script {
+    fn share(self, client: u32, ms: i64, share: Share) -> Self {
+        let token = self.token(ms);
+        self.op(client, (ms - 1, ms + 1), call(share, 0), Outcome::Granted(token))
+    }
+
+    fn wait(self, client: u32, from_ms: i64, granted_ms: i64, share: Share) -> Self {
+        let token = self.token(granted_ms);
+        let mut script = self.op(client, (from_ms, granted_ms + 1), call(share, 3_000), Outcome::Granted(token));
+        script.ops.last_mut().unwrap().id = i64::from(client);
+        script
+    }
+
+    fn of(mut self, count: usize) -> Self {
+        self.ops.last_mut().unwrap().of = count;
+        self
+    }
+
+    fn sent_again(mut self) -> Self {
+        if let Call::Acquire { sent_again, .. } = &mut self.ops.last_mut().unwrap().call {
+            *sent_again = true;
+        }
+        self
+    }
+}
+
+fn kinds(script: &Script) -> Vec<Kind> {
+    script.pass(Company::Alone, &[])
+}
+
+#[test]
+fn a_plain_holder_together_with_any_other_is_found() {
+    let shared = |share| Script::new().share(1, 10, share);
+    assert_eq!(kinds(&shared(SHARED).share(2, 20, SHARED).share(3, 30, limit(3))), []);
+    assert_eq!(kinds(&shared(SHARED).grant(2, 500)), [Kind::TwoHolders]);
+    assert_eq!(kinds(&shared(limit(4)).grant(2, 500)), [Kind::TwoHolders]);
+    assert_eq!(kinds(&shared(SHARED).release(1, 400, 10, 1).grant(2, 500)), []);
+    assert_eq!(kinds(&shared(SHARED).share(2, 20, SHARED).release(1, 400, 10, 1).grant(3, 500)), [Kind::TwoHolders]);
+    assert_eq!(kinds(&Script::new().grant(1, 10).share(2, 500, SHARED)), [Kind::TwoHolders]);
+    assert_eq!(kinds(&Script::new().grant(1, 10).share(2, 500, limit(9))), [Kind::TwoHolders]);
+    assert_eq!(kinds(&Script::new().grant(1, 10).share(2, 1_215, SHARED)), []);
+    // One that was overdue, and that a plain holder wrote over, stands no more.
+    let over = |answer| Script::new().share(1, 10, SHARED).grant(2, 1_215).release(1, 1_300, 10, answer);
+    assert_eq!(kinds(&over(0)), []);
+    assert_eq!(kinds(&over(-1)), [Kind::TwoHolders]);
+}
+
+#[test]
+fn more_holders_than_a_caller_bears_are_found() {
+    let two = || Script::new().share(1, 10, SHARED).share(2, 20, limit(2));
+    assert_eq!(kinds(&two().share(3, 30, limit(3))), []);
+    assert_eq!(kinds(&two().share(3, 30, limit(2))), [Kind::TooManyHolders]);
+    assert_eq!(kinds(&two().share(3, 30, limit(1))), [Kind::TooManyHolders]);
+    // Who bears more comes in beside one who bears few.
+    assert_eq!(kinds(&two().share(3, 30, SHARED)), []);
+    // A place comes free by a release, and by the time.
+    assert_eq!(kinds(&two().release(1, 25, 10, 1).share(3, 30, limit(2))), []);
+    assert_eq!(kinds(&two().share(3, 1_200, limit(2))), [Kind::TooManyHolders]);
+    assert_eq!(kinds(&two().share(3, 1_215, limit(2))), []);
+    assert_eq!(
+        kinds(&two().extend(1, 900, 10, 1).extend(2, 900, 20, 1).share(3, 1_215, limit(2))),
+        [Kind::TooManyHolders]
+    );
+    // One that is overdue stays beside the others, and does not count.
+    assert_eq!(kinds(&two().share(3, 1_240, limit(2)).release(2, 1_300, 20, -1)), []);
+    // Lost as it may be.
+    let lost = [(Effect::Loss, 24_000, 26_000)];
+    assert_eq!(two().share(3, 30, limit(2)).pass(Company::Alone, &lost), []);
+    // When the grant was is not known for certain: one of the others can have come after it.
+    let token = Script::new().token(15);
+    let mut script = two();
+    script.clock.steps.push(crate::moment::Step { from: 12_000, until: 13_000, offset: 5_000_000 });
+    assert_eq!(kinds(&script.op(3, (11, 40), call(limit(2), 0), Outcome::Granted(token))), []);
+}
+
+#[test]
+fn tokens_of_a_key_grow_whatever_kind_of_holder_it_has() {
+    let script = Script::new().share(1, 10, SHARED);
+    let token = script.token(9);
+    let earlier = script.op(2, (30, 32), call(SHARED, 0), Outcome::Granted(token));
+    assert_eq!(kinds(&earlier), [Kind::TokenNotLarger]);
+    // One token for several keys is larger than that of each.
+    let script = Script::new().grant(1, 10).release(1, 20, 10, 1);
+    let token = script.token(9);
+    let all = script.op(2, (30, 32), call(Share::Alone, 0), Outcome::Granted(token)).of(3);
+    assert_eq!(kinds(&all), [Kind::TokenNotLarger]);
+}
+
+#[test]
+fn a_lost_holder_among_several_is_found() {
+    let script = || Script::new().share(1, 10, SHARED).share(2, 20, SHARED);
+    assert_eq!(kinds(&script().release(1, 500, 10, 0)), [Kind::LostLock]);
+    assert_eq!(kinds(&script().release(1, 500, 10, 1).extend(1, 550, 10, 1)), [Kind::RevivedLock]);
+    // LOCK.MEXTEND to a shorter lease of several keys: where it said that not all are held, this one is as it was.
+    let extended = |script: Script, outcome| {
+        let token = script.token(10);
+        let call = Call::Extend { token, lease: LEASE / 1_000 };
+        kinds(&script.op(1, (500, 502), call, outcome).of(2).grant(3, 1_190))
+    };
+    let alone = || Script::new().grant(1, 10);
+    assert_eq!(extended(alone(), Outcome::Refused), [Kind::TwoHolders]);
+    assert_eq!(extended(alone(), Outcome::Answer(1)), []);
+    assert_eq!(extended(Script::new().share(1, 10, SHARED), Outcome::Refused), [Kind::TwoHolders]);
+}
+
+#[test]
+fn a_lease_ends_at_once_with_its_connection_and_the_lock_a_margin_later() {
+    let bound = |session| {
+        let script = Script::new();
+        let token = script.token(10);
+        let call = Call::Acquire { share: SHARED, lease: LEASE, wait: 0, session, sent_again: false };
+        let script = script.op(1, (9, 11), call, Outcome::Granted(token));
+        script.op(1, (20, 21), Call::Extend { token, lease: LEASE }, Outcome::Unknown)
+    };
+    let checked = |session| {
+        let script = bound(session);
+        let token = script.token(10);
+        kinds(&script.answer(1, 30, Call::Check { token }, 0).release(1, 40, 10, 1))
+    };
+    assert_eq!(checked(true), []);
+    assert_eq!(checked(false), [Kind::LostLock]);
+    assert_eq!(kinds(&bound(true).release(1, 100, 10, 0)), [Kind::LostLock]);
+    assert_eq!(kinds(&bound(true).release(1, 240, 10, 0)), []);
+    assert_eq!(kinds(&bound(false).release(1, 240, 10, 0)), [Kind::LostLock]);
+}
+
+#[test]
+fn a_lease_that_was_extended_with_keys_that_are_not_held_is_found() {
+    let left = |outcome, left| {
+        let script = Script::new().grant(1, 10);
+        let token = script.token(10);
+        let script = script.op(1, (500, 502), Call::Extend { token, lease: LEASE }, outcome).of(2);
+        kinds(&script.answer(1, 600, Call::Check { token }, left))
+    };
+    assert_eq!(left(Outcome::Refused, 410), []);
+    assert_eq!(left(Outcome::Refused, 900), [Kind::LeaseTooLong]);
+    assert_eq!(left(Outcome::Answer(1), 900), []);
+    assert_eq!(left(Outcome::Unknown, 900), []);
+}
+
+/// The keys of one client with the same grant, and what was answered for them at once.
+fn answered(scripts: &[Script], (call, outcome): (Call, Outcome), events: &[(Effect, Moment, Moment)]) -> bool {
+    answered_beside(scripts, (call, outcome), events, Company::Alone)
+}
+
+fn answered_beside(
+    scripts: &[Script],
+    (call, outcome): (Call, Outcome),
+    events: &[(Effect, Moment, Moment)],
+    company: Company,
+) -> bool {
+    let of = scripts.len();
+    let op = |script: &Script| {
+        let op = Op { client: 1, call, of, id: 0, outcome, from: 500_000, sent: 500_000, until: 501_000 };
+        KeyHistory { ops: [&script.ops[..], &[op]].concat(), ..script.history(company) }
+    };
+    let histories: Vec<KeyHistory> = scripts.iter().map(op).collect();
+    let found = groups::check(&histories, &terms(events), &scripts[0].clock);
+    assert_eq!(found.answers, 1);
+    let is_wrong = |violation: &super::Violation| violation.kind == Kind::WrongAnswer;
+    assert!(found.violations.iter().all(is_wrong) && found.violations.len() < 2);
+    found.violations.is_empty()
+}
+
+#[test]
+fn answers_for_several_keys_that_cannot_be_are_found() {
+    let held = || Script::new().grant(1, 10);
+    let token = held().token(10);
+    // All scripts have one clock, so that the token is that of each.
+    let clock = held().clock;
+    let on_clock = |mut script: Script| {
+        for op in &mut script.ops {
+            if let Outcome::Granted(_) = op.outcome {
+                op.outcome = Outcome::Granted(token);
+            }
+            if let Call::Release { .. } = op.call {
+                op.call = Call::Release { token };
+            }
+        }
+        Script { clock: clock.clone(), ..script }
+    };
+    let held = || on_clock(Script::new().grant(1, 10));
+    let gone = || on_clock(Script::new().grant(1, 10).release(1, 20, 10, 1));
+    let never = || on_clock(Script::new());
+    let over = || Script { clock: clock.clone(), ops: held().ops };
+    let released = |outcome| (Call::Release { token }, outcome);
+    let extended = |outcome| (Call::Extend { token, lease: LEASE }, outcome);
+    // LOCK.MEXTEND: all are held, or one at least is not.
+    assert!(answered(&[held(), held()], extended(Outcome::Answer(1)), &[]));
+    assert!(!answered(&[held(), held()], extended(Outcome::Refused), &[]));
+    assert!(answered(&[held(), gone()], extended(Outcome::Refused), &[]));
+    assert!(!answered(&[held(), gone()], extended(Outcome::Answer(1)), &[]));
+    assert!(!answered(&[held(), never()], extended(Outcome::Answer(1)), &[]));
+    // LOCK.MRELEASE: how many.
+    assert!(answered(&[held(), held(), gone()], released(Outcome::Part(2)), &[]));
+    assert!(!answered(&[held(), held(), gone()], released(Outcome::Part(1)), &[]));
+    assert!(!answered(&[held(), held(), gone()], released(Outcome::Answer(1)), &[]));
+    assert!(!answered(&[held(), gone(), never()], released(Outcome::Part(2)), &[]));
+    assert!(answered(&[held(), gone(), never()], released(Outcome::Part(1)), &[]));
+    assert!(!answered(&[held(), gone()], released(Outcome::Answer(0)), &[]));
+    assert!(answered(&[gone(), never()], released(Outcome::Answer(0)), &[]));
+    // What may have been lost, or written over by others, can be either.
+    let lost = [(Effect::Loss, 100_000, 110_000)];
+    assert!(answered(&[held(), over()], extended(Outcome::Refused), &lost));
+    assert!(answered_beside(&[held(), held()], extended(Outcome::Refused), &[], Company::Mixed));
+}
+
+/// What a look at the line between two moments finds wrong.
+fn in_line(script: &Script, (from_ms, until_ms): (i64, i64), queue: &[i64], holders: &[i64]) -> Vec<Kind> {
+    in_line_beside(script, (from_ms, until_ms), queue, holders, &[])
+}
+
+fn in_line_beside(
+    script: &Script,
+    (from_ms, until_ms): (i64, i64),
+    queue: &[i64],
+    holders: &[i64],
+    events: &[(Effect, Moment, Moment)],
+) -> Vec<Kind> {
+    let (from, until) = (from_ms * 1_000, until_ms * 1_000);
+    let look = Look { from, until, holders: holders.to_vec(), queue: queue.to_vec() };
+    let history = KeyHistory { looks: vec![look], ..script.history(Company::Alone) };
+    let found = order::check(&history, &terms(events), &script.clock);
+    found.violations.iter().map(|violation| violation.kind).collect()
+}
+
+#[test]
+fn who_is_served_before_another_that_stood_ahead_of_it_is_found() {
+    let at = (100, 101);
+    for share in [Share::Alone, SHARED, limit(2)] {
+        let script = |first, second| Script::new().wait(1, 10, first, share).wait(2, 20, second, share);
+        assert_eq!(in_line(&script(200, 201), at, &[1, 2], &[]), []);
+        assert_eq!(in_line(&script(201, 200), at, &[1, 2], &[]), [Kind::Overtaken]);
+        // Others may stand between, and who has no ID is not known.
+        assert_eq!(in_line(&script(201, 200), at, &[1, 0, 2], &[]), [Kind::Overtaken]);
+        assert_eq!(in_line(&script(201, 200), at, &[0, 2], &[]), []);
+        // A newcomer.
+        let newcomer = |ms| script(200, 300).share(3, ms, share);
+        assert_eq!(in_line(&newcomer(150), at, &[1], &[]), [Kind::Overtaken]);
+        assert_eq!(in_line(&newcomer(250), at, &[1], &[]), []);
+        // It was there before the line was looked at.
+        assert_eq!(in_line(&newcomer(100), at, &[1], &[]), []);
+    }
+    let script = || Script::new().wait(1, 10, 201, SHARED);
+    // Who wants several keys is passed while it cannot have all; it passes nobody itself.
+    assert_eq!(in_line(&script().of(2).wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
+    assert_eq!(in_line(&script().wait(2, 20, 200, Share::Alone).of(2), at, &[1, 2], &[]), [Kind::Overtaken]);
+    // One whose connection broke is passed over meanwhile.
+    assert_eq!(in_line(&script().sent_again().wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
+    // Another server knows no line.
+    for effect in [Effect::Restart, Effect::Change, Effect::Move] {
+        let events = [(effect, 150_000, 160_000)];
+        let script = script().wait(2, 20, 200, SHARED);
+        assert_eq!(in_line_beside(&script, at, &[1, 2], &[], &events), []);
+    }
+}
+
+#[test]
+fn a_neighbour_who_shares_and_is_left_behind_is_found() {
+    let at = (100, 101);
+    let script = |share, second| Script::new().wait(1, 10, 200, SHARED).wait(2, 20, second, share);
+    assert_eq!(in_line(&script(SHARED, 200), at, &[1, 2], &[]), []);
+    assert_eq!(in_line(&script(SHARED, 900), at, &[1, 2], &[]), [Kind::LeftBehind]);
+    // It waits for others to end.
+    assert_eq!(in_line(&script(Share::Alone, 1_900), at, &[1, 2], &[]), []);
+    assert_eq!(in_line(&script(limit(1), 1_900), at, &[1, 2], &[]), []);
+    // Somebody stands between.
+    assert_eq!(in_line(&script(SHARED, 900), at, &[1, 0, 2], &[]), []);
+    // The server stood still.
+    let stall = [(Effect::Stall, 300_000, 310_000)];
+    assert_eq!(in_line_beside(&script(SHARED, 900), at, &[1, 2], &[], &stall), []);
+    // Its time was over long after the other had the lock.
+    let refused = |wait_ms| {
+        let script = Script::new().wait(1, 10, 200, SHARED);
+        let mut script = script.op(2, (20, 21 + wait_ms), call(SHARED, wait_ms), Outcome::Refused);
+        script.ops.last_mut().unwrap().id = 2;
+        in_line(&script, at, &[1, 2], &[])
+    };
+    assert_eq!(refused(300), []);
+    assert_eq!(refused(1_000), [Kind::LeftBehind]);
+}
+
+#[test]
+fn who_was_refused_several_keys_and_holds_one_of_them_is_found() {
+    let refused = || {
+        let mut script = Script::new().op(7, (10, 12), call(Share::Alone, 0), Outcome::Refused).of(3);
+        script.ops[0].id = 7;
+        script
+    };
+    assert_eq!(in_line(&refused(), (20, 21), &[], &[7]), [Kind::HeldByRefused]);
+    assert_eq!(in_line(&refused(), (20, 21), &[7], &[9]), []);
+    // Before it was told so it can have been anything.
+    assert_eq!(in_line(&refused(), (5, 11), &[], &[7]), []);
+    // What was sent before and had no reply may have been granted.
+    assert_eq!(in_line(&refused().sent_again(), (20, 21), &[], &[7]), []);
+    assert_eq!(in_line(&Script::new().wait(7, 10, 12, Share::Alone), (20, 21), &[], &[7]), []);
+}

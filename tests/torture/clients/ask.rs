@@ -1,0 +1,94 @@
+//! One attempt at a lock, or at several at once: asked for, lost, asked for again, given up.
+
+use super::{outcome, Client};
+use crate::history::{Call, Outcome, Share};
+use std::time::Duration;
+
+pub struct Attempt<'a> {
+    /// More than one: LOCK.MACQUIRE.
+    pub keys: &'a [&'a str],
+    pub share: Share,
+    pub lease_ms: u64,
+    /// 0: it does not wait.
+    pub wait_ms: u64,
+    pub with_id: bool,
+    pub session: bool,
+}
+
+impl Attempt<'_> {
+    /// The token, if it is granted.
+    pub fn ask(&self, client: &mut Client<'_>) -> Option<i64> {
+        let (lease, wait) = (micros(self.lease_ms), micros(self.wait_ms));
+        let id = i64::try_from(client.dice.next() >> 1).unwrap();
+        let known = if self.with_id { id } else { 0 };
+        let command = self.command(id);
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let Self { keys, share, session, .. } = *self;
+        let call = |sent_again| Call::Acquire { share, lease, wait, session, sent_again };
+        let mut from = client.world.now();
+        if client.dice.percent(4) {
+            let after = Duration::from_millis(client.dice.between(0, self.wait_ms.max(1)));
+            client.link.send_and_die(&command, after);
+            client.note_all(keys, call(false), known, Outcome::Unknown, (from, from));
+            return None;
+        }
+        // A lost reply is asked for again with the same ID; a few times.
+        let mut sent_again = false;
+        loop {
+            // To find a server may take long, and is no part of the call.
+            client.link.server()?;
+            let sent = client.world.now();
+            if !sent_again {
+                from = sent;
+            }
+            let reply = client.link.call(&command);
+            let outcome = outcome(call(sent_again), reply.as_ref());
+            let may_be_lost = outcome == Outcome::Unknown || (sent_again && matches!(outcome, Outcome::Error(_)));
+            if may_be_lost && self.with_id && !client.world.is_over() && client.dice.percent(75) {
+                sent_again = true;
+                client.sleep_up_to(20);
+                continue;
+            }
+            // An error says that this one was not done, not that the earlier ones were not.
+            let outcome = if may_be_lost { Outcome::Unknown } else { outcome };
+            client.note_all(keys, call(sent_again), known, outcome, (from, sent));
+            if may_be_lost && self.with_id && client.dice.percent(50) {
+                for key in keys {
+                    client.run(key, Call::Cancel { attempt: from }, &["LOCK.CANCEL", key, &id.to_string()]);
+                }
+            }
+            return match outcome {
+                Outcome::Granted(token) => Some(token),
+                _ => None,
+            };
+        }
+    }
+
+    fn command(&self, id: i64) -> Vec<String> {
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let mut command = match self.keys {
+            [key] => words(&["LOCK.ACQUIRE", key]),
+            keys => words(&[&["LOCK.MACQUIRE", &keys.len().to_string()], keys].concat()),
+        };
+        command.extend(words(&["PX", &self.lease_ms.to_string()]));
+        if self.wait_ms > 0 {
+            command.extend(words(&["WAIT", &self.wait_ms.to_string()]));
+        }
+        match self.share {
+            Share::Alone => {}
+            Share::Shared => command.push("SHARED".into()),
+            Share::Limit(most) => command.extend(words(&["LIMIT", &most.to_string()])),
+        }
+        if self.with_id {
+            command.extend(words(&["ID", &id.to_string()]));
+        }
+        if self.session {
+            command.push("SESSION".into());
+        }
+        command
+    }
+}
+
+fn micros(ms: u64) -> i64 {
+    i64::try_from(ms * 1_000).unwrap()
+}

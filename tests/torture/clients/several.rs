@@ -1,0 +1,155 @@
+//! Clients of LOCK.* on some keys that all of them use: alone, shared, with a limit, or several at once in any order.
+//! They extend and give back one of them, some, or all, also what they do not hold.
+
+use super::ask::Attempt;
+use super::Client;
+use crate::history::{Call, Outcome, Share};
+
+/// Which keys a client takes, and how.
+pub struct Habits<'a> {
+    pub keys: &'a [&'a str],
+    /// The longest lease; the margin comes on top for others.
+    pub lease_ms: (u64, u64),
+    /// How long it holds and how long it thinks, at most.
+    pub hold_ms: u64,
+    pub think_ms: u64,
+    /// Whether it uses SESSION now and then.
+    pub sessions: bool,
+}
+
+/// What it holds, or held.
+#[derive(Clone)]
+struct Grant<'a> {
+    keys: Vec<&'a str>,
+    token: i64,
+}
+
+pub fn work(client: &mut Client<'_>, habits: &Habits<'_>) {
+    let mut earlier: Option<Grant<'_>> = None;
+    while !client.world.is_over() {
+        if let Some((grant, lease_ms)) = take(client, habits) {
+            // What it had before is over: nobody else may lose by its token.
+            if let Some(earlier) = earlier.take_if(|_| client.dice.percent(5)) {
+                release_all(client, &earlier);
+            }
+            hold(client, &grant, lease_ms, habits);
+            earlier = Some(grant);
+        }
+        // Whoever lost its connection may believe that it has what it had before.
+        let is_lost = client.log.ops.last().is_some_and(|(_, op)| op.outcome == Outcome::Unknown);
+        if let Some(grant) = earlier.take_if(|_| is_lost) {
+            extend_all(client, &grant, habits);
+        }
+        client.sleep_up_to(habits.think_ms);
+    }
+}
+
+/// Two of the keys to all of them, in any order.
+fn some_keys<'a>(client: &mut Client<'_>, habits: &Habits<'a>) -> Vec<&'a str> {
+    let mut keys = habits.keys.to_vec();
+    for at in (1..keys.len()).rev() {
+        let other = client.dice.index(at + 1);
+        keys.swap(at, other);
+    }
+    keys.truncate(2 + client.dice.index(keys.len() - 1));
+    keys
+}
+
+fn take<'a>(client: &mut Client<'_>, habits: &Habits<'a>) -> Option<(Grant<'a>, u64)> {
+    let lease_ms = client.dice.between(habits.lease_ms.0, habits.lease_ms.1);
+    let wait_ms = if client.dice.percent(75) { client.dice.between(50, 1_500) } else { 0 };
+    let one = vec![habits.keys[client.dice.index(habits.keys.len())]];
+    let (keys, share) = match client.dice.below(10) {
+        0..=2 => (some_keys(client, habits), Share::Alone),
+        3 | 4 => (one, Share::Alone),
+        5 | 6 => (one, Share::Shared),
+        _ => (one, Share::Limit(1 + client.dice.index(4))),
+    };
+    let with_id = client.dice.percent(85);
+    let session = habits.sessions && client.dice.percent(15);
+    let token = Attempt { keys: &keys, share, lease_ms, wait_ms, with_id, session }.ask(client)?;
+    Some((Grant { keys, token }, lease_ms))
+}
+
+fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: &Habits<'_>) {
+    let Grant { keys, token } = grant;
+    let text = token.to_string();
+    client.sleep_up_to(habits.hold_ms);
+    if client.dice.percent(25) {
+        let key = keys[client.dice.index(keys.len())];
+        client.run(key, Call::Check { token: *token }, &["LOCK.CHECK", key, &text]);
+    }
+    match client.dice.below(8) {
+        0 | 1 => extend_all(client, grant, habits),
+        2 => extend_one(client, grant, habits),
+        // One of the keys it does not hold: none may change.
+        3 => {
+            let held = |key: &&&str| keys.contains(*key);
+            let more: Vec<&str> = habits.keys.iter().filter(|key| !held(key)).take(1).copied().collect();
+            extend_all(client, &Grant { keys: [&keys[..], &more].concat(), token: *token }, habits);
+            client.run(keys[0], Call::Check { token: *token }, &["LOCK.CHECK", keys[0], &text]);
+        }
+        _ => {}
+    }
+    client.sleep_up_to(habits.hold_ms);
+    match client.dice.below(20) {
+        // It dies, or forgets.
+        0 => return,
+        // It stalls past its lease, sometimes past its timestamp, and does not know.
+        1 => {
+            client.sleep_up_to(lease_ms * 3);
+            extend_all(client, grant, habits);
+        }
+        _ => {}
+    }
+    match client.dice.below(8) {
+        // One by one.
+        0 => keys.iter().for_each(|key| release(client, key, *token)),
+        // One of them, then all: one of those is over.
+        1 => {
+            let key = keys[client.dice.index(keys.len())];
+            release(client, key, *token);
+            release_all(client, grant);
+        }
+        _ if keys.len() == 1 && client.dice.percent(70) => release(client, keys[0], *token),
+        _ => release_all(client, grant),
+    }
+    // It has lost count of what it gave back.
+    if client.dice.percent(5) {
+        client.sleep_up_to(habits.hold_ms);
+        extend_all(client, grant, habits);
+    }
+}
+
+fn release(client: &mut Client<'_>, key: &str, token: i64) {
+    client.run(key, Call::Release { token }, &["LOCK.RELEASE", key, &token.to_string()]);
+}
+
+/// LOCK.MRELEASE, in another order.
+fn release_all(client: &mut Client<'_>, grant: &Grant<'_>) {
+    let mut keys = grant.keys.clone();
+    keys.reverse();
+    let (count, token) = (keys.len().to_string(), grant.token.to_string());
+    let command = [&["LOCK.MRELEASE", &count], &keys[..], &[&token]].concat();
+    client.run_all(&keys, Call::Release { token: grant.token }, &command);
+}
+
+fn lease(client: &mut Client<'_>, habits: &Habits<'_>) -> (i64, String) {
+    let ms = client.dice.between(habits.lease_ms.0, habits.lease_ms.1);
+    (i64::try_from(ms * 1_000).unwrap(), ms.to_string())
+}
+
+fn extend_one(client: &mut Client<'_>, grant: &Grant<'_>, habits: &Habits<'_>) {
+    let (lease, text) = lease(client, habits);
+    let key = grant.keys[client.dice.index(grant.keys.len())];
+    let command = ["LOCK.EXTEND", key, &grant.token.to_string(), "PX", &text];
+    client.run(key, Call::Extend { token: grant.token, lease }, &command);
+}
+
+/// LOCK.MEXTEND
+fn extend_all(client: &mut Client<'_>, grant: &Grant<'_>, habits: &Habits<'_>) {
+    let (lease, text) = lease(client, habits);
+    let (count, token) = (grant.keys.len().to_string(), grant.token.to_string());
+    let command = [&["LOCK.MEXTEND", &count], &grant.keys[..], &[&token, "PX", &text]].concat();
+    client.run_all(&grant.keys, Call::Extend { token: grant.token, lease }, &command);
+}

@@ -2,6 +2,7 @@
 //! in which order, and what becomes of it all in replicas, files and clusters.
 
 mod admitted;
+mod before;
 mod circles;
 mod expiry;
 mod foreign;

@@ -8,7 +8,8 @@ use std::fs;
 
 /// An AOF makes a forbidden write fatal to the server.
 fn with_aof() -> Locks {
-    Locks::on(Server::with().args(&["--appendonly", "yes"]).module_args(&["margin-ms", "0"]).start())
+    let args = ["--appendonly", "yes", "--repl-diskless-sync-delay", "0"];
+    Locks::on(Server::with().args(&args).module_args(&["margin-ms", "0"]).start())
 }
 
 /// `k` is held by two for a moment; in line are one who bears two, one who wants `k` and `l`, two who share.

@@ -145,6 +145,20 @@ fn in_the_grace_nobody_is_granted_and_those_who_hold_go_on() {
 }
 
 #[test]
+fn in_the_grace_who_could_share_is_told_why_it_may_not() {
+    in_grace(&[], "60000", |locks, _, _| {
+        for call in ["LOCK.ACQUIRE k EX 5 SHARED", "LOCK.ACQUIRE k EX 5 LIMIT 3"] {
+            let reply = locks.conn.call(&call.split(' ').collect::<Vec<_>>());
+            assert!(is_grace(&reply), "{call}: {reply:?}");
+        }
+        // Whom others keep out is told of them.
+        for call in ["LOCK.ACQUIRE k EX 5", "LOCK.ACQUIRE k EX 5 LIMIT 2"] {
+            assert!(locks.conn.call(&call.split(' ').collect::<Vec<_>>()).is_nil(), "{call}");
+        }
+    });
+}
+
+#[test]
 fn after_the_grace_those_who_waited_in_it_are_served() {
     in_grace(&["--min-replicas-max-lag", "1"], "6000", |locks, shared, all| {
         let mut sharing = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "900", "WAIT", "60000", "SHARED"]);

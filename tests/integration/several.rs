@@ -3,6 +3,7 @@
 
 mod admitted;
 mod circles;
+mod evicted;
 mod expiry;
 mod foreign;
 mod guards;

@@ -4,6 +4,7 @@
 mod admitted;
 mod before;
 mod circles;
+mod evicted;
 mod expiry;
 mod foreign;
 mod guards;

@@ -186,7 +186,8 @@ fn every_error_has_its_text_and_changes_nothing_in_resp3() {
 
 fn run_errors(resp3: bool) {
     // The master's own PING to its replicas would move the offset.
-    let server = Server::with().args(&["--repl-ping-replica-period", "86400"]).start();
+    let server =
+        Server::with().args(&["--repl-ping-replica-period", "86400", "--repl-diskless-sync-delay", "0"]).start();
     let _stream = server.replication_stream();
     let mut conn = connect(&server, resp3);
     let is_new = knows_maps(&mut conn);

@@ -61,7 +61,7 @@ fn for_ever_and_under_a_volatile_policy_it_has_none() {
 
 #[test]
 fn with_the_policy_the_expiry_goes_and_comes_back_at_the_next_change() {
-    let server = Server::start();
+    let server = Server::with().args(&["--repl-diskless-sync-delay", "0"]).start();
     let mut conn = server.conn();
     if conn.call(&["CONFIG", "GET", "lock.margin-ms"]).list().is_empty() {
         eprintln!("skipped: this server tells modules of no settings, they find out within a second");

@@ -8,7 +8,8 @@ use std::fs;
 
 /// An AOF makes a forbidden write fatal to the server.
 fn with_aof() -> Locks {
-    Locks::on(Server::with().args(&["--appendonly", "yes"]).module_args(&["margin-ms", "0"]).start())
+    let args = ["--appendonly", "yes", "--repl-diskless-sync-delay", "0"];
+    Locks::on(Server::with().args(&args).module_args(&["margin-ms", "0"]).start())
 }
 
 /// `k` is held by two for a moment; in line are one who bears two, one who wants `k` and `l`, two who share.
@@ -140,6 +141,20 @@ fn in_the_grace_nobody_is_granted_and_those_who_hold_go_on() {
         assert_eq!(conn.int(&["LOCK.MRELEASE", "2", "a", "b", all]), 2);
         assert_eq!(conn.int(&["LOCK.RELEASE", "k", shared]), 1);
         assert_eq!(conn.int(&["ZCARD", "k"]), 1);
+    });
+}
+
+#[test]
+fn in_the_grace_who_could_share_is_told_why_it_may_not() {
+    in_grace(&[], "60000", |locks, _, _| {
+        for call in ["LOCK.ACQUIRE k EX 5 SHARED", "LOCK.ACQUIRE k EX 5 LIMIT 3"] {
+            let reply = locks.conn.call(&call.split(' ').collect::<Vec<_>>());
+            assert!(is_grace(&reply), "{call}: {reply:?}");
+        }
+        // Whom others keep out is told of them.
+        for call in ["LOCK.ACQUIRE k EX 5", "LOCK.ACQUIRE k EX 5 LIMIT 2"] {
+            assert!(locks.conn.call(&call.split(' ').collect::<Vec<_>>()).is_nil(), "{call}");
+        }
     });
 }
 

@@ -68,7 +68,8 @@ fn keys_are_bytes_and_patterns_are_those_of_scan() {
 
 #[test]
 fn it_can_be_asked_in_a_transaction_a_script_and_a_replica() {
-    let (server, replica) = (Server::start(), Server::start());
+    let server = Server::with().args(&["--repl-diskless-sync-delay", "0"]).start();
+    let replica = Server::start();
     replica.replicate(&server);
     let mut conn = server.conn();
     acquire(&mut conn, &["here", "EX", "600", "SHARED"]);

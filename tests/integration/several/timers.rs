@@ -19,7 +19,9 @@ struct Watched {
 
 impl Watched {
     fn start() -> Self {
-        let locks = Locks::start();
+        // A replica is served at once.
+        let server = Server::with().args(&["--repl-diskless-sync-delay", "0"]).module_args(&["margin-ms", "0"]);
+        let locks = Locks::on(server.start());
         let replica = Server::with().without_module().start();
         replica.replicate(&locks.server);
         let stream = Stream::of(&locks.server);

@@ -1,7 +1,7 @@
 //! How a wait for several locks ends: each way ends it once, in the lines of all its keys.
 
 use super::{acquire, acquire_all};
-use crate::support::until;
+use crate::support::{until, Reply};
 use crate::waiting::{Locks, Waiter};
 
 const KEYS: [&str; 3] = ["k", "l", "m"];
@@ -149,4 +149,30 @@ fn one_waiter_too_many_is_told_so_whatever_it_waits_for() {
     }
     // What can be had at once needs no wait.
     acquire_all(&mut locks.conn, &["x", "y"], &["EX", "5", "WAIT", "1000"]);
+}
+
+#[test]
+fn a_transaction_and_a_script_do_not_wait_for_several_and_take_them_as_one() {
+    let mut locks = Locks::start();
+    let held = locks.hold();
+    let all = ["LOCK.MACQUIRE", "2", "k", "l", "EX", "60", "WAIT", "60000"];
+    let shared = ["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000", "SHARED"];
+    locks.conn.ok(&["MULTI"]);
+    locks.conn.text(&all);
+    locks.conn.text(&shared);
+    assert!(locks.conn.call(&["EXEC"]).list().iter().all(Reply::is_nil));
+    for call in [&all[..], &shared] {
+        let eval = [&["EVAL", "return redis.call(unpack(ARGV))", "2", "k", "l"], call].concat();
+        assert!(locks.conn.call(&eval).is_nil(), "{call:?}");
+    }
+    assert_eq!(locks.info("lock", "lock_waiters"), 0);
+    locks.release(held);
+    // And what they take is released in the same one.
+    let script = "local token = redis.call('LOCK.MACQUIRE', 2, KEYS[1], KEYS[2], 'EX', 60) \
+                  local busy = redis.call('LOCK.ACQUIRE', KEYS[2], 'EX', 60, 'SHARED') \
+                  return {token, busy, redis.call('LOCK.MRELEASE', 2, KEYS[1], KEYS[2], token)}";
+    let reply = locks.conn.call(&["EVAL", script, "2", "k", "l"]);
+    assert!(reply.list()[0].int() > 0 && reply.list()[1].is_nil(), "{reply:?}");
+    assert_eq!(reply.list()[2].int(), 2);
+    assert_eq!(locks.conn.int(&["DBSIZE"]), 0);
 }

@@ -29,7 +29,7 @@ fn by_key(mut commands: Vec<Vec<String>>) -> Vec<Vec<String>> {
 
 #[test]
 fn several_holders_and_several_keys_replicate_as_the_fixture_says() {
-    let server = Server::start();
+    let server = Server::with().args(&["--repl-diskless-sync-delay", "0"]).start();
     let replica = Server::with().without_module().start();
     replica.replicate(&server);
     let mut conn = server.conn();

@@ -62,14 +62,14 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     })??;
     if decision == Acquire::Refuse {
         stats::refused(lock);
-        let too_early = may_grant.err().filter(|_| lock.is_nobodys());
+        let too_early = may_grant.err().filter(|_| rules::could_have(lock, &request, now));
         if too_early == Some(Error::NoReplicas) {
             return Err(Error::NoReplicas);
         }
-        let due = waiting::due(lock, request.share, &key);
+        let asked = waiting::asked(lock, request.share, &key);
         drop(key);
         let wish = Wish { request, wait: options.wait(), details: options.details, session: options.session };
-        let waits = waiting::refused(context, &[(name, due)], &wish)?;
+        let waits = waiting::refused(context, &[asked], &wish)?;
         return match too_early {
             _ if waits => Ok(()),
             Some(error) => Err(error),

@@ -74,8 +74,8 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         if too_early == Some(Error::NoReplicas) {
             return Err(Error::NoReplicas);
         }
-        let dues = opened.iter().zip(&states).map(|(key, lock)| waiting::due(*lock, request.share, key));
-        let asked: Vec<Asked<'_>> = names.iter().copied().zip(dues).collect();
+        let asked = opened.iter().zip(&states).map(|(key, lock)| waiting::asked(*lock, request.share, key));
+        let asked: Vec<Asked<'_>> = asked.collect();
         if broken::is(Mutant::KeepsPart) {
             keep_first(opened, &request)?;
         } else {

@@ -14,7 +14,7 @@ use crate::server::context::{Arg, Args, Context};
 use crate::server::key::Key;
 use crate::server::stats::{self, Counter};
 use crate::server::write::tell_deleted;
-use crate::server::{clock, waiting};
+use crate::server::{clock, state, waiting};
 
 /// `token`
 const BEHIND: usize = 1;
@@ -68,7 +68,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
             Release::Over => {}
             _ if waiting::is_awaited(context, &key)? => awaited.push(key.name()),
             _ => {
-                waiting::held(token, now);
+                state::with(|state| waiting::given_back(state, token, now))?;
                 deleted.push(key.delete()?);
             }
         }

@@ -159,6 +159,8 @@ struct Line {
     ids: HashMap<Id, Ticket>,
     /// When the lock comes free by itself, as far as is known.
     due: Option<UnixMicros>,
+    /// When the last holder that was seen ends.
+    last_end: Option<UnixMicros>,
     /// The key was evicted while it was held until then.
     evicted_until: Option<UnixMicros>,
     /// It is to be looked at, from this ticket on, and behind that one.
@@ -621,6 +623,7 @@ impl<H> Queues<H> {
             return;
         }
         line.evicted_until = None;
+        line.last_end = None;
         line.behind = None;
         if let Some(ready) = line.ready.take() {
             self.ready.remove(&(ready, id));
@@ -668,6 +671,7 @@ impl<H> Queues<H> {
             places: BTreeSet::new(),
             ids: HashMap::new(),
             due: None,
+            last_end: None,
             evicted_until: None,
             ready: None,
             behind: None,
@@ -703,10 +707,24 @@ impl<H> Queues<H> {
         self.set_due(id, Some(known.map_or(due, |known| known.min(due))));
     }
 
-    /// The key of a line was evicted: its lock stays taken until the time last seen.
+    /// Notes when the last holder of the lock of a line ends; `None`: nobody knows.
+    pub fn set_last_end(&mut self, id: LineId, end: Option<UnixMicros>) {
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.last_end = end;
+        }
+    }
+
+    /// One of several holders ends then.
+    pub fn set_last_end_after(&mut self, id: LineId, end: UnixMicros) {
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.last_end = line.last_end.max(Some(end));
+        }
+    }
+
+    /// The key of a line was evicted: its lock stays taken until the last holder ends that was seen.
     pub fn evicted(&mut self, id: LineId) {
         if let Some(line) = self.lines.get_mut(&id) {
-            line.evicted_until = line.due;
+            line.evicted_until = line.last_end.max(line.due);
         }
     }
 

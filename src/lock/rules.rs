@@ -98,6 +98,16 @@ impl<'a> State<'a> {
         }
     }
 
+    /// When nobody will have it, if nobody releases or extends; nothing if that is unknown.
+    #[must_use]
+    pub fn last_end(&self) -> Option<UnixMicros> {
+        match self {
+            Self::Held(until, _) | Self::Expired(until, _) => Some(*until),
+            Self::Several(holders) => holders.ends().map(|(_, last)| last),
+            Self::Free | Self::Foreign => None,
+        }
+    }
+
     /// The record whose grant still stands, expired or not, if it has that token.
     fn granted_as(&self, token: Token) -> Option<(Record<'a>, bool)> {
         match *self {
@@ -264,6 +274,12 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, no
     }
     let holds = if alone { Holds::Alone } else { Holds::Among { replaces } };
     Admission::Granted { in_key, succeeds, holds }
+}
+
+/// Whether a caller could have the lock, if nobody came first.
+#[must_use]
+pub fn could_have(state: State<'_>, request: &Request<'_>, now: UnixMicros) -> bool {
+    matches!(admit(state, request, false, now), Admission::Granted { .. })
 }
 
 fn predecessor(ended: UnixMicros, record: Option<Record<'_>>, now: UnixMicros) -> Predecessor<'_> {

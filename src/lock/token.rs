@@ -59,6 +59,13 @@ impl Tokens {
         Self { last: 0 }
     }
 
+    /// A token of this or an earlier server was given back at `now`: those to come are larger.
+    pub fn given_back(&mut self, now: UnixMicros, token: Token) {
+        if token.0.saturating_sub(now.0) <= PLAUSIBLE_LEAD {
+            self.last = self.last.max(token.0);
+        }
+    }
+
     /// The token of a grant at `now` in a key that holds `in_key`, which leaves room.
     ///
     /// A token in a key that is years ahead of the clock counts for that key alone: if it moved

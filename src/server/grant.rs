@@ -43,7 +43,11 @@ impl Plan {
             Acquire::Refuse => return nothing,
         };
         let write = (!matches!(decision, Acquire::Keep(_))).then(|| record.encode());
-        let taken = Taken { token: record.token, until: record.timestamp, succeeds: succeeds.map(Before::of) };
+        let taken = Taken {
+            token: record.token,
+            until: record.timestamp,
+            succeeds: succeeds.map(|before| (0, Before::of(before))).into_iter().collect(),
+        };
         Self { taken: Some(taken), write, ..plan }
     }
 
@@ -119,9 +123,9 @@ impl Plan {
         for (key, value, events) in closed {
             key.store(value, Holds::AsBefore, events).map_err(|_| Error::Internal)?;
         }
-        for plan in plans {
+        for (at, plan) in plans.into_iter().enumerate() {
             plan.count();
-            taken = plan.taken.or(taken);
+            taken = Taken::join(taken, plan.taken, at);
         }
         Ok(taken)
     }
@@ -139,8 +143,8 @@ pub struct Taken {
     pub token: Token,
     /// When it ends by itself.
     pub until: UnixMicros,
-    /// Whom it succeeds, if the lock had expired.
-    pub succeeds: Option<Before>,
+    /// Whom it succeeds, where a lock had expired: of several, with the number of the lock.
+    succeeds: Vec<(usize, Before)>,
 }
 
 /// A predecessor.
@@ -171,9 +175,32 @@ impl Before {
 }
 
 impl Taken {
+    /// Whom it succeeds in the first, or another of several locks.
+    #[must_use]
+    pub fn before(&self, lock: usize) -> Option<&Before> {
+        self.succeeds.iter().find(|(at, _)| *at == lock).map(|(_, before)| before)
+    }
+
+    /// It succeeds that one, as is remembered.
+    pub fn recall(&mut self, before: Option<Before>) {
+        self.succeeds = before.map(|before| (0, before)).into_iter().collect();
+    }
+
+    /// Of several locks, the first ones and the one with that number; they have one token.
+    #[must_use]
+    pub fn join(first: Option<Self>, next: Option<Self>, lock: usize) -> Option<Self> {
+        match (first, next) {
+            (Some(mut first), Some(next)) => {
+                first.succeeds.extend(next.succeeds.into_iter().map(|(_, before)| (lock, before)));
+                Some(first)
+            }
+            (first, next) => first.or(next),
+        }
+    }
+
     /// Replies with the four details: token, overdue-ms, previous token, previous owner.
     pub fn reply_details(&self, context: &Context) {
-        let before = self.succeeds.as_ref();
+        let before = self.before(0);
         context.reply_array(4);
         context.reply_integer(self.token.as_i64());
         context.reply_count_or_nil(before.map(|before| before.overdue_ms));

@@ -325,6 +325,7 @@ fn look(state: &mut State, key: &Key<'_>, line: LineId, behind: Option<Ticket>) 
         return Look::Over;
     }
     let is_nobodys = lock.is_nobodys();
+    queues.set_last_end(line, lock.last_end());
     if !is_nobodys {
         queues.seen(line);
     }
@@ -364,8 +365,9 @@ fn try_all(context: &Context, line: LineId, ticket: Ticket) -> Result<bool, Writ
             return Ok(false);
         }
     }
-    let names: Vec<OwnString> =
-        names.as_slice().iter().filter_map(|name| OwnString::in_db(context, db, name)).collect();
+    let names: Option<Vec<OwnString>> =
+        names.as_slice().iter().map(|name| OwnString::in_db(context, db, name)).collect();
+    let Some(names) = names else { return Ok(false) };
     let open = |name| Key::open_read_only(context, name, now).ok().filter(|key| key.state().is_nobodys());
     let keys: Option<Vec<Key<'_>>> = names.iter().map(|name| open(name.as_arg())).collect();
     let Some(keys) = keys else { return Ok(false) };
@@ -384,16 +386,15 @@ fn try_all(context: &Context, line: LineId, ticket: Ticket) -> Result<bool, Writ
     let keys: Vec<_> = keys.into_iter().map(Key::close).collect();
     for ((at, plan), key) in plans.into_iter().enumerate().zip(keys) {
         match plan.carry_out_outside_command(key) {
-            Ok(done) => taken = done.or(taken),
+            Ok(done) => taken = Taken::join(taken, done, at),
             Err(refused) => {
                 // All or nothing: what was written already goes back.
-                let _ = state::with(|state| {
-                    let written = names.iter().take(at).map(|name| name.as_arg().as_bytes());
-                    state.lost.extend(taken.into_iter().flat_map(|taken| {
-                        let token = taken.token;
-                        written.clone().map(move |name| Lost { db, name: name.into(), token, succeeds: None })
-                    }));
+                let written = names.iter().take(at).map(|name| name.as_arg().as_bytes().into()).enumerate();
+                let lost = taken.iter().flat_map(|taken| {
+                    let token = taken.token;
+                    written.clone().map(move |(at, name)| Lost { db, name, token, succeeds: taken.before(at).cloned() })
                 });
+                let _ = state::with(|state| state.lost.extend(lost));
                 slot_lost(line, refused);
                 return Err(refused);
             }

@@ -88,14 +88,14 @@ impl State {
         {
             self.recoveries.pop_front();
         }
-        if let Some(before) = &taken.succeeds {
+        if let Some(before) = taken.before(0) {
             let until = now.after(RECOVERY_AGE);
             let (token, before) = (taken.token, before.clone());
             self.recoveries.push_back(Recovery { name: name.into(), token, before, until });
         } else if let Ok(at) = self.recoveries.binary_search_by_key(&taken.token, |known| known.token) {
             // Tokens grow, so they are in order.
             let known = self.recoveries.get(at).filter(|known| *known.name == *name);
-            taken.succeeds = known.map(|known| known.before.clone());
+            taken.recall(known.map(|known| known.before.clone()));
         }
     }
 

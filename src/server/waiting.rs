@@ -28,8 +28,9 @@ pub struct Wish<'a> {
     pub session: bool,
 }
 
-/// A key that was asked for, and when its lock comes free by itself, as far as is known.
-pub type Asked<'a> = (Arg<'a>, Option<UnixMicros>);
+/// A key that was asked for, and when its lock comes free by itself, as far as is known: for the caller, and
+/// for everybody.
+pub type Asked<'a> = (Arg<'a>, Option<UnixMicros>, Option<UnixMicros>);
 
 /// When a lock that was refused comes free by itself, as far as the key tells.
 #[must_use]
@@ -40,6 +41,12 @@ pub fn due(state: LockState<'_>, share: Share, key: &Key<'_>) -> Option<UnixMicr
         // It is free already, but others come first.
         state => Some(state.free_at(share).unwrap_or_else(|| key.now())),
     }
+}
+
+/// What a caller asked for that it did not get.
+#[must_use]
+pub fn asked<'a>(state: LockState<'_>, share: Share, key: &Key<'a>) -> Asked<'a> {
+    (key.name(), due(state, share, key), state.last_end())
 }
 
 /// A caller did not get the lock, or the locks: it joins the queue if it wants to and may, else it keeps
@@ -53,7 +60,7 @@ pub fn refused(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Resul
         keep_place(context, db, asked, wish.request.id)?;
         return Ok(false);
     }
-    let names: Vec<&[u8]> = asked.iter().map(|(name, _)| name.as_bytes()).collect();
+    let names: Vec<&[u8]> = asked.iter().map(|(name, ..)| name.as_bytes()).collect();
     let full = state::with(|state| state.queues.waiters() >= settings::max_waiters())?;
     if full && !is_waiting(db, &names, wish.request.id)? {
         return Err(Error::BusyLocks);
@@ -81,9 +88,11 @@ pub fn refused(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Resul
     };
     let earlier = state::with(|state| {
         let joined = state.queues.join(db, &names, waiter);
-        for (name, due) in asked {
+        for (name, due, last) in asked {
+            let Some(line) = state.queues.line(db, name.as_bytes()) else { continue };
+            state.queues.set_last_end(line, *last);
             // Others in the line may bear more holders: it may come free for them earlier.
-            if let (Some(line), Some(due)) = (state.queues.line(db, name.as_bytes()), *due) {
+            if let Some(due) = *due {
                 state.queues.set_due_by(line, due);
             }
         }
@@ -115,7 +124,7 @@ fn keep_place(context: &Context, db: i32, asked: &[Asked<'_>], id: Option<Id>) -
     // The clock is not read for nothing: most refusals are of attempts without an ID.
     let Some(id) = id else { return Ok(()) };
     let Some(until) = kept_until() else { return Ok(()) };
-    let names: Vec<&[u8]> = asked.iter().map(|(name, _)| name.as_bytes()).collect();
+    let names: Vec<&[u8]> = asked.iter().map(|(name, ..)| name.as_bytes()).collect();
     replaced(state::with(|state| state.queues.keep_place(db, &names, id, until, settings::max_waiters()))?);
     schedule(context);
     Ok(())
@@ -180,9 +189,10 @@ pub fn is_awaited(context: &Context, key: &Key<'_>) -> Result<bool, Error> {
     Ok(key.has_several() || state::with(awaits)?)
 }
 
-/// A lock was held until now: a token is the time of its grant.
-pub fn held(token: Token, now: UnixMicros) {
-    let _ = state::with(|state| state.stats.holds.record(now.since(UnixMicros(token.get()))));
+/// A lock is given back: a token is the time of its grant.
+pub fn given_back(state: &mut State, token: Token, now: UnixMicros) {
+    state.stats.holds.record(now.since(UnixMicros(token.get())));
+    state.tokens.given_back(now, token);
 }
 
 /// The holder of `token` gave the lock back: it goes to the first who waits, in one change of the
@@ -196,9 +206,9 @@ pub fn pass_on(context: &Context, mut key: Key<'_>, token: Token) -> Result<(), 
     let may_grant = failover::may_grant(context).is_ok();
     end_leases_beyond_grace(context, db, name.as_bytes());
     let is_several = key.end(token);
-    let (next, line) = state::with(|State { queues, tokens, stats, .. }| {
-        // A token is the time of its grant.
-        stats.holds.record(now.since(UnixMicros(token.get())));
+    let (next, line) = state::with(|state| {
+        given_back(state, token, now);
+        let State { queues, tokens, .. } = state;
         let line = if queues.is_empty() { None } else { queues.waited_line(db, name.as_bytes()) };
         // Who waits for several locks at once is tried by the timer.
         let head =
@@ -301,8 +311,10 @@ pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded, is_amon
             if is_among {
                 // With several holders it may come free earlier, or later; a look at it tells.
                 queues.set_due_by(line, until);
+                queues.set_last_end_after(line, until);
             } else {
                 queues.set_due(line, Some(until));
+                queues.set_last_end(line, Some(until));
             }
         }
         line.is_some()
@@ -347,8 +359,8 @@ pub(super) fn undelivered(context: &Context, grant: Grant) {
         }
         state.stats.add(Counter::Undelivered);
         // Of several locks, each passes on by itself.
-        state.lost.extend(names.as_slice().iter().map(|name| {
-            let (name, token, succeeds) = (Rc::clone(name), taken.token, taken.succeeds.clone());
+        state.lost.extend(names.as_slice().iter().enumerate().map(|(at, name)| {
+            let (name, token, succeeds) = (Rc::clone(name), taken.token, taken.before(at).cloned());
             Lost { db, name, token, succeeds }
         }));
     });

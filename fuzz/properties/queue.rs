@@ -268,7 +268,7 @@ fn compare(queues: &Queues<u64>, plain: &[Entry]) {
         assert_eq!(queues.waited_line(0, name(key)).is_some(), !line.is_empty());
         let alone = plain.iter().filter(|entry| entry.waits_alone(key));
         let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(u64::MAX);
-        assert_eq!(queues.narrowest(0, name(key), None, Share::Shared), narrowest);
+        assert_eq!(queues.narrows(0, name(key)).before(None, Share::Shared), narrowest);
         for attempt in 0..ATTEMPTS {
             let own = position(plain, key, attempt).unwrap_or(usize::MAX);
             let alone = plain.iter().position(|entry| entry.waits_alone(key)).is_some_and(|at| at < own);

@@ -6,60 +6,81 @@
 
 use rustc_hash::FxHashMap;
 
-/// One key that a client waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
+/// A lock that somebody waits for.
+#[derive(Debug)]
+struct Lock {
     /// The clients whose sessions hold it, each as often as it does.
-    pub holders: Vec<u64>,
-    /// How many of those grants have to end before the client can have it.
-    pub ends: u64,
+    holders: Vec<u64>,
+    /// Who waits for it, and how many of those grants have to end before it can have it.
+    needs: Vec<(u64, u64)>,
 }
 
-/// Who waits for which keys, as far as the caller can reach them.
+/// Number of a lock in a [`Graph`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockNumber(usize);
+
+/// Who waits for which locks, as far as the caller can reach them.
 #[derive(Debug, Default)]
 pub struct Graph {
-    /// In the order in which they were reached.
-    clients: Vec<(u64, Vec<Need>)>,
+    locks: Vec<Lock>,
+    /// For how many locks each client waits.
+    waits: FxHashMap<u64, usize>,
 }
 
 impl Graph {
-    /// Adds what a client waits for.
-    pub fn add(&mut self, client: u64, needs: Vec<Need>) {
-        self.clients.push((client, needs));
+    /// Adds a lock that those clients hold by their sessions, each named as often as it does.
+    pub fn add_lock(&mut self, holders: Vec<u64>) -> LockNumber {
+        self.locks.push(Lock { holders, needs: Vec::new() });
+        LockNumber(self.locks.len().saturating_sub(1))
+    }
+
+    /// A client waits, for a lock for which so many grants have to end.
+    pub fn add_wait(&mut self, client: u64, lock: LockNumber, ends: u64) {
+        if let Some(lock) = self.locks.get_mut(lock.0) {
+            lock.needs.push((ends, client));
+            let count = self.waits.entry(client).or_default();
+            *count = count.saturating_add(1);
+        }
     }
 
     /// Whether the wait of `caller` would close a circle, itself included.
     #[must_use]
-    pub fn closes_circle(&self, caller: u64) -> bool {
-        let holds = |(_, needs): &(u64, Vec<Need>)| needs.iter().any(|need| need.holders.contains(&caller));
-        self.clients.iter().any(holds) && !self.can_go_on(caller, false) && self.can_go_on(caller, true)
+    pub fn closes_circle(&mut self, caller: u64) -> bool {
+        let is_held = |lock: &Lock| !lock.needs.is_empty() && lock.holders.contains(&caller);
+        self.locks.iter().any(is_held) && !self.can_go_on(caller, false) && self.can_go_on(caller, true)
     }
 
-    /// Whether a client can go on; `ends`: if the locks that it holds end anyway.
-    fn can_go_on(&self, caller: u64, ends: bool) -> bool {
-        let mut goes_on: FxHashMap<u64, bool> = self.clients.iter().map(|(client, _)| (*client, false)).collect();
-        loop {
-            let mut is_news = false;
-            // Those who were reached last wait for nobody further on: mostly one walk is enough.
-            for (client, needs) in self.clients.iter().rev() {
-                if goes_on.get(client) == Some(&true) {
-                    continue;
-                }
-                let may_end =
-                    |holder: &&u64| (ends && **holder == caller) || goes_on.get(holder).is_none_or(|goes_on| *goes_on);
-                let is_met = |need: &Need| {
-                    let free = need.holders.iter().filter(may_end).count();
-                    u64::try_from(free).unwrap_or(u64::MAX) >= need.ends
-                };
-                if needs.iter().all(is_met) {
-                    goes_on.insert(*client, true);
-                    is_news = true;
-                }
-            }
-            if goes_on.get(&caller) == Some(&true) || !is_news {
-                return goes_on.get(&caller) != Some(&false);
+    /// Whether a client can go on; `ends`: if the locks that it holds end anyway. Each lock, holder and wait is
+    /// looked at once.
+    fn can_go_on(&mut self, caller: u64, ends: bool) -> bool {
+        let mut held: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
+        for (at, lock) in self.locks.iter_mut().enumerate() {
+            lock.needs.sort_unstable();
+            for holder in &lock.holders {
+                held.entry(*holder).or_default().push(at);
             }
         }
+        let mut waits = self.waits.clone();
+        // How many grants of each lock have ended, and how many waits for it are met by that.
+        let mut state = vec![(0_u64, 0_usize); self.locks.len()];
+        let free = |client: &u64| !waits.contains_key(client) || (ends && *client == caller);
+        let mut ending: Vec<u64> = held.keys().copied().filter(free).collect();
+        while let Some(client) = ending.pop() {
+            for at in held.remove(&client).unwrap_or_default() {
+                let (Some(lock), Some((ended, met))) = (self.locks.get(at), state.get_mut(at)) else { continue };
+                *ended = ended.saturating_add(1);
+                while let Some((_, waits_here)) = lock.needs.get(*met).filter(|(ends, _)| *ends <= *ended) {
+                    *met = met.saturating_add(1);
+                    let Some(left) = waits.get_mut(waits_here) else { continue };
+                    *left = left.saturating_sub(1);
+                    if *left == 0 {
+                        waits.remove(waits_here);
+                        ending.push(*waits_here);
+                    }
+                }
+            }
+        }
+        !waits.contains_key(&caller)
     }
 }
 
@@ -74,8 +95,10 @@ mod tests {
     fn graph(clients: &[(u64, &[Wants<'_>])]) -> Graph {
         let mut graph = Graph::default();
         for (client, needs) in clients {
-            let need = |(holders, ends): &Wants<'_>| Need { holders: holders.to_vec(), ends: *ends };
-            graph.add(*client, needs.iter().map(need).collect());
+            for (holders, ends) in *needs {
+                let lock = graph.add_lock(holders.to_vec());
+                graph.add_wait(*client, lock, *ends);
+            }
         }
         graph
     }
@@ -104,6 +127,19 @@ mod tests {
         assert!(!graph(&[(1, &[(&[2], 1)]), (2, &[(&[3], 1)]), (3, &[(&[2], 1)])]).closes_circle(1));
     }
 
+    #[test]
+    fn a_crowd_is_looked_at_once() {
+        // All share one lock and wait for another that others share: each holder is named once.
+        const CROWD: u64 = 20_000;
+        let mut graph = Graph::default();
+        let (first, second) = (graph.add_lock((0..CROWD).collect()), graph.add_lock((CROWD..2 * CROWD).collect()));
+        for client in 0..CROWD {
+            graph.add_wait(client, second, 1);
+            graph.add_wait(CROWD + client, first, 1);
+        }
+        assert!(graph.closes_circle(7));
+    }
+
     proptest! {
         /// The account without a plan: whoever can go on ends all it holds and is gone, until nobody can.
         #[test]
@@ -111,16 +147,20 @@ mod tests {
             needs in prop::collection::vec(prop::collection::vec((prop::collection::vec(0..5_u64, 1..4), 1..4_u64), 0..3), 5),
         ) {
             let mut graph = Graph::default();
+            let needs: Vec<Vec<(Vec<u64>, u64)>> = needs
+                .into_iter()
+                .map(|needs| needs.into_iter().map(|(holders, ends)| (holders.clone(), ends.min(holders.len() as u64))).collect())
+                .collect();
             for (client, needs) in needs.iter().enumerate() {
-                let need = |(holders, ends): &(Vec<u64>, u64)| {
-                    Need { holders: holders.clone(), ends: (*ends).min(holders.len() as u64) }
-                };
-                graph.add(client as u64, needs.iter().map(need).collect());
+                for (holders, ends) in needs {
+                    let lock = graph.add_lock(holders.clone());
+                    graph.add_wait(client as u64, lock, *ends);
+                }
             }
             let mut left: Vec<u64> = (0..5).collect();
             while let Some(at) = left.iter().position(|client| {
-                graph.clients[usize::try_from(*client).unwrap()].1.iter().all(|need| {
-                    need.holders.iter().filter(|holder| !left.contains(holder)).count() as u64 >= need.ends
+                needs[usize::try_from(*client).unwrap()].iter().all(|(holders, ends)| {
+                    holders.iter().filter(|holder| !left.contains(holder)).count() as u64 >= *ends
                 })
             }) {
                 left.remove(at);

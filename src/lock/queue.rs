@@ -109,6 +109,21 @@ pub struct Wait {
     pub names: OneOrMore<Rc<[u8]>>,
 }
 
+/// How many holders those bear who stand in a line: see [`Queues::narrows`].
+#[derive(Debug)]
+pub struct Narrows(Vec<(Ticket, u64)>);
+
+impl Narrows {
+    /// The fewest that one of those bears who stand ahead of a ticket, or in the whole line; `share`: the one
+    /// who asks.
+    #[must_use]
+    pub fn before(&self, ticket: Option<Ticket>, share: Share) -> u64 {
+        let ahead = self.0.partition_point(|(step, _)| ticket.is_none_or(|ticket| *step < ticket));
+        let last = ahead.checked_sub(1).and_then(|at| self.0.get(at));
+        last.map_or(share.most(), |(_, fewest)| share.most().min(*fewest))
+    }
+}
+
 /// A place kept for a waiter that left.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -337,21 +352,22 @@ impl<H> Queues<H> {
         Some(Wait { ticket, share, db, names })
     }
 
-    /// The fewest that one of those bears who wait for this lock alone, ahead of a ticket or in the
-    /// whole line; `share`: the one who asks.
+    /// Where in a line the fewest changes that one of those bears who wait for this lock alone, from the head to
+    /// there.
     #[must_use]
-    pub fn narrowest(&self, db: i32, name: &[u8], before: Option<Ticket>, share: Share) -> u64 {
-        let mut most = share.most();
-        let Some(line) = self.line_of(db, name) else { return most };
-        let ahead = line.single.iter().take_while(|ticket| before.is_none_or(|before| **ticket < before));
-        for ticket in ahead {
-            if most <= 1 {
+    pub fn narrows(&self, db: i32, name: &[u8]) -> Narrows {
+        let mut steps: Vec<(Ticket, u64)> = Vec::new();
+        for ticket in self.line_of(db, name).into_iter().flat_map(|line| &line.single) {
+            let fewest = steps.last().map_or(u64::MAX, |(_, fewest)| *fewest);
+            if fewest <= 1 {
                 break;
             }
-            let waiter = self.entries.get(ticket).and_then(Entry::waiter);
-            most = most.min(waiter.map_or(most, |waiter| waiter.share.most()));
+            let most = self.waiter(*ticket).map_or(fewest, |waiter| waiter.share.most());
+            if most < fewest {
+                steps.push((*ticket, most));
+            }
         }
-        most
+        Narrows(steps)
     }
 
     /// Those who wait for a key, in order.

@@ -212,8 +212,8 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
     assert_eq!(queues.take_ready().map(|(line, _)| line), queues.line(0, b"k"));
     queues.leave(2, None, MOST);
     assert!(!queues.has_ready(), "a writer has no more to hope for than the reader had");
-    assert_eq!(queues.narrowest(0, b"k", None, Share::Shared), 1);
-    assert_eq!(queues.narrowest(0, b"x", None, Share::Limit(4)), 4);
+    assert_eq!(queues.narrows(0, b"k").before(None, Share::Shared), 1);
+    assert_eq!(queues.narrows(0, b"x").before(None, Share::Limit(4)), 4);
 }
 
 #[derive(Clone, Debug)]

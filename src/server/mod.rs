@@ -11,6 +11,7 @@ mod callback;
 pub mod clock;
 pub mod closed;
 pub mod context;
+mod deadlock;
 mod events;
 pub mod failover;
 pub mod grant;

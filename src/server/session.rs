@@ -1,4 +1,4 @@
-//! Locks that end with their connection, and circles of connections that wait for each other.
+//! Locks that end with their connection.
 
 use super::api::api;
 use super::blocked;
@@ -9,16 +9,12 @@ use super::key::Key;
 use super::stats::{self, Counter};
 use super::{clock, events, settings, state, waiting};
 use crate::broken::{self, Mutant};
-use crate::lock::deadlock::{Graph, Need};
 use crate::lock::error::Error;
-use crate::lock::queue::Ticket;
-use crate::lock::rules::{self, Holds, Request, Share, State};
+use crate::lock::rules::{self, Holds};
 use crate::lock::sessions::{Binding, LockKey};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use redis_module::raw;
-use rustc_hash::FxHashSet;
-use std::collections::VecDeque;
 use std::ffi::CStr;
 
 /// A grant whose connection has ended, which the key does not say yet.
@@ -121,77 +117,6 @@ pub fn client_of(context: &Context, name: Arg<'_>, token: Option<Token>) -> Resu
         let binding = state.sessions.binding(context.selected_db(), name.as_bytes(), token)?;
         Some(binding.client)
     })
-}
-
-/// Whether the client of a call, if it waited for these keys, would wait for itself: those sessions that
-/// hold them wait for keys whose sessions wait ..., and among the last is this client.
-///
-/// Those who wait ahead are no further steps: all that each of them waits for are the same holders. They
-/// count by how many they bear beside them.
-///
-/// # Errors
-/// [`Error::Internal`]
-pub fn closes_circle(context: &Context, db: i32, names: &[&[u8]], request: &Request<'_>) -> Result<bool, Error> {
-    if state::with(|state| state.sessions.is_empty())? {
-        return Ok(false);
-    }
-    let own = blocked::client(context);
-    let mut graph = Graph::default();
-    let mut seen: FxHashSet<u64> = FxHashSet::default();
-    let mut reached: VecDeque<u64> = VecDeque::new();
-    seen.insert(own);
-    let mut is_reached = false;
-    let mut found = |client: u64, needs: Vec<Need>, reached: &mut VecDeque<u64>| {
-        for holder in needs.iter().flat_map(|need| &need.holders) {
-            is_reached |= *holder == own;
-            if seen.insert(*holder) {
-                reached.push_back(*holder);
-            }
-        }
-        graph.add(client, needs);
-    };
-    let needs = names.iter().filter_map(|name| {
-        let ticket = request.id.and_then(|id| state::with(|state| state.queues.ticket(db, name, id)).ok().flatten());
-        need(context, db, name, ticket, request.share)
-    });
-    found(own, needs.collect(), &mut reached);
-    while let Some(client) = reached.pop_front() {
-        let Some(wait) = state::with(|state| state.queues.waits_for(client))? else { continue };
-        let names = wait.names.as_slice().iter();
-        let needs = names.filter_map(|name| need(context, wait.db, name, Some(wait.ticket), wait.share));
-        found(client, needs.collect(), &mut reached);
-    }
-    context.select_db(db);
-    Ok(is_reached && graph.closes_circle(own))
-}
-
-/// Whom one who waits for a key waits for there, and how many of them have to end; nothing where it would
-/// come free by itself.
-fn need(context: &Context, db: i32, name: &[u8], ticket: Option<Ticket>, share: Share) -> Option<Need> {
-    let bound: Vec<(Token, u64)> = state::with(|state| {
-        let bindings = state.sessions.bindings(db, name);
-        bindings.map(|binding| (binding.token, binding.client)).collect()
-    })
-    .ok()?;
-    if bound.is_empty() {
-        return None;
-    }
-    let string = OwnString::in_db(context, db, name)?;
-    let key = Key::open_read_only(context, string.as_arg(), clock::now()).ok()?;
-    let lock = key.state();
-    // What a binding says counts only while the key says so too.
-    let holds =
-        |(token, client): (Token, u64)| (rules::release(lock, token) == rules::Release::InTime).then_some(client);
-    let holders: Vec<u64> = bound.into_iter().filter_map(holds).collect();
-    let most = state::with(|state| state.queues.narrowest(db, name, ticket, share)).ok()?;
-    let live = match lock {
-        State::Several(holders) => u64::try_from(holders.live()).unwrap_or(u64::MAX),
-        _ => 1,
-    };
-    let unbound = live.saturating_sub(u64::try_from(holders.len()).unwrap_or(u64::MAX));
-    // All but most - 1 have to end; those that end by themselves come first.
-    let ends = live.saturating_add(1).saturating_sub(most).saturating_sub(unbound);
-    (ends > 0 && !holders.is_empty()).then_some(Need { holders, ends })
 }
 
 /// A client of the server.

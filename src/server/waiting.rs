@@ -6,7 +6,7 @@ use super::grant::{Plan, Taken};
 use super::key::Key;
 use super::state::{self, State};
 use super::stats::{self, Counter};
-use super::{clock, events, failover, session, settings, timer};
+use super::{clock, deadlock, events, failover, session, settings, timer};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::queue::{OneOrMore, Ticket, Waiter};
@@ -65,7 +65,7 @@ pub fn refused(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Resul
     if full && !is_waiting(db, &names, wish.request.id)? {
         return Err(Error::BusyLocks);
     }
-    if session::closes_circle(context, db, &names, &wish.request)? {
+    if deadlock::closes_circle(context, db, &names, &wish.request)? {
         stats::add(Counter::Deadlocks);
         return Err(Error::Deadlock);
     }

@@ -1,9 +1,9 @@
 //! Grants that end with their connection, and circles of connections that wait for each other, as
-//! `src/server/session.rs` has them.
+//! `src/server/session.rs` and `src/server/deadlock.rs` have them.
 
 use super::core::{state, Core, Plan, Stored};
 use super::plain::Call;
-use redis_lock::lock::deadlock::{Graph, Need};
+use redis_lock::lock::deadlock::Graph;
 use redis_lock::lock::queue::Ticket;
 use redis_lock::lock::rules::{self, Acquire, Release, Request, Share, State};
 use redis_lock::lock::token::Token;
@@ -21,7 +21,7 @@ impl Core {
         }
     }
 
-    /// As `session::closes_circle`.
+    /// As `deadlock::closes_circle`, with each lock anew for each who waits for it.
     pub(super) fn closes_circle(&mut self, call: &Call, request: &Request<'_>) -> bool {
         if self.sessions.is_empty() {
             return false;
@@ -31,12 +31,13 @@ impl Core {
         let (mut seen, mut reached) = (HashSet::from([own]), VecDeque::new());
         let own_ticket = |core: &Self, key: u8| request.id.and_then(|id| core.queues.ticket(0, &[key], id));
         let needs = call.keys.iter().filter_map(|key| self.need(*key, own_ticket(self, *key), request.share));
-        let mut next = Some((own, needs.collect::<Vec<Need>>()));
+        let mut next = Some((own, needs.collect::<Vec<_>>()));
         while let Some((client, needs)) = next {
-            for holder in needs.iter().flat_map(|need| &need.holders).filter(|holder| seen.insert(**holder)) {
-                reached.push_back(*holder);
+            for (holders, ends) in needs {
+                reached.extend(holders.iter().copied().filter(|holder| seen.insert(*holder)));
+                let lock = graph.add_lock(holders);
+                graph.add_wait(client, lock, ends);
             }
-            graph.add(client, needs);
             next = std::iter::from_fn(|| reached.pop_front()).find_map(|client| {
                 let wait = self.queues.waits_for(client)?;
                 let names = wait.names.as_slice().iter();
@@ -46,21 +47,21 @@ impl Core {
         graph.closes_circle(own)
     }
 
-    /// As `session::need`.
-    fn need(&self, key: u8, ticket: Option<Ticket>, share: Share) -> Option<Need> {
+    /// The clients whose sessions hold a key, and how many of them have to end.
+    fn need(&self, key: u8, ticket: Option<Ticket>, share: Share) -> Option<(Vec<u64>, u64)> {
         let bound: Vec<(Token, u64)> =
             self.sessions.bindings(0, &[key]).map(|binding| (binding.token, binding.client)).collect();
         let lock = state(self.keys.get(&key), self.at());
         let holds = |(token, client): (Token, u64)| (rules::release(lock, token) == Release::InTime).then_some(client);
         let holders: Vec<u64> = bound.into_iter().filter_map(holds).collect();
-        let most = self.queues.narrowest(0, &[key], ticket, share);
+        let most = self.queues.narrows(0, &[key]).before(ticket, share);
         let live = match lock {
             State::Several(holders) => holders.live() as u64,
             _ => 1,
         };
         let unbound = live - holders.len() as u64;
         let ends = (live + 1).saturating_sub(most).saturating_sub(unbound);
-        (ends > 0 && !holders.is_empty()).then_some(Need { holders, ends })
+        (ends > 0 && !holders.is_empty()).then_some((holders, ends))
     }
 
     /// The holders of all keys as of now: a look at a key of another client is as good as one of its own.

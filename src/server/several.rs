@@ -1,10 +1,10 @@
 //! Several holders of one lock, in a sorted set: read as a whole while they are few, kept in memory
 //! from one command to the next when they are many.
 //!
-//! What is kept is good as long as the set has as many members, and the same first and last score: the
-//! module changes both together. Who else changes a set of holders by hand, in the middle, may not be
-//! noticed. A replica keeps nothing: there the changes come from the master. What nobody asks for is
-//! given up after a minute, and of too many those that nobody has asked for longest.
+//! What is kept is good as long as the set has as many members and the same last one: the module changes
+//! both together. Who else changes a set of holders by hand, but not its length nor its last member, may not
+//! be noticed. A replica keeps nothing: there the changes come from the master. What nobody asks for is
+//! given up after a minute.
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
@@ -17,12 +17,11 @@ use lru::LruCache;
 
 /// Fewer are read anew each time.
 pub const FEW: usize = 2;
-/// So many holders are kept at most, of all keys together.
-const MOST_KEPT: usize = if cfg!(test) { 1_000 } else { 500_000 };
 /// For so many ticks, of which there are some ten a second, a set is kept that nobody asks for.
 const UNUSED: u64 = 600;
-/// So many sets are given up in one tick.
-const PER_TICK: usize = 64;
+/// Such a part of all sets is given up in one tick at most, or so many if that is more.
+const PART: usize = 100;
+const SOME: usize = 64;
 
 /// Several holders, as they lie in a sorted set.
 #[derive(Default)]
@@ -51,7 +50,6 @@ impl Set {
 /// Sets that are kept, those that nobody has asked for longest last. Keys that vanish tell nobody.
 pub struct Kept {
     sets: LruCache<Box<[u8]>, Box<Set>>,
-    count: usize,
     tick: u64,
     /// Where a place is put together.
     place: Vec<u8>,
@@ -59,7 +57,7 @@ pub struct Kept {
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { sets: LruCache::unbounded(), count: 0, tick: 0, place: Vec::new() }
+        Self { sets: LruCache::unbounded(), tick: 0, place: Vec::new() }
     }
 }
 
@@ -72,18 +70,12 @@ impl Kept {
     /// Gives up what nobody has asked for in a while.
     pub fn tick(&mut self) {
         self.tick = self.tick.wrapping_add(1);
-        for _ in 0..PER_TICK {
+        for _ in 0..(self.sets.len() / PART).max(SOME) {
             let last = self.sets.peek_lru();
             if last.is_none_or(|(_, set)| self.tick.wrapping_sub(set.used) < UNUSED) {
                 return;
             }
-            self.pop();
-        }
-    }
-
-    fn pop(&mut self) {
-        if let Some((_, set)) = self.sets.pop_lru() {
-            self.count = self.count.saturating_sub(set.holders.len());
+            self.sets.pop_lru();
         }
     }
 
@@ -99,20 +91,13 @@ impl Kept {
         }
         self.set_place(db, name);
         let (place, mut set) = self.sets.pop_entry(&*self.place)?;
-        self.count = self.count.saturating_sub(set.holders.len());
         set.place = Some(place);
         Some(set)
     }
 
     fn put(&mut self, place: Box<[u8]>, mut set: Box<Set>) {
         set.used = self.tick;
-        self.count = self.count.saturating_add(set.holders.len());
-        if let Some(earlier) = self.sets.put(place, set) {
-            self.count = self.count.saturating_sub(earlier.holders.len());
-        }
-        while self.count > MOST_KEPT && self.sets.len() > 1 {
-            self.pop();
-        }
+        self.sets.put(place, set);
     }
 }
 
@@ -156,18 +141,16 @@ pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
     });
 }
 
-/// Whether what was kept has the ends that the set has.
+/// Whether the one that ends last is the same in the set as in what was kept.
 fn is_current(key: &Key<'_>, kept: &Holders) -> bool {
-    let Some((first, last)) = kept.ends() else { return false };
-    let score = |end| {
-        let mut found = None;
-        walk(key, end, |score, member| {
-            found = Record::read_member(score, member).map(|record| record.timestamp);
-            false
-        });
-        found
-    };
-    score(End::First) == Some(first) && score(End::Last) == Some(last)
+    let Some(last) = kept.last_to_end() else { return false };
+    let mut is_same = false;
+    walk(key, End::Last, |score, member| {
+        let found = Record::read_member(score, member);
+        is_same = found.is_some_and(|found| (found.timestamp, found.token) == (last.timestamp, last.token));
+        false
+    });
+    is_same
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -230,7 +213,7 @@ mod tests {
         assert_eq!(kept.take(1, b"k").unwrap().holders.len(), 4);
         assert!(kept.take(1, b"k").is_none() && kept.take(0, b"x").is_none());
         let taken = kept.take(0, b"k").unwrap();
-        assert_eq!((taken.holders.len(), kept.count), (3, 0));
+        assert_eq!((taken.holders.len(), kept.sets.len()), (3, 0));
         kept.put(taken.place.clone().unwrap(), taken);
         assert_eq!(kept.take(0, b"k").unwrap().holders.len(), 3);
     }
@@ -249,19 +232,7 @@ mod tests {
         kept.put(used.place.clone().unwrap(), used);
         kept.tick();
         assert!(kept.take(0, b"b").is_none());
-        assert_eq!(kept.count, 3);
+        assert_eq!(kept.sets.len(), 1);
         assert!(kept.take(0, b"a").is_some());
-    }
-
-    #[test]
-    fn no_more_are_kept_than_there_is_room_for() {
-        let mut kept = Kept::default();
-        let many = u64::try_from(MOST_KEPT / 2).unwrap();
-        for name in [b"a", b"b", b"c"] {
-            let place = place(&mut kept, 0, name);
-            kept.put(place, set(many));
-        }
-        assert_eq!(kept.count, MOST_KEPT);
-        assert!(kept.take(0, b"a").is_none() && kept.take(0, b"c").is_some());
     }
 }

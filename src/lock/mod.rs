@@ -9,5 +9,6 @@ pub mod queue;
 pub mod record;
 pub mod rules;
 pub mod sessions;
+pub mod state;
 pub mod time;
 pub mod token;

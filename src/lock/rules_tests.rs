@@ -1,6 +1,7 @@
 //! The rules against the tables of the contract, and against a plain account of them.
 
 use super::*;
+use crate::lock::record::Value;
 use proptest::prelude::*;
 
 const NOW: UnixMicros = UnixMicros(1_763_710_000_482_913);

@@ -1,0 +1,112 @@
+//! What a lock is at one point in time, by what its key holds.
+
+use super::holders::{Holder, Holders};
+use super::record::{Record, Value};
+use super::rules::Share;
+use super::time::UnixMicros;
+use super::token::Token;
+
+/// What the key is to everybody but its writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State<'a> {
+    /// The key does not exist.
+    Free,
+    /// A timestamp that has not passed; `None`: a client of the classic pattern wrote it.
+    Held(UnixMicros, Option<Record<'a>>),
+    /// A timestamp that has passed.
+    Expired(UnixMicros, Option<Record<'a>>),
+    /// No timestamp.
+    Foreign,
+    /// Several holders, each with a timestamp of its own.
+    Several(&'a Holders),
+}
+
+impl<'a> State<'a> {
+    /// The state of a key at `now`; `value` is `None` when it does not exist.
+    #[must_use]
+    pub fn of(value: Option<Value<'a>>, now: UnixMicros) -> Self {
+        let (timestamp, record) = match value {
+            None => return Self::Free,
+            Some(Value::Foreign) => return Self::Foreign,
+            Some(Value::Ours(record)) => (record.timestamp, Some(record)),
+            Some(Value::Classic(timestamp)) => (timestamp, None),
+        };
+        if timestamp <= now {
+            Self::Expired(timestamp, record)
+        } else {
+            Self::Held(timestamp, record)
+        }
+    }
+
+    /// Its name in LOCK.INFO.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Foreign => "foreign",
+            Self::Held(..) => "held",
+            Self::Several(holders) if holders.live() > 0 => "held",
+            Self::Expired(..) | Self::Several(_) => "expired",
+        }
+    }
+
+    /// Whether nobody has the lock.
+    #[must_use]
+    pub fn is_nobodys(&self) -> bool {
+        match self {
+            Self::Free | Self::Expired(..) => true,
+            Self::Held(..) | Self::Foreign => false,
+            Self::Several(holders) => holders.live() == 0,
+        }
+    }
+
+    /// Whether somebody had it and never gave it back, and nobody has it now.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        match self {
+            Self::Expired(..) => true,
+            Self::Several(holders) => holders.live() == 0 && !holders.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// What the holder says that has it longest, or had it last, if this module wrote that.
+    #[must_use]
+    pub fn last_to_end(&self) -> Option<Record<'a>> {
+        match *self {
+            Self::Held(_, record) | Self::Expired(_, record) => record,
+            Self::Several(holders) => holders.last_to_end().map(Holder::record),
+            Self::Free | Self::Foreign => None,
+        }
+    }
+
+    /// When a caller could have it, if nobody releases or extends; nothing if that is now, or unknown.
+    #[must_use]
+    pub fn free_at(&self, share: Share) -> Option<UnixMicros> {
+        match self {
+            Self::Held(until, _) => Some(*until),
+            Self::Several(holders) => holders.fewer_than(share.most()),
+            Self::Free | Self::Expired(..) | Self::Foreign => None,
+        }
+    }
+
+    /// When nobody will have it, if nobody releases or extends; nothing if that is unknown.
+    #[must_use]
+    pub fn last_end(&self) -> Option<UnixMicros> {
+        match self {
+            Self::Held(until, _) | Self::Expired(until, _) => Some(*until),
+            Self::Several(holders) => holders.ends().map(|(_, last)| last),
+            Self::Free | Self::Foreign => None,
+        }
+    }
+
+    /// The record whose grant still stands, expired or not, if it has that token.
+    pub(super) fn granted_as(&self, token: Token) -> Option<(Record<'a>, bool)> {
+        match *self {
+            Self::Held(_, Some(record)) if record.token == token => Some((record, true)),
+            Self::Expired(_, Some(record)) if record.token == token => Some((record, false)),
+            Self::Several(holders) => holders.get(token).map(|holder| (holder.record(), !holders.is_over(holder))),
+            _ => None,
+        }
+    }
+}

@@ -17,7 +17,9 @@ mod support;
 #[path = "bounds/tables.rs"]
 mod tables;
 
-use common::bounds::{verdict, Bound, Of, BOUNDS, EXTEND, LIMIT, LIMIT_REFUSED, MANY_KEYS, PAIR, REFUSED, SHARED};
+use common::bounds::{
+    verdict, Bound, Of, BARE_RELEASE, BOUNDS, EXTEND, LIMIT, LIMIT_REFUSED, MANY_KEYS, PAIR, REFUSED, SHARED,
+};
 use common::print_table;
 use common::runs::{cpu_us, number, Ratio, Run};
 use std::path::Path;
@@ -81,7 +83,8 @@ fn commands(operation: &str, contender: &str) -> &'static [&'static str] {
         (REFUSED, OURS) => &["LOCK.ACQUIRE refused"],
         (REFUSED, _) => &["SET NX PX refused"],
         (SHARED | LIMIT, OURS) => &["LOCK.ACQUIRE SHARED, 10 others", "LOCK.RELEASE, 10 others"],
-        (SHARED | LIMIT, _) => &["EVALSHA (semaphore), 10 others", "ZREM, 10 others"],
+        (SHARED | LIMIT, BARE_RELEASE) => &["EVALSHA (semaphore), 10 others", "ZREM, 10 others"],
+        (SHARED | LIMIT, _) => &["EVALSHA (semaphore), 10 others", "EVALSHA (semaphore, release), 10 others"],
         (LIMIT_REFUSED, OURS) => &["LOCK.ACQUIRE LIMIT refused"],
         (LIMIT_REFUSED, _) => &["EVALSHA (semaphore) refused"],
         (MANY_KEYS, OURS) => &["LOCK.MACQUIRE, 10 keys", "LOCK.MRELEASE, 10 keys"],

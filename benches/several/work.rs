@@ -1,7 +1,7 @@
 //! What is held by several, and several keys: the contenders.
 #![allow(dead_code)]
 
-use crate::common::bounds::{LIMIT, LIMIT_REFUSED, LUA_SEMAPHORE, MANY_KEYS, SHARED};
+use crate::common::bounds::{BARE_RELEASE, LIMIT, LIMIT_REFUSED, LUA_SEMAPHORE, MANY_KEYS, SHARED};
 use crate::lane::{loaded, step, Part, Step, MANY, NIL, OK, ONE, TEN, TOKEN, TRANSACTION, ZERO};
 use crate::support::Conn;
 use crate::work::{release, set, Command, Contender, Workload, LEASE_MS, OURS};
@@ -22,6 +22,10 @@ const SEMAPHORE_ACQUIRE: &str = "local t=redis.call('time') local now=t[1]*1000+
     redis.call('zremrangebyscore',KEYS[1],'-inf',now) \
     if redis.call('zcard',KEYS[1])<tonumber(ARGV[1]) then \
     redis.call('zadd',KEYS[1],now+ARGV[3],ARGV[2]) redis.call('pexpire',KEYS[1],ARGV[3]) return 1 else return 0 end";
+/// Its release, which tells as LOCK.RELEASE does whether it was in time.
+const SEMAPHORE_RELEASE: &str = "local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000) \
+    local till=redis.call('zscore',KEYS[1],ARGV[1]) if not till then return 0 end \
+    redis.call('zrem',KEYS[1],ARGV[1]) if tonumber(till)>now then return 1 else return -1 end";
 /// All or none of several keys, as a lock of one key is taken.
 const ALL_ACQUIRE: &str = "for i=1,#KEYS do if redis.call('exists',KEYS[i])==1 then return 0 end end \
     for i=1,#KEYS do redis.call('set',KEYS[i],ARGV[1],'px',ARGV[2]) end return 1";
@@ -36,9 +40,12 @@ pub fn semaphore(conn: &mut Conn, name: &'static str, holders: usize, share: &st
     let most = holders + 10;
     let other = |at| step(&format!("EVALSHA {lua} 1 KEY {most} other-{at:08} {LONG_MS}"), ONE);
     let theirs = step(&format!("EVALSHA {lua} 1 KEY {most} SECRET {LONG_MS}"), ONE);
+    let release_theirs = step(&format!("EVALSHA {} 1 KEY SECRET", loaded(conn, SEMAPHORE_RELEASE)), ONE);
+    let others: Vec<Step> = (0..holders).map(other).collect();
     let contenders = vec![
         Contender::new(OURS, vec![ours.clone(); holders], vec![ours, release()]),
-        Contender::new(LUA_SEMAPHORE, (0..holders).map(other).collect(), vec![theirs, step("ZREM KEY SECRET", ONE)]),
+        Contender::new(LUA_SEMAPHORE, others.clone(), vec![theirs.clone(), release_theirs]),
+        Contender::new(BARE_RELEASE, others, vec![theirs, step("ZREM KEY SECRET", ONE)]),
     ];
     Workload { name, contenders }
 }
@@ -98,7 +105,8 @@ pub fn commands(conn: &mut Conn) -> Vec<Command> {
         (0..10).map(|at| step(&format!("EVALSHA {lua} 1 KEY 10 other-{at:08} {LONG_MS}"), ONE)).collect()
     };
     let theirs = |most, expect| step(&format!("EVALSHA {lua} 1 KEY {most} SECRET {LONG_MS}"), expect);
-    let with_theirs = others().into_iter().chain([theirs(20, ONE)]).collect();
+    let with_theirs: Vec<Step> = others().into_iter().chain([theirs(20, ONE)]).collect();
+    let release_theirs = step(&format!("EVALSHA {} 1 KEY SECRET", loaded(conn, SEMAPHORE_RELEASE)), ONE);
     let [all_acquire, all_release] = [ALL_ACQUIRE, ALL_RELEASE].map(|script| loaded(conn, script));
     let all_acquire = || step(&format!("EVALSHA {all_acquire} 10 KEYS SECRET {LEASE_MS}"), ONE);
     let all_release = || step(&format!("EVALSHA {all_release} 10 KEYS SECRET"), TEN);
@@ -109,6 +117,7 @@ pub fn commands(conn: &mut Conn) -> Vec<Command> {
         command("LOCK.MACQUIRE, 10 keys", vec![], all_acquired(), vec![all_released()]),
         command("LOCK.MRELEASE, 10 keys", vec![all_acquired()], all_released(), vec![]),
         command("EVALSHA (semaphore), 10 others", others(), theirs(20, ONE), vec![delete()]),
+        command("EVALSHA (semaphore, release), 10 others", with_theirs.clone(), release_theirs, vec![delete()]),
         command("ZREM, 10 others", with_theirs, step("ZREM KEY SECRET", ONE), vec![delete()]),
         command("EVALSHA (semaphore) refused", others(), theirs(10, ZERO), vec![delete()]),
         command("EVALSHA (10 keys)", vec![], all_acquire(), vec![all_release()]),

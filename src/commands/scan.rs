@@ -104,5 +104,8 @@ fn row(context: &Context, bytes: Box<[u8]>) -> Option<Row> {
     let record = lock.last_to_end();
     let token = record.map(|record| record.token.get());
     let owner = record.and_then(|record| record.owner).map(|owner: Owner<'_>| owner.as_bytes().into());
-    Some(Row { state: lock.name(), token, owner, free_in_ms, holders, key: bytes })
+    let row = Row { state: lock.name(), token, owner, free_in_ms, holders, key: bytes };
+    // Who looks at all locks does not fill the memory with them.
+    key.close_unkept();
+    Some(row)
 }

@@ -130,6 +130,11 @@ impl<'a> Key<'a> {
         self.several.as_mut().is_some_and(|set| set.end(token))
     }
 
+    /// Closes the key; holders that were not kept before are not from now on.
+    pub fn close_unkept(mut self) {
+        self.several = self.several.take().filter(|set| set.was_kept());
+    }
+
     /// A holder that was replaced by one whose grant has ended is there again.
     pub fn put_back(&mut self, record: &Record<'_>) {
         if let Some(set) = &mut self.several {

@@ -38,6 +38,12 @@ pub struct Set {
 }
 
 impl Set {
+    /// Whether it was kept by an earlier command.
+    #[must_use]
+    pub const fn was_kept(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// A grant ends: the set tells of it as if it had, until it is changed. Whether it was one.
     pub fn end(&mut self, token: Token) -> bool {
         let ended = self.holders.remove(token);

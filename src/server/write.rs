@@ -1,8 +1,8 @@
 //! A key of the server: written, with all that follows from it (native expiry, replication, WATCH and
 //! client tracking, keyspace events).
 //!
-//! A command writes in place: one holder as a string, several as a sorted set ([`super::set`]). All else
-//! goes through the server's own commands ([`super::closed`]).
+//! A command writes in place: one holder as a string, several as a sorted set (`set.rs`). All else
+//! goes through the server's own commands (`closed.rs`).
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};

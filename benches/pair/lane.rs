@@ -220,7 +220,7 @@ impl Stand {
                 contender.costs.push(cost);
                 let (contender, place) = (contender.name, place + 1);
                 let (cpu, wall) = (cost.cpu.as_nanos(), cost.wall.as_nanos());
-                rows.push(format!("\"{name}\",{contender},{round},{place},{operations},{cpu},{wall}"));
+                rows.push(format!("\"{name}\",\"{contender}\",{round},{place},{operations},{cpu},{wall}"));
             }
         }
         rows

@@ -54,17 +54,13 @@ impl Set {
 }
 
 /// Sets that are kept, those that nobody has asked for longest last. Keys that vanish tell nobody.
+#[derive(Default)]
 pub struct Kept {
-    sets: LruCache<Box<[u8]>, Box<Set>>,
+    /// None before the first, since an empty cache has memory of its own.
+    sets: Option<LruCache<Box<[u8]>, Box<Set>>>,
     tick: u64,
     /// Where a place is put together.
     place: Vec<u8>,
-}
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self { sets: LruCache::unbounded(), tick: 0, place: Vec::new() }
-    }
 }
 
 impl Kept {
@@ -76,12 +72,13 @@ impl Kept {
     /// Gives up what nobody has asked for in a while.
     pub fn tick(&mut self) {
         self.tick = self.tick.wrapping_add(1);
-        for _ in 0..(self.sets.len() / PART).max(SOME) {
-            let last = self.sets.peek_lru();
+        let Some(sets) = &mut self.sets else { return };
+        for _ in 0..(sets.len() / PART).max(SOME) {
+            let last = sets.peek_lru();
             if last.is_none_or(|(_, set)| self.tick.wrapping_sub(set.used) < UNUSED) {
                 return;
             }
-            self.sets.pop_lru();
+            sets.pop_lru();
         }
     }
 
@@ -92,18 +89,18 @@ impl Kept {
     }
 
     fn take(&mut self, db: i32, name: &[u8]) -> Option<Box<Set>> {
-        if self.sets.is_empty() {
+        if self.sets.as_ref().is_none_or(LruCache::is_empty) {
             return None;
         }
         self.set_place(db, name);
-        let (place, mut set) = self.sets.pop_entry(&*self.place)?;
+        let (place, mut set) = self.sets.as_mut()?.pop_entry(&*self.place)?;
         set.place = Some(place);
         Some(set)
     }
 
     fn put(&mut self, place: Box<[u8]>, mut set: Box<Set>) {
         set.used = self.tick;
-        self.sets.put(place, set);
+        self.sets.get_or_insert_with(LruCache::unbounded).put(place, set);
     }
 }
 
@@ -195,6 +192,12 @@ mod tests {
     use super::*;
     use crate::lock::time::UnixMicros;
 
+    impl Kept {
+        fn len(&self) -> usize {
+            self.sets.as_ref().map_or(0, LruCache::len)
+        }
+    }
+
     fn set(holders: u64) -> Box<Set> {
         let mut set = Box::new(Set::default());
         for token in 1..=holders {
@@ -219,7 +222,7 @@ mod tests {
         assert_eq!(kept.take(1, b"k").unwrap().holders.len(), 4);
         assert!(kept.take(1, b"k").is_none() && kept.take(0, b"x").is_none());
         let taken = kept.take(0, b"k").unwrap();
-        assert_eq!((taken.holders.len(), kept.sets.len()), (3, 0));
+        assert_eq!((taken.holders.len(), kept.len()), (3, 0));
         kept.put(taken.place.clone().unwrap(), taken);
         assert_eq!(kept.take(0, b"k").unwrap().holders.len(), 3);
     }
@@ -238,7 +241,7 @@ mod tests {
         kept.put(used.place.clone().unwrap(), used);
         kept.tick();
         assert!(kept.take(0, b"b").is_none());
-        assert_eq!(kept.sets.len(), 1);
+        assert_eq!(kept.len(), 1);
         assert!(kept.take(0, b"a").is_some());
     }
 }

@@ -32,15 +32,23 @@ fn the_command_line_client_hints_what_is_still_to_be_typed() {
         eprintln!("skipped: hints of redis-cli: no client with --test_hint (Redis 7.2, Valkey 8) was found");
         return;
     };
-    let rest = "[WAIT wait] [ID id] [OWNER owner] [SESSION] [DETAILS]";
+    let rest = "[WAIT wait] [ID id] [OWNER owner] [SESSION] [DETAILS] [SHARED|LIMIT limit]";
     for (line, expected) in [
         ("lock.acquire ", format!("key EX seconds|PX milliseconds {rest}")),
         ("lock.acquire door EX ", format!("seconds {rest}")),
         ("LOCK.ACQUIRE door PX 500 ", rest.into()),
-        ("lock.acquire door PX 500 SESSION ", "[WAIT wait] [ID id] [OWNER owner] [DETAILS]".into()),
+        (
+            "lock.acquire door PX 500 SESSION ",
+            "[WAIT wait] [ID id] [OWNER owner] [DETAILS] [SHARED|LIMIT limit]".into(),
+        ),
         ("lock.extend door 5 ", "EX seconds|PX milliseconds".into()),
         ("lock.release ", "key token".into()),
         ("lock.info door ", "[FULL]".into()),
+        (
+            "lock.macquire 2 a b EX 5 ",
+            "[key ...] EX seconds|PX milliseconds [WAIT wait] [ID id] [OWNER owner] [SESSION]".into(),
+        ),
+        ("lock.scan 0 ", "[MATCH pattern] [COUNT count] [STATE state]".into()),
         ("lock.top ", "[COUNT count]".into()),
     ] {
         assert_eq!(hint(&client, server.port(), line).unwrap(), expected, "{line}");

@@ -108,3 +108,19 @@ fn as_many_keys_as_a_command_may_have_are_one_grant() {
     assert_eq!(conn.int(&[&["LOCK.MRELEASE", &count], &names[..MOST], &[&token]].concat()), 1_023);
     assert_eq!(conn.int(&["DBSIZE"]), 0);
 }
+
+#[test]
+fn a_set_of_the_same_length_that_takes_the_place_of_another_is_read_anew() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let share =
+        |conn: &mut _, key| -> Vec<String> { (0..4).map(|_| acquire(conn, &[key, "EX", "600", "SHARED"])).collect() };
+    let (before, others) = (share(&mut conn, "k"), share(&mut conn, "other"));
+    conn.ok(&["RENAME", "other", "k"]);
+    for (gone, there) in before.iter().zip(&others) {
+        assert_eq!(conn.int(&["LOCK.CHECK", "k", gone]), 0);
+        assert!(conn.int(&["LOCK.CHECK", "k", there]) > 0);
+        assert_eq!(conn.int(&["LOCK.RELEASE", "k", gone]), 0);
+    }
+    assert_eq!(conn.int(&["ZCARD", "k"]), 4);
+}

@@ -53,13 +53,7 @@ fn main() {
     origin.add("on their way", format!("{LANES} connections with {KEYS} commands each"));
     origin.print();
 
-    let mut rows = Vec::new();
-    for round in 0..=settings.rounds {
-        for workload in &mut workloads {
-            rows.extend(stand.round(round, workload));
-        }
-        eprintln!("round {round} of {}", settings.rounds);
-    }
+    let rows = stand.rounds(settings.rounds, &mut workloads);
     print_costs(&workloads, stand.operations);
     print_ratios(&workloads, origin.server());
     if !settings.smoke {

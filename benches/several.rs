@@ -48,12 +48,7 @@ fn main() {
     for (keys, part) in [(KEYS, of_several as fn(&mut _) -> _), (FEW_KEYS, crowds)] {
         let mut stand = Stand::new(Server::start(), LANES, keys, settings.operations);
         let mut workloads = part(&mut stand.server.conn());
-        for round in 0..=settings.rounds {
-            for workload in &mut workloads {
-                rows.extend(stand.round(round, workload));
-            }
-            eprintln!("round {round} of {}", settings.rounds);
-        }
+        rows.extend(stand.rounds(settings.rounds, &mut workloads));
         print_costs(&workloads, stand.operations);
         print_ratios(&workloads, origin.server());
     }

@@ -200,6 +200,18 @@ impl Stand {
         Self { server, cpu, operations, lanes, times }
     }
 
+    /// So many rounds of all workloads; the lines for the raw file.
+    pub fn rounds(&mut self, rounds: usize, workloads: &mut [Workload]) -> Vec<String> {
+        let mut rows = Vec::new();
+        for round in 0..=rounds {
+            for workload in &mut *workloads {
+                rows.extend(self.round(round, workload));
+            }
+            eprintln!("round {round} of {rounds}");
+        }
+        rows
+    }
+
     /// All contenders of a workload, one after the other; the lines for the raw file. Round 0 warms up and is not
     /// counted.
     pub fn round(&mut self, round: usize, workload: &mut Workload) -> Vec<String> {

@@ -12,7 +12,7 @@ use crate::lock::error::Error;
 use crate::lock::rules::{self, Release};
 use crate::server::context::{Arg, Args, Context};
 use crate::server::key::Key;
-use crate::server::stats::{self, Counter};
+use crate::server::stats;
 use crate::server::write::tell_deleted;
 use crate::server::{clock, state, waiting};
 
@@ -54,16 +54,12 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     // A key of another type is found before anything has changed.
     let opened: Result<Vec<Key<'_>>, Error> = names.iter().map(|name| Key::open(context, *name, now)).collect();
     let (mut deleted, mut awaited) = (Vec::new(), Vec::new());
-    for key in opened? {
+    let result = opened?.into_iter().try_for_each(|key| {
         let mut released = rules::release(key.state(), token);
         if broken::is(Mutant::ReleaseAnyOfAll) && !key.state().is_nobodys() {
             released = Release::InTime;
         }
-        stats::add(match released {
-            Release::InTime => Counter::Releases,
-            Release::Late => Counter::LateReleases,
-            Release::Over => Counter::StaleTokens,
-        });
+        stats::released(released);
         match released {
             Release::Over => {}
             _ if waiting::is_awaited(context, &key)? => awaited.push(key.name()),
@@ -72,9 +68,12 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
                 deleted.push(key.delete()?);
             }
         }
-    }
+        Ok(())
+    });
     let count = deleted.len().saturating_add(awaited.len());
+    // What has changed is told also where a key after it fails.
     tell_deleted(context, &deleted);
+    result?;
     // Who is told of one key may change others: each of the rest is opened anew.
     for name in awaited {
         let key = Key::open(context, name, now)?;

@@ -13,7 +13,7 @@ use crate::lock::error::Error;
 use crate::lock::rules::{self, Release};
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
-use crate::server::stats::{self, Counter};
+use crate::server::stats;
 use crate::server::{clock, waiting};
 
 /// What the server is told of it.
@@ -39,15 +39,15 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let token = parse::token(token)?;
     let key = Key::open(context, key, clock::of_command())?;
     let released = rules::release(key.state(), token);
-    let (reply, counter) = match released {
-        Release::InTime => (1, Counter::Releases),
-        Release::Late => (-1, Counter::LateReleases),
-        Release::Over => (0, Counter::StaleTokens),
+    let reply = match released {
+        Release::InTime => 1,
+        Release::Late => -1,
+        Release::Over => 0,
     };
     if released != Release::Over {
         waiting::pass_on(context, key, token)?;
     }
-    stats::add(counter);
+    stats::released(released);
     context.reply_integer(reply);
     Ok(())
 }

@@ -86,6 +86,27 @@ pub enum Holds {
     },
 }
 
+impl Holds {
+    /// Whether it is among several, in a key where `several` hold it or not.
+    #[must_use]
+    pub const fn is_among(self, several: bool) -> bool {
+        match self {
+            Self::AsBefore => several,
+            Self::Alone => false,
+            Self::Among { .. } => true,
+        }
+    }
+
+    /// The overdue holder whose place it takes.
+    #[must_use]
+    pub const fn replaces(self) -> Option<Token> {
+        match self {
+            Self::Among { replaces } => replaces,
+            Self::AsBefore | Self::Alone => None,
+        }
+    }
+}
+
 /// Whether a caller may have the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission<'a> {

@@ -57,14 +57,9 @@ impl Closed<'_> {
     /// Why it was not done.
     pub fn store(self, value: &Encoded, holds: Holds, events: &[&CStr]) -> Result<(), WriteRefused> {
         let (context, name) = (self.context, self.name);
-        let is_among = match holds {
-            Holds::Alone => false,
-            Holds::Among { .. } => true,
-            Holds::AsBefore => self.several.is_some(),
-        };
+        let is_among = holds.is_among(self.several.is_some());
         if is_among {
-            let replaces = if let Holds::Among { replaces } = holds { replaces } else { None };
-            tell::writing(|| self.change(Some(value), replaces))?;
+            tell::writing(|| self.change(Some(value), holds.replaces()))?;
         } else {
             tell::writing(|| self.set(value))?;
         }

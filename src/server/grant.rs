@@ -107,7 +107,7 @@ impl Plan {
         let (plans, keys): (Vec<_>, Vec<_>) = plans.into_iter().unzip();
         let mut written = Vec::with_capacity(plans.len());
         let mut closed = Vec::new();
-        for (plan, key) in plans.iter().zip(keys) {
+        let result = plans.iter().zip(keys).try_for_each(|(plan, key)| {
             match &plan.write {
                 // The grant stands among others already.
                 Some(value) if plan.holds == Holds::AsBefore && key.has_several() => {
@@ -116,10 +116,13 @@ impl Plan {
                 Some(value) => written.push((key.write(value)?, plan.events)),
                 None => {}
             }
-        }
+            Ok(())
+        });
+        // What has changed is told also where a key after it fails.
         for (written, events) in written {
             written.tell(events)?;
         }
+        result?;
         for (key, value, events) in closed {
             key.store(value, Holds::AsBefore, events).map_err(|_| Error::Internal)?;
         }

@@ -1,7 +1,7 @@
 //! What has happened since the module was loaded, for INFO.
 
 use super::state;
-use crate::lock::rules::State;
+use crate::lock::rules::{Release, State};
 use crate::lock::time::Micros;
 use hdrhistogram::Histogram;
 
@@ -115,6 +115,15 @@ pub fn refused(lock: State<'_>) {
         if lock == State::Foreign {
             state.stats.add(Counter::ForeignMet);
         }
+    });
+}
+
+/// What became of a release.
+pub fn released(release: Release) {
+    add(match release {
+        Release::InTime => Counter::Releases,
+        Release::Late => Counter::LateReleases,
+        Release::Over => Counter::StaleTokens,
     });
 }
 

@@ -34,15 +34,14 @@ impl<'a> Key<'a> {
     /// # Errors
     /// [`Error::Internal`] when the server refuses the write.
     pub fn store(self, value: &Encoded, holds: Holds, events: &[&CStr]) -> Result<(), Error> {
-        if self.is_string(holds) {
+        if !holds.is_among(self.has_several()) {
             return self.write(value)?.tell(events);
         }
-        let replaces = if let Holds::Among { replaces } = holds { replaces } else { None };
         if self.bytes().is_some() {
             return self.close().store(value, holds, events).map_err(|_| Error::Internal);
         }
         let (context, name) = (self.context, self.name);
-        self.change_in_place(Some(value), replaces)?;
+        self.change_in_place(Some(value), holds.replaces())?;
         tell::own_events(context, name, events);
         waiting::written(context, name, value, true);
         Ok(())
@@ -76,15 +75,6 @@ impl<'a> Key<'a> {
             return Err(Error::Internal);
         }
         Ok(self.closed().1)
-    }
-
-    /// Whether a grant is to be the only one in the key.
-    fn is_string(&self, holds: Holds) -> bool {
-        match holds {
-            Holds::Alone => true,
-            Holds::AsBefore => self.several.is_none(),
-            Holds::Among { .. } => false,
-        }
     }
 
     /// Writes a value as the only one, in place, and closes the key; nobody is told yet.

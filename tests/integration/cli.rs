@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{temp_dir, until, Conn, Server};
+use crate::support::{signal, temp_dir, until, Conn, Server};
 
 const DOCUMENT: &str = include_str!("../../examples/cli.md");
 
@@ -93,8 +93,7 @@ impl Script {
     }
 
     fn signal(&self, name: &str) {
-        let (name, pid) = (format!("-{name}"), self.child.id().to_string());
-        assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
+        assert!(signal(self.child.id(), name));
     }
 }
 

@@ -1,5 +1,6 @@
 //! A cluster of `scripts/cluster.sh`: started on free ports, looked at, and ended.
 
+use crate::support::watch::{watch, Watched};
 use crate::support::{module, server_binary, temp_dir, until};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,6 +17,7 @@ pub struct Cluster {
     script: Child,
     /// Kept open: the script would end if nobody read what it says.
     _said: BufReader<ChildStdout>,
+    _watched: Watched,
     pub nodes: Vec<Node>,
 }
 
@@ -24,14 +26,18 @@ const SETTINGS: &str = "cluster-node-timeout 2000\nsave \"\"";
 
 impl Cluster {
     pub fn start(settings: &str, module_args: &str) -> Self {
-        // A port that was free can be taken by another test a moment later.
+        let mut said = String::new();
+        // A port that was free can be taken by another test a moment later, and busy nodes may not meet.
         for _ in 0..5 {
             match Self::try_start(settings, module_args) {
-                Err(said) if said.contains("Address already in use") => {}
-                result => return result.unwrap_or_else(|said| panic!("{said}")),
+                Ok(cluster) => return cluster,
+                Err(why) => said = why,
+            }
+            if !["Address already in use", "was not created"].iter().any(|again| said.contains(again)) {
+                break;
             }
         }
-        panic!("no free ports")
+        panic!("{said}")
     }
 
     fn try_start(settings: &str, module_args: &str) -> Result<Self, String> {
@@ -52,6 +58,7 @@ impl Cluster {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the script runs");
+        let watched = watch(script.id(), "TERM");
         let mut said = BufReader::new(script.stdout.take().unwrap());
         let mut line = String::new();
         while !line.starts_with("cluster ready:") {
@@ -62,7 +69,7 @@ impl Cluster {
             }
         }
         let nodes = (port..port + 6).map(|port| Node::new(port, dir.join(port.to_string()))).collect();
-        Ok(Self { script, _said: said, nodes })
+        Ok(Self { script, _said: said, _watched: watched, nodes })
     }
 
     /// The master that serves a key, as soon as there is exactly one.

@@ -6,15 +6,16 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod relay;
+pub mod watch;
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,22 @@ pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Sends a signal by name, for example `KILL`, `STOP`, `CONT`; whether there is such a process.
+pub fn signal(pid: impl Display, name: &str) -> bool {
+    // The shell's own kill: a bare Debian has no other.
+    let script = ["-c", "kill -s \"$0\" \"$1\" 2>&-", name, &pid.to_string()];
+    Command::new("sh").args(script).status().is_ok_and(|status| status.success())
+}
+
+/// Set when it is dropped: who works until it is set ends also when the test panics, else a scope would wait for ever.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
@@ -206,7 +223,8 @@ impl Options {
             .stderr(Stdio::null())
             .spawn()
             .expect("the server binary can be run");
-        let mut server = Server { child, port, dir, owns_dir, log };
+        let watched = watch::watch(child.id(), "KILL");
+        let mut server = Server { child, port, dir, owns_dir, log, _watched: watched };
         let end = Instant::now() + DEADLINE;
         loop {
             if let Ok(Some(_)) = server.child.try_wait() {
@@ -228,6 +246,7 @@ pub struct Server {
     dir: PathBuf,
     owns_dir: bool,
     log: PathBuf,
+    _watched: watch::Watched,
 }
 
 impl Server {
@@ -314,10 +333,7 @@ impl Server {
 
     /// Sends a signal by name, for example `KILL`, `STOP`, `CONT`.
     pub fn signal(&self, name: &str) {
-        // The shell's own kill: a bare Debian has no other.
-        let script = ["-c", "kill -s \"$0\" \"$1\"", name, &self.pid().to_string()];
-        let status = Command::new("sh").args(script).status().unwrap();
-        assert!(status.success());
+        assert!(signal(self.pid(), name));
     }
 
     /// Makes this server a replica of `master` and waits until the link is up.
@@ -350,7 +366,7 @@ impl Drop for Server {
         }
         // Of `scripts/memcheck.sh`: what was not freed is told by a server that ends itself.
         if std::env::var_os("LOCK_TERM").is_some() {
-            let _ = Command::new("sh").args(["-c", "kill \"$0\" 2>&-", &self.pid().to_string()]).status();
+            signal(self.pid(), "TERM");
             let end = Instant::now() + DEADLINE;
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(5));
@@ -435,6 +451,7 @@ impl Conn {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_write_timeout(Some(DEADLINE))?;
         Ok(Conn { reader: BufReader::new(stream) })
     }
 

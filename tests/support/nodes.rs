@@ -1,7 +1,7 @@
 //! A node of a cluster: what it says of itself and its slots, and what can be done to its process.
 
 use super::read;
-use crate::support::{server_binary, until, Conn, Reply};
+use crate::support::{server_binary, signal, until, Conn, Reply};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -100,9 +100,7 @@ impl Node {
 
     /// Sends a signal by name, for example `KILL`, `STOP`, `CONT`.
     pub fn signal(&self, name: &str) {
-        // The shell's own kill: a bare Debian has no other.
-        let status = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &self.pid()]).status().unwrap();
-        assert!(status.success());
+        assert!(signal(self.pid(), name));
     }
 
     /// Starts the node again after it was killed. The script ends it with the others.

@@ -11,6 +11,7 @@ use super::site::group::LEASE_UNDER_GRACE_MS;
 use super::site::{assert_work_goes_on, Site};
 use super::small::Budget;
 use super::world::{StopAtEnd, StopOnPanic, World};
+use crate::support::watch;
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -235,6 +236,7 @@ fn number(name: &str) -> Option<u64> {
 fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
     // Built once, before all want it.
     crate::support::module();
+    watch::allow(Duration::from_secs(2 * seconds + 180));
     let plans: Vec<Plan> = setups.iter().map(|setup| Plan::of(*setup, seed, seconds * 1_000)).collect();
     let reports: Vec<Report> = thread::scope(|scope| {
         let runs: Vec<_> = plans.iter().map(|plan| scope.spawn(|| run(plan))).collect();

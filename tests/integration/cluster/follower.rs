@@ -2,7 +2,7 @@
 //! wait was ended. Many of them share one lock, and each looks whether it is alone with it.
 
 use super::Cluster;
-use crate::support::{Conn, Reply};
+use crate::support::{Conn, Reply, SetAtEnd};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -88,19 +88,10 @@ pub fn crowd(cluster: &Cluster, key: &str, lease_ms: u64, meanwhile: impl FnOnce
             let work = &work;
             scope.spawn(move || work_in_turn(work, &mut Follower::of(cluster), key, (lease_ms, n)));
         }
-        // Also when it panics: the scope waits for all.
-        let _stop = StopAtEnd(&work);
+        let _stop = SetAtEnd(&work.stop);
         meanwhile(&work);
     });
     work
-}
-
-struct StopAtEnd<'a>(&'a Work);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::SeqCst);
-    }
 }
 
 fn work_in_turn(work: &Work, client: &mut Follower, key: &str, (lease_ms, n): (u64, u64)) {
@@ -124,8 +115,10 @@ fn work_in_turn(work: &Work, client: &mut Follower, key: &str, (lease_ms, n): (u
         thread::sleep(Duration::from_micros(300));
         work.inside.fetch_sub(1, Ordering::SeqCst);
         let released = loop {
-            if let Some(reply) = client.call(&["LOCK.RELEASE", key, &token]) {
-                break reply.int();
+            match client.call(&["LOCK.RELEASE", key, &token]) {
+                Some(reply) => break reply.int(),
+                None if work.stop.load(Ordering::SeqCst) => return,
+                None => {}
             }
         };
         if released != 1 {

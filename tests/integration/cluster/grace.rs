@@ -8,7 +8,7 @@ use super::follower::Follower;
 use super::nodes::Node;
 use super::Cluster;
 use crate::support::relay::Relay;
-use crate::support::{until, Reply};
+use crate::support::{until, watch, Reply, SetAtEnd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
@@ -181,6 +181,7 @@ fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instan
 #[test]
 fn with_a_grace_no_lock_has_two_holders_however_masters_change() {
     let rounds = std::env::var("LOCK_FAILOVERS").map_or(1, |rounds| rounds.parse().expect("a number"));
+    watch::allow(rounds * Duration::from_secs(60));
     let cluster = start(WITH_GRACE);
     let works: Vec<Work> = cluster.a_key_for_each_master("busy").into_iter().map(Work::on).collect();
     let stop = AtomicBool::new(false);
@@ -191,7 +192,7 @@ fn with_a_grace_no_lock_has_two_holders_however_masters_change() {
                 scope.spawn(move || work.go_on(cluster, waits, stop));
             }
         }
-        let _stop = StopAtEnd(&stop);
+        let _stop = SetAtEnd(&stop);
         for _ in 0..rounds {
             change_all_masters(&cluster, &works);
             works.iter().for_each(Work::until_taken);
@@ -200,14 +201,6 @@ fn with_a_grace_no_lock_has_two_holders_however_masters_change() {
     });
     works.into_iter().for_each(Work::assert_one_holder_at_a_time);
     cluster.nodes.iter().for_each(Node::assert_sound);
-}
-
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 /// One master is killed, one is replaced by force, one without asking while its replica is deaf to it.

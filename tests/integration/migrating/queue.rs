@@ -1,7 +1,6 @@
 //! Who gets a lock that a library and the queue of LOCK.* both want.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::library::{library, Client};
@@ -38,11 +37,14 @@ fn calls(conn: &mut Conn, command: &str) -> u64 {
     calls.unwrap_or(0)
 }
 
-/// A client that stands in line for the key.
-fn waiter(server: &Server, key: &str) -> Conn {
-    let (mut waiter, mut conn) = (server.conn(), server.conn());
+/// A client that stands in line for the key, at this place.
+fn waiter(server: &Server, key: &str, place: i64) -> Conn {
+    wait(server.conn(), &mut server.conn(), key, place)
+}
+
+fn wait(mut waiter: Conn, conn: &mut Conn, key: &str, place: i64) -> Conn {
     waiter.send(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000"]);
-    until("it waits", || (conn.call(&["LOCK.INFO", key]).field("waiters").int() == 1).then_some(()));
+    until("it waits", || (conn.call(&["LOCK.INFO", key]).field("waiters").int() == place).then_some(()));
     waiter
 }
 
@@ -54,28 +56,24 @@ fn a_library_that_polls_starves_beside_a_queue_that_is_never_empty() {
         Ok(client) => client,
         Err(why) => return skipped(name, &why),
     };
-    let (ends, grants) = (&AtomicBool::new(false), &AtomicU32::new(0));
-    thread::scope(|scope| {
-        // So many that one of them waits also while others are slow.
-        for _ in 0..5 {
-            let mut conn = server.conn();
-            scope.spawn(move || {
-                while !ends.load(Ordering::SeqCst) {
-                    let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "20000"]).to_string();
-                    thread::sleep(Duration::from_millis(20));
-                    grants.fetch_add(1, Ordering::SeqCst);
-                    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
-                }
-            });
-        }
-        let mut conn = server.conn();
-        until("they wait", || (conn.call(&["LOCK.INFO", "a"]).field("waiters").int() == 4).then_some(()));
-        polls.tell("take", "a", LEASE_S);
-        until("it has polled often", || (calls(&mut conn, "set") > 15).then_some(()));
-        assert!(polls.silent_for(Duration::from_millis(1)), "it has the lock");
-        assert!(grants.load(Ordering::SeqCst) > 15, "the others get on");
-        ends.store(true, Ordering::SeqCst);
+    let mut conn = server.conn();
+    let mut token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]);
+    let mut line: VecDeque<Conn> = (1..=3).map(|place| waiter(server, "a", place)).collect();
+    polls.tell("take", "a", LEASE_S);
+    until("it has polled often", || {
+        assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
+        let mut next = line.pop_front().unwrap();
+        token = next.read().int();
+        // It goes to the end of the line again, in which others wait meanwhile.
+        line.push_back(wait(next, &mut conn, "a", 3));
+        (calls(&mut conn, "set") > 15).then_some(())
     });
+    assert!(polls.silent_for(Duration::from_millis(1)), "it has the lock");
+    for mut last in line {
+        assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
+        token = last.read().int();
+    }
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
     assert_eq!(polls.answer(), "held", "the queue is empty");
 }
 
@@ -90,7 +88,7 @@ fn one_who_waits_in_line_goes_before_all_who_poll() {
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
     polls.tell("take", "a", LEASE_S);
     until("it polls", || (calls(&mut conn, "set") > 2).then_some(()));
-    let mut waits = waiter(server, "a");
+    let mut waits = waiter(server, "a", 1);
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
     let token = waits.read().int().to_string();
     assert!(polls.silent_for(Duration::from_millis(300)), "it has the lock");
@@ -110,7 +108,7 @@ fn waiters_of_python_redis_lock_are_woken_by_their_signal_only() {
     blocks.tell("take", "a", LEASE_S);
     let blocked = |conn: &mut Conn| conn.text(&["INFO", "clients"]).contains("blocked_clients:1\r");
     until("it blocks", || blocked(&mut conn).then_some(()));
-    let mut waits = waiter(server, "lock:a");
+    let mut waits = waiter(server, "lock:a", 1);
     // It wakes its own waiter, and the queue has the lock before that one asks again.
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
     let token = waits.read().int().to_string();

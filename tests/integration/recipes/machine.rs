@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::factory::install;
 use crate::migrating::library::Client;
 use crate::migrating::skipped;
-use crate::support::Server;
+use crate::support::{signal, Server};
 
 /// Before each program. A connection of its own, for SESSION.
 const PRELUDE: &str = "
@@ -56,7 +56,6 @@ impl Machine {
 
     /// Sends a signal by name, for example `STOP`, `CONT`.
     pub fn signal(&self, name: &str) {
-        let status = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &self.0.pid().to_string()]).status();
-        assert!(status.unwrap().success());
+        assert!(signal(self.0.pid(), name));
     }
 }

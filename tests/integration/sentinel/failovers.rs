@@ -5,6 +5,7 @@
 
 use super::group::{until_long, Group, Plan};
 use super::holders::{double_holders, Client, Hold, Mix, Record};
+use crate::support::watch;
 use std::fmt::Write as _;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -117,6 +118,7 @@ fn without_grace_and_min_replicas_a_failover_gives_locks_to_two() {
 #[test]
 fn no_failover_of_any_kind_gives_a_lock_to_two() {
     let count = usize::try_from(from_env("LOCK_FAILOVERS").unwrap_or(2)).unwrap();
+    watch::allow(Duration::from_secs(60 * count as u64));
     let seed = from_env("LOCK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     let begin = Instant::now();
     let group = Group::start(Plan::SAFE);

@@ -3,7 +3,8 @@
 //! Servers and sentinels reach a server through its [`Front`], so that one can be cut off.
 
 use super::network::Front;
-use crate::support::{module, server_binary, temp_dir, until, Conn, Reply, DEADLINE};
+use crate::support::watch::{watch, Watched};
+use crate::support::{module, server_binary, signal, temp_dir, until, Conn, Reply, DEADLINE};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -36,6 +37,7 @@ pub struct Group {
     servers: [u16; 3],
     sentinels: [u16; 3],
     pub fronts: [Front; 3],
+    _watched: Watched,
 }
 
 /// Six ports in a row that were free a moment ago, below those that the system gives to others.
@@ -84,6 +86,7 @@ impl Group {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the script can be run");
+        let watched = watch(script.id(), "TERM");
         let mut said = BufReader::new(script.stdout.take().unwrap()).lines();
         let ready = said.by_ref().map_while(Result::ok).find_map(|line| line.strip_prefix("ready ").map(String::from));
         // The script must not end because nobody reads what it says.
@@ -100,7 +103,7 @@ impl Group {
             eprintln!("not ready ({ready:?}): {why}");
             return None;
         };
-        Some(Self { script, dir, servers, sentinels, fronts })
+        Some(Self { script, dir, servers, sentinels, fronts, _watched: watched })
     }
 
     /// A connection to a server itself, also while it is cut off.
@@ -151,8 +154,7 @@ impl Group {
 
     /// Sends a signal by name.
     pub fn signal(&self, server: usize, name: &str) {
-        let script = ["-c", "kill -s \"$0\" \"$1\"", name, &self.pid(server)];
-        assert!(Command::new("sh").args(script).status().unwrap().success());
+        assert!(signal(self.pid(server), name));
     }
 
     /// Tells a sentinel to fail over, as soon as it is willing.
@@ -200,7 +202,7 @@ pub fn until_long<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
 
 /// Tells the script to stop what it started, and waits for that.
 fn end(script: &mut Child) {
-    let _ = Command::new("sh").args(["-c", "kill -s TERM \"$0\"", &script.id().to_string()]).status();
+    signal(script.id(), "TERM");
     let end = Instant::now() + DEADLINE;
     while matches!(script.try_wait(), Ok(None)) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));

@@ -4,7 +4,7 @@
 //! `PHILOSOPHERS_SECONDS` sets how long they dine (3).
 
 use super::acquire_all;
-use crate::support::Server;
+use crate::support::{watch, Server};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +14,7 @@ const SEATS: usize = 20;
 #[test]
 fn philosophers_who_take_their_forks_at_once_all_eat() {
     let seconds = std::env::var("PHILOSOPHERS_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(3);
+    watch::allow(Duration::from_secs(2 * seconds));
     let server = Server::start();
     let forks: Vec<AtomicBool> = (0..SEATS).map(|_| AtomicBool::new(false)).collect();
     let meals: Vec<AtomicU32> = (0..SEATS).map(|_| AtomicU32::new(0)).collect();

@@ -1,0 +1,85 @@
+//! No test hangs. What one has started is ended when it is there for longer than any test takes: then the test fails, as
+//! nobody answers it any more. If that does not end it either, all tests end, and its name is the last that is said.
+
+use super::signal;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::exit;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long what a test starts may be there, in seconds: many times what the longest takes on a fast machine.
+static LIMIT: AtomicU64 = AtomicU64::new(240);
+/// How long a test has to fail after that.
+const GRACE: Duration = Duration::from_secs(60);
+
+struct Process {
+    /// Of the test, if the thread that started it has its name.
+    test: String,
+    signal: &'static str,
+    since: Instant,
+    is_ended: bool,
+}
+
+static PROCESSES: Mutex<BTreeMap<u32, Process>> = Mutex::new(BTreeMap::new());
+
+/// A process that is ended if it stays too long; dropped, it is no longer looked at.
+pub struct Watched(u32);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        PROCESSES.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+/// Looks after a process that is ended by this signal.
+pub fn watch(pid: u32, signal: &'static str) -> Watched {
+    static ONCE: Once = Once::new();
+    // Benchmarks and examples take the time that they need.
+    if cfg!(test) {
+        ONCE.call_once(|| drop(thread::spawn(look)));
+    }
+    let test = thread::current().name().unwrap_or("a thread of a test").into();
+    let process = Process { test, signal, since: Instant::now(), is_ended: false };
+    PROCESSES.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, process);
+    Watched(pid)
+}
+
+/// Somebody asked for a run that takes so long.
+pub fn allow(time: Duration) {
+    LIMIT.fetch_max(time.as_secs(), Ordering::Relaxed);
+}
+
+/// Past the capture of the test runner, which would show nothing of a test that does not end.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn look() {
+    loop {
+        thread::sleep(Duration::from_millis(500));
+        let limit = Duration::from_secs(LIMIT.load(Ordering::Relaxed));
+        let mut processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hangs = None;
+        for (pid, process) in processes.iter_mut() {
+            let lives = process.since.elapsed();
+            if lives > limit && !process.is_ended {
+                say(&format!("{}: process {pid} is there for more than {limit:?}; it is ended", process.test));
+                signal(pid, process.signal);
+                process.is_ended = true;
+            }
+            if lives > limit + GRACE {
+                hangs = Some(process.test.clone());
+            }
+        }
+        if let Some(test) = hangs {
+            for (pid, process) in processes.iter() {
+                signal(pid, process.signal);
+            }
+            say(&format!("{test} does not end; all tests end here"));
+            exit(1);
+        }
+    }
+}

@@ -5,7 +5,7 @@ PORT ?= 6379
 REDIS_SERVER ?= redis-server
 export PORT REDIS_SERVER
 # Tests wait more than they compute.
-export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
+export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc) + 1)
 # A cargo that rustup has just installed is not yet in the PATH of the shell that is open.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -65,7 +65,7 @@ fmt: ## Format the code
 	cargo fmt
 
 demo: build ## Show how the hand-made lock fails and LOCK.* does not
-	cargo run --release --quiet --example demo
+	cargo run --quiet --example demo
 
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench pair

@@ -5,131 +5,16 @@
 //! clock was set, may have been replaced meanwhile, so it grants none until its replicas have
 //! answered it since.
 
+mod settings;
+
+pub use settings::{Fault, Group, Settings, LEAST_MARGIN};
+
 use super::error::Error;
-use super::time::{Micros, MonotonicMicros, UnixMicros};
+use super::time::{Micros, MonotonicMicros};
 use crate::broken::{self, Mutant};
 
-/// What the failover may take on top of all settings: lags are whole seconds, so one second; a look
-/// at them every 50 ms at most; and the rest for turns of the loop.
-const RESERVE: Micros = Micros(2_000_000);
-const RESERVE_FOR_TURNS: Micros = Micros(900_000);
 /// How often the replicas are looked at.
 pub const LOOK_AT_REPLICAS: Micros = Micros(50_000);
-
-/// The margin has to be as long as this: the loop of a server that is well stands still for less.
-pub const LEAST_MARGIN: Micros = Micros(500_000);
-
-/// Settings of the module and of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// `lock.failover-grace-ms`; zero: no safety across failover.
-    pub grace: Micros,
-    /// `lock.margin-ms`
-    pub margin: Micros,
-    /// `min-replicas-max-lag`
-    pub max_lag: Micros,
-    /// `min-replicas-to-write`
-    pub wanted: u64,
-}
-
-impl Settings {
-    /// The longest lease that is over when the grace of a new master is.
-    #[must_use]
-    pub const fn longest_lease(&self) -> Option<Micros> {
-        if self.grace.0 == 0 {
-            return None;
-        }
-        let taken = self.margin.0.saturating_add(self.max_lag.0).saturating_add(RESERVE.0);
-        Some(Micros(self.grace.0.saturating_sub(taken)))
-    }
-
-    /// A longer turn of the loop is noticed. After shorter ones the answers of replicas that waited to
-    /// be read look younger than they are, by two turns: one in which they came, one in which they are
-    /// read; and what was found when a turn began holds to its end. The margin and what [`RESERVE`] has
-    /// for it make up for the three.
-    fn longest_stall(&self) -> Micros {
-        let margin = self.margin.max(LEAST_MARGIN);
-        let two = margin.min(self.max_lag).0 / 2;
-        let three = margin.0.saturating_add(RESERVE_FOR_TURNS.0) / 3;
-        Micros(two.min(three))
-    }
-
-    /// Whether a lease may be granted.
-    ///
-    /// # Errors
-    /// [`Error::LeaseBeyondGrace`]
-    pub fn check(&self, lease: Micros) -> Result<(), Error> {
-        match self.longest_lease() {
-            Some(longest) if lease > longest => Err(Error::LeaseBeyondGrace(longest.as_ms())),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// What the settings are held against.
-#[derive(Clone, Copy, Debug)]
-pub struct Group {
-    /// How many replicas are connected.
-    pub connected: u64,
-    /// The latest timestamp that this server wrote.
-    pub latest: UnixMicros,
-}
-
-/// Why two clients can have a lock at once after a failover, or nobody can have one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The longest lease is none.
-    NoLease,
-    /// `min-replicas-to-write` is not set.
-    NoReplicas,
-    /// There are more replicas than `min-replicas-to-write`.
-    TooFewReplicas,
-    /// The margin is shorter than [`LEAST_MARGIN`].
-    ShortMargin,
-    /// A lease that was granted before outlasts the grace.
-    LongLease,
-}
-
-impl Fault {
-    /// What an operator is told.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::NoLease => "lock.failover-grace-ms is too short for any lease: no lock is granted",
-            Self::NoReplicas => {
-                "lock.failover-grace-ms without min-replicas-to-write: if there are replicas, a master that was replaced still grants"
-            }
-            Self::TooFewReplicas => {
-                "lock.failover-grace-ms with a min-replicas-to-write below the number of replicas: \
-                 a master that was replaced still grants"
-            }
-            Self::ShortMargin => {
-                "lock.failover-grace-ms with a lock.margin-ms below 500: a short stall is not made up for"
-            }
-            Self::LongLease => {
-                "lock.failover-grace-ms is too short for a lease that was granted before: \
-                 after a failover now it may be granted again before it ends"
-            }
-        }
-    }
-}
-
-impl Settings {
-    /// What is wrong with them.
-    #[must_use]
-    pub fn fault(&self, group: &Group, now: UnixMicros) -> Option<Fault> {
-        let longest = self.longest_lease()?;
-        let covered = Micros(longest.0.saturating_add(self.margin.0));
-        match longest {
-            Micros(0) => Some(Fault::NoLease),
-            _ if self.wanted == 0 => Some(Fault::NoReplicas),
-            _ if self.wanted < group.connected => Some(Fault::TooFewReplicas),
-            _ if self.margin < LEAST_MARGIN => Some(Fault::ShortMargin),
-            _ if group.latest.since(now) > covered => Some(Fault::LongLease),
-            _ => None,
-        }
-    }
-}
 
 /// Whether a master may have been replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -307,16 +192,6 @@ mod tests {
     }
 
     #[test]
-    fn the_three_longest_turns_are_made_up_for() {
-        for margin_ms in [0, 500, 1_000, 1_800, 5_000, 60_000] {
-            let margin = Micros::from_ms(margin_ms);
-            let settings = Settings { margin, max_lag: Micros(u64::MAX), ..SETTINGS };
-            let spared = margin.max(LEAST_MARGIN).0 + RESERVE.0 - 1_000_000 - LOOK_AT_REPLICAS.0;
-            assert!(3 * settings.longest_stall().0 <= spared, "{margin_ms}");
-        }
-    }
-
-    #[test]
     fn a_new_master_grants_nothing_until_its_grace_is_over() {
         let mut reign = Reign::begin(START);
         let soon = START.after(Micros(100_000));
@@ -326,15 +201,6 @@ mod tests {
             reign.begin_turn(&SETTINGS, START.after(Micros(tenths * 100_000)));
         }
         assert_eq!(reign.may_grant(&SETTINGS, at(60)), Ok(()));
-    }
-
-    #[test]
-    fn a_lease_ends_before_the_grace_of_a_new_master() {
-        assert_eq!(SETTINGS.longest_lease(), Some(Micros(47_000_000)));
-        assert_eq!(SETTINGS.check(Micros(47_000_000)), Ok(()));
-        assert_eq!(SETTINGS.check(Micros(47_000_001)), Err(Error::LeaseBeyondGrace(47_000)));
-        let too_short = Settings { grace: Micros(5_000_000), ..SETTINGS };
-        assert_eq!(too_short.check(Micros(1)), Err(Error::LeaseBeyondGrace(0)));
     }
 
     #[test]
@@ -393,25 +259,6 @@ mod tests {
             assert_eq!(reign.may_grant(&settings, START.after(Micros(tenths * 100_000))), Ok(()));
         }
         assert_eq!(reign.may_grant(&settings, START.after(Micros(600_000))), Err(Error::NoReplicas));
-    }
-
-    #[test]
-    fn settings_that_cannot_work_are_found() {
-        let now = UnixMicros(1_763_710_000_000_000);
-        let (set, good) =
-            (Settings { wanted: 2, ..SETTINGS }, Group { connected: 2, latest: now.after(Micros(48_000_000)) });
-        assert_eq!(set.fault(&good, now), None);
-        assert_eq!(Settings { wanted: 3, ..set }.fault(&good, now), None);
-        for (settings, group, fault) in [
-            (Settings { grace: Micros(13_000_000), ..set }, good, Fault::NoLease),
-            (SETTINGS, good, Fault::NoReplicas),
-            (set, Group { connected: 3, ..good }, Fault::TooFewReplicas),
-            (Settings { margin: Micros(499_999), ..set }, good, Fault::ShortMargin),
-            (set, Group { latest: good.latest.after(Micros(1)), ..good }, Fault::LongLease),
-        ] {
-            assert_eq!(settings.fault(&group, now), Some(fault), "{settings:?} {group:?}");
-            assert_eq!(Settings { grace: Micros(0), ..settings }.fault(&group, now), None);
-        }
     }
 
     #[test]

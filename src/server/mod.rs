@@ -28,6 +28,7 @@ mod several;
 pub mod state;
 pub mod stats;
 pub mod tell;
+mod tick;
 mod timer;
 mod version;
 pub mod waiting;

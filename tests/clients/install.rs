@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long an installation may take, with a slow network.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 const PACKAGE: &str = include_str!("package.json");

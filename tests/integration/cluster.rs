@@ -40,6 +40,8 @@ impl Drop for Turn {
             self.print_logs();
             // What a failed test left behind is not for the next one.
             *self.0 = None;
+        } else if let Some(cluster) = &mut *self.0 {
+            cluster.rests();
         }
     }
 }
@@ -49,11 +51,12 @@ type Shared = Mutex<Option<Cluster>>;
 fn turn(shared: &'static Shared, settings: &str) -> Turn {
     let mut cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
     let cluster_is_new = cluster.is_none();
-    let started = cluster.get_or_insert_with(|| Cluster::start(settings, "margin-ms 0"));
+    cluster.get_or_insert_with(|| Cluster::start(settings, "margin-ms 0")).works();
+    let turn = Turn(cluster);
     if !cluster_is_new {
-        started.until_well();
+        turn.until_well();
     }
-    Turn(cluster)
+    turn
 }
 
 /// The shared cluster that keeps nothing on disk.

@@ -17,7 +17,8 @@ pub struct Cluster {
     script: Child,
     /// Kept open: the script would end if nobody read what it says.
     _said: BufReader<ChildStdout>,
-    _watched: Watched,
+    /// One that tests share is watched while one of them has it.
+    watched: Option<Watched>,
     pub nodes: Vec<Node>,
 }
 
@@ -69,7 +70,17 @@ impl Cluster {
             }
         }
         let nodes = (port..port + 6).map(|port| Node::new(port, dir.join(port.to_string()))).collect();
-        Ok(Self { script, _said: said, _watched: watched, nodes })
+        Ok(Self { script, _said: said, watched: Some(watched), nodes })
+    }
+
+    /// From now on until `rests` it is one test's.
+    pub fn works(&mut self) {
+        self.watched = Some(watch(self.script.id(), "TERM"));
+    }
+
+    /// No test has it.
+    pub fn rests(&mut self) {
+        self.watched = None;
     }
 
     /// The master that serves a key, as soon as there is exactly one.

@@ -11,11 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long what a test starts may be there, in seconds: many times what the longest takes on a fast machine.
-static LIMIT: AtomicU64 = AtomicU64::new(240);
+static LIMIT: AtomicU64 = AtomicU64::new(300);
 /// How long a test has to fail after that.
 const GRACE: Duration = Duration::from_secs(60);
 
 struct Process {
+    pid: u32,
     /// Of the test, if the thread that started it has its name.
     test: String,
     signal: &'static str,
@@ -23,10 +24,10 @@ struct Process {
     is_ended: bool,
 }
 
-static PROCESSES: Mutex<BTreeMap<u32, Process>> = Mutex::new(BTreeMap::new());
+static PROCESSES: Mutex<BTreeMap<u64, Process>> = Mutex::new(BTreeMap::new());
 
 /// A process that is ended if it stays too long; dropped, it is no longer looked at.
-pub struct Watched(u32);
+pub struct Watched(u64);
 
 impl Drop for Watched {
     fn drop(&mut self) {
@@ -37,14 +38,16 @@ impl Drop for Watched {
 /// Looks after a process that is ended by this signal.
 pub fn watch(pid: u32, signal: &'static str) -> Watched {
     static ONCE: Once = Once::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     // Benchmarks and examples take the time that they need.
     if cfg!(test) {
         ONCE.call_once(|| drop(thread::spawn(look)));
     }
     let test = thread::current().name().unwrap_or("a thread of a test").into();
-    let process = Process { test, signal, since: Instant::now(), is_ended: false };
-    PROCESSES.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, process);
-    Watched(pid)
+    let process = Process { pid, test, signal, since: Instant::now(), is_ended: false };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    PROCESSES.lock().unwrap_or_else(PoisonError::into_inner).insert(number, process);
+    Watched(number)
 }
 
 /// Somebody asked for a run that takes so long.
@@ -63,7 +66,8 @@ fn look() {
         let limit = Duration::from_secs(LIMIT.load(Ordering::Relaxed));
         let mut processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
         let mut hangs = None;
-        for (pid, process) in processes.iter_mut() {
+        for process in processes.values_mut() {
+            let pid = process.pid;
             let lives = process.since.elapsed();
             if lives > limit && !process.is_ended {
                 say(&format!("{}: process {pid} is there for more than {limit:?}; it is ended", process.test));
@@ -75,8 +79,8 @@ fn look() {
             }
         }
         if let Some(test) = hangs {
-            for (pid, process) in processes.iter() {
-                signal(pid, process.signal);
+            for process in processes.values() {
+                signal(process.pid, process.signal);
             }
             say(&format!("{test} does not end; all tests end here"));
             exit(1);

@@ -77,7 +77,7 @@ fn each_test_that_they_name_is_there() {
 fn what_is_not_there_is_found() {
     for path in [
         "stall::",
-        "lock::grace::tests::settings_that_cannot_work_are_found",
+        "lock::grace::settings::tests::settings_that_cannot_work_are_found",
         "Value::read",
         "documents::what_is_not_there_is_found",
     ] {

@@ -52,6 +52,16 @@ impl Shell {
         Some(shell)
     }
 
+    /// Changes `with-lock`, so that what it waits for comes sooner or what is rare happens.
+    fn change(&self, changes: &[(&str, &str)]) {
+        let mut text = block("Run a command under a lock").to_string();
+        for (from, to) in changes {
+            assert!(text.contains(from), "no '{from}'");
+            text = text.replace(from, to);
+        }
+        self.write("with-lock", &text);
+    }
+
     fn write(&self, name: &str, text: &str) {
         let file = self.dir.join(name);
         fs::write(&file, text).unwrap();
@@ -85,6 +95,11 @@ struct Script {
 impl Script {
     fn end(mut self) -> Output {
         drop(self.child.stdin.take());
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < end, "the script does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let mut output = Output { status: ExitStatus::default(), stdout: Vec::new(), stderr: Vec::new() };
         self.child.stdout.take().unwrap().read_to_end(&mut output.stdout).unwrap();
         self.child.stderr.take().unwrap().read_to_end(&mut output.stderr).unwrap();
@@ -193,6 +208,48 @@ fn a_command_under_a_lock_has_its_token_and_its_input_and_gives_it_back() {
     assert_eq!(state(&mut conn), "free");
     assert_eq!(shell.run("./with-lock report sh -c 'exit 7'").status.code(), Some(7));
     assert_eq!(state(&mut conn), "free");
+}
+
+/// A signal that comes when a shell has just begun is missed by it.
+#[test]
+fn a_renewal_that_misses_its_signal_ends_by_itself() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    shell.change(&[("kill \"$renewal\" 2>/dev/null", ":"), ("sleep 10", "sleep 1")]);
+    assert_eq!(shell.run("./with-lock report true").status.code(), Some(0));
+    assert_eq!(state(&mut server.conn()), "free");
+}
+
+#[test]
+fn a_signal_in_the_moment_of_the_start_frees_no_lock_of_a_command_that_runs() {
+    let server = Server::start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    shell.change(&[("setsid \"$@\"", "sh -c 'touch early; sleep 1; exec setsid \"$@\"' sh \"$@\"")]);
+    let script = shell.start("exec ./with-lock report touch begun");
+    until("it has begun to start", || shell.dir.join("early").exists().then_some(()));
+    script.signal("TERM");
+    assert_eq!(script.end().status.code(), Some(143));
+    assert_eq!(state(&mut server.conn()), "free");
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(!shell.dir.join("begun").exists(), "it runs without its lock");
+}
+
+#[test]
+fn killed_by_signal_9_it_leaves_the_lock_to_its_command_and_no_longer() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    let Some(shell) = Shell::on(server.port()) else { return };
+    let mut conn = server.conn();
+    shell.change(&[("sleep 10", "sleep 1"), ("EX 30", "PX 4000")]);
+    let script = shell.start("exec ./with-lock report sh -c 'touch on; until [ -e off ]; do sleep 0.1; done'");
+    until("the command runs", || shell.dir.join("on").exists().then_some(()));
+    script.signal("KILL");
+    let since = Instant::now();
+    until("the lease has been renewed", || {
+        assert_eq!(state(&mut conn), "held");
+        (since.elapsed() > Duration::from_secs(5)).then_some(())
+    });
+    shell.write("off", "");
+    until("the lease is over", || (state(&mut conn) == "expired").then_some(()));
 }
 
 #[test]

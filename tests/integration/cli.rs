@@ -311,8 +311,8 @@ fn a_lock_is_taken_away_and_the_successor_is_left_alone() {
     let server = Server::start();
     let Some(shell) = Shell::on(server.port()) else { return };
     let mut conn = server.conn();
-    let script = shell.start("exec ./with-lock report sleep 60");
-    until_held(&mut conn);
+    let script = shell.start("exec ./with-lock report sh -c 'touch on; sleep 60'");
+    until("the command runs", || shell.dir.join("on").exists().then_some(()));
     assert_eq!(said(&shell.run(block("Take a lock away from its holder"))), "1\n");
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
     let output = script.end();

@@ -63,21 +63,10 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     if decision == Acquire::Refuse {
         stats::refused(lock);
         let too_early = may_grant.err().filter(|_| rules::could_have(lock, &request, now));
-        if too_early == Some(Error::NoReplicas) {
-            return Err(Error::NoReplicas);
-        }
         let asked = waiting::asked(lock, request.share, &key);
         drop(key);
         let wish = Wish { request, wait: options.wait(), details: options.details, session: options.session };
-        let waits = waiting::refused(context, &[asked], &wish)?;
-        return match too_early {
-            _ if waits => Ok(()),
-            Some(error) => Err(error),
-            None => {
-                reply_nil(context, options.details);
-                Ok(())
-            }
-        };
+        return waiting::refused(context, &[asked], &wish, too_early);
     }
     if matches!(decision, Acquire::Prolong(_)) {
         failover::may_extend(context)?;
@@ -85,19 +74,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let plan = Plan::of(&decision);
     if let Some(mut taken) = plan.carry_out(key)? {
         waiting::got(context, name, request.id, &mut taken, options.session)?;
-        if options.details {
-            taken.reply_details(context);
-        } else {
-            context.reply_integer(taken.token.as_i64());
-        }
+        taken.reply(context, options.details);
     }
     Ok(())
-}
-
-fn reply_nil(context: &Context, details: bool) {
-    if details {
-        context.reply_nil_array();
-    } else {
-        context.reply_nil();
-    }
 }

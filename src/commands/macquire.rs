@@ -71,9 +71,6 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         let met = states.iter().find(|lock| !lock.is_nobodys()).copied();
         stats::refused(met.unwrap_or(State::Free));
         let too_early = may_grant.err().filter(|_| met.is_none());
-        if too_early == Some(Error::NoReplicas) {
-            return Err(Error::NoReplicas);
-        }
         let asked = opened.iter().zip(&states).map(|(key, lock)| waiting::asked(*lock, request.share, key));
         let asked: Vec<Asked<'_>> = asked.collect();
         if broken::is(Mutant::KeepsPart) {
@@ -82,15 +79,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
             drop(opened);
         }
         let wish = Wish { request, wait: options.wait(), details: false, session: options.session };
-        let waits = waiting::refused(context, &asked, &wish)?;
-        return match too_early {
-            _ if waits => Ok(()),
-            Some(error) => Err(error),
-            None => {
-                context.reply_nil();
-                Ok(())
-            }
-        };
+        return waiting::refused(context, &asked, &wish, too_early);
     };
     if decisions.iter().any(|decision| matches!(decision, Acquire::Prolong(_))) {
         failover::may_extend(context)?;
@@ -101,7 +90,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         for name in names {
             waiting::got(context, name, request.id, &mut taken, options.session)?;
         }
-        context.reply_integer(taken.token.as_i64());
+        taken.reply(context, false);
     }
     Ok(())
 }

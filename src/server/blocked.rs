@@ -126,10 +126,8 @@ unsafe extern "C" fn reply(
         let Some(letter) = letter else { return };
         letter.delivered = true;
         match &letter.answer {
-            Answer::Granted(grant) if grant.details => grant.taken.reply_details(&context),
-            Answer::Granted(grant) => context.reply_integer(grant.taken.token.as_i64()),
-            Answer::Nil(true) => context.reply_nil_array(),
-            Answer::Nil(false) => context.reply_nil(),
+            Answer::Granted(grant) => grant.taken.reply(&context, grant.details),
+            Answer::Nil(details) => context.reply_not_granted(*details),
             Answer::Failed(error) => context.reply_error(*error),
         }
     });
@@ -174,9 +172,6 @@ unsafe extern "C" fn time_out(
 ) -> libc::c_int {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
-    guarded(|| match waiting::gone(&context, client(&context)) {
-        Some(true) => context.reply_nil_array(),
-        _ => context.reply_nil(),
-    });
+    guarded(|| context.reply_not_granted(waiting::gone(&context, client(&context)) == Some(true)));
     0
 }

@@ -153,6 +153,15 @@ impl Context {
         unsafe { (api().reply_with_null_array)(self.0) };
     }
 
+    /// Replies that nothing was granted, in the shape that a grant with or without details would have.
+    pub fn reply_not_granted(&self, details: bool) {
+        if details {
+            self.reply_nil_array();
+        } else {
+            self.reply_nil();
+        }
+    }
+
     /// Opens an array of `length` replies that follow.
     pub fn reply_array(&self, length: i64) {
         // SAFETY: the context is valid.

@@ -201,6 +201,15 @@ impl Taken {
         }
     }
 
+    /// Replies with the token, or with the details.
+    pub fn reply(&self, context: &Context, details: bool) {
+        if details {
+            self.reply_details(context);
+        } else {
+            context.reply_integer(self.token.as_i64());
+        }
+    }
+
     /// Replies with the four details: token, overdue-ms, previous token, previous owner.
     pub fn reply_details(&self, context: &Context) {
         let before = self.before(0);

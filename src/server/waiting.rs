@@ -49,12 +49,26 @@ pub fn asked<'a>(state: LockState<'_>, share: Share, key: &Key<'a>) -> Asked<'a>
     (key.name(), due(state, share, key), state.last_end())
 }
 
-/// A caller did not get the lock, or the locks: it joins the queue if it wants to and may, else it keeps
-/// a place if it has an ID. Whether it waits; if not it has to be answered.
+/// A caller did not get the lock, or the locks: it waits if it wants to and may, else it is answered at once;
+/// with `too_early`, if it would have got it but that nobody is granted locks now.
 ///
 /// # Errors
-/// [`Error::BusyLocks`], [`Error::Deadlock`]
-pub fn refused(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Result<bool, Error> {
+/// [`Error::BusyLocks`], [`Error::Deadlock`], and what it is too early for.
+pub fn refused(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>, too_early: Option<Error>) -> Result<(), Error> {
+    match too_early {
+        Some(Error::NoReplicas) => Err(Error::NoReplicas),
+        _ if joins(context, asked, wish)? => Ok(()),
+        Some(error) => Err(error),
+        None => {
+            context.reply_not_granted(wish.details);
+            Ok(())
+        }
+    }
+}
+
+/// Who was refused joins the queue if it wants to and may, else it keeps a place if it has an ID. Whether it
+/// waits.
+fn joins(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Result<bool, Error> {
     let db = context.selected_db();
     if wish.wait == Micros(0) || !blocked::may_block(context) {
         keep_place(context, db, asked, wish.request.id)?;

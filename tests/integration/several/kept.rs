@@ -31,9 +31,9 @@ fn effects_are_those_of_a_sorted_set_in_one_transaction() {
     assert_eq!(names(&stream.take()), ["MULTI", "ZADD", "PEXPIREAT", "EXEC"]);
     conn.int(&["LOCK.RELEASE", "k", &second]);
     assert_eq!(names(&stream.take()), ["MULTI", "ZREM", "PEXPIREAT", "EXEC"]);
-    // A hand-off is one change.
+    // A hand-off is one change. Within one millisecond, the same lease would end with the first.
     let mut waiter = server.conn();
-    waiter.send(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000", "LIMIT", "1"]);
+    waiter.send(&["LOCK.ACQUIRE", "k", "EX", "61", "WAIT", "60000", "LIMIT", "1"]);
     until("it waits", || (conn.call(&["LOCK.INFO", "k"]).field("waiters").int() == 1).then_some(()));
     conn.int(&["LOCK.RELEASE", "k", &first]);
     let third = waiter.read().int().to_string();

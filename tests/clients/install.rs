@@ -5,6 +5,7 @@
 //! What is installed is used again; a folder is named after what is in it, and appears only when it is complete.
 #![allow(dead_code)]
 
+use crate::support::watch;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{symlink, MetadataExt};
@@ -147,6 +148,7 @@ fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> R
         return Err(why.clone());
     }
     if !dir.exists() {
+        let _pause = watch::pause();
         // Under another name until it is complete: others may be installing at the same time, or be killed.
         let draft = target().join("clients").join(format!("draft-{}-{name}", std::process::id()));
         fs::create_dir_all(&draft).map_err(|error| error.to_string())?;

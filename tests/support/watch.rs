@@ -55,6 +55,25 @@ pub fn allow(time: Duration) {
     LIMIT.fetch_max(time.as_secs(), Ordering::Relaxed);
 }
 
+/// While it is there nothing is ended, and its time is not counted: a test installs something.
+pub struct Pause(Instant);
+
+/// Longer than anything takes, in seconds.
+const PAUSE: u64 = 3_600;
+/// The time that is not counted: of pauses that are over, and of those that are not.
+static PAUSED: AtomicU64 = AtomicU64::new(0);
+
+pub fn pause() -> Pause {
+    PAUSED.fetch_add(PAUSE, Ordering::Relaxed);
+    Pause(Instant::now())
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        PAUSED.fetch_sub(PAUSE.saturating_sub(self.0.elapsed().as_secs()), Ordering::Relaxed);
+    }
+}
+
 /// Past the capture of the test runner, which would show nothing of a test that does not end.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -63,7 +82,7 @@ fn say(text: &str) {
 fn look() {
     loop {
         thread::sleep(Duration::from_millis(500));
-        let limit = Duration::from_secs(LIMIT.load(Ordering::Relaxed));
+        let limit = Duration::from_secs(LIMIT.load(Ordering::Relaxed) + PAUSED.load(Ordering::Relaxed));
         let mut processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
         let mut hangs = None;
         for process in processes.values_mut() {

@@ -4,14 +4,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{signal, temp_dir, until, Conn, Server};
+use crate::support::{signal, temp_dir, until, write_program, Conn, Server};
 
 const DOCUMENT: &str = include_str!("../../examples/cli.md");
 
@@ -63,9 +62,7 @@ impl Shell {
     }
 
     fn write(&self, name: &str, text: &str) {
-        let file = self.dir.join(name);
-        fs::write(&file, text).unwrap();
-        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&self.dir.join(name), text);
     }
 
     fn start(&self, text: &str) -> Script {

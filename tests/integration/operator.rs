@@ -7,9 +7,8 @@
 mod tools;
 mod watching;
 
-use crate::support::{module, server_binary, temp_dir, until, Conn, Options, Reply, Server};
+use crate::support::{module, server_binary, temp_dir, until, write_program, Conn, Options, Reply, Server};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A setting: name, default, least, most.
@@ -134,8 +133,7 @@ fn with_file(text: &str) -> (PathBuf, PathBuf) {
         &format!("[ \"$1\" != --version ] || exec '{binary}' --version"),
         &format!("cd '{}' && exec '{binary}' '{file}' \"$@\"", dir.display()),
     ];
-    fs::write(&script, lines.join("\n")).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&script, &lines.join("\n"));
     (dir, script)
 }
 

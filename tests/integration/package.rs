@@ -5,7 +5,7 @@
 mod configured;
 mod debian;
 
-use crate::support::{module, server_binary, temp_dir, until, Server};
+use crate::support::{module, server_binary, temp_dir, until, write_program, Server};
 use configured::Configured;
 use std::ffi::OsStr;
 use std::fs;
@@ -153,8 +153,7 @@ fn who_is_not_root_is_told_so_in_one_line() {
     let root = Root::new();
     let bin = temp_dir();
     // Somebody else, to whoever runs the tests; and if that were ignored, all would still go into this folder.
-    fs::write(bin.join("id"), "#!/bin/sh\necho 1000\n").unwrap();
-    fs::set_permissions(bin.join("id"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&bin.join("id"), "#!/bin/sh\necho 1000\n");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let output = run(command("scripts/install.sh")
         .arg("install")

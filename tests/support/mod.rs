@@ -86,6 +86,16 @@ pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Writes a script that can be run at once. A process of its own writes it: if this one did, a child that another thread
+/// is just starting could have the file open too, and what is open for writing cannot be run.
+pub fn write_program(path: &Path, text: &str) {
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
+    let mut writer = writer.spawn().expect("sh runs");
+    writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success(), "{} cannot be written", path.display());
+}
+
 /// Sends a signal by name, for example `KILL`, `STOP`, `CONT`; whether there is such a process.
 pub fn signal(pid: impl Display, name: &str) -> bool {
     // The shell's own kill: a bare Debian has no other.

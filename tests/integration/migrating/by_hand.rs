@@ -1,7 +1,7 @@
 //! Libraries that are not run here: the commands that they send, as read in their sources, sent by hand.
 
 use crate::metrics::number;
-use crate::support::Server;
+use crate::support::{server_time_us, until, Reply, Server};
 
 #[test]
 fn redisson_and_lock_commands_refuse_each_others_keys() {
@@ -85,4 +85,22 @@ fn info_tells_whose_lock_it_is_and_foreign_values_are_counted() {
     conn.int(&["DEL", "a"]);
     conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]);
     assert_eq!(seen(&mut conn), ("held".into(), false, 1), "LOCK.*");
+}
+
+#[test]
+fn a_getset_behind_the_end_of_a_key_makes_a_lock_that_nobody_has_until_its_time() {
+    let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "20"]).to_string();
+    let seen = conn.text(&["GET", "k"]);
+    until("the key ends", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
+    let end_us = server_time_us(&mut conn) + 1_000_000;
+    let end = format!("{}.{:06}", end_us / 1_000_000, end_us % 1_000_000);
+    // It is not what the client saw, so it believes that another was faster.
+    assert_ne!(conn.call(&["GETSET", "k", &end]), Reply::Text(seen.into_bytes()));
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60"]).is_nil());
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 0);
+    let next = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "20000"]);
+    assert!(server_time_us(&mut conn) >= end_us);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &next.to_string()]), 1);
 }

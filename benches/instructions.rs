@@ -76,7 +76,7 @@ fn measure(settings: &Settings) -> Result<(), String> {
                 counted.push(Vec::new());
             }
             counted[at].push(instructions);
-            rows.push(format!("{name},{},{},{instructions:.1}", run + 1, settings.operations));
+            rows.push(format!("\"{name}\",{},{},{instructions:.1}", run + 1, settings.operations));
         }
         eprintln!("run {} of {RUNS}", run + 1);
     }

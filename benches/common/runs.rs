@@ -23,7 +23,11 @@ impl Run {
         let facts = facts.map(|(name, fact)| (name.into(), fact.into())).collect();
         let mut lines = text.lines().filter(|line| !line.starts_with('#')).map(split);
         let header = lines.next()?;
-        let rows = lines.map(|line| header.iter().cloned().zip(line).collect()).collect();
+        let row = |line: Vec<String>| {
+            assert_eq!(line.len(), header.len(), "{name}: {line:?}");
+            header.iter().cloned().zip(line).collect()
+        };
+        let rows = lines.map(row).collect();
         Some(Self { name, facts, rows })
     }
 

@@ -1,13 +1,13 @@
 //! The queue against a plain list that does the same slowly.
 
-use redis_lock::lock::queue::{Queues, Waiter};
+use redis_lock::lock::queue::{MostPlaces, Next, Queues, Waiter};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use std::collections::BTreeSet;
 
 /// More places than an input can keep.
-const MOST: usize = 10_000;
+const MOST: MostPlaces = MostPlaces { keys: 10_000, bytes: 100_000 };
 const KEYS: u8 = 3;
 const ATTEMPTS: u8 = 6;
 const SHARES: [Share; 4] = [Share::Alone, Share::Shared, Share::Limit(2), Share::Limit(5)];
@@ -16,6 +16,8 @@ const SHARES: [Share; 4] = [Share::Alone, Share::Shared, Share::Limit(2), Share:
 #[derive(Clone, Debug)]
 struct Entry {
     keys: Vec<u8>,
+    /// The key in whose line it waits.
+    at: u8,
     attempt: u8,
     /// Nobody: only a place.
     client: Option<u64>,
@@ -29,7 +31,12 @@ impl Entry {
     }
 
     fn waits(&self, key: u8) -> bool {
-        self.client.is_some() && self.stands(key)
+        self.client.is_some() && self.at == key
+    }
+
+    /// Whether the line of this key is where it stands; the place of one for several keys stands in none.
+    fn is_in_line(&self, key: u8) -> bool {
+        self.waits(key) || (self.client.is_none() && self.keys == [key])
     }
 
     /// It waits for this key, and for no other besides.
@@ -47,8 +54,10 @@ pub fn check(input: &[u8]) {
     let mut queues: Queues<u64> = Queues::default();
     let mut plain: Vec<Entry> = Vec::new();
     for step in input.chunks_exact(4).take(400) {
+        let keys = keys(step[1] % KEYS, step[1] / KEYS / ATTEMPTS);
         let who = Who {
-            keys: keys(step[1] % KEYS, step[1] / KEYS / ATTEMPTS),
+            at: usize::from(step[3]) % keys.len(),
+            keys,
             attempt: step[1] / KEYS % ATTEMPTS,
             client: u64::from(step[2] % 24),
             share: SHARES[usize::from(step[3] / 64)],
@@ -108,6 +117,7 @@ fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
         plain.remove(at);
     }
     plain.push(entry);
+    earlier.sort_unstable();
     (earlier, false)
 }
 
@@ -128,6 +138,8 @@ fn head(plain: &[Entry], key: u8) -> Option<usize> {
 
 struct Who {
     keys: Vec<u8>,
+    /// The number of the key to be parked at.
+    at: usize,
     attempt: u8,
     client: u64,
     share: Share,
@@ -135,10 +147,14 @@ struct Who {
 }
 
 fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who, keep: Option<u64>) {
-    let Who { keys, attempt, client, share, time } = who;
+    let Who { keys, at, attempt, client, share, time } = who;
     let key = keys[0];
     let of = |waiter: Option<Waiter<u64>>| waiter.map(|waiter| waiter.client);
-    let all = |waiters: Vec<Waiter<u64>>| waiters.into_iter().map(|waiter| waiter.client).collect::<Vec<_>>();
+    let all = |waiters: Vec<Waiter<u64>>| {
+        let mut clients: Vec<u64> = waiters.into_iter().map(|waiter| waiter.client).collect();
+        clients.sort_unstable();
+        clients
+    };
     match step {
         // A client has one wait at most.
         0..=2 if plain.iter().any(|entry| entry.client == Some(client)) => {}
@@ -155,15 +171,16 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
                 since: MonotonicMicros(0),
                 until: MonotonicMicros(time),
             };
-            let joined = queues.join(0, &names(&keys), waiter);
-            assert_eq!(joined.line, queues.line(0, name(key)));
+            let joined = queues.join(0, &names(&keys), at, waiter);
+            assert_eq!(joined.line, queues.line(0, name(keys[at])));
             let found = (all(joined.earlier), joined.resumed);
-            assert_eq!(found, put(plain, Entry { keys, attempt, client: Some(client), share, until: time }));
+            let at = keys[at];
+            assert_eq!(found, put(plain, Entry { keys, at, attempt, client: Some(client), share, until: time }));
         }
         3 => {
             let Some(id) = id(attempt) else { return };
             let earlier = queues.keep_place(0, &names(&keys), id, MonotonicMicros(time), MOST);
-            assert_eq!(all(earlier), put(plain, Entry { keys, attempt, client: None, share, until: time }).0);
+            assert_eq!(all(earlier), put(plain, Entry { at: key, keys, attempt, client: None, share, until: time }).0);
         }
         4 => {
             let left = queues.leave(client, keep.map(MonotonicMicros), MOST);
@@ -195,15 +212,16 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
         _ => {
             let gone = queues.line(0, name(key)).map_or(0, |line| queues.dissolve(line).len());
             assert_eq!(gone, plain.iter().filter(|entry| entry.waits(key)).count());
-            plain.retain(|entry| !entry.stands(key));
+            plain.retain(|entry| !entry.is_in_line(key));
         }
     }
 }
 
-/// Some lines are ready, by themselves or because it is time. Everybody in them is looked at once, those with the
-/// earliest tickets first, whatever line they stand in.
+/// Some lines are ready, by themselves or because it is time. Everybody in them is served, or parked elsewhere, in
+/// the order of tickets, whatever line they stand in.
 fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: UnixMicros, serves: bool) {
     queues.set_due_ready(UnixMicros(u64::MAX));
+    queues.begin_iteration();
     while queues.take_ready().is_some() {}
     assert!(queues.next_due().is_none());
     let ready: Vec<_> = keys.iter().filter_map(|key| Some((*key, queues.waited_line(0, name(*key))?))).collect();
@@ -215,44 +233,44 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
             queues.set_due_ready(UnixMicros(time.0 + 1));
             assert!(queues.has_ready() && queues.next_due().is_none());
         } else {
-            assert!(queues.set_ready(*line), "news");
+            queues.set_ready(*line);
         }
-        assert!(!queues.set_ready(*line), "no news");
+        queues.set_ready(*line);
     }
     // One is due later on: whoever leaves it takes that along.
     if let Some((_, line)) = ready.first() {
         queues.set_due(*line, Some(time));
     }
-    let (mut last, mut looked) = (0, Vec::new());
-    while let Some((line, behind)) = queues.take_ready() {
-        let Some((ticket, waiter, is_several)) = queues.next(line, behind, false) else { continue };
-        let at = plain.iter().position(|entry| entry.client == Some(waiter.client)).unwrap();
+    let mut last = None;
+    while let Some((line, _)) = queues.take_ready() {
+        let (ticket, is_parked) = match queues.next(line, true) {
+            Next::Single(ticket, _) => (ticket, false),
+            Next::Parked(ticket) => (ticket, true),
+            Next::Later | Next::Nobody => continue,
+        };
+        assert!(last < Some(ticket), "in the order of tickets");
+        last = Some(ticket);
+        let client = queues.waiter(ticket).unwrap().client;
+        let at = plain.iter().position(|entry| entry.client == Some(client)).unwrap();
         let key = ready.iter().find(|(_, ready)| *ready == line).unwrap().0;
-        assert!(at >= last, "in the order of tickets");
-        assert_eq!((plain[at].stands(key), plain[at].keys.len() > 1), (true, is_several));
-        let is_head = queues.single_head(line).is_some_and(|(head, _)| head == ticket);
-        assert_eq!(is_head, head(plain, key) == Some(at) && !is_several);
-        if is_several {
-            let ahead = |key: &u8| plain[..at].iter().any(|entry| entry.waits_alone(*key));
-            assert_eq!(queues.is_held_up(ticket, UnixMicros(0)), plain[at].keys.iter().any(ahead));
+        assert_eq!((head(plain, key), plain[at].keys.len() > 1), (Some(at), is_parked));
+        assert_eq!(queues.single_head(line).is_some(), !is_parked);
+        assert_eq!(queues.parked_head(line), Some(ticket).filter(|_| is_parked));
+        for key in 0..KEYS {
+            let ahead = plain[..at].iter().any(|entry| entry.waits_alone(key));
+            assert_eq!(queues.is_held_up(0, name(key), ticket, UnixMicros(0)), ahead);
         }
-        if serves && looked.is_empty() {
-            // Others are looked at anew then.
+        if serves || !is_parked {
             assert_eq!(queues.serve(ticket).map(|waiter| waiter.client), plain.remove(at).client);
-            while queues.take_ready().is_some() {}
-            return;
+        } else {
+            // It cannot have another one, which nobody looks at now.
+            let other = plain[at].keys.iter().position(|other| !ready.iter().any(|(key, _)| key == other));
+            let Some(other) = other else { continue };
+            assert!(queues.park(ticket, other).is_some());
+            plain[at].at = plain[at].keys[other];
         }
-        last = at;
-        looked.push((key, at));
-        queues.go_on(line, Some(ticket));
+        queues.go_on(line);
     }
-    let mut expected: Vec<(u8, usize)> = Vec::new();
-    for (key, _) in ready {
-        expected.extend(plain.iter().enumerate().filter(|(_, entry)| entry.waits(key)).map(|(at, _)| (key, at)));
-    }
-    looked.sort_unstable();
-    expected.sort_unstable();
-    assert_eq!(looked, expected, "each once");
 }
 
 fn compare(queues: &Queues<u64>, plain: &[Entry]) {
@@ -261,7 +279,7 @@ fn compare(queues: &Queues<u64>, plain: &[Entry]) {
     assert_eq!(queues.is_empty(), plain.is_empty());
     assert_eq!(queues.next_end().map(|end| end.0), plain.iter().map(|entry| entry.until).min());
     for key in 0..KEYS {
-        let line: Vec<u64> = plain.iter().filter(|entry| entry.stands(key)).filter_map(|entry| entry.client).collect();
+        let line: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.client).collect();
         let found: Vec<u64> = queues.waiting(0, name(key)).map(|waiter| waiter.client).collect();
         assert_eq!(found, line, "the order of arrival");
         assert_eq!(queues.length(0, name(key)).0, line.len());
@@ -284,8 +302,7 @@ fn compare(queues: &Queues<u64>, plain: &[Entry]) {
         let at = plain.iter().find(|entry| entry.client == Some(client));
         let wait = queues.waits_for(client);
         assert_eq!(wait.as_ref().map(|wait| wait.share), at.map(|entry| entry.share));
-        let found: Option<Vec<&[u8]>> =
-            wait.as_ref().map(|wait| wait.names.as_slice().iter().map(AsRef::as_ref).collect());
+        let found: Option<Vec<&[u8]>> = wait.as_ref().map(|wait| wait.keys.iter().collect());
         assert_eq!(found, at.map(|entry| names(&entry.keys)));
     }
 }

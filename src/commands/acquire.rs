@@ -19,7 +19,7 @@ use crate::lock::rules::{self, Acquire};
 use crate::server::context::{Args, Context};
 use crate::server::grant::Plan;
 use crate::server::key::Key;
-use crate::server::waiting::{self, Wish};
+use crate::server::waiting::{self, Asked, Wish};
 use crate::server::{clock, failover, session, settings, state, stats};
 
 const NAME: &str = "LOCK.ACQUIRE";
@@ -63,10 +63,11 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     if decision == Acquire::Refuse {
         stats::refused(lock);
         let too_early = may_grant.err().filter(|_| rules::could_have(lock, &request, now));
-        let asked = waiting::asked(lock, request.share, &key);
+        let names = [name];
+        let asked = Asked::of(&names, 0, lock, request.share, &key);
         drop(key);
         let wish = Wish { request, wait: options.wait(), details: options.details, session: options.session };
-        return waiting::refused(context, &[asked], &wish, too_early);
+        return waiting::refused(context, &asked, &wish, too_early);
     }
     if matches!(decision, Acquire::Prolong(_)) {
         failover::may_extend(context)?;

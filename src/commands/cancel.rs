@@ -13,7 +13,7 @@ use crate::lock::rules;
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
 use crate::server::stats::{self, Counter};
-use crate::server::{clock, waiting};
+use crate::server::{clock, parked, waiting};
 
 /// What the server is told of it.
 pub const DOC: Doc = Doc {
@@ -42,7 +42,9 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     if let Some(token) = held {
         // If the grant is still on its way and gets lost, the attempt has no place again.
         waiting::delivered(token);
-        waiting::pass_on(context, key, token)?;
+        if let Some(line) = waiting::pass_on(context, key, token, true)? {
+            parked::pass_on(context, vec![line]);
+        }
     }
     if stood || held.is_some() {
         stats::add(Counter::Cancels);

@@ -68,11 +68,19 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         rules::acquire_all(&states, &request, ahead, settings::terms(), &mut state.tokens, now)
     })??;
     let Some(decisions) = decisions else {
-        let met = states.iter().find(|lock| !lock.is_nobodys()).copied();
-        stats::refused(met.unwrap_or(State::Free));
+        let met = states.iter().position(|lock| !lock.is_nobodys());
+        let lock = |at: usize| states.get(at).copied().unwrap_or(State::Free);
+        stats::refused(met.map_or(State::Free, lock));
         let too_early = may_grant.err().filter(|_| met.is_none());
-        let asked = opened.iter().zip(&states).map(|(key, lock)| waiting::asked(*lock, request.share, key));
-        let asked: Vec<Asked<'_>> = asked.collect();
+        // One that it cannot have, where it is going to wait.
+        let behind = || {
+            names
+                .iter()
+                .position(|name| state::with(|state| state.others_ahead(context, *name, request.id)) == Ok(true))
+        };
+        let at = met.or_else(behind).unwrap_or(0);
+        let Some(key) = opened.get(at) else { return Err(Error::NumKeys) };
+        let asked = Asked::of(&names, at, lock(at), request.share, key);
         if broken::is(Mutant::KeepsPart) {
             keep_first(opened, &request)?;
         } else {

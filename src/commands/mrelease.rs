@@ -14,7 +14,7 @@ use crate::server::context::{Arg, Args, Context};
 use crate::server::key::Key;
 use crate::server::stats;
 use crate::server::write::tell_deleted;
-use crate::server::{clock, state, waiting};
+use crate::server::{clock, parked, state, waiting};
 
 /// `token`
 const BEHIND: usize = 1;
@@ -75,12 +75,16 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     tell_deleted(context, &deleted);
     result?;
     // Who is told of one key may change others: each of the rest is opened anew.
+    let mut lines = Vec::new();
+    // They are served in the order of arrival, whatever line they stand in, when all is released.
+    let hands_off = !waiting::has_parked(context, &awaited)?;
     for name in awaited {
         let key = Key::open(context, name, now)?;
         if rules::release(key.state(), token) != Release::Over {
-            waiting::pass_on(context, key, token)?;
+            lines.extend(waiting::pass_on(context, key, token, hands_off)?);
         }
     }
+    parked::pass_on(context, lines);
     context.reply_count(u64::try_from(count).unwrap_or(u64::MAX));
     Ok(())
 }

@@ -13,8 +13,7 @@ use crate::lock::error::Error;
 use crate::lock::rules::{self, Release};
 use crate::server::context::{Args, Context};
 use crate::server::key::Key;
-use crate::server::stats;
-use crate::server::{clock, waiting};
+use crate::server::{clock, parked, stats, waiting};
 
 /// What the server is told of it.
 pub const DOC: Doc = Doc {
@@ -45,7 +44,9 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         Release::Over => 0,
     };
     if released != Release::Over {
-        waiting::pass_on(context, key, token)?;
+        if let Some(line) = waiting::pass_on(context, key, token, true)? {
+            parked::pass_on(context, vec![line]);
+        }
     }
     stats::released(released);
     context.reply_integer(reply);

@@ -1,23 +1,31 @@
 //! Who waits for which lock, in which order: first come, first served.
 //!
-//! Every waiter and every kept place has a ticket; tickets grow. Whoever wants several locks at once
-//! stands with one ticket in the line of each. Invariants, checked by the tests:
+//! Every waiter and every reserved place has a ticket; tickets grow. Invariants, checked by the tests:
 //! - a client waits for one lock, or for several at once, and leaves exactly once;
-//! - an ID stands in a line at most once, as a waiter or as a kept place, and keeps its ticket;
-//! - a line exists only while somebody waits or keeps a place in it, and has a due time only while
+//! - an ID stands for a key at most once, as a waiter or as a reserved place, and keeps its ticket;
+//! - a line exists only while somebody waits in it or has a place in it, and has a due time only while
 //!   somebody waits.
 //!
-//! Who waits for several locks reserves none: it holds up nobody behind it, but where the line has
-//! not been looked at since its lock may have come free.
+//! A waiter for several locks is **parked** in the line of one key that it cannot have: one that is held, or
+//! for which a waiter for that key alone came earlier. It cannot be granted while that lasts, so no other key
+//! needs to know of it, as a SAT solver watches one literal of a clause. When that key comes free it is tried,
+//! and is granted all its keys or moves to another one that it cannot have. It holds up nobody behind it, but
+//! while the line is ready: then the key is kept until the line was looked at, in the same event-loop iteration.
+//! The rejected design had it in the line of each key: 200 waiters for the same 100 keys kept an idle server busy,
+//! and each wake-up of any key had to look at all of them.
 //!
-//! Lines whose locks come free together are looked at as one: in the order of tickets across all of them.
+//! Lines whose locks come free together are served in the order of their first tickets.
 //!
 //! A hand-off touches the head of one line, whatever its length: O(log n) in map steps, no scan.
 //! `H` is whatever the caller needs to answer a waiter; the queue never looks at it.
 
 mod look;
+mod names;
 mod ready;
 mod stand;
+
+pub use names::{Keys, Names};
+pub use ready::{Cause, Next, MOST_TRIED};
 
 use super::record::{Id, OwnerBuf};
 use super::rules::{Request, Share};
@@ -33,26 +41,6 @@ pub struct Ticket(u64);
 /// The line of one key; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineId(u64);
-
-/// One, as nearly always, or several.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OneOrMore<T> {
-    /// One.
-    One(T),
-    /// Several.
-    More(Rc<[T]>),
-}
-
-impl<T> OneOrMore<T> {
-    /// All of them.
-    #[must_use]
-    pub fn as_slice(&self) -> &[T] {
-        match self {
-            Self::One(one) => std::slice::from_ref(one),
-            Self::More(more) => more,
-        }
-    }
-}
 
 /// Somebody who waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +97,7 @@ pub struct Wait {
     /// Database of the keys.
     pub db: i32,
     /// The keys.
-    pub names: OneOrMore<Rc<[u8]>>,
+    pub keys: Keys,
 }
 
 /// How many holders those bear who stand in a line: see [`Queues::narrows`].
@@ -140,10 +128,19 @@ enum Body<H> {
     Keeps(Place),
 }
 
+/// Where a ticket stands.
+#[derive(Clone, Debug)]
+enum Stand {
+    /// In the line of its only key.
+    In(LineId),
+    /// It is for several keys: parked in the line of one of them, in none if it is a reserved place.
+    Parked { db: i32, names: Rc<Names>, line: Option<LineId> },
+}
+
 /// What a ticket is for.
 #[derive(Debug)]
 struct Entry<H> {
-    lines: OneOrMore<LineId>,
+    stand: Stand,
     body: Body<H>,
 }
 
@@ -161,6 +158,13 @@ impl<H> Entry<H> {
             Body::Keeps(_) => None,
         }
     }
+
+    fn id(&self) -> Option<Id> {
+        match &self.body {
+            Body::Waits(waiter) => waiter.id,
+            Body::Keeps(place) => Some(place.id),
+        }
+    }
 }
 
 /// The line of one key.
@@ -170,10 +174,10 @@ struct Line {
     name: Rc<[u8]>,
     /// Those who wait for this lock alone.
     single: BTreeSet<Ticket>,
-    /// Those who wait for others besides.
-    several: BTreeSet<Ticket>,
+    /// Those who wait for several locks and cannot have this one.
+    parked: BTreeSet<Ticket>,
     places: BTreeSet<Ticket>,
-    /// The IDs of all of them.
+    /// The IDs of `single` and `places`.
     ids: HashMap<Id, Ticket>,
     /// When the lock comes free by itself, as far as is known.
     due: Option<UnixMicros>,
@@ -181,28 +185,42 @@ struct Line {
     last_end: Option<UnixMicros>,
     /// The key was evicted while it was held until then.
     evicted_until: Option<UnixMicros>,
-    /// It is to be looked at, from this ticket on, and behind that one.
+    /// It is to be looked at, in the order of this ticket.
     ready: Option<Ticket>,
-    behind: Option<Ticket>,
-    /// Because its lock may have come free, not because it is time to look again.
-    is_news: bool,
+    /// Why.
+    cause: Cause,
+    /// How many of those parked here were tried since its lock may have come free.
+    tried: usize,
 }
 
 impl Line {
     fn head(&self) -> Option<Ticket> {
-        match (self.single.first(), self.several.first()) {
-            (Some(single), Some(several)) => Some(*single.min(several)),
-            (single, several) => single.or(several).copied(),
+        match (self.single.first(), self.parked.first()) {
+            (Some(single), Some(parked)) => Some(*single.min(parked)),
+            (single, parked) => single.or(parked).copied(),
         }
     }
 
     fn waiters(&self) -> usize {
-        self.single.len().saturating_add(self.several.len())
+        self.single.len().saturating_add(self.parked.len())
     }
 
     fn is_waited_for(&self) -> bool {
-        !(self.single.is_empty() && self.several.is_empty())
+        !(self.single.is_empty() && self.parked.is_empty())
     }
+}
+
+/// How many attempts with one ID may stand for several keys each: IDs are random, so that only a mistake or an
+/// attack has more than one.
+const MOST_OF_AN_ID: usize = 64;
+
+/// What reserved places may take in all.
+#[derive(Clone, Copy, Debug)]
+pub struct MostPlaces {
+    /// A place for several keys counts once for each.
+    pub keys: usize,
+    /// Bytes of key names in places for several keys.
+    pub bytes: usize,
 }
 
 /// All lines of a server.
@@ -214,12 +232,18 @@ pub struct Queues<H> {
     lines: FxHashMap<LineId, Line>,
     entries: FxHashMap<Ticket, Entry<H>>,
     clients: FxHashMap<u64, Ticket>,
+    /// The attempts for several keys with an ID.
+    attempts: HashMap<(i32, Id), Vec<Ticket>>,
+    /// What reserved places take.
+    placed: MostPlaces,
     /// When waits and places end.
     ends: BTreeSet<(MonotonicMicros, Ticket)>,
     /// When locks with waiters come free by themselves.
     dues: BTreeSet<(UnixMicros, LineId)>,
     /// Lines whose lock may have come free, each with the first in it who is to be looked at.
     ready: BTreeSet<(Ticket, LineId)>,
+    /// Lines to go on with in the next event-loop iteration.
+    later: BTreeSet<LineId>,
     last: u64,
 }
 
@@ -230,19 +254,22 @@ impl<H> Default for Queues<H> {
             lines: FxHashMap::default(),
             entries: FxHashMap::default(),
             clients: FxHashMap::default(),
+            attempts: HashMap::new(),
+            placed: MostPlaces { keys: 0, bytes: 0 },
             ends: BTreeSet::new(),
             dues: BTreeSet::new(),
             ready: BTreeSet::new(),
+            later: BTreeSet::new(),
             last: 0,
         }
     }
 }
 
 impl<H> Queues<H> {
-    /// Whether nobody waits or keeps a place.
+    /// Whether nobody waits or has a place.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.entries.is_empty()
     }
 
     /// How many wait.
@@ -281,16 +308,10 @@ impl<H> Queues<H> {
 
     /// Database and names of the keys of a ticket.
     #[must_use]
-    pub fn keys(&self, ticket: Ticket) -> Option<(i32, OneOrMore<Rc<[u8]>>)> {
-        let lines = &self.entries.get(&ticket)?.lines;
-        match lines {
-            OneOrMore::One(line) => self.key(*line).map(|(db, name)| (db, OneOrMore::One(name))),
-            OneOrMore::More(lines) => {
-                let db = self.lines.get(lines.first()?)?.db;
-                let names: Option<Rc<[_]>> =
-                    lines.iter().map(|line| self.lines.get(line).map(|line| Rc::clone(&line.name))).collect();
-                names.map(|names| (db, OneOrMore::More(names)))
-            }
+    pub fn keys(&self, ticket: Ticket) -> Option<(i32, Keys)> {
+        match &self.entries.get(&ticket)?.stand {
+            Stand::In(line) => self.key(*line).map(|(db, name)| (db, Keys::One(name))),
+            Stand::Parked { db, names, .. } => Some((*db, Keys::Several(Rc::clone(names)))),
         }
     }
 }

@@ -22,13 +22,13 @@ fn waiter(client: u64, attempt: u64, until: u64) -> Waiter<u64> {
     }
 }
 
-const MOST: usize = 100;
+const MOST: MostPlaces = MostPlaces { keys: 100, bytes: 1_000 };
 
 #[test]
 fn the_first_to_come_is_the_first_served() {
     let mut queues = Queues::default();
     for client in 1..=3 {
-        queues.join(0, &[b"k"], waiter(client, 0, 9));
+        queues.join(0, &[b"k"], 0, waiter(client, 0, 9));
     }
     let line = queues.line(0, b"k").unwrap();
     let served: Vec<u64> = std::iter::from_fn(|| queues.pop_head(line)).map(|(_, waiter)| waiter.client).collect();
@@ -39,12 +39,12 @@ fn the_first_to_come_is_the_first_served() {
 #[test]
 fn an_attempt_that_comes_back_has_its_old_place() {
     let mut queues = Queues::default();
-    queues.join(0, &[b"k"], waiter(1, 7, 9));
-    queues.join(0, &[b"k"], waiter(2, 0, 9));
+    queues.join(0, &[b"k"], 0, waiter(1, 7, 9));
+    queues.join(0, &[b"k"], 0, waiter(2, 0, 9));
     assert!(queues.leave(1, Some(MonotonicMicros(50)), MOST).is_some());
     assert!(queues.has_ahead(0, b"k", None));
     assert!(!queues.has_ahead(0, b"k", id(7)));
-    assert!(queues.join(0, &[b"k"], waiter(3, 7, 60)).resumed);
+    assert!(queues.join(0, &[b"k"], 0, waiter(3, 7, 60)).resumed);
     let line = queues.line(0, b"k").unwrap();
     assert_eq!(queues.head(line).unwrap().client, 3);
 }
@@ -52,9 +52,9 @@ fn an_attempt_that_comes_back_has_its_old_place() {
 #[test]
 fn a_newer_call_takes_the_place_of_the_waiter_with_its_id() {
     let mut queues = Queues::default();
-    queues.join(0, &[b"k"], waiter(1, 7, 9));
-    queues.join(0, &[b"k"], waiter(2, 0, 9));
-    let Joined { line, mut earlier, .. } = queues.join(0, &[b"k"], waiter(3, 7, 9));
+    queues.join(0, &[b"k"], 0, waiter(1, 7, 9));
+    queues.join(0, &[b"k"], 0, waiter(2, 0, 9));
+    let Joined { line, mut earlier, .. } = queues.join(0, &[b"k"], 0, waiter(3, 7, 9));
     assert_eq!(earlier.pop().unwrap().client, 1);
     assert_eq!(queues.head(line.unwrap()).unwrap().client, 3);
     assert!(queues.leave(1, None, MOST).is_none());
@@ -75,7 +75,7 @@ fn a_place_is_given_up_after_its_time() {
 fn places_are_bounded() {
     let mut queues: Queues<u64> = Queues::default();
     for number in 1..10 {
-        queues.keep_place(0, &[b"k"], id(number).unwrap(), MonotonicMicros(5), 3);
+        queues.keep_place(0, &[b"k"], id(number).unwrap(), MonotonicMicros(5), MostPlaces { keys: 3, ..MOST });
     }
     assert_eq!(queues.places(), 3);
 }
@@ -83,7 +83,7 @@ fn places_are_bounded() {
 #[test]
 fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
     let mut queues = Queues::default();
-    let line = queues.join(0, &[b"k"], waiter(1, 0, 9)).line.unwrap();
+    let line = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).line.unwrap();
     queues.set_due(line, Some(UnixMicros(70)));
     queues.evicted(line);
     assert_eq!(queues.evicted_until(line), Some(UnixMicros(70)));
@@ -94,13 +94,13 @@ fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
 #[test]
 fn a_line_that_is_ready_is_taken_once() {
     let mut queues = Queues::default();
-    let line = queues.join(0, &[b"k"], waiter(1, 0, 9)).line.unwrap();
+    let line = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).line.unwrap();
     queues.set_due(line, Some(UnixMicros(5)));
     queues.set_due_ready(UnixMicros(4));
     assert_eq!(queues.take_ready(), None);
     queues.set_due_ready(UnixMicros(5));
-    assert!(!queues.set_ready(line));
-    assert_eq!(queues.take_ready(), Some((line, None)));
+    queues.set_ready(line);
+    assert_eq!(queues.take_ready(), Some((line, Cause::Event)));
     assert_eq!(queues.take_ready(), None);
     assert_eq!(queues.next_due(), None);
 }
@@ -109,35 +109,58 @@ fn a_line_that_is_ready_is_taken_once() {
 fn the_longest_queues_come_first() {
     let mut queues = Queues::default();
     for (client, key) in [b"a", b"b", b"b", b"c", b"c", b"c"].into_iter().enumerate() {
-        queues.join(0, &[key], waiter(client as u64, 0, 9));
+        queues.join(0, &[key], 0, waiter(client as u64, 0, 9));
     }
     let longest = |most| queues.longest(most).into_iter().map(|line| (line.1[0], line.2)).collect::<Vec<_>>();
     assert_eq!(longest(2), [(b'c', 3), (b'b', 2)]);
     assert_eq!(longest(9), [(b'c', 3), (b'b', 2), (b'a', 1)]);
-    assert_eq!(queues.waits_for(0).map(|wait| wait.names.as_slice()[0][0]), Some(b'a'));
+    assert_eq!(queues.waits_for(0).map(|wait| wait.keys.get(0).unwrap()[0]), Some(b'a'));
     assert_eq!(queues.waiting(0, b"c").map(|waiter| waiter.client).collect::<Vec<_>>(), [3, 4, 5]);
 }
 
+fn parked_in<'a>(queues: &Queues<u64>, names: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    let waits = |name: &&&[u8]| queues.line_of(0, name).is_some_and(|line| !line.parked.is_empty());
+    names.iter().filter(waits).copied().collect()
+}
+
 #[test]
-fn who_waits_for_several_keys_leaves_all_lines_at_once() {
+fn a_waiter_for_several_keys_stands_in_the_line_of_one() {
     let mut queues = Queues::default();
-    queues.join(0, &[b"a", b"b"], waiter(1, 7, 9));
-    queues.join(0, &[b"b"], waiter(2, 0, 9));
-    assert_eq!(queues.length(0, b"a").0, 1);
-    assert_eq!(queues.length(0, b"b").0, 2);
-    assert_eq!(queues.forget(0, b"b", id(7).unwrap()).unwrap().1.unwrap().client, 1);
-    assert!(queues.line(0, b"a").is_none());
+    queues.join(0, &[b"a", b"b"], 1, waiter(1, 7, 9));
+    queues.join(0, &[b"b"], 0, waiter(2, 0, 9));
+    assert_eq!((queues.length(0, b"a").0, queues.length(0, b"b").0), (0, 2));
+    // It is found by any of its keys.
+    assert_eq!(queues.ticket(0, b"a", id(7).unwrap()), queues.ticket(0, b"b", id(7).unwrap()));
+    assert_eq!(queues.forget(0, b"a", id(7).unwrap()).unwrap().1.unwrap().client, 1);
+    assert!(queues.line(0, b"a").is_none() && queues.attempts.is_empty());
     assert_eq!(queues.length(0, b"b").0, 1);
 }
 
 #[test]
-fn who_waits_for_several_keys_holds_nobody_up_but_where_it_was_not_looked_at() {
+fn a_waiter_for_several_keys_moves_from_line_to_line_and_keeps_its_ticket() {
+    let names: [&[u8]; 3] = [b"a", b"b", b"c"];
     let mut queues = Queues::default();
-    queues.join(0, &[b"a", b"b"], waiter(1, 0, 9));
-    let line = queues.line(0, b"a").unwrap();
+    let first = queues.join(0, &names, 0, waiter(1, 0, 9)).line.unwrap();
+    queues.join(0, &[b"c"], 0, waiter(2, 0, 9));
+    let ticket = queues.parked_head(first).unwrap();
+    let third = queues.park(ticket, 2).unwrap();
+    assert_eq!(parked_in(&queues, &names), [b"c"]);
+    assert!(queues.line(0, b"a").is_none(), "nobody is left there");
+    assert_eq!(queues.parked_head(third), Some(ticket), "it came first");
+    assert_eq!(queues.park(ticket, 2), Some(third), "it may stay");
+    assert_eq!(queues.park(ticket, 3), None, "there is no such key");
+    assert_eq!(queues.serve(ticket).unwrap().client, 1);
+    assert_eq!(queues.park(ticket, 0), None, "it is gone");
+}
+
+#[test]
+fn a_lock_that_came_free_is_kept_for_those_parked_there_until_it_was_looked_at() {
+    let mut queues = Queues::default();
+    let line = queues.join(0, &[b"a", b"b"], 0, waiter(1, 7, 9)).line.unwrap();
     assert!(!queues.has_ahead(0, b"a", None));
     queues.set_ready(line);
     assert!(queues.has_ahead(0, b"a", None));
+    assert!(!queues.has_ahead(0, b"a", id(7)), "not from itself");
     assert!(!queues.has_ahead(0, b"b", None));
     queues.take_ready();
     assert!(!queues.has_ahead(0, b"a", None));
@@ -146,57 +169,166 @@ fn who_waits_for_several_keys_holds_nobody_up_but_where_it_was_not_looked_at() {
     assert!(queues.has_ready() && !queues.has_ahead(0, b"a", None));
     queues.set_ready(line);
     assert!(queues.has_ahead(0, b"a", None));
+    assert_eq!(queues.take_ready(), Some((line, Cause::Event)));
 }
 
 #[test]
-fn who_waits_for_several_keys_is_held_up_by_those_ahead_for_one() {
+fn a_waiter_for_several_keys_is_held_up_by_those_ahead_for_one() {
     let mut queues = Queues::default();
-    queues.join(0, &[b"b"], waiter(1, 0, 9));
-    queues.join(0, &[b"a", b"b"], waiter(2, 0, 9));
-    queues.join(0, &[b"a"], waiter(3, 0, 9));
-    let line = queues.line(0, b"a").unwrap();
-    let (ticket, _, is_several) = queues.next(line, None, false).unwrap();
-    assert!(is_several);
-    assert!(queues.is_held_up(ticket, UnixMicros(0)));
-    assert_eq!(queues.next(line, None, true).unwrap().1.client, 3);
+    queues.join(0, &[b"b"], 0, waiter(1, 0, 9));
+    let line = queues.join(0, &[b"a", b"b"], 0, waiter(2, 0, 9)).line.unwrap();
+    queues.join(0, &[b"a"], 0, waiter(3, 0, 9));
+    let Next::Parked(ticket) = queues.next(line, true) else { panic!("it came first") };
+    assert!(queues.is_held_up(0, b"b", ticket, UnixMicros(0)));
+    assert!(!queues.is_held_up(0, b"a", ticket, UnixMicros(0)), "that one came later");
+    assert!(matches!(queues.next(line, false), Next::Single(_, waiter) if waiter.client == 3));
     assert!(queues.single_head(line).is_none());
     queues.leave(1, None, MOST);
-    assert!(!queues.is_held_up(ticket, UnixMicros(0)));
+    assert!(!queues.is_held_up(0, b"b", ticket, UnixMicros(0)));
+}
+
+#[test]
+fn those_parked_behind_a_waiter_that_leaves_are_looked_at() {
+    let mut queues = Queues::default();
+    let line = queues.join(0, &[b"a"], 0, waiter(1, 0, 9)).line.unwrap();
+    queues.join(0, &[b"a", b"b"], 0, waiter(2, 0, 9));
+    queues.leave(1, None, MOST);
+    assert_eq!(queues.take_ready(), Some((line, Cause::Event)));
+    queues.join(0, &[b"a"], 0, waiter(3, 0, 9));
+    queues.leave(3, None, MOST);
+    let other = queues.join(0, &[b"c"], 0, waiter(4, 0, 9)).line.unwrap();
+    let (ticket, _) = queues.single_head(other).unwrap();
+    queues.join(0, &[b"c", b"d"], 0, waiter(5, 0, 9));
+    while queues.take_ready().is_some() {}
+    assert!(queues.serve(ticket).is_some() && !queues.has_ready(), "who was granted holds them up now");
+}
+
+#[test]
+fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
+    let mut queues = Queues::default();
+    let many = u64::try_from(MOST_TRIED).unwrap();
+    for client in 1..=many + 2 {
+        queues.join(0, &[b"a", b"b"], 0, waiter(client, 0, 9));
+    }
+    let single = queues.join(0, &[b"a"], 0, waiter(many + 3, 0, 9));
+    let line = single.line.unwrap();
+    let try_all = |queues: &mut Queues<u64>| {
+        let mut tried = 0;
+        while let Next::Parked(ticket) = queues.next(line, true) {
+            queues.park(ticket, 1);
+            tried += 1;
+        }
+        tried
+    };
+    queues.set_ready(line);
+    queues.take_ready();
+    assert_eq!(try_all(&mut queues), MOST_TRIED);
+    // Those behind them are served.
+    assert!(matches!(queues.next(line, true), Next::Single(_, waiter) if waiter.client == many + 3));
+    queues.leave(many + 3, None, MOST);
+    assert_eq!(try_all(&mut queues), 2, "one that leaves is news");
+    let mut queues = Queues::default();
+    for client in 1..=many + 2 {
+        queues.join(0, &[b"a", b"b"], 0, waiter(client, 0, 9));
+    }
+    let line = queues.line(0, b"a").unwrap();
+    queues.set_ready(line);
+    queues.take_ready();
+    assert_eq!(try_all(&mut queues), MOST_TRIED);
+    assert!(matches!(queues.next(line, true), Next::Later));
+    assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
+    assert!(!queues.has_ahead(0, b"a", None), "meanwhile it is free to others");
+    queues.begin_iteration();
+    assert_eq!(queues.take_ready(), Some((line, Cause::GoOn)));
+    assert_eq!(try_all(&mut queues), 2);
 }
 
 #[test]
 fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
     let mut queues = Queues::default();
-    queues.join(0, &[b"a", b"c"], waiter(1, 0, 9));
-    queues.join(0, &[b"b"], waiter(2, 0, 9));
-    queues.join(0, &[b"a"], waiter(3, 0, 9));
+    queues.join(0, &[b"a", b"c"], 0, waiter(1, 0, 9));
+    queues.join(0, &[b"b"], 0, waiter(2, 0, 9));
+    queues.join(0, &[b"a"], 0, waiter(3, 0, 9));
     let [a, b] = [b"a", b"b"].map(|name| queues.line(0, name).unwrap());
     queues.set_ready(b);
     queues.set_ready(a);
-    let (line, behind) = queues.take_ready().unwrap();
-    assert_eq!((line, behind), (a, None));
-    let (ticket, ..) = queues.next(a, None, false).unwrap();
-    queues.go_on(a, Some(ticket));
-    assert_eq!(queues.take_ready(), Some((b, None)));
-    assert_eq!(queues.take_ready(), Some((a, Some(ticket))));
+    assert_eq!(queues.take_ready(), Some((a, Cause::Event)));
+    let Next::Parked(ticket) = queues.next(a, true) else { panic!("it came first") };
+    queues.park(ticket, 1);
+    queues.go_on(a);
+    assert_eq!(queues.take_ready(), Some((b, Cause::Event)));
+    assert_eq!(queues.take_ready(), Some((a, Cause::Event)));
     assert_eq!(queues.take_ready(), None);
-    // What is news begins at the head again.
-    queues.go_on(a, Some(ticket));
-    assert!(!queues.set_ready(a));
-    assert_eq!(queues.take_ready(), Some((a, None)));
+}
+
+#[test]
+fn places_for_several_keys_are_bounded_by_keys_and_by_bytes() {
+    let mut queues: Queues<u64> = Queues::default();
+    let keep = |queues: &mut Queues<u64>, number: u64, names: &[&[u8]]| {
+        queues.keep_place(0, names, id(number).unwrap(), MonotonicMicros(5), MostPlaces { keys: 5, bytes: 20 });
+        queues.places()
+    };
+    assert_eq!(keep(&mut queues, 1, &[b"a", b"b", b"c"]), 1);
+    assert_eq!(keep(&mut queues, 2, &[b"d", b"e", b"f"]), 1, "six keys");
+    assert_eq!(keep(&mut queues, 3, &[b"d", b"012345678901234567"]), 1, "22 bytes");
+    assert_eq!(keep(&mut queues, 4, &[b"d", b"0123456789012345"]), 2);
+    assert_eq!(keep(&mut queues, 5, &[b"g"]), 2, "six keys");
+    assert!(queues.forget(0, b"d", id(4).unwrap()).is_some());
+    assert_eq!(keep(&mut queues, 5, &[b"g"]), 2);
+    assert!(queues.time_out(MonotonicMicros(5), None, MOST).is_none());
+    assert!(queues.is_empty() && queues.placed.keys == 0 && queues.placed.bytes == 0);
+}
+
+#[test]
+fn so_many_attempts_for_several_keys_have_one_id() {
+    let mut queues: Queues<u64> = Queues::default();
+    for number in 0..MOST_OF_AN_ID + 5 {
+        let name = number.to_string().into_bytes();
+        queues.keep_place(
+            0,
+            &[&name, b"x".repeat(number + 1).as_slice()],
+            id(7).unwrap(),
+            MonotonicMicros(5),
+            MostPlaces { keys: 10_000, bytes: 100_000 },
+        );
+    }
+    assert_eq!(queues.places(), MOST_OF_AN_ID);
+    assert!(!queues.takes_id(0, id(7).unwrap()) && queues.takes_id(1, id(7).unwrap()));
+}
+
+#[test]
+fn waiters_are_walked_in_pieces() {
+    let mut queues = Queues::default();
+    for client in 1..=10 {
+        queues.join(0, &[b"k"], 0, waiter(client, 0, client));
+    }
+    queues.keep_place(0, &[b"k"], id(7).unwrap(), MonotonicMicros(3), MOST);
+    let odd = |waiter: &Waiter<u64>| (waiter.client % 2 == 1).then_some(());
+    let (mut clients, mut from) = (Vec::new(), None);
+    loop {
+        let (found, next) = queues.walk(from, 100, 2, odd);
+        assert!(found.len() <= 2);
+        clients.extend(found.into_iter().map(|(client, ())| client));
+        from = next;
+        if from.is_none() {
+            break;
+        }
+    }
+    assert_eq!(clients, [1, 3, 5, 7, 9]);
+    assert!(queues.walk(None, 3, 100, odd).1.is_some());
 }
 
 #[test]
 fn a_place_is_that_of_one_set_of_keys() {
     let mut queues = Queues::default();
-    queues.join(0, &[b"a", b"b"], waiter(1, 7, 9));
-    queues.join(0, &[b"a"], waiter(2, 0, 9));
+    queues.join(0, &[b"a", b"b"], 0, waiter(1, 7, 9));
+    queues.join(0, &[b"a"], 0, waiter(2, 0, 9));
     // The same keys, in another order: the same place.
-    queues.join(0, &[b"b", b"a"], waiter(3, 7, 9));
+    queues.join(0, &[b"b", b"a"], 1, waiter(3, 7, 9));
     let line = queues.line(0, b"a").unwrap();
     assert_eq!(queues.head(line).unwrap().client, 3);
     // Other keys: a new one.
-    queues.join(0, &[b"a"], waiter(4, 7, 9));
+    queues.join(0, &[b"a"], 0, waiter(4, 7, 9));
     assert_eq!(queues.waiting(0, b"a").map(|waiter| waiter.client).collect::<Vec<_>>(), [2, 4]);
     assert!(queues.line(0, b"b").is_none());
 }
@@ -204,9 +336,9 @@ fn a_place_is_that_of_one_set_of_keys() {
 #[test]
 fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
     let mut queues = Queues::default();
-    queues.join(0, &[b"k"], waiter(1, 0, 9));
-    queues.join(0, &[b"k"], Waiter { share: Share::Shared, ..waiter(2, 0, 9) });
-    queues.join(0, &[b"k"], waiter(3, 0, 9));
+    queues.join(0, &[b"k"], 0, waiter(1, 0, 9));
+    queues.join(0, &[b"k"], 0, Waiter { share: Share::Shared, ..waiter(2, 0, 9) });
+    queues.join(0, &[b"k"], 0, waiter(3, 0, 9));
     assert!(!queues.has_ready());
     queues.leave(1, None, MOST);
     assert_eq!(queues.take_ready().map(|(line, _)| line), queues.line(0, b"k"));
@@ -218,7 +350,8 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Join { keys: Vec<u8>, client: u64, attempt: u64, until: u64 },
+    Join { keys: Vec<u8>, at: usize, client: u64, attempt: u64, until: u64 },
+    Park { client: u64, at: usize },
     Keep { keys: Vec<u8>, attempt: u64, until: u64 },
     Leave { client: u64, keep: Option<u64> },
     Pop { key: u8 },
@@ -238,8 +371,11 @@ fn any_step() -> impl Strategy<Value = Step> {
     let time = 0..40_u64;
     let keep = prop::option::of(0..60_u64);
     prop_oneof![
-        5 => (keys.clone(), 1..20_u64, 0..6_u64, time.clone())
-            .prop_map(|(keys, client, attempt, until)| Step::Join { keys, client, attempt, until }),
+        5 => (keys.clone(), 0..3_usize, 1..20_u64, 0..6_u64, time.clone())
+            .prop_map(|(keys, at, client, attempt, until)| {
+                Step::Join { at: at % keys.len(), keys, client, attempt, until }
+            }),
+        1 => (1..20_u64, 0..4_usize).prop_map(|(client, at)| Step::Park { client, at }),
         1 => (keys, 1..6_u64, time.clone()).prop_map(|(keys, attempt, until)| Step::Keep { keys, attempt, until }),
         2 => (1..20_u64, keep.clone()).prop_map(|(client, keep)| Step::Leave { client, keep }),
         2 => key.clone().prop_map(|key| Step::Pop { key }),
@@ -255,6 +391,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 #[derive(Clone, Debug)]
 struct Entry {
     keys: Vec<u8>,
+    /// The key in whose line it waits.
+    at: u8,
     attempt: u64,
     /// 0: only a place.
     client: u64,
@@ -267,7 +405,11 @@ impl Entry {
     }
 
     fn waits(&self, key: u8) -> bool {
-        self.client != 0 && self.stands(key)
+        self.client != 0 && self.at == key
+    }
+
+    fn is_parked(&self, key: u8) -> bool {
+        self.waits(key) && self.keys.len() > 1
     }
 }
 
@@ -295,6 +437,7 @@ impl Plain {
         }
         self.0.push(entry);
         earlier.retain(|client| *client != 0);
+        earlier.sort_unstable();
         earlier
     }
 
@@ -332,16 +475,28 @@ proptest! {
         for step in steps {
             match step {
                 Step::Join { client, .. } if plain.0.iter().any(|entry| entry.client == client) => {}
-                Step::Join { keys, client, attempt, until } => {
-                    let earlier = queues.join(0, &names(&keys), waiter(client, attempt, until)).earlier;
-                    let earlier: Vec<u64> = earlier.into_iter().map(|waiter| waiter.client).collect();
-                    prop_assert_eq!(earlier, plain.put(Entry { keys, attempt, client, until }));
+                Step::Join { keys, at, client, attempt, until } => {
+                    let earlier = queues.join(0, &names(&keys), at, waiter(client, attempt, until)).earlier;
+                    let mut earlier: Vec<u64> = earlier.into_iter().map(|waiter| waiter.client).collect();
+                    earlier.sort_unstable();
+                    prop_assert_eq!(earlier, plain.put(Entry { at: keys[at], keys, attempt, client, until }));
+                }
+                Step::Park { client, at } => {
+                    let entry = plain.0.iter_mut().find(|entry| entry.client == client && entry.keys.len() > at);
+                    if let (Some(entry), Some(wait)) = (entry, queues.waits_for(client)) {
+                        let moved = queues.park(wait.ticket, at);
+                        prop_assert_eq!(moved.is_some(), entry.keys.len() > 1);
+                        if moved.is_some() {
+                            entry.at = entry.keys[at];
+                        }
+                    }
                 }
                 Step::Keep { keys, attempt, until } => {
                     let earlier =
                         queues.keep_place(0, &names(&keys), id(attempt).unwrap(), MonotonicMicros(until), MOST);
-                    let earlier: Vec<u64> = earlier.into_iter().map(|waiter| waiter.client).collect();
-                    prop_assert_eq!(earlier, plain.put(Entry { keys, attempt, client: 0, until }));
+                    let mut earlier: Vec<u64> = earlier.into_iter().map(|waiter| waiter.client).collect();
+                    earlier.sort_unstable();
+                    prop_assert_eq!(earlier, plain.put(Entry { at: keys[0], keys, attempt, client: 0, until }));
                 }
                 Step::Leave { client, keep } => {
                     let left = queues.leave(client, keep.map(MonotonicMicros), MOST).map(|waiter| waiter.client);
@@ -394,7 +549,8 @@ proptest! {
                 Step::Dissolve { key } => {
                     let gone = queues.line(0, &name(key)).map_or(0, |line| queues.dissolve(line).len());
                     let waited = plain.0.iter().filter(|entry| entry.waits(key)).count();
-                    plain.0.retain(|entry| !entry.stands(key));
+                    // The place of one for several keys stands in no line.
+                    plain.0.retain(|entry| !(entry.waits(key) || entry.client == 0 && entry.keys == [key]));
                     prop_assert_eq!(gone, waited);
                 }
             }
@@ -403,10 +559,14 @@ proptest! {
             prop_assert_eq!(queues.places(), plain.0.len() - waiting);
             prop_assert_eq!(queues.ends.len(), plain.0.len());
             prop_assert_eq!(queues.entries.len(), plain.0.len());
+            let places = plain.0.iter().filter(|entry| entry.client == 0);
+            prop_assert_eq!(queues.placed.keys, places.map(|entry| entry.keys.len()).sum::<usize>());
+            let several = plain.0.iter().filter(|entry| entry.attempt != 0 && entry.keys.len() > 1);
+            prop_assert_eq!(queues.attempts.values().map(Vec::len).sum::<usize>(), several.count());
             prop_assert_eq!(queues.next_end().map(|end| end.0), plain.0.iter().map(|entry| entry.until).min());
             for key in 0..3 {
-                let stands = plain.0.iter().filter(|entry| entry.stands(key)).count();
-                prop_assert_eq!(queues.line(0, &name(key)).is_some(), stands > 0);
+                let stands = |entry: &&Entry| entry.waits(key) || entry.client == 0 && entry.keys == [key];
+                prop_assert_eq!(queues.line(0, &name(key)).is_some(), plain.0.iter().any(|entry| stands(&entry)));
                 let waiting: Vec<u64> = queues.waiting(0, &name(key)).map(|waiter| waiter.client).collect();
                 let expected: Vec<u64> = plain.0.iter().filter(|entry| entry.waits(key)).map(|entry| entry.client).collect();
                 prop_assert_eq!(queues.length(0, &name(key)).0, waiting.len());
@@ -416,15 +576,15 @@ proptest! {
                 for attempt in 0..6 {
                     let own = plain.position(key, attempt).unwrap_or(usize::MAX);
                     let single = |entry: &Entry| entry.waits(key) && entry.keys.len() == 1;
-                    let is_ready = queues.line_of(0, &name(key)).is_some_and(|line| line.is_news && line.ready.is_some());
-                    let counts = |entry: &Entry| single(entry) || (is_ready && entry.waits(key));
+                    let is_kept = queues.line_of(0, &name(key)).is_some_and(|line| line.cause == Cause::Event && line.ready.is_some());
+                    let counts = |entry: &Entry| single(entry) || (is_kept && entry.is_parked(key));
                     let ahead = plain.0.iter().position(counts).is_some_and(|at| at < own);
                     prop_assert_eq!(queues.has_ahead(0, &name(key), id(attempt).filter(|_| attempt != 0)), ahead);
                 }
             }
             for line in queues.lines.values() {
                 prop_assert!(line.is_waited_for() || line.due.is_none());
-                let stands = line.single.union(&line.several).filter_map(|ticket| queues.waiter(*ticket));
+                let stands = line.single.iter().filter_map(|ticket| queues.waiter(*ticket));
                 prop_assert_eq!(line.ids.len(), stands.filter(|waiter| waiter.id.is_some()).count() + line.places.len());
             }
         }

@@ -52,6 +52,12 @@ impl Sessions {
         self.count
     }
 
+    /// Whether a grant is bound to a connection.
+    #[must_use]
+    pub fn holds(&self, client: u64) -> bool {
+        self.clients.contains_key(&client)
+    }
+
     /// The bindings of a lock; more than one only where it has several holders.
     pub fn bindings(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Binding> {
         self.locks.get(&db).and_then(|names| names.get(name)).into_iter().flat_map(Bindings::values)

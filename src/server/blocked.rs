@@ -5,13 +5,13 @@
 //! released exactly once, also when it is gone.
 
 use super::api::api;
-use super::callback::guarded;
+use super::callback::{entry, guarded};
 use super::context::Context;
 use super::grant::{Before, Taken};
 use super::{state, waiting};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
-use crate::lock::queue::{OneOrMore, Ticket, Waiter};
+use crate::lock::queue::{Keys, Ticket, Waiter};
 use crate::lock::record::Id;
 use crate::lock::token::Token;
 use redis_module::raw;
@@ -32,8 +32,8 @@ pub struct Grant {
     pub details: bool,
     /// Database of the keys.
     pub db: i32,
-    /// Names of the keys.
-    pub names: OneOrMore<Rc<[u8]>>,
+    /// The keys.
+    pub keys: Keys,
     /// The attempt, and the place that it had.
     pub id: Option<Id>,
     /// See `id`.
@@ -146,7 +146,7 @@ unsafe extern "C" fn free(ctx: *mut raw::RedisModuleCtx, letter: *mut libc::c_vo
         return;
     }
     let freed: *const bool = &raw const letter.delivered;
-    guarded(|| match *letter {
+    entry(&context, || match *letter {
         Letter { answer: Answer::Granted(grant), delivered: true } => waiting::delivered(grant.taken.token),
         Letter { answer: Answer::Granted(grant), delivered: false } => waiting::undelivered(&context, grant),
         Letter { .. } => {}
@@ -161,7 +161,7 @@ unsafe extern "C" fn free(ctx: *mut raw::RedisModuleCtx, letter: *mut libc::c_vo
 unsafe extern "C" fn disconnect(ctx: *mut raw::RedisModuleCtx, _handle: *mut raw::RedisModuleBlockedClient) {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
-    guarded(|| waiting::gone(&context, client(&context)));
+    entry(&context, || waiting::gone(client(&context)));
 }
 
 /// CLIENT UNBLOCK ... TIMEOUT, the only way to get here: the server was given no time-out.
@@ -172,6 +172,6 @@ unsafe extern "C" fn time_out(
 ) -> libc::c_int {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
-    guarded(|| context.reply_not_granted(waiting::gone(&context, client(&context)) == Some(true)));
+    entry(&context, || context.reply_not_granted(waiting::gone(client(&context)) == Some(true)));
     0
 }

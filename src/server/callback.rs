@@ -1,6 +1,8 @@
-//! No panic leaves a callback: it would end the server, and everybody's data with it.
+//! What every call from the server has in common: no panic leaves it, which would end the server and everybody's
+//! data with it, and the timer is set when it ends.
 
 use super::context::Context;
+use super::timer;
 use crate::lock::error::Error;
 use redis_module::raw;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -24,6 +26,14 @@ pub fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
+/// Runs what the server called, and sets the timer to what is due next: nobody else sets it, so that no change can
+/// forget to.
+pub fn entry<R>(context: &Context, body: impl FnOnce() -> R) -> Option<R> {
+    let result = guarded(body);
+    guarded(|| timer::finish(context));
+    result
+}
+
 /// Runs a command and answers with its error, if it has one.
 ///
 /// # Safety
@@ -38,7 +48,7 @@ pub unsafe fn command(
     let context = unsafe { Context::new(ctx) };
     // SAFETY: the caller's promise.
     let args = unsafe { super::context::Args::new(&context, argv, argc) };
-    match guarded(|| handler(&context, args)) {
+    match entry(&context, || handler(&context, args)) {
         Some(Ok(())) => {}
         Some(Err(error)) => context.reply_error(error),
         None => context.reply_error(Error::Internal),

@@ -5,9 +5,9 @@
 //! or an expiry, before that has been replicated. It only notes what to look at, soon.
 
 use super::api::api;
-use super::callback::guarded;
+use super::callback::entry;
 use super::context::{Arg, Context};
-use super::{failover, serve, session, state, tell, tick, waiting};
+use super::{failover, serve, session, state, tell, tick};
 use crate::lock::error::Error;
 use redis_module::raw;
 use std::ffi::CStr;
@@ -72,7 +72,7 @@ macro_rules! c_event {
         ) {
             // SAFETY: the server's own context, good until this returns.
             let context = unsafe { Context::new(ctx) };
-            guarded(|| $handler(&context, subevent, data));
+            entry(&context, || $handler(&context, subevent, data));
         }
     };
 }
@@ -84,14 +84,14 @@ c_event!(on_role_change, |_: &Context, role, _| if role == raw::REDISMODULE_EVEN
 } else {
     failover::promoted();
 });
-c_event!(on_client_change, |context: &Context, subevent, data: *mut libc::c_void| {
+c_event!(on_client_change, |_: &Context, subevent, data: *mut libc::c_void| {
     // SAFETY: the server gives this event this structure, or none.
     let client = unsafe { data.cast::<raw::RedisModuleClientInfo>().as_ref() };
     if let (Some(client), raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED) = (client, subevent) {
-        session::client_ended(context, client.id);
+        session::client_ended(client.id);
     }
 });
-c_event!(on_flush, |context: &Context, subevent, data: *mut libc::c_void| {
+c_event!(on_flush, |_: &Context, subevent, data: *mut libc::c_void| {
     // SAFETY: the server gives this event this structure, or none.
     let info = unsafe { data.cast::<raw::RedisModuleFlushInfo>().as_ref() };
     if let (Some(info), raw::REDISMODULE_SUBEVENT_FLUSHDB_END) = (info, subevent) {
@@ -100,10 +100,9 @@ c_event!(on_flush, |context: &Context, subevent, data: *mut libc::c_void| {
             state.kept.clear();
             state.queues.set_all_ready(db);
         });
-        waiting::schedule(context);
     }
 });
-c_event!(on_swap, |context: &Context, _, data: *mut libc::c_void| {
+c_event!(on_swap, |_: &Context, _, data: *mut libc::c_void| {
     // SAFETY: the server gives this event this structure, or none.
     if let Some(info) = unsafe { data.cast::<raw::RedisModuleSwapDbInfo>().as_ref() } {
         let _ = state::with(|state| {
@@ -111,7 +110,6 @@ c_event!(on_swap, |context: &Context, _, data: *mut libc::c_void| {
             state.queues.set_all_ready(Some(info.dbnum_first));
             state.queues.set_all_ready(Some(info.dbnum_second));
         });
-        waiting::schedule(context);
     }
 });
 
@@ -123,24 +121,22 @@ unsafe extern "C" fn on_key(
 ) -> libc::c_int {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
-    guarded(|| {
-        if tell::is_writing() || state::with(|state| state.queues.waiters()) == Ok(0) {
-            return;
-        }
+    // Every deletion of any key comes here: with nobody waiting nothing can follow from it.
+    if tell::is_writing() || state::with(|state| state.queues.waiters()) == Ok(0) {
+        return 0;
+    }
+    entry(&context, || {
         // SAFETY: name and event are valid during this call.
         let (name, event) = unsafe { (Arg::lent(&context, name), CStr::from_ptr(event)) };
         let db = context.selected_db();
-        let news = state::with(|state| {
-            let Some(line) = state.queues.waited_line(db, name.as_bytes()) else { return false };
+        let _ = state::with(|state| {
+            let Some(line) = state.queues.waited_line(db, name.as_bytes()) else { return };
             if event == c"evicted" {
                 state.queues.evicted(line);
-                return false;
+            } else {
+                state.queues.set_ready(line);
             }
-            state.queues.set_ready(line)
         });
-        if news == Ok(true) {
-            waiting::schedule(&context);
-        }
     });
     0
 }

@@ -102,7 +102,7 @@ pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> 
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
     guarded(|| {
-        timer::stop_for_unload(&context);
+        timer::stop(&context);
         write::unload();
         state::unload();
     });

@@ -9,14 +9,16 @@ use super::api::api;
 use super::blocked::{Answer, Lost};
 use super::closed::{is_served_here, WriteRefused};
 use super::context::{Context, OwnString};
-use super::grant::{Plan, Taken};
+use super::grant::Plan;
 use super::key::Key;
+use super::parked::{self, Budget, Tried};
 use super::state::{self, State};
 use super::stats::{self, Counter};
-use super::{clock, failover, session, settings, timer, waiting};
+use super::{clock, failover, leases, session, settings, waiting};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
-use crate::lock::queue::{LineId, Ticket};
+use crate::lock::grace;
+use crate::lock::queue::{Cause, LineId, Next, Ticket};
 use crate::lock::rules::{self, Acquire, Holds, Share, State as LockState};
 use crate::lock::time::Micros;
 use redis_module::raw;
@@ -28,29 +30,45 @@ const RETRY: Micros = Micros(20_000);
 
 /// One turn: called by the timer.
 pub fn turn(context: &Context) {
-    let waits_left = end_waits();
-    let _ = state::with(|state| state.queues.set_due_ready(clock::now()));
-    if !state::with(|state| state.has_work()).unwrap_or(false) {
-        if waits_left {
-            timer::arm(context, Micros(0));
+    end_waits();
+    leases::sweep(context);
+    let has_work = state::with(|state| {
+        // Before anything else: what is due would fire the timer again and again.
+        state.queues.set_due_ready(clock::now());
+        if state.postponed.is_some_and(|at| at > clock::monotonic()) {
+            return false;
         }
-    } else if may_write(context) {
-        for _ in 0..PER_TURN {
-            match serve_one(context) {
-                Served::One => {}
-                Served::Nobody => break,
-                Served::NotNow => {
-                    timer::arm(context, RETRY);
-                    return;
-                }
-            }
-        }
-    } else {
-        end_lines_of_lost_slots(context);
-        timer::arm(context, RETRY);
+        state.postponed = None;
+        state.queues.begin_iteration();
+        state.has_work()
+    });
+    if has_work != Ok(true) {
         return;
     }
-    waiting::schedule(context);
+    if !may_write(context) {
+        end_lines_of_lost_slots(context);
+        postpone();
+        return;
+    }
+    let mut budget = Budget::of(Budget::ITERATION);
+    for _ in 0..PER_TURN {
+        if !budget.is_left() {
+            return;
+        }
+        match serve_one(context, &mut budget) {
+            Served::One => {}
+            Served::Nobody => return,
+            Served::NotNow => return postpone(),
+        }
+    }
+}
+
+/// What cannot be done now is tried again in a moment: at once, the server would do nothing else.
+fn postpone() {
+    let _ = state::with(|state| {
+        state.postponed = Some(clock::monotonic().after(RETRY));
+        state.stats.add(Counter::Postponed);
+    });
 }
 
 /// Whether the server lets a module write now, outside of a command.
@@ -77,21 +95,20 @@ fn has_good_replicas(context: &Context) -> bool {
     }
 }
 
-/// Ends waits whose time is over; whether there are more.
-fn end_waits() -> bool {
+/// Ends waits whose time is over; the timer comes back for more.
+fn end_waits() {
     let now = clock::monotonic();
     for _ in 0..PER_TURN {
-        let over = state::with(|state| state.queues.time_out(now, waiting::kept_until(), settings::max_waiters()));
+        let over = state::with(|state| state.queues.time_out(now, waiting::kept_until(), waiting::most_places()));
         match over {
             Ok(Some(waiter)) => {
                 stats::add(Counter::TimeOuts);
                 let details = waiter.details;
                 waiter.handle.answer(Answer::Nil(details));
             }
-            _ => return false,
+            _ => return,
         }
     }
-    true
 }
 
 /// What came of one piece of work.
@@ -103,7 +120,7 @@ enum Served {
 }
 
 /// Passes one grant on that was lost, or looks at one line.
-fn serve_one(context: &Context) -> Served {
+fn serve_one(context: &Context, budget: &mut Budget) -> Served {
     let lost = state::with(|state| state.lost.pop_front()).ok().flatten();
     if let Some(lost) = lost {
         let result = pass_on_lost(context, &lost);
@@ -122,12 +139,20 @@ fn serve_one(context: &Context) -> Served {
         }
         return Served::One;
     }
-    let Ok(Some((line, behind))) = state::with(|state| state.queues.take_ready()) else { return Served::Nobody };
-    if look_at(context, line, behind) == Err(WriteRefused::ForNow) {
-        let _ = state::with(|state| state.queues.set_ready(line));
-        return Served::NotNow;
+    let Ok(Some((line, cause))) = state::with(|state| state.queues.take_ready()) else { return Served::Nobody };
+    match look_at(context, line, budget) {
+        Ok(granted) => {
+            if granted && cause == Cause::Scan {
+                stats::add(Counter::MissedWakeups);
+            }
+            Served::One
+        }
+        Err(WriteRefused::NotOurs) => Served::One,
+        Err(WriteRefused::ForNow) => {
+            let _ = state::with(|state| state.queues.set_ready(line));
+            Served::NotNow
+        }
     }
-    Served::One
 }
 
 /// Who may not be granted a lock now can be told all the same that its slot is not served here.
@@ -229,46 +254,53 @@ enum Look {
     /// It gets the lock.
     Give(Ticket, Plan),
     /// It wants others besides, and this one could be had.
-    TryAll(Ticket),
+    Try(Ticket),
+    /// It may not have a lease that long.
+    End(u64, Error),
     /// Nobody else can have it now.
     Over,
 }
 
-/// Looks at the lock of a line for the first who waits behind a ticket. The others come after those of other
-/// lines who came before them.
-fn look_at(context: &Context, line: LineId, behind: Option<Ticket>) -> Result<(), WriteRefused> {
-    let Ok(Some((db, bytes))) = state::with(|state| state.queues.key(line)) else { return Ok(()) };
-    let Some(name) = OwnString::in_db(context, db, &bytes) else { return Ok(()) };
-    waiting::end_leases_beyond_grace(context, db, &bytes);
+/// Looks at the lock of a line for the first who waits; whether it was granted. The others come after those of
+/// other lines who came before them.
+fn look_at(context: &Context, line: LineId, budget: &mut Budget) -> Result<bool, WriteRefused> {
+    let Ok(Some((db, bytes))) = state::with(|state| state.queues.key(line)) else { return Ok(false) };
+    let Some(name) = OwnString::in_db(context, db, &bytes) else { return Ok(false) };
     if !is_served_here(context, name.as_arg()) {
         end_line(line, Error::SlotLost);
-        return Ok(());
+        return Ok(false);
     }
     // A value of another type is waited for as a foreign one is.
-    let Ok(key) = Key::open_read_only(context, name.as_arg(), clock::now()) else { return Ok(()) };
-    let behind = match state::with(|state| look(state, &key, line, behind)) {
+    let Ok(key) = Key::open_read_only(context, name.as_arg(), clock::now()) else { return Ok(false) };
+    let grace = state::grace_settings(context);
+    match state::with(|state| look(state, &key, line, &grace)) {
         Ok(Look::Give(ticket, plan)) => {
             let is_last = plan.is_alone();
             give(key, line, ticket, plan)?;
-            if is_last {
-                return Ok(());
+            if !is_last {
+                let _ = state::with(|state| state.queues.go_on(line));
             }
-            behind
+            Ok(true)
         }
-        Ok(Look::TryAll(ticket)) => {
+        Ok(Look::Try(ticket)) => {
             drop(key);
-            if try_all(context, line, ticket)? {
-                return Ok(());
+            let tried = parked::try_one(context, ticket, budget).inspect_err(|refused| slot_lost(line, *refused))?;
+            if tried == Tried::Moved {
+                let _ = state::with(|state| state.queues.go_on(line));
             }
-            Some(ticket)
+            Ok(tried == Tried::Granted)
         }
-        Ok(Look::Over) | Err(_) => return Ok(()),
-    };
-    let _ = state::with(|state| state.queues.go_on(line, behind));
-    Ok(())
+        Ok(Look::End(client, error)) => {
+            drop(key);
+            waiting::end(client, Answer::Failed(error));
+            let _ = state::with(|state| state.queues.go_on(line));
+            Ok(false)
+        }
+        Ok(Look::Over) | Err(_) => Ok(false),
+    }
 }
 
-fn look(state: &mut State, key: &Key<'_>, line: LineId, behind: Option<Ticket>) -> Look {
+fn look(state: &mut State, key: &Key<'_>, line: LineId, grace: &grace::Settings) -> Look {
     let State { queues, tokens, .. } = state;
     let (lock, now) = (key.state(), key.now());
     let evicted_until = queues.evicted_until(line).filter(|until| *until > now);
@@ -281,9 +313,12 @@ fn look(state: &mut State, key: &Key<'_>, line: LineId, behind: Option<Ticket>) 
     if !is_nobodys {
         queues.seen(line);
     }
-    let due = match queues.next(line, behind, !is_nobodys) {
-        Some((ticket, _, true)) => return Look::TryAll(ticket),
-        Some((ticket, waiter, false)) => {
+    let due = match queues.next(line, is_nobodys) {
+        Next::Parked(ticket) => return Look::Try(ticket),
+        Next::Single(ticket, waiter) => {
+            if let Err(error) = grace.check(waiter.lease) {
+                return Look::End(waiter.client, error);
+            }
             let request = waiter.request();
             let may_have_it = is_nobodys || matches!(lock, LockState::Several(_));
             let decision = rules::acquire(lock, &request, !may_have_it, settings::terms(), tokens, now);
@@ -295,65 +330,11 @@ fn look(state: &mut State, key: &Key<'_>, line: LineId, behind: Option<Ticket>) 
                 _ => waiting::due(lock, request.share, key),
             }
         }
-        // Those who are left want other locks besides, which are taken.
-        None if is_nobodys => None,
-        None => waiting::due(lock, Share::Alone, key),
+        Next::Later | Next::Nobody if is_nobodys => None,
+        Next::Later | Next::Nobody => waiting::due(lock, Share::Alone, key),
     };
     queues.set_due(line, due);
     Look::Over
-}
-
-/// Tries to give one who waits for several locks all of them; whether it got them.
-fn try_all(context: &Context, line: LineId, ticket: Ticket) -> Result<bool, WriteRefused> {
-    let now = clock::now();
-    let keys = state::with(|state| {
-        let keys = state.queues.keys(ticket);
-        keys.filter(|_| !state.queues.is_held_up(ticket, now))
-    });
-    let Ok(Some((db, names))) = keys else { return Ok(false) };
-    if broken::is(Mutant::FirstKeyOnly) {
-        let first = state::with(|state| names.as_slice().first().and_then(|name| state.queues.waited_line(db, name)));
-        if first != Ok(Some(line)) {
-            return Ok(false);
-        }
-    }
-    let names: Option<Vec<OwnString>> =
-        names.as_slice().iter().map(|name| OwnString::in_db(context, db, name)).collect();
-    let Some(names) = names else { return Ok(false) };
-    let open = |name| Key::open_read_only(context, name, now).ok().filter(|key| key.state().is_nobodys());
-    let keys: Option<Vec<Key<'_>>> = names.iter().map(|name| open(name.as_arg())).collect();
-    let Some(keys) = keys else { return Ok(false) };
-    let grace = state::grace_settings(context);
-    let plans = state::with(|State { queues, tokens, .. }| {
-        let waiter = queues.waiter(ticket)?;
-        grace.check(waiter.lease).ok()?;
-        let states: Vec<LockState<'_>> = keys.iter().map(Key::state).collect();
-        let decisions =
-            rules::acquire_all(&states, &waiter.request(), false, settings::terms(), tokens, now).ok()??;
-        Some(decisions.iter().map(Plan::of).collect::<Vec<Plan>>())
-    });
-    let Ok(Some(plans)) = plans else { return Ok(false) };
-    let mut taken: Option<Taken> = None;
-    // All are closed before one is written: who is told of that may touch the others.
-    let keys: Vec<_> = keys.into_iter().map(Key::close).collect();
-    for ((at, plan), key) in plans.into_iter().enumerate().zip(keys) {
-        match plan.carry_out_outside_command(key) {
-            Ok(done) => taken = Taken::join(taken, done, at),
-            Err(refused) => {
-                // All or nothing: what was written already goes back.
-                let written = names.iter().take(at).map(|name| name.as_arg().as_bytes().into()).enumerate();
-                let lost = taken.iter().flat_map(|taken| {
-                    let token = taken.token;
-                    written.clone().map(move |(at, name)| Lost { db, name, token, succeeds: taken.before(at).cloned() })
-                });
-                let _ = state::with(|state| state.lost.extend(lost));
-                slot_lost(line, refused);
-                return Err(refused);
-            }
-        }
-    }
-    let _ = waiting::answer(ticket, taken);
-    Ok(true)
 }
 
 fn slot_lost(line: LineId, refused: WriteRefused) {

@@ -7,7 +7,7 @@ use super::context::{Arg, Context, OwnString};
 use super::grant::Taken;
 use super::key::Key;
 use super::stats::{self, Counter};
-use super::{clock, events, settings, state, waiting};
+use super::{clock, events, settings, state};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Holds};
@@ -68,20 +68,15 @@ pub fn renewed(context: &Context, name: Arg<'_>, token: Token) {
 
 /// A connection has ended: its locks are noted, to be ended soon. The server can be in the middle of
 /// anything here.
-pub(super) fn client_ended(context: &Context, client: u64) {
+pub(super) fn client_ended(client: u64) {
     if broken::is(Mutant::SessionStays) {
         return;
     }
     let at = clock::now();
-    let any = state::with(|state| {
+    let _ = state::with(|state| {
         let locks = state.sessions.end(client);
-        let any = !locks.is_empty();
         state.ended.extend(locks.into_iter().map(|lock| (lock, Ended { at })));
-        any
     });
-    if any == Ok(true) {
-        waiting::schedule(context);
-    }
 }
 
 /// Ends the grant of a connection that has ended: its timestamp becomes the margin after that.

@@ -42,9 +42,11 @@ static RETENTION: Setting = Setting::new(c"retention-ms", 60_000, -1, TEN_YEARS_
 static MAX_WAITERS: Setting = Setting::new(c"max-waiters", 10_000, 0, 1_000_000);
 static PLACE: Setting = Setting::new(c"place-ms", 10_000, 0, HOUR_MS);
 
+static DEADLOCK_EDGES: Setting = Setting::new(c"deadlock-edges", 10_000, 0, 1_000_000);
+
 static GRACE: Setting = Setting::new(c"failover-grace-ms", 0, 0, 24 * HOUR_MS);
 
-static SETTINGS: [&Setting; 5] = [&MARGIN, &RETENTION, &MAX_WAITERS, &PLACE, &GRACE];
+static SETTINGS: [&Setting; 6] = [&MARGIN, &RETENTION, &MAX_WAITERS, &PLACE, &DEADLOCK_EDGES, &GRACE];
 
 /// What the lock rules need to know.
 #[must_use]
@@ -68,6 +70,12 @@ pub fn max_waiters() -> usize {
 #[must_use]
 pub fn place() -> Micros {
     Micros::from_ms(PLACE.get_unsigned())
+}
+
+/// How many edges of the graph of waits a search for a deadlock may inspect.
+#[must_use]
+pub fn deadlock_edges() -> usize {
+    usize::try_from(DEADLOCK_EDGES.get()).unwrap_or(0)
 }
 
 /// For how long a new master grants nothing.

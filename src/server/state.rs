@@ -3,11 +3,12 @@
 use super::blocked::{Handle, Lost};
 use super::context::{log_warning, Arg, Context};
 use super::grant::{Before, Taken};
+use super::leases::Leases;
 use super::main_thread::MainThread;
 use super::session::Ended;
 use super::several::Kept;
 use super::stats::Stats;
-use super::timer::Timer;
+use super::timer::{self, Timer, Wake};
 use super::version::Version;
 use super::{clock, failover, settings};
 use crate::broken::{self, Mutant};
@@ -63,6 +64,10 @@ pub struct State {
     pub wall_ahead: Option<u64>,
     /// The timer, while it runs.
     pub timer: Option<Timer>,
+    /// The leases that waiters may have asked for.
+    pub leases: Leases,
+    /// Until when writing is put off: the server did not let the module write.
+    pub postponed: Option<MonotonicMicros>,
     /// When every line was last looked at.
     pub looked_at_all: MonotonicMicros,
     /// The server tells of keys that come free.
@@ -118,6 +123,15 @@ impl State {
     #[must_use]
     pub fn can_be_evicted(&self) -> bool {
         self.server.evicts_all
+    }
+
+    /// When the module has to run next.
+    #[must_use]
+    pub fn wake(&self) -> Wake {
+        let work = self.has_work().then(|| self.postponed.unwrap_or(timer::AT_ONCE));
+        let work = if self.leases.has_work() { Some(timer::AT_ONCE) } else { work };
+        let end = self.queues.next_end().into_iter().chain(work).min();
+        Wake { end, due: self.queues.next_due() }
     }
 
     /// Whether something is to be done now rather than at some time.

@@ -34,17 +34,25 @@ pub enum Counter {
     PlacesResumed,
     /// Waits that would have closed a circle.
     Deadlocks,
+    /// Waits that began although there was too much to inspect to tell whether they close a circle.
+    DeadlocksUnchecked,
     /// Locks that ended with their connection.
     SessionsEnded,
     /// Callers that met a foreign value.
     ForeignMet,
     /// Steps of the wall clock.
     ClockSteps,
+    /// Locks that had come free without an event, found by the scan of all lines.
+    MissedWakeups,
+    /// Timers that were set anew because the server was late with them.
+    LateTimers,
+    /// Times when work was put off because the server did not let the module write.
+    Postponed,
 }
 
 impl Counter {
     /// All of them, with their names in INFO.
-    pub const ALL: [(&'static std::ffi::CStr, Self); 16] = [
+    pub const ALL: [(&'static std::ffi::CStr, Self); 20] = [
         (c"grants", Self::Grants),
         (c"refusals", Self::Refusals),
         (c"recoveries", Self::Recoveries),
@@ -58,9 +66,13 @@ impl Counter {
         (c"cancels", Self::Cancels),
         (c"places_resumed", Self::PlacesResumed),
         (c"deadlocks", Self::Deadlocks),
+        (c"deadlocks_unchecked", Self::DeadlocksUnchecked),
         (c"sessions_ended", Self::SessionsEnded),
         (c"foreign_values_met", Self::ForeignMet),
         (c"clock_steps", Self::ClockSteps),
+        (c"missed_wakeups", Self::MissedWakeups),
+        (c"late_timers", Self::LateTimers),
+        (c"postponed", Self::Postponed),
     ];
 }
 

@@ -6,15 +6,14 @@ use super::grant::{Plan, Taken};
 use super::key::Key;
 use super::state::{self, State};
 use super::stats::{self, Counter};
-use super::{clock, deadlock, events, failover, session, settings, timer};
+use super::{clock, deadlock, events, failover, session, settings};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
-use crate::lock::queue::{OneOrMore, Ticket, Waiter};
+use crate::lock::queue::{Keys, LineId, MostPlaces, Ticket, Waiter};
 use crate::lock::record::{Encoded, Id, Owner};
 use crate::lock::rules::{self, Acquire, Request, Share, State as LockState};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
-use std::rc::Rc;
 
 /// Who wants to wait, and for how long.
 pub struct Wish<'a> {
@@ -28,9 +27,29 @@ pub struct Wish<'a> {
     pub session: bool,
 }
 
-/// A key that was asked for, and when its lock comes free by itself, as far as is known: for the caller, and
-/// for everybody.
-pub type Asked<'a> = (Arg<'a>, Option<UnixMicros>, Option<UnixMicros>);
+/// The keys that a caller asked for, and the one among them that it cannot have.
+pub struct Asked<'a> {
+    /// All of them.
+    pub names: &'a [Arg<'a>],
+    /// Which one.
+    pub at: usize,
+    /// When its lock comes free for the caller by itself, as far as is known.
+    pub due: Option<UnixMicros>,
+    /// When its last holder ends.
+    pub last_end: Option<UnixMicros>,
+}
+
+impl<'a> Asked<'a> {
+    /// The one with that number is in that state.
+    #[must_use]
+    pub fn of(names: &'a [Arg<'a>], at: usize, state: LockState<'_>, share: Share, key: &Key<'_>) -> Self {
+        Self { names, at, due: due(state, share, key), last_end: state.last_end() }
+    }
+
+    fn bytes(&self) -> Vec<&'a [u8]> {
+        self.names.iter().map(|name| name.as_bytes()).collect()
+    }
+}
 
 /// When a lock that was refused comes free by itself, as far as the key tells.
 #[must_use]
@@ -43,18 +62,12 @@ pub fn due(state: LockState<'_>, share: Share, key: &Key<'_>) -> Option<UnixMicr
     }
 }
 
-/// What a caller asked for that it did not get.
-#[must_use]
-pub fn asked<'a>(state: LockState<'_>, share: Share, key: &Key<'a>) -> Asked<'a> {
-    (key.name(), due(state, share, key), state.last_end())
-}
-
 /// A caller did not get the lock, or the locks: it waits if it wants to and may, else it is answered at once;
 /// with `too_early`, if it would have got it but that nobody is granted locks now.
 ///
 /// # Errors
 /// [`Error::BusyLocks`], [`Error::Deadlock`], and what it is too early for.
-pub fn refused(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>, too_early: Option<Error>) -> Result<(), Error> {
+pub fn refused(context: &Context, asked: &Asked<'_>, wish: &Wish<'_>, too_early: Option<Error>) -> Result<(), Error> {
     match too_early {
         Some(Error::NoReplicas) => Err(Error::NoReplicas),
         _ if joins(context, asked, wish)? => Ok(()),
@@ -68,15 +81,18 @@ pub fn refused(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>, too_earl
 
 /// Who was refused joins the queue if it wants to and may, else it keeps a place if it has an ID. Whether it
 /// waits.
-fn joins(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Result<bool, Error> {
+fn joins(context: &Context, asked: &Asked<'_>, wish: &Wish<'_>) -> Result<bool, Error> {
     let db = context.selected_db();
     if wish.wait == Micros(0) || !blocked::may_block(context) {
-        keep_place(context, db, asked, wish.request.id)?;
+        keep_place(db, asked, wish.request.id)?;
         return Ok(false);
     }
-    let names: Vec<&[u8]> = asked.iter().map(|(name, ..)| name.as_bytes()).collect();
-    let full = state::with(|state| state.queues.waiters() >= settings::max_waiters())?;
-    if full && !is_waiting(db, &names, wish.request.id)? {
+    let names = asked.bytes();
+    let is_full = state::with(|state| {
+        let takes_id = names.len() == 1 || wish.request.id.is_none_or(|id| state.queues.takes_id(db, id));
+        !takes_id || state.queues.waiters() >= settings::max_waiters()
+    })?;
+    if is_full && !is_waiting(db, &names, wish.request.id)? {
         return Err(Error::BusyLocks);
     }
     if deadlock::closes_circle(context, db, &names, &wish.request)? {
@@ -101,12 +117,12 @@ fn joins(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Result<bool
         until: since.after(wish.wait),
     };
     let earlier = state::with(|state| {
-        let joined = state.queues.join(db, &names, waiter);
-        for (name, due, last) in asked {
-            let Some(line) = state.queues.line(db, name.as_bytes()) else { continue };
-            state.queues.set_last_end(line, *last);
-            // Others in the line may bear more holders: it may come free for them earlier.
-            if let Some(due) = *due {
+        let at = if broken::is(Mutant::FirstKeyOnly) { 0 } else { asked.at };
+        let joined = state.queues.join(db, &names, at, waiter);
+        if let Some(line) = joined.line {
+            state.queues.set_last_end(line, asked.last_end);
+            // Others in the line may allow more holders: it may come free for them earlier.
+            if let Some(due) = asked.due {
                 state.queues.set_due_by(line, due);
             }
         }
@@ -116,7 +132,6 @@ fn joins(context: &Context, asked: &[Asked<'_>], wish: &Wish<'_>) -> Result<bool
         joined.earlier
     })?;
     replaced(earlier);
-    schedule(context);
     Ok(true)
 }
 
@@ -134,14 +149,20 @@ fn is_waiting(db: i32, names: &[&[u8]], id: Option<Id>) -> Result<bool, Error> {
 }
 
 /// An attempt that was refused and does not wait has a place in line for a while.
-fn keep_place(context: &Context, db: i32, asked: &[Asked<'_>], id: Option<Id>) -> Result<(), Error> {
+fn keep_place(db: i32, asked: &Asked<'_>, id: Option<Id>) -> Result<(), Error> {
     // The clock is not read for nothing: most refusals are of attempts without an ID.
     let Some(id) = id else { return Ok(()) };
     let Some(until) = kept_until() else { return Ok(()) };
-    let names: Vec<&[u8]> = asked.iter().map(|(name, ..)| name.as_bytes()).collect();
-    replaced(state::with(|state| state.queues.keep_place(db, &names, id, until, settings::max_waiters()))?);
-    schedule(context);
+    replaced(state::with(|state| state.queues.keep_place(db, &asked.bytes(), id, until, most_places()))?);
     Ok(())
+}
+
+/// What reserved places may take in all.
+#[must_use]
+pub fn most_places() -> MostPlaces {
+    /// Of names of several keys.
+    const BYTES: usize = 64 << 20;
+    MostPlaces { keys: settings::max_waiters(), bytes: BYTES }
 }
 
 /// Until when a place is kept from now on; not at all if the setting is 0.
@@ -203,6 +224,15 @@ pub fn is_awaited(context: &Context, key: &Key<'_>) -> Result<bool, Error> {
     Ok(key.has_several() || state::with(awaits)?)
 }
 
+/// Whether somebody who wants other locks besides stands in the line of one of these keys.
+///
+/// # Errors
+/// [`Error::Internal`]
+pub fn has_parked(context: &Context, names: &[Arg<'_>]) -> Result<bool, Error> {
+    let db = context.selected_db();
+    state::with(|state| names.iter().any(|name| state.queues.has_parked(db, name.as_bytes())))
+}
+
 /// A lock is given back: a token is the time of its grant.
 pub fn given_back(state: &mut State, token: Token, now: UnixMicros) {
     state.stats.holds.record(now.since(UnixMicros(token.get())));
@@ -210,11 +240,13 @@ pub fn given_back(state: &mut State, token: Token, now: UnixMicros) {
 }
 
 /// The holder of `token` gave the lock back: it goes to the first who waits, in one change of the
-/// key; with nobody there who may have it the grant is taken out of the key.
+/// key; with nobody there who may have it, or without `hands_off`, the grant is taken out of the key. The line, if
+/// it may have come free for those in it who want other locks besides: for [`super::parked::pass_on`], when the
+/// caller has released all.
 ///
 /// # Errors
 /// [`Error::Internal`]
-pub fn pass_on(context: &Context, mut key: Key<'_>, token: Token) -> Result<(), Error> {
+pub fn pass_on(context: &Context, mut key: Key<'_>, token: Token, hands_off: bool) -> Result<Option<LineId>, Error> {
     let db = context.selected_db();
     let (name, now) = (key.name(), key.now());
     let may_grant = failover::may_grant(context).is_ok();
@@ -224,9 +256,9 @@ pub fn pass_on(context: &Context, mut key: Key<'_>, token: Token) -> Result<(), 
         given_back(state, token, now);
         let State { queues, tokens, .. } = state;
         let line = if queues.is_empty() { None } else { queues.waited_line(db, name.as_bytes()) };
-        // Who waits for several locks at once is tried by the timer.
-        let head =
-            line.filter(|_| may_grant && !broken::is(Mutant::NoHandOff)).and_then(|line| queues.single_head(line));
+        let head = line
+            .filter(|_| hands_off && may_grant && !broken::is(Mutant::NoHandOff))
+            .and_then(|line| queues.single_head(line));
         let next = head.and_then(|(ticket, head)| {
             let (request, terms) = (head.request(), settings::terms());
             let decision = if is_several {
@@ -241,13 +273,19 @@ pub fn pass_on(context: &Context, mut key: Key<'_>, token: Token) -> Result<(), 
     })?;
     if let Some((ticket, plan)) = next {
         let taken = plan.carry_out(key)?;
-        return answer(ticket, taken);
+        answer(ticket, taken)?;
+        return Ok(None);
     }
+    let is_free = key.state().is_nobodys() || !is_several;
     key.release()?;
-    if line.is_some_and(|line| state::with(|state| state.queues.set_ready(line)) == Ok(true)) {
-        schedule(context);
-    }
-    Ok(())
+    let Some(line) = line else { return Ok(None) };
+    state::with(|state| {
+        if may_grant && is_free && !broken::is(Mutant::NoHandOff) {
+            return Some(line);
+        }
+        state.queues.set_ready(line);
+        None
+    })
 }
 
 /// Ends waits at the head of a line for leases that the grace does not cover: it was set since.
@@ -272,20 +310,19 @@ pub(super) fn end_leases_beyond_grace(context: &Context, db: i32, name: &[u8]) {
 pub(super) fn answer(ticket: Ticket, taken: Option<Taken>) -> Result<(), Error> {
     let Some(mut taken) = taken else { return Ok(()) };
     let head = state::with(|state| {
-        let (db, names) = state.queues.keys(ticket)?;
+        let (db, keys) = state.queues.keys(ticket)?;
         let waiter = state.queues.serve(ticket)?;
         state.on_their_way.insert(taken.token);
         state.stats.add(Counter::HandOffs);
         state.stats.waits.record(clock::monotonic().since(waiter.since));
-        if let (Some(_), OneOrMore::One(name)) = (waiter.id, &names) {
+        if let (Some(_), Keys::One(name)) = (waiter.id, &keys) {
             state.remember_or_recall(name, &mut taken);
         }
-        Some((db, names, waiter))
+        Some((db, keys, waiter))
     })?;
     if broken::is(Mutant::Herd) {
-        let lines = head.iter().flat_map(|(db, names, _)| names.as_slice().iter().map(|name| (*db, Rc::clone(name))));
-        for (db, name) in lines.collect::<Vec<_>>() {
-            let line = state::with(|state| state.queues.waited_line(db, &name))?;
+        for (db, name) in head.iter().flat_map(|(db, keys, _)| keys.iter().map(|name| (*db, name))) {
+            let line = state::with(|state| state.queues.waited_line(db, name))?;
             for waiter in
                 line.map(|line| state::with(|state| state.queues.dissolve(line))).transpose()?.unwrap_or_default()
             {
@@ -293,13 +330,13 @@ pub(super) fn answer(ticket: Ticket, taken: Option<Taken>) -> Result<(), Error> 
             }
         }
     }
-    if let Some((db, names, Waiter { handle, client, details, session, id, .. })) = head {
+    if let Some((db, keys, Waiter { handle, client, details, session, id, .. })) = head {
         if session {
-            for name in names.as_slice() {
+            for name in keys.iter() {
                 session::bind(db, name, client, &taken)?;
             }
         }
-        handle.answer(Answer::Granted(Grant { taken, details, db, names, id, ticket }));
+        handle.answer(Answer::Granted(Grant { taken, details, db, keys, id, ticket }));
     }
     Ok(())
 }
@@ -309,18 +346,17 @@ pub(super) fn answer(ticket: Ticket, taken: Option<Taken>) -> Result<(), Error> 
 pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded, is_among: bool) {
     let (token, until) = (value.token(), value.timestamp());
     session::renewed(context, name, token);
-    let news = state::with(|State { queues, sessions, latest, .. }| {
+    let _ = state::with(|State { queues, sessions, latest, .. }| {
         *latest = until.max(*latest);
         if queues.is_empty() && sessions.is_empty() {
-            return false;
+            return;
         }
         let (db, name) = (context.selected_db(), name.as_bytes());
         sessions.written(db, name, token, until);
         if !is_among {
             sessions.unbind_others(db, name, Some(token));
         }
-        let line = queues.waited_line(db, name);
-        if let Some(line) = line {
+        if let Some(line) = queues.waited_line(db, name) {
             queues.seen(line);
             if is_among {
                 // With several holders it may come free earlier, or later; a look at it tells.
@@ -331,25 +367,28 @@ pub(super) fn written(context: &Context, name: Arg<'_>, value: &Encoded, is_amon
                 queues.set_last_end(line, Some(until));
             }
         }
-        line.is_some()
     });
-    if news == Ok(true) {
-        schedule(context);
-    }
 }
 
 /// A client that waited is gone, or was answered by the server: whether it had asked for details,
 /// nothing when it did not wait.
-pub(super) fn gone(context: &Context, client: u64) -> Option<bool> {
+pub(super) fn gone(client: u64) -> Option<bool> {
     if broken::is(Mutant::DeadWaiter) {
         return None;
     }
-    let left = state::with(|state| state.queues.leave(client, kept_until(), settings::max_waiters())).ok().flatten();
+    let left = state::with(|state| state.queues.leave(client, kept_until(), most_places())).ok().flatten();
     left.map(|Waiter { handle, details, .. }| {
         handle.release();
-        schedule(context);
         details
     })
+}
+
+/// Ends the wait of a client, which keeps no place.
+pub(super) fn end(client: u64, answer: Answer) {
+    let left = state::with(|state| state.queues.leave(client, None, most_places())).ok().flatten();
+    if let Some(waiter) = left {
+        waiter.handle.answer(answer);
+    }
 }
 
 /// A grant has reached its client, or is no longer meant for it.
@@ -361,38 +400,21 @@ pub fn delivered(token: Token) {
 /// Not if that attempt has asked again meanwhile and was told of it, nor on a replica, where the
 /// lease bounds it.
 pub(super) fn undelivered(context: &Context, grant: Grant) {
-    let Grant { taken, db, names, id, ticket, .. } = grant;
+    let Grant { taken, db, keys, id, ticket, .. } = grant;
     let is_replica = context.is_replica();
     let _ = state::with(|state| {
         if !state.on_their_way.remove(&taken.token) || is_replica || broken::is(Mutant::LostGrant) {
             return;
         }
         if let (Some(id), Some(until)) = (id, kept_until()) {
-            let names: Vec<&[u8]> = names.as_slice().iter().map(AsRef::as_ref).collect();
-            state.queues.restore_place(db, &names, id, ticket, until);
+            let names: Vec<&[u8]> = keys.iter().collect();
+            state.queues.restore_place(db, &names, id, ticket, until, most_places());
         }
         state.stats.add(Counter::Undelivered);
         // Of several locks, each passes on by itself.
-        state.lost.extend(names.as_slice().iter().enumerate().map(|(at, name)| {
-            let (name, token, succeeds) = (Rc::clone(name), taken.token, taken.before(at).cloned());
+        state.lost.extend(keys.iter().enumerate().map(|(at, name)| {
+            let (name, token, succeeds) = (name.into(), taken.token, taken.before(at).cloned());
             Lost { db, name, token, succeeds }
         }));
     });
-    schedule(context);
-}
-
-/// Sets the timer to what comes next.
-pub(super) fn schedule(context: &Context) {
-    let next = state::with(|state| {
-        if state.has_work() {
-            return Some(Micros(0));
-        }
-        let (now, wall) = (clock::monotonic(), clock::now());
-        let end = state.queues.next_end().map(|end| end.since(now));
-        let due = state.queues.next_due().map(|due| due.since(wall));
-        end.into_iter().chain(due).min()
-    });
-    if let Ok(Some(delay)) = next {
-        timer::arm(context, delay);
-    }
 }

@@ -284,3 +284,30 @@ fn a_flush_with_ten_thousand_locks_waited_for_serves_all_in_small_turns() {
         assert!(locks.conn.int(&["LOCK.CHECK", &format!("k{n}"), &token.to_string()]) > 0, "k{n}");
     }
 }
+
+/// Waits end within a second of their time, also where the server may not write and locks wait to be passed on.
+#[test]
+fn a_crowd_whose_waits_end_in_a_pause_is_told_within_a_second() {
+    let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut locks, count) = crowd_server();
+    let begin = Instant::now();
+    locks.conn.int(&["LOCK.ACQUIRE", "k", "EX", "100"]);
+    locks.conn.int(&["LOCK.ACQUIRE", "held", "EX", "100"]);
+    let mut waiting: Vec<Conn> = (1..count).map(|_| locks.server.conn()).collect();
+    // All of them end at one time, five seconds from here or as soon as all have come.
+    let end = begin + Duration::from_secs(5).max(3 * begin.elapsed());
+    for conn in &mut waiting {
+        let left = end.saturating_duration_since(Instant::now()).as_millis().max(1).to_string();
+        conn.send(&["LOCK.ACQUIRE", "held", "EX", "100", "WAIT", &left]);
+    }
+    let mut first = locks.wait_with(&["LOCK.ACQUIRE", "k", "EX", "100", "WAIT", "60000"]);
+    locks.in_one_turn(&[&["DEL", "k"], &["CLIENT", "PAUSE", "60000", "WRITE"]]);
+    let last = waiting.iter_mut().map(|conn| {
+        assert!(conn.read().is_nil());
+        Instant::now()
+    });
+    let late = last.last().unwrap().saturating_duration_since(end);
+    locks.conn.ok(&["CLIENT", "UNPAUSE"]);
+    first.granted();
+    assert!(late < Duration::from_secs(1), "the last was told {late:?} late");
+}

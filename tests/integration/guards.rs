@@ -365,3 +365,51 @@ fn a_server_that_stood_still_goes_on() {
     locks.release(first);
     serve_all(&mut locks, &mut waiters[1..]);
 }
+
+/// A grace that is set while clients wait: all of them are told whose leases it does not cover, wherever they stand.
+#[test]
+fn a_grace_ends_the_waits_for_longer_leases_wherever_they_stand() {
+    let mut locks = Locks::start();
+    if matches!(locks.conn.call(&["CONFIG", "GET", "lock.margin-ms"]), Reply::List(pair) if pair.is_empty()) {
+        eprintln!("skipped: the server has no settings of modules that can be changed");
+        return;
+    }
+    locks.hold();
+    locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
+    let wait = |locks: &mut Locks, key: &str, lease: &str| {
+        locks.wait_with(&["LOCK.ACQUIRE", key, "PX", lease, "WAIT", "60000"])
+    };
+    let all = ["LOCK.MACQUIRE", "2", "k", "other", "WAIT", "60000", "PX"];
+    let mut long = vec![locks.wait_with(&[&all[..], &["60000"]].concat()), wait(&mut locks, "k", "60000")];
+    let mut short = vec![wait(&mut locks, "k", "1000"), locks.wait_with(&[&all[..], &["1000"]].concat())];
+    long.extend((0..300).map(|_| wait(&mut locks, "other", "60000")));
+    short.push(wait(&mut locks, "other", "1000"));
+    locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "20000"]);
+    for waiter in &mut long {
+        waiter.failed("GRACE");
+    }
+    for waiter in &mut short {
+        waiter.assert_waits();
+    }
+    assert_eq!(locks.info("lock", "lock_waiters"), 3);
+}
+
+/// The same where the lease is handed over before the module has come to look at all of them.
+#[test]
+fn no_lease_is_handed_over_that_a_grace_does_not_cover() {
+    let mut locks = Locks::start();
+    if matches!(locks.conn.call(&["CONFIG", "GET", "lock.margin-ms"]), Reply::List(pair) if pair.is_empty()) {
+        eprintln!("skipped: the server has no settings of modules that can be changed");
+        return;
+    }
+    let token = locks.hold();
+    locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
+    // One ahead may have its lease, but not the other lock that it wants.
+    let all = ["LOCK.MACQUIRE", "2", "k", "other", "PX", "1000", "WAIT", "60000"];
+    let mut first = locks.wait_with(&all);
+    let mut second = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "60000"]);
+    locks.in_one_turn(&[&["CONFIG", "SET", "lock.failover-grace-ms", "20000"], &["LOCK.RELEASE", "k", &token]]);
+    second.failed("GRACE");
+    first.assert_waits();
+    assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
+}

@@ -4,6 +4,7 @@
 mod admitted;
 mod before;
 mod circles;
+mod crowds;
 mod evicted;
 mod expiry;
 mod foreign;

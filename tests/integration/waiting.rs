@@ -5,6 +5,7 @@ mod answers;
 mod ends;
 mod frees;
 mod lost;
+mod neighbours;
 mod places;
 mod silent;
 
@@ -104,6 +105,20 @@ impl Locks {
         let text = self.conn.text(&["INFO", section]);
         let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.unwrap_or_else(|| panic!("no field {field}: {text}")).trim().parse().unwrap()
+    }
+
+    /// Every lock that came free was passed on because of an event: the scan of all lines had nothing to find. Not on
+    /// servers whose events of keys are not listened to.
+    pub fn assert_no_missed_wakeups(&mut self) {
+        if self.tells_of_keys() {
+            assert_eq!(self.info("lock", "lock_missed_wakeups"), 0);
+        }
+    }
+
+    /// Whether the module listens to events of keys: some versions of Valkey move the client then.
+    pub fn tells_of_keys(&mut self) -> bool {
+        let (is_valkey, major, minor) = self.version();
+        !(is_valkey && (8, 1) <= (major, minor) && (major, minor) < (9, 2))
     }
 
     /// Whether this is Valkey, and its major and minor version.

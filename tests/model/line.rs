@@ -3,7 +3,7 @@
 //! For each step the real [`Queues`] is built from it, does the step, and is taken apart again. What is not kept is
 //! what the queue does not promise to keep: the numbers of tickets beyond their order.
 
-use redis_lock::lock::queue::{LineId, Queues, Ticket, Waiter};
+use redis_lock::lock::queue::{LineId, MostPlaces, Queues, Ticket, Waiter};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -17,7 +17,7 @@ pub const KEY: &[u8] = b"door";
 pub const NOW: MonotonicMicros = MonotonicMicros(1);
 pub const NEVER: MonotonicMicros = MonotonicMicros(u64::MAX);
 /// More places than are ever kept.
-pub const MOST_PLACES: usize = 100;
+pub const MOST_PLACES: MostPlaces = MostPlaces { keys: 100, bytes: 0 };
 /// IDs of attempts are smaller.
 pub const MOST_IDS: u64 = 10;
 
@@ -103,7 +103,7 @@ impl Line {
         for stand in &self.stands {
             match stand {
                 Stand::Waits(waits) => {
-                    queues.join(DB, &[KEY], waits.with_end(end(over == Over::Wait(waits.conn))));
+                    queues.join(DB, &[KEY], 0, waits.with_end(end(over == Over::Wait(waits.conn))));
                 }
                 Stand::Place(id) => {
                     queues.keep_place(DB, &[KEY], *id, end(over == Over::Place(*id)), MOST_PLACES);

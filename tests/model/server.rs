@@ -288,7 +288,7 @@ impl Server {
         let waits = Waits { conn: call.conn, id, session: call.session, lease: call.lease };
         let earlier = self.line.step(Over::Nobodys, |queues, _| match id {
             _ if call.waits => {
-                let joined = queues.join(DB, &[KEY], waits.with_end(NEVER));
+                let joined = queues.join(DB, &[KEY], 0, waits.with_end(NEVER));
                 if let Some(line) = joined.line {
                     queues.set_due(line, due);
                 }

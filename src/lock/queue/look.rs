@@ -1,6 +1,6 @@
 //! Who waits where.
 
-use super::{Entry, Line, LineId, Narrows, Queues, Ticket, Wait, Waiter};
+use super::{Cause, Entry, Line, LineId, Narrows, Queues, Stand, Ticket, Wait, Waiter};
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::ops::Bound;
@@ -11,28 +11,27 @@ impl<H> Queues<H> {
     #[must_use]
     pub fn has_ahead(&self, db: i32, name: &[u8], id: Option<Id>) -> bool {
         let Some(line) = self.line_of(db, name) else { return false };
-        Self::is_behind(line, id.and_then(|id| line.ids.get(&id)).copied())
-    }
-
-    /// Whether the lock of a line is somebody else's who waits, not that of a ticket, or of a newcomer.
-    fn is_behind(line: &Line, own: Option<Ticket>) -> bool {
-        Self::is_ahead(line.single.first(), own)
-            || (line.is_news && line.ready.is_some() && Self::is_ahead(line.several.first(), own))
+        // Until the line was looked at, a lock that came free is kept for those parked there too.
+        let is_kept = line.ready.is_some() && line.cause == Cause::Event;
+        let parked = line.parked.first().filter(|_| is_kept);
+        if line.single.is_empty() && parked.is_none() {
+            return false;
+        }
+        let own = id.and_then(|id| self.ticket(db, name, id));
+        Self::is_ahead(line.single.first(), own) || Self::is_ahead(parked, own)
     }
 
     fn is_ahead(first: Option<&Ticket>, own: Option<Ticket>) -> bool {
         first.is_some_and(|first| own.is_none_or(|own| *first < own))
     }
 
-    /// Whether somebody who waits for one lock comes before a waiter in the line of any of its keys.
+    /// Whether a waiter for several locks cannot have this one, whatever its key holds: somebody who waits for
+    /// it alone came earlier, or it was evicted while it was held.
     #[must_use]
-    pub fn is_held_up(&self, ticket: Ticket, now: UnixMicros) -> bool {
-        self.entries.get(&ticket).is_some_and(|entry| {
-            let mut lines = entry.lines.as_slice().iter().filter_map(|line| self.lines.get(line));
-            lines.any(|line| {
-                let is_evicted = line.evicted_until.is_some_and(|until| until > now);
-                is_evicted || Self::is_ahead(line.single.first(), Some(ticket))
-            })
+    pub fn is_held_up(&self, db: i32, name: &[u8], ticket: Ticket, now: UnixMicros) -> bool {
+        self.line_of(db, name).is_some_and(|line| {
+            let is_evicted = line.evicted_until.is_some_and(|until| until > now);
+            is_evicted || Self::is_ahead(line.single.first(), Some(ticket))
         })
     }
 
@@ -46,7 +45,21 @@ impl<H> Queues<H> {
     /// The place of an attempt in the line of a key.
     #[must_use]
     pub fn ticket(&self, db: i32, name: &[u8], id: Id) -> Option<Ticket> {
-        self.line_of(db, name)?.ids.get(&id).copied()
+        let single = self.line_of(db, name).and_then(|line| line.ids.get(&id));
+        single.copied().or_else(|| self.attempt(db, name, id))
+    }
+
+    /// The attempt with that ID for several keys, this one among them.
+    fn attempt(&self, db: i32, name: &[u8], id: Id) -> Option<Ticket> {
+        // Most servers never have one.
+        if self.attempts.is_empty() {
+            return None;
+        }
+        let wants = |ticket: &&Ticket| match self.entries.get(ticket).map(|entry| &entry.stand) {
+            Some(Stand::Parked { names, .. }) => names.iter().any(|own| own == name),
+            _ => false,
+        };
+        self.attempts.get(&(db, id))?.iter().find(wants).copied()
     }
 
     /// How many wait for a key, and since when the one that came first.
@@ -64,8 +77,8 @@ impl<H> Queues<H> {
     pub fn waits_for(&self, client: u64) -> Option<Wait> {
         let ticket = *self.clients.get(&client)?;
         let share = self.entries.get(&ticket)?.waiter()?.share;
-        let (db, names) = self.keys(ticket)?;
-        Some(Wait { ticket, share, db, names })
+        let (db, keys) = self.keys(ticket)?;
+        Some(Wait { ticket, share, db, keys })
     }
 
     /// Where in a line the fewest changes that one of those bears who wait for this lock alone, from the head to
@@ -86,10 +99,31 @@ impl<H> Queues<H> {
         Narrows(steps)
     }
 
+    /// Walks waiters in the order of their deadlines, behind `from`: the clients for which `check` finds something.
+    /// It ends after so many waiters, or findings; where to go on, unless all were seen.
+    pub fn walk<F>(
+        &self,
+        from: Option<(MonotonicMicros, Ticket)>,
+        most_seen: usize,
+        most_found: usize,
+        check: impl Fn(&Waiter<H>) -> Option<F>,
+    ) -> (Vec<(u64, F)>, Option<(MonotonicMicros, Ticket)>) {
+        let mut found = Vec::new();
+        let behind = from.map_or(Bound::Unbounded, Bound::Excluded);
+        for (seen, end) in self.ends.range((behind, Bound::Unbounded)).enumerate() {
+            let Some(waiter) = self.waiter(end.1) else { continue };
+            found.extend(check(waiter).map(|finding| (waiter.client, finding)));
+            if seen >= most_seen || found.len() >= most_found {
+                return (found, Some(*end));
+            }
+        }
+        (found, None)
+    }
+
     /// Those who wait for a key, in order.
     pub fn waiting(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Waiter<H>> {
         let line = self.line_of(db, name).into_iter();
-        let tickets = line.flat_map(|line| line.single.union(&line.several));
+        let tickets = line.flat_map(|line| line.single.union(&line.parked));
         tickets.filter_map(|ticket| self.entries.get(ticket).and_then(Entry::waiter))
     }
 
@@ -131,19 +165,25 @@ impl<H> Queues<H> {
         Some((head, self.entries.get(&head)?.waiter()?))
     }
 
-    /// The next who waits in a line behind a ticket; with `only_single`, for this lock alone. Whether it
-    /// waits for others besides.
+    /// The line that a ticket stands in; the place of an attempt for several keys stands in none.
     #[must_use]
-    pub fn next(&self, line: LineId, behind: Option<Ticket>, only_single: bool) -> Option<(Ticket, &Waiter<H>, bool)> {
+    pub fn line_of_ticket(&self, ticket: Ticket) -> Option<LineId> {
+        match self.entries.get(&ticket)?.stand {
+            Stand::In(line) => Some(line),
+            Stand::Parked { line, .. } => line,
+        }
+    }
+
+    /// Whether somebody is parked in the line of a key.
+    #[must_use]
+    pub fn has_parked(&self, db: i32, name: &[u8]) -> bool {
+        self.line_of(db, name).is_some_and(|line| !line.parked.is_empty())
+    }
+
+    /// The first who is parked in a line, if it came before all who wait for this lock alone.
+    #[must_use]
+    pub fn parked_head(&self, line: LineId) -> Option<Ticket> {
         let line = self.lines.get(&line)?;
-        let from = (behind.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let single = line.single.range(from).next();
-        let several = if only_single { None } else { line.several.range(from).next() };
-        let (ticket, is_several) = match (single, several) {
-            (Some(single), Some(several)) => (*single.min(several), several < single),
-            (Some(single), None) => (*single, false),
-            (None, several) => (*several?, true),
-        };
-        Some((ticket, self.entries.get(&ticket)?.waiter()?, is_several))
+        line.head().filter(|head| line.parked.contains(head))
     }
 }

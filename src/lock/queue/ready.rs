@@ -1,7 +1,35 @@
 //! When locks that are waited for come free, and whose turn it is then.
 
-use super::{Line, LineId, Queues, Ticket};
+use super::{Line, LineId, Queues, Ticket, Waiter};
 use crate::lock::time::{MonotonicMicros, UnixMicros};
+
+/// Why a line is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its lock may have come free: it is kept for the line until then.
+    Event,
+    /// It is time to look: who changed a key may have told nobody.
+    Scan,
+    /// There were too many to try in one event-loop iteration.
+    GoOn,
+}
+
+/// So many parked waiters are tried when a key comes free; then those behind them have it, and the rest are
+/// tried in later iterations.
+pub const MOST_TRIED: usize = 128;
+
+/// Who is served next in a line.
+#[derive(Debug)]
+pub enum Next<'a, H> {
+    /// It waits for this lock alone.
+    Single(Ticket, &'a Waiter<H>),
+    /// It wants others besides.
+    Parked(Ticket),
+    /// Those who are left are tried in the next iteration.
+    Later,
+    /// Nobody can have it.
+    Nobody,
+}
 
 impl<H> Queues<H> {
     /// Notes when the lock of a line comes free by itself; `None`: nobody knows.
@@ -59,38 +87,68 @@ impl<H> Queues<H> {
         self.lines.get(&id)?.evicted_until
     }
 
-    /// The lock of a line may have come free: whether that is news.
-    pub fn set_ready(&mut self, id: LineId) -> bool {
-        let Some(head) = self.lines.get(&id).and_then(Line::head) else { return false };
-        let was_ready = self.set_ready_from(id, Some(head), None);
+    /// The lock of a line may have come free.
+    pub fn set_ready(&mut self, id: LineId) {
+        let Some(head) = self.lines.get(&id).and_then(Line::head) else { return };
+        self.set_ready_from(id, Some(head));
         if let Some(line) = self.lines.get_mut(&id) {
-            line.is_news = true;
-        }
-        !was_ready
-    }
-
-    /// The lock of a line may still be had by those behind a ticket: they are looked at in their turn, those
-    /// of other lines with earlier tickets before them.
-    pub fn go_on(&mut self, id: LineId, behind: Option<Ticket>) {
-        let is_ready = self.lines.get(&id).is_none_or(|line| line.ready.is_some());
-        if !is_ready {
-            let next = self.next(id, behind, false).map(|(ticket, ..)| ticket).or(behind);
-            self.set_ready_from(id, next, behind);
+            line.cause = Cause::Event;
+            line.tried = 0;
         }
     }
 
-    /// Whether it was ready.
-    fn set_ready_from(&mut self, id: LineId, from: Option<Ticket>, behind: Option<Ticket>) -> bool {
-        let Some(line) = self.lines.get_mut(&id) else { return false };
-        let before = std::mem::replace(&mut line.ready, from);
-        line.behind = behind;
-        if let Some(before) = before {
+    /// The lock of a line may still be had by others in it: they are served in their turn, those of other
+    /// lines with earlier tickets before them.
+    pub fn go_on(&mut self, id: LineId) {
+        let head = self.lines.get(&id).filter(|line| line.ready.is_none()).and_then(Line::head);
+        if head.is_some() {
+            self.set_ready_from(id, head);
+        }
+    }
+
+    fn set_ready_from(&mut self, id: LineId, from: Option<Ticket>) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        if let Some(before) = std::mem::replace(&mut line.ready, from) {
             self.ready.remove(&(before, id));
         }
         if let Some(from) = from {
             self.ready.insert((from, id));
         }
-        before.is_some()
+    }
+
+    /// Who is served next in a line whose lock nobody holds, or else by those who share it. One who is parked
+    /// there counts as tried.
+    pub fn next(&mut self, id: LineId, is_nobodys: bool) -> Next<'_, H> {
+        let Some(line) = self.lines.get_mut(&id) else { return Next::Nobody };
+        let single = line.single.first().copied();
+        let parked = line.parked.first().copied().filter(|parked| is_nobodys && single.is_none_or(|own| *parked < own));
+        match (parked, single) {
+            (Some(parked), _) if line.tried < MOST_TRIED => {
+                line.tried = line.tried.saturating_add(1);
+                Next::Parked(parked)
+            }
+            (Some(_), None) => {
+                self.later.insert(id);
+                Next::Later
+            }
+            (_, Some(single)) => {
+                let waiter = self.entries.get(&single).and_then(super::Entry::waiter);
+                waiter.map_or(Next::Nobody, |waiter| Next::Single(single, waiter))
+            }
+            (None, None) => Next::Nobody,
+        }
+    }
+
+    /// A new event-loop iteration: lines are gone on with that had too many to try in the last.
+    pub fn begin_iteration(&mut self) {
+        for id in std::mem::take(&mut self.later) {
+            if let Some(line) = self.lines.get_mut(&id).filter(|line| line.ready.is_none()) {
+                line.cause = Cause::GoOn;
+                line.tried = 0;
+                let head = line.head();
+                self.set_ready_from(id, head);
+            }
+        }
     }
 
     /// All locks of a database, or of all of them, may have come free.
@@ -108,9 +166,10 @@ impl<H> Queues<H> {
         let waited = self.lines.iter().filter(|(_, line)| line.ready.is_none());
         let heads: Vec<_> = waited.filter_map(|(id, line)| Some((*id, line.head()?))).collect();
         for (id, head) in heads {
-            self.set_ready_from(id, Some(head), None);
+            self.set_ready_from(id, Some(head));
             if let Some(line) = self.lines.get_mut(&id) {
-                line.is_news = false;
+                line.cause = Cause::Scan;
+                line.tried = 0;
             }
         }
     }
@@ -126,18 +185,18 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A line whose lock may have come free, and behind whom to look: that with the earliest ticket.
-    pub fn take_ready(&mut self) -> Option<(LineId, Option<Ticket>)> {
+    /// A line to look at, and why: that with the earliest ticket.
+    pub fn take_ready(&mut self) -> Option<(LineId, Cause)> {
         let (_, id) = *self.ready.first()?;
-        let behind = self.lines.get(&id)?.behind;
-        self.set_ready_from(id, None, None);
-        Some((id, behind))
+        let cause = self.lines.get(&id)?.cause;
+        self.set_ready_from(id, None);
+        Some((id, cause))
     }
 
-    /// Whether a line is ready.
+    /// Whether a line is to be looked at.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.later.is_empty()
     }
 
     /// When the next wait or place ends.

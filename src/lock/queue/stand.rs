@@ -1,51 +1,71 @@
 //! Standing in lines, and leaving them.
 
-use super::{Body, Entry, Joined, Line, LineId, OneOrMore, Place, Queues, Ticket, Waiter};
+use super::{
+    Body, Cause, Entry, Joined, Line, LineId, MostPlaces, Names, Place, Queues, Stand, Ticket, Waiter, MOST_OF_AN_ID,
+};
 use crate::lock::record::Id;
 use crate::lock::rules::Share;
 use crate::lock::time::MonotonicMicros;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 impl<H> Queues<H> {
-    /// Somebody begins to wait: in the place of its ID if that stands for the same keys, else at the end.
-    pub fn join(&mut self, db: i32, names: &[&[u8]], waiter: Waiter<H>) -> Joined<H> {
+    /// Somebody begins to wait: in the place of its ID if that stands for the same keys, else at the end. Of
+    /// several keys, it is parked in the line of the one with that number.
+    pub fn join(&mut self, db: i32, names: &[&[u8]], parked_at: usize, waiter: Waiter<H>) -> Joined<H> {
         let (place, earlier, resumed) = self.take_place(db, names, waiter.id);
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
         self.clients.insert(waiter.client, ticket);
         self.ends.insert((waiter.until, ticket));
-        let line = self.stand(db, names, ticket, Body::Waits(waiter));
+        let line = self.stand(db, names, Some(parked_at), ticket, Body::Waits(waiter));
         Joined { line, earlier, resumed }
     }
 
     /// Keeps a place for an attempt that does not wait: its old one if it has one, else at the end.
-    /// At most `most` places are kept. The waiters with that ID, who no longer wait, are given back.
+    /// No more than `most` are kept. The waiters with that ID, who no longer wait, are given back.
     pub fn keep_place(
         &mut self,
         db: i32,
         names: &[&[u8]],
         id: Id,
         until: MonotonicMicros,
-        most: usize,
+        most: MostPlaces,
     ) -> Vec<Waiter<H>> {
         let (place, earlier, _) = self.take_place(db, names, Some(id));
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
-        if self.places() < most {
-            self.keep(db, names, ticket, Place { id, until });
-        }
+        self.keep(db, names, ticket, Place { id, until }, most);
         earlier
     }
 
-    /// Takes an ID out of all of these lines: the place that it had if it stood for these keys, the
-    /// waiters that it had, and whether the place was only kept.
+    /// Whether one more attempt for several keys may have this ID.
+    #[must_use]
+    pub fn takes_id(&self, db: i32, id: Id) -> bool {
+        self.attempts.get(&(db, id)).is_none_or(|attempts| attempts.len() < MOST_OF_AN_ID)
+    }
+
+    /// Takes an ID away from all of these keys: the place that it had if it stood for just these, the
+    /// waiters that it had, and whether the place was only reserved.
     fn take_place(&mut self, db: i32, names: &[&[u8]], id: Option<Id>) -> (Option<Ticket>, Vec<Waiter<H>>, bool) {
         let (mut place, mut earlier, mut resumed) = (None, Vec::new(), false);
         let Some(id) = id else { return (place, earlier, resumed) };
+        let mut taken: Vec<(Ticket, bool)> = Vec::new();
         for name in names {
-            let Some(ticket) = self.ticket(db, name, id) else { continue };
-            let lines = self.entries.get(&ticket).map_or(0, |entry| entry.lines.as_slice().len());
-            let is_same = lines == names.len()
-                && (lines == 1 || names.iter().all(|name| self.ticket(db, name, id) == Some(ticket)));
+            let single = self.line_of(db, name).and_then(|line| line.ids.get(&id));
+            taken.extend(single.map(|ticket| (*ticket, names.len() == 1)));
+        }
+        if let Some(attempts) = self.attempts.get(&(db, id)) {
+            let wanted: HashSet<&[u8]> = names.iter().copied().collect();
+            for ticket in attempts {
+                let Some(Stand::Parked { names: own, .. }) = self.entries.get(ticket).map(|entry| &entry.stand) else {
+                    continue;
+                };
+                let common = own.iter().filter(|name| wanted.contains(name)).count();
+                if common > 0 {
+                    taken.push((*ticket, common == names.len() && common == own.len()));
+                }
+            }
+        }
+        for (ticket, is_same) in taken {
             let waiter = self.remove(ticket).and_then(Entry::into_waiter);
             if is_same {
                 place = Some(ticket);
@@ -57,46 +77,105 @@ impl<H> Queues<H> {
     }
 
     /// Gives an attempt whose grant could not be delivered the place back that it had.
-    pub fn restore_place(&mut self, db: i32, names: &[&[u8]], id: Id, ticket: Ticket, until: MonotonicMicros) {
+    pub fn restore_place(
+        &mut self,
+        db: i32,
+        names: &[&[u8]],
+        id: Id,
+        ticket: Ticket,
+        until: MonotonicMicros,
+        most: MostPlaces,
+    ) {
         let stands = names.iter().any(|name| self.ticket(db, name, id).is_some());
         if !stands && !self.entries.contains_key(&ticket) {
-            self.keep(db, names, ticket, Place { id, until });
+            self.keep(db, names, ticket, Place { id, until }, most);
         }
     }
 
-    fn keep(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place) {
+    fn keep(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place, most: MostPlaces) {
+        let size = Self::size_of_place(names.iter().map(|name| name.len()));
+        let keys = self.placed.keys.saturating_add(size.keys);
+        let bytes = self.placed.bytes.saturating_add(size.bytes);
+        let takes_id = names.len() == 1 || self.takes_id(db, place.id);
+        if keys > most.keys || bytes > most.bytes || !takes_id {
+            return;
+        }
+        self.placed = MostPlaces { keys, bytes };
         self.ends.insert((place.until, ticket));
-        self.stand(db, names, ticket, Body::Keeps(place));
+        self.stand(db, names, None, ticket, Body::Keeps(place));
     }
 
-    /// Puts a ticket in the lines of these keys.
-    fn stand(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, body: Body<H>) -> Option<LineId> {
-        let lines = match names {
-            [name] => OneOrMore::One(self.open(db, name)),
-            names => OneOrMore::More(names.iter().map(|name| self.open(db, name)).collect()),
+    /// What a place takes: that for one key has the name of its line.
+    fn size_of_place(names: impl ExactSizeIterator<Item = usize>) -> MostPlaces {
+        let keys = names.len();
+        MostPlaces { keys, bytes: if keys > 1 { names.sum() } else { 0 } }
+    }
+
+    /// Puts a ticket in the line of its key, or parks it at one of its keys.
+    fn stand(
+        &mut self,
+        db: i32,
+        names: &[&[u8]],
+        parked_at: Option<usize>,
+        ticket: Ticket,
+        body: Body<H>,
+    ) -> Option<LineId> {
+        let line = match names {
+            [name] => Some(self.open(db, name)),
+            names => parked_at.and_then(|at| names.get(at)).map(|name| self.open(db, name)),
         };
+        let is_single = names.len() == 1;
         let (waits, id) = match &body {
             Body::Waits(waiter) => (true, waiter.id),
             Body::Keeps(place) => (false, Some(place.id)),
         };
-        for line in lines.as_slice() {
-            let Some(line) = self.lines.get_mut(line) else { continue };
-            if let Some(id) = id {
+        if let Some(line) = line.and_then(|line| self.lines.get_mut(&line)) {
+            if let Some(id) = id.filter(|_| is_single) {
                 line.ids.insert(id, ticket);
             }
-            match (&lines, waits) {
-                (_, false) => line.places.insert(ticket),
-                (OneOrMore::One(_), true) => line.single.insert(ticket),
-                (OneOrMore::More(_), true) => line.several.insert(ticket),
+            match (waits, is_single) {
+                (false, _) => line.places.insert(ticket),
+                (true, true) => line.single.insert(ticket),
+                (true, false) => line.parked.insert(ticket),
             };
         }
-        let first = lines.as_slice().first().copied();
-        self.entries.insert(ticket, Entry { lines, body });
-        first
+        let stand = match line {
+            Some(line) if is_single => Stand::In(line),
+            line => {
+                if let Some(id) = id {
+                    self.attempts.entry((db, id)).or_default().push(ticket);
+                }
+                Stand::Parked { db, names: Rc::new(Names::of(names)), line }
+            }
+        };
+        self.entries.insert(ticket, Entry { stand, body });
+        line
     }
 
-    /// Takes an ID out of a line, and out of those of the other keys that it wanted: its ticket, and its
-    /// waiter unless it only kept a place.
+    /// A waiter for several locks cannot have the one with that number: it is parked there. The line.
+    pub fn park(&mut self, ticket: Ticket, at: usize) -> Option<LineId> {
+        let Some(Stand::Parked { db, names, line }) = self.entries.get(&ticket).map(|entry| entry.stand.clone()) else {
+            return None;
+        };
+        let to = self.open(db, names.get(at)?);
+        if line == Some(to) {
+            return line;
+        }
+        self.lines.get_mut(&to)?.parked.insert(ticket);
+        if let Some(Entry { stand: Stand::Parked { line, .. }, .. }) = self.entries.get_mut(&ticket) {
+            *line = Some(to);
+        }
+        if let Some(from) = line {
+            if let Some(line) = self.lines.get_mut(&from) {
+                line.parked.remove(&ticket);
+            }
+            self.tidy(from);
+        }
+        Some(to)
+    }
+
+    /// Takes an ID away from a key, and from the others that it wanted: its ticket, and its waiter unless it
+    /// only had a place.
     pub fn forget(&mut self, db: i32, name: &[u8], id: Id) -> Option<(Ticket, Option<Waiter<H>>)> {
         let ticket = self.ticket(db, name, id)?;
         Some((ticket, self.remove(ticket).and_then(Entry::into_waiter)))
@@ -105,17 +184,17 @@ impl<H> Queues<H> {
     /// Takes the first who waits out of a line.
     pub fn pop_head(&mut self, line: LineId) -> Option<(Ticket, Waiter<H>)> {
         let ticket = self.lines.get(&line)?.head()?;
-        self.serve(ticket).map(|waiter| (ticket, waiter))
+        self.end_wait(ticket, None, MostPlaces { keys: 0, bytes: 0 }).map(|waiter| (ticket, waiter))
     }
 
-    /// Takes one who waits out of its lines.
+    /// Takes one who waits out, because it was granted what it waited for.
     pub fn serve(&mut self, ticket: Ticket) -> Option<Waiter<H>> {
         self.entries.get(&ticket)?.waiter()?;
-        self.remove(ticket).and_then(Entry::into_waiter)
+        self.take_out(ticket, true).and_then(Entry::into_waiter)
     }
 
     /// A client no longer waits. If it gave an ID, its place is kept until then.
-    pub fn leave(&mut self, client: u64, kept_until: Option<MonotonicMicros>, most: usize) -> Option<Waiter<H>> {
+    pub fn leave(&mut self, client: u64, kept_until: Option<MonotonicMicros>, most: MostPlaces) -> Option<Waiter<H>> {
         let ticket = *self.clients.get(&client)?;
         self.end_wait(ticket, kept_until, most)
     }
@@ -126,7 +205,7 @@ impl<H> Queues<H> {
         &mut self,
         now: MonotonicMicros,
         kept_until: Option<MonotonicMicros>,
-        most: usize,
+        most: MostPlaces,
     ) -> Option<Waiter<H>> {
         while let Some((end, ticket)) = self.ends.first().copied() {
             if end > now {
@@ -140,20 +219,13 @@ impl<H> Queues<H> {
         None
     }
 
-    fn end_wait(&mut self, ticket: Ticket, kept_until: Option<MonotonicMicros>, most: usize) -> Option<Waiter<H>> {
-        let (db, names) = self.keys(ticket)?;
+    fn end_wait(&mut self, ticket: Ticket, kept_until: Option<MonotonicMicros>, most: MostPlaces) -> Option<Waiter<H>> {
+        self.entries.get(&ticket)?.waiter()?;
+        let (db, keys) = self.keys(ticket)?;
         let waiter = self.remove(ticket)?.into_waiter()?;
         if let (Some(id), Some(until)) = (waiter.id, kept_until) {
-            if self.places() < most {
-                let place = Place { id, until };
-                match &names {
-                    OneOrMore::One(name) => self.keep(db, &[name], ticket, place),
-                    OneOrMore::More(names) => {
-                        let names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
-                        self.keep(db, &names, ticket, place);
-                    }
-                }
-            }
+            let names: Vec<&[u8]> = keys.iter().collect();
+            self.keep(db, &names, ticket, Place { id, until }, most);
         }
         Some(waiter)
     }
@@ -163,47 +235,83 @@ impl<H> Queues<H> {
         let tickets: Vec<Ticket> = self
             .lines
             .get(&line)
-            .map(|line| line.single.union(&line.several).chain(&line.places).copied().collect())
+            .map(|line| line.single.union(&line.parked).chain(&line.places).copied().collect())
             .unwrap_or_default();
         tickets.into_iter().filter_map(|ticket| self.remove(ticket)?.into_waiter()).collect()
     }
 
-    /// Takes everybody out of all lines; those who waited.
+    /// Takes everybody out of everything; those who waited, in order.
     pub fn dissolve_all(&mut self) -> Vec<Waiter<H>> {
-        let lines: Vec<LineId> = self.lines.keys().copied().collect();
-        lines.into_iter().flat_map(|line| self.dissolve(line)).collect()
+        let mut tickets: Vec<Ticket> = self.entries.keys().copied().collect();
+        tickets.sort_unstable();
+        tickets.into_iter().filter_map(|ticket| self.remove(ticket)?.into_waiter()).collect()
     }
 
-    /// Takes a ticket out of everything.
-    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Entry<H>> {
+    fn remove(&mut self, ticket: Ticket) -> Option<Entry<H>> {
+        self.take_out(ticket, false)
+    }
+
+    /// Takes a ticket out of everything; `granted`: it got what it waited for.
+    fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Entry<H>> {
         let entry = self.entries.remove(&ticket)?;
-        let (id, until) = match &entry.body {
+        let id = entry.id();
+        let until = match &entry.body {
             Body::Waits(waiter) => {
                 self.clients.remove(&waiter.client);
-                (waiter.id, waiter.until)
+                waiter.until
             }
-            Body::Keeps(place) => (Some(place.id), place.until),
+            Body::Keeps(place) => {
+                let size = match &entry.stand {
+                    Stand::In(_) => MostPlaces { keys: 1, bytes: 0 },
+                    Stand::Parked { names, .. } => MostPlaces { keys: names.len(), bytes: names.size() },
+                };
+                self.placed.keys = self.placed.keys.saturating_sub(size.keys);
+                self.placed.bytes = self.placed.bytes.saturating_sub(size.bytes);
+                place.until
+            }
         };
         self.ends.remove(&(until, ticket));
-        for line in entry.lines.as_slice() {
-            self.leave_line(*line, ticket, id);
+        match &entry.stand {
+            Stand::In(line) => self.leave_line(*line, ticket, id, granted),
+            Stand::Parked { db, line, .. } => {
+                if let Some(id) = id {
+                    self.forget_attempt(*db, id, ticket);
+                }
+                if let Some(line) = line {
+                    self.leave_line(*line, ticket, None, granted);
+                }
+            }
+        }
+        if self.entries.is_empty() {
+            self.shrink();
         }
         Some(entry)
     }
 
-    fn leave_line(&mut self, id: LineId, ticket: Ticket, attempt: Option<Id>) {
+    fn forget_attempt(&mut self, db: i32, id: Id, ticket: Ticket) {
+        if let Some(attempts) = self.attempts.get_mut(&(db, id)) {
+            attempts.retain(|own| *own != ticket);
+            if attempts.is_empty() {
+                self.attempts.remove(&(db, id));
+            }
+        }
+    }
+
+    fn leave_line(&mut self, id: LineId, ticket: Ticket, attempt: Option<Id>, granted: bool) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         if let Some(attempt) = attempt {
             line.ids.remove(&attempt);
         }
         let was_first = line.single.first() == Some(&ticket);
-        if !line.single.remove(&ticket) && !line.several.remove(&ticket) {
+        if !line.single.remove(&ticket) && !line.parked.remove(&ticket) {
             line.places.remove(&ticket);
         }
-        // Who stands behind one that left may bear more holders than that did.
+        // Those parked here may have been held up by the one that left.
+        let frees_parked = was_first && !granted && !line.parked.is_empty();
+        // Who stands behind one that left may allow more holders than that did.
         let next = line.single.first().filter(|_| was_first);
         let shares = next.and_then(|next| self.entries.get(next)?.waiter()).map(|next| next.share);
-        if shares.is_some_and(|share| share != Share::Alone) {
+        if frees_parked || shares.is_some_and(|share| share != Share::Alone) {
             self.set_ready(id);
         }
         self.tidy(id);
@@ -217,7 +325,7 @@ impl<H> Queues<H> {
         }
         line.evicted_until = None;
         line.last_end = None;
-        line.behind = None;
+        self.later.remove(&id);
         if let Some(ready) = line.ready.take() {
             self.ready.remove(&(ready, id));
         }
@@ -232,20 +340,18 @@ impl<H> Queues<H> {
                 }
             }
             self.lines.remove(&id);
-            if self.lines.is_empty() {
-                self.shrink();
-            }
         }
     }
 
     /// Gives back the room that a crowd took: maps keep theirs when they become empty.
     fn shrink(&mut self) {
         const FEW: usize = 1_024;
-        if self.entries.capacity() > FEW {
+        if self.entries.capacity().max(self.lines.capacity()) > FEW {
             self.index.shrink_to_fit();
             self.lines.shrink_to_fit();
             self.entries.shrink_to_fit();
             self.clients.shrink_to_fit();
+            self.attempts.shrink_to_fit();
         }
     }
 
@@ -260,15 +366,15 @@ impl<H> Queues<H> {
             db,
             name,
             single: BTreeSet::new(),
-            several: BTreeSet::new(),
+            parked: BTreeSet::new(),
             places: BTreeSet::new(),
             ids: HashMap::new(),
             due: None,
             last_end: None,
             evicted_until: None,
             ready: None,
-            behind: None,
-            is_news: false,
+            cause: Cause::Event,
+            tried: 0,
         };
         self.lines.insert(id, line);
         id

@@ -168,3 +168,50 @@ fn who_waits_for_several_locks_keeps_nobody_from_one_of_them_and_closes_no_circl
     drop(second);
     assert!(matches!(stranger.read(), Reply::Int(_)), "it does not wait for the first");
 }
+
+/// So many edges are inspected at most; then the wait begins unchecked, and is counted.
+#[test]
+fn a_search_that_is_too_long_is_given_up_and_counted() {
+    let start = |edges: &str| {
+        let server = Server::with().module_args(&["deadlock-edges", edges]).start();
+        let control = server.conn();
+        Clients { server, control }
+    };
+    let unchecked = |clients: &mut Clients| {
+        let info = clients.control.text(&["INFO", "lock"]);
+        info.lines()
+            .find_map(|line| line.strip_prefix("lock_deadlocks_unchecked:")?.trim().parse::<i64>().ok())
+            .unwrap()
+    };
+    // Each waits for what the next holds: two edges for each of them.
+    let chain = |clients: &mut Clients| {
+        let mut conns: Vec<Conn> = (0..10).map(|n| clients.holds(&format!("k{n}"), &[])).collect();
+        for n in 0..9 {
+            let key = format!("k{}", n + 1);
+            clients.waits(&mut conns[n], &wants(&key, &[]));
+        }
+        conns
+    };
+    let mut clients = start("20");
+    let mut conns = chain(&mut clients);
+    assert!(is_deadlock(&conns[9].call(&wants("k0", &[]))));
+    assert_eq!(unchecked(&mut clients), 0);
+    let mut clients = start("19");
+    let mut conns = chain(&mut clients);
+    clients.waits(&mut conns[9], &wants("k0", &[]));
+    assert_eq!(unchecked(&mut clients), 1);
+}
+
+#[test]
+fn nothing_is_inspected_for_a_client_that_holds_nothing_by_its_session() {
+    let server = Server::with().module_args(&["deadlock-edges", "0"]).start();
+    let control = server.conn();
+    let mut clients = Clients { server, control };
+    let mut holder = clients.holds("k", &[]);
+    let mut stranger = clients.server.conn();
+    stranger.int(&["LOCK.ACQUIRE", "lease", "PX", "600000"]);
+    clients.waits(&mut stranger, &wants("k", &[]));
+    assert!(clients.control.text(&["INFO", "lock"]).contains("lock_deadlocks_unchecked:0"));
+    clients.waits(&mut holder, &wants("lease", &[]));
+    assert!(clients.control.text(&["INFO", "lock"]).contains("lock_deadlocks_unchecked:1"));
+}

@@ -19,12 +19,15 @@ struct Real {
     clock: Clock,
     control: Conn,
     clients: Vec<Conn>,
+    /// The server's numbers of the clients.
+    ids: Vec<i64>,
     ahead_ms: u64,
     start_us: u64,
     seen: HashSet<u64>,
     waiting: HashSet<usize>,
-    /// The state of each key, read at the end of a step.
+    /// The state of each key, read at the end of a step, and how often.
     looks: Vec<Reply>,
+    times: u32,
 }
 
 fn ms(time: u64) -> String {
@@ -40,19 +43,23 @@ impl Real {
         let args = ["margin-ms", "0", "retention-ms", "-1", "place-ms", "3600000"];
         let clock = Clock::start(&args)?;
         let mut control = clock.server.conn();
+        control.ok(&["CONFIG", "SET", "hz", "500"]);
         let start_us = u64::try_from(server_time_us(&mut control)).unwrap();
         // Held for ever: who is refused here makes the module look at the clock.
         control.int(&["LOCK.ACQUIRE", "poke", "EX", "315360000"]);
-        let clients = (0..super::drive::CLIENTS).map(|_| clock.server.conn()).collect();
+        let mut clients: Vec<Conn> = (0..super::drive::CLIENTS).map(|_| clock.server.conn()).collect();
+        let ids = clients.iter_mut().map(|conn| conn.int(&["CLIENT", "ID"])).collect();
         Some(Self {
             clock,
             control,
             clients,
+            ids,
             ahead_ms: 0,
             start_us,
             seen: HashSet::new(),
             waiting: HashSet::new(),
             looks: Vec::new(),
+            times: 0,
         })
     }
 
@@ -139,6 +146,16 @@ impl Real {
     }
 }
 
+impl Real {
+    fn look(&mut self) {
+        for key in 0..super::drive::KEYS {
+            self.control.send(&["LOCK.INFO", &name(key), "FULL"]);
+        }
+        self.looks = (0..super::drive::KEYS).map(|_| self.control.read()).collect();
+        self.times += 1;
+    }
+}
+
 impl Driven for Real {
     fn step(
         &mut self,
@@ -173,11 +190,16 @@ impl Driven for Real {
             // it, in its next turn, newcomers are refused. Nothing tells of that.
             sleep(Duration::from_millis(2));
         }
-        for key in 0..super::drive::KEYS {
-            self.control.send(&["LOCK.INFO", &name(key), "FULL"]);
-        }
-        self.looks = (0..super::drive::KEYS).map(|_| self.control.read()).collect();
+        self.times = 0;
+        self.look();
         all
+    }
+
+    /// A clock that is set is noticed by the server's cron.
+    fn look_again(&mut self) -> bool {
+        sleep(Duration::from_millis(1));
+        self.look();
+        self.times <= 300
     }
 
     fn content(&mut self, key: u8) -> (bool, Vec<(u64, u64)>) {
@@ -199,8 +221,10 @@ impl Driven for Real {
         (false, own)
     }
 
-    fn waiters(&mut self, key: u8) -> usize {
-        usize::try_from(self.looks[usize::from(key)].field("waiters").int()).unwrap()
+    fn line(&mut self, key: u8) -> Vec<usize> {
+        let queue = self.looks[usize::from(key)].field("queue");
+        let number = |of: &Reply| self.ids.iter().position(|id| *id == of.field("client").int()).unwrap();
+        queue.list().iter().map(number).collect()
     }
 }
 

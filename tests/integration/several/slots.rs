@@ -110,7 +110,7 @@ fn keys_of_a_cluster_share_a_slot() {
     }
     let mut waiter = node.conn();
     waiter.send(&["LOCK.MACQUIRE", "2", "{s}b", "{s}c", "PX", "60000", "WAIT", "60000"]);
-    until("it waits", || (conn.call(&["LOCK.INFO", "{s}c"]).field("waiters").int() == 1).then_some(()));
+    until("it waits", || (conn.call(&["LOCK.INFO", "{s}b"]).field("waiters").int() == 1).then_some(()));
     let mut other = cluster.other_master("{s}a").conn();
     assert!(other.call(&["LOCK.MRELEASE", "2", "{s}a", "{s}b", &token]).error().starts_with("MOVED "));
     assert_eq!(conn.int(&["LOCK.MRELEASE", "2", "{s}a", "{s}b", &token]), 2);

@@ -195,6 +195,16 @@ fn the_module_is_not_unloaded_while_somebody_waits() {
 }
 
 #[test]
+fn the_module_is_unloaded_as_soon_as_the_last_waiter_has_left() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let mut waiter = locks.wait(&[]);
+    locks.release(token);
+    waiter.granted();
+    assert_eq!(locks.conn.call(&["MODULE", "UNLOAD", "lock"]), Reply::Status("OK".into()));
+}
+
+#[test]
 fn the_module_is_unloaded_when_no_place_is_kept_any_more_and_loads_again() {
     let mut locks = Locks::with(&["place-ms", "300"]);
     locks.hold();

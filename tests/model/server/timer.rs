@@ -52,7 +52,7 @@ impl Server {
         self.line.step(Over::Nobodys, |queues, tickets| {
             let Some(ticket) = tickets.remove(&token) else { return };
             if let (Some(id), false) = (letter.id, told_again) {
-                queues.restore_place(DB, &[KEY], id, ticket, NEVER);
+                queues.restore_place(DB, &[KEY], id, ticket, NEVER, MOST_PLACES);
             }
         });
         if told_again {

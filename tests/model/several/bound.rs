@@ -40,7 +40,7 @@ impl Core {
             }
             next = std::iter::from_fn(|| reached.pop_front()).find_map(|client| {
                 let wait = self.queues.waits_for(client)?;
-                let names = wait.names.as_slice().iter();
+                let names = wait.keys.iter();
                 Some((client, names.filter_map(|name| self.need(name[0], Some(wait.ticket), wait.share)).collect()))
             });
         }

@@ -3,7 +3,7 @@
 use super::drive::{Driven, Told, UNIT};
 use super::plain::{Call, Settings, Share as PlainShare, Step};
 use redis_lock::lock::holders::{Holder, Holders};
-use redis_lock::lock::queue::{Queues, Waiter};
+use redis_lock::lock::queue::{MostPlaces, Queues, Waiter};
 use redis_lock::lock::record::{Id, Value};
 use redis_lock::lock::rules::{self, Acquire, Holds, Release, Request, Retention, Share, State, Terms};
 use redis_lock::lock::sessions::{Binding, Sessions};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 const START: u64 = 1_763_710_000_000_000;
 /// As many places are kept at most.
-const MOST_PLACES: usize = 1_000;
+const MOST_PLACES: MostPlaces = MostPlaces { keys: 1_000, bytes: 1_000_000 };
 
 pub enum Stored {
     One(Vec<u8>),
@@ -161,8 +161,11 @@ impl Core {
             rules::acquire_all(&states, &request, ahead, self.terms(), &mut self.tokens, now).unwrap()
         };
         let Some(decisions) = decisions else {
-            let dues: Vec<UnixMicros> = states.iter().map(|lock| lock.free_at(request.share).unwrap_or(now)).collect();
-            return self.refused(call, &request, &dues);
+            let taken = states.iter().position(|lock| !lock.is_nobodys());
+            let behind = || call.keys.iter().position(|key| self.queues.has_ahead(0, &[*key], request.id));
+            let at = taken.or_else(behind).unwrap_or(0);
+            let due = states[at].free_at(request.share).unwrap_or(now);
+            return self.refused(call, &request, at, due);
         };
         let plans: Vec<Plan> = decisions.iter().filter_map(Plan::of).collect();
         for (key, plan) in call.keys.iter().zip(&plans) {
@@ -187,7 +190,7 @@ impl Core {
         }
     }
 
-    fn refused(&mut self, call: &Call, request: &Request<'_>, dues: &[UnixMicros]) {
+    fn refused(&mut self, call: &Call, request: &Request<'_>, at: usize, due: UnixMicros) {
         if call.waits {
             self.look_at_all();
             if self.closes_circle(call, request) {
@@ -207,12 +210,9 @@ impl Core {
                 since,
                 until: MonotonicMicros(self.now + call.wait),
             };
-            let earlier = self.queues.join(0, &names(&call.keys), waiter).earlier;
-            for (key, due) in call.keys.iter().zip(dues) {
-                let line = self.queues.line(0, &[*key]).unwrap();
-                self.queues.set_due_by(line, *due);
-            }
-            return self.replaced(earlier);
+            let joined = self.queues.join(0, &names(&call.keys), at, waiter);
+            self.queues.set_due_by(joined.line.unwrap(), due);
+            return self.replaced(joined.earlier);
         }
         if let Some(id) = request.id {
             let earlier = self.queues.keep_place(0, &names(&call.keys), id, self.kept_until(), MOST_PLACES);
@@ -241,15 +241,16 @@ impl Core {
                 }
             }
             Step::Release { keys, grant } => {
-                let (mut count, mut is_late) = (0, false);
-                for key in keys {
-                    let released = rules::release(self.look_at_key(*key), token(*grant));
-                    if released != Release::Over {
-                        self.pass_on(*key, token(*grant));
-                        count += 1;
-                        is_late |= released == Release::Late;
-                    }
+                let (mut count, mut is_late, mut lines) = (0, false, Vec::new());
+                let hold = |core: &mut Self, key: &u8| rules::release(core.look_at_key(*key), token(*grant));
+                let held: Vec<u8> = keys.iter().filter(|key| hold(self, key) != Release::Over).copied().collect();
+                let hands_off = keys.len() == 1 || !held.iter().any(|key| self.queues.has_parked(0, &[*key]));
+                for key in held {
+                    is_late |= hold(self, &key) == Release::Late;
+                    lines.extend(self.pass_on(key, token(*grant), hands_off));
+                    count += 1;
                 }
+                self.pass_on_parked(&lines);
                 self.tell(None, Told::Number(if is_late && keys.len() == 1 { -1 } else { count }));
             }
             Step::Extend { keys, grant, lease } => {
@@ -279,7 +280,8 @@ impl Core {
                 }
                 let held = rules::held_by(self.look_at_key(*key), id(*number));
                 if let Some(token) = held {
-                    self.pass_on(*key, token);
+                    let line = self.pass_on(*key, token, true);
+                    self.pass_on_parked(&Vec::from_iter(line));
                 }
                 self.tell(None, Told::Number(i64::from(stood || held.is_some())));
             }
@@ -335,8 +337,8 @@ impl Driven for Core {
         }
     }
 
-    fn waiters(&mut self, key: u8) -> usize {
-        self.queues.length(0, &[key]).0
+    fn line(&mut self, key: u8) -> Vec<usize> {
+        self.queues.waiting(0, &[key]).map(|waiter| usize::try_from(waiter.client).unwrap()).collect()
     }
 }
 
@@ -350,9 +352,10 @@ impl Core {
         self.expire();
         let now = self.at();
         self.queues.set_due_ready(now);
+        self.queues.begin_iteration();
         let mut looks = 0;
-        while let Some((line, behind)) = self.queues.take_ready() {
-            self.look_at(line, behind);
+        while let Some((line, _)) = self.queues.take_ready() {
+            self.look_at(line);
             looks += 1;
             assert!(looks < 1_000, "it looks for ever");
             self.queues.set_due_ready(now);

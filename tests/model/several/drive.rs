@@ -32,8 +32,12 @@ pub trait Driven {
     }
     /// The tokens in a key with what they say of their end, and whether it has one holder.
     fn content(&mut self, key: u8) -> (bool, Vec<(u64, u64)>);
-    /// How many wait for a key.
-    fn waiters(&mut self, key: u8) -> usize;
+    /// The server may not have come to it yet: whether it is worth another look.
+    fn look_again(&mut self) -> bool {
+        false
+    }
+    /// The clients that stand in the line of a key, in order.
+    fn line(&mut self, key: u8) -> Vec<usize>;
 }
 
 /// A small generator, so that a run can be repeated by its seed.
@@ -219,7 +223,12 @@ pub fn drive(driven: &mut impl Driven, seed: u64, steps: usize) -> Tally {
             let (is_one, found) = driven.content(key);
             assert_eq!(found, own, "key {key}, {}", context());
             assert_eq!(is_one, matches!(content, Content::One(_)), "key {key}, {}", context());
-            assert_eq!(driven.waiters(key), plain.waiters(key), "key {key}, {}", context());
+        }
+        loop {
+            let lines: BTreeMap<u8, Vec<usize>> = (0..KEYS).map(|key| (key, driven.line(key))).collect();
+            let Err(fault) = plain.stand_as(&lines) else { break };
+            let state = || format!("{lines:?}, {}\nafter: {:?}", context(), plain.line);
+            assert!(driven.look_again(), "{fault}: {}", state());
         }
     }
     let distinct: std::collections::HashSet<u64> = tokens.values().copied().collect();

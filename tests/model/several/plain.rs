@@ -37,6 +37,8 @@ pub struct Plain {
     grants: usize,
     replies: Vec<(Option<usize>, Reply)>,
     released: Vec<u8>,
+    /// In the line of which key the clients stand that wait for several: any that they cannot have will do.
+    parked: BTreeMap<usize, u8>,
 }
 
 impl Plain {
@@ -53,8 +55,37 @@ impl Plain {
         self.line.iter().any(|stand| stand.waits && stand.call.client == client)
     }
 
-    pub fn waiters(&self, key: u8) -> usize {
-        self.line.iter().filter(|stand| stand.waits && stand.call.keys.contains(&key)).count()
+    /// The clients in the lines of the keys are those that should be there, in order; whoever waits for several
+    /// stands in the line of one that it cannot have.
+    pub fn stand_as(&mut self, lines: &BTreeMap<u8, Vec<usize>>) -> Result<(), String> {
+        self.parked.clear();
+        for (at, stand) in self.line.iter().enumerate().filter(|(_, stand)| stand.waits) {
+            let client = stand.call.client;
+            let keys: Vec<u8> = lines.iter().filter(|(_, line)| line.contains(&client)).map(|(key, _)| *key).collect();
+            let [key] = keys[..] else { return Err(format!("client {client} stands in {keys:?}")) };
+            let can_have = self.live(key) == 0 && !self.is_behind(key, at);
+            if !stand.call.keys.contains(&key) || (stand.call.keys.len() > 1 && can_have) {
+                return Err(format!("client {client} is parked at {key}"));
+            }
+            self.parked.insert(client, key);
+        }
+        for (key, line) in lines {
+            let stands = self.line.iter().filter(|stand| stand.waits).map(|stand| stand.call.client);
+            let expected: Vec<usize> = stands.filter(|client| self.parked.get(client) == Some(key)).collect();
+            if *line != expected {
+                return Err(format!("the line of {key} is {line:?}, not {expected:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether somebody waits for a key and others besides, in its line.
+    fn has_parked(&self, key: u8) -> bool {
+        self.line.iter().any(|stand| self.is_in_line(stand, key) && stand.call.keys.len() > 1)
+    }
+
+    fn is_in_line(&self, stand: &Stand, key: u8) -> bool {
+        stand.waits && self.parked.get(&stand.call.client) == Some(&key)
     }
 
     /// Does a step; who is told what by it, nobody: the one who asked.
@@ -71,7 +102,9 @@ impl Plain {
                     .iter()
                     .find(|own| own.number == *grant)
                     .map(|own| own.end > self.now);
-                let count = keys.iter().filter(|key| self.end(**key, *grant)).count();
+                let holds = |key: &&u8| self.content(**key).grants().iter().any(|own| own.number == *grant);
+                let hands_off = keys.len() == 1 || !keys.iter().filter(holds).any(|key| self.has_parked(*key));
+                let count = keys.iter().filter(|key| self.end(**key, *grant, hands_off)).count();
                 // RELEASE tells whether it was in time, MRELEASE how many.
                 let number = if keys.len() == 1 && live == Some(false) { -1 } else { i64::try_from(count).unwrap() };
                 self.reply(None, Reply::Number(number));
@@ -99,7 +132,7 @@ impl Plain {
                 let own = self.content(*key).grants().iter().find(|own| own.id == Some(*id) && own.end > self.now);
                 let own = own.map(|own| own.number);
                 if let Some(number) = own {
-                    self.end(*key, number);
+                    self.end(*key, number, true);
                 }
                 self.reply(None, Reply::Number(i64::from(stood || own.is_some())));
             }
@@ -117,7 +150,7 @@ impl Plain {
     }
 
     /// Takes a grant out of a key.
-    fn end(&mut self, key: u8, number: usize) -> bool {
+    fn end(&mut self, key: u8, number: usize, hands_off: bool) -> bool {
         let Some(content) = self.keys.get_mut(&key) else { return false };
         let was = content.grant_mut(number).is_some();
         if let Content::Several(grants) = content {
@@ -128,8 +161,8 @@ impl Plain {
         }
         if was {
             // The first in line, if it wants this one alone, may still take the place of one who is overdue.
-            let first = self.line.iter().find(|stand| stand.waits && stand.call.keys.contains(&key));
-            if first.is_some_and(|first| first.call.keys == [key]) {
+            let first = self.line.iter().find(|stand| self.is_in_line(stand, key));
+            if hands_off && first.is_some_and(|first| first.call.keys == [key]) {
                 self.released.push(key);
             } else {
                 self.written(key);

@@ -1,13 +1,14 @@
 //! How a lock passes on, as `src/server/waiting.rs` and `src/server/serve.rs` do it.
 
 use super::core::{state, Core, Plan, Stored};
-use redis_lock::lock::queue::{LineId, Ticket};
+use redis_lock::lock::queue::{LineId, Next, Ticket};
 use redis_lock::lock::rules::{self, Holds, Share, State};
 use redis_lock::lock::token::Token;
+use std::collections::BTreeSet;
 
 impl Core {
     /// As `waiting::pass_on`.
-    pub(super) fn pass_on(&mut self, key: u8, token: Token) {
+    pub(super) fn pass_on(&mut self, key: u8, token: Token, hands_off: bool) -> Option<LineId> {
         let (now, terms) = (self.at(), self.terms());
         let is_several = match self.keys.get_mut(&key) {
             Some(Stored::Several(holders)) => {
@@ -17,7 +18,8 @@ impl Core {
             _ => false,
         };
         let line = self.queues.waited_line(0, &[key]);
-        let next = line.and_then(|line| self.queues.single_head(line)).and_then(|(ticket, head)| {
+        let head = line.filter(|_| hands_off).and_then(|line| self.queues.single_head(line));
+        let next = head.and_then(|(ticket, head)| {
             let request = head.request();
             let decision = if is_several {
                 rules::acquire(state(self.keys.get(&key), now), &request, false, terms, &mut self.tokens, now)
@@ -31,8 +33,10 @@ impl Core {
                 self.keys.remove(&key);
             }
             self.write(key, &plan);
-            return self.answer(ticket, &[plan]);
+            self.answer(ticket, &[plan]);
+            return None;
         }
+        let is_free = !is_several || state(self.keys.get(&key), now).is_nobodys();
         match self.keys.remove(&key) {
             Some(Stored::Several(mut holders)) => {
                 self.sessions.unbind(0, &[key], token);
@@ -43,64 +47,85 @@ impl Core {
             }
             _ => self.sessions.unbind_others(0, &[key], None),
         }
-        if let Some(line) = line {
-            self.queues.set_ready(line);
+        if !is_free {
+            line.map(|line| self.queues.set_ready(line));
         }
+        line.filter(|_| is_free)
+    }
+
+    /// As `parked::pass_on`.
+    pub(super) fn pass_on_parked(&mut self, lines: &[LineId]) {
+        let head = |core: &Self, line: LineId| Some((core.queues.parked_head(line)?, line));
+        let mut heads: BTreeSet<(Ticket, LineId)> = lines.iter().filter_map(|line| head(self, *line)).collect();
+        while let Some((ticket, line)) = heads.pop_first() {
+            if !self.try_all(ticket) && self.queues.line_of_ticket(ticket) != Some(line) {
+                heads.extend(head(self, line));
+            }
+        }
+        lines.iter().for_each(|line| self.queues.set_ready(*line));
     }
 
     pub(super) fn answer(&mut self, ticket: Ticket, plans: &[Plan]) {
         let (_, keys) = self.queues.keys(ticket).unwrap();
         let waiter = self.queues.serve(ticket).unwrap();
         let client = usize::try_from(waiter.client).unwrap();
-        for key in keys.as_slice().iter().filter(|_| waiter.session) {
+        for key in keys.iter().filter(|_| waiter.session) {
             self.bind(key[0], client, &plans[0].holder, true);
         }
         self.granted(Some(client), plans, waiter.details);
     }
 
     /// As `serve::look_at`.
-    pub(super) fn look_at(&mut self, line: LineId, behind: Option<Ticket>) {
+    pub(super) fn look_at(&mut self, line: LineId) {
         let key = self.queues.key(line).unwrap().1[0];
         let now = self.at();
         self.look_at_key(key);
         let lock = state(self.keys.get(&key), now);
         let is_nobodys = lock.is_nobodys();
-        let due = match self.queues.next(line, behind, !is_nobodys) {
-            Some((ticket, _, true)) => {
+        let terms = self.terms();
+        let due = match self.queues.next(line, is_nobodys) {
+            Next::Parked(ticket) => {
                 if !self.try_all(ticket) {
-                    self.queues.go_on(line, Some(ticket));
+                    self.queues.go_on(line);
                 }
                 return;
             }
-            Some((ticket, waiter, false)) => {
+            Next::Single(ticket, waiter) => {
                 let request = waiter.request();
                 let may = is_nobodys || matches!(lock, State::Several(_));
-                let decision = rules::acquire(lock, &request, !may, self.terms(), &mut self.tokens, now).unwrap();
+                let decision = rules::acquire(lock, &request, !may, terms, &mut self.tokens, now).unwrap();
                 if let Some(plan) = Plan::of(&decision).filter(|_| may) {
                     self.write(key, &plan);
                     let is_alone = plan.holds == Holds::Alone;
                     self.answer(ticket, &[plan]);
                     if !is_alone {
-                        self.queues.go_on(line, behind);
+                        self.queues.go_on(line);
                     }
                     return;
                 }
                 Some(lock.free_at(request.share).unwrap_or(now)).filter(|_| !is_nobodys)
             }
-            None if is_nobodys => None,
-            None => lock.free_at(Share::Alone),
+            Next::Later | Next::Nobody if is_nobodys => None,
+            Next::Later | Next::Nobody => lock.free_at(Share::Alone),
         };
         self.queues.set_due(line, due);
     }
 
+    /// As `parked::try_one`.
     pub(super) fn try_all(&mut self, ticket: Ticket) -> bool {
         let now = self.at();
-        if self.queues.is_held_up(ticket, now) {
-            return false;
-        }
-        let keys: Vec<u8> = self.queues.keys(ticket).unwrap().1.as_slice().iter().map(|name| name[0]).collect();
-        for key in &keys {
-            self.look_at_key(*key);
+        let keys: Vec<u8> = self.queues.keys(ticket).unwrap().1.iter().map(|name| name[0]).collect();
+        for (at, key) in keys.iter().enumerate() {
+            let is_held_up = self.queues.is_held_up(0, &[*key], ticket, now);
+            let lock = self.look_at_key(*key);
+            let due = lock.free_at(Share::Alone).filter(|_| !lock.is_nobodys());
+            if is_held_up || !lock.is_nobodys() {
+                let line = self.queues.park(ticket, at).unwrap();
+                if let Some(due) = due.filter(|_| !is_held_up) {
+                    self.queues.set_due_by(line, due);
+                }
+                return false;
+            }
         }
         let states: Vec<State<'_>> = keys.iter().map(|key| state(self.keys.get(key), now)).collect();
         let request = self.queues.waiter(ticket).unwrap().request();

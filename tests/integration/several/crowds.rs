@@ -1,0 +1,203 @@
+//! Waits for many locks at once, by many: they hold up nobody, cost what their names cost, and an idle server does
+//! nothing.
+
+use super::{acquire, acquire_all};
+use crate::support::{Conn, Reply};
+use crate::waiting::{is_silent, Locks};
+use std::time::Duration;
+
+/// The names of so many keys, all of one length.
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}{number:05}")).collect()
+}
+
+fn call_for(names: &[String], options: &[&str]) -> Vec<String> {
+    let head = ["LOCK.MACQUIRE".to_string(), names.len().to_string()];
+    head.into_iter().chain(names.iter().cloned()).chain(options.iter().map(ToString::to_string)).collect()
+}
+
+/// So many begin to wait for all of these keys.
+fn wait_for_all(locks: &mut Locks, count: usize, names: &[String]) -> Vec<Conn> {
+    let before = locks.info("lock", "lock_waiters");
+    let call = call_for(names, &["EX", "600", "WAIT", "600000"]);
+    let mut waiting: Vec<Conn> = (0..count).map(|_| locks.server.conn()).collect();
+    for conn in &mut waiting {
+        conn.send(&call);
+    }
+    let all = before + i64::try_from(count).unwrap();
+    crate::support::until("all wait", || (locks.info("lock", "lock_waiters") == all).then_some(()));
+    waiting
+}
+
+fn cpu(locks: &mut Locks) -> Duration {
+    let text = locks.conn.text(&["INFO", "cpu"]);
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    Duration::from_secs_f64(field("used_cpu_user:").unwrap() + field("used_cpu_sys:").unwrap())
+}
+
+#[test]
+fn free_keys_that_hundreds_wait_for_besides_a_held_one_go_to_whoever_asks() {
+    let mut locks = Locks::start();
+    let keys = names("k", 100);
+    let held = acquire(&mut locks.conn, &[&keys[50], "EX", "600"]);
+    let mut waiting = wait_for_all(&mut locks, 200, &keys);
+    for round in 0..3 {
+        for key in keys.iter().filter(|key| **key != keys[50]) {
+            let token = locks.conn.call(&["LOCK.ACQUIRE", key, "EX", "600"]);
+            assert!(matches!(token, Reply::Int(_)), "round {round}, {key}: {token:?}");
+            assert_eq!(locks.conn.int(&["LOCK.RELEASE", key, &token.int().to_string()]), 1);
+        }
+    }
+    let before = cpu(&mut locks);
+    assert!(is_silent(&mut waiting[0], Duration::from_secs(2)));
+    let used = cpu(&mut locks).saturating_sub(before);
+    assert!(used < Duration::from_millis(100), "the idle server used {used:?} of 2 s");
+    // They get all of them, one after the other, each inside the release of the one before.
+    let mut token = held;
+    for (at, conn) in waiting.iter_mut().enumerate() {
+        let release: Vec<String> = match at {
+            0 => ["LOCK.RELEASE", &keys[50], &token].map(String::from).into(),
+            _ => {
+                let head = ["LOCK.MRELEASE".to_string(), keys.len().to_string()];
+                head.into_iter().chain(keys.iter().cloned()).chain([token]).collect()
+            }
+        };
+        assert_eq!(locks.conn.int(&release), if at == 0 { 1 } else { 100 });
+        token = conn.read().int().to_string();
+    }
+    locks.assert_no_missed_wakeups();
+}
+
+#[test]
+fn a_lock_is_free_to_others_right_after_a_release_that_no_waiter_for_several_can_use() {
+    let mut locks = Locks::start();
+    acquire(&mut locks.conn, &["b", "EX", "600"]);
+    let a = acquire(&mut locks.conn, &["a", "EX", "600"]);
+    let _waiting = wait_for_all(&mut locks, 3, &["a", "b"].map(String::from));
+    // In one iteration of the event loop, before any timer.
+    let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "a", &a], &["LOCK.ACQUIRE", "a", "EX", "600"]]);
+    assert_eq!(replies[0], Reply::Int(1));
+    assert!(matches!(replies[1], Reply::Int(_)), "{replies:?}");
+}
+
+#[test]
+fn so_many_waiters_for_several_locks_are_tried_and_those_behind_them_are_served() {
+    let mut locks = Locks::start();
+    let x = acquire(&mut locks.conn, &["x", "EX", "600"]);
+    acquire(&mut locks.conn, &["y", "EX", "600"]);
+    // Each can have x, and none y.
+    let both = ["x", "y"].map(String::from);
+    let _waiting = wait_for_all(&mut locks, 300, &both);
+    let mut behind = locks.wait_with(&["LOCK.ACQUIRE", "x", "EX", "600", "WAIT", "600000"]);
+    assert_eq!(locks.conn.int(&["LOCK.RELEASE", "x", &x]), 1);
+    let x = behind.granted().to_string();
+    assert_eq!(locks.conn.int(&["LOCK.RELEASE", "x", &x]), 1);
+    // All have found out that they wait for y.
+    crate::support::until("all stand there", || {
+        (locks.conn.call(&["LOCK.INFO", "y"]).field("waiters") == Reply::Int(300)).then_some(())
+    });
+    acquire(&mut locks.conn, &["x", "EX", "600"]);
+    locks.assert_no_missed_wakeups();
+}
+
+#[test]
+fn the_wait_of_one_who_waited_ahead_ends_and_those_parked_behind_it_are_tried() {
+    let mut locks = Locks::start();
+    let a = acquire(&mut locks.conn, &["a", "EX", "600"]);
+    let b = acquire(&mut locks.conn, &["b", "EX", "600"]);
+    let single = locks.wait_with(&["LOCK.ACQUIRE", "b", "EX", "600", "WAIT", "600000", "ID", "7"]);
+    let mut all = wait_for_all(&mut locks, 1, &["a", "b"].map(String::from));
+    // It is parked at b now, behind the other.
+    assert_eq!(locks.conn.int(&["LOCK.RELEASE", "a", &a]), 1);
+    locks.conn.ok(&["MULTI"]);
+    for command in [&["LOCK.CANCEL", "b", "7"][..], &["LOCK.RELEASE", "b", &b]] {
+        assert_eq!(locks.conn.text(command), "QUEUED");
+    }
+    assert_eq!(locks.conn.call(&["EXEC"]), Reply::List(vec![Reply::Int(1), Reply::Int(1)]));
+    assert!(matches!(all[0].read(), Reply::Int(_)));
+    drop(single);
+    locks.assert_no_missed_wakeups();
+}
+
+#[test]
+fn a_waiter_for_a_thousand_keys_costs_its_names_and_gives_them_back() {
+    const WAITERS: usize = 40;
+    let mut locks = Locks::start();
+    acquire(&mut locks.conn, &["k00500", "EX", "600"]);
+    let keys = names("k", 1_024);
+    // The first time tables of the server grow that stay.
+    drop(wait_for_all(&mut locks, WAITERS, &keys));
+    let alone = |locks: &mut Locks| {
+        crate::support::until("all have left", || (locks.info("clients", "connected_clients") == 1).then_some(()));
+    };
+    alone(&mut locks);
+    let empty = locks.info("memory", "used_memory");
+    let waiting = wait_for_all(&mut locks, WAITERS, &keys);
+    let each = (locks.info("memory", "used_memory") - empty) / i64::try_from(WAITERS).unwrap();
+    println!("{each} bytes for each");
+    // The server keeps a blocked client (74 kB) and the arguments of its command, 40 bytes each; the module
+    // keeps 10 bytes for each name. Before it stood in every line, 700 bytes for each.
+    assert!(each < 200_000, "{each} bytes for each");
+    drop(waiting);
+    alone(&mut locks);
+    crate::support::until("the memory is given back", || {
+        (locks.info("memory", "used_memory") < empty + 500_000).then_some(())
+    });
+}
+
+#[test]
+fn places_for_several_keys_are_bounded_by_their_names() {
+    let mut locks = Locks::with(&["max-waiters", "1000000"]);
+    let padding = "x".repeat(4_000);
+    let keys: Vec<String> = names("k", 1_000).into_iter().map(|name| name + &padding).collect();
+    acquire(&mut locks.conn, &[&keys[0], "EX", "600"]);
+    let before = locks.info("memory", "used_memory");
+    for attempt in 1..=40 {
+        let id = attempt.to_string();
+        assert!(locks.conn.call(&call_for(&keys, &["EX", "600", "ID", &id])).is_nil());
+    }
+    // 64 MB, where all of them would take 160.
+    assert_eq!(locks.info("lock", "lock_places"), 16);
+    let more = locks.info("memory", "used_memory") - before;
+    assert!(more < 80_000_000, "{more} bytes for the places");
+}
+
+#[test]
+fn one_id_for_many_attempts_is_refused_at_some_point() {
+    let mut locks = Locks::start();
+    acquire(&mut locks.conn, &["held", "EX", "600"]);
+    for number in 0..70 {
+        let own = format!("own{number}");
+        let all = [own.as_str(), "held"];
+        // One that shares a key with it takes its place.
+        assert!(locks.conn.call(&[&["LOCK.MACQUIRE", "2"], &all[..], &["EX", "9", "ID", "7"]].concat()).is_nil());
+    }
+    assert_eq!(locks.info("lock", "lock_places"), 1);
+    let held =
+        acquire_all(&mut locks.conn, &names("h", 140).iter().map(String::as_str).collect::<Vec<_>>(), &["EX", "600"]);
+    let pairs = names("h", 140);
+    let mut waiting: Vec<Conn> = Vec::new();
+    let mut refused = 0;
+    for pair in pairs.chunks(2) {
+        let mut conn = locks.server.conn();
+        let call = call_for(pair, &["EX", "600", "WAIT", "600000", "ID", "8"]);
+        let before = locks.info("lock", "lock_waiters");
+        conn.send(&call);
+        crate::support::until("it waits or is refused", || {
+            (locks.info("lock", "lock_waiters") > before || !conn.silent_for(Duration::from_millis(1))).then_some(())
+        });
+        if locks.info("lock", "lock_waiters") == before {
+            assert!(conn.read().error().starts_with("BUSYLOCKS "));
+            refused += 1;
+        } else {
+            waiting.push(conn);
+        }
+    }
+    assert_eq!((waiting.len(), refused), (64, 6));
+    let head = ["LOCK.MRELEASE".to_string(), pairs.len().to_string()];
+    let release: Vec<String> = head.into_iter().chain(pairs.clone()).chain([held]).collect();
+    assert_eq!(locks.conn.int(&release), 140);
+    for conn in &mut waiting {
+        conn.read().int();
+    }
+}

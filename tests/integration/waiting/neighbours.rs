@@ -1,0 +1,117 @@
+//! How soon the second to last are served who can have a lock together: in the event-loop iteration in which the
+//! first is. A wake-up that is lost shows late, or not at all where the scan of all lines finds it: it is counted.
+
+use super::{Locks, Waiter};
+use crate::support::server_time_us;
+use std::time::Duration;
+
+/// As long as an iteration may take on a busy machine. A lost wake-up costs up to 0.9 s.
+const AT_ONCE: Duration = Duration::from_millis(100);
+const ATTEMPTS: usize = 4;
+const NEIGHBOURS: usize = 5;
+
+/// Neighbours wait; `free` lets them in. How long after that the last of them was granted the lock.
+fn spread(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl Fn(&mut Locks)) -> Duration {
+    let mut locks = Locks::start();
+    let ahead = before(&mut locks);
+    let mut neighbours: Vec<Waiter> = (0..NEIGHBOURS).map(|_| locks.wait(share)).collect();
+    // The first scan of all lines comes soon after the first waiter, the next 0.9 s later.
+    neighbours[0].assert_waits();
+    let before = server_time_us(&mut locks.conn);
+    free(&mut locks);
+    let tokens: Vec<i64> = neighbours.iter_mut().map(Waiter::granted).collect();
+    drop(ahead);
+    if !locks.tells_of_keys() {
+        return Duration::ZERO;
+    }
+    let time = tokens.iter().max().unwrap() - before;
+    // Tokens are the times of the grants in microseconds.
+    Duration::from_micros(u64::try_from(time.max(0)).unwrap())
+}
+
+fn assert_served_together(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl Fn(&mut Locks)) {
+    let times: Vec<Duration> = (0..ATTEMPTS).map(|_| spread(share, &before, &free)).collect();
+    assert!(times.iter().any(|time| *time < AT_ONCE), "never together: {times:?}");
+}
+
+const SHARES: [&[&str]; 2] = [&["SHARED"], &["LIMIT", "10"]];
+
+fn plain_holder(locks: &mut Locks) -> Vec<Waiter> {
+    locks.hold();
+    Vec::new()
+}
+
+#[test]
+fn neighbours_are_served_together_when_a_plain_holder_releases() {
+    for share in SHARES {
+        assert_served_together(share, plain_holder, |locks| {
+            let token = locks.conn.call(&["LOCK.INFO", "k"]).field("token").int();
+            locks.release(token);
+        });
+    }
+}
+
+#[test]
+fn neighbours_are_served_together_when_a_plain_holder_is_cancelled() {
+    let holder = |locks: &mut Locks| {
+        locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "9"]);
+        Vec::new()
+    };
+    assert_served_together(&["SHARED"], holder, |locks| {
+        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "9"]), 1);
+    });
+}
+
+#[test]
+fn neighbours_are_served_together_when_the_lock_is_deleted() {
+    assert_served_together(&["SHARED"], plain_holder, |locks| {
+        assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
+    });
+}
+
+/// Somebody shares the lock, and one who wants it alone waits ahead of the neighbours.
+fn plain_waiter(locks: &mut Locks) -> Vec<Waiter> {
+    locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "LIMIT", "20"]);
+    vec![locks.wait(&["ID", "7"])]
+}
+
+#[test]
+fn neighbours_are_served_together_when_the_waiter_ahead_is_cancelled() {
+    for share in SHARES {
+        assert_served_together(share, plain_waiter, |locks| {
+            assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
+        });
+    }
+}
+
+#[test]
+fn neighbours_are_served_together_when_the_waiter_ahead_is_unblocked_by_a_kill() {
+    let waiter = |locks: &mut Locks| {
+        locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "SHARED"]);
+        vec![locks.wait(&[])]
+    };
+    assert_served_together(&["SHARED"], waiter, |locks| {
+        let first = first_in_line(locks);
+        assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &first]), 1);
+    });
+}
+
+fn first_in_line(locks: &mut Locks) -> String {
+    let queue = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+    queue.list()[0].field("client").int().to_string()
+}
+
+#[test]
+fn a_wake_up_that_came_while_the_line_was_ready_is_not_lost() {
+    let mut locks = Locks::start();
+    let token = locks.hold();
+    let mut neighbours: Vec<Waiter> = (0..NEIGHBOURS).map(|_| locks.wait(&["SHARED"])).collect();
+    // In one iteration: the first is handed the lock, and it vanishes before the others are looked at.
+    let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["DEL", "k"]]);
+    assert_eq!(replies.iter().map(crate::support::Reply::int).collect::<Vec<_>>(), [1, 1]);
+    for neighbour in &mut neighbours {
+        neighbour.granted();
+    }
+    assert_eq!(locks.conn.int(&["ZCARD", "k"]), i64::try_from(NEIGHBOURS - 1).unwrap());
+    locks.assert_no_missed_wakeups();
+}

@@ -2,7 +2,7 @@
 //! [`crate::lock::grace`] and looks at the replicas.
 
 use super::context::{log_warning, Context, ServerInfo};
-use super::{clock, settings, state};
+use super::{clock, clock_watch, settings, state};
 use crate::lock::error::Error;
 use crate::lock::grace::{Answer, Group, Reign, Settings};
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -42,7 +42,9 @@ fn ask(
     if settings::failover_grace() == Micros(0) {
         return Ok(());
     }
-    let (settings, now) = (state::grace_settings(context), clock::monotonic());
+    let settings = state::grace_settings(context);
+    // Not left to the next tick: a machine that was suspended wakes up in the middle of anything.
+    let now = clock_watch::compare();
     state::with(|state| question(&mut state.reign, &settings, now))?
 }
 

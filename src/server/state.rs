@@ -11,6 +11,7 @@ use super::timer::Timer;
 use super::version::Version;
 use super::{clock, failover, settings};
 use crate::broken::{self, Mutant};
+use crate::lock::clocks::Clocks;
 use crate::lock::error::Error;
 use crate::lock::grace::{self, Reign};
 use crate::lock::queue::Queues;
@@ -59,8 +60,8 @@ pub struct State {
     pub looked_at_grace: MonotonicMicros,
     /// What has happened.
     pub stats: Stats,
-    /// How far the wall clock was ahead of the monotonic one when both were last looked at.
-    pub wall_ahead: Option<u64>,
+    /// How the clocks stood to each other when they were last compared.
+    pub clocks: Clocks,
     /// The timer, while it runs.
     pub timer: Option<Timer>,
     /// When every line was last looked at.

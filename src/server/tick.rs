@@ -1,10 +1,9 @@
-//! Looks after what no timer and no event tells: locks that others changed in silence, and steps of the clock.
+//! Looks after what no timer and no event tells: locks that others changed in silence, steps of the clock, suspends.
 
-use super::context::{log_warning, Context};
-use super::stats::Counter;
-use super::{clock, failover, state, timer, waiting};
+use super::context::Context;
+use super::{clock_watch, failover, state, timer, waiting};
 use crate::broken::{self, Mutant};
-use crate::lock::time::{Micros, MonotonicMicros};
+use crate::lock::time::Micros;
 
 /// How often every lock that is waited for is looked at: who changed it may have told nobody.
 const LOOK_AT_ALL: Micros = Micros(900_000);
@@ -13,8 +12,7 @@ const FEW_WAITERS: usize = 1_000;
 
 /// Called by the server some ten times a second: what there is to look after.
 pub fn tick(context: &Context) {
-    let now = clock::monotonic();
-    watch_clock(now);
+    let now = clock_watch::compare();
     failover::run(context, now);
     let looks = state::with(|state| {
         state.kept.tick();
@@ -33,24 +31,5 @@ pub fn tick(context: &Context) {
         Ok(Some(true)) => waiting::schedule(context),
         Ok(Some(false)) => timer::renew_if_late(context, now),
         _ => {}
-    }
-}
-
-/// Logs and counts steps of the wall clock: leases are counted by it.
-fn watch_clock(now: MonotonicMicros) {
-    /// What a clock that is kept in time by small corrections never reaches between two looks.
-    const STEP_US: u64 = 500_000;
-    let ahead = clock::now().0.wrapping_sub(now.0);
-    let step = state::with(|state| {
-        let before = state.wall_ahead.replace(ahead)?;
-        let step = ahead.wrapping_sub(before).cast_signed();
-        (step.unsigned_abs() >= STEP_US).then(|| {
-            state.stats.add(Counter::ClockSteps);
-            state.reign.doubt();
-            step
-        })
-    });
-    if let Ok(Some(step)) = step {
-        log_warning(&format!("the wall clock was set by {} ms: leases end by so much earlier or later", step / 1_000));
     }
 }

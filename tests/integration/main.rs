@@ -39,5 +39,6 @@ mod sessions;
 mod settings;
 mod several;
 mod stall;
+mod suspend;
 mod waiting;
 mod wire;

@@ -69,6 +69,8 @@ pub enum Error {
     Count,
     /// A wait ended: a newer call with its ID stands in its place.
     Replaced,
+    /// This server is a replica, on which clients may write or not.
+    ReadOnly,
     /// A wait ended: this server is a replica now.
     Demoted,
     /// A wait ended: the slot of the key is not served here any more.
@@ -124,6 +126,7 @@ impl fmt::Display for Error {
                 .write_str("DEADLOCK the holder of the key waits, itself or through others, for a lock of this client"),
             Self::Count => out.write_str("ERR count is not a whole number between 1 and 1000"),
             Self::Replaced => out.write_str("UNBLOCKED a newer call with the id of this one waits in its place"),
+            Self::ReadOnly => out.write_str("READONLY this server is a replica: the locks are those of its master"),
             Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the key was waited for"),
             Self::SlotLost => out
                 .write_str("UNBLOCKED the slot of the key left this server, or is not served, while it was waited for"),

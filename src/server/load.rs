@@ -40,19 +40,19 @@ const OK: i32 = 0;
 const ERR: i32 = 1;
 
 static COMMANDS: [(&Doc, Run); 13] = [
-    (&acquire::DOC, c_command!(acquire::run)),
-    (&recover::DOC, c_command!(recover::run)),
-    (&extend::DOC, c_command!(extend::run)),
-    (&release::DOC, c_command!(release::run)),
-    (&check::DOC, c_command!(check::run)),
-    (&cancel::DOC, c_command!(cancel::run)),
-    (&info::DOC, c_command!(info::run)),
-    (&top::DOC, c_command!(top::run)),
-    (&macquire::DOC, c_command!(macquire::run)),
-    (&mextend::DOC, c_command!(mextend::run)),
-    (&mrelease::DOC, c_command!(mrelease::run)),
-    (&scan::DOC, c_command!(scan::run)),
-    (&help::DOC, c_command!(help::run)),
+    (&acquire::DOC, c_command!(acquire)),
+    (&recover::DOC, c_command!(recover)),
+    (&extend::DOC, c_command!(extend)),
+    (&release::DOC, c_command!(release)),
+    (&check::DOC, c_command!(check)),
+    (&cancel::DOC, c_command!(cancel)),
+    (&info::DOC, c_command!(info)),
+    (&top::DOC, c_command!(top)),
+    (&macquire::DOC, c_command!(macquire)),
+    (&mextend::DOC, c_command!(mextend)),
+    (&mrelease::DOC, c_command!(mrelease)),
+    (&scan::DOC, c_command!(scan)),
+    (&help::DOC, c_command!(help)),
 ];
 
 /// The server's way in.

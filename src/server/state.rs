@@ -265,6 +265,7 @@ pub(super) fn unload() {
 /// Looks at the server for the first time; `told`: it says when its configuration changes.
 pub(super) fn loaded(context: &Context, told: bool) {
     let version = context.version();
+    failover::look_at_role(context);
     // A module that was unloaded and is loaded again may find what it left.
     let reign = Reign::begin(clock::monotonic());
     let _ = with(|state| *state = State { reign, version: Some(version), ..State::default() });

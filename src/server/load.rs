@@ -132,7 +132,9 @@ fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     unsafe {
         (api::api().set_module_options)(
             context.as_ptr(),
-            raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed() | slot_migration,
+            (raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD)
+                .cast_signed()
+                | slot_migration,
         );
     }
     let has_category = metadata::add_category(context);

@@ -6,6 +6,7 @@
 mod support;
 
 mod acl;
+mod async_load;
 mod cli;
 mod cluster;
 mod complaints;

@@ -3,7 +3,7 @@
 use super::callback::{c_command, guarded};
 use super::context::{log_notice, log_warning, Args, Context};
 use super::metadata::{self, Run};
-use super::{api, events, info_section, settings, state, timer, write};
+use super::{api, closed, events, info_section, settings, state, timer, write};
 use crate::commands::doc::Doc;
 use crate::commands::parse::Arguments;
 use crate::commands::{
@@ -104,6 +104,7 @@ pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> 
     guarded(|| {
         timer::stop_for_unload(&context);
         write::unload();
+        closed::unload();
         state::unload();
     });
     OK
@@ -123,7 +124,22 @@ fn log_without_api(ctx: *mut raw::RedisModuleCtx, missing: &str) {
     }
 }
 
+/// The server's commands that write locks outside of commands and on replicas, or tell whose a slot is.
+const NEEDED: [&CStr; 7] = [c"SET", c"DEL", c"ZADD", c"ZREM", c"PEXPIREAT", c"PERSIST", c"EXISTS"];
+
+/// Makes sure that the server knows the commands that the module calls and replicates: without them grants would not
+/// reach replicas, and nobody who waits would be served.
+fn check_commands(context: &Context) -> Result<(), String> {
+    let missing: Vec<_> =
+        NEEDED.iter().filter(|name| !closed::is_known(context, name)).map(|name| name.to_string_lossy()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("it needs the commands {}, which rename-command took away", missing.join(", ")))
+}
+
 fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
+    check_commands(context)?;
     let args: Vec<&[u8]> = (0..args.count()).filter_map(|at| args.at(at)).collect();
     settings::load(context, &args)?;
     let is_valkey = context.version().is_valkey();

@@ -35,15 +35,11 @@ pub fn turn(context: &Context) {
             timer::arm(context, Micros(0));
         }
     } else if may_write(context) {
-        for _ in 0..PER_TURN {
-            match serve_one(context) {
-                Served::One => {}
-                Served::Nobody => break,
-                Served::NotNow => {
-                    timer::arm(context, RETRY);
-                    return;
-                }
-            }
+        let mut rest = Rest::of_turn();
+        let is_more = (0..PER_TURN).all(|_| serve_one(context, &mut rest));
+        if rest.is_refused && !is_more {
+            timer::arm(context, RETRY);
+            return;
         }
     } else {
         end_lines_of_lost_slots(context);
@@ -94,40 +90,49 @@ fn end_waits() -> bool {
     true
 }
 
-/// What came of one piece of work.
-enum Served {
-    One,
-    Nobody,
-    /// The server does not let it be done: it stays to be done.
-    NotNow,
+/// How many grants were lost and how many sessions have ended when a turn began: each is tried once in it, so that one
+/// that the server refuses to write holds up no other.
+struct Rest {
+    lost: usize,
+    ended: usize,
+    /// Some of them stay to be done.
+    is_refused: bool,
 }
 
-/// Passes one grant on that was lost, or looks at one line.
-fn serve_one(context: &Context) -> Served {
-    let lost = state::with(|state| state.lost.pop_front()).ok().flatten();
-    if let Some(lost) = lost {
-        let result = pass_on_lost(context, &lost);
-        if result == Err(WriteRefused::ForNow) {
+impl Rest {
+    fn of_turn() -> Self {
+        let (lost, ended) = state::with(|state| (state.lost.len(), state.ended.len())).unwrap_or_default();
+        Self { lost, ended, is_refused: false }
+    }
+}
+
+/// Passes one grant on that was lost, ends one session, or looks at one line; whether there was one.
+fn serve_one(context: &Context, rest: &mut Rest) -> bool {
+    if let Some(left) = rest.lost.checked_sub(1) {
+        rest.lost = left;
+        let Ok(Some(lost)) = state::with(|state| state.lost.pop_front()) else { return true };
+        if pass_on_lost(context, &lost) == Err(WriteRefused::ForNow) {
             let _ = state::with(|state| state.lost.push_back(lost));
-            return Served::NotNow;
+            rest.is_refused = true;
         }
-        return Served::One;
+        return true;
     }
-    let ended = state::with(|state| state.ended.pop_first()).ok().flatten();
-    if let Some((lock, ended)) = ended {
-        let result = session::end(context, &lock, &ended);
-        if result == Err(WriteRefused::ForNow) {
+    if let Some(left) = rest.ended.checked_sub(1) {
+        rest.ended = left;
+        let Ok(Some((lock, ended))) = state::with(State::next_ended) else { return true };
+        if session::end(context, &lock, &ended) == Err(WriteRefused::ForNow) {
             let _ = state::with(|state| state.ended.insert(lock, ended));
-            return Served::NotNow;
+            rest.is_refused = true;
         }
-        return Served::One;
+        return true;
     }
-    let Ok(Some((line, behind))) = state::with(|state| state.queues.take_ready()) else { return Served::Nobody };
+    let Ok(Some((line, behind))) = state::with(|state| state.queues.take_ready()) else { return false };
     if look_at(context, line, behind) == Err(WriteRefused::ForNow) {
-        let _ = state::with(|state| state.queues.set_ready(line));
-        return Served::NotNow;
+        // Not at once: in the order of the line it would come first again.
+        let again = clock::now().after(RETRY);
+        let _ = state::with(|state| state.queues.set_due(line, Some(again)));
     }
-    Served::One
+    true
 }
 
 /// Who may not be granted a lock now can be told all the same that its slot is not served here.

@@ -23,6 +23,7 @@ use crate::lock::token::{Token, Tokens};
 use lazy_static::lazy_static;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 /// How old what is known of the server's configuration may be, where it does not tell of changes.
 const CONFIG_AGE: Micros = Micros(1_000_000);
@@ -48,6 +49,8 @@ pub struct State {
     pub sessions: Sessions,
     /// Grants whose connection has ended.
     pub ended: BTreeMap<(LockKey, Token), Ended>,
+    /// The last of them that was taken.
+    last_ended: Option<(LockKey, Token)>,
     /// The holders of locks with many.
     pub kept: Kept,
     /// Since when this server is the master, and whether it still is.
@@ -107,6 +110,16 @@ impl State {
         !self.queues.is_empty()
             && self.queues.has_ahead(context.selected_db(), name.as_bytes(), id)
             && !broken::is(Mutant::Barging)
+    }
+
+    /// Takes a grant whose connection has ended, each in its turn: one that cannot be ended now does not come again
+    /// before the others.
+    pub fn next_ended(&mut self) -> Option<((LockKey, Token), Ended)> {
+        let behind = self.last_ended.take().map(|last| (Bound::Excluded(last), Bound::Unbounded));
+        let next = behind.and_then(|behind| self.ended.range(behind).next());
+        let next = next.or_else(|| self.ended.first_key_value()).map(|(lock, _)| lock.clone());
+        self.last_ended.clone_from(&next);
+        self.ended.remove_entry(&next?)
     }
 
     /// What is left of the time in which a new master grants nothing.

@@ -32,6 +32,7 @@ mod race;
 mod readme;
 mod recipes;
 mod redlock;
+mod refused;
 mod release;
 mod replica;
 mod replication;

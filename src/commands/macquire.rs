@@ -49,7 +49,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let keys = parse::keys(&args, BEHIND)?;
-    parse::different_keys(&args, keys.clone())?;
+    parse::keys_to_take(&args, keys.clone())?;
     let options = Options::parse(&args, keys.end, NAME, &OPTIONS)?;
     let request = options.request()?;
     if options.session {

@@ -21,6 +21,10 @@ pub enum Error {
     Limit,
     /// `SHARED` and `LIMIT`.
     ShareTwice,
+    /// The name of the key.
+    KeyLength,
+    /// The name of that one of several keys, counted from 1.
+    KeyLengthOf(usize),
     /// How many keys there are.
     NumKeys,
     /// Two of the keys, counted from 1, are the same.
@@ -89,6 +93,8 @@ impl fmt::Display for Error {
             Self::Owner => out.write_str("ERR owner is not 1 to 128 visible ASCII characters without a space"),
             Self::Limit => out.write_str("ERR limit is not a whole number between 1 and 1000000"),
             Self::ShareTwice => out.write_str("ERR syntax error: SHARED and LIMIT exclude each other"),
+            Self::KeyLength => out.write_str("ERR key is longer than 4096 bytes"),
+            Self::KeyLengthOf(key) => write!(out, "ERR key {key} is longer than 4096 bytes"),
             Self::NumKeys => {
                 out.write_str("ERR numkeys is not a whole number between 1 and 1024 that fits the arguments")
             }

@@ -57,6 +57,8 @@ pub struct State {
     pub reign: Reign,
     /// What is wrong with the settings for safety across failover, as last logged.
     pub grace_fault: Option<grace::Fault>,
+    /// What is wrong with the limit of waiters, as last logged.
+    want_of_room: Option<String>,
     /// The latest timestamp that was written.
     pub latest: UnixMicros,
     /// When the settings for safety across failover were last looked at.
@@ -254,7 +256,16 @@ fn read_server(context: &Context, told: bool) -> Server {
         ),
         look_again: (!told).then(|| clock::now().after(CONFIG_AGE)),
     };
-    let _ = with(|state| state.server = server);
+    let max_clients = context.config(c"maxclients").and_then(|text| number(text.as_bytes()));
+    let want_of_room = max_clients.and_then(|most| settings::want_of_room(settings::max_waiters(), most));
+    let is_news = with(|state| {
+        state.server = server;
+        let before = std::mem::replace(&mut state.want_of_room, want_of_room.clone());
+        before != want_of_room
+    });
+    if let (Some(text), Ok(true)) = (want_of_room, is_news) {
+        log_warning(&text);
+    }
     if server.evicts_all && !before {
         log_warning("maxmemory-policy evicts any key: a lock that is evicted is free, whoever holds it");
     }

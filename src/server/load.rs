@@ -102,6 +102,10 @@ pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> 
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
     guarded(|| {
+        if settings::are_changed() {
+            let command = settings::load_command();
+            log_warning(&format!("unloaded, and its settings with it. To load it again with them: {command}"));
+        }
         timer::stop_for_unload(&context);
         write::unload();
         closed::unload();
@@ -138,6 +142,12 @@ fn check_commands(context: &Context) -> Result<(), String> {
     Err(format!("it needs the commands {}, which rename-command took away", missing.join(", ")))
 }
 
+/// Whether the module is loaded by a client, and not when the server starts: then there are none yet.
+fn is_running(context: &Context) -> bool {
+    let clients = context.server_info(c"clients", c"connected_clients");
+    clients.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > 0)
+}
+
 fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     check_commands(context)?;
     let args: Vec<&[u8]> = (0..args.count()).filter_map(|at| args.at(at)).collect();
@@ -160,6 +170,14 @@ fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     info_section::register(context)?;
     events::subscribe(context)?;
     log_notice(concat!("lock ", env!("CARGO_PKG_VERSION"), " loaded"));
+    if args.is_empty() && !settings::are_changed() && is_running(context) {
+        log_warning(&format!(
+            "loaded into a running server without settings: all are at their defaults. Those that it had before it was \
+             unloaded, or that are in the configuration file, are not in force, and CONFIG REWRITE loses them. Give them \
+             with it: {}",
+            settings::load_command_for_example()
+        ));
+    }
     if cfg!(feature = "broken") {
         log_warning("this build has faults made on purpose, to test the tests: it is not for use");
     }

@@ -7,6 +7,7 @@ use crate::lock::record::number;
 use crate::lock::rules::{Retention, Terms};
 use crate::lock::time::Micros;
 use redis_module::raw;
+use std::borrow::Cow;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -93,6 +94,34 @@ pub fn want_of_room(max_waiters: usize, max_clients: u64) -> Option<String> {
 
 /// Such a part of all connections.
 const LEFT_FOR_OTHERS: u64 = 10;
+
+/// Whether a setting is not at its default.
+#[must_use]
+pub fn are_changed() -> bool {
+    SETTINGS.iter().any(|setting| setting.get() != setting.default)
+}
+
+/// The command that loads the module into a running server with the settings in force.
+#[must_use]
+pub fn load_command() -> String {
+    let changed = SETTINGS.iter().filter(|setting| setting.get() != setting.default);
+    let given = changed.map(|setting| (setting.name.to_string_lossy(), setting.get()));
+    load_command_with(given)
+}
+
+/// The same with a setting for an example.
+#[must_use]
+pub fn load_command_for_example() -> String {
+    load_command_with([(GRACE.name.to_string_lossy(), 20_000)].into_iter())
+}
+
+fn load_command_with<'a>(given: impl Iterator<Item = (Cow<'a, str>, i64)>) -> String {
+    // Before 7.0 a server has no configuration for modules.
+    let has_config = api().register_numeric_config.is_some();
+    let first = if has_config { "MODULE LOADEX path" } else { "MODULE LOAD path" };
+    let prefix = if has_config { "CONFIG lock." } else { "" };
+    given.fold(first.into(), |command, (name, value)| format!("{command} {prefix}{name} {value}"))
+}
 
 /// Reads the module arguments, `name value` pairs, and registers the settings with the server,
 /// whose configuration file then has the last word.

@@ -150,6 +150,49 @@ fn a_module_loaded_while_running_takes_its_settings() {
     assert_in_force(&mut conn, 12, 13);
 }
 
+/// How often the log says that settings fell back to their defaults.
+fn falls_logged(server: &Server) -> usize {
+    server.log().matches("loaded into a running server without settings").count()
+}
+
+#[test]
+fn settings_that_are_lost_by_unloading_are_warned_of_and_loadex_keeps_them() {
+    let grace = "lock.failover-grace-ms";
+    let server = Server::start();
+    let mut conn = server.conn();
+    assert_eq!(falls_logged(&server), 0, "nothing is lost when the server starts");
+    let path = module().to_str().unwrap();
+    if has_no_module_settings(&mut conn) {
+        conn.ok(&["MODULE", "UNLOAD", "lock"]);
+        conn.ok(&["MODULE", "LOAD", path]);
+        assert!(server.log().contains("MODULE LOAD path failover-grace-ms 20000"), "{}", server.log_tail(5));
+        conn.ok(&["MODULE", "UNLOAD", "lock"]);
+        conn.ok(&["MODULE", "LOAD", path, "failover-grace-ms", "20000"]);
+        assert_eq!(falls_logged(&server), 1);
+        return;
+    }
+    conn.ok(&["CONFIG", "SET", grace, "20000", "lock.margin-ms", "1500"]);
+    conn.ok(&["MODULE", "UNLOAD", "lock"]);
+    let command = "MODULE LOADEX path CONFIG lock.margin-ms 1500 CONFIG lock.failover-grace-ms 20000";
+    assert!(server.log().contains(command), "{}", server.log_tail(5));
+    conn.ok(&["MODULE", "LOAD", path]);
+    assert_eq!(setting(&mut conn, grace), "0");
+    assert_eq!(falls_logged(&server), 1, "{}", server.log_tail(5));
+    assert!(server.log().contains("MODULE LOADEX path CONFIG lock.failover-grace-ms 20000"), "{}", server.log_tail(5));
+
+    // As the log says.
+    conn.ok(&["MODULE", "UNLOAD", "lock"]);
+    let words: Vec<&str> = command.split(' ').map(|word| if word == "path" { path } else { word }).collect();
+    conn.ok(&words);
+    assert_eq!(setting(&mut conn, grace), "20000");
+    assert_eq!(setting(&mut conn, "lock.margin-ms"), "1500");
+    assert_eq!(falls_logged(&server), 1, "{}", server.log_tail(5));
+    // Module arguments are settings too.
+    conn.ok(&["MODULE", "UNLOAD", "lock"]);
+    conn.ok(&["MODULE", "LOAD", path, "margin-ms", "1500"]);
+    assert_eq!(falls_logged(&server), 1, "{}", server.log_tail(5));
+}
+
 /// How often the log says that waiters can take all connections.
 fn wants_of_room(server: &Server) -> usize {
     server.log().matches("for all who do not wait, less than a tenth").count()

@@ -3,6 +3,7 @@
 
 use super::context::{log_warning, Context, ServerInfo};
 use super::{clock, clock_watch, serve, settings, state};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::grace::{Answer, Group, Reign, Settings};
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -45,7 +46,7 @@ fn ask(
     }
     let settings = state::grace_settings(context);
     // Not left to the next tick: a machine that was suspended wakes up in the middle of anything.
-    let now = clock_watch::compare();
+    let now = if broken::is(Mutant::SleepsThrough) { clock::monotonic() } else { clock_watch::compare() };
     state::with(|state| question(&mut state.reign, &settings, now))?
 }
 
@@ -126,7 +127,7 @@ static IS_REPLICA: AtomicBool = AtomicBool::new(false);
 /// Whether this server is a replica.
 #[must_use]
 pub fn is_replica() -> bool {
-    IS_REPLICA.load(Ordering::Relaxed)
+    IS_REPLICA.load(Ordering::Relaxed) && !broken::is(Mutant::ReplicaGrants)
 }
 
 /// Asks the server for its role.

@@ -26,6 +26,8 @@ NoMinReplicas    guards::short_of_good_replicas_timers_grant_nothing
 GrantInPause     guards::nothing_is_granted_while_writes_are_paused guards::a_deleted_lock_is_not_granted_before_an_unpause
 NoGrace          complaints::failover::no_two_owners_after_a_failover stall::a_promoted_replica_grants_nothing_until_its_grace_is_over
 NoDoubt          stall::a_replaced_master_that_stood_still_grants_nothing
+SleepsThrough    suspend::a_replaced_master_that_was_suspended_grants_and_extends_nothing suspend::waits_places_and_leases_end_while_the_machine_is_suspended
+ReplicaGrants    replica::a_writable_replica_leaves_the_locks_to_its_master_too
 NoLook           waiting::silent::an_expired_timestamp_set_over_a_lock_is_found
 OverdueTwice     several::others::overdue_holders_count_neither_for_nor_against_a_place several::random::random_steps_of_many_clients_end_as_the_plain_account_says
 SharedBesidePlain several::admitted::a_caller_is_admitted_where_fewer_live_than_it_bears several::random::random_steps_of_many_clients_end_as_the_plain_account_says

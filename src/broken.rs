@@ -46,6 +46,10 @@ pub enum Mutant {
     NoGrace,
     /// A master that stood still grants at once.
     NoDoubt,
+    /// The time for which the machine was suspended does not count.
+    SleepsThrough,
+    /// A replica that clients may write to grants locks.
+    ReplicaGrants,
     /// Nobody looks at locks that others changed in silence.
     NoLook,
     /// LIMIT takes those who are overdue off twice: one more than n is admitted beside them.

@@ -13,7 +13,7 @@
 //! O(log n) in them and in the holders.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{Arguments, Name, Options};
+use super::parse::{self, Arguments, Name, Options};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Acquire};
 use crate::server::context::{Args, Context};
@@ -46,6 +46,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         context.reply_wrong_arity();
         return Ok(());
     };
+    parse::key_to_take(name.as_bytes())?;
     let options = Options::parse(&args, 1, NAME, &OPTIONS)?;
     let request = options.request()?;
     if options.session {

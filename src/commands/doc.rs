@@ -42,6 +42,17 @@ pub enum Flags {
     Help,
 }
 
+impl Flags {
+    /// Whether a command with them grants, extends, releases or cancels: on a replica it is refused.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        match self {
+            Self::WriteDenyOomBlocking | Self::WriteDenyOom | Self::Write | Self::WriteSlow => true,
+            Self::Read | Self::ReadSlow | Self::Admin | Self::Help => false,
+        }
+    }
+}
+
 /// Where the keys of a command are, and what it does to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {

@@ -1,12 +1,13 @@
 //! `LOCK.MACQUIRE numkeys key [key ...] EX seconds|PX milliseconds [WAIT milliseconds] [ID id]
 //! [OWNER name] [SESSION]`
 //!
-//! Takes several locks at once: all or nothing. While it waits it holds none and reserves none: it is
-//! tried in its turn whenever one of its keys comes free, so it can neither deadlock nor hold others up.
+//! Takes several locks at once: all or nothing. While it waits it holds none and reserves none: it stands in the
+//! line of one key that it cannot have, and is tried when that comes free. So it can neither deadlock nor hold
+//! others up.
 //!
 //! Reply: one token for all the keys, or nil, after the wait if any. Sent again with the ID that holds
-//! them all: its token. In a cluster the keys share a slot. Errors: as LOCK.ACQUIRE. O(k) in the keys, with
-//! waiters O(k log n) in them.
+//! them all: its token. In a cluster the keys share a slot. Errors: as LOCK.ACQUIRE. O(k) in the keys, and O(log n)
+//! in the waiters of one of them.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Arguments, Name, Options};
@@ -28,7 +29,7 @@ const BEHIND: usize = 2;
 pub const DOC: Doc = Doc {
     name: c"lock.macquire",
     summary: c"Takes several locks at once, all or nothing, or waits for them. Returns one fencing token.",
-    complexity: c"O(K) in the keys without waiters, O(K log N) with N of them",
+    complexity: c"O(K + log N) with K keys, N the waiters of one of them",
     arity: -5,
     flags: Flags::WriteDenyOomBlocking,
     keys: Keys::Counted(KeyAccess::AccessUpdate),
@@ -49,7 +50,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let keys = parse::keys(&args, BEHIND)?;
-    parse::different_keys(&args, keys.clone())?;
+    parse::keys_to_take(&args, keys.clone())?;
     let options = Options::parse(&args, keys.end, NAME, &OPTIONS)?;
     let request = options.request()?;
     if options.session {

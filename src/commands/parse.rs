@@ -12,6 +12,8 @@ use std::ops::Range;
 /// The longest lease and the longest wait: 10 years.
 const LONGEST_MS: u64 = 315_360_000_000;
 
+/// The longest name of a key of which a lock is granted, in bytes: names are kept for those who wait.
+const LONGEST_KEY: usize = 4_096;
 /// The most keys of one command.
 const MOST_KEYS: usize = 1_024;
 /// The largest LIMIT.
@@ -215,6 +217,29 @@ pub fn keys<'a>(args: &impl Arguments<'a>, behind: usize) -> Result<Range<usize>
     Ok(1..count.saturating_add(1))
 }
 
+/// Makes sure that the name of a key is not too long to take its lock.
+///
+/// # Errors
+/// [`Error::KeyLength`]
+pub fn key_to_take(name: &[u8]) -> Result<(), Error> {
+    if name.len() > LONGEST_KEY {
+        return Err(Error::KeyLength);
+    }
+    Ok(())
+}
+
+/// Makes sure that several locks can be taken: none of the keys has too long a name, or is there twice.
+///
+/// # Errors
+/// [`Error::KeyLengthOf`], [`Error::SameKey`]
+pub fn keys_to_take<'a>(args: &impl Arguments<'a>, keys: Range<usize>) -> Result<(), Error> {
+    let is_too_long = |at: &usize| args.at(*at).is_some_and(|name| name.len() > LONGEST_KEY);
+    let too_long = keys.clone().find(is_too_long);
+    // The first argument at fault is named: what comes behind a key that is too long is not looked at.
+    different_keys(args, keys.start..too_long.unwrap_or(keys.end))?;
+    too_long.map_or(Ok(()), |key| Err(Error::KeyLengthOf(key)))
+}
+
 /// Makes sure that no key is there twice.
 ///
 /// # Errors
@@ -350,6 +375,22 @@ mod tests {
         assert_eq!(found(&[b"1"]), Err(Error::NumKeys));
         let many: Vec<&[u8]> = std::iter::once(&b"1025"[..]).chain(std::iter::repeat_n(&b"a"[..], 2_000)).collect();
         assert_eq!(keys(&many.as_slice(), 0), Err(Error::NumKeys));
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_is_named_unless_another_fault_comes_before_it() {
+        let (longest, longer) = (vec![b'k'; 4_096], vec![b'k'; 4_097]);
+        assert_eq!(key_to_take(&longest), Ok(()));
+        assert_eq!(key_to_take(&longer), Err(Error::KeyLength));
+        let take = |names: &[&[u8]]| {
+            let args: Vec<&[u8]> = [&b"n"[..]].iter().chain(names).copied().collect();
+            keys_to_take(&args.as_slice(), 1..args.len())
+        };
+        assert_eq!(take(&[b"a", &longest]), Ok(()));
+        assert_eq!(take(&[b"a", &longer]), Err(Error::KeyLengthOf(2)));
+        assert_eq!(take(&[&longer, b"a", b"a"]), Err(Error::KeyLengthOf(1)));
+        assert_eq!(take(&[b"a", b"a", &longer]), Err(Error::SameKey { key: 2, earlier: 1 }));
+        assert_eq!(take(&[&longer, &longer]), Err(Error::KeyLengthOf(1)));
     }
 
     #[test]

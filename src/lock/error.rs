@@ -21,6 +21,10 @@ pub enum Error {
     Limit,
     /// `SHARED` and `LIMIT`.
     ShareTwice,
+    /// The name of the key.
+    KeyLength,
+    /// The name of that one of several keys, counted from 1.
+    KeyLengthOf(usize),
     /// How many keys there are.
     NumKeys,
     /// Two of the keys, counted from 1, are the same.
@@ -69,6 +73,8 @@ pub enum Error {
     Count,
     /// A wait ended: a newer call with its ID stands in its place.
     Replaced,
+    /// This server is a replica, on which clients may write or not.
+    ReadOnly,
     /// A wait ended: this server is a replica now.
     Demoted,
     /// A wait ended: the slot of the key is not served here any more.
@@ -87,6 +93,8 @@ impl fmt::Display for Error {
             Self::Owner => out.write_str("ERR owner is not 1 to 128 visible ASCII characters without a space"),
             Self::Limit => out.write_str("ERR limit is not a whole number between 1 and 1000000"),
             Self::ShareTwice => out.write_str("ERR syntax error: SHARED and LIMIT exclude each other"),
+            Self::KeyLength => out.write_str("ERR key is longer than 4096 bytes"),
+            Self::KeyLengthOf(key) => write!(out, "ERR key {key} is longer than 4096 bytes"),
             Self::NumKeys => {
                 out.write_str("ERR numkeys is not a whole number between 1 and 1024 that fits the arguments")
             }
@@ -124,6 +132,7 @@ impl fmt::Display for Error {
                 .write_str("DEADLOCK the holder of the key waits, itself or through others, for a lock of this client"),
             Self::Count => out.write_str("ERR count is not a whole number between 1 and 1000"),
             Self::Replaced => out.write_str("UNBLOCKED a newer call with the id of this one waits in its place"),
+            Self::ReadOnly => out.write_str("READONLY this server is a replica: the locks are those of its master"),
             Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the key was waited for"),
             Self::SlotLost => out
                 .write_str("UNBLOCKED the slot of the key left this server, or is not served, while it was waited for"),

@@ -1,8 +1,10 @@
 //! What every call from the server has in common: no panic leaves it, which would end the server and everybody's
-//! data with it, and the timer is set when it ends.
+//! data with it, and the timer is set when it ends. And no command that writes passes on a replica, whether the server
+//! lets clients write there or not: the locks are those of its master.
 
 use super::context::Context;
-use super::timer;
+use super::{failover, timer};
+use crate::commands::doc::{Doc, Keys};
 use crate::lock::error::Error;
 use redis_module::raw;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -39,6 +41,7 @@ pub fn entry<R>(context: &Context, body: impl FnOnce() -> R) -> Option<R> {
 /// # Safety
 /// `ctx`, `argv` and `argc` are what the server called the command with.
 pub unsafe fn command(
+    doc: &Doc,
     handler: Handler,
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
@@ -48,6 +51,10 @@ pub unsafe fn command(
     let context = unsafe { Context::new(ctx) };
     // SAFETY: the caller's promise.
     let args = unsafe { super::context::Args::new(&context, argv, argc) };
+    if doc.flags.writes() && failover::is_replica() && is_refused(&context, doc) {
+        context.reply_error(Error::ReadOnly);
+        return 0;
+    }
     match entry(&context, || handler(&context, args)) {
         Some(Ok(())) => {}
         Some(Err(error)) => context.reply_error(error),
@@ -56,16 +63,23 @@ pub unsafe fn command(
     0
 }
 
-/// Makes the C function of a command out of its handler.
+/// Whether a command that writes is refused on a replica. The server never refuses what its master sends (nothing of
+/// ours: effects alone are replicated), and it only asks where the keys are.
+fn is_refused(context: &Context, doc: &Doc) -> bool {
+    let asks_for_keys = matches!(doc.keys, Keys::Counted(_)) && context.is_asked_for_keys();
+    !asks_for_keys && !context.has_flags(raw::REDISMODULE_CTX_FLAGS_REPLICATED)
+}
+
+/// Makes the C function of a command out of its module in `crate::commands`.
 macro_rules! c_command {
-    ($handler:expr) => {{
+    ($command:ident) => {{
         unsafe extern "C" fn run(
             ctx: *mut raw::RedisModuleCtx,
             argv: *mut *mut raw::RedisModuleString,
             argc: libc::c_int,
         ) -> libc::c_int {
             // SAFETY: these are the server's own arguments.
-            unsafe { $crate::server::callback::command($handler, ctx, argv, argc) }
+            unsafe { $crate::server::callback::command(&$command::DOC, $command::run, ctx, argv, argc) }
         }
         run
     }};

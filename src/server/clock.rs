@@ -1,6 +1,11 @@
-//! The server's wall clock, and a clock that is never set, in microseconds.
+//! The server's wall clock, and clocks that are never set, in microseconds.
+//!
+//! `CLOCK_MONOTONIC` stops while the machine is suspended; leases do not, nor does the patience of clients. So what is
+//! never set is `CLOCK_BOOTTIME`, which counts that time, and the other one only tells that there was a suspend.
 
 use super::api::api;
+use crate::broken::{self, Mutant};
+use crate::lock::clocks::Reading;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
 /// Now. From the server where it tells microseconds (7.2 and later), else from the system's clock,
@@ -29,12 +34,34 @@ pub fn of_command() -> UnixMicros {
     }
 }
 
-/// Now, on a clock that is never set: for how long somebody has waited.
+/// Now, on a clock that is never set and runs on while the machine is suspended: for how long somebody has waited.
 #[must_use]
 pub fn monotonic() -> MonotonicMicros {
+    if broken::is(Mutant::SleepsThrough) {
+        return awake();
+    }
+    read(libc::CLOCK_BOOTTIME).unwrap_or_else(awake)
+}
+
+/// Now, on a clock that is never set and stands still while the machine is suspended.
+fn awake() -> MonotonicMicros {
+    read(libc::CLOCK_MONOTONIC).unwrap_or(MonotonicMicros(0))
+}
+
+/// All clocks, to be compared.
+#[must_use]
+pub fn all() -> Reading {
+    // The order matters: see `Reading`.
+    Reading { wall: now(), monotonic: monotonic(), awake: awake() }
+}
+
+/// A clock of the system; nothing where there is no such clock.
+fn read(clock: libc::clockid_t) -> Option<MonotonicMicros> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for a write.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return None;
+    }
     let part = |value: i64| u64::try_from(value).unwrap_or(0);
-    MonotonicMicros(part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1_000))
+    Some(MonotonicMicros(part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1_000)))
 }

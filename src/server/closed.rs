@@ -2,8 +2,9 @@
 //! where a string makes room for a sorted set.
 
 use super::api::api;
-use super::context::{Arg, Context};
+use super::context::{log_warning, Arg, Context};
 use super::key::Key;
+use super::main_thread::MainThread;
 use super::set::NewExpiry;
 use super::several::{self, Set};
 use super::{session, state, tell, waiting};
@@ -91,7 +92,7 @@ impl Closed<'_> {
         clear_errno();
         // SAFETY: the formats match what follows them: s, b and l as in `Written::tell`, c a C string;
         // ! replicates.
-        done(unsafe {
+        done(c"SET", unsafe {
             match expire_at {
                 Some(ms) => (api().call)(
                     self.context.as_ptr(),
@@ -119,7 +120,9 @@ impl Closed<'_> {
     fn call(&self, command: &CStr) -> Result<(), WriteRefused> {
         clear_errno();
         // SAFETY: the format takes the one string of the server that follows; ! replicates.
-        done(unsafe { (api().call)(self.context.as_ptr(), command.as_ptr(), c"!s".as_ptr(), self.name.as_ptr()) })
+        done(command, unsafe {
+            (api().call)(self.context.as_ptr(), command.as_ptr(), c"!s".as_ptr(), self.name.as_ptr())
+        })
     }
 
     fn delete(&self) -> Result<(), WriteRefused> {
@@ -154,7 +157,7 @@ impl Closed<'_> {
         clear_errno();
         // SAFETY: the format takes a string of the server and two buffers with their lengths (size_t);
         // ! replicates.
-        done(unsafe {
+        done(c"ZADD", unsafe {
             (api().call)(
                 self.context.as_ptr(),
                 c"ZADD".as_ptr(),
@@ -174,7 +177,7 @@ impl Closed<'_> {
         clear_errno();
         // SAFETY: the format takes a string of the server and a buffer with its length (size_t);
         // ! replicates.
-        done(unsafe {
+        done(c"ZREM", unsafe {
             (api().call)(
                 self.context.as_ptr(),
                 c"ZREM".as_ptr(),
@@ -190,7 +193,7 @@ impl Closed<'_> {
         let ms = i64::try_from(ms).unwrap_or(i64::MAX);
         clear_errno();
         // SAFETY: the format takes a string of the server and a long long; ! replicates.
-        done(unsafe {
+        done(c"PEXPIREAT", unsafe {
             (api().call)(self.context.as_ptr(), c"PEXPIREAT".as_ptr(), c"!sl".as_ptr(), self.name.as_ptr(), ms)
         })
     }
@@ -206,7 +209,7 @@ pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
     clear_errno();
     // SAFETY: the format takes the one string of the server that follows.
     let reply = unsafe { (api().call)(context.as_ptr(), c"EXISTS".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
-    done(reply) != Err(WriteRefused::NotOurs)
+    done(c"EXISTS", reply) != Err(WriteRefused::NotOurs)
 }
 
 fn clear_errno() {
@@ -214,23 +217,75 @@ fn clear_errno() {
     unsafe { *libc::__errno_location() = 0 };
 }
 
+/// Whether the server has a command of that name. One that was called with too few arguments is not carried out, and one
+/// that is not there is said to be so.
+pub(super) fn is_known(context: &Context, command: &CStr) -> bool {
+    clear_errno();
+    // SAFETY: the context is valid, and the empty format takes nothing.
+    let reply = unsafe { (api().call)(context.as_ptr(), command.as_ptr(), c"".as_ptr()) };
+    let is_known = !reply.is_null() || errno() != libc::ENOENT;
+    if !reply.is_null() {
+        // SAFETY: the reply is not null and freed once.
+        unsafe { (api().free_call_reply)(reply) };
+    }
+    is_known
+}
+
+fn errno() -> i32 {
+    // SAFETY: the address of this thread's errno is valid.
+    unsafe { *libc::__errno_location() }
+}
+
 /// Whether a command that the module called was carried out; gives its reply back.
-fn done(reply: *mut raw::RedisModuleCallReply) -> Result<(), WriteRefused> {
+fn done(command: &CStr, reply: *mut raw::RedisModuleCallReply) -> Result<(), WriteRefused> {
     if reply.is_null() {
-        // SAFETY: the address of this thread's errno is valid.
-        return match unsafe { *libc::__errno_location() } {
+        return match errno() {
             libc::EPERM | libc::ENETDOWN => Err(WriteRefused::NotOurs),
-            _ => Err(WriteRefused::ForNow),
+            errno => {
+                log_refused(command, &std::io::Error::from_raw_os_error(errno).to_string());
+                Err(WriteRefused::ForNow)
+            }
         };
     }
-    // SAFETY: the reply is not null and freed once.
-    let kind = unsafe {
+    // SAFETY: the reply is not null, and freed once, after its text was copied.
+    unsafe {
         let kind = (api().call_reply_type)(reply);
+        let is_error = isize::try_from(kind).is_ok_and(|kind| kind == raw::REDISMODULE_REPLY_ERROR);
+        if is_error {
+            let mut length = 0;
+            let text = (api().call_reply_string_ptr)(reply, &raw mut length);
+            let text = if text.is_null() { &[] } else { std::slice::from_raw_parts(text.cast(), length) };
+            log_refused(command, &String::from_utf8_lossy(text));
+        }
         (api().free_call_reply)(reply);
-        kind
-    };
-    if isize::try_from(kind).is_ok_and(|kind| kind == raw::REDISMODULE_REPLY_ERROR) {
-        return Err(WriteRefused::ForNow);
+        if is_error {
+            Err(WriteRefused::ForNow)
+        } else {
+            Ok(())
+        }
     }
-    Ok(())
+}
+
+/// So many different refusals are logged.
+const MOST_LOGGED: usize = 16;
+static LOGGED: MainThread<Vec<String>> = MainThread::new(Vec::new());
+
+/// Logs why the server does not do what the module wants, each reason once: it is tried again and again.
+fn log_refused(command: &CStr, reason: &str) {
+    let text = format!("the server refuses {} to the module: {}", command.to_string_lossy(), reason.trim());
+    let is_new = LOGGED.with(|logged| {
+        let is_new = logged.len() < MOST_LOGGED && !logged.contains(&text);
+        if is_new {
+            logged.push(text.clone());
+        }
+        is_new
+    });
+    if is_new == Some(true) {
+        log_warning(&format!("{text}; locks that need it pass on later, the others do now"));
+    }
+}
+
+/// Gives back what was remembered: the module is unloaded.
+pub(super) fn unload() {
+    LOGGED.with(|logged| *logged = Vec::new());
 }

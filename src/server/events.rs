@@ -7,8 +7,7 @@
 use super::api::api;
 use super::callback::entry;
 use super::context::{Arg, Context};
-use super::{failover, serve, session, state, tell, tick};
-use crate::lock::error::Error;
+use super::{failover, session, state, tell, tick};
 use redis_module::raw;
 use std::ffi::CStr;
 
@@ -80,7 +79,7 @@ macro_rules! c_event {
 c_event!(on_config_change, |context: &Context, _, _| state::configuration_changed(context));
 c_event!(on_cron, |context: &Context, _, _| tick::tick(context));
 c_event!(on_role_change, |_: &Context, role, _| if role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
-    serve::end_all(Error::Demoted);
+    failover::demoted();
 } else {
     failover::promoted();
 });

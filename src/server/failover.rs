@@ -2,11 +2,13 @@
 //! [`crate::lock::grace`] and looks at the replicas.
 
 use super::context::{log_warning, Context, ServerInfo};
-use super::{clock, settings, state};
+use super::{clock, clock_watch, serve, settings, state};
+use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::grace::{Answer, Group, Reign, Settings};
 use crate::lock::time::{Micros, MonotonicMicros};
 use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether a lock may be granted for that long.
 ///
@@ -42,7 +44,9 @@ fn ask(
     if settings::failover_grace() == Micros(0) {
         return Ok(());
     }
-    let (settings, now) = (state::grace_settings(context), clock::monotonic());
+    let settings = state::grace_settings(context);
+    // Not left to the next tick: a machine that was suspended wakes up in the middle of anything.
+    let now = if broken::is(Mutant::SleepsThrough) { clock::monotonic() } else { clock_watch::compare(context) };
     state::with(|state| question(&mut state.reign, &settings, now))?
 }
 
@@ -75,6 +79,7 @@ pub fn look_for_fault(context: &Context) {
 
 /// The server runs: notices that it stood still, and whether its replicas have answered since.
 pub fn run(context: &Context, now: MonotonicMicros) {
+    look_at_role(context);
     let (is_off, is_late) = state::with(|state| {
         let is_off = settings::failover_grace() == Micros(0) && state.grace_fault.is_none();
         (is_off, now.since(state.looked_at_grace) >= LOOK_FOR_FAULT)
@@ -116,8 +121,29 @@ fn answers(replication: &ServerInfo<'_>) -> Vec<Answer> {
 /// More replicas are not looked at.
 const MOST_REPLICAS: u32 = 64;
 
+/// Whether this server is a replica: asked by every command that writes, for which the server's own answer takes long.
+static IS_REPLICA: AtomicBool = AtomicBool::new(false);
+
+/// Whether this server is a replica.
+#[must_use]
+pub fn is_replica() -> bool {
+    IS_REPLICA.load(Ordering::Relaxed) && !broken::is(Mutant::ReplicaGrants)
+}
+
+/// Asks the server for its role.
+pub fn look_at_role(context: &Context) {
+    IS_REPLICA.store(context.is_replica(), Ordering::Relaxed);
+}
+
+/// This server is a replica from now on: all waits and sessions end.
+pub fn demoted() {
+    IS_REPLICA.store(true, Ordering::Relaxed);
+    serve::end_all(Error::Demoted);
+}
+
 /// This server is master from now on.
 pub fn promoted() {
+    IS_REPLICA.store(false, Ordering::Relaxed);
     let _ = state::with(|state| {
         state.kept.clear();
         state.reign = Reign::begin(clock::monotonic());

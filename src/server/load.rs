@@ -3,7 +3,7 @@
 use super::callback::{c_command, guarded};
 use super::context::{log_notice, log_warning, Args, Context};
 use super::metadata::{self, Run};
-use super::{api, events, info_section, settings, state, timer, write};
+use super::{api, closed, events, info_section, settings, state, timer, write};
 use crate::commands::doc::Doc;
 use crate::commands::parse::Arguments;
 use crate::commands::{
@@ -40,19 +40,19 @@ const OK: i32 = 0;
 const ERR: i32 = 1;
 
 static COMMANDS: [(&Doc, Run); 13] = [
-    (&acquire::DOC, c_command!(acquire::run)),
-    (&recover::DOC, c_command!(recover::run)),
-    (&extend::DOC, c_command!(extend::run)),
-    (&release::DOC, c_command!(release::run)),
-    (&check::DOC, c_command!(check::run)),
-    (&cancel::DOC, c_command!(cancel::run)),
-    (&info::DOC, c_command!(info::run)),
-    (&top::DOC, c_command!(top::run)),
-    (&macquire::DOC, c_command!(macquire::run)),
-    (&mextend::DOC, c_command!(mextend::run)),
-    (&mrelease::DOC, c_command!(mrelease::run)),
-    (&scan::DOC, c_command!(scan::run)),
-    (&help::DOC, c_command!(help::run)),
+    (&acquire::DOC, c_command!(acquire)),
+    (&recover::DOC, c_command!(recover)),
+    (&extend::DOC, c_command!(extend)),
+    (&release::DOC, c_command!(release)),
+    (&check::DOC, c_command!(check)),
+    (&cancel::DOC, c_command!(cancel)),
+    (&info::DOC, c_command!(info)),
+    (&top::DOC, c_command!(top)),
+    (&macquire::DOC, c_command!(macquire)),
+    (&mextend::DOC, c_command!(mextend)),
+    (&mrelease::DOC, c_command!(mrelease)),
+    (&scan::DOC, c_command!(scan)),
+    (&help::DOC, c_command!(help)),
 ];
 
 /// The server's way in.
@@ -102,8 +102,13 @@ pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> 
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
     guarded(|| {
+        if settings::are_changed() {
+            let command = settings::load_command();
+            log_warning(&format!("unloaded, and its settings with it. To load it again with them: {command}"));
+        }
         timer::stop(&context);
         write::unload();
+        closed::unload();
         state::unload();
     });
     OK
@@ -123,7 +128,28 @@ fn log_without_api(ctx: *mut raw::RedisModuleCtx, missing: &str) {
     }
 }
 
+/// The server's commands that write locks outside of commands and on replicas, or tell whose a slot is.
+const NEEDED: [&CStr; 7] = [c"SET", c"DEL", c"ZADD", c"ZREM", c"PEXPIREAT", c"PERSIST", c"EXISTS"];
+
+/// Makes sure that the server knows the commands that the module calls and replicates: without them grants would not
+/// reach replicas, and nobody who waits would be served.
+fn check_commands(context: &Context) -> Result<(), String> {
+    let missing: Vec<_> =
+        NEEDED.iter().filter(|name| !closed::is_known(context, name)).map(|name| name.to_string_lossy()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("it needs the commands {}, which rename-command took away", missing.join(", ")))
+}
+
+/// Whether the module is loaded by a client, and not when the server starts: then there are none yet.
+fn is_running(context: &Context) -> bool {
+    let clients = context.server_info(c"clients", c"connected_clients");
+    clients.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > 0)
+}
+
 fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
+    check_commands(context)?;
     let args: Vec<&[u8]> = (0..args.count()).filter_map(|at| args.at(at)).collect();
     settings::load(context, &args)?;
     let is_valkey = context.version().is_valkey();
@@ -132,7 +158,9 @@ fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     unsafe {
         (api::api().set_module_options)(
             context.as_ptr(),
-            raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed() | slot_migration,
+            (raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD)
+                .cast_signed()
+                | slot_migration,
         );
     }
     let has_category = metadata::add_category(context);
@@ -142,6 +170,14 @@ fn load(context: &Context, args: &Args<'_>) -> Result<(), String> {
     info_section::register(context)?;
     events::subscribe(context)?;
     log_notice(concat!("lock ", env!("CARGO_PKG_VERSION"), " loaded"));
+    if args.is_empty() && !settings::are_changed() && is_running(context) {
+        log_warning(&format!(
+            "loaded into a running server without settings: all are at their defaults. Those that it had before it was \
+             unloaded, or that are in the configuration file, are not in force, and CONFIG REWRITE loses them. Give them \
+             with it: {}",
+            settings::load_command_for_example()
+        ));
+    }
     if cfg!(feature = "broken") {
         log_warning("this build has faults made on purpose, to test the tests: it is not for use");
     }

@@ -9,6 +9,7 @@ mod api;
 pub mod blocked;
 mod callback;
 pub mod clock;
+mod clock_watch;
 pub mod closed;
 pub mod context;
 mod deadlock;

@@ -20,7 +20,7 @@ use crate::lock::error::Error;
 use crate::lock::grace;
 use crate::lock::queue::{Cause, LineId, Next, Ticket};
 use crate::lock::rules::{self, Acquire, Holds, Share, State as LockState};
-use crate::lock::time::Micros;
+use crate::lock::time::{Micros, MonotonicMicros};
 use redis_module::raw;
 
 /// How many waits end, grants pass on and lines are looked at in one turn of the server's loop.
@@ -47,26 +47,25 @@ pub fn turn(context: &Context) {
     }
     if !may_write(context) {
         end_lines_of_lost_slots(context);
-        postpone();
+        postpone(|state, until| state.postponed = Some(until));
         return;
     }
+    let mut rest = Rest::of_turn();
     let mut budget = Budget::of(Budget::ITERATION);
     for _ in 0..PER_TURN {
-        if !budget.is_left() {
-            return;
+        if !budget.is_left() || !serve_one(context, &mut rest, &mut budget) {
+            break;
         }
-        match serve_one(context, &mut budget) {
-            Served::One => {}
-            Served::Nobody => return,
-            Served::NotNow => return postpone(),
-        }
+    }
+    if rest.is_refused {
+        postpone(|state, until| state.rest_postponed = Some(until));
     }
 }
 
 /// What cannot be done now is tried again in a moment: at once, the server would do nothing else.
-fn postpone() {
+fn postpone(what: impl FnOnce(&mut State, MonotonicMicros)) {
     let _ = state::with(|state| {
-        state.postponed = Some(clock::monotonic().after(RETRY));
+        what(state, clock::monotonic().after(RETRY));
         state.stats.add(Counter::Postponed);
     });
 }
@@ -111,48 +110,60 @@ fn end_waits() {
     }
 }
 
-/// What came of one piece of work.
-enum Served {
-    One,
-    Nobody,
-    /// The server does not let it be done: it stays to be done.
-    NotNow,
+/// How many grants were lost and how many sessions have ended when a turn began: each is tried once in it, so that one
+/// that the server refuses to write holds up no other.
+struct Rest {
+    lost: usize,
+    ended: usize,
+    /// Some of them stay to be done.
+    is_refused: bool,
 }
 
-/// Passes one grant on that was lost, or looks at one line.
-fn serve_one(context: &Context, budget: &mut Budget) -> Served {
-    let lost = state::with(|state| state.lost.pop_front()).ok().flatten();
-    if let Some(lost) = lost {
-        let result = pass_on_lost(context, &lost);
-        if result == Err(WriteRefused::ForNow) {
-            let _ = state::with(|state| state.lost.push_back(lost));
-            return Served::NotNow;
-        }
-        return Served::One;
-    }
-    let ended = state::with(|state| state.ended.pop_first()).ok().flatten();
-    if let Some((lock, ended)) = ended {
-        let result = session::end(context, &lock, &ended);
-        if result == Err(WriteRefused::ForNow) {
-            let _ = state::with(|state| state.ended.insert(lock, ended));
-            return Served::NotNow;
-        }
-        return Served::One;
-    }
-    let Ok(Some((line, cause))) = state::with(|state| state.queues.take_ready()) else { return Served::Nobody };
-    match look_at(context, line, budget) {
-        Ok(granted) => {
-            if granted && cause == Cause::Scan {
-                stats::add(Counter::MissedWakeups);
+impl Rest {
+    fn of_turn() -> Self {
+        let (lost, ended) = state::with(|state| {
+            if state.rest_postponed.is_some_and(|at| at > clock::monotonic()) {
+                return (0, 0);
             }
-            Served::One
+            state.rest_postponed = None;
+            (state.lost.len(), state.ended.len())
+        })
+        .unwrap_or_default();
+        Self { lost, ended, is_refused: false }
+    }
+}
+
+/// Passes one grant on that was lost, ends one session, or looks at one line; whether there was one.
+fn serve_one(context: &Context, rest: &mut Rest, budget: &mut Budget) -> bool {
+    if let Some(left) = rest.lost.checked_sub(1) {
+        rest.lost = left;
+        let Ok(Some(lost)) = state::with(|state| state.lost.pop_front()) else { return true };
+        if pass_on_lost(context, &lost) == Err(WriteRefused::ForNow) {
+            let _ = state::with(|state| state.lost.push_back(lost));
+            rest.is_refused = true;
         }
-        Err(WriteRefused::NotOurs) => Served::One,
+        return true;
+    }
+    if let Some(left) = rest.ended.checked_sub(1) {
+        rest.ended = left;
+        let Ok(Some((lock, ended))) = state::with(State::next_ended) else { return true };
+        if session::end(context, &lock, &ended) == Err(WriteRefused::ForNow) {
+            let _ = state::with(|state| state.ended.insert(lock, ended));
+            rest.is_refused = true;
+        }
+        return true;
+    }
+    let Ok(Some((line, cause))) = state::with(|state| state.queues.take_ready()) else { return false };
+    match look_at(context, line, budget) {
+        Ok(true) if cause == Cause::Scan => stats::add(Counter::MissedWakeups),
+        Ok(_) | Err(WriteRefused::NotOurs) => {}
         Err(WriteRefused::ForNow) => {
-            let _ = state::with(|state| state.queues.set_ready(line));
-            Served::NotNow
+            // Not at once: in the order of the line it would come first again.
+            let again = clock::now().after(RETRY);
+            let _ = state::with(|state| state.queues.set_due(line, Some(again)));
         }
     }
+    true
 }
 
 /// Who may not be granted a lock now can be told all the same that its slot is not served here.

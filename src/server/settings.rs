@@ -7,6 +7,7 @@ use crate::lock::record::number;
 use crate::lock::rules::{Retention, Terms};
 use crate::lock::time::Micros;
 use redis_module::raw;
+use std::borrow::Cow;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -39,7 +40,8 @@ const TEN_YEARS_MS: i64 = 315_360_000_000;
 static MARGIN: Setting = Setting::new(c"margin-ms", 1_000, 0, HOUR_MS);
 static RETENTION: Setting = Setting::new(c"retention-ms", 60_000, -1, TEN_YEARS_MS);
 
-static MAX_WAITERS: Setting = Setting::new(c"max-waiters", 10_000, 0, 1_000_000);
+/// Half of what `maxclients` is by default: the other half is for those who hold locks, and for operators.
+static MAX_WAITERS: Setting = Setting::new(c"max-waiters", 5_000, 0, 1_000_000);
 static PLACE: Setting = Setting::new(c"place-ms", 10_000, 0, HOUR_MS);
 
 static DEADLOCK_EDGES: Setting = Setting::new(c"deadlock-edges", 10_000, 0, 1_000_000);
@@ -82,6 +84,51 @@ pub fn deadlock_edges() -> usize {
 #[must_use]
 pub fn failover_grace() -> Micros {
     Micros::from_ms(GRACE.get_unsigned())
+}
+
+/// What an operator is told when so many clients may wait that next to no connection is left for others, of those that
+/// the server accepts: who holds a lock could not come back to release it, and BUSYLOCKS would come too late.
+#[must_use]
+pub fn want_of_room(max_waiters: usize, max_clients: u64) -> Option<String> {
+    let max_waiters = u64::try_from(max_waiters).unwrap_or(u64::MAX);
+    let left = max_clients.saturating_sub(max_waiters);
+    (left < max_clients.div_ceil(LEFT_FOR_OTHERS)).then(|| {
+        format!(
+            "lock.max-waiters {max_waiters} leaves {left} of maxclients {max_clients} for all who do not wait, less than \
+             a tenth: when as many wait, nobody else can connect. Lower the one or raise the other"
+        )
+    })
+}
+
+/// Such a part of all connections.
+const LEFT_FOR_OTHERS: u64 = 10;
+
+/// Whether a setting is not at its default.
+#[must_use]
+pub fn are_changed() -> bool {
+    SETTINGS.iter().any(|setting| setting.get() != setting.default)
+}
+
+/// The command that loads the module into a running server with the settings in force.
+#[must_use]
+pub fn load_command() -> String {
+    let changed = SETTINGS.iter().filter(|setting| setting.get() != setting.default);
+    let given = changed.map(|setting| (setting.name.to_string_lossy(), setting.get()));
+    load_command_with(given)
+}
+
+/// The same with a setting for an example.
+#[must_use]
+pub fn load_command_for_example() -> String {
+    load_command_with([(GRACE.name.to_string_lossy(), 20_000)].into_iter())
+}
+
+fn load_command_with<'a>(given: impl Iterator<Item = (Cow<'a, str>, i64)>) -> String {
+    // Before 7.0 a server has no configuration for modules.
+    let has_config = api().register_numeric_config.is_some();
+    let first = if has_config { "MODULE LOADEX path" } else { "MODULE LOAD path" };
+    let prefix = if has_config { "CONFIG lock." } else { "" };
+    given.fold(first.into(), |command, (name, value)| format!("{command} {prefix}{name} {value}"))
 }
 
 /// Reads the module arguments, `name value` pairs, and registers the settings with the server,
@@ -179,4 +226,22 @@ unsafe extern "C" fn set(
     // the bounds.
     guarded(|| unsafe { &*setting.cast::<Setting>() }.value.store(value, Ordering::Relaxed));
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_of_all_connections_is_left_for_others() {
+        for (max_waiters, max_clients) in [(5_000, 10_000), (9_000, 10_000), (0, 1), (900, 1_000), (9, 10), (0, 0)] {
+            assert_eq!(want_of_room(max_waiters, max_clients), None, "{max_waiters} of {max_clients}");
+        }
+        for (max_waiters, max_clients) in [(9_001, 10_000), (10_000, 10_000), (1_000_000, 10_000), (5_000, 992), (1, 1)]
+        {
+            assert!(want_of_room(max_waiters, max_clients).is_some(), "{max_waiters} of {max_clients}");
+        }
+        let defaults = want_of_room(usize::try_from(MAX_WAITERS.default).unwrap(), 10_000);
+        assert_eq!(defaults, None, "the default of the server");
+    }
 }

@@ -12,6 +12,7 @@ use super::timer::{self, Timer, Wake};
 use super::version::Version;
 use super::{clock, failover, settings};
 use crate::broken::{self, Mutant};
+use crate::lock::clocks::Clocks;
 use crate::lock::error::Error;
 use crate::lock::grace::{self, Reign};
 use crate::lock::queue::Queues;
@@ -23,6 +24,7 @@ use crate::lock::token::{Token, Tokens};
 use lazy_static::lazy_static;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 /// How old what is known of the server's configuration may be, where it does not tell of changes.
 const CONFIG_AGE: Micros = Micros(1_000_000);
@@ -48,26 +50,32 @@ pub struct State {
     pub sessions: Sessions,
     /// Grants whose connection has ended.
     pub ended: BTreeMap<(LockKey, Token), Ended>,
+    /// The last of them that was taken.
+    last_ended: Option<(LockKey, Token)>,
     /// The holders of locks with many.
     pub kept: Kept,
     /// Since when this server is the master, and whether it still is.
     pub reign: Reign,
     /// What is wrong with the settings for safety across failover, as last logged.
     pub grace_fault: Option<grace::Fault>,
+    /// What is wrong with the limit of waiters, as last logged.
+    want_of_room: Option<String>,
     /// The latest timestamp that was written.
     pub latest: UnixMicros,
     /// When the settings for safety across failover were last looked at.
     pub looked_at_grace: MonotonicMicros,
     /// What has happened.
     pub stats: Stats,
-    /// How far the wall clock was ahead of the monotonic one when both were last looked at.
-    pub wall_ahead: Option<u64>,
+    /// How the clocks stood to each other when they were last compared.
+    pub clocks: Clocks,
     /// The timer, while it runs.
     pub timer: Option<Timer>,
     /// The leases that waiters may have asked for.
     pub leases: Leases,
     /// Until when writing is put off: the server did not let the module write.
     pub postponed: Option<MonotonicMicros>,
+    /// The same for lost grants and ended sessions alone: the server refused to write some of them.
+    pub rest_postponed: Option<MonotonicMicros>,
     /// When every line was last looked at.
     pub looked_at_all: MonotonicMicros,
     /// The server tells of keys that come free.
@@ -113,6 +121,16 @@ impl State {
             && !broken::is(Mutant::Barging)
     }
 
+    /// Takes a grant whose connection has ended, each in its turn: one that cannot be ended now does not come again
+    /// before the others.
+    pub fn next_ended(&mut self) -> Option<((LockKey, Token), Ended)> {
+        let behind = self.last_ended.take().map(|last| (Bound::Excluded(last), Bound::Unbounded));
+        let next = behind.and_then(|behind| self.ended.range(behind).next());
+        let next = next.or_else(|| self.ended.first_key_value()).map(|(lock, _)| lock.clone());
+        self.last_ended.clone_from(&next);
+        self.ended.remove_entry(&next?)
+    }
+
     /// What is left of the time in which a new master grants nothing.
     #[must_use]
     pub fn grace_left(&self) -> Micros {
@@ -128,8 +146,10 @@ impl State {
     /// When the module has to run next.
     #[must_use]
     pub fn wake(&self) -> Wake {
-        let work = self.has_work().then(|| self.postponed.unwrap_or(timer::AT_ONCE));
-        let work = if self.leases.has_work() { Some(timer::AT_ONCE) } else { work };
+        let ready = self.queues.has_ready().then_some(self.postponed);
+        let rest = (!self.lost.is_empty() || !self.ended.is_empty()).then(|| self.postponed.max(self.rest_postponed));
+        let leases = self.leases.has_work().then_some(None);
+        let work = [ready, rest, leases].into_iter().flatten().map(|postponed| postponed.unwrap_or(timer::AT_ONCE));
         let end = self.queues.next_end().into_iter().chain(work).min();
         Wake { end, due: self.queues.next_due() }
     }
@@ -254,7 +274,16 @@ fn read_server(context: &Context, told: bool) -> Server {
         ),
         look_again: (!told).then(|| clock::now().after(CONFIG_AGE)),
     };
-    let _ = with(|state| state.server = server);
+    let max_clients = context.config(c"maxclients").and_then(|text| number(text.as_bytes()));
+    let want_of_room = max_clients.and_then(|most| settings::want_of_room(settings::max_waiters(), most));
+    let is_news = with(|state| {
+        state.server = server;
+        let before = std::mem::replace(&mut state.want_of_room, want_of_room.clone());
+        before != want_of_room
+    });
+    if let (Some(text), Ok(true)) = (want_of_room, is_news) {
+        log_warning(&text);
+    }
     if server.evicts_all && !before {
         log_warning("maxmemory-policy evicts any key: a lock that is evicted is free, whoever holds it");
     }
@@ -278,6 +307,7 @@ pub(super) fn unload() {
 /// Looks at the server for the first time; `told`: it says when its configuration changes.
 pub(super) fn loaded(context: &Context, told: bool) {
     let version = context.version();
+    failover::look_at_role(context);
     // A module that was unloaded and is loaded again may find what it left.
     let reign = Reign::begin(clock::monotonic());
     let _ = with(|state| *state = State { reign, version: Some(version), ..State::default() });

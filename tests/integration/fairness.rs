@@ -121,7 +121,8 @@ fn crowd_server() -> (Locks, usize) {
     if count < WAITERS {
         eprintln!("the limit of open files allows {count} waiters of {WAITERS}");
     }
-    let locks = Locks::on(Server::with().args(&["--maxclients", "12000"]).start());
+    let locks =
+        Locks::on(Server::with().args(&["--maxclients", "12000"]).module_args(&["max-waiters", "10000"]).start());
     (locks, count)
 }
 

@@ -6,6 +6,7 @@
 mod support;
 
 mod acl;
+mod async_load;
 mod cli;
 mod cluster;
 mod complaints;
@@ -31,6 +32,7 @@ mod race;
 mod readme;
 mod recipes;
 mod redlock;
+mod refused;
 mod release;
 mod replica;
 mod replication;
@@ -39,5 +41,6 @@ mod sessions;
 mod settings;
 mod several;
 mod stall;
+mod suspend;
 mod waiting;
 mod wire;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const SETTINGS: [(&str, &str, &str, &str); 5] = [
     ("lock.margin-ms", "1000", "0", "3600000"),
     ("lock.retention-ms", "60000", "-1", "315360000000"),
-    ("lock.max-waiters", "10000", "0", "1000000"),
+    ("lock.max-waiters", "5000", "0", "1000000"),
     ("lock.place-ms", "10000", "0", "3600000"),
     ("lock.failover-grace-ms", "0", "0", "86400000"),
 ];

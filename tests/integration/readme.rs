@@ -368,7 +368,8 @@ fn error_texts() -> Vec<Vec<&'static str>> {
 /// Whether a text opens with a code word, as errors do.
 fn has_code(text: &str) -> bool {
     let code = text.split_once(' ').map_or("", |(code, _)| code);
-    ["ERR", "WRONGTYPE", "DEADLOCK", "UNBLOCKED", "BUSYLOCKS", "GRACE", "CLOCK", "NOREPLICAS"].contains(&code)
+    let codes = ["ERR", "WRONGTYPE", "DEADLOCK", "UNBLOCKED", "BUSYLOCKS", "GRACE", "CLOCK", "NOREPLICAS", "READONLY"];
+    codes.contains(&code)
 }
 
 fn is_text(quoted: &str, pieces: &[&str]) -> bool {

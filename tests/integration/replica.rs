@@ -1,7 +1,7 @@
 //! A replica: it refuses to grant, answers questions, and is equal to its master.
 
 use crate::replication::Stream;
-use crate::support::{expire_at_ms, until, Options, Reply, Server};
+use crate::support::{expire_at_ms, until, Conn, Options, Reply, Server};
 
 /// A master whose replicas need not wait for others to join before they get their RDB.
 fn master() -> Options {
@@ -42,6 +42,76 @@ fn a_replica_refuses_to_write_and_answers_questions() {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
     assert_eq!(read.call(&["LOCK.INFO", "b"]).field("state").text(), "free");
+}
+
+/// The commands of the module that write, as the server knows them.
+fn commands_that_write(conn: &mut Conn) -> Vec<String> {
+    let Reply::List(all) = conn.call(&["COMMAND"]) else { panic!("a list of commands") };
+    let ours = all.iter().map(Reply::list).filter(|command| command[0].text().starts_with("lock."));
+    let writes = |command: &&[Reply]| command[2].list().iter().any(|flag| flag.text() == "write");
+    let mut names: Vec<_> = ours.filter(writes).map(|command| command[0].text()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_writable_replica_leaves_the_locks_to_its_master_too() {
+    let (master, replica) = (master().start(), Server::with().args(&["--replica-read-only", "no"]).start());
+    replica.replicate(&master);
+    let (mut conn, mut read) = (master.conn(), replica.conn());
+    let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "30", "ID", "7"]).to_string();
+    conn.ok(&["SET", "expired", "1500000000"]);
+    master.wait_offset(&replica);
+    read.ok(&["SET", "its-own", "1"]);
+    let digest = read.text(&["DEBUG", "DIGEST"]);
+    let writes: [&[&str]; 8] = [
+        &["lock.acquire", "free", "EX", "30", "WAIT", "10000"],
+        &["lock.cancel", "a", "7"],
+        &["lock.extend", "a", &token, "EX", "30"],
+        &["lock.macquire", "2", "free", "other", "EX", "30", "WAIT", "10000"],
+        &["lock.mextend", "1", "a", &token, "EX", "30"],
+        &["lock.mrelease", "1", "a", &token],
+        &["lock.recover", "expired", "EX", "30"],
+        &["lock.release", "a", &token],
+    ];
+    let named: Vec<_> = writes.iter().map(|command| command[0].to_string()).collect();
+    assert_eq!(named, commands_that_write(&mut read), "each command that writes is tried");
+    let text = "READONLY this server is a replica: the locks are those of its master";
+    for command in writes {
+        assert_eq!(read.call(command).error(), text, "{command:?}");
+        // In a transaction, in a script, and where only the keys are asked for.
+        read.ok(&["MULTI"]);
+        assert_eq!(read.call(command), Reply::Status("QUEUED".into()));
+        assert_eq!(read.call(&["EXEC"]).list()[0].error(), text, "{command:?}");
+        let script = format!("return redis.pcall('{}')", command.join("','"));
+        let reply = read.call(&["EVAL", &script, "0"]);
+        assert!(reply.error().contains("READONLY this server is a replica"), "{command:?}: {reply:?}");
+        let keys = read.call(&[&["COMMAND", "GETKEYS"], command].concat());
+        assert!(!keys.list().is_empty(), "{command:?}: {keys:?}");
+    }
+    assert_eq!(read.text(&["DEBUG", "DIGEST"]), digest, "nothing has changed");
+    assert!(read.int(&["LOCK.CHECK", "a", &token]) > 0);
+    assert_eq!(read.call(&["LOCK.INFO", "a"]).field("state").text(), "held");
+    assert_eq!(read.call(&["LOCK.TOP"]), Reply::List(vec![]));
+    assert!(matches!(read.call(&["LOCK.SCAN", "0"]), Reply::List(_)));
+    assert!(matches!(read.call(&["LOCK.HELP"]), Reply::List(_)));
+
+    // What its master does reaches it, and as a master it grants.
+    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+    until("the release arrives", || (read.call(&["LOCK.INFO", "a"]).field("state").text() == "free").then_some(()));
+    read.ok(&["REPLICAOF", "NO", "ONE"]);
+    read.int(&["LOCK.ACQUIRE", "a", "EX", "30"]);
+    read.ok(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(read.call(&["LOCK.ACQUIRE", "b", "EX", "30"]).error(), text, "a replica again");
+}
+
+#[test]
+fn a_server_that_starts_as_a_writable_replica_grants_nothing() {
+    let args = ["--replica-read-only", "no", "--replicaof", "127.0.0.1", "1"];
+    let server = Server::with().args(&args).start();
+    let mut conn = server.conn();
+    assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "30"]).error().starts_with("READONLY this server is a replica"));
+    assert_eq!(conn.int(&["DBSIZE"]), 0);
 }
 
 #[test]

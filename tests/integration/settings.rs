@@ -150,6 +150,112 @@ fn a_module_loaded_while_running_takes_its_settings() {
     assert_in_force(&mut conn, 12, 13);
 }
 
+/// How often the log says that settings fell back to their defaults.
+fn falls_logged(server: &Server) -> usize {
+    server.log().matches("loaded into a running server without settings").count()
+}
+
+#[test]
+fn settings_that_are_lost_by_unloading_are_warned_of_and_loadex_keeps_them() {
+    let grace = "lock.failover-grace-ms";
+    let server = Server::start();
+    let mut conn = server.conn();
+    assert_eq!(falls_logged(&server), 0, "nothing is lost when the server starts");
+    let path = module().to_str().unwrap();
+    if has_no_module_settings(&mut conn) {
+        conn.ok(&["MODULE", "UNLOAD", "lock"]);
+        conn.ok(&["MODULE", "LOAD", path]);
+        assert!(server.log().contains("MODULE LOAD path failover-grace-ms 20000"), "{}", server.log_tail(5));
+        conn.ok(&["MODULE", "UNLOAD", "lock"]);
+        conn.ok(&["MODULE", "LOAD", path, "failover-grace-ms", "20000"]);
+        assert_eq!(falls_logged(&server), 1);
+        return;
+    }
+    conn.ok(&["CONFIG", "SET", grace, "20000", "lock.margin-ms", "1500"]);
+    conn.ok(&["MODULE", "UNLOAD", "lock"]);
+    let command = "MODULE LOADEX path CONFIG lock.margin-ms 1500 CONFIG lock.failover-grace-ms 20000";
+    assert!(server.log().contains(command), "{}", server.log_tail(5));
+    conn.ok(&["MODULE", "LOAD", path]);
+    assert_eq!(setting(&mut conn, grace), "0");
+    assert_eq!(falls_logged(&server), 1, "{}", server.log_tail(5));
+    assert!(server.log().contains("MODULE LOADEX path CONFIG lock.failover-grace-ms 20000"), "{}", server.log_tail(5));
+
+    // As the log says.
+    conn.ok(&["MODULE", "UNLOAD", "lock"]);
+    let words: Vec<&str> = command.split(' ').map(|word| if word == "path" { path } else { word }).collect();
+    conn.ok(&words);
+    assert_eq!(setting(&mut conn, grace), "20000");
+    assert_eq!(setting(&mut conn, "lock.margin-ms"), "1500");
+    assert_eq!(falls_logged(&server), 1, "{}", server.log_tail(5));
+    // Module arguments are settings too.
+    conn.ok(&["MODULE", "UNLOAD", "lock"]);
+    conn.ok(&["MODULE", "LOAD", path, "margin-ms", "1500"]);
+    assert_eq!(falls_logged(&server), 1, "{}", server.log_tail(5));
+}
+
+/// How often the log says that waiters can take all connections.
+fn wants_of_room(server: &Server) -> usize {
+    server.log().matches("for all who do not wait, less than a tenth").count()
+}
+
+#[test]
+fn by_default_half_of_all_connections_are_left_for_those_who_do_not_wait() {
+    let server = Server::with().args(&["--maxclients", "10000"]).start();
+    let mut conn = server.conn();
+    assert_eq!(conn.call(&["CONFIG", "GET", "maxclients"]).list()[1].text(), "10000");
+    if !has_no_module_settings(&mut conn) {
+        assert_eq!(setting(&mut conn, "lock.max-waiters"), "5000");
+    }
+    assert_eq!(wants_of_room(&server), 0);
+}
+
+#[test]
+fn a_limit_of_waiters_that_leaves_no_connection_for_others_is_warned_of() {
+    // At load.
+    let server = Server::with().args(&["--maxclients", "1000"]).start();
+    assert_eq!(wants_of_room(&server), 1, "{}", server.log());
+    let server = Server::with().args(&["--maxclients", "1000"]).module_args(&["max-waiters", "900"]).start();
+    assert_eq!(wants_of_room(&server), 0, "{}", server.log());
+    let mut conn = server.conn();
+    if has_no_module_settings(&mut conn) {
+        return;
+    }
+    // When either is changed, once for each change.
+    conn.ok(&["CONFIG", "SET", "lock.max-waiters", "901"]);
+    assert_eq!(wants_of_room(&server), 1, "{}", server.log_tail(5));
+    assert!(server.log().contains("lock.max-waiters 901 leaves 99 of maxclients 1000"), "{}", server.log_tail(5));
+    conn.ok(&["CONFIG", "SET", "lock.margin-ms", "1001"]);
+    assert_eq!(wants_of_room(&server), 1, "{}", server.log_tail(5));
+    conn.ok(&["CONFIG", "SET", "maxclients", "2000"]);
+    assert_eq!(wants_of_room(&server), 1, "{}", server.log_tail(5));
+    conn.ok(&["CONFIG", "SET", "maxclients", "800"]);
+    assert_eq!(wants_of_room(&server), 2, "{}", server.log_tail(5));
+    assert!(server.log().contains("leaves 0 of maxclients 800"), "{}", server.log_tail(5));
+}
+
+/// The contract: a crowd of waiters gets BUSYLOCKS, and an operator still gets in.
+#[test]
+fn a_crowd_that_waits_gets_busylocks_before_the_operator_is_locked_out() {
+    let server = Server::with().args(&["--maxclients", "60"]).module_args(&["max-waiters", "30"]).start();
+    let mut holder = server.conn();
+    let token = holder.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
+    let mut crowd: Vec<Conn> = (0..50).map(|_| server.conn()).collect();
+    for conn in &mut crowd {
+        conn.send(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
+    }
+    let mut busy = 0;
+    for conn in &mut crowd {
+        if !conn.silent_for(std::time::Duration::from_millis(20)) {
+            assert!(conn.read().error().starts_with("BUSYLOCKS "));
+            busy += 1;
+        }
+    }
+    assert_eq!(busy, 20);
+    let mut operator = server.conn();
+    assert_eq!(operator.call(&["LOCK.INFO", "k"]).field("waiters"), Reply::Int(30));
+    assert_eq!(operator.int(&["LOCK.RELEASE", "k", &token]), 1);
+}
+
 #[test]
 fn a_module_that_is_unloaded_leaves_no_memory() {
     let server = Options::default().without_module().start();

@@ -1,4 +1,4 @@
-//! The library that moves the wall clock of a server.
+//! The library that moves the clocks of a server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -110,6 +110,7 @@ impl Fault {
     pub fn kind(self) -> &'static str {
         match self {
             Self::Kill { .. } => "kill -9",
+            Self::Stop { for_ms } if is_suspend(for_ms) => "suspend",
             Self::Stop { .. } => "SIGSTOP",
             Self::Partition { .. } => "partition",
             Self::Evict { all_keys: false } => "eviction, volatile",
@@ -120,6 +121,7 @@ impl Fault {
             Self::Config { .. } => "CONFIG SET",
             Self::Failover => "FAILOVER",
             Self::CutAndPromote { .. } => "cut, promotion",
+            Self::StopAndPromote { for_ms } if is_suspend(for_ms) => "suspend, promotion",
             Self::StopAndPromote { .. } => "SIGSTOP, promotion",
             Self::KillAndPromote => "kill -9, promotion",
             Self::NodeFailover { .. } => "CLUSTER FAILOVER",
@@ -210,6 +212,11 @@ impl Plan {
         faults.sort_by_key(|planned| planned.at_ms);
         Self { setup, seed, for_ms, faults }
     }
+}
+
+/// Whether a stop of that length is a suspend of the machine: every second one, so that old seeds have the same plans.
+pub const fn is_suspend(for_ms: u64) -> bool {
+    for_ms.is_multiple_of(2)
 }
 
 fn draw(setup: Setup, lane: Lane, dice: &mut Dice) -> Fault {
@@ -323,14 +330,15 @@ mod tests {
             Plan::of(setup, 1, 600_000).faults.iter().map(|planned| planned.fault.kind()).collect()
         };
         let rest = ["CLIENT PAUSE", "CONFIG SET", "killed clients"];
-        let single = ["SIGSTOP", "clock step", "kill -9", "partition"];
+        let single = ["SIGSTOP", "suspend", "clock step", "kill -9", "partition"];
         let expect = |setup, more: &[&'static str]| {
             assert_eq!(kinds(setup), rest.iter().chain(more).copied().collect(), "{setup:?}");
         };
         expect(Setup::Always, &[&single[..], &["eviction, volatile"]].concat());
         expect(Setup::Everysec, &[&single[..], &["eviction, allkeys"]].concat());
         expect(Setup::Nothing, &[&single[..], &["eviction, allkeys"]].concat());
-        expect(Setup::Pair, &["FAILOVER", "cut, promotion", "SIGSTOP, promotion", "kill -9, promotion", "SIGSTOP"]);
+        let promotions = ["cut, promotion", "SIGSTOP, promotion", "suspend, promotion", "kill -9, promotion"];
+        expect(Setup::Pair, &[&promotions[..], &["FAILOVER", "SIGSTOP", "suspend"]].concat());
         expect(Setup::Cluster, &["CLUSTER FAILOVER", "slot move", "kill -9 of a node", "SIGSTOP of a node"]);
     }
 }

@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[path = "../../support/clock.rs"]
-mod shim;
+pub mod shim;
 
 use shim::shim;
 

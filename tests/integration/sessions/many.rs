@@ -29,7 +29,7 @@ fn start(margin_ms: &str, retention_ms: &str) -> Locks {
     Locks::on(
         Server::with()
             .args(&["--maxclients", "12000"])
-            .module_args(&["margin-ms", margin_ms, "retention-ms", retention_ms])
+            .module_args(&["margin-ms", margin_ms, "retention-ms", retention_ms, "max-waiters", "10000"])
             .start(),
     )
 }

@@ -243,6 +243,8 @@ impl Case {
             "token" => self.token.clone(),
             "n" => self.n.clone(),
             "command" => self.command.clone(),
+            "longest" => "k".repeat(4_096),
+            "longer" => "k".repeat(4_097),
             "nil" => nil("$-1\r\n"),
             "nil_array" => nil("*-1\r\n"),
             "map" => self.map(12),

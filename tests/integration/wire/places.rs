@@ -202,3 +202,27 @@ fn a_lock_is_a_string_that_dump_restore_rename_and_copy_carry() {
     }
     assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("state").text(), "free");
 }
+
+#[test]
+fn a_lock_is_taken_of_keys_up_to_4096_bytes_and_others_are_read_and_given_back() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let (longest, longer) = ("k".repeat(4_096), "k".repeat(4_097));
+    let token = conn.int(&["LOCK.ACQUIRE", &longest, "EX", "30"]).to_string();
+    let mut waiter = server.conn();
+    waiter.send(&["LOCK.ACQUIRE", &longest, "EX", "30", "WAIT", "20000"]);
+    assert_eq!(conn.int(&["LOCK.EXTEND", &longest, &token, "EX", "30"]), 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", &longest, &token]), 1);
+    assert!(waiter.read().int() > 0);
+    assert!(conn.int(&["LOCK.MACQUIRE", "2", "a", &longest[1..], "EX", "30"]) > 0);
+    // Of an earlier version, or of a script.
+    conn.ok(&["SET", &longer, "9999999999.00000017637100004829130000000000000000007"]);
+    let token = "1763710000482913";
+    assert!(conn.int(&["LOCK.CHECK", &longer, token]) > 0);
+    assert_eq!(conn.call(&["LOCK.INFO", &longer]).field("state").text(), "held");
+    assert_eq!(conn.int(&["LOCK.EXTEND", &longer, token, "EX", "30"]), 1);
+    assert_eq!(conn.int(&["LOCK.MEXTEND", "1", &longer, token, "EX", "30"]), 1);
+    assert_eq!(conn.int(&["LOCK.CANCEL", &longer, "8"]), 0);
+    assert_eq!(conn.int(&["LOCK.RELEASE", &longer, token]), 1);
+    assert_eq!(conn.int(&["LOCK.MRELEASE", "1", &longer, token]), 0);
+}

@@ -7,7 +7,7 @@ use crate::world::World;
 const SETTINGS: [(&str, &str, &str); 4] = [
     ("lock.retention-ms", "0", "400"),
     ("lock.place-ms", "0", "10000"),
-    ("lock.max-waiters", "1", "10000"),
+    ("lock.max-waiters", "1", "5000"),
     ("hz", "200", "10"),
 ];
 

@@ -3,6 +3,7 @@
 //! needs none to write, so that its grace alone keeps it from granting; the old master follows it when that may be over.
 
 use crate::history::Effect;
+use crate::plan::is_suspend;
 use crate::site::group::Group;
 use crate::site::{field, tell};
 use crate::support::until;
@@ -46,12 +47,12 @@ pub fn while_stopped(world: &World, group: &Group, for_ms: u64) -> bool {
     let (old, new) = old_and_new(group);
     world.with(&[Effect::Change, Effect::Restart], || {
         world.with(&[Effect::Stall], || {
-            group.members[old].signal("STOP");
-            // Nothing tells it that it is no master any more.
-            group.members[old].replica.cut();
-            promote(world, group, new);
-            world.sleep(super::ms(for_ms));
-            group.members[old].signal("CONT");
+            group.members[old].stop_while(is_suspend(for_ms), || {
+                // Nothing tells it that it is no master any more.
+                group.members[old].replica.cut();
+                promote(world, group, new);
+                world.sleep(super::ms(for_ms));
+            });
             world.sleep(super::ms(50));
         });
         world.sleep(super::ms(1_500));

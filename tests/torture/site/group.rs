@@ -6,10 +6,11 @@ use crate::gate::Gate;
 use crate::plan::Setup;
 use crate::support::{module, temp_dir, until, Options, Reply, Server};
 use std::fs::{self, File};
-use std::io::{Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::time::Instant;
 
 /// Of the same kind on all servers, and as long as the leases are to be covered.
 pub const GRACE_MS: &str = "6000";
@@ -20,6 +21,10 @@ pub struct Member {
     server: Mutex<Option<Server>>,
     options: Options,
     dir: PathBuf,
+    /// The file of `clock_shim.c`; nothing where clocks cannot be moved.
+    clocks: Option<File>,
+    /// For how long its machine was suspended, in microseconds.
+    suspended_us: AtomicI64,
     pub clients: Gate,
     pub replica: Gate,
 }
@@ -29,8 +34,6 @@ pub struct Group {
     pub members: Vec<Member>,
     /// Which is the master.
     pub master: AtomicUsize,
-    /// The file with what the clocks are ahead of the machine's; nothing where they cannot be set.
-    clock: Option<Mutex<File>>,
     clock_dir: PathBuf,
 }
 
@@ -39,15 +42,17 @@ impl Group {
         // Built before a server gets an environment that cargo should not have.
         module();
         let clock_dir = temp_dir();
-        let clock_path = (!setup.is_pair()).then(shim).flatten().map(|_| clock_dir.join("clock"));
-        let clock = clock_path.as_ref().map(|path| {
-            let mut file = File::create(path).unwrap();
-            file.write_all(&0_i64.to_ne_bytes()).unwrap();
-            Mutex::new(file)
-        });
         let count = if setup.is_pair() { 2 } else { 1 };
-        let members = (0..count).map(|_| Member::start(options(setup, clock_path.as_ref()))).collect();
-        let group = Self { setup, members, master: AtomicUsize::new(0), clock, clock_dir };
+        let members = (0..count).map(|at| {
+            let path = shim().map(|_| clock_dir.join(format!("clocks-{at}")));
+            let clocks = path.as_ref().map(|path| {
+                let file = File::create(path).unwrap();
+                file.write_all_at(&[0; 24], 0).unwrap();
+                file
+            });
+            Member::start(options(setup, path.as_ref()), clocks)
+        });
+        let group = Self { setup, members: members.collect(), master: AtomicUsize::new(0), clock_dir };
         if setup.is_pair() {
             group.follow(1, 0);
         }
@@ -99,12 +104,9 @@ impl Group {
 
     /// Sets the clock of all servers so far ahead of the machine's; whether that can be done.
     pub fn set_clock(&self, ahead_us: i64) -> bool {
-        let Some(clock) = &self.clock else { return false };
-        let mut file = clock.lock().unwrap();
-        file.rewind().unwrap();
         // Eight bytes at once: a server never sees a part of them.
-        file.write_all(&ahead_us.to_ne_bytes()).unwrap();
-        true
+        let set = |clocks: &File| clocks.write_all_at(&ahead_us.to_ne_bytes(), 0).unwrap();
+        self.members.iter().all(|member| member.clocks.as_ref().map(set).is_some())
     }
 }
 
@@ -135,12 +137,13 @@ fn options(setup: Setup, clock: Option<&PathBuf>) -> Options {
 }
 
 impl Member {
-    fn start(options: Options) -> Self {
+    fn start(options: Options, clocks: Option<File>) -> Self {
         let dir = temp_dir();
         let options = options.dir(&dir);
         let server = options.clone().start();
         let (clients, replica) = (Gate::to(server.port()), Gate::to(server.port()));
-        Self { server: Mutex::new(Some(server)), options, dir, clients, replica }
+        let suspended_us = AtomicI64::new(0);
+        Self { server: Mutex::new(Some(server)), options, dir, clocks, suspended_us, clients, replica }
     }
 
     pub fn port(&self) -> u16 {
@@ -151,6 +154,20 @@ impl Member {
         if let Some(server) = self.server.lock().unwrap().as_ref() {
             server.signal(name);
         }
+    }
+
+    /// Stands still while `meanwhile` runs; `is_suspend`: its `CLOCK_MONOTONIC` too, where it can be moved, as on a
+    /// machine that was suspended.
+    pub fn stop_while(&self, is_suspend: bool, meanwhile: impl FnOnce()) {
+        self.signal("STOP");
+        let begin = Instant::now();
+        meanwhile();
+        if let (true, Some(clocks)) = (is_suspend, &self.clocks) {
+            let for_us = i64::try_from(begin.elapsed().as_micros()).unwrap();
+            let all_us = self.suspended_us.fetch_add(for_us, Ordering::SeqCst) + for_us;
+            clocks.write_all_at(&(-all_us).to_ne_bytes(), 8).unwrap();
+        }
+        self.signal("CONT");
     }
 
     /// kill -9

@@ -1,0 +1,153 @@
+//! What the clocks of a machine say of each other: whether the wall clock was set, and whether the machine was
+//! suspended.
+//!
+//! Three clocks: the wall clock; one that is never set and counts the time for which the machine was suspended; and one
+//! that is never set and does not count it.
+
+use super::time::{Micros, MonotonicMicros, UnixMicros};
+
+/// A clock that is kept in time by small corrections never moves by this much between two looks.
+const STEP_US: u64 = 500_000;
+/// By so much a lock may come free late.
+const SLEW_US: u64 = 5_000;
+/// Shorter suspends are treated as a long iteration of the event loop, which counts them as well.
+const SUSPEND: Micros = Micros(10_000);
+
+/// The clocks, read in this order: time that passes between the last two can hide a suspend until the next look, and
+/// never looks like one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The wall clock.
+    pub wall: UnixMicros,
+    /// The clock that is never set.
+    pub monotonic: MonotonicMicros,
+    /// The same without the time for which the machine was suspended, from a start of its own.
+    pub awake: MonotonicMicros,
+}
+
+/// What has happened to the clocks between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jumps {
+    /// The wall clock was set by so many microseconds.
+    pub step_us: Option<i64>,
+    /// The machine was suspended for so long.
+    pub suspended: Option<Micros>,
+    /// A timer that was set by the wall clock before would be off.
+    pub is_timer_off: bool,
+}
+
+impl Jumps {
+    /// Whether there was neither a step nor a suspend.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.step_us.is_none() && self.suspended.is_none()
+    }
+}
+
+/// How the clocks stood to each other when they were last read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clocks {
+    last: Option<Last>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Last {
+    /// How far the wall clock was ahead.
+    ahead_us: u64,
+    /// For how long the machine has been suspended at least.
+    suspended: Micros,
+}
+
+impl Clocks {
+    /// What has happened since the last look.
+    pub fn compare(&mut self, now: &Reading) -> Jumps {
+        let ahead_us = now.wall.0.wrapping_sub(now.monotonic.0);
+        let suspended = now.monotonic.since(now.awake);
+        let Some(before) = self.last else {
+            self.last = Some(Last { ahead_us, suspended });
+            return Jumps::default();
+        };
+        self.last = Some(Last { ahead_us, suspended: suspended.max(before.suspended) });
+        let step_us = ahead_us.wrapping_sub(before.ahead_us).cast_signed();
+        let more = Micros(suspended.0.saturating_sub(before.suspended.0));
+        Jumps {
+            step_us: (step_us.unsigned_abs() >= STEP_US).then_some(step_us),
+            suspended: (more >= SUSPEND).then_some(more),
+            is_timer_off: step_us.unsigned_abs() >= SLEW_US || more >= SUSPEND,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+    const START: Reading = Reading {
+        wall: UnixMicros(1_763_710_000 * SECOND),
+        monotonic: MonotonicMicros(90 * SECOND),
+        awake: MonotonicMicros(50 * SECOND),
+    };
+
+    /// The same clocks later, each by so many microseconds.
+    fn later(reading: Reading, [wall, monotonic, awake]: [u64; 3]) -> Reading {
+        Reading {
+            wall: UnixMicros(reading.wall.0 + wall),
+            monotonic: reading.monotonic.after(Micros(monotonic)),
+            awake: reading.awake.after(Micros(awake)),
+        }
+    }
+
+    /// What is seen when the clocks have moved on by that.
+    fn seen(moves: [u64; 3]) -> Jumps {
+        let mut clocks = Clocks::default();
+        assert!(clocks.compare(&START).is_none(), "the first look compares with nothing");
+        clocks.compare(&later(START, moves))
+    }
+
+    #[test]
+    fn clocks_that_run_together_say_nothing() {
+        for moves in [[0, 0, 0], [SECOND; 3], [3_600 * SECOND; 3], [SECOND + 499_999, SECOND, SECOND]] {
+            assert!(seen(moves).is_none(), "{moves:?}");
+        }
+    }
+
+    #[test]
+    fn a_suspend_is_no_step_of_the_wall_clock() {
+        let jumps = seen([60 * SECOND, 60 * SECOND, SECOND]);
+        assert_eq!(jumps, Jumps { step_us: None, suspended: Some(Micros(59 * SECOND)), is_timer_off: true });
+        assert_eq!(seen([10_000, 10_000, 0]).suspended, Some(Micros(10_000)));
+        assert_eq!(seen([9_999, 9_999, 0]).suspended, None);
+    }
+
+    #[test]
+    fn a_step_is_no_suspend() {
+        assert_eq!(seen([3 * SECOND, SECOND, SECOND]).step_us, Some(2_000_000));
+        assert_eq!(seen([0, 500_000, 500_000]), Jumps { step_us: Some(-500_000), suspended: None, is_timer_off: true });
+        let slew = seen([SECOND + 5_000, SECOND, SECOND]);
+        assert_eq!(slew, Jumps { step_us: None, suspended: None, is_timer_off: true });
+        assert!(!seen([SECOND + 4_999, SECOND, SECOND]).is_timer_off);
+    }
+
+    #[test]
+    fn both_at_once_are_told_apart() {
+        let jumps = seen([64 * SECOND, 61 * SECOND, SECOND]);
+        assert_eq!(jumps, Jumps { step_us: Some(3_000_000), suspended: Some(Micros(60 * SECOND)), is_timer_off: true });
+    }
+
+    #[test]
+    fn time_between_two_readings_hides_a_suspend_for_one_look_and_never_looks_like_one() {
+        let mut clocks = Clocks::default();
+        clocks.compare(&START);
+        // The process stood still for two seconds before it read the last clock.
+        let late = later(START, [SECOND, SECOND, 3 * SECOND]);
+        assert!(clocks.compare(&late).is_none());
+        let next = later(START, [4 * SECOND; 3]);
+        assert!(clocks.compare(&next).is_none(), "the clocks stand as they did before");
+        let hidden = later(next, [SECOND, SECOND, SECOND]);
+        assert!(clocks.compare(&hidden).is_none());
+        let shown = later(hidden, [3 * SECOND, 3 * SECOND, 0]);
+        assert_eq!(clocks.compare(&shown).suspended, Some(Micros(3 * SECOND)));
+        assert!(clocks.compare(&shown).is_none(), "it is told once");
+    }
+}

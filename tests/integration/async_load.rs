@@ -1,0 +1,90 @@
+//! `repl-diskless-load swapdb`: a replica serves what it has while it loads anew from its master. A module that does not
+//! say that it can do with that turns it off for the whole server.
+
+use crate::support::{until, Conn, Reply, Server};
+
+fn info(conn: &mut Conn, section: &str, field: &str) -> String {
+    let text = conn.text(&["INFO", section]);
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap_or_else(|| panic!("no field {field}: {text}")).trim().into()
+}
+
+/// Whether the server can serve while it loads: 7.0 and later.
+fn can_serve_while_loading(conn: &mut Conn) -> bool {
+    let can = conn.text(&["INFO", "persistence"]).contains("async_loading:");
+    if !can {
+        eprintln!("skipped: this server does not serve while it loads from its master");
+    }
+    can
+}
+
+#[test]
+fn a_replica_that_loads_anew_tells_of_locks_meanwhile_and_grants_none() {
+    let quick = ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-backlog-size", "16384"];
+    let load = ["--repl-diskless-load", "swapdb", "--replica-read-only", "no"];
+    let (master, replica) = (Server::with().args(&quick).start(), Server::with().args(&quick).args(&load).start());
+    let (mut conn, mut read) = (master.conn(), replica.conn());
+    if !can_serve_while_loading(&mut read) {
+        return;
+    }
+    let acquire = |conn: &mut Conn, key: &str| conn.int(&["LOCK.ACQUIRE", key, "EX", "600", "OWNER", key]).to_string();
+    let old = acquire(&mut conn, "old");
+    let both = acquire(&mut conn, "both");
+    for n in 0..3 {
+        conn.int(&["LOCK.ACQUIRE", "several", "EX", "600", "SHARED", "ID", &n.to_string()]);
+    }
+    replica.replicate(&master);
+    master.wait_offset(&replica);
+
+    // Cut off for more than the backlog has room for, it needs everything anew, of the same history.
+    let fill = "for n = 1, 2000 do redis.call('SET', 'f' .. n, string.rep('x', 100)) end return 1";
+    conn.send(&["MULTI"]);
+    conn.send(&["CLIENT", "KILL", "TYPE", "replica"]);
+    conn.send(&["LOCK.RELEASE", "old", &old]);
+    conn.send(&["LOCK.ACQUIRE", "new", "EX", "600", "OWNER", "new"]);
+    conn.send(&["LOCK.ACQUIRE", "several", "EX", "600", "SHARED", "ID", "9"]);
+    conn.send(&["EVAL", fill, "0"]);
+    read.ok(&["CONFIG", "SET", "key-load-delay", "2000"]);
+    read.ok(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]);
+    for _ in 0..6 {
+        conn.read();
+    }
+    let Reply::List(done) = conn.call(&["EXEC"]) else { panic!("a transaction") };
+    assert_eq!((done.len(), &done[1]), (5, &Reply::Int(1)));
+    let new = done[2].int().to_string();
+
+    until("the replica loads and serves", || (info(&mut read, "persistence", "async_loading") == "1").then_some(()));
+    assert!(read.int(&["LOCK.CHECK", "old", &old]) > 0, "what it had");
+    assert!(read.int(&["LOCK.CHECK", "both", &both]) > 0);
+    assert_eq!(read.int(&["LOCK.CHECK", "new", &new]), 0, "not yet");
+    assert_eq!(read.call(&["LOCK.INFO", "old"]).field("owner").text(), "old");
+    assert_eq!(read.call(&["LOCK.INFO", "new"]).field("state").text(), "free");
+    assert_eq!(read.call(&["LOCK.INFO", "several"]).field("state").text(), "held");
+    assert!(matches!(read.call(&["LOCK.SCAN", "0", "COUNT", "1000"]), Reply::List(_)));
+    assert_eq!(read.call(&["LOCK.TOP"]), Reply::List(vec![]));
+    for command in [
+        &["LOCK.ACQUIRE", "free", "EX", "5", "WAIT", "1000"][..],
+        &["LOCK.EXTEND", "both", &both, "EX", "5"],
+        &["LOCK.RELEASE", "both", &both],
+    ] {
+        assert!(read.call(command).error().starts_with("READONLY "), "{command:?}");
+    }
+    assert_eq!(info(&mut read, "persistence", "async_loading"), "1", "all that while it loaded");
+
+    read.ok(&["CONFIG", "SET", "key-load-delay", "0"]);
+    until("it has loaded", || (info(&mut read, "replication", "master_link_status") == "up").then_some(()));
+    master.wait_offset(&replica);
+    assert_eq!(read.int(&["LOCK.CHECK", "old", &old]), 0);
+    assert!(read.int(&["LOCK.CHECK", "both", &both]) > 0 && read.int(&["LOCK.CHECK", "new", &new]) > 0);
+    assert_eq!(conn.text(&["DEBUG", "DIGEST"]), read.text(&["DEBUG", "DIGEST"]));
+    assert!(!replica.log().contains("not aware of async"), "{}", replica.log_tail(20));
+
+    // Promoted it serves what it has loaded, waiters included.
+    read.ok(&["REPLICAOF", "NO", "ONE"]);
+    let mut waiter = replica.conn();
+    waiter.send(&["LOCK.ACQUIRE", "new", "EX", "5", "WAIT", "20000"]);
+    until("it waits", || (read.call(&["LOCK.INFO", "new"]).field("waiters") == Reply::Int(1)).then_some(()));
+    assert_eq!(read.int(&["LOCK.RELEASE", "new", &new]), 1);
+    waiter.read().int();
+    assert!(!read.call(&["LOCK.ACQUIRE", "several", "EX", "5", "SHARED"]).is_nil());
+}

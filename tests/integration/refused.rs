@@ -1,0 +1,149 @@
+//! Commands of the server that the module cannot call: taken away by rename-command, or refused by another module.
+
+use crate::support::{temp_dir, until, Conn, Reply, Server};
+use crate::waiting::Locks;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+#[test]
+fn without_a_command_that_it_needs_the_module_is_not_loaded_and_says_which() {
+    for (command, name) in [
+        ("SET", ""),
+        ("set", "xset"),
+        ("DEL", ""),
+        ("ZADD", ""),
+        ("ZREM", "other"),
+        ("PEXPIREAT", ""),
+        ("PERSIST", ""),
+        ("EXISTS", ""),
+    ] {
+        let Err(log) = Server::with().args(&["--rename-command", command, name]).try_start() else {
+            panic!("a server started without {command}")
+        };
+        let said: Vec<_> = log.lines().filter(|line| line.contains("the module is not loaded")).collect();
+        let upper = command.to_ascii_uppercase();
+        assert!(said.len() == 1 && said[0].contains(&upper) && said[0].contains("rename-command"), "{command}:\n{log}");
+    }
+}
+
+#[test]
+fn without_commands_that_it_does_not_need_the_module_works() {
+    let away = ["FLUSHALL", "FLUSHDB", "KEYS", "CONFIG", "DEBUG", "RENAME", "UNLINK", "GETSET", "EXPIRE"];
+    let args: Vec<&str> = away.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
+    let server = Server::with().args(&args).module_args(&["failover-grace-ms", "1"]).start();
+    let mut conn = server.conn();
+    assert!(conn.call(&["CONFIG", "GET", "maxclients"]).error().starts_with("ERR unknown command"));
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("GRACE lease is longer"));
+    let server = Server::with().args(&args).start();
+    let mut conn = server.conn();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "5"]).to_string();
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+}
+
+/// `refuse_filter.c`, compiled on first use; nothing without a C compiler.
+fn filter() -> Option<&'static Path> {
+    static FILTER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let compile = || {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/refuse_filter.c");
+        let made = temp_dir().join("refuse_filter.so");
+        let args = ["-std=gnu11", "-shared", "-fPIC", "-O2", "-o"];
+        let status = Command::new("cc").args(args).arg(&made).arg(source).status().ok()?;
+        assert!(status.success(), "the filter does not compile");
+        Some(made)
+    };
+    let found = FILTER.get_or_init(compile).as_deref();
+    if found.is_none() {
+        eprintln!("skipped: there is no C compiler to build a module that refuses commands");
+    }
+    found
+}
+
+/// A server beside whose module another one refuses to change the key `a-refused`.
+fn refusing() -> Option<Locks> {
+    let filter = filter()?;
+    let mut locks = Locks::on(Server::with().module_args(&["margin-ms", "0"]).start());
+    locks.conn.ok(&["MODULE", "LOAD", filter.to_str().unwrap()]);
+    assert!(matches!(locks.conn.call(&["SET", "a-refused", "1"]), Reply::Error(_)), "the filter refuses");
+    Some(locks)
+}
+
+/// A client that waits for a lock.
+fn waiter(locks: &mut Locks, key: &str) -> Conn {
+    let mut conn = locks.server.conn();
+    conn.send(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "60000"]);
+    until("it waits", || (locks.conn.call(&["LOCK.INFO", key]).field("waiters") == Reply::Int(1)).then_some(()));
+    conn
+}
+
+fn refusals_logged(locks: &Locks) -> usize {
+    locks.server.log().matches("the server refuses SET to the module").count()
+}
+
+#[test]
+fn a_lock_that_can_never_be_written_holds_up_no_other_and_is_logged_once() {
+    let Some(mut locks) = refusing() else { return };
+    for key in ["a-refused", "b-fine"] {
+        locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "200"]);
+    }
+    // The one that cannot be served came first.
+    let mut stuck = waiter(&mut locks, "a-refused");
+    let mut fine = waiter(&mut locks, "b-fine");
+    fine.read().int();
+    for key in ["c-fine", "d-fine"] {
+        locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "100"]);
+        waiter(&mut locks, key).read().int();
+    }
+    assert!(stuck.silent_for(std::time::Duration::from_millis(100)));
+    assert_eq!(refusals_logged(&locks), 1, "{}", locks.server.log_tail(20));
+    // When the server lets it be written, it goes on.
+    locks.conn.ok(&["MODULE", "UNLOAD", "refuse"]);
+    stuck.read().int();
+}
+
+#[test]
+fn a_session_whose_end_can_never_be_written_holds_up_no_other() {
+    let Some(mut locks) = refusing() else { return };
+    let mut sessions = locks.server.conn();
+    for key in ["a-refused", "b-fine", "c-fine"] {
+        sessions.int(&["LOCK.ACQUIRE", key, "PX", "600000", "SESSION"]);
+    }
+    drop(sessions);
+    for key in ["b-fine", "c-fine"] {
+        acquire(&mut locks, key);
+    }
+    assert_eq!(refusals_logged(&locks), 1, "{}", locks.server.log_tail(20));
+    locks.conn.ok(&["MODULE", "UNLOAD", "refuse"]);
+    acquire(&mut locks, "a-refused");
+}
+
+#[test]
+fn a_lost_grant_that_can_never_be_passed_on_holds_up_no_other() {
+    let Some(mut locks) = refusing() else { return };
+    let mut dead = Vec::new();
+    let mut commands: Vec<Vec<String>> = Vec::new();
+    for key in ["a-refused", "b-fine", "c-fine"] {
+        let token = locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "600000"]).to_string();
+        let mut conn = locks.server.conn();
+        let id = conn.int(&["CLIENT", "ID"]).to_string();
+        conn.send(&["LOCK.ACQUIRE", key, "PX", "600000", "WAIT", "60000"]);
+        until("it waits", || (locks.conn.call(&["LOCK.INFO", key]).field("waiters") == Reply::Int(1)).then_some(()));
+        commands.push(["LOCK.RELEASE", key, &token].map(String::from).to_vec());
+        commands.push(["CLIENT", "KILL", "ID", &id].map(String::from).to_vec());
+        dead.push(conn);
+    }
+    // All in one iteration: granted by the release, and dead before the reply leaves.
+    let commands: Vec<Vec<&str>> = commands.iter().map(|words| words.iter().map(String::as_str).collect()).collect();
+    let commands: Vec<&[&str]> = commands.iter().map(Vec::as_slice).collect();
+    assert!(locks.in_one_turn(&commands).iter().all(|reply| *reply == Reply::Int(1)));
+    for key in ["b-fine", "c-fine"] {
+        acquire(&mut locks, key);
+    }
+    locks.conn.ok(&["MODULE", "UNLOAD", "refuse"]);
+    acquire(&mut locks, "a-refused");
+}
+
+/// Whoever asks for a lock that nobody has any more gets it, at once or soon.
+fn acquire(locks: &mut Locks, key: &str) {
+    locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "600000", "WAIT", "10000"]);
+}

@@ -1,0 +1,223 @@
+//! A machine that is suspended: `CLOCK_MONOTONIC` stands still meanwhile, and everything else goes on.
+//!
+//! A preloaded library moves the clocks of the server. While it is stopped its wall clock and `CLOCK_BOOTTIME` are set
+//! ahead and `CLOCK_MONOTONIC` is set back by the time of the stop: for the server the three are as after a suspend.
+
+use crate::metrics::clock::shim::shim;
+use crate::metrics::number;
+use crate::support::relay::Relay;
+use crate::support::{module, until, Conn, Options, Reply, Server};
+use std::fs::{self, File};
+use std::io::{Seek, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const SECOND_US: i64 = 1_000_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A server whose machine can be suspended.
+struct Machine {
+    server: Server,
+    clocks: File,
+    path: PathBuf,
+    /// The wall clock, `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: by how many microseconds they are ahead of the machine's.
+    ahead_us: [i64; 3],
+}
+
+impl Machine {
+    /// Starts the server; nothing, and a message, where its clocks cannot be moved.
+    fn start(options: Options) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let Some(shim) = shim() else {
+            eprintln!("skipped: there is no C compiler to build what moves the clocks");
+            return None;
+        };
+        // The module is built before the server gets an environment that cargo should not have.
+        module();
+        let path = shim.with_extension(format!("{}.clocks", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let mut clocks = File::create(&path).unwrap();
+        clocks.write_all(&[0; 24]).unwrap();
+        let options = options.env("LD_PRELOAD", shim.to_str().unwrap()).env("CLOCK_SHIM_FILE", path.to_str().unwrap());
+        let machine = Self { server: options.start(), clocks, path, ahead_us: [0; 3] };
+        let info = machine.server.conn().text(&["INFO", "server"]);
+        let valkey = info.lines().find_map(|line| line.strip_prefix("valkey_version:"));
+        if valkey.is_some_and(|version| !version.starts_with("7.") && !version.starts_with("8.0")) {
+            eprintln!("skipped: this server loads modules so that they read the clocks past a preloaded library");
+            return None;
+        }
+        Some(machine)
+    }
+
+    /// Moves the clocks on.
+    fn move_on(&mut self, by_us: [i64; 3]) {
+        for (ahead, by) in self.ahead_us.iter_mut().zip(by_us) {
+            *ahead += by;
+        }
+        let bytes: Vec<u8> = self.ahead_us.iter().flat_map(|us| us.to_ne_bytes()).collect();
+        self.clocks.rewind().unwrap();
+        self.clocks.write_all(&bytes).unwrap();
+    }
+
+    /// Suspends the machine for so long by its clocks, and for a moment in truth; `meanwhile` is done before it wakes up.
+    fn suspend(&mut self, time: Duration, meanwhile: impl FnOnce()) {
+        self.server.signal("STOP");
+        let stopped = Instant::now();
+        meanwhile();
+        let stopped_us = i64::try_from(stopped.elapsed().as_micros()).unwrap();
+        let suspended_us = i64::try_from(time.as_micros()).unwrap();
+        self.move_on([suspended_us, -stopped_us, suspended_us]);
+        self.server.signal("CONT");
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Leaves 60 s for a lease: less margin 1, max-lag 1 and 2.
+const GRACE_MS: &str = "64000";
+
+const REPLICAS: [&str; 6] =
+    ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
+
+fn is_grant(reply: &Reply) -> bool {
+    matches!(reply, Reply::Int(_))
+}
+
+fn is_refused(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(text) if text.starts_with("NOREPLICAS"))
+}
+
+/// A master that can be suspended, with one replica behind a relay; it grants locks.
+fn pair(grace_ms: &str) -> Option<(Machine, Server, Relay)> {
+    let options = || {
+        // Else the server thinks that the replica is gone when the clocks are moved.
+        let more = ["--repl-ping-replica-period", "1", "--repl-timeout", "1000"];
+        Server::with().args(&REPLICAS).args(&more).module_args(&["failover-grace-ms", grace_ms])
+    };
+    let mut master = Machine::start(options())?;
+    let replica = options().start();
+    let relay = Relay::to(master.server.port());
+    replica.conn().ok(&["REPLICAOF", "127.0.0.1", &relay.port().to_string()]);
+    until("the replica is there", || {
+        master.server.conn().text(&["INFO", "replication"]).contains("state=online").then_some(())
+    });
+    // Its own grace passes, by all clocks.
+    master.move_on([100 * SECOND_US; 3]);
+    let mut conn = master.server.conn();
+    until("the master grants locks", || is_grant(&conn.call(&["LOCK.ACQUIRE", "before", "PX", "1"])).then_some(()));
+    Some((master, replica, relay))
+}
+
+/// What a master that was suspended and replaced answers when it wakes up, to everything that gives a lease: what
+/// waited in its sockets, one that waited for a lock, and one that goes on asking for two seconds.
+fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>> {
+    let (mut master, replica, relay) = pair(grace_ms)?;
+    let mut conn = master.server.conn();
+    let token = |conn: &mut Conn, key: &str| conn.int(&["LOCK.ACQUIRE", key, "PX", "60000"]).to_string();
+    let (held, other, passed) = (token(&mut conn, "held"), token(&mut conn, "other"), token(&mut conn, "passed"));
+    conn.ok(&["SET", "expired", "1500000000"]);
+    let mut waiter = master.server.conn();
+    waiter.send(&["LOCK.ACQUIRE", "passed", "PX", "60000", "WAIT", "600000"]);
+    until("it waits", || (conn.call(&["LOCK.INFO", "passed"]).field("waiters") == Reply::Int(1)).then_some(()));
+    let asked: [(&str, &[&str]); 6] = [
+        ("RELEASE", &["LOCK.RELEASE", "passed", &passed]),
+        ("ACQUIRE", &["LOCK.ACQUIRE", "free", "PX", "60000"]),
+        ("RECOVER", &["LOCK.RECOVER", "expired", "PX", "60000"]),
+        ("EXTEND", &["LOCK.EXTEND", "held", &held, "PX", "60000"]),
+        ("MACQUIRE", &["LOCK.MACQUIRE", "2", "one", "two", "PX", "60000"]),
+        ("MEXTEND", &["LOCK.MEXTEND", "1", "other", &other, "PX", "60000"]),
+    ];
+    // The leases run for another half a minute afterwards.
+    master.suspend(Duration::from_secs(30), || {
+        relay.cut();
+        replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
+        for (_, command) in asked {
+            conn.send(command);
+        }
+        // So long that an answer of the replica would wait in the socket too.
+        sleep(Duration::from_millis(1_100));
+    });
+    let mut answers: Vec<_> = asked.into_iter().map(|(name, _)| (name, conn.read())).collect();
+    assert_eq!(answers.remove(0), ("RELEASE", Reply::Int(1)), "to give back is no lease");
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        answers.push(("again", conn.call(&["LOCK.ACQUIRE", "free", "PX", "60000"])));
+        sleep(Duration::from_millis(5));
+    }
+    let waited = if waiter.silent_for(Duration::from_millis(100)) { Reply::Nil } else { waiter.read() };
+    answers.push(("hand-off", waited));
+    Some(answers)
+}
+
+#[test]
+fn a_replaced_master_that_was_suspended_grants_and_extends_nothing() {
+    let Some(mut answers) = replaced_master_answers(GRACE_MS) else { return };
+    assert_eq!(answers.pop(), Some(("hand-off", Reply::Nil)), "the one that waits waits on");
+    let granted: Vec<_> = answers.iter().filter(|(_, answer)| !is_refused(answer)).collect();
+    assert!(granted.is_empty(), "{granted:?}");
+}
+
+#[test]
+fn without_a_grace_a_replaced_master_that_was_suspended_grants_and_extends() {
+    let Some(answers) = replaced_master_answers("0") else { return };
+    for name in ["ACQUIRE", "RECOVER", "EXTEND", "MACQUIRE", "MEXTEND", "hand-off"] {
+        let answer = answers.iter().find(|(asked, _)| *asked == name).map(|(_, answer)| answer);
+        assert!(matches!(answer, Some(Reply::Int(_) | Reply::List(_))), "{name}: this is what the grace is for");
+    }
+}
+
+#[test]
+fn a_master_that_was_suspended_and_not_replaced_grants_again() {
+    let Some((mut master, _replica, _relay)) = pair(GRACE_MS) else { return };
+    let mut conn = master.server.conn();
+    // The second is shorter than a stall; the sum of many would not be.
+    for (key, time) in [("long", HOUR), ("short", Duration::from_millis(100))] {
+        let ask = ["LOCK.ACQUIRE", key, "PX", "1"];
+        master.suspend(time, || conn.send(&ask));
+        let first = conn.read();
+        assert!(is_refused(&first), "{key}: {first:?}");
+        until("it grants again", || is_grant(&conn.call(&ask)).then_some(()));
+    }
+}
+
+#[test]
+fn a_suspend_is_logged_and_is_no_step_of_the_wall_clock() {
+    let Some(mut machine) = Machine::start(Server::with()) else { return };
+    let mut conn = machine.server.conn();
+    for count in 1..=2 {
+        machine.suspend(HOUR, || ());
+        until("it is logged", || {
+            (machine.server.log().matches("the machine was suspended for").count() == count).then_some(())
+        });
+    }
+    assert_eq!(number(&mut conn, "clock_steps"), 0, "{}", machine.server.log_tail(5));
+}
+
+#[test]
+fn waits_places_and_leases_end_while_the_machine_is_suspended() {
+    let Some(mut machine) = Machine::start(Server::with()) else { return };
+    let mut conn = machine.server.conn();
+    conn.int(&["LOCK.ACQUIRE", "long", "EX", "36000"]);
+    conn.int(&["LOCK.ACQUIRE", "short", "EX", "60"]);
+    assert!(conn.call(&["LOCK.ACQUIRE", "long", "EX", "60", "ID", "7"]).is_nil());
+    let (mut patient, mut brief, mut next) = (machine.server.conn(), machine.server.conn(), machine.server.conn());
+    patient.send(&["LOCK.ACQUIRE", "long", "EX", "60", "WAIT", "36000000"]);
+    brief.send(&["LOCK.ACQUIRE", "long", "EX", "60", "WAIT", "60000"]);
+    next.send(&["LOCK.ACQUIRE", "short", "EX", "60", "WAIT", "36000000"]);
+    until("they wait", || (number(&mut conn, "waiters") == 3).then_some(()));
+    assert_eq!(number(&mut conn, "places"), 1);
+    machine.suspend(HOUR, || ());
+    let woken = Instant::now();
+    assert!(brief.read().is_nil(), "an hour is more than a minute");
+    assert!(is_grant(&next.read()), "its lease ended in that hour");
+    assert!(woken.elapsed() < Duration::from_secs(2), "{:?}", woken.elapsed());
+    until("its place is gone", || (number(&mut conn, "places") == 0).then_some(()));
+    assert!(patient.silent_for(Duration::from_millis(100)), "nine hours are left");
+    let waited_ms = conn.call(&["LOCK.INFO", "long"]).field("oldest-wait-ms").int();
+    assert!((3_600_000..3_660_000).contains(&waited_ms), "{waited_ms}");
+}

@@ -43,7 +43,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         // If the grant is still on its way and gets lost, the attempt has no place again.
         waiting::delivered(token);
         if let Some(line) = waiting::pass_on(context, key, token, true)? {
-            parked::pass_on(context, vec![line]);
+            parked::pass_on(context, &[line]);
         }
     }
     if stood || held.is_some() {

@@ -84,7 +84,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
             lines.extend(waiting::pass_on(context, key, token, hands_off)?);
         }
     }
-    parked::pass_on(context, lines);
+    parked::pass_on(context, &lines);
     context.reply_count(u64::try_from(count).unwrap_or(u64::MAX));
     Ok(())
 }

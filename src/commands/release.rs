@@ -45,7 +45,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     };
     if released != Release::Over {
         if let Some(line) = waiting::pass_on(context, key, token, true)? {
-            parked::pass_on(context, vec![line]);
+            parked::pass_on(context, &[line]);
         }
     }
     stats::released(released);

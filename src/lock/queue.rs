@@ -101,7 +101,7 @@ pub struct Wait {
 }
 
 /// How many holders those bear who stand in a line: see [`Queues::narrows`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Narrows(Vec<(Ticket, u64)>);
 
 impl Narrows {
@@ -223,6 +223,9 @@ pub struct MostPlaces {
     pub bytes: usize,
 }
 
+/// When a wait or a place ends, and which.
+pub type Deadline = (MonotonicMicros, Ticket);
+
 /// All lines of a server.
 #[derive(Debug)]
 pub struct Queues<H> {
@@ -237,7 +240,7 @@ pub struct Queues<H> {
     /// What reserved places take.
     placed: MostPlaces,
     /// When waits and places end.
-    ends: BTreeSet<(MonotonicMicros, Ticket)>,
+    ends: BTreeSet<Deadline>,
     /// When locks with waiters come free by themselves.
     dues: BTreeSet<(UnixMicros, LineId)>,
     /// Lines whose lock may have come free, each with the first in it who is to be looked at.

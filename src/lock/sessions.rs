@@ -63,6 +63,12 @@ impl Sessions {
         self.locks.get(&db).and_then(|names| names.get(name)).into_iter().flat_map(Bindings::values)
     }
 
+    /// The name of a lock, if grants of it are bound: one and the same while they are.
+    #[must_use]
+    pub fn name(&self, db: i32, name: &[u8]) -> Option<&Rc<[u8]>> {
+        self.locks.get(&db)?.get_key_value(name).map(|(name, _)| name)
+    }
+
     /// The binding of a grant.
     #[must_use]
     pub fn binding(&self, db: i32, name: &[u8], token: Token) -> Option<&Binding> {

@@ -6,35 +6,40 @@
 use super::blocked::Answer;
 use super::context::Context;
 use super::{state, waiting};
-use crate::lock::queue::Ticket;
-use crate::lock::time::{Micros, MonotonicMicros};
+use crate::lock::queue::Deadline;
+use crate::lock::time::Micros;
 
-/// Up to which waiter leases were checked: waiters are walked in the order of their deadlines.
-pub type Cursor = (MonotonicMicros, Ticket);
+/// How far a check has come: waiters are walked in the order of their deadlines.
+#[derive(Clone, Copy, Debug, Default)]
+enum Sweep {
+    #[default]
+    Done,
+    Begins,
+    GoesOn(Deadline),
+}
 
 /// What is enforced, and the check under way.
 #[derive(Debug, Default)]
 pub struct Leases {
     /// The longest lease that a waiter may have asked for; nothing: any.
     limit: Option<Micros>,
-    /// A check that is not finished, behind that waiter.
-    sweep: Option<Option<Cursor>>,
+    sweep: Sweep,
 }
 
 impl Leases {
     /// Whether a check is under way.
     #[must_use]
     pub const fn has_work(&self) -> bool {
-        self.sweep.is_some()
+        !matches!(self.sweep, Sweep::Done)
     }
 
     fn set(&mut self, limit: Option<Micros>) {
         let is_shorter = limit.is_some_and(|limit| self.limit.is_none_or(|known| limit < known));
         self.limit = limit;
         if limit.is_none() {
-            self.sweep = None;
+            self.sweep = Sweep::Done;
         } else if is_shorter {
-            self.sweep = Some(None);
+            self.sweep = Sweep::Begins;
         }
     }
 }
@@ -54,9 +59,13 @@ pub fn look(context: &Context) {
 pub fn sweep(context: &Context) {
     let settings = state::grace_settings(context);
     let found = state::with(|state| {
-        let from = state.leases.sweep?;
+        let from = match state.leases.sweep {
+            Sweep::Done => return None,
+            Sweep::Begins => None,
+            Sweep::GoesOn(deadline) => Some(deadline),
+        };
         let (clients, next) = state.queues.walk(from, LOOKED_AT, TOLD, |waiter| settings.check(waiter.lease).err());
-        state.leases.sweep = next.map(Some);
+        state.leases.sweep = next.map_or(Sweep::Done, Sweep::GoesOn);
         Some(clients)
     });
     for (client, error) in found.ok().flatten().unwrap_or_default() {

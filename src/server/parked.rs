@@ -191,7 +191,7 @@ fn give_back(db: i32, keys: &Keys, written: usize, taken: Option<Taken>) {
 
 /// A command released the locks of these lines: waiters for several locks who are first in line are tried at once, so
 /// that a lock is not refused to others for their sake. The timer serves the rest.
-pub fn pass_on(context: &Context, lines: Vec<LineId>) {
+pub fn pass_on(context: &Context, lines: &[LineId]) {
     let head = |line: LineId| Some((state::with(|state| state.queues.parked_head(line)).ok()??, line));
     let mut heads: BTreeSet<(Ticket, LineId)> = lines.iter().filter_map(|line| head(*line)).collect();
     let mut budget = Budget::of(Budget::COMMAND);
@@ -201,5 +201,9 @@ pub fn pass_on(context: &Context, lines: Vec<LineId>) {
             heads.extend(head(line));
         }
     }
-    let _ = state::with(|state| lines.iter().for_each(|line| state.queues.set_ready(*line)));
+    let _ = state::with(|state| {
+        for line in lines {
+            state.queues.set_ready(*line);
+        }
+    });
 }

@@ -12,11 +12,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A setting: name, default, least, most.
-const SETTINGS: [(&str, &str, &str, &str); 5] = [
+const SETTINGS: [(&str, &str, &str, &str); 6] = [
     ("lock.margin-ms", "1000", "0", "3600000"),
     ("lock.retention-ms", "60000", "-1", "315360000000"),
     ("lock.max-waiters", "5000", "0", "1000000"),
     ("lock.place-ms", "10000", "0", "3600000"),
+    ("lock.deadlock-edges", "10000", "0", "1000000"),
     ("lock.failover-grace-ms", "0", "0", "86400000"),
 ];
 
@@ -108,7 +109,8 @@ fn module_arguments_of_every_setting_are_what_config_shows() {
         return;
     }
     let args = [
-        ["failover-grace-ms", "5"],
+        ["failover-grace-ms", "6"],
+        ["DEADLOCK-edges", "5"],
         ["place-ms", "4"],
         ["MAX-WAITERS", "3"],
         ["retention-ms", "2"],
@@ -117,7 +119,7 @@ fn module_arguments_of_every_setting_are_what_config_shows() {
     let args = args.concat();
     let server = Server::with().module_args(&args).start();
     let shown = SETTINGS.map(|known| setting(&mut server.conn(), known.0));
-    assert_eq!(shown, ["1", "2", "3", "4", "5"]);
+    assert_eq!(shown, ["1", "2", "3", "4", "5", "6"]);
 }
 
 /// A script that starts the server with a configuration file, which the server wants as its first
@@ -144,7 +146,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
     }
     let (dir, script) = with_file("");
     let options = || Options::default().binary(&script).dir(&dir);
-    let values = ["7", "-1", "8", "9", "10"];
+    let values = ["7", "-1", "8", "9", "10", "11"];
     {
         let server = options().module_args(&["margin-ms", "7", "place-ms", "100"]).start();
         let mut conn = server.conn();
@@ -157,7 +159,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
     let lines = |start: &str| file.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!(lines("loadmodule "), 1, "{file}");
     // What does not differ from the module argument is left to it.
-    assert_eq!((lines("lock."), lines("lock.margin-ms")), (4, 0), "{file}");
+    assert_eq!((lines("lock."), lines("lock.margin-ms")), (5, 0), "{file}");
     {
         let server = options().without_module().start();
         let mut conn = server.conn();

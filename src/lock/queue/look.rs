@@ -1,6 +1,6 @@
 //! Who waits where.
 
-use super::{Cause, Entry, Line, LineId, Narrows, Queues, Stand, Ticket, Wait, Waiter};
+use super::{Cause, Deadline, Entry, Line, LineId, Narrows, Queues, Stand, Ticket, Wait, Waiter};
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::ops::Bound;
@@ -103,11 +103,11 @@ impl<H> Queues<H> {
     /// It ends after so many waiters, or findings; where to go on, unless all were seen.
     pub fn walk<F>(
         &self,
-        from: Option<(MonotonicMicros, Ticket)>,
+        from: Option<Deadline>,
         most_seen: usize,
         most_found: usize,
         check: impl Fn(&Waiter<H>) -> Option<F>,
-    ) -> (Vec<(u64, F)>, Option<(MonotonicMicros, Ticket)>) {
+    ) -> (Vec<(u64, F)>, Option<Deadline>) {
         let mut found = Vec::new();
         let behind = from.map_or(Bound::Unbounded, Bound::Excluded);
         for (seen, end) in self.ends.range((behind, Bound::Unbounded)).enumerate() {

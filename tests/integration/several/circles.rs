@@ -183,20 +183,21 @@ fn a_search_that_is_too_long_is_given_up_and_counted() {
             .find_map(|line| line.strip_prefix("lock_deadlocks_unchecked:")?.trim().parse::<i64>().ok())
             .unwrap()
     };
-    // Each waits for what the next holds: two edges for each of them.
+    // Each waits for what the next holds: two edges for each of them, inspected once to see whether they lead back, and
+    // once with what the keys say.
     let chain = |clients: &mut Clients| {
         let mut conns: Vec<Conn> = (0..10).map(|n| clients.holds(&format!("k{n}"), &[])).collect();
-        for n in 0..9 {
+        for (n, conn) in conns.iter_mut().take(9).enumerate() {
             let key = format!("k{}", n + 1);
-            clients.waits(&mut conns[n], &wants(&key, &[]));
+            clients.waits(conn, &wants(&key, &[]));
         }
         conns
     };
-    let mut clients = start("20");
+    let mut clients = start("40");
     let mut conns = chain(&mut clients);
     assert!(is_deadlock(&conns[9].call(&wants("k0", &[]))));
     assert_eq!(unchecked(&mut clients), 0);
-    let mut clients = start("19");
+    let mut clients = start("39");
     let mut conns = chain(&mut clients);
     clients.waits(&mut conns[9], &wants("k0", &[]));
     assert_eq!(unchecked(&mut clients), 1);

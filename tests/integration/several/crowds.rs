@@ -55,12 +55,11 @@ fn free_keys_that_hundreds_wait_for_besides_a_held_one_go_to_whoever_asks() {
     // They get all of them, one after the other, each inside the release of the one before.
     let mut token = held;
     for (at, conn) in waiting.iter_mut().enumerate() {
-        let release: Vec<String> = match at {
-            0 => ["LOCK.RELEASE", &keys[50], &token].map(String::from).into(),
-            _ => {
-                let head = ["LOCK.MRELEASE".to_string(), keys.len().to_string()];
-                head.into_iter().chain(keys.iter().cloned()).chain([token]).collect()
-            }
+        let release: Vec<String> = if at == 0 {
+            ["LOCK.RELEASE", &keys[50], &token].map(String::from).into()
+        } else {
+            let head = ["LOCK.MRELEASE".to_string(), keys.len().to_string()];
+            head.into_iter().chain(keys.iter().cloned()).chain([token]).collect()
         };
         assert_eq!(locks.conn.int(&release), if at == 0 { 1 } else { 100 });
         token = conn.read().int().to_string();

@@ -47,8 +47,8 @@ impl Core {
             }
             _ => self.sessions.unbind_others(0, &[key], None),
         }
-        if !is_free {
-            line.map(|line| self.queues.set_ready(line));
+        if let Some(line) = line.filter(|_| !is_free) {
+            self.queues.set_ready(line);
         }
         line.filter(|_| is_free)
     }
@@ -62,7 +62,9 @@ impl Core {
                 heads.extend(head(self, line));
             }
         }
-        lines.iter().for_each(|line| self.queues.set_ready(*line));
+        for line in lines {
+            self.queues.set_ready(*line);
+        }
     }
 
     pub(super) fn answer(&mut self, ticket: Ticket, plans: &[Plan]) {

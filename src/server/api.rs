@@ -113,7 +113,13 @@ api! {
         // 7.4, Valkey 8
         add_acl_category: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_AddACLCategory;
         set_command_acl_categories: unsafe extern "C" fn(*mut raw::RedisModuleCommand, Chars) -> Int = RedisModule_SetCommandACLCategories;
+        // 7.0.6
+        set_context_user: unsafe extern "C" fn(Ctx, *const raw::RedisModuleUser) = RedisModule_SetContextUser;
         // 7.0
+        acl_check_key_permissions: unsafe extern "C" fn(*mut raw::RedisModuleUser, Str, Int) -> Int = RedisModule_ACLCheckKeyPermissions;
+        free_module_user: unsafe extern "C" fn(*mut raw::RedisModuleUser) = RedisModule_FreeModuleUser;
+        get_current_user_name: unsafe extern "C" fn(Ctx) -> Str = RedisModule_GetCurrentUserName;
+        get_module_user_from_user_name: unsafe extern "C" fn(Str) -> *mut raw::RedisModuleUser = RedisModule_GetModuleUserFromUserName;
         get_command: unsafe extern "C" fn(Ctx, Chars) -> *mut raw::RedisModuleCommand = RedisModule_GetCommand;
         set_command_info: unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> Int = RedisModule_SetCommandInfo;
         get_client_name_by_id: unsafe extern "C" fn(Ctx, u64) -> Str = RedisModule_GetClientNameById;

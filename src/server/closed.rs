@@ -209,16 +209,20 @@ pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
     done(reply) != Err(WriteRefused::NotOurs)
 }
 
-fn clear_errno() {
+pub(super) fn clear_errno() {
     // SAFETY: the address of this thread's errno is valid.
     unsafe { *libc::__errno_location() = 0 };
+}
+
+pub(super) fn errno() -> i32 {
+    // SAFETY: the address of this thread's errno is valid.
+    unsafe { *libc::__errno_location() }
 }
 
 /// Whether a command that the module called was carried out; gives its reply back.
 fn done(reply: *mut raw::RedisModuleCallReply) -> Result<(), WriteRefused> {
     if reply.is_null() {
-        // SAFETY: the address of this thread's errno is valid.
-        return match unsafe { *libc::__errno_location() } {
+        return match errno() {
             libc::EPERM | libc::ENETDOWN => Err(WriteRefused::NotOurs),
             _ => Err(WriteRefused::ForNow),
         };

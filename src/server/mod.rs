@@ -20,6 +20,7 @@ pub mod key;
 mod load;
 mod main_thread;
 mod metadata;
+pub mod reader;
 mod serve;
 pub mod session;
 mod set;

@@ -2,8 +2,9 @@
 //! MONITOR, CLIENT LIST, memory, the version, and what a server says that is too old.
 //!
 //! `settings.rs` has what the settings do; `operator/tools.rs` the tools of the server; `operator/watching.rs`
-//! what is made of INFO lock elsewhere.
+//! what is made of INFO lock elsewhere; `operator/alerts.rs` the alerts.
 
+mod alerts;
 mod tools;
 mod watching;
 

@@ -57,10 +57,12 @@ api! {
         free_call_reply: unsafe extern "C" fn(Reply) = RedisModule_FreeCallReply;
         free_server_info: unsafe extern "C" fn(Ctx, Info) = RedisModule_FreeServerInfo;
         free_string: unsafe extern "C" fn(Ctx, Str) = RedisModule_FreeString;
+        free_thread_safe_context: unsafe extern "C" fn(Ctx) = RedisModule_FreeThreadSafeContext;
         get_blocked_client_private_data: unsafe extern "C" fn(Ctx) -> *mut libc::c_void = RedisModule_GetBlockedClientPrivateData;
         get_client_id: unsafe extern "C" fn(Ctx) -> libc::c_ulonglong = RedisModule_GetClientId;
         get_client_info_by_id: unsafe extern "C" fn(*mut libc::c_void, u64) -> Int = RedisModule_GetClientInfoById;
         get_context_flags: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetContextFlags;
+        get_detached_thread_safe_context: unsafe extern "C" fn(Ctx) -> Ctx = RedisModule_GetDetachedThreadSafeContext;
         get_expire: unsafe extern "C" fn(Key) -> raw::mstime_t = RedisModule_GetExpire;
         get_selected_db: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetSelectedDb;
         get_server_info: unsafe extern "C" fn(Ctx, Chars) -> Info = RedisModule_GetServerInfo;

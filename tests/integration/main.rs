@@ -19,6 +19,7 @@ mod fleet;
 mod guards;
 mod hostile;
 mod languages;
+mod log;
 mod look;
 mod metadata;
 mod metrics;

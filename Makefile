@@ -20,7 +20,7 @@ endif
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PORT=6379 is the port of 'make run' and 'make sentinel'; REDIS_SERVER=path names another server binary for run, sentinel, test, demo and bench."
+	@echo "  PORT=6379 is the port of 'make run' and 'make sentinel', and the first of 'make cluster' (7000); REDIS_SERVER=path names another server binary for run, sentinel, test, demo and bench."
 
 build: install-deps ## Build the module: target/release/libredis_lock.so
 	cargo build --release --lib
@@ -31,8 +31,9 @@ run: build ## Start a server with the module on PORT, in the foreground
 sentinel: build ## Start a master, two replicas and three sentinels from PORT on, in the foreground
 	@scripts/sentinel.sh
 
-cluster: build ## Start a cluster of three masters and three replicas, in the foreground
-	@scripts/cluster.sh
+# Servers of a cluster use their ports plus 10000 too, so it has a place of its own unless one is named.
+cluster: build ## Start a cluster of three masters and three replicas from PORT (7000) on, in the foreground
+	@CLUSTER_PORT=$(if $(filter file,$(origin PORT)),$${CLUSTER_PORT:-7000},'$(PORT)') scripts/cluster.sh
 
 test: build ## Run all tests, on real servers
 	cargo test

@@ -109,7 +109,7 @@ pack() {
         --create "$1" | gzip -9n >"$out/$1.tar.gz"
 }
 mkdir -p "$work/$name/scripts" "$work/$name/packaging" "$work/$name-debug"
-cp "$so" "$work/THIRD-PARTY-LICENSES.txt" README.md LICENSE CHANGELOG.md redis.conf "$work/$name/"
+cp "$so" "$work/THIRD-PARTY-LICENSES.txt" README.md LICENSE CHANGELOG.md SECURITY.md redis.conf "$work/$name/"
 cp -R docs grafana "$work/$name/"
 cp scripts/install.sh "$work/$name/scripts/"
 cp packaging/redis-lock-module packaging/redis-lock-module.8 "$work/$name/packaging/"
@@ -142,7 +142,7 @@ package() {
     cp "$so" "$tree/usr/lib/redis/modules/"
     cp packaging/redis-lock-module "$tree/usr/sbin/"
     gzip -9nc packaging/redis-lock-module.8 >"$tree/usr/share/man/man8/redis-lock-module.8.gz"
-    cp README.md docs/*.md "$work/THIRD-PARTY-LICENSES.txt" "$doc/"
+    cp README.md SECURITY.md docs/*.md "$work/THIRD-PARTY-LICENSES.txt" "$doc/"
     cp -R redis.conf grafana "$doc/examples/"
     gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
     printf 'redis-lock (%s) unstable; urgency=medium\n\n  * Version %s: see changelog.gz.\n\n -- %s  %s\n' \

@@ -34,7 +34,7 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     let archive = find(&dir, ".tar.gz").expect("an archive");
     said(&run(command("tar").arg("-xzf").arg(&archive).arg("-C").arg(&dir)));
     let inside = dir.join(archive.file_name().unwrap().to_str().unwrap().trim_end_matches(".tar.gz"));
-    for file in ["README.md", "LICENSE", "THIRD-PARTY-LICENSES.txt", "redis.conf", "docs/DESIGN.md"] {
+    for file in ["README.md", "SECURITY.md", "LICENSE", "THIRD-PARTY-LICENSES.txt", "redis.conf", "docs/DESIGN.md"] {
         assert!(fs::metadata(inside.join(file)).unwrap().len() > 1000, "{file}");
     }
     let licences = fs::read_to_string(inside.join("THIRD-PARTY-LICENSES.txt")).unwrap();
@@ -48,6 +48,8 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     if let Some(deb) = find(&dir, ".deb") {
         said(&run(command("dpkg-deb").arg("-x").arg(&deb).arg(dir.join("deb"))));
         drop(loads(&dir.join("deb").join(MODULE)));
+        assert!(dir.join("deb/usr/share/doc/redis-lock/SECURITY.md").exists());
+        assert!(dir.join("deb/usr/share/doc/redis-lock/examples/grafana/alerts.yml").exists());
         let field = |name| said(&run(command("dpkg-deb").arg("-f").arg(&deb).arg(name))).trim().to_string();
         assert_eq!(field("Version"), format!("{version}-1"));
         assert!(field("Depends").starts_with("libc6 (>= 2."), "{}", field("Depends"));

@@ -28,7 +28,7 @@ const BEHIND: usize = 2;
 pub const DOC: Doc = Doc {
     name: c"lock.macquire",
     summary: c"Takes several locks at once, all or nothing, or waits for them. Returns one fencing token.",
-    complexity: c"O(K) in the keys without waiters, O(K log N) with N of them",
+    complexity: c"O(K) in the keys, and O(log N) more for each in whose line of N it stands",
     arity: -5,
     flags: Flags::WriteDenyOomBlocking,
     keys: Keys::Counted(KeyAccess::AccessUpdate),

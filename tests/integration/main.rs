@@ -15,6 +15,7 @@ mod documents;
 mod events;
 mod factory;
 mod fairness;
+mod figures;
 mod fleet;
 mod guards;
 mod hostile;

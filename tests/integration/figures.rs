@@ -88,7 +88,7 @@ fn a_waiter_costs_what_the_documents_say() {
 
 #[test]
 fn a_holder_among_many_costs_what_the_documents_say() {
-    const HOLDERS: i64 = 1_000;
+    const HOLDERS: i64 = 10_000;
     let documented = number(&text("README.md"), "ID and an OWNER of 40 bytes needs ", ".");
     let server = Server::start();
     let mut conn = server.conn();
@@ -101,7 +101,10 @@ fn a_holder_among_many_costs_what_the_documents_say() {
         let id = (1_000_000_000_000_000_000 + n).to_string();
         conn.int(&["LOCK.ACQUIRE", "k", "EX", "600", "ID", &id, "OWNER", &owner, "SHARED"]);
     }
-    assert_near((used(&mut conn) - before) / HOLDERS, documented, "a holder");
+    // Tables that grow are there twice for a while.
+    let most = documented + documented / 20;
+    let each = || Some((used(&mut conn) - before) / HOLDERS).filter(|bytes| *bytes <= most);
+    assert_near(until("a holder costs no more than that", each), documented, "a holder");
 }
 
 #[test]

@@ -183,6 +183,27 @@ fn the_port_that_make_is_given_is_that_of_the_cluster() {
 }
 
 #[test]
+fn without_rustup_the_check_for_arm64_is_skipped_in_one_line() {
+    let dir = temp_dir();
+    for tool in ["dirname", "sh"] {
+        let found = run(command("sh").args(["-c", "command -v \"$0\"", tool]));
+        symlink(said(&found).trim(), dir.join(tool)).unwrap();
+    }
+    // A compiler that knows only this machine.
+    write_program(&dir.join("rustc"), "#!/bin/sh\necho /nowhere\n");
+    let check = |kind: &str| {
+        write_program(&dir.join("uname"), &format!("#!/bin/sh\necho {kind}\n"));
+        run(command("/bin/sh").args(["scripts/arm64.sh", "check"]).env("PATH", &dir).env("CARGO_HOME", "/nowhere"))
+    };
+    let output = check("x86_64");
+    let text = refused(&output);
+    assert!(text.starts_with("arm64: skipped, ARM64 is not compiled: it needs rustup"), "{text}");
+    assert_eq!((text.lines().count(), output.status.code()), (1, Some(3)), "{text}");
+    assert_eq!(said(&check("aarch64")), "", "there, all other checks are of it");
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn who_is_not_root_is_told_so_in_one_line() {
     let root = Root::new();
     let bin = temp_dir();

@@ -100,8 +100,11 @@ install: ## Install what `make build` built into this machine's server (as root;
 uninstall: ## Take it away again
 	@scripts/install.sh uninstall
 
-package: install-deps ## Make an archive and a Debian package for others, in target/package/
+package: install-deps ## Make archives and Debian packages for others, in target/package/, for ARM64 too
 	@scripts/package.sh
+
+reproducible: install-deps ## Make the packages twice, in two folders, and compare them: some minutes
+	@scripts/reproducible.sh
 
 install-deps: ## Install what is missing (the other targets do it themselves)
 	@scripts/install-deps.sh

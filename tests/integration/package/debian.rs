@@ -2,7 +2,9 @@
 //!
 //! dpkg works on an empty root with a database of its own, and runs the package's scripts with `DPKG_ROOT`.
 
-use super::{command, load_lines, loads, module, run, said, temp_dir, Root, CONF, CONF_TEXT, MODULE};
+use super::{
+    command, load_lines, loads, module, refused, run, said, temp_dir, write_program, Root, CONF, CONF_TEXT, MODULE,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -60,6 +62,38 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     for dir in [dir, again] {
         fs::remove_dir_all(dir).unwrap();
     }
+}
+
+/// What is built in another folder would be other bytes.
+#[test]
+fn a_module_that_names_a_path_of_this_machine_is_not_packed() {
+    let dir = temp_dir();
+    let (bin, target, out) = (dir.join("bin"), dir.join("target"), dir.join("out"));
+    fs::create_dir(&bin).unwrap();
+    // A cargo that builds a module in which the path of its target folder is, and asks for none to be replaced.
+    let built = target.join("package-build/release/libredis_lock.so");
+    let cargo = format!(
+        "#!/bin/sh\nmkdir -p \"$(dirname {0})\"\nprintf 'x\\0{1}/generated.rs\\0' >{0}\n\
+         printf '%s\\n%s\\n' \"$CARGO_ENCODED_RUSTFLAGS\" \"$CFLAGS\" >{2}/flags\n",
+        built.display(),
+        target.display(),
+        dir.display()
+    );
+    write_program(&bin.join("cargo"), &cargo);
+    let output = run(command("scripts/package.sh")
+        .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
+        .env("CARGO_TARGET_DIR", &target)
+        .env("PACKAGE_DIR", &out)
+        .env("NATIVE_ONLY", "1")
+        .env_remove("MODULE"));
+    let text = refused(&output);
+    assert!(text.contains(&format!("names a path of this machine, {}", target.display())), "{text}");
+    let flags = fs::read_to_string(dir.join("flags")).unwrap();
+    for flag in ["--remap-path-prefix", "-ffile-prefix-map"] {
+        assert!(flags.contains(&format!("{flag}={}=/redis-lock/target", target.display())), "{flags}");
+    }
+    assert!(!out.exists(), "nothing is packed");
+    fs::remove_dir_all(dir).unwrap();
 }
 
 impl Root {

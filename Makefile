@@ -15,12 +15,12 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test torture test-matrix mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-arm64 reproducible torture test-matrix mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PORT=6379 is the port of 'make run' and 'make sentinel'; REDIS_SERVER=path names another server binary for run, sentinel, test, demo and bench."
+	@echo "  PORT=6379 is the port of 'make run' and 'make sentinel', and the first of 'make cluster' (7000); REDIS_SERVER=path names another server binary for run, sentinel, test, demo and bench."
 
 build: install-deps ## Build the module: target/release/libredis_lock.so
 	cargo build --release --lib
@@ -31,11 +31,15 @@ run: build ## Start a server with the module on PORT, in the foreground
 sentinel: build ## Start a master, two replicas and three sentinels from PORT on, in the foreground
 	@scripts/sentinel.sh
 
-cluster: build ## Start a cluster of three masters and three replicas, in the foreground
-	@scripts/cluster.sh
+# Servers of a cluster use their ports plus 10000 too, so it has a place of its own unless one is named.
+cluster: build ## Start a cluster of three masters and three replicas from PORT (7000) on, in the foreground
+	@CLUSTER_PORT=$(if $(filter file,$(origin PORT)),$${CLUSTER_PORT:-7000},'$(PORT)') scripts/cluster.sh
 
 test: build ## Run all tests, on real servers
 	cargo test
+
+test-arm64: install-deps ## Run the tests of commands, waiting, sessions and persistence on ARM64, under qemu
+	@scripts/arm64.sh test || [ $$? = 3 ]
 
 torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
 	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); seconds=$(or $(SECONDS),60); \
@@ -56,10 +60,11 @@ fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, S
 memcheck: install-deps ## Run the integration tests with AddressSanitizer: some minutes
 	@scripts/memcheck.sh
 
-lint: install-deps ## Check format, lints and documentation
+lint: install-deps ## Check format, lints and documentation, and that it compiles for ARM64
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+	@scripts/arm64.sh check || [ $$? = 3 ]
 
 fmt: ## Format the code
 	cargo fmt
@@ -95,8 +100,11 @@ install: ## Install what `make build` built into this machine's server (as root;
 uninstall: ## Take it away again
 	@scripts/install.sh uninstall
 
-package: install-deps ## Make an archive and a Debian package for others, in target/package/
+package: install-deps ## Make archives and Debian packages for others, in target/package/, for ARM64 too
 	@scripts/package.sh
+
+reproducible: install-deps ## Make the packages twice, in two folders, and compare them: some minutes
+	@scripts/reproducible.sh
 
 install-deps: ## Install what is missing (the other targets do it themselves)
 	@scripts/install-deps.sh

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts a cluster with the module on this machine, three masters and three replicas, in the foreground: `make cluster`.
-# It is ready at the line "cluster ready: PORT ...". Ctrl-C, or any other end, stops its servers and removes their data.
+# `make cluster PORT=7100` names the first of its ports. It is ready at the line "cluster ready: PORT ...". Ctrl-C, or any other end, stops its servers and removes their data.
 #
 # From the environment:
 #   CLUSTER_PORT         the first of six ports in a row, 7000 if not given; the cluster's own traffic takes them plus 10000
@@ -24,9 +24,9 @@ fail() {
     exit 1
 }
 case $port in
-*[!0-9]* | "") fail "CLUSTER_PORT is a number, not '$port'" ;;
+*[!0-9]* | "") fail "PORT is a number, not '$port'" ;;
 esac
-if [ "$port" -lt 1024 ] || [ "$port" -gt 55530 ]; then fail "CLUSTER_PORT is between 1024 and 55530, not $port"; fi
+if [ "$port" -lt 1024 ] || [ "$port" -gt 55530 ]; then fail "PORT is between 1024 and 55530, not $port"; fi
 [ -e "$module" ] || fail "$module is not there: make build"
 ports=$(seq "$port" $((port + 5)))
 

@@ -6,10 +6,12 @@
 #   redis-lock_VERSION-1_ARCHITECTURE.deb   for redis-server and valkey-server; only where dpkg-deb is
 #   SHA256SUMS
 #
-# The same commit and compiler give the same bytes, in whatever folder: times are that of the commit (or
-# SOURCE_DATE_EPOCH), and no path of this machine is in them. The module needs at least the glibc of the machine that
-# built it, if it uses what came with that. The environment can name a MAINTAINER of the package, and a MODULE that was
-# built before, as the tests do.
+# Both for this machine and for 64-bit ARM, where that can be built (scripts/arm64.sh); NATIVE_ONLY=1 leaves ARM out.
+#
+# The same commit and compiler give the same bytes, in whatever folder and target folder: times are that of the commit
+# (or SOURCE_DATE_EPOCH), and no path of this machine is in them. `make reproducible` shows it. The module needs at least
+# the glibc of the machine that built it, if it uses what came with that. The environment can name a MAINTAINER of the
+# package, and a MODULE that was built before, as the tests do.
 set -eu
 umask 022
 export LC_ALL=C TZ=UTC
@@ -29,8 +31,8 @@ target=${CARGO_TARGET_DIR:-$root/target}
 out=${PACKAGE_DIR:-$target/package}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 rustc=$(rustc -vV)
-triple=$(echo "$rustc" | sed -n 's/^host: //p')
-name=redis-lock-$version-$triple
+host=$(echo "$rustc" | sed -n 's/^host: //p')
+arm=aarch64-unknown-linux-gnu
 maintainer=${MAINTAINER:-The redis-lock authors <redis-lock@packages.invalid>}
 for tool in objcopy objdump strip tar gzip sha256sum; do
     have "$tool" || die "$tool is missing (Debian: binutils, tar, gzip, coreutils)"
@@ -41,39 +43,63 @@ if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
 fi
 export SOURCE_DATE_EPOCH
 
-module=${MODULE:-}
-if [ -z "$module" ]; then
-    # Apart from other builds, which have other flags and would be made anew each time.
-    sources=${CARGO_HOME:-$HOME/.cargo}/registry
-    CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037%s' "--remap-path-prefix=$root=/redis-lock" \
-        "--remap-path-prefix=$sources=/crates")
+# Where a path of this machine would be in what is built, another stands for it. Of several that match, the last counts.
+sources=${CARGO_HOME:-$HOME/.cargo}/registry
+maps="$root=/redis-lock $target=/redis-lock/target $sources=/crates"
+flags='' c_flags=${CFLAGS:-}
+for map in $maps; do
+    flags="$flags${flags:+$(printf '\037')}--remap-path-prefix=$map"
     # One of the crates compiles a file in C.
-    CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/crates -ffile-prefix-map=$root=/redis-lock"
-    export CARGO_ENCODED_RUSTFLAGS CFLAGS
-    cargo build --release --locked --lib --target-dir "$target/package-build"
-    module=$target/package-build/release/libredis_lock.so
-fi
-[ -f "$module" ] || die "$module is not there"
+    c_flags="$c_flags -ffile-prefix-map=$map"
+done
 
-mkdir -p "$out"
-rm -f "$out"/redis-lock[-_]* "$out/SHA256SUMS"
+# has_path FILE: whether one of the paths begins a word of it.
+has_path() {
+    for map in $maps; do
+        [ "${map%=*}" != "${map#*=}" ] || continue
+        if tr '\0' '\n' <"$1" | awk -v path="${map%=*}/" 'index($0, path) == 1 { found = 1; exit } END { exit !found }'; then
+            path=${map%=*}
+            return 0
+        fi
+    done
+    return 1
+}
+
+# build TRIPLE: $module, made apart from other builds, which have other flags and would be made anew each time.
+build() {
+    if [ "$1" = "$host" ]; then
+        env CARGO_ENCODED_RUSTFLAGS="$flags" CFLAGS="$c_flags" \
+            cargo build --release --locked --lib --target-dir "$target/package-build"
+        module=$target/package-build/release/libredis_lock.so
+    else
+        env CARGO_ENCODED_RUSTFLAGS="$flags" CFLAGS="$c_flags" \
+            scripts/arm64.sh build --target-dir "$target/package-build" || return
+        module=$target/package-build/$1/release/libredis_lock.so
+    fi
+    [ -f "$module" ] || die "$module is not there"
+    if has_path "$module"; then die "$module names a path of this machine, $path: it would differ elsewhere"; fi
+}
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# Function names stay in (perf, gdb and core dumps are readable at once; 0.2 MB); file names and lines, 11 MB, go into a
-# file of their own, which gdb and addr2line find by the build ID.
-so=$work/libredis_lock.so
-cp "$module" "$so"
-(
-    cd "$work"
-    objcopy --only-keep-debug --compress-debug-sections libredis_lock.so libredis_lock.so.debug
-    strip --strip-debug libredis_lock.so
-    objcopy --add-gnu-debuglink=libredis_lock.so.debug libredis_lock.so
-    # Servers refuse a module that is not executable.
-    chmod 755 libredis_lock.so
-    chmod 644 libredis_lock.so.debug
-)
+# split: what was built in two. Function names stay in (perf, gdb and core dumps are readable at once; 0.2 MB); file names
+# and lines, 11 MB, go into a file of their own, which gdb and addr2line find by the build ID.
+split() {
+    so=$work/$triple/libredis_lock.so
+    mkdir "$work/$triple"
+    cp "$module" "$so"
+    (
+        cd "$work/$triple"
+        "${tools}objcopy" --only-keep-debug --compress-debug-sections libredis_lock.so libredis_lock.so.debug
+        "${tools}strip" --strip-debug libredis_lock.so
+        "${tools}objcopy" --add-gnu-debuglink=libredis_lock.so.debug libredis_lock.so
+        # Servers refuse a module that is not executable.
+        chmod 755 libredis_lock.so
+        chmod 644 libredis_lock.so.debug
+    )
+}
 
 # The licences of what is linked in ask for their text to come along.
 licences() {
@@ -100,28 +126,28 @@ licences() {
         [ -n "$found" ] || printf '\n(the crate comes without the text)\n'
     done
 }
-licences >"$work/THIRD-PARTY-LICENSES.txt"
-grep -q Permission "$work/THIRD-PARTY-LICENSES.txt" || die "the sources of the crates, with their licences, are missing"
-
 # pack NAME: the folder NAME as NAME.tar.gz.
 pack() {
     tar --directory="$work" --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
         --create "$1" | gzip -9n >"$out/$1.tar.gz"
 }
-mkdir -p "$work/$name/scripts" "$work/$name/packaging" "$work/$name-debug"
-cp "$so" "$work/THIRD-PARTY-LICENSES.txt" README.md LICENSE CHANGELOG.md redis.conf "$work/$name/"
-cp -R docs grafana "$work/$name/"
-cp scripts/install.sh "$work/$name/scripts/"
-cp packaging/redis-lock-module packaging/redis-lock-module.8 "$work/$name/packaging/"
-pack "$name"
-cp "$so.debug" "$work/$name-debug/"
-pack "$name-debug"
+archives() {
+    name=redis-lock-$version-$triple
+    mkdir -p "$work/$name/scripts" "$work/$name/packaging" "$work/$name-debug"
+    cp "$so" "$work/THIRD-PARTY-LICENSES.txt" README.md LICENSE CHANGELOG.md SECURITY.md redis.conf "$work/$name/"
+    cp -R docs grafana "$work/$name/"
+    cp scripts/install.sh "$work/$name/scripts/"
+    cp packaging/redis-lock-module packaging/redis-lock-module.8 "$work/$name/packaging/"
+    pack "$name"
+    cp "$so.debug" "$work/$name-debug/"
+    pack "$name-debug"
+}
 
 # Depends of the libraries that the module asks for, and the newest version of each that it needs.
 needs() {
-    newest() { objdump -T "$so" | sed -n "s/.*($1_\([0-9.]*\)).*/\1/p" | sort -Vu | tail -n 1; }
+    newest() { "${tools}objdump" -T "$so" | sed -n "s/.*($1_\([0-9.]*\)).*/\1/p" | sort -Vu | tail -n 1; }
     libc='' libgcc=''
-    for library in $(objdump -p "$so" | sed -n 's/^ *NEEDED *//p'); do
+    for library in $("${tools}objdump" -p "$so" | sed -n 's/^ *NEEDED *//p'); do
         case $library in
         libc.so.6 | libm.so.6 | ld-linux*) libc="libc6 (>= $(newest GLIBC))" ;;
         libgcc_s.so.1) libgcc=", libgcc-s1 (>= $(newest GCC))" ;;
@@ -134,15 +160,14 @@ needs() {
 package() {
     # A tilde sorts before the release: 0.2.0-rc.1 is 0.2.0~rc.1.
     deb_version=$(echo "$version" | sed 's/-/~/')-1
-    architecture=$(dpkg --print-architecture)
-    tree=$work/deb
+    tree=$work/$triple/deb
     doc=$tree/usr/share/doc/redis-lock
     mkdir -p "$tree/DEBIAN" "$tree/usr/lib/redis/modules" "$tree/usr/sbin" "$tree/usr/share/man/man8" \
         "$tree/usr/share/lintian/overrides" "$doc/examples"
     cp "$so" "$tree/usr/lib/redis/modules/"
     cp packaging/redis-lock-module "$tree/usr/sbin/"
     gzip -9nc packaging/redis-lock-module.8 >"$tree/usr/share/man/man8/redis-lock-module.8.gz"
-    cp README.md docs/*.md "$work/THIRD-PARTY-LICENSES.txt" "$doc/"
+    cp README.md SECURITY.md docs/*.md "$work/THIRD-PARTY-LICENSES.txt" "$doc/"
     cp -R redis.conf grafana "$doc/examples/"
     gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
     printf 'redis-lock (%s) unstable; urgency=medium\n\n  * Version %s: see changelog.gz.\n\n -- %s  %s\n' \
@@ -159,10 +184,37 @@ package() {
     find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     dpkg-deb --root-owner-group -Zxz --build "$tree" "$out/redis-lock_${deb_version}_$architecture.deb" >/dev/null
 }
+# make_for TRIPLE ARCHITECTURE [TOOLS]: all of it for one kind of machine, of which $module is.
+make_for() {
+    triple=$1 architecture=$2 tools=${3:-}
+    split
+    archives
+    if [ -n "$architecture" ]; then package; fi
+}
+
+architecture=''
 if have dpkg-deb && have dpkg; then
-    package
+    architecture=$(dpkg --print-architecture)
 else
-    say "no dpkg-deb here: the archive only, no Debian package"
+    say "no dpkg-deb here: archives only, no Debian package"
+fi
+module=${MODULE:-}
+if [ -z "$module" ]; then build "$host"; fi
+[ -f "$module" ] || die "$module is not there"
+licences >"$work/THIRD-PARTY-LICENSES.txt"
+grep -q Permission "$work/THIRD-PARTY-LICENSES.txt" || die "the sources of the crates, with their licences, are missing"
+mkdir -p "$out"
+rm -f "$out"/redis-lock[-_]* "$out/SHA256SUMS"
+make_for "$host" "$architecture"
+if [ -z "${MODULE:-}" ] && [ "$host" != $arm ] && [ "${NATIVE_ONLY:-0}" != 1 ]; then
+    code=0
+    build $arm || code=$?
+    case $code in
+    0) make_for $arm "${architecture:+arm64}" aarch64-linux-gnu- ;;
+    # It has said why.
+    3) ;;
+    *) exit "$code" ;;
+    esac
 fi
 
 (cd "$out" && sha256sum redis-lock[-_]* >SHA256SUMS)

@@ -78,6 +78,8 @@ pub enum Mutant {
     ExpiresWithFirst,
     /// The end of a connection ends another of several holders.
     EndsOther,
+    /// LOCK.SCAN returns keys that its caller may not read.
+    ScanReadsAll,
     /// The answer to a waiter is read after it was freed.
     ReadFreed,
     /// The answer to a waiter is never freed.

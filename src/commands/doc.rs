@@ -36,6 +36,9 @@ pub enum Flags {
     Read,
     /// Reads, and may have much to tell.
     ReadSlow,
+    /// Reads keys that it does not name: those that its caller may read. For operators where the server
+    /// cannot tell which those are.
+    ReadUnnamed,
     /// Reads what the whole server does: for operators.
     Admin,
     /// Touches no data.
@@ -48,7 +51,7 @@ impl Flags {
     pub const fn writes(self) -> bool {
         match self {
             Self::WriteDenyOomBlocking | Self::WriteDenyOom | Self::Write | Self::WriteSlow => true,
-            Self::Read | Self::ReadSlow | Self::Admin | Self::Help => false,
+            Self::Read | Self::ReadSlow | Self::ReadUnnamed | Self::Admin | Self::Help => false,
         }
     }
 }

@@ -23,7 +23,7 @@ const BEHIND: usize = 1;
 pub const DOC: Doc = Doc {
     name: c"lock.mrelease",
     summary: c"Gives several locks back, each to the first who waits if there is one.",
-    complexity: c"O(K) in the keys without waiters, O(K log N) with N of them",
+    complexity: c"O(K) in the keys, and O(log N) more for each that N wait for",
     arity: -4,
     flags: Flags::WriteSlow,
     keys: Keys::Counted(KeyAccess::Delete),

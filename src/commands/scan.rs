@@ -1,7 +1,8 @@
 //! `LOCK.SCAN cursor [MATCH pattern] [COUNT n] [STATE held|expired|foreign]`
 //!
 //! The locks of this database, step by step as SCAN: locks that are held or expired, or those in one
-//! state. A foreign one is any string that is no timestamp.
+//! state. A foreign one is any string that is no timestamp. Only keys that the caller may read; servers
+//! before 7.0 cannot tell, and there it is a command for operators.
 //!
 //! Reply: the next cursor, 0 at the end, and an array of maps key, state, token, owner, free-in-ms,
 //! holders (flat arrays in RESP2); how many hold it now; nil where one has no meaning. Readonly. Errors:
@@ -16,6 +17,7 @@ use crate::lock::rules::{Share, State};
 use crate::server::clock;
 use crate::server::context::{Args, Context, OwnString};
 use crate::server::key::{self, Key};
+use crate::server::reader::Reader;
 
 const NAME: &str = "LOCK.SCAN";
 const OPTIONS: [Name; 3] = [Name::Match, Name::Count, Name::State];
@@ -27,7 +29,7 @@ pub const DOC: Doc = Doc {
     summary: c"Returns the locks of this database, step by step.",
     complexity: c"O(N) in COUNT, and in the holders of those that have several",
     arity: -2,
-    flags: Flags::Admin,
+    flags: Flags::ReadUnnamed,
     keys: Keys::None,
     args: &[
         Arg { name: c"cursor", kind: Kind::Integer, token: None, optional: false },
@@ -67,8 +69,9 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     };
     let count = options.count().unwrap_or(DEFAULT_COUNT);
     let (next, keys) = key::scan(context, cursor, options.pattern, count).ok_or(Error::Cursor)?;
-    let rows: Vec<Row> =
-        keys.into_iter().filter_map(|key| row(context, key)).filter(|row| wanted.contains(&row.state)).collect();
+    let reader = Reader::of(context);
+    let rows = keys.into_iter().filter_map(|key| row(context, &reader, key));
+    let rows: Vec<Row> = rows.filter(|row| wanted.contains(&row.state)).collect();
     context.reply_array(2);
     context.reply_bytes(&next);
     context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
@@ -84,9 +87,9 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A key as a lock; nothing if it is none.
-fn row(context: &Context, bytes: Box<[u8]>) -> Option<Row> {
-    let name = OwnString::of(&bytes)?;
+/// A key as a lock; nothing if it is none, or not for this reader.
+fn row(context: &Context, reader: &Reader<'_>, bytes: Box<[u8]>) -> Option<Row> {
+    let name = OwnString::of(&bytes).filter(|name| reader.may_read(name.as_arg()))?;
     let now = clock::of_command();
     let key = Key::open_read_only(context, name.as_arg(), now).ok()?;
     let lock = key.state();

@@ -57,10 +57,12 @@ api! {
         free_call_reply: unsafe extern "C" fn(Reply) = RedisModule_FreeCallReply;
         free_server_info: unsafe extern "C" fn(Ctx, Info) = RedisModule_FreeServerInfo;
         free_string: unsafe extern "C" fn(Ctx, Str) = RedisModule_FreeString;
+        free_thread_safe_context: unsafe extern "C" fn(Ctx) = RedisModule_FreeThreadSafeContext;
         get_blocked_client_private_data: unsafe extern "C" fn(Ctx) -> *mut libc::c_void = RedisModule_GetBlockedClientPrivateData;
         get_client_id: unsafe extern "C" fn(Ctx) -> libc::c_ulonglong = RedisModule_GetClientId;
         get_client_info_by_id: unsafe extern "C" fn(*mut libc::c_void, u64) -> Int = RedisModule_GetClientInfoById;
         get_context_flags: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetContextFlags;
+        get_detached_thread_safe_context: unsafe extern "C" fn(Ctx) -> Ctx = RedisModule_GetDetachedThreadSafeContext;
         get_expire: unsafe extern "C" fn(Key) -> raw::mstime_t = RedisModule_GetExpire;
         get_selected_db: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetSelectedDb;
         get_server_info: unsafe extern "C" fn(Ctx, Chars) -> Info = RedisModule_GetServerInfo;
@@ -113,7 +115,13 @@ api! {
         // 7.4, Valkey 8
         add_acl_category: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_AddACLCategory;
         set_command_acl_categories: unsafe extern "C" fn(*mut raw::RedisModuleCommand, Chars) -> Int = RedisModule_SetCommandACLCategories;
+        // 7.0.6
+        set_context_user: unsafe extern "C" fn(Ctx, *const raw::RedisModuleUser) = RedisModule_SetContextUser;
         // 7.0
+        acl_check_key_permissions: unsafe extern "C" fn(*mut raw::RedisModuleUser, Str, Int) -> Int = RedisModule_ACLCheckKeyPermissions;
+        free_module_user: unsafe extern "C" fn(*mut raw::RedisModuleUser) = RedisModule_FreeModuleUser;
+        get_current_user_name: unsafe extern "C" fn(Ctx) -> Str = RedisModule_GetCurrentUserName;
+        get_module_user_from_user_name: unsafe extern "C" fn(Str) -> *mut raw::RedisModuleUser = RedisModule_GetModuleUserFromUserName;
         get_command: unsafe extern "C" fn(Ctx, Chars) -> *mut raw::RedisModuleCommand = RedisModule_GetCommand;
         set_command_info: unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> Int = RedisModule_SetCommandInfo;
         get_client_name_by_id: unsafe extern "C" fn(Ctx, u64) -> Str = RedisModule_GetClientNameById;

@@ -212,7 +212,7 @@ pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
     done(c"EXISTS", reply) != Err(WriteRefused::NotOurs)
 }
 
-fn clear_errno() {
+pub(super) fn clear_errno() {
     // SAFETY: the address of this thread's errno is valid.
     unsafe { *libc::__errno_location() = 0 };
 }
@@ -231,7 +231,7 @@ pub(super) fn is_known(context: &Context, command: &CStr) -> bool {
     is_known
 }
 
-fn errno() -> i32 {
+pub(super) fn errno() -> i32 {
     // SAFETY: the address of this thread's errno is valid.
     unsafe { *libc::__errno_location() }
 }

@@ -1,6 +1,7 @@
 //! A call by the server: its arguments and its replies.
 
 use super::api::api;
+use super::main_thread::MainThread;
 use super::version::Version;
 use crate::commands::doc::Keys;
 use crate::commands::parse::Arguments;
@@ -250,8 +251,28 @@ pub fn log_notice(text: &str) {
 
 fn log(level: &CStr, text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // SAFETY: a null context is allowed; the format takes the one string that follows.
-    unsafe { (api().log)(std::ptr::null_mut(), level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
+    let context = LOG.with(|log| *log).unwrap_or(std::ptr::null_mut());
+    // SAFETY: the context is the module's own, or null, which is allowed; the format takes the one string that follows.
+    unsafe { (api().log)(context, level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
+}
+
+/// A context that outlives calls, so that every line in the log names the module; null: the server calls it `module`.
+static LOG: MainThread<*mut raw::RedisModuleCtx> = MainThread::new(std::ptr::null_mut());
+
+/// From here on lines in the log name the module.
+pub(super) fn open_log(context: &Context) {
+    // SAFETY: the context is that of the load, in which the server knows the module's name.
+    let own = unsafe { (api().get_detached_thread_safe_context)(context.0) };
+    LOG.with(|log| *log = own);
+}
+
+/// Gives back what [`open_log`] took: the module is unloaded.
+pub(super) fn close_log() {
+    let own = LOG.with(|log| std::mem::replace(log, std::ptr::null_mut()));
+    if let Some(own) = own.filter(|own| !own.is_null()) {
+        // SAFETY: made by `open_log`, freed once.
+        unsafe { (api().free_thread_safe_context)(own) };
+    }
 }
 
 /// A string of the server that is an argument of a call, good as long as the call.

@@ -1,7 +1,7 @@
 //! Whether this server may grant locks now, across failovers: asks the pure rules of
 //! [`crate::lock::grace`] and looks at the replicas.
 
-use super::context::{log_warning, Context, ServerInfo};
+use super::context::{log_notice, log_warning, Context, ServerInfo};
 use super::{clock, clock_watch, serve, settings, state};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
@@ -77,9 +77,28 @@ pub fn look_for_fault(context: &Context) {
     }
 }
 
+/// Logs that a grace began or ended since the last look, in which time this server granted nothing.
+fn log_grace(context: &Context) {
+    let is_replica = context.is_replica();
+    let change = state::with(|state| {
+        let left = if is_replica { Micros(0) } else { state.grace_left() };
+        let is_on = left > Micros(0);
+        (std::mem::replace(&mut state.grace_is_on, is_on) != is_on).then_some(left)
+    });
+    match change {
+        Ok(Some(Micros(0))) if is_replica => {}
+        Ok(Some(Micros(0))) => log_notice("the grace has ended: locks are granted"),
+        Ok(Some(left)) => {
+            log_notice(&format!("a grace has begun: no lock is granted for the next {} ms", left.as_ms()));
+        }
+        _ => {}
+    }
+}
+
 /// The server runs: notices that it stood still, and whether its replicas have answered since.
 pub fn run(context: &Context, now: MonotonicMicros) {
     look_at_role(context);
+    log_grace(context);
     let (is_off, is_late) = state::with(|state| {
         let is_off = settings::failover_grace() == Micros(0) && state.grace_fault.is_none();
         (is_off, now.since(state.looked_at_grace) >= LOOK_FOR_FAULT)

@@ -1,7 +1,7 @@
 //! Loading: checks the server, reads the settings, registers commands and event handlers.
 
 use super::callback::{c_command, guarded};
-use super::context::{log_notice, log_warning, Args, Context};
+use super::context::{close_log, log_notice, log_warning, open_log, Args, Context};
 use super::metadata::{self, Run};
 use super::{api, closed, events, info_section, settings, state, timer, write};
 use crate::commands::doc::Doc;
@@ -80,16 +80,17 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     }
     // SAFETY: the context is good until this returns.
     let context = unsafe { Context::new(ctx) };
+    open_log(&context);
     // SAFETY: argv and argc are the server's own; a load has no command name in front.
     let loaded = guarded(|| load(&context, &unsafe { Args::of_load(&context, argv, argc) }));
-    match loaded {
-        Some(Ok(())) => OK,
-        Some(Err(reason)) => {
-            log_warning(&format!("the module is not loaded: {reason}"));
-            ERR
-        }
-        None => ERR,
+    if let Some(Ok(())) = loaded {
+        return OK;
     }
+    if let Some(Err(reason)) = loaded {
+        log_warning(&format!("the module is not loaded: {reason}"));
+    }
+    close_log();
+    ERR
 }
 
 /// The server's way out; it does not get here while clients wait.
@@ -110,6 +111,7 @@ pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> 
         write::unload();
         closed::unload();
         state::unload();
+        close_log();
     });
     OK
 }

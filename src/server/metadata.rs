@@ -2,6 +2,7 @@
 
 use super::api::api;
 use super::context::Context;
+use super::reader::Reader;
 use crate::commands::doc::{Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -17,28 +18,36 @@ const SINCE: &CStr = c"0.1.0";
 const OK: i32 = 0;
 
 impl Flags {
-    /// As the server reads them; without `blocking` where it does not know that (6.2).
-    const fn names(self) -> (&'static CStr, &'static CStr) {
+    /// What the kind amounts to on this server.
+    fn here(self) -> Self {
         match self {
+            Self::ReadUnnamed if !Reader::can_be_told() => Self::Admin,
+            kind => kind,
+        }
+    }
+
+    /// As the server reads them; without `blocking` where it does not know that (6.2).
+    fn names(self) -> (&'static CStr, &'static CStr) {
+        match self.here() {
             Self::WriteDenyOomBlocking => (c"write deny-oom blocking", c"write deny-oom"),
             Self::WriteDenyOom => (c"write deny-oom fast", c"write deny-oom fast"),
             Self::Write => (c"write fast", c"write fast"),
             Self::WriteSlow => (c"write", c"write"),
             Self::Read => (c"readonly fast", c"readonly fast"),
-            Self::ReadSlow => (c"readonly", c"readonly"),
+            Self::ReadSlow | Self::ReadUnnamed => (c"readonly", c"readonly"),
             Self::Admin => (c"readonly admin", c"readonly admin"),
             Self::Help => (c"allow-loading allow-stale", c"allow-loading allow-stale"),
         }
     }
 
     /// The ACL categories that the server would give a command of its own with these flags.
-    const fn categories(self) -> &'static CStr {
-        match self {
+    fn categories(self) -> &'static CStr {
+        match self.here() {
             Self::WriteDenyOomBlocking => c"lock write slow blocking",
             Self::WriteDenyOom | Self::Write => c"lock write fast",
             Self::WriteSlow => c"lock write slow",
             Self::Read => c"lock read fast",
-            Self::ReadSlow => c"lock read slow",
+            Self::ReadSlow | Self::ReadUnnamed => c"lock read slow",
             Self::Admin => c"lock read slow admin dangerous",
             Self::Help => c"lock slow",
         }

@@ -23,6 +23,7 @@ mod load;
 mod main_thread;
 mod metadata;
 pub mod parked;
+pub mod reader;
 mod serve;
 pub mod session;
 mod set;

@@ -132,7 +132,8 @@ impl Client {
     /// Address and port.
     #[must_use]
     pub fn address(&self) -> String {
-        let bytes: Vec<u8> = self.0.addr.iter().map(|byte| byte.cast_unsigned()).collect();
+        // Chars are signed on some machines and unsigned on others.
+        let bytes = self.0.addr.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes()));
         let host = CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy).unwrap_or_default();
         if host.contains(':') {
             format!("[{host}]:{}", self.0.port)

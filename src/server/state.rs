@@ -56,6 +56,8 @@ pub struct State {
     pub kept: Kept,
     /// Since when this server is the master, and whether it still is.
     pub reign: Reign,
+    /// Whether this server was in its grace when last looked at, as last logged.
+    pub grace_is_on: bool,
     /// What is wrong with the settings for safety across failover, as last logged.
     pub grace_fault: Option<grace::Fault>,
     /// What is wrong with the limit of waiters, as last logged.

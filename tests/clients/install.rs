@@ -123,6 +123,22 @@ pub fn php() -> Result<PathBuf, String> {
     Ok("php".into())
 }
 
+/// Prometheus' promtool, out of the package of Debian where it is not installed; else what is missing.
+pub fn promtool() -> Result<PathBuf, String> {
+    const PACKAGE: &str = "the package prometheus of Debian has it";
+    if run(Command::new("promtool").arg("--version")).is_ok() {
+        return Ok("promtool".into());
+    }
+    // The package would start a server; one file of it is enough.
+    let unpack = "cd \"$0\" && get() { apt-get download -qq prometheus; } &&
+        { get || { apt-get update -qq -o Acquire::http::Timeout=10; get; }; } &&
+        dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && rm prometheus_*.deb";
+    let dir = installed("promtool", |dir| {
+        run(Command::new("sh").args(["-c", unpack]).arg(dir)).map_err(|error| format!("{PACKAGE}: {error}"))
+    })?;
+    Ok(dir.join("usr/bin/promtool"))
+}
+
 /// Installs packages of Debian if that can be done; else says which are missing.
 fn debian(packages: &[&str], missing: &str) -> Result<(), String> {
     let names = packages.join(" ");

@@ -2,8 +2,9 @@
 //! MONITOR, CLIENT LIST, memory, the version, and what a server says that is too old.
 //!
 //! `settings.rs` has what the settings do; `operator/tools.rs` the tools of the server; `operator/watching.rs`
-//! what is made of INFO lock elsewhere.
+//! what is made of INFO lock elsewhere; `operator/alerts.rs` the alerts.
 
+mod alerts;
 mod tools;
 mod watching;
 
@@ -227,7 +228,7 @@ fn the_configuration_file_of_the_project_works() {
         assert_eq!(setting(&mut conn, "appendonly"), "yes");
         assert_eq!(setting(&mut conn, "maxmemory-policy"), "noeviction");
         conn.int(&["LOCK.ACQUIRE", "door", "EX", "5"]);
-        let warnings: Vec<_> = server.log().lines().filter(|l| l.contains("<module>")).map(String::from).collect();
+        let warnings: Vec<_> = server.log().lines().filter(|l| l.contains("<lock>")).map(String::from).collect();
         assert_eq!(warnings.len(), 1, "besides that it is loaded, the module has nothing to say: {warnings:?}");
     }
     let _ = fs::remove_dir_all(dir);
@@ -254,7 +255,7 @@ fn module_list_and_the_log_have_the_version() {
     let ours = list.list().iter().find(|module| module.field("name").text() == "lock").expect("it is loaded");
     let version = env!("CARGO_PKG_VERSION").split('.').map(|part| part.parse::<i64>().unwrap());
     assert_eq!(ours.field("ver").int(), version.fold(0, |all, part| all * 100 + part));
-    let line = format!("<module> lock {} loaded", env!("CARGO_PKG_VERSION"));
+    let line = format!("<lock> lock {} loaded", env!("CARGO_PKG_VERSION"));
     assert!(server.log().contains(&line), "{}", server.log_tail(10));
     let in_info = format!("module:name=lock,ver={},", ours.field("ver").int());
     assert!(conn.text(&["INFO", "modules"]).contains(&in_info));

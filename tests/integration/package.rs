@@ -148,6 +148,61 @@ fn install_goes_where_moduledir_and_conf_say() {
     assert!(!root.path("opt/modules").exists());
 }
 
+/// Debian's units let servers run code from there, and from neither /usr/local nor /opt.
+#[test]
+fn the_documents_name_a_path_that_debians_unit_can_load_from() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = vec![root.join("redis.conf"), root.join("README.md"), root.join("SECURITY.md")];
+    files.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    let mut found = 0;
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for path in text.split([' ', '\n', '`', '"', '\'']).filter(|word| word.ends_with("libredis_lock.so")) {
+            if path.starts_with('/') && !path.starts_with("/path/to/") {
+                assert_eq!(path, format!("/{MODULE}"), "{}", file.display());
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 3, "{found}");
+}
+
+#[test]
+fn the_port_that_make_is_given_is_that_of_the_cluster() {
+    // Nothing is built: it is refused before a server is started.
+    let make = |args: &[&str], port: Option<&str>| {
+        let mut make = command("make");
+        make.args(["--silent", "--no-print-directory", "--old-file=build", "cluster"]).args(args);
+        make.env_remove("PORT").env_remove("CLUSTER_PORT").env("LOCK_MODULE", "/dev/null");
+        refused(&run(make.envs(port.map(|port| ("PORT", port)))))
+    };
+    assert!(make(&["PORT=80"], None).contains("between 1024 and 55530, not 80"));
+    assert!(make(&[], Some("81")).contains("between 1024 and 55530, not 81"));
+    assert!(make(&["PORT=x y"], None).contains("a number, not 'x y'"));
+    assert!(make(&["CLUSTER_PORT=82"], None).contains("between 1024 and 55530, not 82"));
+}
+
+#[test]
+fn without_rustup_the_check_for_arm64_is_skipped_in_one_line() {
+    let dir = temp_dir();
+    for tool in ["dirname", "sh"] {
+        let found = run(command("sh").args(["-c", "command -v \"$0\"", tool]));
+        symlink(said(&found).trim(), dir.join(tool)).unwrap();
+    }
+    // A compiler that knows only this machine.
+    write_program(&dir.join("rustc"), "#!/bin/sh\necho /nowhere\n");
+    let check = |kind: &str| {
+        write_program(&dir.join("uname"), &format!("#!/bin/sh\necho {kind}\n"));
+        run(command("/bin/sh").args(["scripts/arm64.sh", "check"]).env("PATH", &dir).env("CARGO_HOME", "/nowhere"))
+    };
+    let output = check("x86_64");
+    let text = refused(&output);
+    assert!(text.starts_with("arm64: skipped, ARM64 is not compiled: it needs rustup"), "{text}");
+    assert_eq!((text.lines().count(), output.status.code()), (1, Some(3)), "{text}");
+    assert_eq!(said(&check("aarch64")), "", "there, all other checks are of it");
+    fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn who_is_not_root_is_told_so_in_one_line() {
     let root = Root::new();

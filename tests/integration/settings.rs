@@ -79,7 +79,7 @@ fn with_wrong_module_arguments_the_server_does_not_start_and_says_which() {
         let Err(log) = Server::with().module_args(args).try_start() else {
             panic!("a server started with {args:?}");
         };
-        let said = log.lines().any(|line| line.contains("<module>") && line.contains(named));
+        let said = log.lines().any(|line| line.contains("<lock>") && line.contains(named));
         assert!(said, "{args:?}: no line of the module names {named}:\n{log}");
     }
 }

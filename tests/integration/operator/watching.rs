@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-fn file(name: &str) -> String {
+pub fn file(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
 /// Every word of a text that begins with `lock_`, as a metric does.
-fn metrics_in(text: &str) -> BTreeSet<String> {
+pub fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !['_', '.'].contains(&c));
     words.filter(|word| word.starts_with("lock_")).map(|word| word.trim_end_matches('.').to_string()).collect()
 }
 
 /// A server that has something in every field of INFO lock.
-fn server_with_percentiles() -> (Server, Conn) {
+pub fn server_with_percentiles() -> (Server, Conn) {
     let server = Server::start();
     let mut conn = server.conn();
     let mut waiter = server.conn();
@@ -36,7 +36,7 @@ fn fields(conn: &mut Conn) -> BTreeSet<String> {
 }
 
 /// The metrics that the exporter gets from the script: names and values.
-fn exported(conn: &mut Conn) -> Vec<(String, String)> {
+pub fn exported(conn: &mut Conn) -> Vec<(String, String)> {
     let reply = conn.call(&["EVAL", &file("grafana/redis_exporter.lua"), "0"]);
     reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
 }

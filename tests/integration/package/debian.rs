@@ -2,7 +2,9 @@
 //!
 //! dpkg works on an empty root with a database of its own, and runs the package's scripts with `DPKG_ROOT`.
 
-use super::{command, load_lines, loads, module, run, said, temp_dir, Root, CONF, CONF_TEXT, MODULE};
+use super::{
+    command, load_lines, loads, module, refused, run, said, temp_dir, write_program, Root, CONF, CONF_TEXT, MODULE,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +36,7 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     let archive = find(&dir, ".tar.gz").expect("an archive");
     said(&run(command("tar").arg("-xzf").arg(&archive).arg("-C").arg(&dir)));
     let inside = dir.join(archive.file_name().unwrap().to_str().unwrap().trim_end_matches(".tar.gz"));
-    for file in ["README.md", "LICENSE", "THIRD-PARTY-LICENSES.txt", "redis.conf", "docs/DESIGN.md"] {
+    for file in ["README.md", "SECURITY.md", "LICENSE", "THIRD-PARTY-LICENSES.txt", "redis.conf", "docs/DESIGN.md"] {
         assert!(fs::metadata(inside.join(file)).unwrap().len() > 1000, "{file}");
     }
     let licences = fs::read_to_string(inside.join("THIRD-PARTY-LICENSES.txt")).unwrap();
@@ -48,6 +50,8 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     if let Some(deb) = find(&dir, ".deb") {
         said(&run(command("dpkg-deb").arg("-x").arg(&deb).arg(dir.join("deb"))));
         drop(loads(&dir.join("deb").join(MODULE)));
+        assert!(dir.join("deb/usr/share/doc/redis-lock/SECURITY.md").exists());
+        assert!(dir.join("deb/usr/share/doc/redis-lock/examples/grafana/alerts.yml").exists());
         let field = |name| said(&run(command("dpkg-deb").arg("-f").arg(&deb).arg(name))).trim().to_string();
         assert_eq!(field("Version"), format!("{version}-1"));
         assert!(field("Depends").starts_with("libc6 (>= 2."), "{}", field("Depends"));
@@ -58,6 +62,38 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     for dir in [dir, again] {
         fs::remove_dir_all(dir).unwrap();
     }
+}
+
+/// What is built in another folder would be other bytes.
+#[test]
+fn a_module_that_names_a_path_of_this_machine_is_not_packed() {
+    let dir = temp_dir();
+    let (bin, target, out) = (dir.join("bin"), dir.join("target"), dir.join("out"));
+    fs::create_dir(&bin).unwrap();
+    // A cargo that builds a module in which the path of its target folder is, and asks for none to be replaced.
+    let built = target.join("package-build/release/libredis_lock.so");
+    let cargo = format!(
+        "#!/bin/sh\nmkdir -p \"$(dirname {0})\"\nprintf 'x\\0{1}/generated.rs\\0' >{0}\n\
+         printf '%s\\n%s\\n' \"$CARGO_ENCODED_RUSTFLAGS\" \"$CFLAGS\" >{2}/flags\n",
+        built.display(),
+        target.display(),
+        dir.display()
+    );
+    write_program(&bin.join("cargo"), &cargo);
+    let output = run(command("scripts/package.sh")
+        .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
+        .env("CARGO_TARGET_DIR", &target)
+        .env("PACKAGE_DIR", &out)
+        .env("NATIVE_ONLY", "1")
+        .env_remove("MODULE"));
+    let text = refused(&output);
+    assert!(text.contains(&format!("names a path of this machine, {}", target.display())), "{text}");
+    let flags = fs::read_to_string(dir.join("flags")).unwrap();
+    for flag in ["--remap-path-prefix", "-ffile-prefix-map"] {
+        assert!(flags.contains(&format!("{flag}={}=/redis-lock/target", target.display())), "{flags}");
+    }
+    assert!(!out.exists(), "nothing is packed");
+    fs::remove_dir_all(dir).unwrap();
 }
 
 impl Root {

@@ -1,0 +1,138 @@
+#!/bin/sh
+# The module for 64-bit ARM, from a machine of another kind: `make lint`, `make package`, `make test-arm64`.
+#
+#   arm64.sh check   whether it compiles; needs rustup, and no compiler for ARM
+#   arm64.sh build   builds it with what CARGO_ENCODED_RUSTFLAGS and CFLAGS say, in the target folder that is named
+#   arm64.sh test    builds it and runs tests (`waiting|wire`: those of these files) on Debian's ARM64 redis-server, under qemu-user-static
+#
+# Debian's cross compiler and qemu are installed if root runs this (packages for this machine's own architecture). The
+# server comes unpacked from Debian's arm64 packages, with lists of packages of its own: the system's apt and dpkg stay
+# as they are. Where something cannot be had, one line says so, and it ends with 3.
+set -eu
+
+cd "$(dirname "$0")/.."
+export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+triple=aarch64-unknown-linux-gnu
+target=${CARGO_TARGET_DIR:-$PWD/target}
+home=$target/arm64
+
+say() { echo "arm64: $*" >&2; }
+# cannot WHAT WHY
+cannot() {
+    say "skipped, ARM64 is not $1: $2"
+    exit 3
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# rust_for WHAT
+rust_for() {
+    [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ] || return 0
+    have rustup || cannot "$1" "it needs rustup, or Rust's standard library for $triple"
+    timeout 120 rustup --quiet target add $triple >/dev/null 2>&1 || cannot "$1" "rustup could not add $triple"
+}
+
+# packages_for WHAT PACKAGES: installs them.
+packages_for() {
+    have apt-get || cannot "$1" "it needs$2 (Debian's names)"
+    [ "$(id -u)" = 0 ] || cannot "$1" "have root run: apt-get install$2"
+    say "installing$2"
+    add() {
+        # shellcheck disable=SC2086 # the names are meant to be split
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 $1 \
+            </dev/null >/dev/null 2>&1
+    }
+    add "$2" || { apt-get update -qq </dev/null >/dev/null 2>&1 && add "$2"; } || cannot "$1" "apt-get could not install$2"
+}
+
+# compiler_for WHAT
+compiler_for() {
+    rust_for "$1"
+    missing=
+    have aarch64-linux-gnu-gcc || missing="$missing gcc-aarch64-linux-gnu"
+    [ -e /usr/aarch64-linux-gnu/include/stdio.h ] || missing="$missing libc6-dev-arm64-cross"
+    [ -z "$missing" ] || packages_for "$1" "$missing"
+}
+
+# cross CARGO-ARGUMENTS...
+cross() {
+    env BINDGEN_EXTRA_CLANG_ARGS="${BINDGEN_EXTRA_CLANG_ARGS:-} -I/usr/aarch64-linux-gnu/include" \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar \
+        cargo "$@" --target $triple
+}
+
+check() {
+    case $(uname -m) in aarch64 | arm64) return 0 ;; esac
+    rust_for compiled
+    # Nothing is linked, so that the compiler and the headers of this machine will do: what counts are Rust's types.
+    # The headers are told that they are those of a 64-bit machine.
+    env BINDGEN_EXTRA_CLANG_ARGS="${BINDGEN_EXTRA_CLANG_ARGS:-} -I/usr/include/$(cc -print-multiarch) -D__x86_64__" \
+        CC_aarch64_unknown_linux_gnu=cc AR_aarch64_unknown_linux_gnu=ar cargo check --quiet --lib --target $triple
+}
+
+# Debian's server, and what it needs, unpacked.
+server() {
+    [ ! -x "$home/server" ] || return 0
+    have apt-get && have dpkg-deb || cannot tested "its server comes from Debian's packages, which need apt and dpkg-deb"
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT TERM
+    mkdir -p "$work/lists/partial" "$work/archives/partial" "$work/root"
+    : >"$work/status"
+    foreign() {
+        apt-get -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o Dir::State::Lists="$work/lists" \
+            -o Dir::State::status="$work/status" -o Dir::Cache::archives="$work/archives" -o Dir::Cache::pkgcache= \
+            -o Dir::Cache::srcpkgcache= -o Acquire::Languages=none -o APT::Sandbox::User=root -o Debug::NoLocking=1 \
+            "$@" </dev/null >"$work/log" 2>&1
+    }
+    # The server is a link to one of the tools.
+    if ! foreign update -qq || ! foreign install -qq -y --download-only --no-install-recommends redis-tools; then
+        cannot tested "$(grep . "$work/log" | tail -n 1)"
+    fi
+    for package in "$work"/archives/*.deb; do dpkg-deb -x "$package" "$work/root"; done
+    mkdir -p "$home"
+    rm -rf "$home/root"
+    mv "$work/root" "$home/root"
+    cp "$home/root/usr/bin/redis-check-rdb" "$home/root/usr/bin/redis-server"
+    cat >"$home/server.new" <<'SERVER'
+#!/bin/sh
+# A file name in front of the server's own is looked for below `root` first: there are its libraries.
+here=$(cd "$(dirname "$0")" && pwd)
+exec qemu-aarch64-static -L "$here/root" "$here/root/usr/bin/redis-server" "$@"
+SERVER
+    chmod 755 "$home/server.new"
+    "$home/server.new" --version >/dev/null || cannot tested "the server does not start under qemu"
+    mv "$home/server.new" "$home/server"
+}
+
+test_it() {
+    compiler_for tested
+    have qemu-aarch64-static || packages_for tested " qemu-user-static"
+    server
+    cross build --release --lib --target-dir "$home/build"
+    say "$("$home/server" --version)"
+    cargo build --quiet --test integration
+    # The runner takes words that are anywhere in a name, as in cluster::sessions; these are the tests of whole files.
+    tests=$(cargo test --quiet --test integration -- --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "^($1)::")
+    # Emulated, a server is some ten times as slow: fewer at once, so that no deadline passes for that.
+    # shellcheck disable=SC2086 # one name is one word
+    REDIS_SERVER=$home/server LOCK_MODULE=$home/build/$triple/release/libredis_lock.so RUST_TEST_THREADS=2 \
+        cargo test --test integration -- --exact $tests
+}
+
+case ${1:-} in
+check) check ;;
+build)
+    shift
+    compiler_for built
+    cross build --release --locked --lib "$@"
+    ;;
+test)
+    # Files of tests/integration: commands, waiting, sessions, persistence.
+    test_it "${2:-wire|waiting|sessions|persistence}"
+    ;;
+*)
+    say "called as 'arm64.sh check', 'arm64.sh build' or 'arm64.sh test'"
+    exit 2
+    ;;
+esac

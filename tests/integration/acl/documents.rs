@@ -1,0 +1,194 @@
+//! The rules and the table of rights in docs/OPERATING.md and SECURITY.md: what each rule allows, and that all else is
+//! denied.
+
+use super::{commands, is_denied, tells_reading_from_writing, KEYLESS};
+use crate::metadata::has_category;
+use crate::support::{Conn, Reply, Server};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+const DOCUMENTS: [&str; 2] = ["docs/OPERATING.md", "SECURITY.md"];
+
+fn document(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// What a rule is to allow.
+struct Rule {
+    text: &'static str,
+    /// Commands of LOCK.* on the keys of its prefix.
+    own: &'static [&'static str],
+    /// On the keys of others.
+    foreign: &'static [&'static str],
+    keyless: &'static [&'static str],
+    prefix: &'static str,
+}
+
+const ALL: &[&str] = &[
+    "LOCK.ACQUIRE",
+    "LOCK.CANCEL",
+    "LOCK.CHECK",
+    "LOCK.EXTEND",
+    "LOCK.INFO",
+    "LOCK.MACQUIRE",
+    "LOCK.MEXTEND",
+    "LOCK.MRELEASE",
+    "LOCK.RECOVER",
+    "LOCK.RELEASE",
+];
+
+const RULES: [Rule; 6] = [
+    Rule {
+        text: "ACL SETUSER app on >secret ~app:* +@lock -@dangerous",
+        own: ALL,
+        foreign: &[],
+        keyless: &["LOCK.HELP", "LOCK.SCAN"],
+        prefix: "app:",
+    },
+    Rule {
+        text: "ACL SETUSER app on >secret ~lock:* +@lock -@dangerous",
+        own: ALL,
+        foreign: &[],
+        keyless: &["LOCK.HELP", "LOCK.SCAN"],
+        prefix: "lock:",
+    },
+    Rule {
+        text: "ACL SETUSER watcher on >secret %R~* +lock.info +lock.check +lock.scan +lock.help",
+        own: &["LOCK.CHECK", "LOCK.INFO"],
+        foreign: &["LOCK.CHECK", "LOCK.INFO"],
+        keyless: &["LOCK.HELP", "LOCK.SCAN"],
+        prefix: "app:",
+    },
+    Rule {
+        text: "ACL SETUSER janitor on >secret ~* +lock.info +lock.release +lock.cancel +lock.scan +lock.top",
+        own: &["LOCK.CANCEL", "LOCK.INFO", "LOCK.RELEASE"],
+        foreign: &["LOCK.CANCEL", "LOCK.INFO", "LOCK.RELEASE"],
+        keyless: &["LOCK.SCAN", "LOCK.TOP"],
+        prefix: "app:",
+    },
+    Rule {
+        text: "ACL SETUSER app on >secret ~app:* -@all +lock.acquire +lock.recover +lock.extend +lock.release +lock.cancel \
+               +lock.macquire +lock.mextend +lock.mrelease +lock.check +lock.info +lock.help",
+        own: ALL,
+        foreign: &[],
+        keyless: &["LOCK.HELP"],
+        prefix: "app:",
+    },
+    Rule {
+        text: "ACL SETUSER exporter on >secret resetkeys -@all +ping +info +eval +client|setname +config|get +slowlog|get \
+               +slowlog|len +latency|latest +latency|histogram",
+        own: &[],
+        foreign: &[],
+        keyless: &[],
+        prefix: "app:",
+    },
+];
+
+/// Makes the user of a rule anew and connects as it; nothing where the server lacks what the rule is made of.
+fn connect(server: &Server, rule: &str) -> Option<Conn> {
+    let mut admin = server.conn();
+    if rule.contains("@lock") && !has_category(&mut admin, rule) {
+        return None;
+    }
+    if rule.contains("%R~") && !tells_reading_from_writing(server, rule) {
+        return None;
+    }
+    let words: Vec<_> = rule.split(' ').collect();
+    admin.int(&["ACL", "DELUSER", words[2]]);
+    if let Reply::Error(error) = admin.call(&words) {
+        // Subcommands of their own came with 7.0.
+        assert!(rule.contains('|') && !tells_reading_from_writing(server, rule), "{rule}: {error}");
+        return None;
+    }
+    let mut conn = server.conn();
+    conn.ok(&["AUTH", words[2], "secret"]);
+    Some(conn)
+}
+
+fn allowed(conn: &mut Conn, key: &str) -> BTreeSet<String> {
+    let all = commands(key).into_iter().filter(|(args, ..)| !is_denied(&conn.call(args)));
+    all.map(|(args, ..)| args[0].to_string()).collect()
+}
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_documents_show_these_rules_and_no_others() {
+    let shown: BTreeSet<String> = DOCUMENTS
+        .iter()
+        .flat_map(|name| document(name).lines().map(str::to_string).collect::<Vec<_>>())
+        .filter(|line| line.starts_with("ACL SETUSER "))
+        .collect();
+    assert_eq!(shown, RULES.iter().map(|rule| rule.text.to_string()).collect());
+}
+
+#[test]
+fn each_rule_allows_what_it_is_for_and_denies_all_else() {
+    let server = Server::start();
+    let mut admin = server.conn();
+    let filters = tells_reading_from_writing(&server, "the keys of LOCK.SCAN");
+    for rule in &RULES {
+        let Some(mut conn) = connect(&server, rule.text) else { continue };
+        let (own, other) = (format!("{}a", rule.prefix), "tenant:a");
+        admin.ok(&["FLUSHALL"]);
+        assert_eq!(allowed(&mut conn, &own), names(rule.own), "{} on {own}", rule.text);
+        assert_eq!(allowed(&mut conn, other), names(rule.foreign), "{} on {other}", rule.text);
+        let keyless = KEYLESS.iter().filter(|args| !is_denied(&conn.call(args))).map(|args| args[0].to_string());
+        assert_eq!(keyless.collect::<BTreeSet<_>>(), names(rule.keyless), "{}", rule.text);
+        // A lock is taken and forged with the commands of strings too.
+        for plain in
+            [&["SET", &own, "x"][..], &["GET", &own], &["DEL", &own], &["FLUSHALL"], &["KEYS", "*"], &["SCAN", "0"]]
+        {
+            assert!(is_denied(&conn.call(plain)), "{}: {plain:?}", rule.text);
+        }
+
+        admin.ok(&["FLUSHALL"]);
+        for key in [&own, other] {
+            admin.int(&["LOCK.ACQUIRE", key, "EX", "600"]);
+        }
+        if filters && rule.keyless.contains(&"LOCK.SCAN") {
+            let reply = conn.call(&["LOCK.SCAN", "0", "COUNT", "1000"]);
+            let seen: BTreeSet<_> = reply.list()[1].list().iter().map(|row| row.field("key").text()).collect();
+            let expected = if rule.foreign.is_empty() { names(&[&own]) } else { names(&[&own, other]) };
+            assert_eq!(seen, expected, "{}", rule.text);
+        }
+        // By way of a script, which a rule may allow, no more than without.
+        let script = "return redis.call('LOCK.INFO', KEYS[1])";
+        if !rule.foreign.contains(&"LOCK.INFO") {
+            assert!(matches!(conn.call(&["EVAL", script, "1", other]), Reply::Error(_)), "{}", rule.text);
+        }
+    }
+}
+
+#[test]
+fn the_table_of_rights_has_every_command_and_what_it_needs() {
+    let text = document("docs/OPERATING.md");
+    let mut table = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with("| LOCK.")) {
+        let (commands, needs) = line[2..].split_once(" | ").unwrap();
+        for command in commands.split(", ") {
+            assert!(table.insert(command.to_string(), needs.to_string()).is_none(), "{command} has two rows");
+        }
+    }
+    for (args, reads, writes) in commands("k") {
+        let needs = match (reads, writes) {
+            (true, true) => "read and write (`%RW~`, or `~`) |",
+            (false, true) => "write (`%W~`) |",
+            _ => "read (`%R~`) |",
+        };
+        assert_eq!(table.remove(args[0]).as_deref(), Some(needs), "{}", args[0]);
+    }
+    for args in KEYLESS {
+        let needs = table.remove(args[0]).unwrap_or_else(|| panic!("the table lacks {}", args[0]));
+        assert!(needs.starts_with("no key"), "{}: {needs}", args[0]);
+    }
+    assert!(table.is_empty(), "{table:?}");
+    let server = Server::start();
+    let all = server.conn().call(&["COMMAND"]);
+    let ours = all.list().iter().map(|command| command.list()[0].text()).filter(|name| name.starts_with("lock."));
+    let known = commands("k").len() + KEYLESS.len();
+    assert_eq!(ours.count(), known, "each command of the module is tried above");
+}

@@ -1,0 +1,158 @@
+//! Figures in the documents that can be counted or measured: each is read out of the document, so that neither it nor
+//! what it tells of changes alone.
+
+use crate::support::{until, Conn, Server};
+use std::fs;
+use std::path::Path;
+
+fn file(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// The text of a document as one line, without the signs of comments.
+fn text(name: &str) -> String {
+    file(name).split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ")
+}
+
+/// The number in a text behind `before` and in front of `after`.
+fn number(text: &str, before: &str, after: &str) -> i64 {
+    let found = text.match_indices(before).filter_map(|(at, _)| {
+        let rest = &text[at + before.len()..];
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != ',')?;
+        rest[digits..].starts_with(after).then(|| rest[..digits].replace(',', "").parse().ok())?
+    });
+    let found: Vec<i64> = found.collect();
+    assert_eq!(found.len(), 1, "'{before}' and '{after}' stand once around a number");
+    found[0]
+}
+
+fn used(conn: &mut Conn) -> i64 {
+    number(&conn.text(&["INFO", "memory"]), "used_memory:", "\r\n")
+}
+
+/// Whether the server is the one that the figures of memory are of, with its own allocator; if not, says so.
+fn is_measured(conn: &mut Conn) -> bool {
+    let is_version = conn.text(&["INFO", "server"]).contains("redis_version:7.0.15\r\n");
+    let is_usual = conn.text(&["INFO", "memory"]).contains("mem_allocator:jemalloc") && cfg!(target_arch = "x86_64");
+    let is_it = is_version && is_usual && std::env::var_os("LOCK_TERM").is_none();
+    if !is_it {
+        eprintln!("skipped: the figures of memory in the documents are those of Redis 7.0.15 with jemalloc");
+    }
+    is_it
+}
+
+/// Within a twentieth.
+fn assert_near(measured: i64, documented: i64, what: &str) {
+    assert!((measured - documented).abs() * 20 <= documented, "{what}: measured {measured}, documented {documented}");
+}
+
+#[test]
+fn a_waiter_costs_what_the_documents_say() {
+    const WAITERS: usize = 200;
+    let readme = text("README.md");
+    let arrives = number(&readme, "waits costs the server ", " KB when it arrives and ");
+    let settles = number(&readme, "KB when it arrives and ", " KB once");
+    for (name, first, then) in [
+        ("docs/OPERATING.md", "waiter costs the server ", "arrives and "),
+        ("docs/DESIGN.md", "blocks costs the server ", "arrives and "),
+        ("SECURITY.md", "cost memory**, ", "arrive and "),
+        ("redis.conf", "Each costs ", "first and "),
+    ] {
+        let text = text(name).replace("kB", "KB");
+        assert_eq!((number(&text, first, " KB"), number(&text, then, " KB once")), (arrives, settles), "{name}");
+    }
+    let server = Server::start();
+    let mut conn = server.conn();
+    if !is_measured(&mut conn) {
+        return;
+    }
+    conn.int(&["LOCK.ACQUIRE", "k", "EX", "600"]);
+    let before = used(&mut conn);
+    let each = |conn: &mut Conn| (used(conn) - before) / i64::try_from(WAITERS).unwrap();
+    let waiters: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let mut waiter = server.conn();
+            waiter.send(&["LOCK.ACQUIRE", "k", "EX", "600", "WAIT", "600000"]);
+            waiter
+        })
+        .collect();
+    let all = format!("lock_waiters:{WAITERS}\r\n");
+    until("all wait", || conn.text(&["INFO", "lock"]).contains(&all).then_some(()));
+    assert_near(each(&mut conn), arrives * 1000, "when it arrives");
+    // The server gives up the buffers of quiet clients a few at a time.
+    let (least, most) = (settles * 950, settles * 1050);
+    let settled = until("the buffers have settled", || Some(each(&mut conn)).filter(|bytes| *bytes <= most));
+    assert!(settled >= least, "settled: {settled}, documented {settles} KB");
+    drop(waiters);
+}
+
+#[test]
+fn a_holder_among_many_costs_what_the_documents_say() {
+    const HOLDERS: i64 = 10_000;
+    let documented = number(&text("README.md"), "ID and an OWNER of 40 bytes needs ", ".");
+    let server = Server::start();
+    let mut conn = server.conn();
+    if !is_measured(&mut conn) {
+        return;
+    }
+    let before = used(&mut conn);
+    let owner = "o".repeat(40);
+    for n in 0..HOLDERS {
+        let id = (1_000_000_000_000_000_000 + n).to_string();
+        conn.int(&["LOCK.ACQUIRE", "k", "EX", "600", "ID", &id, "OWNER", &owner, "SHARED"]);
+    }
+    // Tables that grow are there twice for a while.
+    let most = documented + documented / 20;
+    let each = || Some((used(&mut conn) - before) / HOLDERS).filter(|bytes| *bytes <= most);
+    assert_near(until("a holder costs no more than that", each), documented, "a holder");
+}
+
+#[test]
+fn the_corpus_has_as_many_inputs_as_the_documents_say() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    let (mut count, mut bytes) = (0, 0);
+    for target in fs::read_dir(corpus).unwrap() {
+        for input in fs::read_dir(target.unwrap().path()).unwrap() {
+            count += 1;
+            bytes += i64::try_from(input.unwrap().metadata().unwrap().len()).unwrap();
+        }
+    }
+    let testing = text("docs/TESTING.md");
+    assert_eq!(number(&testing, "(`fuzz/corpus`, ", " inputs, "), count);
+    assert_eq!(number(&testing, " inputs, ", " KB) is kept"), (bytes + 500) / 1000);
+}
+
+#[test]
+fn what_a_replica_answers_is_what_the_documents_say() {
+    let readme = text("README.md");
+    let listed =
+        readme.split("waits end with UNBLOCKED; there ").nth(1).unwrap().split(" work, the rest").next().unwrap();
+    let listed: Vec<_> = listed.replace(" and ", ", ").split(", ").map(str::to_string).collect();
+    let (master, replica) = (Server::start(), Server::start());
+    replica.replicate(&master);
+    let mut conn = replica.conn();
+    let calls: [&[&str]; 13] = [
+        &["ACQUIRE", "k", "EX", "5"],
+        &["RECOVER", "k", "EX", "5"],
+        &["EXTEND", "k", "1", "EX", "5"],
+        &["RELEASE", "k", "1"],
+        &["CHECK", "k", "1"],
+        &["CANCEL", "k", "1"],
+        &["MACQUIRE", "1", "k", "EX", "5"],
+        &["MEXTEND", "1", "k", "1", "EX", "5"],
+        &["MRELEASE", "1", "k", "1"],
+        &["INFO", "k"],
+        &["SCAN", "0"],
+        &["TOP"],
+        &["HELP"],
+    ];
+    let mut answered = Vec::new();
+    for call in calls {
+        let name = format!("LOCK.{}", call[0]);
+        match conn.call(&[&[name.as_str()], &call[1..]].concat()) {
+            crate::support::Reply::Error(error) => assert!(error.starts_with("READONLY "), "{name}: {error}"),
+            _ => answered.push(call[0].to_string()),
+        }
+    }
+    assert_eq!(answered, listed);
+}

@@ -1,0 +1,56 @@
+//! What the module writes into the server's log: each line under its name, and when a grace begins and ends.
+
+use crate::support::{until, Server};
+
+/// The lines of the module, behind its name.
+fn lines(server: &Server) -> Vec<String> {
+    server.log().lines().filter_map(|line| line.split_once("<lock> ")).map(|(_, text)| text.to_string()).collect()
+}
+
+fn count(server: &Server, opening: &str) -> usize {
+    lines(server).iter().filter(|line| line.starts_with(opening)).count()
+}
+
+#[test]
+fn every_line_has_the_name_of_the_module() {
+    let server =
+        Server::with().args(&["--maxmemory-policy", "allkeys-lru"]).module_args(&["failover-grace-ms", "100"]).start();
+    let mut conn = server.conn();
+    // Of the load, of a server event, of the cron.
+    assert_eq!(count(&server, "lock "), 1, "{}", server.log());
+    assert_eq!(count(&server, "maxmemory-policy evicts"), 1, "{}", server.log());
+    until("the cron has found what is wrong with the grace", || {
+        (lines(&server).iter().any(|line| line.contains("failover-grace-ms"))).then_some(())
+    });
+    assert!(!server.log().contains("<module>"), "{}", server.log());
+    // Taken out and put back, it has its name again.
+    conn.ok(&["MODULE", "UNLOAD", "lock"]);
+    let file = crate::support::module().to_str().unwrap();
+    conn.ok(&["MODULE", "LOAD", file]);
+    assert_eq!(count(&server, "lock "), 2, "{}", server.log());
+    assert!(!server.log().contains("<module>"), "{}", server.log());
+}
+
+const BEGUN: &str = "a grace has begun: no lock is granted for the next ";
+const ENDED: &str = "the grace has ended: locks are granted";
+
+#[test]
+fn the_begin_and_the_end_of_a_grace_are_logged_once_each() {
+    let master = Server::start();
+    let server = Server::with().module_args(&["failover-grace-ms", "1500"]).start();
+    until("the grace of the start has ended", || (count(&server, ENDED) == 1).then_some(()));
+    assert_eq!(count(&server, BEGUN), 1);
+    // A replica grants nothing anyway.
+    server.replicate(&master);
+    assert_eq!((count(&server, BEGUN), count(&server, ENDED)), (1, 1), "{}", server.log_tail(20));
+    server.conn().ok(&["REPLICAOF", "NO", "ONE"]);
+    until("the grace of the promotion has begun", || (count(&server, BEGUN) == 2).then_some(()));
+    let line = lines(&server).into_iter().rfind(|line| line.starts_with(BEGUN)).unwrap();
+    let left: u64 = line[BEGUN.len()..].split(' ').next().unwrap().parse().unwrap();
+    assert!((1..=1500).contains(&left), "{line}");
+    let mut conn = server.conn();
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1"]).error().starts_with("GRACE "));
+    until("it has ended too", || (count(&server, ENDED) == 2).then_some(()));
+    // Without a grace there is nothing to tell.
+    assert_eq!((count(&master, BEGUN), count(&master, ENDED)), (0, 0), "{}", master.log());
+}

@@ -1,0 +1,78 @@
+//! The alerts of `grafana/alerts.yml` fire when they are to, and only then, says Prometheus' own promtool; they are those
+//! that `docs/OPERATING.md` explains, on metrics that there are.
+
+use super::watching::{exported, file, metrics_in, server_with_percentiles};
+use crate::factory::install;
+use crate::migrating::skipped;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+const ALERTS: &str = "grafana/alerts.yml";
+const CASES: &str = "tests/fixtures/alerts.yml";
+
+/// What stands behind `name` on the lines of a file that begin with it.
+fn lines_of(text: &str, name: &str) -> Vec<String> {
+    text.lines().filter_map(|line| line.trim_start().strip_prefix(name)).map(str::to_string).collect()
+}
+
+fn promtool(program: &Path, args: &[&str]) -> Result<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(program).args(args).current_dir(root).output().unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if output.status.success() {
+        Ok(said)
+    } else {
+        Err(said)
+    }
+}
+
+#[test]
+fn each_alert_fires_when_it_is_to_and_only_then() {
+    let program = match install::promtool() {
+        Ok(program) => program,
+        Err(why) => return skipped("promtool test rules", &why.replace('\n', "; ")),
+    };
+    let checked = promtool(&program, &["check", "rules", ALERTS]).unwrap_or_else(|said| panic!("{said}"));
+    let names = lines_of(&file(ALERTS), "- alert: ");
+    assert!(checked.contains(&format!("{} rules found", names.len())), "{checked}");
+    promtool(&program, &["test", "rules", CASES]).unwrap_or_else(|said| panic!("{said}"));
+}
+
+#[test]
+fn each_alert_is_seen_to_fire_on_one_server_beside_another() {
+    let cases = file(CASES);
+    for name in lines_of(&file(ALERTS), "- alert: ") {
+        assert!(cases.contains(&format!("ALERTS{{alertname=\"{name}\", alertstate=\"firing\"")), "{name} has no case");
+    }
+    for case in cases.split("  - interval:").skip(1) {
+        assert!(case.contains("good:6379"), "it has no server on which nothing fires: {case}");
+    }
+}
+
+#[test]
+fn the_documentation_has_the_same_alerts_on_metrics_that_there_are() {
+    let rules = file(ALERTS);
+    let shipped: BTreeSet<_> = lines_of(&rules, "expr: ").into_iter().collect();
+    assert_eq!(shipped.len(), lines_of(&rules, "- alert: ").len(), "each has an expression of its own");
+    let document = file("docs/OPERATING.md");
+    let section = document.split("## Alerts worth having").nth(1).unwrap();
+    let explained: BTreeSet<_> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .map(|(expression, _)| expression.replace("v{", "redis_script_values{"))
+        .collect();
+    assert_eq!(explained, shipped);
+
+    let (_server, mut conn) = server_with_percentiles();
+    let there: BTreeSet<_> = exported(&mut conn).into_iter().map(|(name, _)| name).collect();
+    let used: BTreeSet<_> = shipped.iter().flat_map(|expression| metrics_in(expression)).collect();
+    assert!(used.is_subset(&there), "there is no {:?}", used.difference(&there));
+}
+
+#[test]
+fn the_alert_of_waiters_is_four_fifths_of_the_limit() {
+    let limit: u64 = lines_of(&file("redis.conf"), "lock.max-waiters ")[0].parse().unwrap();
+    let expected = format!("redis_script_values{{key=\"lock_waiters\"}} > {}", limit * 4 / 5);
+    assert!(lines_of(&file(ALERTS), "expr: ").contains(&expected), "max-waiters is {limit} in redis.conf");
+}

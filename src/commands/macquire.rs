@@ -87,7 +87,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let plans: Vec<Plan> = decisions.iter().map(Plan::of).collect();
     let taken = Plan::carry_all_out(plans.into_iter().zip(opened).collect())?;
     if let Some(mut taken) = taken {
-        for name in names {
+        for name in names.into_iter().enumerate() {
             waiting::got(context, name, request.id, &mut taken, options.session)?;
         }
         taken.reply(context, false);

@@ -20,6 +20,7 @@ pub mod key;
 mod load;
 mod main_thread;
 mod metadata;
+mod recoveries;
 mod serve;
 pub mod session;
 mod set;

@@ -2,6 +2,7 @@
 //! in which order, and what becomes of it all in replicas, files and clusters.
 
 mod admitted;
+mod again;
 mod before;
 mod circles;
 mod evicted;

@@ -40,6 +40,7 @@ FirstKeyOnly     several::others::whichever_of_several_locks_comes_free_last_the
 ZremNotReplicated several::kept::effects_are_those_of_a_sorted_set_in_one_transaction several::kept::a_replica_has_the_same_holders_and_tells_of_them several::kept::holders_outlive_the_server_in_aof_and_rdb
 ExpiresWithFirst several::admitted::holders_stand_in_a_sorted_set_by_their_timestamp
 EndsOther        several::others::a_session_that_ends_ends_its_own_of_several_holders
+AnyShareAgain    several::again::an_id_that_holds_among_several_is_no_id_of_a_lock_alone_nor_the_other_way_round several::random::random_steps_of_many_clients_end_as_the_plain_account_says
 PredecessorOfAnyKey several::again::each_of_several_locks_has_a_predecessor_of_its_own
 '
 

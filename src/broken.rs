@@ -74,6 +74,8 @@ pub enum Mutant {
     ExpiresWithFirst,
     /// The end of a connection ends another of several holders.
     EndsOther,
+    /// The ID of a holder gets its token again, whether it asks alone or among several.
+    AnyShareAgain,
     /// A predecessor is remembered by the token of its successor alone.
     PredecessorOfAnyKey,
     /// The answer to a waiter is read after it was freed.

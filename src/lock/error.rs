@@ -63,6 +63,10 @@ pub enum Error {
     BusyLocks,
     /// SESSION where the caller is no connection of its own.
     Session,
+    /// An attempt that holds the lock among several asked for it again alone.
+    HeldAmongSeveral,
+    /// An attempt that holds the lock alone asked for it again with SHARED or LIMIT.
+    HeldAlone,
     /// A wait that would never end.
     Deadlock,
     /// The COUNT of LOCK.TOP.
@@ -120,6 +124,12 @@ impl fmt::Display for Error {
             Self::Session => {
                 out.write_str("ERR SESSION needs a connection, not a script, a function or another module")
             }
+            Self::HeldAmongSeveral => out.write_str(
+                "ERR id holds this lock with SHARED or LIMIT: send it again with one of them, or use a new id",
+            ),
+            Self::HeldAlone => out.write_str(
+                "ERR id holds this lock without SHARED and LIMIT: send it again without them, or use a new id",
+            ),
             Self::Deadlock => out
                 .write_str("DEADLOCK the holder of the key waits, itself or through others, for a lock of this client"),
             Self::Count => out.write_str("ERR count is not a whole number between 1 and 1000"),

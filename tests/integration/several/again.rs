@@ -1,4 +1,4 @@
-//! An attempt that is sent again: what it is told of its predecessors.
+//! An attempt that is sent again: what it is told of its predecessors, and of a lock that it holds in another way.
 
 use super::{acquire, acquire_all};
 use crate::support::{until, Conn, Reply, Server};
@@ -44,4 +44,51 @@ fn so_it_has_after_a_wait() {
     let of_a = details_of(&mut locks.conn, "a");
     assert_eq!((of_a[2].int().to_string(), of_a[3].text()), (before, "alice".into()));
     assert!(details_of(&mut locks.conn, "b")[3].is_nil());
+}
+
+#[test]
+fn an_id_that_holds_among_several_is_no_id_of_a_lock_alone_nor_the_other_way_round() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for share in [&["SHARED"][..], &["LIMIT", "3"]] {
+        conn.int(&["DEL", "k", "l"]);
+        let call = ["LOCK.ACQUIRE", "k", "EX", "60", "ID", "7"];
+        let token = acquire(&mut conn, &[&call[1..], share].concat());
+        let before = conn.call(&["DUMP", "k"]);
+        let all = ["LOCK.MACQUIRE", "2", "l", "k", "EX", "90", "ID", "7"];
+        for alone in [&call[..], &[&call[..], &["WAIT", "60000"]].concat(), &all] {
+            assert_eq!(
+                conn.call(alone).error(),
+                "ERR id holds this lock with SHARED or LIMIT: send it again with one of them, or use a new id",
+                "{alone:?}"
+            );
+        }
+        assert_eq!((conn.call(&["DUMP", "k"]), conn.int(&["EXISTS", "l"])), (before, 0), "nothing has changed");
+        for again in [&["SHARED"][..], &["LIMIT", "3"]] {
+            assert_eq!(acquire(&mut conn, &[&call[1..], again].concat()), token);
+        }
+        // Another ID is refused as ever, and this one is as good as new when its grant is over.
+        assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "8"]).is_nil());
+        assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+        assert!(acquire(&mut conn, &call[1..]) > token);
+        let before = conn.call(&["GET", "k"]);
+        for share in [&["SHARED"][..], &["LIMIT", "3"], &["SHARED", "WAIT", "60000"]] {
+            assert_eq!(
+                conn.call(&[&call[..], share].concat()).error(),
+                "ERR id holds this lock without SHARED and LIMIT: send it again without them, or use a new id",
+                "{share:?}"
+            );
+        }
+        assert_eq!(conn.call(&["GET", "k"]), before, "nothing has changed");
+    }
+}
+
+#[test]
+fn an_id_that_waits_may_change_its_mind() {
+    let mut locks = Locks::start();
+    let held = acquire(&mut locks.conn, &["k", "EX", "60", "SHARED"]);
+    let mut alone = locks.wait(&["ID", "7"]);
+    let shared = acquire(&mut locks.conn, &["k", "EX", "60", "SHARED", "ID", "7"]);
+    assert!(shared > held, "it is first in line, and fits beside the holder");
+    assert!(alone.conn.read().error().starts_with("UNBLOCKED "));
 }

@@ -155,11 +155,12 @@ impl Core {
         let states: Vec<State<'_>> = call.keys.iter().map(|key| state(self.keys.get(key), now)).collect();
         let ahead = call.keys.iter().any(|key| self.queues.has_ahead(0, &[*key], request.id));
         let decisions = if let [only] = states[..] {
-            let decision = rules::acquire(only, &request, ahead, self.terms(), &mut self.tokens, now).unwrap();
-            Some(vec![decision]).filter(|decisions| decisions[0] != Acquire::Refuse)
+            let decision = rules::acquire(only, &request, ahead, self.terms(), &mut self.tokens, now);
+            decision.map(|decision| Some(vec![decision]).filter(|decisions| decisions[0] != Acquire::Refuse))
         } else {
-            rules::acquire_all(&states, &request, ahead, self.terms(), &mut self.tokens, now).unwrap()
+            rules::acquire_all(&states, &request, ahead, self.terms(), &mut self.tokens, now)
         };
+        let Ok(decisions) = decisions else { return self.tell(None, Told::OtherShare) };
         let Some(decisions) = decisions else {
             let dues: Vec<UnixMicros> = states.iter().map(|lock| lock.free_at(request.share).unwrap_or(now)).collect();
             return self.refused(call, &request, &dues);

@@ -76,6 +76,8 @@ pub enum Mutant {
     EndsOther,
     /// The ID of a holder gets its token again, whether it asks alone or among several.
     AnyShareAgain,
+    /// Expired holders stay in a set whose key has no native expiry.
+    ExpiredHoldersStay,
     /// A predecessor is remembered by the token of its successor alone.
     PredecessorOfAnyKey,
     /// The answer to a waiter is read after it was freed.

@@ -5,6 +5,7 @@
 //! which costs `most` or the rest of them, whichever is less.
 
 use super::record::{Id, Owner, OwnerBuf, Record};
+use super::rules::Retention;
 use super::time::UnixMicros;
 use super::token::Token;
 use crate::broken::{self, Mutant};
@@ -184,11 +185,13 @@ impl Holders {
         Some(holder)
     }
 
-    /// The first overdue whose retention is over at `now` as well.
+    /// The one that expired first, if its retention is over at `now` as well.
     #[must_use]
-    pub fn to_forget(&self, expire_at: impl Fn(UnixMicros) -> Option<u64>, now: UnixMicros) -> Option<&Holder> {
-        let first = self.longest_overdue()?;
-        expire_at(first.timestamp).filter(|ms| *ms <= now.0 / 1_000).map(|_| first)
+    pub fn to_forget(&self, retention: Retention, now: UnixMicros) -> Option<&Holder> {
+        if broken::is(Mutant::ExpiredHoldersStay) && retention == Retention::Forever {
+            return None;
+        }
+        self.longest_overdue().filter(|first| retention.holder_stays_until_ms(first.timestamp) <= now.0 / 1_000)
     }
 }
 

@@ -10,6 +10,7 @@ mod expiry;
 mod foreign;
 mod guards;
 mod kept;
+mod lapsed;
 mod many;
 mod order;
 mod others;

@@ -385,7 +385,7 @@ impl Core {
     pub(super) fn forget_some(&self, holders: &mut Holders) {
         let retention = self.retention();
         for _ in 0..8 {
-            let over = holders.to_forget(|end| retention.expire_at_ms(end), self.at()).map(|holder| holder.token);
+            let over = holders.to_forget(retention, self.at()).map(|holder| holder.token);
             let Some(over) = over else { break };
             holders.remove(over);
         }

@@ -78,6 +78,8 @@ pub enum Mutant {
     AnyShareAgain,
     /// Expired holders stay in a set whose key has no native expiry.
     ExpiredHoldersStay,
+    /// What is in memory of a set of holders stays when its key is renamed.
+    MovedSetStays,
     /// A predecessor is remembered by the token of its successor alone.
     PredecessorOfAnyKey,
     /// The answer to a waiter is read after it was freed.

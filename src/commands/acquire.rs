@@ -54,7 +54,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     failover::check_lease(context, request.lease)?;
     let may_grant = failover::may_grant(context);
     let now = clock::of_command();
-    let key = Key::open(context, name, now)?;
+    let key = Key::open(context, name, now)?.with_attempt(request.id)?;
     let lock = key.state();
     let decision = state::with(|state| {
         let ahead = may_grant.is_err() || state.others_ahead(context, name, request.id);

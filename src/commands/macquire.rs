@@ -59,7 +59,8 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let may_grant = failover::may_grant(context);
     let now = clock::of_command();
     let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
-    let opened: Result<Vec<Key<'_>>, Error> = names.iter().map(|name| Key::open(context, *name, now)).collect();
+    let opened: Result<Vec<Key<'_>>, Error> =
+        names.iter().map(|name| Key::open(context, *name, now)?.with_attempt(request.id)).collect();
     let opened = opened?;
     let states: Vec<State<'_>> = opened.iter().map(Key::state).collect();
     let decisions = state::with(|state| {

@@ -13,6 +13,7 @@ pub use super::state::State;
 pub use held::{check, end_session, extend, extend_all, held_by, lease_left, release, Release, Retention};
 
 use super::error::Error;
+use super::holders;
 use super::record::{Id, Owner, Record};
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
@@ -38,12 +39,15 @@ pub enum Share {
 }
 
 impl Share {
+    /// The largest number of a `LIMIT`; `SHARED` is the same as this one.
+    pub const MOST: u64 = holders::MOST as u64;
+
     /// How many may hold it, the caller among them.
     #[must_use]
     pub const fn most(self) -> u64 {
         match self {
             Self::Alone => 1,
-            Self::Shared => u64::MAX,
+            Self::Shared => Self::MOST,
             Self::Limit(most) => most,
         }
     }
@@ -188,7 +192,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, no
             if !fits(holders.live().saturating_sub(twice)) && !beside {
                 return Admission::Refused;
             }
-            // Who needs a place takes that of the one who is overdue longest.
+            // A caller that needs a slot replaces the holder that expired first.
             let before = holders.longest_overdue().filter(|_| !fits(holders.len()));
             let succeeds = before.map(|before| predecessor(before.timestamp, Some(before.record()), now));
             (holders.latest(), succeeds, before.map(|before| before.token))

@@ -16,6 +16,7 @@ mod events;
 pub mod failover;
 pub mod grant;
 mod info_section;
+mod kept;
 pub mod key;
 mod load;
 mod main_thread;

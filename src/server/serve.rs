@@ -23,6 +23,8 @@ use redis_module::raw;
 
 /// How many waits end, grants pass on and lines are looked at in one turn of the server's loop.
 const PER_TURN: usize = 128;
+/// After so long a turn ends too: a piece can be a set of holders that has to be read as a whole.
+const TURN: Micros = Micros(2_000);
 /// When to try again what the server does not allow now.
 const RETRY: Micros = Micros(20_000);
 
@@ -35,7 +37,11 @@ pub fn turn(context: &Context) {
             timer::arm(context, Micros(0));
         }
     } else if may_write(context) {
+        let begun = clock::monotonic();
         for _ in 0..PER_TURN {
+            if clock::monotonic().since(begun) >= TURN {
+                break;
+            }
             match serve_one(context) {
                 Served::One => {}
                 Served::Nobody => break,
@@ -179,7 +185,8 @@ pub fn end_all(error: Error) {
 fn pass_on_lost(context: &Context, lost: &Lost) -> Result<(), WriteRefused> {
     let Some(name) = OwnString::in_db(context, lost.db, &lost.name) else { return Ok(()) };
     let now = clock::now();
-    let Ok(mut key) = Key::open_read_only(context, name.as_arg(), now) else { return Ok(()) };
+    let key = Key::open_read_only(context, name.as_arg(), now).and_then(|key| key.with_grant(lost.token));
+    let Ok(mut key) = key else { return Ok(()) };
     if rules::release(key.state(), lost.token) == rules::Release::Over {
         return Ok(());
     }

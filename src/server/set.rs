@@ -127,7 +127,7 @@ impl Key<'_> {
         } else {
             None
         };
-        let (mut ignored, is_empty) = (0, set.holders.is_empty());
+        let (mut ignored, is_empty, mut is_known) = (0, set.holders.is_empty(), true);
         // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies the
         // strings, and says that it could not in its reply.
         unsafe {
@@ -142,7 +142,9 @@ impl Key<'_> {
                 }
             }
             for member in &gone {
-                (api().zset_rem)(self.handle, member.as_arg().as_ptr(), &raw mut ignored);
+                let mut removed = 0;
+                (api().zset_rem)(self.handle, member.as_arg().as_ptr(), &raw mut removed);
+                is_known &= removed == 1;
             }
             if expiry != NewExpiry::AsBefore {
                 (api().set_abs_expire)(self.handle, until.unwrap_or(NO_EXPIRE));
@@ -182,7 +184,10 @@ impl Key<'_> {
                 _ => {}
             }
         }
-        several::keep(context, name, set);
+        // What was not in the key shows that others have changed it.
+        if is_known {
+            several::keep(context, name, set);
+        }
         tell::writing(|| {
             if added.is_some() {
                 tell::changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zadd");

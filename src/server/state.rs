@@ -3,10 +3,10 @@
 use super::blocked::{Handle, Lost};
 use super::context::{log_warning, Arg, Context};
 use super::grant::Taken;
+use super::kept::Kept;
 use super::main_thread::MainThread;
 use super::recoveries::Recoveries;
 use super::session::Ended;
-use super::several::Kept;
 use super::stats::Stats;
 use super::timer::Timer;
 use super::version::Version;

@@ -43,6 +43,10 @@ ZremNotReplicated several::kept::effects_are_those_of_a_sorted_set_in_one_transa
 ExpiresWithFirst several::admitted::holders_stand_in_a_sorted_set_by_their_timestamp
 EndsOther        several::others::a_session_that_ends_ends_its_own_of_several_holders
 ScanReadsAll     acl::scan::it_returns_the_keys_that_its_caller_may_read_and_no_others
+AnyShareAgain    several::again::an_id_that_holds_among_several_is_no_id_of_a_lock_alone_nor_the_other_way_round several::random::random_steps_of_many_clients_end_as_the_plain_account_says
+ExpiredHoldersStay several::lapsed::without_a_native_expiry_an_expired_holder_stays_for_its_retention_and_no_longer several::lapsed::leases_that_lapse_all_the_time_leave_a_set_that_stays_small
+MovedSetStays    several::moved::a_set_that_changed_under_another_name_is_read_anew
+PredecessorOfAnyKey several::again::each_of_several_locks_has_a_predecessor_of_its_own
 '
 
 target=$PWD/target/broken

@@ -80,6 +80,14 @@ pub enum Mutant {
     EndsOther,
     /// LOCK.SCAN returns keys that its caller may not read.
     ScanReadsAll,
+    /// The ID of a holder gets its token again, whether it asks alone or among several.
+    AnyShareAgain,
+    /// Expired holders stay in a set whose key has no native expiry.
+    ExpiredHoldersStay,
+    /// What is in memory of a set of holders stays when its key is renamed.
+    MovedSetStays,
+    /// A predecessor is remembered by the token of its successor alone.
+    PredecessorOfAnyKey,
     /// The answer to a waiter is read after it was freed.
     ReadFreed,
     /// The answer to a waiter is never freed.

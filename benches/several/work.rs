@@ -13,7 +13,7 @@ const CROWDS: [(&str, usize); 4] = [
     ("SHARED, 10 others", 10),
     ("SHARED, 100 others", 100),
     ("SHARED, 1,000 others", 1_000),
-    ("SHARED, 10,000 others", 10_000),
+    ("SHARED, 4,000 others", 4_000),
 ];
 
 /// The semaphore of many libraries: who holds it stands in a sorted set, with the end of its lease. The clock is the

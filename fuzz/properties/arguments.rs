@@ -199,7 +199,7 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
             Name::Wait => out.wait = Some(ms(digits(value, 20, 0, TEN_YEARS_MS).ok_or(Error::Wait)?)),
             Name::Count => out.count = Some(digits(value, 20, 1, 1_000).ok_or(Error::Count)?.try_into().unwrap()),
             Name::Limit => {
-                let most = digits(value, 20, 1, 1_000_000).ok_or(Error::Limit)?;
+                let most = digits(value, 20, 1, 4_096).ok_or(Error::Limit)?;
                 out.share = Share::Limit(most.try_into().unwrap());
             }
             Name::Match => out.pattern = Some(value),

@@ -285,7 +285,7 @@ fn compare(queues: &Queues<u64>, plain: &[Entry]) {
         assert_eq!(queues.length(0, name(key)).0, line.len());
         assert_eq!(queues.waited_line(0, name(key)).is_some(), !line.is_empty());
         let alone = plain.iter().filter(|entry| entry.waits_alone(key));
-        let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(u64::MAX);
+        let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(Share::MOST);
         assert_eq!(queues.narrows(0, name(key)).before(None, Share::Shared), narrowest);
         for attempt in 0..ATTEMPTS {
             let own = position(plain, key, attempt).unwrap_or(usize::MAX);

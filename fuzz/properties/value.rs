@@ -1,6 +1,7 @@
 //! The value of a key: it is ours only in the exact format, what is read is written back the same, and
 //! no value whatever makes a decision fail or give a lock to two.
 
+use redis_lock::lock::error::Error;
 use redis_lock::lock::holders::{Holder, Holders};
 use redis_lock::lock::record::{timestamp_text, Id, Owner, Record, Value};
 use redis_lock::lock::rules::{self, Acquire, Holds, Release, Request, Share, State, Terms};
@@ -196,10 +197,11 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
             }
             // An attempt that holds already; a fuzzed set may have it twice.
             Ok(Acquire::Prolong(record) | Acquire::Keep(record)) => {
-                assert!(own && record.id == request.id && record.timestamp > now);
+                assert!(own && record.id == request.id && record.timestamp > now && share != Share::Alone);
             }
             // The attempt may be that of a dead holder and of a live one.
             Ok(Acquire::Refuse) => assert!(!is_admitted),
+            Err(Error::HeldAmongSeveral) => assert!(own && share == Share::Alone),
             Err(_) => assert!(!now.is_plausible()),
         }
         assert!(!matches!(rules::acquire(state, &request, true, terms, &mut tokens, now), Ok(Acquire::Grant { .. })));

@@ -55,7 +55,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     failover::check_lease(context, request.lease)?;
     let may_grant = failover::may_grant(context);
     let now = clock::of_command();
-    let key = Key::open(context, name, now)?;
+    let key = Key::open(context, name, now)?.with_attempt(request.id)?;
     let lock = key.state();
     let decision = state::with(|state| {
         let ahead = may_grant.is_err() || state.others_ahead(context, name, request.id);
@@ -75,7 +75,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     }
     let plan = Plan::of(&decision);
     if let Some(mut taken) = plan.carry_out(key)? {
-        waiting::got(context, name, request.id, &mut taken, options.session)?;
+        waiting::got(context, (0, name), request.id, &mut taken, options.session)?;
         taken.reply(context, options.details);
     }
     Ok(())

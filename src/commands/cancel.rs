@@ -36,7 +36,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     };
     let id = parse::id(id)?;
-    let key = Key::open(context, name, clock::of_command())?;
+    let key = Key::open(context, name, clock::of_command())?.with_attempt(Some(id))?;
     let stood = waiting::cancel(context, name, id)?;
     let held = rules::held_by(key.state(), id);
     if let Some(token) = held {

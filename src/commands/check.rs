@@ -35,7 +35,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     };
     let token = parse::token(token)?;
     let now = clock::of_command();
-    let key = Key::open_read_only(context, key, now)?;
+    let key = Key::open_read_only(context, key, now)?.with_grant(token)?;
     let left = rules::check(key.state(), token, settings::terms(), now);
     context.reply_count(left.as_ms());
     Ok(())

@@ -41,7 +41,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let lease = Options::parse(&args, 2, NAME, &OPTIONS)?.lease()?;
     failover::check_lease(context, lease)?;
     let now = clock::of_command();
-    let key = Key::open(context, key, now)?;
+    let key = Key::open(context, key, now)?.with_grant(token)?;
     let extended = rules::extend(key.state(), token, lease, settings::terms(), now)?;
     let value = extended.map(|record| record.encode());
     match &value {

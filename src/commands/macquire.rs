@@ -60,7 +60,8 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let may_grant = failover::may_grant(context);
     let now = clock::of_command();
     let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
-    let opened: Result<Vec<Key<'_>>, Error> = names.iter().map(|name| Key::open(context, *name, now)).collect();
+    let opened: Result<Vec<Key<'_>>, Error> =
+        names.iter().map(|name| Key::open(context, *name, now)?.with_attempt(request.id)).collect();
     let opened = opened?;
     let states: Vec<State<'_>> = opened.iter().map(Key::state).collect();
     let decisions = state::with(|state| {
@@ -96,7 +97,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let plans: Vec<Plan> = decisions.iter().map(Plan::of).collect();
     let taken = Plan::carry_all_out(plans.into_iter().zip(opened).collect())?;
     if let Some(mut taken) = taken {
-        for name in names {
+        for name in names.into_iter().enumerate() {
             waiting::got(context, name, request.id, &mut taken, options.session)?;
         }
         taken.reply(context, false);

@@ -52,7 +52,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     failover::check_lease(context, lease)?;
     let now = clock::of_command();
     let opened: Result<Vec<Key<'_>>, Error> =
-        keys.filter_map(|at| args.string(at)).map(|name| Key::open(context, name, now)).collect();
+        keys.filter_map(|at| args.string(at)).map(|name| Key::open(context, name, now)?.with_grant(token)).collect();
     let opened = opened?;
     let states: Vec<State<'_>> = opened.iter().map(Key::state).collect();
     let extended = rules::extend_all(&states, token, lease, settings::terms(), now)?;

@@ -52,7 +52,8 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let now = clock::of_command();
     let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
     // A key of another type is found before anything has changed.
-    let opened: Result<Vec<Key<'_>>, Error> = names.iter().map(|name| Key::open(context, *name, now)).collect();
+    let opened: Result<Vec<Key<'_>>, Error> =
+        names.iter().map(|name| Key::open(context, *name, now)?.with_grant(token)).collect();
     let (mut deleted, mut awaited) = (Vec::new(), Vec::new());
     let result = opened?.into_iter().try_for_each(|key| {
         let mut released = rules::release(key.state(), token);
@@ -79,7 +80,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     // They are served in the order of arrival, whatever line they stand in, when all is released.
     let hands_off = !waiting::has_parked(context, &awaited)?;
     for name in awaited {
-        let key = Key::open(context, name, now)?;
+        let key = Key::open(context, name, now)?.with_grant(token)?;
         if rules::release(key.state(), token) != Release::Over {
             lines.extend(waiting::pass_on(context, key, token, hands_off)?);
         }

@@ -16,8 +16,6 @@ const LONGEST_MS: u64 = 315_360_000_000;
 const LONGEST_KEY: usize = 4_096;
 /// The most keys of one command.
 const MOST_KEYS: usize = 1_024;
-/// The largest LIMIT.
-const MOST_HOLDERS: u64 = 1_000_000;
 
 /// The arguments of a command, without its name.
 pub trait Arguments<'a> {
@@ -264,7 +262,7 @@ pub fn cursor(arg: &[u8]) -> Result<&[u8], Error> {
 
 fn limit(arg: &[u8]) -> Result<u64, Error> {
     match number(arg) {
-        Some(limit @ 1..=MOST_HOLDERS) => Ok(limit),
+        Some(limit @ 1..=Share::MOST) => Ok(limit),
         _ => Err(Error::Limit),
     }
 }
@@ -343,13 +341,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_one_to_a_million_and_shared_has_none() {
+    fn a_limit_is_one_to_the_most_holders_and_shared_has_none() {
         let share =
             |args: &[&'static [u8]]| parse_all(args).and_then(|options| options.request()).map(|asks| asks.share);
         assert_eq!(share(&[b"EX", b"1"]), Ok(Share::Alone));
         assert_eq!(share(&[b"EX", b"1", b"shared"]), Ok(Share::Shared));
-        assert_eq!(share(&[b"LIMIT", b"1000000", b"EX", b"1"]), Ok(Share::Limit(1_000_000)));
-        for bad in [&b"0"[..], b"-1", b"1000001", b"", b"x", b"99999999999999999999999"] {
+        assert_eq!(share(&[b"LIMIT", b"4096", b"EX", b"1"]), Ok(Share::Limit(4_096)));
+        for bad in [&b"0"[..], b"-1", b"4097", b"", b"x", b"99999999999999999999999"] {
             assert_eq!(parse_all(&[b"LIMIT", bad]), Err(Error::Limit));
         }
         assert_eq!(share(&[b"SHARED", b"LIMIT", b"2"]), Err(Error::ShareTwice));

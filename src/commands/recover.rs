@@ -62,7 +62,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let plan = Plan::of(&decision).as_recovery();
     match plan.carry_out(key)? {
         Some(mut taken) => {
-            waiting::got(context, name, request.id, &mut taken, options.session)?;
+            waiting::got(context, (0, name), request.id, &mut taken, options.session)?;
             taken.reply_details(context);
         }
         None => context.reply_nil_array(),

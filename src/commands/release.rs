@@ -36,7 +36,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     };
     let token = parse::token(token)?;
-    let key = Key::open(context, key, clock::of_command())?;
+    let key = Key::open(context, key, clock::of_command())?.with_grant(token)?;
     let released = rules::release(key.state(), token);
     let reply = match released {
         Release::InTime => 1,

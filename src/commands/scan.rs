@@ -6,7 +6,7 @@
 //!
 //! Reply: the next cursor, 0 at the end, and an array of maps key, state, token, owner, free-in-ms,
 //! holders (flat arrays in RESP2); how many hold it now; nil where one has no meaning. Readonly. Errors:
-//! `ERR`. O(n) in COUNT, and in the holders of those that have several.
+//! `ERR`. O(n) in COUNT.
 
 use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::info::field;
@@ -27,7 +27,7 @@ const DEFAULT_COUNT: usize = 10;
 pub const DOC: Doc = Doc {
     name: c"lock.scan",
     summary: c"Returns the locks of this database, step by step.",
-    complexity: c"O(N) in COUNT, and in the holders of those that have several",
+    complexity: c"O(N) in COUNT",
     arity: -2,
     flags: Flags::ReadUnnamed,
     keys: Keys::None,
@@ -91,7 +91,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
 fn row(context: &Context, reader: &Reader<'_>, bytes: Box<[u8]>) -> Option<Row> {
     let name = OwnString::of(&bytes).filter(|name| reader.may_read(name.as_arg()))?;
     let now = clock::of_command();
-    let key = Key::open_read_only(context, name.as_arg(), now).ok()?;
+    let key = Key::glimpse(context, name.as_arg(), now).ok()?;
     let lock = key.state();
     let free_in_ms = match lock {
         State::Free => return None,
@@ -107,8 +107,5 @@ fn row(context: &Context, reader: &Reader<'_>, bytes: Box<[u8]>) -> Option<Row> 
     let record = lock.last_to_end();
     let token = record.map(|record| record.token.get());
     let owner = record.and_then(|record| record.owner).map(|owner: Owner<'_>| owner.as_bytes().into());
-    let row = Row { state: lock.name(), token, owner, free_in_ms, holders, key: bytes };
-    // Who looks at all locks does not fill the memory with them.
-    key.close_unkept();
-    Some(row)
+    Some(Row { state: lock.name(), token, owner, free_in_ms, holders, key: bytes })
 }

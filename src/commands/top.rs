@@ -62,7 +62,7 @@ type Holder = (Option<Box<[u8]>>, Option<u64>);
 
 fn holder(context: &Context, name: &OwnString) -> Option<Holder> {
     let now = clock::of_command();
-    let key = Key::open_read_only(context, name.as_arg(), now).ok()?;
+    let key = Key::glimpse(context, name.as_arg(), now).ok()?;
     let record = key.state().last_to_end().filter(|_| !key.state().is_nobodys())?;
     let held_ms = now.since(UnixMicros(record.token.get())).as_ms();
     Some((record.owner.map(Owner::as_bytes).map(Into::into), Some(held_ms)))

@@ -2,6 +2,7 @@
 //!
 //! A text opens with a code word and names the argument at fault; nothing in it has to be parsed.
 
+use super::holders;
 use std::fmt;
 
 /// Why a command was refused. Nothing has changed then.
@@ -67,6 +68,12 @@ pub enum Error {
     BusyLocks,
     /// SESSION where the caller is no connection of its own.
     Session,
+    /// An attempt that holds the lock among several asked for it again alone.
+    HeldAmongSeveral,
+    /// An attempt that holds the lock alone asked for it again with SHARED or LIMIT.
+    HeldAlone,
+    /// A sorted set with more members than a lock can have holders.
+    TooManyHolders,
     /// A wait that would never end.
     Deadlock,
     /// The COUNT of LOCK.TOP.
@@ -91,7 +98,7 @@ impl fmt::Display for Error {
             Self::Token => out.write_str("ERR token is not a whole number between 0 and 9007199254740991"),
             Self::Id => out.write_str("ERR id is not a whole number of 1 to 19 digits"),
             Self::Owner => out.write_str("ERR owner is not 1 to 128 visible ASCII characters without a space"),
-            Self::Limit => out.write_str("ERR limit is not a whole number between 1 and 1000000"),
+            Self::Limit => write!(out, "ERR limit is not a whole number between 1 and {}", holders::MOST),
             Self::ShareTwice => out.write_str("ERR syntax error: SHARED and LIMIT exclude each other"),
             Self::KeyLength => out.write_str("ERR key is longer than 4096 bytes"),
             Self::KeyLengthOf(key) => write!(out, "ERR key {key} is longer than 4096 bytes"),
@@ -128,6 +135,17 @@ impl fmt::Display for Error {
             Self::Session => {
                 out.write_str("ERR SESSION needs a connection, not a script, a function or another module")
             }
+            Self::HeldAmongSeveral => out.write_str(
+                "ERR id holds this lock with SHARED or LIMIT: send it again with one of them, or use a new id",
+            ),
+            Self::HeldAlone => out.write_str(
+                "ERR id holds this lock without SHARED and LIMIT: send it again without them, or use a new id",
+            ),
+            Self::TooManyHolders => write!(
+                out,
+                "WRONGTYPE the sorted set has more than {} members, more than a lock can have holders",
+                holders::MOST
+            ),
             Self::Deadlock => out
                 .write_str("DEADLOCK the holder of the key waits, itself or through others, for a lock of this client"),
             Self::Count => out.write_str("ERR count is not a whole number between 1 and 1000"),

@@ -1,14 +1,22 @@
-//! Several holders of one lock: who they are, who of them still lives, who is overdue longest.
+//! Several holders of one lock: who they are, which of them are live, which expired first.
 //!
-//! In the key they are a sorted set: the score is the timestamp in seconds, the member the rest of
-//! what a value of one holder says. Every question costs O(log n), but that when fewer than `most` live,
-//! which costs `most` or the rest of them, whichever is less.
+//! In the key they are a sorted set: the score is the timestamp in seconds, the member the rest of what the value of a
+//! single holder says. Every question costs O(log n), with two exceptions: when fewer than `most` will be live costs
+//! `most` or the rest of them, whichever is less; and each holder that expires is passed once.
+//!
+//! A lock has at most [`MOST`] holders, expired ones included. The server cannot find a member by its token, so a set
+//! that is not in memory has to be read as a whole. The bound keeps that within 5 ms.
 
 use super::record::{Id, Owner, OwnerBuf, Record};
+use super::rules::Retention;
 use super::time::UnixMicros;
 use super::token::Token;
 use crate::broken::{self, Mutant};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// How many holders a lock has at most.
+pub const MOST: usize = 4_096;
 
 /// One of several holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,14 +51,37 @@ impl Holder {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
     all: BTreeMap<Token, Holder>,
-    ids: HashMap<Id, Token>,
-    /// Those whose timestamp had not passed at `at`.
-    live: BTreeSet<(UnixMicros, Token)>,
-    /// Those whose timestamp had.
-    over: BTreeSet<(UnixMicros, Token)>,
+    ids: BTreeMap<Id, Token>,
+    /// By their ends.
+    ends: BTreeSet<(UnixMicros, Token)>,
+    /// How many of them had not expired at `at`.
+    live: usize,
     at: UnixMicros,
     /// The largest token that was ever in the key, as far as is known.
     latest: Option<Token>,
+}
+
+impl FromIterator<Holder> for Holders {
+    /// All at once, as of the beginning of time. Of several with one ID the one with the largest token has it.
+    fn from_iter<I: IntoIterator<Item = Holder>>(holders: I) -> Self {
+        // Sorted lists are made into trees without a search for each element. The server has a set sorted by its ends.
+        let mut all: Vec<Holder> = holders.into_iter().collect();
+        let of_end = |holder: &Holder| (holder.timestamp, holder.token);
+        let (count, mut ends): (_, BTreeSet<_>) = (all.len(), all.iter().map(of_end).collect());
+        all.sort_unstable_by_key(|holder| holder.token);
+        all.dedup_by_key(|holder| holder.token);
+        if all.len() < count {
+            ends = all.iter().map(of_end).collect();
+        }
+        let mut ids: Vec<_> = all.iter().filter_map(|holder| Some((holder.id?, holder.token))).collect();
+        ids.sort_unstable();
+        let ids = ids.into_iter().collect();
+        let all: BTreeMap<_, _> = all.into_iter().map(|holder| (holder.token, holder)).collect();
+        let latest = all.last_key_value().map(|(token, _)| *token);
+        let at = UnixMicros::default();
+        let live = ends.iter().rev().take_while(|(end, _)| *end > at).count();
+        Self { all, ids, ends, live, at, latest }
+    }
 }
 
 impl Holders {
@@ -60,7 +91,15 @@ impl Holders {
         Self::default()
     }
 
-    /// How many, those that are overdue included.
+    /// What the last of `live` holders tells about all of them, without the others: whether the lock is held, until
+    /// when, and by how many. `last` has expired if none is live.
+    #[must_use]
+    pub fn glimpse(last: Holder, live: usize) -> Self {
+        let at = if live == 0 { last.timestamp } else { UnixMicros::default() };
+        Self { live, at, ..Self::from_iter([last]) }
+    }
+
+    /// How many, expired ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
@@ -72,32 +111,37 @@ impl Holders {
         self.all.is_empty()
     }
 
-    /// Who lives is told as of `now` from here on. Each holder passes once, unless the clock is set back.
+    /// From here on the answers are as of `now`. Each holder passes once, unless the clock is set back.
     pub fn look(&mut self, now: UnixMicros) {
+        let between = |from, to| (Bound::Excluded((from, Token::LAST)), Bound::Included((to, Token::LAST)));
+        if now > self.at {
+            self.live = self.live.saturating_sub(self.ends.range(between(self.at, now)).count());
+        } else if now < self.at {
+            self.live = self.live.saturating_add(self.ends.range(between(now, self.at)).count());
+        }
         self.at = now;
-        while let Some(first) = self.live.first().copied().filter(|(end, _)| *end <= now) {
-            self.live.remove(&first);
-            self.over.insert(first);
-        }
-        while let Some(last) = self.over.last().copied().filter(|(end, _)| *end > now) {
-            self.over.remove(&last);
-            self.live.insert(last);
-        }
     }
 
-    /// How many live.
+    /// How many are live.
     #[must_use]
     pub fn live(&self) -> usize {
-        self.live.len()
+        self.live
     }
 
-    /// A holder, alive or overdue.
+    /// A holder, live or expired.
     #[must_use]
     pub fn get(&self, token: Token) -> Option<&Holder> {
         self.all.get(&token)
     }
 
-    /// The holder that an attempt made; alive, unless it has not been taken for dead yet.
+    /// The holder with the next larger token, or the first one.
+    #[must_use]
+    pub fn next(&self, token: Token) -> Option<&Holder> {
+        let larger = self.all.range((Bound::Excluded(token), Bound::Unbounded)).next();
+        larger.or_else(|| self.all.first_key_value()).map(|(_, holder)| holder)
+    }
+
+    /// The holder that an attempt made; live, unless nobody has noticed yet that it expired.
     #[must_use]
     pub fn by_id(&self, id: Id) -> Option<&Holder> {
         self.all.get(self.ids.get(&id)?)
@@ -109,28 +153,36 @@ impl Holders {
         holder.timestamp <= self.at
     }
 
-    /// The one that is overdue longest.
+    /// The one that expired first.
     #[must_use]
     pub fn longest_overdue(&self) -> Option<&Holder> {
-        let longest = if broken::is(Mutant::ShortestOverdue) { self.over.last() } else { self.over.first() };
+        let over = self.ends.len().checked_sub(self.live).filter(|over| *over > 0)?;
+        let longest = if broken::is(Mutant::ShortestOverdue) {
+            self.ends.iter().nth(over.saturating_sub(1))
+        } else {
+            self.ends.first()
+        };
         self.all.get(&longest?.1)
     }
 
-    /// The one that ends last, the overdue among them.
+    /// The one that ends last, live or expired.
     #[must_use]
     pub fn last_to_end(&self) -> Option<&Holder> {
-        self.all.get(&self.live.last().or_else(|| self.over.last())?.1)
+        self.all.get(&self.ends.last()?.1)
     }
 
-    /// When fewer than `most` will live, if nobody extends or releases.
+    /// When fewer than `most` will be live, if nobody extends or releases.
     #[must_use]
     pub fn fewer_than(&self, most: u64) -> Option<UnixMicros> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         // All but most - 1 have to end.
-        let last = self.live.len().checked_sub(most)?;
+        let last = self.live.checked_sub(most)?;
         let from_the_end = most.saturating_sub(1);
-        let end =
-            if last < from_the_end { self.live.iter().nth(last) } else { self.live.iter().nth_back(from_the_end) };
+        let end = if last < from_the_end {
+            self.ends.range((Bound::Excluded((self.at, Token::LAST)), Bound::Unbounded)).nth(last)
+        } else {
+            self.ends.iter().nth_back(from_the_end)
+        };
         end.map(|(end, _)| *end)
     }
 
@@ -143,24 +195,25 @@ impl Holders {
     /// The first and the last timestamp.
     #[must_use]
     pub fn ends(&self) -> Option<(UnixMicros, UnixMicros)> {
-        let first = self.over.first().or_else(|| self.live.first())?;
-        let last = self.live.last().or_else(|| self.over.last())?;
-        Some((first.0, last.0))
+        Some((self.ends.first()?.0, self.ends.last()?.0))
     }
 
     /// All, those that end first first.
     pub fn iter(&self) -> impl Iterator<Item = &Holder> {
-        self.over.iter().chain(&self.live).filter_map(|(_, token)| self.all.get(token))
+        self.ends.iter().filter_map(|(_, token)| self.all.get(token))
+    }
+
+    /// The tokens of all.
+    pub fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
+        self.all.keys().copied()
     }
 
     /// Adds a holder, or sets what it says anew.
     pub fn put(&mut self, holder: Holder) {
         self.remove(holder.token);
-        let place = (holder.timestamp, holder.token);
-        if holder.timestamp <= self.at {
-            self.over.insert(place);
-        } else {
-            self.live.insert(place);
+        self.ends.insert((holder.timestamp, holder.token));
+        if !self.is_over(&holder) {
+            self.live = self.live.saturating_add(1);
         }
         if let Some(id) = holder.id {
             self.ids.insert(id, holder.token);
@@ -172,9 +225,9 @@ impl Holders {
     /// Takes a holder out.
     pub fn remove(&mut self, token: Token) -> Option<Holder> {
         let holder = self.all.remove(&token)?;
-        let place = (holder.timestamp, token);
-        if !self.live.remove(&place) {
-            self.over.remove(&place);
+        self.ends.remove(&(holder.timestamp, token));
+        if !self.is_over(&holder) {
+            self.live = self.live.saturating_sub(1);
         }
         if let Some(id) = holder.id {
             if self.ids.get(&id) == Some(&token) {
@@ -184,11 +237,13 @@ impl Holders {
         Some(holder)
     }
 
-    /// The first overdue whose retention is over at `now` as well.
+    /// The one that expired first, if its retention is over at `now` as well.
     #[must_use]
-    pub fn to_forget(&self, expire_at: impl Fn(UnixMicros) -> Option<u64>, now: UnixMicros) -> Option<&Holder> {
-        let first = self.longest_overdue()?;
-        expire_at(first.timestamp).filter(|ms| *ms <= now.0 / 1_000).map(|_| first)
+    pub fn to_forget(&self, retention: Retention, now: UnixMicros) -> Option<&Holder> {
+        if broken::is(Mutant::ExpiredHoldersStay) && retention == Retention::Forever {
+            return None;
+        }
+        self.longest_overdue().filter(|first| retention.holder_stays_until_ms(first.timestamp) <= now.0 / 1_000)
     }
 }
 

@@ -148,14 +148,7 @@ impl<'a> Record<'a> {
     /// rest of a value of ours.
     #[must_use]
     pub fn read_member(score: f64, member: &'a [u8]) -> Option<Self> {
-        const LATEST: f64 = 1e10;
-        if !(0.0..LATEST).contains(&score) {
-            return None;
-        }
-        // A whole number between 0 and 10^16.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let micros = (score * 1e6).round() as u64;
-        Self::read_rest(UnixMicros(micros), member).filter(|record| record.token.leaves_room())
+        Self::read_rest(timestamp_of(score)?, member).filter(|record| record.token.leaves_room())
     }
 
     /// The value as it is written.
@@ -176,6 +169,19 @@ impl<'a> Record<'a> {
         }
         out
     }
+}
+
+/// The timestamp that a score in a sorted set of holders says.
+#[must_use]
+pub fn timestamp_of(score: f64) -> Option<UnixMicros> {
+    const LATEST: f64 = 1e10;
+    if !(0.0..LATEST).contains(&score) {
+        return None;
+    }
+    // A whole number between 0 and 10^16.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let micros = (score * 1e6).round() as u64;
+    Some(UnixMicros(micros))
 }
 
 /// The timestamp as it stands in a value: of ours its first 17 characters, of a classic one all of it.

@@ -13,6 +13,7 @@ pub use super::state::State;
 pub use held::{check, end_session, extend, extend_all, held_by, lease_left, release, Release, Retention};
 
 use super::error::Error;
+use super::holders;
 use super::record::{Id, Owner, Record};
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
@@ -38,12 +39,15 @@ pub enum Share {
 }
 
 impl Share {
+    /// The largest number of a `LIMIT`; `SHARED` is the same as this one.
+    pub const MOST: u64 = holders::MOST as u64;
+
     /// How many may hold it, the caller among them.
     #[must_use]
     pub const fn most(self) -> u64 {
         match self {
             Self::Alone => 1,
-            Self::Shared => u64::MAX,
+            Self::Shared => Self::MOST,
             Self::Limit(most) => most,
         }
     }
@@ -124,6 +128,8 @@ pub enum Admission<'a> {
     },
     /// The attempt has it already.
     Already(Record<'a>),
+    /// The attempt has it already, but asked for it in another way: alone, or among several.
+    AskedOtherwise,
     /// Others have it.
     Refused,
 }
@@ -163,19 +169,22 @@ fn timestamp(now: UnixMicros, lease: Micros, terms: Terms) -> Result<UnixMicros,
 #[must_use]
 pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, now: UnixMicros) -> Admission<'a> {
     let alone = request.share == Share::Alone;
+    let any_share = broken::is(Mutant::AnyShareAgain);
     let (in_key, succeeds, replaces) = match state {
         State::Free => (None, None, None),
         State::Expired(ended, record) => {
             let token = record.map(|record| record.token);
             (token, Some(predecessor(ended, record, now)), None)
         }
-        State::Held(_, Some(held)) if held.id.is_some() && held.id == request.id => return Admission::Already(held),
+        State::Held(_, Some(held)) if held.id.is_some() && held.id == request.id => {
+            return if alone || any_share { Admission::Already(held) } else { Admission::AskedOtherwise };
+        }
         State::Held(..) if !alone && broken::is(Mutant::SharedBesidePlain) => (None, None, None),
         State::Held(..) | State::Foreign => return Admission::Refused,
         State::Several(holders) => {
             let own = request.id.and_then(|id| holders.by_id(id)).filter(|own| !holders.is_over(own));
             if let Some(own) = own {
-                return Admission::Already(own.record());
+                return if alone && !any_share { Admission::AskedOtherwise } else { Admission::Already(own.record()) };
             }
             let fits = |count: usize| u64::try_from(count).unwrap_or(u64::MAX) < request.share.most();
             let twice = if broken::is(Mutant::OverdueTwice) { holders.len().saturating_sub(holders.live()) } else { 0 };
@@ -183,7 +192,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, no
             if !fits(holders.live().saturating_sub(twice)) && !beside {
                 return Admission::Refused;
             }
-            // Who needs a place takes that of the one who is overdue longest.
+            // A caller that needs a slot replaces the holder that expired first.
             let before = holders.longest_overdue().filter(|_| !fits(holders.len()));
             let succeeds = before.map(|before| predecessor(before.timestamp, Some(before.record()), now));
             (holders.latest(), succeeds, before.map(|before| before.token))
@@ -194,6 +203,15 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, no
     }
     let holds = if alone { Holds::Alone } else { Holds::Among { replaces } };
     Admission::Granted { in_key, succeeds, holds }
+}
+
+/// Why an attempt that holds a lock does not get its token: its caller would be wrong about who else holds the lock.
+fn other_share(request: &Request<'_>) -> Error {
+    if request.share == Share::Alone {
+        Error::HeldAmongSeveral
+    } else {
+        Error::HeldAlone
+    }
 }
 
 /// Whether a caller could have the lock, if nobody came first.
@@ -232,7 +250,7 @@ fn new_record<'a>(
 /// ahead of the caller, a lock that nobody has is theirs.
 ///
 /// # Errors
-/// [`Error::Clock`].
+/// [`Error::Clock`], [`Error::HeldAmongSeveral`], [`Error::HeldAlone`].
 pub fn acquire<'a>(
     state: State<'a>,
     request: &Request<'a>,
@@ -247,6 +265,7 @@ pub fn acquire<'a>(
             Ok(Acquire::Grant { record, succeeds, holds })
         }
         Admission::Already(held) => again(held, request.lease, terms, now),
+        Admission::AskedOtherwise => Err(other_share(request)),
         Admission::Refused => Ok(Acquire::Refuse),
     }
 }
@@ -261,7 +280,7 @@ fn again(held: Record<'_>, lease: Micros, terms: Terms, now: UnixMicros) -> Resu
 /// LOCK.MACQUIRE: all of several locks with one token, or nothing. The decision for each of them.
 ///
 /// # Errors
-/// [`Error::Clock`].
+/// [`Error::Clock`], [`Error::HeldAmongSeveral`], [`Error::HeldAlone`].
 pub fn acquire_all<'a>(
     states: &[State<'a>],
     request: &Request<'a>,
@@ -271,6 +290,9 @@ pub fn acquire_all<'a>(
     now: UnixMicros,
 ) -> Result<Option<Vec<Acquire<'a>>>, Error> {
     let admissions: Vec<_> = states.iter().map(|state| admit(*state, request, others_ahead, now)).collect();
+    if admissions.contains(&Admission::AskedOtherwise) {
+        return Err(other_share(request));
+    }
     let mut in_keys = None;
     let mut own = None;
     let mut granted = 0_usize;
@@ -283,7 +305,7 @@ pub fn acquire_all<'a>(
             // An ID matches only if all keys carry that one grant.
             Admission::Already(record) if own.is_none_or(|own| own == record.token) => own = Some(record.token),
             Admission::Refused if granted > 0 && broken::is(Mutant::TakesHeld) => {}
-            Admission::Already(_) | Admission::Refused => return Ok(None),
+            Admission::Already(_) | Admission::AskedOtherwise | Admission::Refused => return Ok(None),
         }
     }
     if granted > 0 && own.is_some() {

@@ -14,6 +14,9 @@ impl Token {
     /// 2^53 - 1, the largest integer that is exact in every language.
     pub const MAX: u64 = (1 << 53) - 1;
 
+    /// The largest there can be.
+    pub const LAST: Self = Self(Self::MAX);
+
     /// The token of that number, if it is none too large.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {

@@ -47,6 +47,7 @@ api! {
         block_client: unsafe extern "C" fn(Ctx, raw::RedisModuleCmdFunc, raw::RedisModuleCmdFunc, Option<unsafe extern "C" fn(Ctx, *mut libc::c_void)>, Long) -> Blocked = RedisModule_BlockClient;
         call: unsafe extern "C" fn(Ctx, Chars, Chars, ...) -> Reply = RedisModule_Call;
         call_reply_array_element: unsafe extern "C" fn(Reply, usize) -> Reply = RedisModule_CallReplyArrayElement;
+        call_reply_integer: unsafe extern "C" fn(Reply) -> Long = RedisModule_CallReplyInteger;
         call_reply_string_ptr: unsafe extern "C" fn(Reply, *mut usize) -> Chars = RedisModule_CallReplyStringPtr;
         call_reply_type: unsafe extern "C" fn(Reply) -> Int = RedisModule_CallReplyType;
         close_key: unsafe extern "C" fn(Key) = RedisModule_CloseKey;
@@ -106,6 +107,7 @@ api! {
         zset_range_current_element: unsafe extern "C" fn(Key, *mut f64) -> Str = RedisModule_ZsetRangeCurrentElement;
         zset_range_next: unsafe extern "C" fn(Key) -> Int = RedisModule_ZsetRangeNext;
         zset_rem: unsafe extern "C" fn(Key, Str, *mut Int) -> Int = RedisModule_ZsetRem;
+        zset_score: unsafe extern "C" fn(Key, Str, *mut f64) -> Int = RedisModule_ZsetScore;
         zset_range_stop: unsafe extern "C" fn(Key) = RedisModule_ZsetRangeStop;
     }
     optional {

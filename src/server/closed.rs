@@ -5,7 +5,7 @@ use super::api::api;
 use super::context::{log_warning, Arg, Context};
 use super::key::Key;
 use super::main_thread::MainThread;
-use super::set::NewExpiry;
+use super::set::{NewExpiry, Retentions};
 use super::several::{self, Set};
 use super::{session, state, tell, waiting};
 use crate::lock::holders::Holder;
@@ -131,9 +131,9 @@ impl Closed<'_> {
 
     /// Changes a sorted set of holders.
     fn change(mut self, value: Option<&Encoded>, replaces: Option<Token>) -> Result<(), WriteRefused> {
-        let retention = state::retention(self.context);
+        let retention = Retentions::now(self.context);
         let set = self.several.take().unwrap_or_default();
-        let change = set.change(value, replaces, retention, self.has_expiry, self.now);
+        let change = set.change(value, replaces, &retention, self.has_expiry, self.now);
         if let Some(value) = value {
             if self.is_string {
                 self.delete()?;

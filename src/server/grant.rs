@@ -160,7 +160,9 @@ pub struct Before {
 }
 
 impl Before {
-    fn of(predecessor: Predecessor<'_>) -> Self {
+    /// A copy.
+    #[must_use]
+    pub fn of(predecessor: Predecessor<'_>) -> Self {
         Self {
             ended: predecessor.ended,
             overdue_ms: predecessor.overdue.as_ms(),
@@ -184,9 +186,9 @@ impl Taken {
         self.succeeds.iter().find(|(at, _)| *at == lock).map(|(_, before)| before)
     }
 
-    /// It succeeds that one, as is remembered.
-    pub fn recall(&mut self, before: Option<Before>) {
-        self.succeeds = before.map(|before| (0, before)).into_iter().collect();
+    /// In the lock of that number it succeeds that one, as is remembered.
+    pub fn recall(&mut self, lock: usize, before: Before) {
+        self.succeeds.push((lock, before));
     }
 
     /// Of several locks, the first ones and the one with that number; they have one token.

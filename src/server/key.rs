@@ -4,8 +4,8 @@ use super::api::api;
 use super::context::{Arg, Context};
 use super::several::{self, Set};
 use crate::lock::error::Error;
-use crate::lock::holders::Holder;
-use crate::lock::record::{number, Record, Value};
+use crate::lock::holders::{Holder, Holders};
+use crate::lock::record::{number, Id, Record, Value};
 use crate::lock::rules::State;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
@@ -30,33 +30,77 @@ impl<'a> Key<'a> {
     /// and client tracking: the module has turned the implicit signal off.
     ///
     /// # Errors
-    /// [`Error::WrongType`] when it holds neither a string nor a sorted set of holders.
+    /// [`Error::WrongType`] when it holds neither a string nor a sorted set of holders, [`Error::TooManyHolders`].
     pub fn open(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Error> {
-        Self::open_as(context, name, WRITE, now)
+        Self::open_as(context, name, WRITE, now, several::read)
     }
 
     /// Opens a key that is only read.
     ///
     /// # Errors
-    /// [`Error::WrongType`] when it holds neither a string nor a sorted set of holders.
+    /// [`Error::WrongType`] when it holds neither a string nor a sorted set of holders, [`Error::TooManyHolders`].
     pub fn open_read_only(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Error> {
-        Self::open_as(context, name, READ, now)
+        Self::open_as(context, name, READ, now, several::read)
     }
 
-    fn open_as(context: &'a Context, name: Arg<'a>, mode: i32, now: UnixMicros) -> Result<Self, Error> {
+    /// Opens a key that is only read, for one row of many: of several holders it tells how many are live, and of the
+    /// one that ends last, nothing of the others. That costs O(log n), however many there are.
+    ///
+    /// # Errors
+    /// As [`Key::open_read_only`].
+    pub fn glimpse(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Error> {
+        Self::open_as(context, name, READ, now, several::glimpse)
+    }
+
+    fn open_as(
+        context: &'a Context,
+        name: Arg<'a>,
+        mode: i32,
+        now: UnixMicros,
+        read: fn(&Self) -> Result<Box<Set>, Error>,
+    ) -> Result<Self, Error> {
         // SAFETY: context and name are those of the running call.
         let handle = unsafe { (api().open_key)(context.as_ptr(), name.as_ptr(), mode) };
         let mut key = Self { context, name, handle, several: None, now };
         match key.kind() {
             raw::REDISMODULE_KEYTYPE_EMPTY | raw::REDISMODULE_KEYTYPE_STRING => Ok(key),
             raw::REDISMODULE_KEYTYPE_ZSET => {
-                let mut set = several::read(&key).ok_or(Error::WrongType)?;
+                let mut set = read(&key)?;
                 set.holders.look(now);
                 key.several = Some(set);
                 Ok(key)
             }
             _ => Err(Error::WrongType),
         }
+    }
+
+    /// Makes sure that what is known of a grant stands in the key, where that was not read just now: nobody is told
+    /// that a grant is held unless the key says so.
+    ///
+    /// # Errors
+    /// As [`Key::open`].
+    pub fn with_grant(self, token: Token) -> Result<Self, Error> {
+        self.confirmed(|holders| holders.get(token))
+    }
+
+    /// As [`Key::with_grant`], for the grant of an attempt.
+    ///
+    /// # Errors
+    /// As [`Key::open`].
+    pub fn with_attempt(self, id: Option<Id>) -> Result<Self, Error> {
+        self.confirmed(|holders| holders.by_id(id?))
+    }
+
+    fn confirmed(mut self, holder: impl FnOnce(&Holders) -> Option<&Holder>) -> Result<Self, Error> {
+        let Some(set) = &self.several else { return Ok(self) };
+        if !set.was_kept() || holder(&set.holders).is_none_or(|holder| several::has(&self, holder)) {
+            return Ok(self);
+        }
+        let now = self.now;
+        let mut set = several::load(&self)?;
+        set.holders.look(now);
+        self.several = Some(set);
+        Ok(self)
     }
 
     fn kind(&self) -> isize {
@@ -128,11 +172,6 @@ impl<'a> Key<'a> {
     /// A grant among several ends: the key tells of it as if it had, until it is changed. Whether it was one.
     pub fn end(&mut self, token: Token) -> bool {
         self.several.as_mut().is_some_and(|set| set.end(token))
-    }
-
-    /// Closes the key; holders that were not kept before are not from now on.
-    pub fn close_unkept(mut self) {
-        self.several = self.several.take().filter(|set| set.was_kept());
     }
 
     /// A holder that was replaced by one whose grant has ended is there again.

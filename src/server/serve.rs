@@ -25,6 +25,8 @@ use redis_module::raw;
 
 /// How many waits end, grants pass on and lines are looked at in one turn of the server's loop.
 const PER_TURN: usize = 128;
+/// After so long a turn ends too: a piece can be a set of holders that has to be read as a whole.
+const TURN: Micros = Micros(2_000);
 /// When to try again what the server does not allow now.
 const RETRY: Micros = Micros(20_000);
 
@@ -52,8 +54,10 @@ pub fn turn(context: &Context) {
     }
     let mut rest = Rest::of_turn();
     let mut budget = Budget::of(Budget::ITERATION);
+    let begun = clock::monotonic();
     for _ in 0..PER_TURN {
-        if !budget.is_left() || !serve_one(context, &mut rest, &mut budget) {
+        let is_over = !budget.is_left() || clock::monotonic().since(begun) >= TURN;
+        if is_over || !serve_one(context, &mut rest, &mut budget) {
             break;
         }
     }
@@ -215,7 +219,8 @@ pub fn end_all(error: Error) {
 fn pass_on_lost(context: &Context, lost: &Lost) -> Result<(), WriteRefused> {
     let Some(name) = OwnString::in_db(context, lost.db, &lost.name) else { return Ok(()) };
     let now = clock::now();
-    let Ok(mut key) = Key::open_read_only(context, name.as_arg(), now) else { return Ok(()) };
+    let key = Key::open_read_only(context, name.as_arg(), now).and_then(|key| key.with_grant(lost.token));
+    let Ok(mut key) = key else { return Ok(()) };
     if rules::release(key.state(), lost.token) == rules::Release::Over {
         return Ok(());
     }

@@ -86,7 +86,8 @@ pub(super) fn end(
     ended: &Ended,
 ) -> Result<(), WriteRefused> {
     let Some(name) = OwnString::in_db(context, *db, bytes) else { return Ok(()) };
-    let Ok(key) = Key::open_read_only(context, name.as_arg(), clock::now()) else { return Ok(()) };
+    let key = Key::open_read_only(context, name.as_arg(), clock::now()).and_then(|key| key.with_grant(*token));
+    let Ok(key) = key else { return Ok(()) };
     let value = rules::end_session(key.state(), *token, settings::terms(), ended.at).map(|record| record.encode());
     match value {
         Some(value) => match key.close().store(&value, Holds::AsBefore, &[]) {

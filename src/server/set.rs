@@ -1,11 +1,11 @@
 //! A change of a sorted set of holders: what it comes to, and how a command carries it out on the open key.
 
 use super::api::api;
-use super::context::OwnString;
+use super::context::{Context, OwnString};
 use super::key::Key;
 use super::several::{self, Set};
 use super::write::{expiry_words, NO_EXPIRE, OK};
-use super::{state, tell};
+use super::{settings, state, tell};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::holders::{Holder, Holders};
@@ -43,6 +43,23 @@ pub struct Change {
     pub expiry: NewExpiry,
 }
 
+/// How long what has expired stays.
+pub struct Retentions {
+    /// The key, by its native expiry.
+    key: Retention,
+    /// A holder among others: its retention does not depend on whether their key has a native expiry.
+    holder: Retention,
+}
+
+impl Retentions {
+    /// Those in force.
+    pub fn now(context: &Context) -> Self {
+        let key = state::retention(context);
+        let holder = if broken::is(Mutant::ExpiredHoldersStay) { key } else { settings::retention() };
+        Self { key, holder }
+    }
+}
+
 impl Set {
     /// A value is put in, ended and replaced ones and some whose retention is over are taken out, the native
     /// expiry is that of the last.
@@ -50,20 +67,20 @@ impl Set {
         mut self: Box<Self>,
         value: Option<&Encoded>,
         replaces: Option<Token>,
-        retention: Retention,
+        retention: &Retentions,
         has_expiry: bool,
         now: UnixMicros,
     ) -> Change {
         /// How many are forgotten at once.
         const FORGOTTEN: usize = 8;
         let mut gone = std::mem::take(&mut self.ended);
-        let holders = &mut self.holders;
+        let (holders, of_key) = (&mut self.holders, retention.key);
         let last = |holders: &Holders| {
             let end = |(first, last)| if broken::is(Mutant::ExpiresWithFirst) { first } else { last };
-            holders.ends().and_then(|ends| retention.expire_at_ms(end(ends)))
+            holders.ends().and_then(|ends| of_key.expire_at_ms(end(ends)))
         };
         // What the key says now.
-        let known = gone.iter().filter_map(|ended| retention.expire_at_ms(ended.timestamp)).chain(last(holders)).max();
+        let known = gone.iter().filter_map(|ended| of_key.expire_at_ms(ended.timestamp)).chain(last(holders)).max();
         let known = known.filter(|_| has_expiry);
         gone.extend(replaces.and_then(|token| holders.remove(token)));
         if let Some(record) = value.and_then(Encoded::record) {
@@ -71,7 +88,7 @@ impl Set {
             holders.put(Holder::of(&record));
         }
         for _ in 0..FORGOTTEN {
-            let over = holders.to_forget(|end| retention.expire_at_ms(end), now).map(|holder| holder.token);
+            let over = holders.to_forget(retention.holder, now).map(|holder| holder.token);
             let Some(over) = over else { break };
             gone.extend(holders.remove(over));
         }
@@ -91,7 +108,7 @@ impl Key<'_> {
         let has_expiry = self.several.is_some() && self.expires_in_ms().is_some();
         let set = self.several.take().unwrap_or_default();
         let Change { mut set, gone, expiry } =
-            set.change(value, replaces, state::retention(self.context), has_expiry, self.now());
+            set.change(value, replaces, &Retentions::now(self.context), has_expiry, self.now());
         let added = match value {
             Some(value) => Some(OwnString::of(value.member()).ok_or(Error::Internal)?),
             None => None,
@@ -110,7 +127,7 @@ impl Key<'_> {
         } else {
             None
         };
-        let (mut ignored, is_empty) = (0, set.holders.is_empty());
+        let (mut ignored, is_empty, mut is_known) = (0, set.holders.is_empty(), true);
         // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies the
         // strings, and says that it could not in its reply.
         unsafe {
@@ -125,7 +142,9 @@ impl Key<'_> {
                 }
             }
             for member in &gone {
-                (api().zset_rem)(self.handle, member.as_arg().as_ptr(), &raw mut ignored);
+                let mut removed = 0;
+                (api().zset_rem)(self.handle, member.as_arg().as_ptr(), &raw mut removed);
+                is_known &= removed == 1;
             }
             if expiry != NewExpiry::AsBefore {
                 (api().set_abs_expire)(self.handle, until.unwrap_or(NO_EXPIRE));
@@ -165,7 +184,10 @@ impl Key<'_> {
                 _ => {}
             }
         }
-        several::keep(context, name, set);
+        // What was not in the key shows that others have changed it.
+        if is_known {
+            several::keep(context, name, set);
+        }
         tell::writing(|| {
             if added.is_some() {
                 tell::changed(context, name, raw::REDISMODULE_NOTIFY_ZSET, c"zadd");

@@ -1,26 +1,33 @@
-//! Several holders of one lock, in a sorted set: read as a whole while they are few, kept in memory
-//! from one command to the next when they are many.
+//! Several holders of one lock, read from a sorted set.
 //!
-//! What is kept is good as long as the set has as many members and the same last one: the module changes
-//! both together. Who else changes a set of holders by hand, but not its length nor its last member, may not
-//! be noticed. A replica keeps nothing: there the changes come from the master. What nobody asks for is
-//! given up after a minute.
+//! The server cannot find a member by its token, so a set is read as a whole. [`super::kept`] has those of more than a
+//! few holders in memory from one command to the next. What is in memory counts only while the key agrees:
+//!
+//! - it has as many members;
+//! - its last holder to end is in the key, and so is one other, each time the next: what others changed by hand is
+//!   noticed after at most as many uses as there are holders;
+//! - a grant that is reported as held was found in the key by this command ([`Key::with_grant`]).
+//!
+//! A set that is read as a whole gives up every other one in memory whose last holder is in it: that key was renamed,
+//! moved or copied. So, as long as only the module writes holders, a set in memory is that of its key.
+//!
+//! A replica has none in memory, because there the changes come from the master.
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
 use super::key::Key;
-use super::state::{self, State};
-use crate::lock::holders::{Holder, Holders};
-use crate::lock::record::Record;
+use super::state;
+use super::write::OK;
+use crate::lock::error::Error;
+use crate::lock::holders::{self, Holder, Holders};
+use crate::lock::record::{timestamp_of, Record};
+use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
-use lru::LruCache;
+use std::rc::Rc;
 
 /// Fewer are read anew each time.
 pub const FEW: usize = 2;
-/// For so many ticks, of which there are some ten a second, a set is kept that nobody asks for.
-const UNUSED: u64 = 600;
-/// Such a part of all sets is given up in one tick at most, or so many if that is more.
-const PART: usize = 100;
+/// So many are read as a whole where a part of them would do.
 const SOME: usize = 64;
 
 /// Several holders, as they lie in a sorted set.
@@ -32,13 +39,16 @@ pub struct Set {
     pub ended: Vec<Holder>,
     /// The server has it in the form for many, in which a change costs O(log n): see [`super::set`].
     pub is_tree: bool,
-    /// Database and name of its key, where it was kept.
-    place: Option<Box<[u8]>>,
-    used: u64,
+    /// Database and name of its key, where it was in memory.
+    pub(super) place: Option<Rc<[u8]>>,
+    /// When it was last used, in ticks.
+    pub(super) used: u64,
+    /// The grant that the key was last asked about.
+    pub(super) asked: Option<Token>,
 }
 
 impl Set {
-    /// Whether it was kept by an earlier command.
+    /// Whether it was in memory, and not read from the key by this command.
     #[must_use]
     pub const fn was_kept(&self) -> bool {
         self.place.is_some()
@@ -53,80 +63,76 @@ impl Set {
     }
 }
 
-/// Sets that are kept, those that nobody has asked for longest last. Keys that vanish tell nobody.
-#[derive(Default)]
-pub struct Kept {
-    /// None before the first, since an empty cache has memory of its own.
-    sets: Option<LruCache<Box<[u8]>, Box<Set>>>,
-    tick: u64,
-    /// Where a place is put together.
-    place: Vec<u8>,
-}
-
-impl Kept {
-    /// Gives all up.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Gives up what nobody has asked for in a while.
-    pub fn tick(&mut self) {
-        self.tick = self.tick.wrapping_add(1);
-        let Some(sets) = &mut self.sets else { return };
-        for _ in 0..(sets.len() / PART).max(SOME) {
-            let last = sets.peek_lru();
-            if last.is_none_or(|(_, set)| self.tick.wrapping_sub(set.used) < UNUSED) {
-                return;
-            }
-            sets.pop_lru();
-        }
-    }
-
-    fn set_place(&mut self, db: i32, name: &[u8]) {
-        self.place.clear();
-        self.place.extend(db.to_ne_bytes());
-        self.place.extend(name);
-    }
-
-    fn take(&mut self, db: i32, name: &[u8]) -> Option<Box<Set>> {
-        if self.sets.as_ref().is_none_or(LruCache::is_empty) {
-            return None;
-        }
-        self.set_place(db, name);
-        let (place, mut set) = self.sets.as_mut()?.pop_entry(&*self.place)?;
-        set.place = Some(place);
-        Some(set)
-    }
-
-    fn put(&mut self, place: Box<[u8]>, mut set: Box<Set>) {
-        set.used = self.tick;
-        self.sets.get_or_insert_with(LruCache::unbounded).put(place, set);
-    }
-}
-
-/// The holders in an open sorted set; nothing if it is not ours.
-pub fn read(key: &Key<'_>) -> Option<Box<Set>> {
-    // SAFETY: the handle is open.
-    let count = unsafe { (api().value_length)(key.handle) };
+/// The holders in an open sorted set.
+///
+/// # Errors
+/// [`Error::WrongType`] if it is not ours, [`Error::TooManyHolders`].
+pub fn read(key: &Key<'_>) -> Result<Box<Set>, Error> {
+    let count = count(key)?;
     let db = key.context.selected_db();
     let kept = state::with(|state| state.kept.take(db, key.name.as_bytes())).ok().flatten();
-    if let Some(kept) = kept.filter(|kept| kept.holders.len() == count && is_current(key, &kept.holders)) {
-        return Some(kept);
+    if let Some(mut kept) = kept.filter(|kept| kept.holders.len() == count) {
+        if is_current(key, &mut kept) {
+            return Ok(kept);
+        }
     }
-    let mut set = Box::new(Set::default());
+    load(key)
+}
+
+/// The same, read from the key as a whole.
+///
+/// # Errors
+/// As [`read`].
+pub fn load(key: &Key<'_>) -> Result<Box<Set>, Error> {
+    let count = count(key)?;
+    let mut all = Vec::with_capacity(count);
     let mut is_ours = true;
     walk(key, End::First, |score, member| {
         let holder = Record::read_member(score, member).map(|record| Holder::of(&record));
         is_ours = holder.is_some();
-        if let Some(holder) = holder {
-            set.holders.put(holder);
-        }
+        all.extend(holder);
         is_ours
     });
-    (is_ours && set.holders.len() == count).then_some(set)
+    let holders: Holders = if count > FEW {
+        all.into_iter().collect()
+    } else {
+        let mut few = Holders::new();
+        for holder in all {
+            few.put(holder);
+        }
+        few
+    };
+    if !is_ours || holders.len() != count {
+        return Err(Error::WrongType);
+    }
+    let _ = state::with(|state| state.kept.give_up_moved(&holders));
+    Ok(Box::new(Set { holders, ..Set::default() }))
 }
 
-/// Keeps a set for the next command, if it is or was large.
+/// Of a large set the last holder to end, and how many are live; a smaller one as a whole. The others are only counted,
+/// so foreign members among them are not seen.
+///
+/// # Errors
+/// As [`read`].
+pub fn glimpse(key: &Key<'_>) -> Result<Box<Set>, Error> {
+    if count(key)? <= SOME {
+        return load(key);
+    }
+    let at = |end| {
+        let mut found = None;
+        walk(key, end, |score, member| {
+            found = Record::read_member(score, member).map(|record| Holder::of(&record));
+            false
+        });
+        found.ok_or(Error::WrongType)
+    };
+    let (_, last) = (at(End::First)?, at(End::Last)?);
+    let now = key.now();
+    let live = if last.timestamp <= now { 0 } else { live(key, now).unwrap_or(1).max(1) };
+    Ok(Box::new(Set { holders: Holders::glimpse(last, live), ..Set::default() }))
+}
+
+/// Keeps a set in memory for the next command, if it is or was large.
 pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
     let place = set.place.take();
     if set.holders.is_empty()
@@ -135,25 +141,64 @@ pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
     {
         return;
     }
-    let _ = state::with(|State { kept, .. }| {
-        let place = place.unwrap_or_else(|| {
-            kept.set_place(context.selected_db(), name.as_bytes());
-            kept.place.as_slice().into()
-        });
-        kept.put(place, set);
+    let _ = state::with(|state| {
+        let place = place.unwrap_or_else(|| state.kept.place(context.selected_db(), name.as_bytes()));
+        state.kept.put(place, set);
     });
 }
 
-/// Whether the one that ends last is the same in the set as in what was kept.
-fn is_current(key: &Key<'_>, kept: &Holders) -> bool {
-    let Some(last) = kept.last_to_end() else { return false };
-    let mut is_same = false;
-    walk(key, End::Last, |score, member| {
-        let found = Record::read_member(score, member);
-        is_same = found.is_some_and(|found| (found.timestamp, found.token) == (last.timestamp, last.token));
-        false
-    });
-    is_same
+/// Whether a holder stands in the key as it is known here: O(1).
+pub fn has(key: &Key<'_>, holder: &Holder) -> bool {
+    let Some(member) = OwnString::of(holder.record().encode().member()) else { return false };
+    let mut score = 0.0;
+    // SAFETY: the handle is an open sorted set, the string is valid, the score may be written.
+    let found = unsafe { (api().zset_score)(key.handle, member.as_arg().as_ptr(), &raw mut score) };
+    found == OK && timestamp_of(score) == Some(holder.timestamp)
+}
+
+/// Whether the key agrees with what is in memory.
+fn is_current(key: &Key<'_>, set: &mut Set) -> bool {
+    let Some(last) = set.holders.last_to_end() else { return false };
+    let Some(next) = set.holders.next(set.asked.unwrap_or(last.token)) else { return false };
+    let is_current = has(key, last) && (next.token == last.token || has(key, next));
+    set.asked = Some(next.token);
+    is_current
+}
+
+/// How many members a sorted set has.
+fn count(key: &Key<'_>) -> Result<usize, Error> {
+    // SAFETY: the handle is open.
+    let count = unsafe { (api().value_length)(key.handle) };
+    if count > holders::MOST {
+        return Err(Error::TooManyHolders);
+    }
+    Ok(count)
+}
+
+/// How many members have not expired, by the server's ZCOUNT.
+fn live(key: &Key<'_>, now: UnixMicros) -> Option<usize> {
+    let after = format!("({}.{:06}", now.0 / 1_000_000, now.0 % 1_000_000);
+    // SAFETY: the format takes a string of the server, a buffer with its length (size_t) and a C string. The reply is
+    // freed once, after it was read.
+    unsafe {
+        let context = key.context.as_ptr();
+        let (after, length) = (after.as_ptr(), after.len());
+        let reply = (api().call)(
+            context,
+            c"ZCOUNT".as_ptr(),
+            c"sbc".as_ptr(),
+            key.name.as_ptr(),
+            after,
+            length,
+            c"+inf".as_ptr(),
+        );
+        if reply.is_null() {
+            return None;
+        }
+        let count = (api().call_reply_integer)(reply);
+        (api().free_call_reply)(reply);
+        usize::try_from(count).ok()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -184,64 +229,5 @@ fn walk(key: &Key<'_>, from: End, mut see: impl FnMut(f64, &[u8]) -> bool) {
             }
         }
         (api().zset_range_stop)(key.handle);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lock::time::UnixMicros;
-
-    impl Kept {
-        fn len(&self) -> usize {
-            self.sets.as_ref().map_or(0, LruCache::len)
-        }
-    }
-
-    fn set(holders: u64) -> Box<Set> {
-        let mut set = Box::new(Set::default());
-        for token in 1..=holders {
-            let token = Token::new(token).unwrap();
-            set.holders.put(Holder { timestamp: UnixMicros(9), token, id: None, owner: None });
-        }
-        set
-    }
-
-    fn place(kept: &mut Kept, db: i32, name: &[u8]) -> Box<[u8]> {
-        kept.set_place(db, name);
-        kept.place.as_slice().into()
-    }
-
-    #[test]
-    fn a_set_is_taken_by_its_own_name_and_database() {
-        let mut kept = Kept::default();
-        for (db, holders) in [(0, 3), (1, 4)] {
-            let place = place(&mut kept, db, b"k");
-            kept.put(place, set(holders));
-        }
-        assert_eq!(kept.take(1, b"k").unwrap().holders.len(), 4);
-        assert!(kept.take(1, b"k").is_none() && kept.take(0, b"x").is_none());
-        let taken = kept.take(0, b"k").unwrap();
-        assert_eq!((taken.holders.len(), kept.len()), (3, 0));
-        kept.put(taken.place.clone().unwrap(), taken);
-        assert_eq!(kept.take(0, b"k").unwrap().holders.len(), 3);
-    }
-
-    #[test]
-    fn a_set_that_nobody_asks_for_is_given_up() {
-        let mut kept = Kept::default();
-        for name in [b"a", b"b"] {
-            let place = place(&mut kept, 0, name);
-            kept.put(place, set(3));
-        }
-        for _ in 1..UNUSED {
-            kept.tick();
-        }
-        let used = kept.take(0, b"a").unwrap();
-        kept.put(used.place.clone().unwrap(), used);
-        kept.tick();
-        assert!(kept.take(0, b"b").is_none());
-        assert_eq!(kept.len(), 1);
-        assert!(kept.take(0, b"a").is_some());
     }
 }

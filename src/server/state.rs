@@ -2,11 +2,12 @@
 
 use super::blocked::{Handle, Lost};
 use super::context::{log_warning, Arg, Context};
-use super::grant::{Before, Taken};
+use super::grant::Taken;
+use super::kept::Kept;
 use super::leases::Leases;
 use super::main_thread::MainThread;
+use super::recoveries::Recoveries;
 use super::session::Ended;
-use super::several::Kept;
 use super::stats::Stats;
 use super::timer::{self, Timer, Wake};
 use super::version::Version;
@@ -40,7 +41,7 @@ pub struct State {
     /// Who waits.
     pub queues: Queues<Handle>,
     /// Grants of attempts with an ID that succeeded somebody: their reply can be lost.
-    recoveries: VecDeque<Recovery>,
+    recoveries: Recoveries,
     /// Grants whose answer has not left yet: to be passed on if it does not arrive, unless the attempt
     /// has meanwhile been told in another way.
     pub on_their_way: FxHashSet<Token>,
@@ -95,22 +96,14 @@ impl State {
         self.version.is_some_and(Version::can_be_listened_to)
     }
 
-    /// An attempt with an ID got the lock, for the first time or again: whom it succeeded is
-    /// remembered for a while, and told again when it is sent again.
-    pub fn remember_or_recall(&mut self, name: &[u8], taken: &mut Taken) {
+    /// An attempt with an ID got a lock, for the first time or again: its predecessor there is remembered for a
+    /// while, and reported again when the attempt is sent again. `lock` is the number of the lock in the grant.
+    pub fn remember_or_recall(&mut self, name: &[u8], lock: usize, taken: &mut Taken) {
         let now = clock::monotonic();
-        while self.recoveries.front().is_some_and(|first| first.until <= now || self.recoveries.len() > MOST_RECOVERIES)
-        {
-            self.recoveries.pop_front();
-        }
-        if let Some(before) = taken.before(0) {
-            let until = now.after(RECOVERY_AGE);
-            let (token, before) = (taken.token, before.clone());
-            self.recoveries.push_back(Recovery { name: name.into(), token, before, until });
-        } else if let Ok(at) = self.recoveries.binary_search_by_key(&taken.token, |known| known.token) {
-            // Tokens grow, so they are in order.
-            let known = self.recoveries.get(at).filter(|known| *known.name == *name);
-            taken.recall(known.map(|known| known.before.clone()));
+        if let Some(before) = taken.before(lock) {
+            self.recoveries.remember(name, taken.token, before.clone(), now);
+        } else if let Some(before) = self.recoveries.recall(name, taken.token, now) {
+            taken.recall(lock, before.clone());
         }
     }
 
@@ -162,18 +155,6 @@ impl State {
         self.queues.has_ready() || !self.lost.is_empty() || !self.ended.is_empty()
     }
 }
-
-/// A grant that succeeded an expired one.
-struct Recovery {
-    name: Box<[u8]>,
-    token: Token,
-    before: Before,
-    until: MonotonicMicros,
-}
-
-/// For how long, and how many at most are remembered: a client sends again within that.
-const RECOVERY_AGE: Micros = Micros(60_000_000);
-const MOST_RECOVERIES: usize = 1_000;
 
 /// What is known of the server, read when the module is loaded.
 #[derive(Clone, Copy, Default)]

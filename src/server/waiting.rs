@@ -9,7 +9,7 @@ use super::stats::{self, Counter};
 use super::{clock, deadlock, events, failover, session, settings};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
-use crate::lock::queue::{Keys, LineId, MostPlaces, Ticket, Waiter};
+use crate::lock::queue::{LineId, MostPlaces, Ticket, Waiter};
 use crate::lock::record::{Encoded, Id, Owner};
 use crate::lock::rules::{self, Acquire, Request, Share, State as LockState};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -173,11 +173,17 @@ pub fn kept_until() -> Option<MonotonicMicros> {
 }
 
 /// An attempt got the lock without waiting: it ends with its connection or with none, it stands in
-/// line no longer, and a grant of its that seemed lost is not.
+/// line no longer, and a grant of its that seemed lost is not. `lock` is the number of the lock in the grant.
 ///
 /// # Errors
 /// [`Error::Internal`]
-pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &mut Taken, session: bool) -> Result<(), Error> {
+pub fn got(
+    context: &Context,
+    (lock, name): (usize, Arg<'_>),
+    id: Option<Id>,
+    taken: &mut Taken,
+    session: bool,
+) -> Result<(), Error> {
     if session {
         session::bind(context.selected_db(), name.as_bytes(), blocked::client(context), taken)?;
     } else {
@@ -189,7 +195,7 @@ pub fn got(context: &Context, name: Arg<'_>, id: Option<Id>, taken: &mut Taken, 
     let earlier = state::with(|state| {
         state.on_their_way.remove(&token);
         state.lost.retain(|lost| lost.token != token || *lost.name != *name.as_bytes());
-        state.remember_or_recall(name.as_bytes(), taken);
+        state.remember_or_recall(name.as_bytes(), lock, taken);
         if state.queues.is_empty() {
             return None;
         }
@@ -315,8 +321,8 @@ pub(super) fn answer(ticket: Ticket, taken: Option<Taken>) -> Result<(), Error> 
         state.on_their_way.insert(taken.token);
         state.stats.add(Counter::HandOffs);
         state.stats.waits.record(clock::monotonic().since(waiter.since));
-        if let (Some(_), Keys::One(name)) = (waiter.id, &keys) {
-            state.remember_or_recall(name, &mut taken);
+        if waiter.id.is_some() {
+            keys.iter().enumerate().for_each(|(at, name)| state.remember_or_recall(name, at, &mut taken));
         }
         Some((db, keys, waiter))
     })?;

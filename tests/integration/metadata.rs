@@ -165,7 +165,7 @@ static KNOWN: [Known; 13] = [
         blocking: false,
         key: None,
         categories: &["read", "slow"],
-        complexity: "O(N) in COUNT, and in the holders of those that have several",
+        complexity: "O(N) in COUNT",
         usage: "cursor:integer [MATCH pattern:string] [COUNT count:integer] [STATE state:string]",
         example: &["0"],
         wrong: &[&[]],

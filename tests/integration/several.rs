@@ -2,15 +2,19 @@
 //! in which order, and what becomes of it all in replicas, files and clusters.
 
 mod admitted;
+mod again;
 mod before;
 mod circles;
-mod crowds;
+mod crowd;
 mod evicted;
 mod expiry;
 mod foreign;
 mod guards;
 mod kept;
+mod lapsed;
 mod many;
+mod many_keys;
+mod moved;
 mod order;
 mod others;
 mod philosophers;

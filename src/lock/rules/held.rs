@@ -107,6 +107,9 @@ pub fn lease_left(record: &Record<'_>, terms: Terms, now: UnixMicros) -> Micros 
     record.timestamp.before(terms.margin).since(now)
 }
 
+/// How long an expired holder stays among others where locks stay for ever.
+const HOLDER_STAYS_MS: u64 = 60_000;
+
 /// How long an expired lock stays in its key for recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
@@ -124,5 +127,16 @@ impl Retention {
             Self::Forever => None,
             Self::Ms(ms) => Some(timestamp.as_ms_ceil().saturating_add(ms)),
         }
+    }
+
+    /// How long an expired holder stays among others, whatever the native expiry of their key: Unix time in ms. For
+    /// ever would be without bound, since each grant can add one.
+    #[must_use]
+    pub const fn holder_stays_until_ms(self, timestamp: UnixMicros) -> u64 {
+        let ms = match self {
+            Self::Forever => HOLDER_STAYS_MS,
+            Self::Ms(ms) => ms,
+        };
+        timestamp.as_ms_ceil().saturating_add(ms)
     }
 }

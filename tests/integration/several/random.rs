@@ -67,6 +67,7 @@ impl Real {
         match reply {
             Reply::Nil => Told::Nil,
             Reply::Error(text) if text.starts_with("UNBLOCKED ") => Told::Unblocked,
+            Reply::Error(text) if text.starts_with("ERR id holds this lock ") => Told::OtherShare,
             Reply::Int(number) if *number > 1_000_000 => {
                 let token = u64::try_from(*number).unwrap();
                 self.seen.insert(token);

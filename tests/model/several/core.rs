@@ -155,11 +155,12 @@ impl Core {
         let states: Vec<State<'_>> = call.keys.iter().map(|key| state(self.keys.get(key), now)).collect();
         let ahead = call.keys.iter().any(|key| self.queues.has_ahead(0, &[*key], request.id));
         let decisions = if let [only] = states[..] {
-            let decision = rules::acquire(only, &request, ahead, self.terms(), &mut self.tokens, now).unwrap();
-            Some(vec![decision]).filter(|decisions| decisions[0] != Acquire::Refuse)
+            let decision = rules::acquire(only, &request, ahead, self.terms(), &mut self.tokens, now);
+            decision.map(|decision| Some(vec![decision]).filter(|decisions| decisions[0] != Acquire::Refuse))
         } else {
-            rules::acquire_all(&states, &request, ahead, self.terms(), &mut self.tokens, now).unwrap()
+            rules::acquire_all(&states, &request, ahead, self.terms(), &mut self.tokens, now)
         };
+        let Ok(decisions) = decisions else { return self.tell(None, Told::OtherShare) };
         let Some(decisions) = decisions else {
             let taken = states.iter().position(|lock| !lock.is_nobodys());
             let behind = || call.keys.iter().position(|key| self.queues.has_ahead(0, &[*key], request.id));
@@ -387,7 +388,7 @@ impl Core {
     pub(super) fn forget_some(&self, holders: &mut Holders) {
         let retention = self.retention();
         for _ in 0..8 {
-            let over = holders.to_forget(|end| retention.expire_at_ms(end), self.at()).map(|holder| holder.token);
+            let over = holders.to_forget(retention, self.at()).map(|holder| holder.token);
             let Some(over) = over else { break };
             holders.remove(over);
         }

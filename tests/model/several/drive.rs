@@ -10,6 +10,7 @@ pub enum Told {
     Nil,
     Unblocked,
     Deadlock,
+    OtherShare,
     Number(i64),
 }
 
@@ -210,6 +211,7 @@ pub fn drive(driven: &mut impl Driven, seed: u64, steps: usize) -> Tally {
                 Reply::Nil => Told::Nil,
                 Reply::Unblocked => Told::Unblocked,
                 Reply::Deadlock => Told::Deadlock,
+                Reply::OtherShare => Told::OtherShare,
                 Reply::Number(number) => Told::Number(number),
             };
             (client, told)

@@ -65,15 +65,15 @@ impl Plain {
         self.now + lease + self.settings.margin
     }
 
-    /// The millisecond until which a grant stays in its key.
-    fn stays_until(&self, grant: &Grant) -> u64 {
-        self.settings.retention.map_or(NEVER, |retention| (grant.end + retention).div_ceil(1_000))
+    /// The millisecond until which a grant stays in its key, with a retention for those that have none.
+    fn stays_until(&self, grant: &Grant, else_us: u64) -> u64 {
+        (grant.end.saturating_add(self.settings.retention.unwrap_or(else_us))).div_ceil(1_000)
     }
 
     /// Keys end with the last of their grants, when its retention is over.
     pub(super) fn expire(&mut self) {
         let over = |content: &Content| {
-            let last = content.grants().iter().map(|grant| self.stays_until(grant)).max();
+            let last = content.grants().iter().map(|grant| self.stays_until(grant, NEVER)).max();
             last.is_some_and(|last| last < self.now / 1_000)
         };
         // One that was just given back passes on first.
@@ -90,7 +90,8 @@ impl Plain {
         let Some(Content::Several(grants)) = self.keys.get(&key) else { return };
         let mut over: Vec<&Grant> = grants.iter().filter(|grant| grant.end <= self.now).collect();
         over.sort_by_key(|grant| (grant.end, grant.number));
-        let gone = over.iter().filter(|grant| self.stays_until(grant) <= now).take(8).map(|grant| grant.number);
+        let gone =
+            over.iter().filter(|grant| self.stays_until(grant, 60_000_000) <= now).take(8).map(|grant| grant.number);
         let gone: Vec<usize> = gone.collect();
         let left: Vec<Grant> = grants.iter().filter(|grant| !gone.contains(&grant.number)).cloned().collect();
         if left.is_empty() {

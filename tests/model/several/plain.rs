@@ -23,6 +23,7 @@ pub struct Stand {
 enum Admission {
     Granted { succeeds: Option<usize> },
     Already(usize),
+    AskedOtherwise,
     Refused,
 }
 
@@ -189,10 +190,11 @@ impl Plain {
         let live = content.grants().len() - over.len();
         let own =
             content.grants().iter().rfind(|grant| grant.end > self.now && call.id.is_some() && grant.id == call.id);
-        if let Some(own) = own {
-            return Admission::Already(own.number);
-        }
         let is_one = matches!(content, Content::One(_));
+        if let Some(own) = own {
+            let is_same = is_one == (call.share == Share::Alone);
+            return if is_same { Admission::Already(own.number) } else { Admission::AskedOtherwise };
+        }
         if live >= call.share.most() || (is_one && live > 0) {
             return Admission::Refused;
         }
@@ -256,6 +258,9 @@ impl Plain {
     }
 
     fn acquire(&mut self, call: &Call) {
+        if call.keys.iter().any(|key| matches!(self.admit(call, *key), Admission::AskedOtherwise)) {
+            return self.reply(None, Reply::OtherShare);
+        }
         let own = |plain: &Self, key: u8| {
             let of_id = |stand: &Stand| call.id.is_some() && stand.call.id == call.id && stand.call.keys.contains(&key);
             plain.line.iter().position(of_id).unwrap_or(plain.line.len())

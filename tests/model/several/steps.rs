@@ -96,6 +96,8 @@ pub enum Reply {
     Nil,
     Unblocked,
     Deadlock,
+    /// The ID holds the lock in another way: alone, or among several.
+    OtherShare,
     Number(i64),
 }
 

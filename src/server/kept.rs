@@ -1,0 +1,271 @@
+//! Sets of holders that are in memory from one command to the next, those that were used last first.
+//!
+//! Bounded: at most [`MOST`] holders in all of them. What nobody uses is given up after some seconds, since a key that
+//! vanishes tells nobody. However much there is, it is freed a part at a time. When nothing is left, all memory is
+//! returned.
+
+use super::several::Set;
+use crate::broken::{self, Mutant};
+use crate::lock::holders::Holders;
+use crate::lock::token::Token;
+use lru::LruCache;
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// How many holders are in memory, of all sets together: 36 MB with IDs and owners of 40 characters.
+const MOST: usize = 262_144;
+/// A set that nobody uses is given up after so many ticks, of which there are some ten a second.
+const UNUSED: u64 = 100;
+/// So many holders are freed in one tick.
+const PART: usize = 8_192;
+/// What a set costs besides its holders, in holders.
+const OF_SET: usize = 2;
+
+/// Sets of holders by the database and the name of their key.
+#[derive(Default)]
+pub struct Kept {
+    current: Sets,
+    /// Sets that were given up all at once.
+    given_up: Vec<Sets>,
+    tick: u64,
+    /// Where a place is put together.
+    place: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Sets {
+    /// None before the first, since an empty cache has memory of its own.
+    by_place: Option<LruCache<Rc<[u8]>, Box<Set>>>,
+    /// The place of each set, by the token of its last holder to end.
+    by_last: FxHashMap<Token, Rc<[u8]>>,
+    /// How many holders they have.
+    holders: usize,
+}
+
+impl Kept {
+    /// Gives all up.
+    pub fn clear(&mut self) {
+        let sets = std::mem::take(&mut self.current);
+        if sets.by_place.is_some() {
+            self.given_up.push(sets);
+        }
+    }
+
+    /// Frees a part of what was given up, and gives up what nobody has used in a while.
+    pub fn tick(&mut self) {
+        self.tick = self.tick.wrapping_add(1);
+        let mut freed = 0_usize;
+        while freed < PART {
+            let Some(sets) = self.given_up.last_mut() else { break };
+            match sets.pop_last() {
+                Some(holders) => freed = freed.saturating_add(holders).saturating_add(OF_SET),
+                None => drop(self.given_up.pop()),
+            }
+        }
+        let tick = self.tick;
+        while freed < PART && self.current.last().is_some_and(|set| tick.wrapping_sub(set.used) >= UNUSED) {
+            let holders = self.current.pop_last().unwrap_or_default();
+            freed = freed.saturating_add(holders).saturating_add(OF_SET);
+        }
+        if self.current.by_place.as_ref().is_some_and(LruCache::is_empty) {
+            self.current = Sets::default();
+        }
+    }
+
+    /// The place of a key.
+    #[must_use]
+    pub fn place(&mut self, db: i32, name: &[u8]) -> Rc<[u8]> {
+        self.set_place(db, name);
+        self.place.as_slice().into()
+    }
+
+    fn set_place(&mut self, db: i32, name: &[u8]) {
+        self.place.clear();
+        self.place.extend(db.to_ne_bytes());
+        self.place.extend(name);
+    }
+
+    /// Takes the set of a key, which knows its place then.
+    pub fn take(&mut self, db: i32, name: &[u8]) -> Option<Box<Set>> {
+        self.current.by_place.as_ref()?;
+        self.set_place(db, name);
+        self.current.take(&self.place)
+    }
+
+    /// Puts a set in.
+    pub fn put(&mut self, place: Rc<[u8]>, mut set: Box<Set>) {
+        set.used = self.tick;
+        self.current.put(place, set);
+        while self.current.holders > MOST {
+            if self.current.pop_last().is_none() {
+                return;
+            }
+        }
+    }
+
+    /// These holders were read from a key that is not in memory: where it is known by another name, it was renamed,
+    /// moved or copied, and that one is given up.
+    pub fn give_up_moved(&mut self, holders: &Holders) {
+        if self.current.by_last.is_empty() || broken::is(Mutant::MovedSetStays) {
+            return;
+        }
+        for token in holders.tokens() {
+            if let Some(place) = self.current.by_last.get(&token).map(Rc::clone) {
+                self.current.take(&place);
+            }
+        }
+    }
+}
+
+impl Sets {
+    fn last(&self) -> Option<&Set> {
+        self.by_place.as_ref()?.peek_lru().map(|(_, set)| &**set)
+    }
+
+    /// Drops the set that nobody has used for longest; how many holders it had.
+    fn pop_last(&mut self) -> Option<usize> {
+        let (place, set) = self.by_place.as_mut()?.pop_lru()?;
+        self.taken(&place, &set);
+        Some(set.holders.len())
+    }
+
+    fn take(&mut self, place: &[u8]) -> Option<Box<Set>> {
+        let (place, mut set) = self.by_place.as_mut()?.pop_entry(place)?;
+        self.taken(&place, &set);
+        set.place = Some(place);
+        Some(set)
+    }
+
+    fn put(&mut self, place: Rc<[u8]>, set: Box<Set>) {
+        self.take(&place);
+        self.holders = self.holders.saturating_add(set.holders.len());
+        if let Some(last) = set.holders.last_to_end() {
+            self.by_last.insert(last.token, Rc::clone(&place));
+        }
+        self.by_place.get_or_insert_with(LruCache::unbounded).put(place, set);
+    }
+
+    /// A set is in here no longer.
+    fn taken(&mut self, place: &Rc<[u8]>, set: &Set) {
+        self.holders = self.holders.saturating_sub(set.holders.len());
+        if let Some(last) = set.holders.last_to_end() {
+            // A copy of the key can have the same last holder.
+            if self.by_last.get(&last.token).is_some_and(|known| Rc::ptr_eq(known, place)) {
+                self.by_last.remove(&last.token);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::holders::Holder;
+    use crate::lock::time::UnixMicros;
+
+    impl Kept {
+        fn len(&self) -> usize {
+            self.current.by_place.as_ref().map_or(0, LruCache::len)
+        }
+
+        fn is_nothing(&self) -> bool {
+            let Sets { by_place, by_last, holders } = &self.current;
+            by_place.is_none() && by_last.capacity() == 0 && *holders == 0 && self.given_up.is_empty()
+        }
+    }
+
+    fn set(tokens: std::ops::Range<u64>) -> Box<Set> {
+        let holder =
+            |token| Holder { timestamp: UnixMicros(token), token: Token::new(token).unwrap(), id: None, owner: None };
+        Box::new(Set { holders: tokens.map(holder).collect(), ..Set::default() })
+    }
+
+    fn put(kept: &mut Kept, db: i32, name: &[u8], set: Box<Set>) {
+        let place = kept.place(db, name);
+        kept.put(place, set);
+    }
+
+    fn put_back(kept: &mut Kept, mut set: Box<Set>) {
+        let place = set.place.take().unwrap();
+        kept.put(place, set);
+    }
+
+    #[test]
+    fn a_set_is_taken_by_its_own_name_and_database() {
+        let mut kept = Kept::default();
+        put(&mut kept, 0, b"k", set(0..3));
+        put(&mut kept, 1, b"k", set(10..14));
+        assert_eq!(kept.take(1, b"k").unwrap().holders.len(), 4);
+        assert!(kept.take(1, b"k").is_none() && kept.take(0, b"x").is_none());
+        let taken = kept.take(0, b"k").unwrap();
+        assert_eq!((taken.holders.len(), kept.len()), (3, 0));
+        put_back(&mut kept, taken);
+        assert_eq!(kept.take(0, b"k").unwrap().holders.len(), 3);
+    }
+
+    #[test]
+    fn a_set_that_nobody_uses_is_given_up_and_all_memory_returned() {
+        let mut kept = Kept::default();
+        put(&mut kept, 0, b"a", set(0..3));
+        put(&mut kept, 0, b"b", set(10..13));
+        for _ in 1..UNUSED {
+            kept.tick();
+        }
+        let used = kept.take(0, b"a").unwrap();
+        put_back(&mut kept, used);
+        kept.tick();
+        assert!(kept.take(0, b"b").is_none());
+        assert_eq!(kept.len(), 1);
+        for _ in 1..UNUSED {
+            assert!(!kept.is_nothing());
+            kept.tick();
+        }
+        assert!(kept.is_nothing());
+    }
+
+    #[test]
+    fn so_many_holders_are_in_memory_and_no_more() {
+        const SIZE: u64 = 4_096;
+        let fit = MOST as u64 / SIZE;
+        let mut kept = Kept::default();
+        for n in 0..fit + 3 {
+            put(&mut kept, 0, &n.to_ne_bytes(), set(n * SIZE..(n + 1) * SIZE));
+        }
+        assert_eq!(kept.current.holders, MOST);
+        assert_eq!((kept.len() as u64, kept.current.by_last.len() as u64), (fit, fit));
+        assert!(kept.take(0, &2_u64.to_ne_bytes()).is_none());
+        assert!(kept.take(0, &3_u64.to_ne_bytes()).is_some());
+    }
+
+    #[test]
+    fn what_is_given_up_all_at_once_is_freed_a_part_at_a_time() {
+        let mut kept = Kept::default();
+        for n in 0..10_u64 {
+            put(&mut kept, 0, &n.to_ne_bytes()[..], set(n * 4_096..(n + 1) * 4_096));
+        }
+        kept.clear();
+        assert!(kept.take(0, &1_u64.to_ne_bytes()).is_none());
+        for ticks in 1.. {
+            let before = kept.given_up.first().map_or(0, |sets| sets.holders);
+            kept.tick();
+            let after = kept.given_up.first().map_or(0, |sets| sets.holders);
+            assert!(before - after <= PART + 4_096);
+            if kept.is_nothing() {
+                assert!((4..8).contains(&ticks), "{ticks}");
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_that_is_read_under_another_name_is_given_up_under_its_own() {
+        let mut kept = Kept::default();
+        put(&mut kept, 0, b"moved", set(0..5));
+        put(&mut kept, 0, b"other", set(10..15));
+        kept.give_up_moved(&set(0..5).holders);
+        assert!(kept.take(0, b"moved").is_none());
+        // One that has lost its last holder since was changed under that other name, so it was given up before.
+        kept.give_up_moved(&set(10..14).holders);
+        assert!(kept.take(0, b"other").is_some());
+    }
+}

@@ -1,0 +1,230 @@
+//! Sets of holders whose keys are renamed, moved, copied, swapped and restored, and changed by hand: what the module
+//! has in memory is never that of another set. The key itself says what is right.
+
+use super::acquire;
+use crate::support::{server_time_us, Conn, Reply, Server};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Steps = &'static [&'static [&'static str]];
+
+/// How a key gets another name, and its own again.
+const WAYS: [(&str, Steps, Steps); 4] = [
+    ("RENAME", &[&["RENAME", "k", "x"]], &[&["RENAME", "x", "k"]]),
+    ("COPY", &[&["COPY", "k", "x"], &["DEL", "k"]], &[&["COPY", "x", "k"], &["DEL", "x"]]),
+    (
+        "SWAPDB",
+        &[&["SWAPDB", "0", "1"], &["SELECT", "1"], &["RENAME", "k", "x"]],
+        &[&["RENAME", "x", "k"], &["SWAPDB", "0", "1"], &["SELECT", "0"]],
+    ),
+    (
+        "MOVE",
+        &[&["MOVE", "k", "1"], &["SELECT", "1"], &["RENAME", "k", "x"]],
+        &[&["RENAME", "x", "k"], &["MOVE", "k", "0"], &["SELECT", "0"]],
+    ),
+];
+
+#[test]
+fn a_set_that_changed_under_another_name_is_read_anew() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (way, there, back) in WAYS {
+        let share = |conn: &mut Conn, key| acquire(conn, &[key, "EX", "60", "SHARED"]);
+        let released = share(&mut conn, "k");
+        let stays = share(&mut conn, "k");
+        let last = acquire(&mut conn, &["k", "EX", "600", "SHARED"]);
+        assert!(conn.int(&["LOCK.CHECK", "k", &released]) > 0);
+        for step in there {
+            conn.call(step);
+        }
+        assert_eq!(conn.int(&["LOCK.RELEASE", "x", &released]), 1, "{way}");
+        let new = share(&mut conn, "x");
+        for step in back {
+            conn.call(step);
+        }
+        for holder in [&new, &stays, &last] {
+            assert!(conn.int(&["LOCK.CHECK", "k", holder]) > 0, "{way}: it holds");
+        }
+        assert_eq!(conn.int(&["LOCK.CHECK", "k", &released]), 0, "{way}: it was released");
+        assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "{way}: three hold it");
+        assert_eq!(conn.int(&["LOCK.EXTEND", "k", &new, "EX", "70"]), 1, "{way}");
+        assert_eq!(conn.int(&["LOCK.RELEASE", "k", &released]), 0, "{way}");
+        assert_eq!(conn.int(&["ZCARD", "k"]), 3, "{way}");
+        conn.ok(&["FLUSHALL"]);
+    }
+}
+
+const KEYS: [&str; 2] = ["a", "b"];
+
+/// What the module says of each grant, beside what the key does.
+struct Account {
+    conn: Conn,
+    random: u64,
+    /// Those that ever were, with the members they stand as.
+    tokens: BTreeSet<String>,
+    dumps: BTreeMap<String, Vec<u8>>,
+}
+
+impl Account {
+    fn below(&mut self, most: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % most
+    }
+
+    fn any<T: Clone>(&mut self, of: &[T]) -> Option<T> {
+        let at = usize::try_from(self.below(of.len().max(1) as u64)).unwrap();
+        of.get(at).cloned()
+    }
+
+    /// The holders of a key by its members, and until when they hold.
+    fn holders(&mut self, key: &str) -> BTreeMap<String, i64> {
+        let members = self.conn.call(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+        #[allow(clippy::cast_possible_truncation)] // A time in microseconds.
+        let us = |score: &Reply| -> i64 { (score.text().parse::<f64>().unwrap() * 1e6).round() as i64 };
+        members.list().chunks(2).map(|pair| (pair[0].text()[..16].to_string(), us(&pair[1]))).collect()
+    }
+
+    /// A grant is held if the key says so; if the key says so, it is held, where `exactly`.
+    fn compare(&mut self, exactly: bool, what: &str) {
+        for key in KEYS {
+            let holders = self.holders(key);
+            for token in self.tokens.clone() {
+                let left_ms = self.conn.int(&["LOCK.CHECK", key, &token]);
+                let now = server_time_us(&mut self.conn);
+                let end = holders.get(&token).map_or(0, |end| end - now);
+                // Leases are of seconds: within 500 ms of an end neither is wrong.
+                assert!(
+                    left_ms == 0 || (left_ms * 1_000 - end).abs() < 500_000,
+                    "{what}: {key} {token} {left_ms} {end}"
+                );
+                assert!(!exactly || left_ms > 0 || end < 500_000, "{what}: {key} {token} is held for {end}");
+            }
+        }
+    }
+
+    /// Something that the module does, to any key.
+    fn lock(&mut self) -> Vec<String> {
+        let key = self.any(&KEYS).unwrap();
+        self.lock_key(key)
+    }
+
+    fn lock_key(&mut self, key: &str) -> Vec<String> {
+        let known: Vec<String> = self.holders(key).into_keys().collect();
+        let lease = (10 + self.below(10) * 10).to_string();
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let call = match (self.below(8), self.any(&known)) {
+            (0..=1, Some(token)) => words(&["LOCK.RELEASE", key, &token]),
+            (3, Some(token)) => words(&["LOCK.EXTEND", key, &token, "EX", &lease]),
+            (4, _) => words(&["LOCK.ACQUIRE", key, "EX", &lease, "LIMIT", "4"]),
+            _ => words(&["LOCK.ACQUIRE", key, "EX", &lease, "SHARED"]),
+        };
+        // More than some would hide what is wrong with their number.
+        let call = if known.len() > 5 { words(&["LOCK.RELEASE", key, &self.any(&known).unwrap()]) } else { call };
+        if let Reply::Int(token @ 1_000_000..) = self.conn.call(&call) {
+            self.tokens.insert(token.to_string());
+        }
+        call
+    }
+
+    /// A key as a whole goes elsewhere, and perhaps comes back after some has happened to it there.
+    fn move_one(&mut self) -> Vec<String> {
+        let (from, to) = (self.any(&KEYS).unwrap(), self.any(&KEYS).unwrap());
+        if self.below(2) == 0 {
+            let mut steps = vec![format!("RENAME {from} elsewhere")];
+            self.conn.call(&["RENAME", from, "elsewhere"]);
+            for _ in 0..=self.below(4) {
+                steps.push(self.lock_key("elsewhere").join(" "));
+            }
+            steps.push(format!("RENAME elsewhere {to}"));
+            self.conn.call(&["RENAME", "elsewhere", to]);
+            return vec![steps.join(", ")];
+        }
+        let call: &[&str] = match self.below(16) {
+            0 => &["DEL", from],
+            1 => &["MOVE", from, "1"],
+            2 => &["SWAPDB", "0", "1"],
+            _ => &["RENAME", from, to],
+        };
+        self.conn.call(call);
+        call.iter().map(ToString::to_string).collect()
+    }
+
+    /// A second one of it appears, an earlier one comes back, or somebody changes it by hand.
+    fn disturb(&mut self) -> Vec<String> {
+        let (from, to) = (self.any(&KEYS).unwrap(), self.any(&KEYS).unwrap());
+        let members: Vec<String> =
+            self.conn.call(&["ZRANGE", from, "0", "-1"]).list().iter().map(Reply::text).collect();
+        let all: Vec<String> = self.tokens.iter().cloned().collect();
+        let until =
+            format!("{}", server_time_us(&mut self.conn) / 1_000_000 + 10 + i64::try_from(self.below(20)).unwrap());
+        let call: Vec<String> = match (self.below(5), self.any(&members), self.any(&all)) {
+            (0, Some(member), _) => vec!["ZREM".into(), from.into(), member],
+            (1, Some(member), _) => vec!["ZADD".into(), from.into(), until, member],
+            (2, _, Some(token)) => vec!["ZADD".into(), from.into(), until, token],
+            (3, ..) => {
+                if let Reply::Text(dump) = self.conn.call(&["DUMP", from]) {
+                    if let Some(earlier) = self.dumps.insert(from.into(), dump) {
+                        let restore: [&[u8]; 5] = [b"RESTORE", to.as_bytes(), b"0", &earlier, b"REPLACE"];
+                        assert_eq!(self.conn.call(&restore), Reply::Status("OK".into()));
+                    }
+                }
+                return vec!["RESTORE".into(), from.into(), to.into()];
+            }
+            _ => vec!["COPY".into(), from.into(), to.into(), "REPLACE".into()],
+        };
+        self.conn.call(&call);
+        call
+    }
+}
+
+fn account(server: &Server, seed: u64) -> Account {
+    let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    Account { conn: server.conn(), random, tokens: BTreeSet::new(), dumps: BTreeMap::new() }
+}
+
+#[test]
+fn whichever_way_keys_move_what_is_said_of_a_grant_is_what_the_key_says() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    for seed in 1..=20 {
+        let mut account = account(&server, seed);
+        account.conn.ok(&["FLUSHALL"]);
+        let mut steps = Vec::new();
+        for _ in 0..150 {
+            let step = if account.below(3) == 0 { account.move_one() } else { account.lock() };
+            steps.push(step.join(" "));
+            if account.below(8) == 0 {
+                account.compare(true, &format!("seed {seed}: {steps:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn whoever_else_writes_no_grant_is_held_that_is_not_in_the_key_and_others_are_seen_soon() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    for seed in 1..=20 {
+        let mut account = account(&server, seed);
+        account.conn.ok(&["FLUSHALL"]);
+        let mut steps = Vec::new();
+        for _ in 0..100 {
+            let step = match account.below(4) {
+                0 => account.move_one(),
+                1 => account.disturb(),
+                _ => account.lock(),
+            };
+            steps.push(step.join(" "));
+            if account.below(4) == 0 {
+                let what = format!("seed {seed}: {steps:?}");
+                account.compare(false, &what);
+                // Each of these asks every key for one more of its holders.
+                for key in KEYS {
+                    for _ in 0..account.holders(key).len() {
+                        account.conn.int(&["LOCK.CHECK", key, "1"]);
+                    }
+                }
+                account.compare(true, &what);
+            }
+        }
+    }
+}

@@ -137,12 +137,15 @@ impl Sets {
     }
 
     fn put(&mut self, place: Rc<[u8]>, set: Box<Set>) {
-        self.take(&place);
         self.holders = self.holders.saturating_add(set.holders.len());
-        if let Some(last) = set.holders.last_to_end() {
-            self.by_last.insert(last.token, Rc::clone(&place));
+        let last = set.holders.last_to_end().map(|last| last.token);
+        let by_place = self.by_place.get_or_insert_with(LruCache::unbounded);
+        if let Some(earlier) = by_place.put(Rc::clone(&place), set) {
+            self.taken(&place, &earlier);
         }
-        self.by_place.get_or_insert_with(LruCache::unbounded).put(place, set);
+        if let Some(last) = last {
+            self.by_last.insert(last, place);
+        }
     }
 
     /// A set is in here no longer.

@@ -4,8 +4,8 @@
 //! few holders in memory from one command to the next. What is in memory counts only while the key agrees:
 //!
 //! - it has as many members;
-//! - its last holder to end is in the key, and so is one other, each time the next: what others changed by hand is
-//!   noticed after at most as many uses as there are holders;
+//! - its last holder to end is in the key, and at every fourth use so is one other, each time the next: what others
+//!   changed by hand is noticed after at most four times as many uses as there are holders;
 //! - a grant that is reported as held was found in the key by this command ([`Key::with_grant`]).
 //!
 //! A set that is read as a whole gives up every other one in memory whose last holder is in it: that key was renamed,
@@ -27,6 +27,8 @@ use std::rc::Rc;
 
 /// Fewer are read anew each time.
 pub const FEW: usize = 2;
+/// Every so many uses the key is asked for one more holder.
+const ASK: u8 = 4;
 /// So many are read as a whole where a part of them would do.
 const SOME: usize = 64;
 
@@ -43,6 +45,8 @@ pub struct Set {
     pub(super) place: Option<Rc<[u8]>>,
     /// When it was last used, in ticks.
     pub(super) used: u64,
+    /// How often it was used.
+    pub(super) uses: u8,
     /// The grant that the key was last asked about.
     pub(super) asked: Option<Token>,
 }
@@ -159,6 +163,10 @@ pub fn has(key: &Key<'_>, holder: &Holder) -> bool {
 /// Whether the key agrees with what is in memory.
 fn is_current(key: &Key<'_>, set: &mut Set) -> bool {
     let Some(last) = set.holders.last_to_end() else { return false };
+    set.uses = set.uses.wrapping_add(1);
+    if !set.uses.is_multiple_of(ASK) {
+        return has(key, last);
+    }
     let Some(next) = set.holders.next(set.asked.unwrap_or(last.token)) else { return false };
     let is_current = has(key, last) && (next.token == last.token || has(key, next));
     set.asked = Some(next.token);

@@ -129,7 +129,7 @@ static KNOWN: [Known; 13] = [
         blocking: true,
         key: Some(&["RW", "access", "update"]),
         categories: &["write", "slow", "blocking"],
-        complexity: "O(K) in the keys, and O(log N) more for each in whose line of N it stands",
+        complexity: "O(K + log N) with K keys, N the waiters of one of them",
         usage: "numkeys:integer key:key... LEASE [WAIT wait:integer] [ID id:integer] [OWNER owner:string] [SESSION]",
         example: &["1", "k", "EX", "5"],
         wrong: &[&[], &["1", "k"], &["1", "k", "EX"]],

@@ -70,8 +70,14 @@ pub enum Mutant {
     ExtendsPart,
     /// MRELEASE does not compare the token.
     ReleaseAnyOfAll,
-    /// Who waits for several locks is tried only when the first of them comes free.
+    /// Who waits for several locks is parked at the first of them, whether it can have that one or not.
     FirstKeyOnly,
+    /// Those parked behind a waiter that leaves are not tried.
+    StaysParked,
+    /// The timer is not set for a line that a command made ready.
+    LostWakeUp,
+    /// A lease is not checked again before it is handed over.
+    LongLease,
     /// Replicas and the AOF are not told of a ZREM.
     ZremNotReplicated,
     /// A key with several holders expires natively with the first of them.

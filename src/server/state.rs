@@ -141,7 +141,8 @@ impl State {
     /// When the module has to run next.
     #[must_use]
     pub fn wake(&self) -> Wake {
-        let ready = self.queues.has_ready().then_some(self.postponed);
+        let is_ready = self.queues.has_ready() && !broken::is(Mutant::LostWakeUp);
+        let ready = is_ready.then_some(self.postponed);
         let rest = (!self.lost.is_empty() || !self.ended.is_empty()).then(|| self.postponed.max(self.rest_postponed));
         let leases = self.leases.has_work().then_some(None);
         let work = [ready, rest, leases].into_iter().flatten().map(|postponed| postponed.unwrap_or(timer::AT_ONCE));

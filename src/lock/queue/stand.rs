@@ -3,6 +3,7 @@
 use super::{
     Body, Cause, Entry, Joined, Line, LineId, MostPlaces, Names, Place, Queues, Stand, Ticket, Waiter, MOST_OF_AN_ID,
 };
+use crate::broken::{self, Mutant};
 use crate::lock::record::Id;
 use crate::lock::rules::Share;
 use crate::lock::time::MonotonicMicros;
@@ -307,7 +308,7 @@ impl<H> Queues<H> {
             line.places.remove(&ticket);
         }
         // Those parked here may have been held up by the one that left.
-        let frees_parked = was_first && !granted && !line.parked.is_empty();
+        let frees_parked = was_first && !granted && !line.parked.is_empty() && !broken::is(Mutant::StaysParked);
         // Who stands behind one that left may allow more holders than that did.
         let next = line.single.first().filter(|_| was_first);
         let shares = next.and_then(|next| self.entries.get(next)?.waiter()).map(|next| next.share);

@@ -1,6 +1,6 @@
 //! A server under callgrind: its instructions are counted while something is done, and only then.
 
-use crate::support::{server_binary, temp_dir, Options, Server};
+use crate::support::{server_binary, temp_dir, watch, Options, Server};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ impl Callgrind {
     pub fn start(options: Options) -> Result<Self, String> {
         let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
         valgrind.map_err(|error| format!("valgrind cannot be run: {error}"))?;
+        // Cargo compiles benchmarks as tests, whose servers are ended after five minutes.
+        watch::allow(Duration::from_secs(3_600));
         let dir = Dir(temp_dir());
         let script = dir.0.join("server");
         let text = format!(

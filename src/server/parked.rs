@@ -43,6 +43,16 @@ impl Budget {
     }
 }
 
+/// Who tries, which decides how the locks are written. What a command has written already is replicated first only if
+/// the rest is written in the same way: Redis 6.2 replicates what is written by a call to its own commands before that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// A command that passes on what it released.
+    Command,
+    /// The timer.
+    Timer,
+}
+
 /// What came of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
@@ -58,7 +68,7 @@ pub enum Tried {
 ///
 /// # Errors
 /// Why the server does not let the locks be written.
-pub fn try_one(context: &Context, ticket: Ticket, budget: &mut Budget) -> Result<Tried, WriteRefused> {
+pub fn try_one(context: &Context, ticket: Ticket, writer: Writer, budget: &mut Budget) -> Result<Tried, WriteRefused> {
     let now = clock::now();
     let found = state::with(|state| {
         let waiter = state.queues.waiter(ticket)?;
@@ -78,7 +88,8 @@ pub fn try_one(context: &Context, ticket: Ticket, budget: &mut Budget) -> Result
         None => {}
     }
     budget.spend(keys.len().saturating_mul(2));
-    grant(context, ticket, db, &keys, now).map(|granted| if granted { Tried::Granted } else { Tried::Stays })
+    let granted = grant(context, ticket, writer, db, &keys, now)?;
+    Ok(if granted { Tried::Granted } else { Tried::Stays })
 }
 
 /// Why a waiter cannot have all of its keys.
@@ -147,11 +158,21 @@ fn park(ticket: Ticket, blocked: &Held) -> Tried {
 }
 
 /// Grants all of the keys, which nobody holds; whether that was done.
-fn grant(context: &Context, ticket: Ticket, db: i32, keys: &Keys, now: UnixMicros) -> Result<bool, WriteRefused> {
+fn grant(
+    context: &Context,
+    ticket: Ticket,
+    writer: Writer,
+    db: i32,
+    keys: &Keys,
+    now: UnixMicros,
+) -> Result<bool, WriteRefused> {
     let names: Option<Vec<OwnString>> = keys.iter().map(|name| OwnString::in_db(context, db, name)).collect();
     let Some(names) = names else { return Ok(false) };
-    let opened: Result<Vec<Key<'_>>, Error> =
-        names.iter().map(|name| Key::open_read_only(context, name.as_arg(), now)).collect();
+    let open = match writer {
+        Writer::Command => Key::open,
+        Writer::Timer => Key::open_read_only,
+    };
+    let opened: Result<Vec<Key<'_>>, Error> = names.iter().map(|name| open(context, name.as_arg(), now)).collect();
     let Ok(opened) = opened else { return Ok(false) };
     let plans = state::with(|state| {
         let waiter = state.queues.waiter(ticket)?;
@@ -161,6 +182,12 @@ fn grant(context: &Context, ticket: Ticket, db: i32, keys: &Keys, now: UnixMicro
         Some(decisions.iter().map(Plan::of).collect::<Vec<Plan>>())
     });
     let Ok(Some(plans)) = plans else { return Ok(false) };
+    if writer == Writer::Command {
+        let granted = Plan::carry_all_out(plans.into_iter().zip(opened).collect());
+        let taken = granted.map_err(|_| WriteRefused::ForNow)?;
+        let _ = waiting::answer(ticket, taken);
+        return Ok(true);
+    }
     // All are closed before one is written: who is told of that may touch the others.
     let closed: Vec<Closed<'_>> = opened.into_iter().map(Key::close).collect();
     let mut taken: Option<Taken> = None;
@@ -197,7 +224,7 @@ pub fn pass_on(context: &Context, lines: &[LineId]) {
     let mut budget = Budget::of(Budget::COMMAND);
     while budget.is_left() {
         let Some((ticket, line)) = heads.pop_first() else { break };
-        if matches!(try_one(context, ticket, &mut budget), Ok(Tried::Moved)) {
+        if matches!(try_one(context, ticket, Writer::Command, &mut budget), Ok(Tried::Moved)) {
             heads.extend(head(line));
         }
     }

@@ -11,7 +11,7 @@ use super::closed::{is_served_here, WriteRefused};
 use super::context::{Context, OwnString};
 use super::grant::Plan;
 use super::key::Key;
-use super::parked::{self, Budget, Tried};
+use super::parked::{self, Budget, Tried, Writer};
 use super::state::{self, State};
 use super::stats::{self, Counter};
 use super::{clock, failover, leases, session, settings, waiting};
@@ -300,7 +300,8 @@ fn look_at(context: &Context, line: LineId, budget: &mut Budget) -> Result<bool,
         }
         Ok(Look::Try(ticket)) => {
             drop(key);
-            let tried = parked::try_one(context, ticket, budget).inspect_err(|refused| slot_lost(line, *refused))?;
+            let tried = parked::try_one(context, ticket, Writer::Timer, budget)
+                .inspect_err(|refused| slot_lost(line, *refused))?;
             if tried == Tried::Moved {
                 let _ = state::with(|state| state.queues.go_on(line));
             }

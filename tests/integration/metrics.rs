@@ -57,7 +57,11 @@ impl Scene {
     #[track_caller]
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
-        let moved: Vec<_> = moved.iter().map(|(name, by)| (name.as_str(), *by)).collect();
+        // Where the module does not listen to events of keys, each DEL is a wake-up that was missed.
+        let tells = crate::waiting::tells_of_keys(&mut self.conn);
+        let counts = |name: &str| tells || name != "missed_wakeups";
+        let moved: Vec<_> =
+            moved.iter().map(|(name, by)| (name.as_str(), *by)).filter(|(name, _)| counts(name)).collect();
         assert_eq!(moved, expected);
         self.before = numbers(&mut self.conn);
     }

@@ -115,21 +115,31 @@ impl Locks {
         }
     }
 
-    /// Whether the module listens to events of keys: some versions of Valkey move the client then.
+    /// As [`tells_of_keys`].
     pub fn tells_of_keys(&mut self) -> bool {
-        let (is_valkey, major, minor) = self.version();
-        !(is_valkey && (8, 1) <= (major, minor) && (major, minor) < (9, 2))
+        tells_of_keys(&mut self.conn)
     }
 
-    /// Whether this is Valkey, and its major and minor version.
+    /// As [`version`].
     pub fn version(&mut self) -> (bool, u32, u32) {
-        let text = self.conn.text(&["INFO", "server"]);
-        let of = |field: &str| text.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
-        let valkey = of("valkey_version:");
-        let version = valkey.or_else(|| of("redis_version:")).expect("a version");
-        let mut parts = version.split('.').map(|part| part.parse().expect("a number"));
-        (valkey.is_some(), parts.next().unwrap(), parts.next().unwrap())
+        version(&mut self.conn)
     }
+}
+
+/// Whether the module listens to events of keys: some versions of Valkey move the client then.
+pub fn tells_of_keys(conn: &mut Conn) -> bool {
+    let (is_valkey, major, minor) = version(conn);
+    !(is_valkey && (8, 1) <= (major, minor) && (major, minor) < (9, 2))
+}
+
+/// Whether this is Valkey, and its major and minor version.
+fn version(conn: &mut Conn) -> (bool, u32, u32) {
+    let text = conn.text(&["INFO", "server"]);
+    let of = |field: &str| text.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
+    let valkey = of("valkey_version:");
+    let version = valkey.or_else(|| of("redis_version:")).expect("a version");
+    let mut parts = version.split('.').map(|part| part.parse().expect("a number"));
+    (valkey.is_some(), parts.next().unwrap(), parts.next().unwrap())
 }
 
 /// Whether no reply comes within `time`. Asked again, because a signal can interrupt the wait; what

@@ -27,6 +27,8 @@ struct Held {
     holders: u64,
     /// How many hold it besides, whose grants end by themselves.
     others: u64,
+    /// One holds it alone: that has to end, however many a caller allows.
+    is_alone: bool,
     /// What those who wait ahead allow; not asked for who wants to hold it alone, who allows least.
     narrows: Option<Narrows>,
 }
@@ -155,8 +157,9 @@ fn leads_back(own: u64, db: i32, names: &[&[u8]], edges: &mut Edges) -> Result<b
 impl Search<'_> {
     fn run(mut self, own: u64, db: i32, names: &[&[u8]], request: &Request<'_>) -> Result<Graph, TooMuch> {
         for name in names {
-            let ticket =
-                request.id.and_then(|id| state::with(|state| state.queues.ticket(db, name, id)).ok().flatten());
+            // Only for one who would share it does it matter who waits ahead; that one wants no other lock besides.
+            let id = request.id.filter(|_| request.share != Share::Alone);
+            let ticket = id.and_then(|id| state::with(|state| state.queues.ticket(db, name, id)).ok().flatten());
             self.wait(own, db, name, ticket, request.share)?;
         }
         while let Some((client, wait)) = self.clients.next_wait() {
@@ -179,6 +182,7 @@ impl Search<'_> {
         let Some(Some(held)) = self.locks.get_mut(&place) else { return Ok(()) };
         let most = match share {
             Share::Alone => 1,
+            _ if held.is_alone => 1,
             share => {
                 let narrows = || state::with(|state| state.queues.narrows(db, &name)).unwrap_or_default();
                 held.narrows.get_or_insert_with(narrows).before(ticket, share)
@@ -202,27 +206,27 @@ impl Search<'_> {
         })
         .unwrap_or_default();
         self.edges.inspect(bound.len())?;
-        let Some((holders, live)) = self.holders(db, name, bound) else { return Ok(None) };
+        let Some((holders, live, is_alone)) = self.holders(db, name, bound) else { return Ok(None) };
         for holder in &holders {
             self.clients.add(*holder);
         }
         let count = u64::try_from(holders.len()).unwrap_or(u64::MAX);
         let number = self.graph.add_lock(holders);
-        Ok(Some(Held { number, holders: count, others: live.saturating_sub(count), narrows: None }))
+        Ok(Some(Held { number, holders: count, others: live.saturating_sub(count), is_alone, narrows: None }))
     }
 
-    /// Those of the bound who hold it, and how many hold it in all.
-    fn holders(&self, db: i32, name: &[u8], bound: Vec<(Token, u64)>) -> Option<(Vec<u64>, u64)> {
+    /// Those of the bound who hold it, how many hold it in all, and whether one does alone.
+    fn holders(&self, db: i32, name: &[u8], bound: Vec<(Token, u64)>) -> Option<(Vec<u64>, u64, bool)> {
         let string = OwnString::in_db(self.context, db, name)?;
         let key = Key::open_read_only(self.context, string.as_arg(), self.now).ok()?;
         let lock = key.state();
         // What a binding says counts only while the key says so too.
         let holds = |(token, client): (Token, u64)| (rules::release(lock, token) == Release::InTime).then_some(client);
         let holders: Vec<u64> = bound.into_iter().filter_map(holds).collect();
-        let live = match lock {
-            State::Several(holders) => u64::try_from(holders.live()).unwrap_or(u64::MAX),
-            _ => 1,
+        let (live, is_alone) = match lock {
+            State::Several(holders) => (u64::try_from(holders.live()).unwrap_or(u64::MAX), false),
+            _ => (1, true),
         };
-        (!holders.is_empty()).then_some((holders, live))
+        (!holders.is_empty()).then_some((holders, live, is_alone))
     }
 }

@@ -169,6 +169,20 @@ fn who_waits_for_several_locks_keeps_nobody_from_one_of_them_and_closes_no_circl
     assert!(matches!(stranger.read(), Reply::Int(_)), "it does not wait for the first");
 }
 
+/// One who holds a lock alone has to end before anybody can share it.
+#[test]
+fn a_caller_that_would_share_waits_for_one_who_holds_alone_all_the_same() {
+    for share in [&["SHARED"][..], &["LIMIT", "2"]] {
+        let mut clients = Clients::start();
+        let mut first = clients.holds("x", &[]);
+        let mut second = clients.holds("y", &[]);
+        assert!(is_deadlock(&first.call(&wants("x", share))), "it waits for itself");
+        clients.waits(&mut first, &wants("y", share));
+        assert!(is_deadlock(&second.call(&wants("x", &[]))), "{share:?}");
+        assert!(is_deadlock(&second.call(&wants("x", share))), "{share:?}");
+    }
+}
+
 /// So many edges are inspected at most; then the wait begins unchecked, and is counted.
 #[test]
 fn a_search_that_is_too_long_is_given_up_and_counted() {

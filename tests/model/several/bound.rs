@@ -55,9 +55,9 @@ impl Core {
         let holds = |(token, client): (Token, u64)| (rules::release(lock, token) == Release::InTime).then_some(client);
         let holders: Vec<u64> = bound.into_iter().filter_map(holds).collect();
         let most = self.queues.narrows(0, &[key]).before(ticket, share);
-        let live = match lock {
-            State::Several(holders) => holders.live() as u64,
-            _ => 1,
+        let (live, most) = match lock {
+            State::Several(holders) => (holders.live() as u64, most),
+            _ => (1, 1),
         };
         let unbound = live - holders.len() as u64;
         let ends = (live + 1).saturating_sub(most).saturating_sub(unbound);

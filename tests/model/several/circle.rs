@@ -37,7 +37,10 @@ impl Plain {
                     let stay = grants.filter(|grant| grant.session.as_ref().is_some_and(holds)).count();
                     let first = ahead.iter().filter(|stand| stand.waits && stand.call.keys == [*key]);
                     let fewest = first.map(|stand| stand.call.share.most()).min();
-                    stay < fewest.unwrap_or(usize::MAX).min(wait.share.most())
+                    // One who holds alone has to end, however many the caller allows.
+                    let is_one = matches!(self.content(*key), super::Content::One(_));
+                    let most = fewest.unwrap_or(usize::MAX).min(wait.share.most());
+                    stay < if is_one { 1 } else { most }
                 })
             };
             let next = waits.iter().filter(|wait| still.contains(&wait.client)).find(goes_on).map(|wait| wait.client);

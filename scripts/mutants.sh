@@ -39,9 +39,8 @@ KeepsPart        several::admitted::several_locks_are_taken_extended_and_release
 ExtendsPart      several::admitted::several_locks_are_taken_extended_and_released_together several::random::random_steps_of_many_clients_end_as_the_plain_account_says
 ReleaseAnyOfAll  several::others::what_another_holds_is_not_released_with_several several::random::random_steps_of_many_clients_end_as_the_plain_account_says
 FirstKeyOnly     several::others::whichever_of_several_locks_comes_free_last_they_are_granted_in_that_turn_of_the_loop
-StaysParked      several::many_keys::the_wait_of_one_who_waited_ahead_ends_and_those_parked_behind_it_are_tried
 LostWakeUp       waiting::neighbours::neighbours_are_served_together_when_a_plain_holder_releases waiting::neighbours::neighbours_are_served_together_when_the_waiter_ahead_is_cancelled waiting::neighbours::a_wake_up_that_came_while_the_line_was_ready_is_not_lost
-LongLease        guards::no_lease_is_handed_over_that_a_grace_does_not_cover
+LongLeaseWaits   guards::a_grace_ends_the_waits_for_longer_leases_wherever_they_stand
 ZremNotReplicated several::kept::effects_are_those_of_a_sorted_set_in_one_transaction several::kept::a_replica_has_the_same_holders_and_tells_of_them several::kept::holders_outlive_the_server_in_aof_and_rdb
 ExpiresWithFirst several::admitted::holders_stand_in_a_sorted_set_by_their_timestamp
 EndsOther        several::others::a_session_that_ends_ends_its_own_of_several_holders

@@ -72,12 +72,10 @@ pub enum Mutant {
     ReleaseAnyOfAll,
     /// Who waits for several locks is parked at the first of them, whether it can have that one or not.
     FirstKeyOnly,
-    /// Those parked behind a waiter that leaves are not tried.
-    StaysParked,
     /// The timer is not set for a line that a command made ready.
     LostWakeUp,
-    /// A lease is not checked again before it is handed over.
-    LongLease,
+    /// Waiters whose leases a new grace does not cover wait on.
+    LongLeaseWaits,
     /// Replicas and the AOF are not told of a ZREM.
     ZremNotReplicated,
     /// A key with several holders expires natively with the first of them.

@@ -76,6 +76,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let plan = Plan::of(&decision);
     if let Some(mut taken) = plan.carry_out(key)? {
         waiting::got(context, (0, name), request.id, &mut taken, options.session)?;
+        waiting::stands_no_longer(context, &[name], request.id)?;
         taken.reply(context, options.details);
     }
     Ok(())

@@ -64,23 +64,19 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
         names.iter().map(|name| Key::open(context, *name, now)?.with_attempt(request.id)).collect();
     let opened = opened?;
     let states: Vec<State<'_>> = opened.iter().map(Key::state).collect();
-    let decisions = state::with(|state| {
-        let ahead = || names.iter().any(|name| state.others_ahead(context, *name, request.id));
-        let ahead = may_grant.is_err() || ahead();
-        rules::acquire_all(&states, &request, ahead, settings::terms(), &mut state.tokens, now)
-    })??;
+    let (behind, decisions) = state::with(|state| {
+        let behind = state.first_ahead(context, &names, request.id);
+        let ahead = may_grant.is_err() || behind.is_some();
+        (behind, rules::acquire_all(&states, &request, ahead, settings::terms(), &mut state.tokens, now))
+    })?;
+    let decisions = decisions?;
     let Some(decisions) = decisions else {
         let met = states.iter().position(|lock| !lock.is_nobodys());
         let lock = |at: usize| states.get(at).copied().unwrap_or(State::Free);
         stats::refused(met.map_or(State::Free, lock));
         let too_early = may_grant.err().filter(|_| met.is_none());
         // One that it cannot have, where it is going to wait.
-        let behind = || {
-            names
-                .iter()
-                .position(|name| state::with(|state| state.others_ahead(context, *name, request.id)) == Ok(true))
-        };
-        let at = met.or_else(behind).unwrap_or(0);
+        let at = met.or(behind).unwrap_or(0);
         let Some(key) = opened.get(at) else { return Err(Error::NumKeys) };
         let asked = Asked::of(&names, at, lock(at), request.share, key);
         if broken::is(Mutant::KeepsPart) {
@@ -97,6 +93,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     let plans: Vec<Plan> = decisions.iter().map(Plan::of).collect();
     let taken = Plan::carry_all_out(plans.into_iter().zip(opened).collect())?;
     if let Some(mut taken) = taken {
+        waiting::stands_no_longer(context, &names, request.id)?;
         for name in names.into_iter().enumerate() {
             waiting::got(context, name, request.id, &mut taken, options.session)?;
         }

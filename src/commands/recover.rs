@@ -63,6 +63,7 @@ pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
     match plan.carry_out(key)? {
         Some(mut taken) => {
             waiting::got(context, (0, name), request.id, &mut taken, options.session)?;
+            waiting::stands_no_longer(context, &[name], request.id)?;
             taken.reply_details(context);
         }
         None => context.reply_nil_array(),

@@ -27,6 +27,8 @@ mod stand;
 pub use names::{Keys, Names};
 pub use ready::{Cause, Next, MOST_TRIED};
 
+use names::{Marks, Wanted};
+
 use super::record::{Id, OwnerBuf};
 use super::rules::{Request, Share};
 use super::time::{Micros, MonotonicMicros, UnixMicros};
@@ -237,6 +239,7 @@ pub struct Queues<H> {
     clients: FxHashMap<u64, Ticket>,
     /// The attempts for several keys with an ID.
     attempts: HashMap<(i32, Id), Vec<Ticket>>,
+    marks: Marks,
     /// What reserved places take.
     placed: MostPlaces,
     /// When waits and places end.
@@ -258,6 +261,7 @@ impl<H> Default for Queues<H> {
             entries: FxHashMap::default(),
             clients: FxHashMap::default(),
             attempts: HashMap::new(),
+            marks: Marks::default(),
             placed: MostPlaces { keys: 0, bytes: 0 },
             ends: BTreeSet::new(),
             dues: BTreeSet::new(),

@@ -6,6 +6,7 @@
 use super::blocked::Answer;
 use super::context::Context;
 use super::{state, waiting};
+use crate::broken::{self, Mutant};
 use crate::lock::queue::Deadline;
 use crate::lock::time::Micros;
 
@@ -36,7 +37,7 @@ impl Leases {
     fn set(&mut self, limit: Option<Micros>) {
         let is_shorter = limit.is_some_and(|limit| self.limit.is_none_or(|known| limit < known));
         self.limit = limit;
-        if limit.is_none() {
+        if limit.is_none() || broken::is(Mutant::LongLeaseWaits) {
             self.sweep = Sweep::Done;
         } else if is_shorter {
             self.sweep = Sweep::Begins;

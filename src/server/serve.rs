@@ -157,9 +157,15 @@ fn serve_one(context: &Context, rest: &mut Rest, budget: &mut Budget) -> bool {
         }
         return true;
     }
-    let Ok(Some((line, cause))) = state::with(|state| state.queues.take_ready()) else { return false };
+    let taken = state::with(|state| {
+        let (line, cause) = state.queues.take_ready()?;
+        // One that is due now was not forgotten: the timer comes in this moment.
+        let is_due = state.queues.due(line).is_some_and(|due| due <= clock::now());
+        Some((line, cause == Cause::Scan && !is_due))
+    });
+    let Ok(Some((line, is_scan))) = taken else { return false };
     match look_at(context, line, budget) {
-        Ok(true) if cause == Cause::Scan => stats::add(Counter::MissedWakeups),
+        Ok(true) if is_scan => stats::add(Counter::MissedWakeups),
         Ok(_) | Err(WriteRefused::NotOurs) => {}
         Err(WriteRefused::ForNow) => {
             // Not at once: in the order of the line it would come first again.
@@ -333,7 +339,7 @@ fn look(state: &mut State, key: &Key<'_>, line: LineId, grace: &grace::Settings)
     let due = match queues.next(line, is_nobodys) {
         Next::Parked(ticket) => return Look::Try(ticket),
         Next::Single(ticket, waiter) => {
-            if let Some(error) = grace.check(waiter.lease).err().filter(|_| !broken::is(Mutant::LongLease)) {
+            if let Err(error) = grace.check(waiter.lease) {
                 return Look::End(waiter.client, error);
             }
             let request = waiter.request();

@@ -126,6 +126,16 @@ impl State {
         self.ended.remove_entry(&next?)
     }
 
+    /// The first of several keys for which somebody waits ahead of the attempt `id`, or of a newcomer.
+    #[must_use]
+    pub fn first_ahead(&self, context: &Context, names: &[Arg<'_>], id: Option<Id>) -> Option<usize> {
+        if self.queues.is_empty() || broken::is(Mutant::Barging) {
+            return None;
+        }
+        let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+        self.queues.first_ahead(context.selected_db(), &names, id)
+    }
+
     /// What is left of the time in which a new master grants nothing.
     #[must_use]
     pub fn grace_left(&self) -> Micros {

@@ -145,7 +145,7 @@ fn replaced(earlier: Vec<blocked::Waiting>) {
 /// Whether the attempt waits already, so that it does not add to the waiters.
 fn is_waiting(db: i32, names: &[&[u8]], id: Option<Id>) -> Result<bool, Error> {
     let Some(id) = id else { return Ok(false) };
-    state::with(|state| names.iter().any(|name| state.queues.is_waiting(db, name, id)))
+    state::with(|state| state.queues.is_waiting_for_any(db, names, id))
 }
 
 /// An attempt that was refused and does not wait has a place in line for a while.
@@ -190,18 +190,30 @@ pub fn got(
         session::released(context, name, Some(taken.token));
     }
     session::renewed(context, name, taken.token);
-    let Some(id) = id else { return Ok(()) };
+    if id.is_none() {
+        return Ok(());
+    }
     let token = taken.token;
-    let earlier = state::with(|state| {
+    state::with(|state| {
         state.on_their_way.remove(&token);
         state.lost.retain(|lost| lost.token != token || *lost.name != *name.as_bytes());
         state.remember_or_recall(name.as_bytes(), lock, taken);
+    })
+}
+
+/// An attempt got its locks without waiting: it stands in line for none of them any longer.
+///
+/// # Errors
+/// [`Error::Internal`]
+pub fn stands_no_longer(context: &Context, names: &[Arg<'_>], id: Option<Id>) -> Result<(), Error> {
+    let Some(id) = id else { return Ok(()) };
+    replaced(state::with(|state| {
         if state.queues.is_empty() {
-            return None;
+            return Vec::new();
         }
-        state.queues.forget(context.selected_db(), name.as_bytes(), id).and_then(|(_, waiter)| waiter)
-    })?;
-    replaced(earlier.into_iter().collect());
+        let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+        state.queues.forget_all(context.selected_db(), &names, id)
+    })?);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Who waits where.
 
-use super::{Cause, Deadline, Entry, Line, LineId, Narrows, Queues, Stand, Ticket, Wait, Waiter};
+use super::{Cause, Deadline, Entry, Line, LineId, Names, Narrows, Queues, Stand, Ticket, Wait, Waiter, Wanted};
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::ops::Bound;
@@ -11,14 +11,12 @@ impl<H> Queues<H> {
     #[must_use]
     pub fn has_ahead(&self, db: i32, name: &[u8], id: Option<Id>) -> bool {
         let Some(line) = self.line_of(db, name) else { return false };
-        // Until the line was looked at, a lock that came free is kept for those parked there too.
-        let is_kept = line.ready.is_some() && line.cause == Cause::Event;
-        let parked = line.parked.first().filter(|_| is_kept);
-        if line.single.is_empty() && parked.is_none() {
+        let (single, parked) = Self::firsts(line);
+        if single.is_none() && parked.is_none() {
             return false;
         }
         let own = id.and_then(|id| self.ticket(db, name, id));
-        Self::is_ahead(line.single.first(), own) || Self::is_ahead(parked, own)
+        Self::is_ahead(single, own) || Self::is_ahead(parked, own)
     }
 
     fn is_ahead(first: Option<&Ticket>, own: Option<Ticket>) -> bool {
@@ -55,11 +53,74 @@ impl<H> Queues<H> {
         if self.attempts.is_empty() {
             return None;
         }
+        let attempts = self.attempts.get(&(db, id))?;
+        let mark = self.marks.of(name);
         let wants = |ticket: &&Ticket| match self.entries.get(ticket).map(|entry| &entry.stand) {
-            Some(Stand::Parked { names, .. }) => names.iter().any(|own| own == name),
+            Some(Stand::Parked { names, .. }) => names.contains(name, mark),
             _ => false,
         };
-        self.attempts.get(&(db, id))?.iter().find(wants).copied()
+        attempts.iter().find(wants).copied()
+    }
+
+    /// The attempts with that ID for several keys, and which of these names are among theirs.
+    pub(super) fn attempts_for(
+        &self,
+        db: i32,
+        names: &[&[u8]],
+        id: Id,
+        mut each: impl FnMut(Ticket, &Names, &mut dyn Iterator<Item = usize>),
+    ) {
+        let Some(attempts) = self.attempts.get(&(db, id)) else { return };
+        let wanted = Wanted::of(names, &self.marks);
+        for ticket in attempts {
+            if let Some(Stand::Parked { names: own, .. }) = self.entries.get(ticket).map(|entry| &entry.stand) {
+                each(*ticket, own, &mut wanted.among(own));
+            }
+        }
+    }
+
+    /// The places of an ID for each of these keys.
+    pub(super) fn own_tickets(&self, db: i32, names: &[&[u8]], id: Id) -> Vec<Option<Ticket>> {
+        let single = |name: &&[u8]| self.line_of(db, name)?.ids.get(&id).copied();
+        let mut own: Vec<Option<Ticket>> = names.iter().map(single).collect();
+        self.attempts_for(db, names, id, |ticket, _, numbers| {
+            for number in numbers {
+                if let Some(own) = own.get_mut(number) {
+                    *own = Some(ticket);
+                }
+            }
+        });
+        own
+    }
+
+    /// The first of several keys for which somebody waits ahead of the attempt `id`, or of a newcomer.
+    #[must_use]
+    pub fn first_ahead(&self, db: i32, names: &[&[u8]], id: Option<Id>) -> Option<usize> {
+        let mut own: Option<Vec<Option<Ticket>>> = None;
+        names.iter().enumerate().position(|(at, name)| {
+            let (single, parked) = self.line_of(db, name).map_or((None, None), Self::firsts);
+            if single.is_none() && parked.is_none() {
+                return false;
+            }
+            // Each key is looked for among those of all attempts with this ID once for all of them.
+            let own = own.get_or_insert_with(|| id.map(|id| self.own_tickets(db, names, id)).unwrap_or_default());
+            let own = own.get(at).copied().flatten();
+            Self::is_ahead(single, own) || Self::is_ahead(parked, own)
+        })
+    }
+
+    /// The first of those who wait in a line for its lock alone, and of those parked there, if it is kept for them.
+    fn firsts(line: &Line) -> (Option<&Ticket>, Option<&Ticket>) {
+        // Until the line was looked at, a lock that came free is kept for those parked there too.
+        let is_kept = line.ready.is_some() && line.cause == Cause::Event;
+        (line.single.first(), line.parked.first().filter(|_| is_kept))
+    }
+
+    /// Whether an attempt with that ID waits for one of these keys.
+    #[must_use]
+    pub fn is_waiting_for_any(&self, db: i32, names: &[&[u8]], id: Id) -> bool {
+        let waits = |ticket: &Ticket| self.entries.get(ticket).is_some_and(|entry| entry.waiter().is_some());
+        self.own_tickets(db, names, id).iter().flatten().any(waits)
     }
 
     /// How many wait for a key, and since when the one that came first.

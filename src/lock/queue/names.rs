@@ -1,25 +1,78 @@
 //! The keys of one attempt: one, as nearly always, or several in one piece of memory.
 
+use rustc_hash::FxHashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::rc::Rc;
 
-/// The names of several keys: what they cost is their bytes, and four more for each.
+/// The names of several keys: what they cost is their bytes, and eight more for each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Names {
     bytes: Box<[u8]>,
     /// Where in `bytes` each of them ends.
     ends: Box<[u32]>,
+    /// A hash of each, so that most are told apart without a look at their bytes.
+    marks: Box<[Mark]>,
+}
+
+/// A hash of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mark(u32);
+
+/// Makes marks: with a key of its own, so that nobody can choose names whose marks are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Marks(RandomState);
+
+impl Marks {
+    /// That of a name.
+    #[must_use]
+    pub fn of(&self, name: &[u8]) -> Mark {
+        let [.., a, b, c, d] = self.0.hash_one(name).to_be_bytes();
+        Mark(u32::from_be_bytes([a, b, c, d]))
+    }
+}
+
+/// Names that are looked for among those of many attempts.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    names: &'a [&'a [u8]],
+    marks: FxHashSet<Mark>,
+    /// In order, with the number of the name.
+    numbers: Vec<(Mark, usize)>,
+}
+
+impl<'a> Wanted<'a> {
+    /// Looks for these.
+    #[must_use]
+    pub fn of(names: &'a [&'a [u8]], marks: &Marks) -> Self {
+        let mut numbers: Vec<(Mark, usize)> = names.iter().enumerate().map(|(at, name)| (marks.of(name), at)).collect();
+        numbers.sort_unstable();
+        Self { names, marks: numbers.iter().map(|(mark, _)| *mark).collect(), numbers }
+    }
+
+    /// The numbers of those that are among some names.
+    pub fn among<'b>(&'b self, names: &'b Names) -> impl Iterator<Item = usize> + 'b {
+        let likely = names.marks.iter().enumerate().filter(|(_, mark)| self.marks.contains(mark));
+        likely.filter_map(|(at, mark)| {
+            let name = names.get(at)?;
+            let from = self.numbers.partition_point(|(own, _)| own < mark);
+            let same = self.numbers.get(from..)?.iter().take_while(|(own, _)| own == mark);
+            same.map(|(_, number)| *number).find(|number| self.names.get(*number).is_some_and(|own| *own == name))
+        })
+    }
 }
 
 impl Names {
     /// Copies them.
     #[must_use]
-    pub fn of(names: &[&[u8]]) -> Self {
+    pub fn of(names: &[&[u8]], marks: &Marks) -> Self {
         let mut end = 0_usize;
         let ends = names.iter().map(|name| {
             end = end.saturating_add(name.len());
             u32::try_from(end).unwrap_or(u32::MAX)
         });
-        Self { ends: ends.collect(), bytes: names.concat().into() }
+        let marks = names.iter().map(|name| marks.of(name)).collect();
+        Self { ends: ends.collect(), bytes: names.concat().into(), marks }
     }
 
     /// How many.
@@ -49,6 +102,13 @@ impl Names {
         };
         let range = usize::try_from(from).ok()?..usize::try_from(*self.ends.get(at)?).ok()?;
         self.bytes.get(range)
+    }
+
+    /// Whether one is among them.
+    #[must_use]
+    pub fn contains(&self, name: &[u8], mark: Mark) -> bool {
+        let likely = self.marks.iter().enumerate().filter(|(_, own)| **own == mark);
+        likely.filter_map(|(at, _)| self.get(at)).any(|own| own == name)
     }
 
     /// All of them, in the order of the call.

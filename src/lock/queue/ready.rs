@@ -47,6 +47,12 @@ impl<H> Queues<H> {
         line.due = due;
     }
 
+    /// When the lock of a line comes free by itself, as far as is known.
+    #[must_use]
+    pub fn due(&self, id: LineId) -> Option<UnixMicros> {
+        self.lines.get(&id)?.due
+    }
+
     /// The lock of a line may come free by itself as early as that.
     pub fn set_due_by(&mut self, id: LineId, due: UnixMicros) {
         let known = self.lines.get(&id).and_then(|line| line.due);

@@ -3,11 +3,10 @@
 use super::{
     Body, Cause, Entry, Joined, Line, LineId, MostPlaces, Names, Place, Queues, Stand, Ticket, Waiter, MOST_OF_AN_ID,
 };
-use crate::broken::{self, Mutant};
 use crate::lock::record::Id;
 use crate::lock::rules::Share;
 use crate::lock::time::MonotonicMicros;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 impl<H> Queues<H> {
@@ -54,18 +53,12 @@ impl<H> Queues<H> {
             let single = self.line_of(db, name).and_then(|line| line.ids.get(&id));
             taken.extend(single.map(|ticket| (*ticket, names.len() == 1)));
         }
-        if let Some(attempts) = self.attempts.get(&(db, id)) {
-            let wanted: HashSet<&[u8]> = names.iter().copied().collect();
-            for ticket in attempts {
-                let Some(Stand::Parked { names: own, .. }) = self.entries.get(ticket).map(|entry| &entry.stand) else {
-                    continue;
-                };
-                let common = own.iter().filter(|name| wanted.contains(name)).count();
-                if common > 0 {
-                    taken.push((*ticket, common == names.len() && common == own.len()));
-                }
+        self.attempts_for(db, names, id, |ticket, own, numbers| {
+            let common = numbers.count();
+            if common > 0 {
+                taken.push((ticket, common == names.len() && common == own.len()));
             }
-        }
+        });
         for (ticket, is_same) in taken {
             let waiter = self.remove(ticket).and_then(Entry::into_waiter);
             if is_same {
@@ -75,6 +68,11 @@ impl<H> Queues<H> {
             earlier.extend(waiter);
         }
         (place, earlier, resumed)
+    }
+
+    /// Takes an ID out of all of these keys, because its attempt got them: the waiters with that ID.
+    pub fn forget_all(&mut self, db: i32, names: &[&[u8]], id: Id) -> Vec<Waiter<H>> {
+        self.take_place(db, names, Some(id)).1
     }
 
     /// Gives an attempt whose grant could not be delivered the place back that it had.
@@ -87,7 +85,7 @@ impl<H> Queues<H> {
         until: MonotonicMicros,
         most: MostPlaces,
     ) {
-        let stands = names.iter().any(|name| self.ticket(db, name, id).is_some());
+        let stands = self.own_tickets(db, names, id).iter().any(Option::is_some);
         if !stands && !self.entries.contains_key(&ticket) {
             self.keep(db, names, ticket, Place { id, until }, most);
         }
@@ -146,7 +144,7 @@ impl<H> Queues<H> {
                 if let Some(id) = id {
                     self.attempts.entry((db, id)).or_default().push(ticket);
                 }
-                Stand::Parked { db, names: Rc::new(Names::of(names)), line }
+                Stand::Parked { db, names: Rc::new(Names::of(names, &self.marks)), line }
             }
         };
         self.entries.insert(ticket, Entry { stand, body });
@@ -308,7 +306,7 @@ impl<H> Queues<H> {
             line.places.remove(&ticket);
         }
         // Those parked here may have been held up by the one that left.
-        let frees_parked = was_first && !granted && !line.parked.is_empty() && !broken::is(Mutant::StaysParked);
+        let frees_parked = was_first && !granted && !line.parked.is_empty();
         // Who stands behind one that left may allow more holders than that did.
         let next = line.single.first().filter(|_| was_first);
         let shares = next.and_then(|next| self.entries.get(next)?.waiter()).map(|next| next.share);

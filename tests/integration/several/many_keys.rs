@@ -200,3 +200,44 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
         conn.read().int();
     }
 }
+
+/// An ID that many attempts have, each for as many keys as there can be: what one more costs is bounded.
+#[test]
+fn one_id_for_many_attempts_costs_no_5_ms() {
+    const KEYS: usize = 1_024;
+    let mut locks = Locks::start();
+    let held = names("h", 70);
+    acquire_all(&mut locks.conn, &held.iter().map(String::as_str).collect::<Vec<_>>(), &["EX", "600"]);
+    let own = |number: usize| {
+        let padding = "x".repeat(100);
+        let mut keys: Vec<String> = (1..KEYS).map(|key| format!("{padding}{number}_{key}")).collect();
+        keys.push(held[number].clone());
+        keys
+    };
+    let options = ["EX", "600", "WAIT", "600000", "ID", "7"];
+    let mut waiting: Vec<Conn> = (0..64).map(|_| locks.server.conn()).collect();
+    for (number, conn) in waiting.iter_mut().enumerate() {
+        conn.send(&call_for(&own(number), &options));
+    }
+    crate::support::until("all wait", || (locks.info("lock", "lock_waiters") == 64).then_some(()));
+    let cost_us = |locks: &mut Locks, call: &[String], command: &str| {
+        locks.conn.ok(&["CONFIG", "RESETSTAT"]);
+        let reply = locks.conn.call(call);
+        let stats = locks.conn.text(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_lock.{command}:"))).unwrap();
+        let usec = line.split(',').find_map(|part| part.strip_prefix("usec=")).unwrap().parse::<u64>().unwrap();
+        (reply, usec)
+    };
+    // The least of some: a busy machine can make any of them longer.
+    let (mut refused, mut cancelled) = (u64::MAX, u64::MAX);
+    for _ in 0..9 {
+        let (reply, usec) = cost_us(&mut locks, &call_for(&own(69), &options), "macquire");
+        assert!(reply.error().starts_with("BUSYLOCKS "), "{reply:?}");
+        refused = refused.min(usec);
+        let (reply, usec) = cost_us(&mut locks, &["LOCK.CANCEL", "nobody's", "7"].map(String::from), "cancel");
+        assert_eq!(reply, Reply::Int(0));
+        cancelled = cancelled.min(usec);
+    }
+    println!("{refused} us, {cancelled} us");
+    assert!(refused < 5_000 && cancelled < 1_000, "{refused} us, {cancelled} us");
+}

@@ -66,6 +66,8 @@ pub enum Error {
     NoReplicas,
     /// As many clients wait as `lock.max-waiters` allows.
     BusyLocks,
+    /// Too many attempts for several keys have this ID.
+    BusyId,
     /// SESSION where the caller is no connection of its own.
     Session,
     /// An attempt that holds the lock among several asked for it again alone.
@@ -129,6 +131,7 @@ impl fmt::Display for Error {
             Self::NoReplicas => out.write_str(
                 "NOREPLICAS too few replicas have answered of late, or since this server stood still or its clock was set: no lease until then",
             ),
+            Self::BusyId => out.write_str("BUSYLOCKS id is that of 64 waits for several keys already"),
             Self::BusyLocks => {
                 out.write_str("BUSYLOCKS lock.max-waiters clients wait for locks on this server already")
             }

@@ -66,7 +66,7 @@ pub fn due(state: LockState<'_>, share: Share, key: &Key<'_>) -> Option<UnixMicr
 /// with `too_early`, if it would have got it but that nobody is granted locks now.
 ///
 /// # Errors
-/// [`Error::BusyLocks`], [`Error::Deadlock`], and what it is too early for.
+/// [`Error::BusyLocks`], [`Error::BusyId`], [`Error::Deadlock`], and what it is too early for.
 pub fn refused(context: &Context, asked: &Asked<'_>, wish: &Wish<'_>, too_early: Option<Error>) -> Result<(), Error> {
     match too_early {
         Some(Error::NoReplicas) => Err(Error::NoReplicas),
@@ -88,12 +88,19 @@ fn joins(context: &Context, asked: &Asked<'_>, wish: &Wish<'_>) -> Result<bool, 
         return Ok(false);
     }
     let names = asked.bytes();
-    let is_full = state::with(|state| {
+    let busy = state::with(|state| {
         let takes_id = names.len() == 1 || wish.request.id.is_none_or(|id| state.queues.takes_id(db, id));
-        !takes_id || state.queues.waiters() >= settings::max_waiters()
+        let is_full = state.queues.waiters() >= settings::max_waiters();
+        if is_full {
+            Some(Error::BusyLocks)
+        } else {
+            (!takes_id).then_some(Error::BusyId)
+        }
     })?;
-    if is_full && !is_waiting(db, &names, wish.request.id)? {
-        return Err(Error::BusyLocks);
+    if let Some(error) = busy {
+        if !is_waiting(db, &names, wish.request.id)? {
+            return Err(error);
+        }
     }
     if deadlock::closes_circle(context, db, &names, &wish.request)? {
         stats::add(Counter::Deadlocks);

@@ -61,13 +61,13 @@ memcheck: install-deps ## Run the integration tests with AddressSanitizer: some 
 	@scripts/memcheck.sh
 
 lint: install-deps ## Check format, lints and documentation, and that it compiles for ARM64
-	cargo fmt --check
+	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@scripts/arm64.sh check || [ $$? = 3 ]
 
 fmt: ## Format the code
-	cargo fmt
+	cargo fmt --all
 
 demo: build ## Show how the hand-made lock fails and LOCK.* does not
 	cargo run --quiet --example demo

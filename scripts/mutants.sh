@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the module with faults made on purpose (src/broken.rs) and demands that the tests find each of them:
+# Builds the module with faults made on purpose (core/src/broken.rs) and demands that the tests find each of them:
 # every test named below must fail with its fault, and pass on the same build without one.
 # Ends non-zero when a fault survives. Some minutes. Arguments: only these faults.
 set -eu
@@ -56,7 +56,7 @@ cargo build --release --lib --quiet --features broken --target-dir "$target"
 LOCK_MODULE=$target/release/libredis_lock.so
 export LOCK_MODULE
 # A fault that no test is named for would survive. Those of memory are for scripts/memcheck.sh.
-sed -n 's/^    \([A-Z][A-Za-z]*\),$/\1/p' src/broken.rs | while read -r fault; do
+sed -n 's/^    \([A-Z][A-Za-z]*\),$/\1/p' core/src/broken.rs | while read -r fault; do
     case $fault in ReadFreed | Leak) continue ;; esac
     case $table in *"
 $fault "*) ;; *) echo "mutants: no test is named for $fault" >&2; exit 1 ;; esac

@@ -12,7 +12,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
-pub mod broken;
+pub use redis_lock_core::{broken, engine, lock};
+
 pub mod commands;
-pub mod lock;
 pub mod server;

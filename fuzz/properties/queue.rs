@@ -1,6 +1,6 @@
 //! The queue against a plain list that does the same slowly.
 
-use redis_lock::lock::queue::{MostPlaces, Next, Queues, Waiter};
+use redis_lock::engine::queue::{MostPlaces, Next, Queues, Waiter};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};

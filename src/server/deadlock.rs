@@ -1,4 +1,4 @@
-//! Whether a client that begins to wait would wait for itself: what the graph of [`crate::lock::deadlock`] is made of.
+//! Whether a client that begins to wait would wait for itself: what the graph of [`crate::engine::deadlock`] is made of.
 //!
 //! An edge is a client that waits for a lock, or a lock that a client holds by its session. The search inspects a
 //! bounded number of them, because the server does nothing else meanwhile. It asks twice: first only whether the waits
@@ -11,9 +11,9 @@ use super::context::{Context, OwnString};
 use super::key::Key;
 use super::stats::{self, Counter};
 use super::{settings, state};
-use crate::lock::deadlock::{Graph, LockNumber};
+use crate::engine::deadlock::{Graph, LockNumber};
+use crate::engine::queue::{Narrows, Ticket, Wait};
 use crate::lock::error::Error;
-use crate::lock::queue::{Narrows, Ticket, Wait};
 use crate::lock::rules::{self, Release, Request, Share, State};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;

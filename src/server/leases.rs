@@ -7,7 +7,7 @@ use super::blocked::Answer;
 use super::context::Context;
 use super::{state, waiting};
 use crate::broken::{self, Mutant};
-use crate::lock::queue::Deadline;
+use crate::engine::queue::Deadline;
 use crate::lock::time::Micros;
 
 /// How far a check has come: waiters are walked in the order of their deadlines.

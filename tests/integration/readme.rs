@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const README: &str = include_str!("../../README.md");
 const DESIGN: &str = include_str!("../../docs/DESIGN.md");
-const ERRORS: &str = include_str!("../../src/lock/error.rs");
+const ERRORS: &str = include_str!("../../core/src/lock/error.rs");
 
 /// By how much milliseconds may differ from the documented ones, on a busy machine.
 const TOLERANCE_MS: u64 = 3_000;

@@ -4,10 +4,10 @@
 mod timer;
 
 use crate::line::{self, Line, Over, Waits, DB, KEY, MOST_PLACES, NEVER};
-use redis_lock::lock::queue::Waiter;
+use redis_lock::engine::queue::Waiter;
+use redis_lock::engine::sessions::{Binding, Sessions};
 use redis_lock::lock::record::{Id, Record, Value};
 use redis_lock::lock::rules::{self, Acquire, Predecessor, Release, Request, Retention, Share, Terms};
-use redis_lock::lock::sessions::{Binding, Sessions};
 use redis_lock::lock::time::{Micros, UnixMicros};
 use redis_lock::lock::token::{Token, Tokens};
 use std::collections::{BTreeMap, VecDeque};

@@ -3,8 +3,8 @@
 
 use super::core::{state, Core, Plan, Stored};
 use super::plain::Call;
-use redis_lock::lock::deadlock::Graph;
-use redis_lock::lock::queue::Ticket;
+use redis_lock::engine::deadlock::Graph;
+use redis_lock::engine::queue::Ticket;
 use redis_lock::lock::rules::{self, Acquire, Release, Request, Share, State};
 use redis_lock::lock::token::Token;
 use std::collections::{HashSet, VecDeque};

@@ -2,11 +2,11 @@
 
 use super::drive::{Driven, Told, UNIT};
 use super::plain::{Call, Settings, Share as PlainShare, Step};
+use redis_lock::engine::queue::{MostPlaces, Queues, Waiter};
+use redis_lock::engine::sessions::{Binding, Sessions};
 use redis_lock::lock::holders::{Holder, Holders};
-use redis_lock::lock::queue::{MostPlaces, Queues, Waiter};
 use redis_lock::lock::record::{Id, Value};
 use redis_lock::lock::rules::{self, Acquire, Holds, Release, Request, Retention, Share, State, Terms};
-use redis_lock::lock::sessions::{Binding, Sessions};
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use redis_lock::lock::token::{Token, Tokens};
 use std::collections::BTreeMap;

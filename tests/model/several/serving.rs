@@ -1,7 +1,7 @@
 //! How a lock passes on, as `src/server/waiting.rs` and `src/server/serve.rs` do it.
 
 use super::core::{state, Core, Plan, Stored};
-use redis_lock::lock::queue::{LineId, Next, Ticket};
+use redis_lock::engine::queue::{LineId, Next, Ticket};
 use redis_lock::lock::rules::{self, Holds, Share, State};
 use redis_lock::lock::token::Token;
 use std::collections::BTreeSet;

@@ -3,8 +3,8 @@
 //! A grant is bound to one connection at most, a connection may have many. A binding is a hint: it
 //! counts only while its key still holds its token, which the caller looks up.
 
-use super::time::UnixMicros;
-use super::token::Token;
+use crate::lock::time::UnixMicros;
+use crate::lock::token::Token;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;

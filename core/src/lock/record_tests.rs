@@ -34,7 +34,7 @@ struct Foreign {
 }
 
 fn fixture() -> Fixture {
-    toml::from_str(include_str!("../../tests/fixtures/wire.toml")).expect("the fixture can be read")
+    toml::from_str(include_str!("../../../tests/fixtures/wire.toml")).expect("the fixture can be read")
 }
 
 #[test]

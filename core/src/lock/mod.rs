@@ -2,14 +2,11 @@
 //! which token a grant gets. Every function takes the time as an argument.
 
 pub mod clocks;
-pub mod deadlock;
 pub mod error;
 pub mod grace;
 pub mod holders;
-pub mod queue;
 pub mod record;
 pub mod rules;
-pub mod sessions;
 pub mod state;
 pub mod time;
 pub mod token;

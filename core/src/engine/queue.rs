@@ -29,9 +29,9 @@ pub use ready::{Cause, Next, MOST_TRIED};
 
 use names::{Marks, Wanted};
 
-use super::record::{Id, OwnerBuf};
-use super::rules::{Request, Share};
-use super::time::{Micros, MonotonicMicros, UnixMicros};
+use crate::lock::record::{Id, OwnerBuf};
+use crate::lock::rules::{Request, Share};
+use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;

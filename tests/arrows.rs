@@ -1,0 +1,349 @@
+//! Draws the arrows between modules from the source. Fails on an arrow that points backwards between the layers, on a
+//! circle of modules inside a folder, and on `unsafe` outside `src/server`.
+//!
+//! [`BACKWARDS`] and [`CIRCLES`] hold what is left from before. They may only shrink: an entry that no longer occurs
+//! fails too. Comments and tests draw no arrows, and calls of methods neither: they name no module.
+#![allow(missing_docs, clippy::unwrap_used, clippy::arithmetic_side_effects)]
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Item, ItemMod, UseTree};
+
+/// The layers, each a file or a folder. One knows only what comes after it, and everybody `broken`, the last. The two
+/// crates themselves stand for their `lib.rs` and for files without a layer.
+const LAYERS: &str = "src src/load src/commands src/server \
+                      core/src core/src/driver core/src/engine core/src/lock core/src/broken";
+const CRATES: [&str; 2] = ["src", "core/src"];
+
+/// Arrows that still point backwards, each from one module to some others.
+const BACKWARDS: &[&str] = &[
+    "src/server/callback -> src/commands/doc",
+    "src/server/context -> src/commands/doc src/commands/parse",
+    "src/server/load -> src/commands/acquire src/commands/cancel src/commands/check src/commands/doc \
+     src/commands/extend src/commands/help src/commands/info src/commands/macquire src/commands/mextend \
+     src/commands/mrelease src/commands/parse src/commands/recover src/commands/release src/commands/scan \
+     src/commands/top",
+    "src/server/metadata -> src/commands/doc",
+];
+
+/// Circles that are still there: a folder, and the modules in it of which each leads to every other.
+const CIRCLES: &[&str] = &[
+    "core/src/lock: error holders rules state",
+    "src/server: blocked callback clock_watch closed deadlock events failover grant kept key leases parked recoveries \
+     serve session set settings several state stats tick timer waiting write",
+];
+
+/// What one file says. Only the [`Graph`] knows which modules its paths mean.
+#[derive(Default)]
+struct Source {
+    file: String,
+    paths: Vec<(usize, Vec<String>)>,
+    /// The names that `use` brings in, and what they stand for. `*` is any name.
+    bound: Vec<(String, Vec<String>)>,
+    tests: Vec<std::ops::RangeInclusive<usize>>,
+    unsafes: Vec<String>,
+    only_declares: bool,
+}
+
+impl Source {
+    fn read(file: &str, text: &str) -> Self {
+        let tokens: TokenStream = text.parse().unwrap();
+        let syntax: syn::File = syn::parse2(tokens.clone()).unwrap();
+        let only_declares = syntax.items.iter().all(|it| matches!(it, Item::Mod(_) | Item::Use(_)));
+        let mut source = Self { file: file.into(), only_declares, ..Self::default() };
+        source.visit_file(&syntax);
+        let lines = unsafe_lines(tokens).into_iter().filter(|line| !source.tests.iter().any(|it| it.contains(line)));
+        source.unsafes = lines.map(|line| format!("unsafe: {file}:{line}")).collect();
+        source
+    }
+
+    fn add(&mut self, place: Span, path: Vec<String>, name: Option<String>) {
+        self.bound.extend(name.map(|name| (name, path.clone())));
+        // These alone lead to a module and use nothing in it.
+        if path.last().is_some_and(|it| !["crate", "super", "self"].contains(&&**it)) {
+            self.paths.push((place.start().line, path));
+        }
+    }
+
+    fn read_use(&mut self, tree: &UseTree, left: &[String]) {
+        let with = |name: &Ident| [left, &[name.to_string()]].concat();
+        match tree {
+            UseTree::Path(path) => self.read_use(&path.tree, &with(&path.ident)),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.read_use(tree, left)),
+            UseTree::Name(it) if it.ident == "self" => self.add(it.span(), left.into(), left.last().cloned()),
+            UseTree::Name(it) => self.add(it.span(), with(&it.ident), Some(it.ident.to_string())),
+            UseTree::Rename(it) => self.add(it.span(), with(&it.ident), Some(it.rename.to_string())),
+            UseTree::Glob(it) => self.add(it.span(), left.into(), Some("*".into())),
+        }
+    }
+
+    /// Reads the paths in a macro. Its tokens have no syntax: a path is names with `::` between them.
+    fn read_macro(&mut self, tokens: TokenStream, left: &[String]) {
+        let (mut path, mut colons) = (Vec::new(), 0);
+        for token in tokens {
+            let is_colon = matches!(&token, TokenTree::Punct(sign) if sign.as_char() == ':');
+            match token {
+                TokenTree::Ident(name) => {
+                    path = [if colons == 2 { &path } else { left }, &[name.to_string()]].concat();
+                    self.add(name.span(), path.clone(), None);
+                }
+                TokenTree::Group(group) => self.read_macro(group.stream(), if colons == 2 { &path } else { &[] }),
+                _ if is_colon => {}
+                _ => path.clear(),
+            }
+            colons = if is_colon { colons + 1 } else { 0 };
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Source {
+    fn visit_item_mod(&mut self, module: &'a ItemMod) {
+        let mut cfgs = module.attrs.iter().filter(|it| it.path().is_ident("cfg"));
+        if cfgs.any(|it| it.parse_args::<Ident>().is_ok_and(|it| it == "test")) {
+            self.tests.push(module.span().start().line..=module.span().end().line);
+        } else {
+            let is_plain = module.content.is_none() && !module.attrs.iter().any(|it| it.path().is_ident("path"));
+            assert!(is_plain, "{}: give {} the file that its name says", self.file, module.ident);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'a syn::ItemUse) {
+        self.read_use(&item.tree, &[]);
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        self.add(path.span(), path.segments.iter().map(|it| it.ident.to_string()).collect(), None);
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'a syn::Macro) {
+        visit::visit_macro(self, call);
+        self.read_macro(call.tokens.clone(), &[]);
+    }
+}
+
+/// The lines with `unsafe`: read from tokens, so that no macro hides it.
+fn unsafe_lines(tokens: TokenStream) -> Vec<usize> {
+    let lines = tokens.into_iter().flat_map(|token| match token {
+        TokenTree::Group(group) => unsafe_lines(group.stream()),
+        TokenTree::Ident(word) if word == "unsafe" => vec![word.span().start().line],
+        _ => vec![],
+    });
+    lines.collect()
+}
+
+/// `src/a` for `src/a.rs` and for `src/a/mod.rs`, `src` for `src/lib.rs`.
+fn module_of(file: &str) -> &str {
+    let stem = file.trim_end_matches(".rs");
+    stem.strip_suffix("/mod").or(stem.strip_suffix("/lib")).unwrap_or(stem)
+}
+
+fn parent(module: &str) -> &str {
+    module.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+fn is_in(module: &str, folder: &str) -> bool {
+    module.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The module directly in a folder that this one belongs to. A layer's own file is one of its modules, `mod`. That of a
+/// folder below is not: children may use their parent, since a child in Rust sees its parent's private types.
+fn member<'a>(folder: &str, module: &'a str) -> Option<&'a str> {
+    if module == folder {
+        return LAYERS.split(' ').any(|it| it == folder).then_some("mod");
+    }
+    module.strip_prefix(folder)?.strip_prefix('/')?.split('/').next()
+}
+
+/// Whether a circle, written as in [`CIRCLES`], has all that another has.
+fn covers(circle: &str, other: &str) -> bool {
+    other.split(' ').all(|word| circle.split(' ').any(|it| it == word))
+}
+
+struct Graph {
+    sources: BTreeMap<String, Source>,
+    /// From, to, and the place that says so first.
+    arrows: BTreeMap<(String, String), String>,
+}
+
+impl Graph {
+    fn draw(files: &[(&str, &str)]) -> Self {
+        let files = files.iter().filter(|(file, _)| !file.ends_with("_tests.rs") && !file.ends_with("/tests.rs"));
+        let sources = files.map(|(file, text)| (module_of(file).into(), Source::read(file, text))).collect();
+        let mut graph = Self { sources, arrows: BTreeMap::new() };
+        for (from, source) in &graph.sources {
+            for (line, path) in &source.paths {
+                for to in graph.resolve(from, from, path, 4) {
+                    let target = graph.sources.get(&to).filter(|it| to != *from && !it.only_declares);
+                    if let Some(place) = target.map(|it| format!("{}:{line} -> {}", source.file, it.file)) {
+                        graph.arrows.entry((from.clone(), to)).or_insert(place);
+                    }
+                }
+            }
+        }
+        graph
+    }
+
+    /// The modules that a path in `scope` may mean, read on from `at`: several only behind a `*`. It looks through what
+    /// `use` brings into the scope, the modules around it and files that only declare, and through no other re-export.
+    fn resolve(&self, scope: &str, at: &str, path: &[String], hops: usize) -> Vec<String> {
+        let Some((name, rest)) = path.split_first() else { return vec![at.into()] };
+        let child = format!("{at}/{name}");
+        let next = match name.as_str() {
+            "self" => Some(at),
+            "super" => Some(parent(at)),
+            "crate" => CRATES.into_iter().find(|it| is_in(at, it)),
+            "redis_lock_core" => Some("core/src"),
+            _ => self.sources.contains_key(&child).then_some(&*child),
+        };
+        if let Some(next) = next {
+            return self.resolve(scope, next, rest, hops);
+        }
+        let Some(source) = self.sources.get(at) else { return vec![] };
+        // The hops have an end, because a name may stand for itself: `use a::a`, where `a` is a crate.
+        let is_open = hops > 0 && (source.only_declares || is_in(scope, at));
+        let bound = source.bound.iter().filter(|(it, _)| is_open && (it == name || it == "*"));
+        let through = bound.map(|(it, left)| [left.as_slice(), if it == "*" { path } else { rest }].concat());
+        let found: Vec<String> = through.flat_map(|it| self.resolve(at, at, &it, hops - 1)).collect();
+        Some(found).filter(|it| !it.is_empty()).unwrap_or_else(|| vec![at.into()])
+    }
+
+    fn circles(&self) -> BTreeSet<String> {
+        let mut circles = BTreeSet::new();
+        let folders = self.sources.keys().map(|it| parent(it)).filter(|it| !CRATES.contains(it));
+        for folder in folders.collect::<BTreeSet<_>>() {
+            let ends = self.arrows.keys().filter_map(|(from, to)| Some((member(folder, from)?, member(folder, to)?)));
+            let mut ways: BTreeSet<(&str, &str)> = ends.filter(|(from, to)| from != to).collect();
+            let modules: BTreeSet<&str> = ways.iter().map(|it| it.0).collect();
+            for by in &modules {
+                let (before, after) = (ways.iter().filter(|it| it.1 == *by), ways.iter().filter(|it| it.0 == *by));
+                let longer: Vec<_> = before.flat_map(|from| after.clone().map(|to| (from.0, to.1))).collect();
+                ways.extend(longer);
+            }
+            for one in &modules {
+                let back = |it: &&str| ways.contains(&(*one, *it)) && ways.contains(&(*it, *one));
+                let circle: Vec<&str> = modules.iter().copied().filter(back).collect();
+                if !circle.is_empty() {
+                    circles.insert(format!("{folder}: {}", circle.join(" ")));
+                }
+            }
+        }
+        circles
+    }
+
+    /// What to say of a circle that is not in the list. Its arrows leave out those in a circle of the list.
+    fn explain(&self, circle: &str, known: &[&str]) -> Vec<String> {
+        let text = if known.iter().any(|it| covers(it, circle)) { "shrink the list:" } else { "circle in" };
+        let mut lines = vec![format!("{text} {circle}")];
+        let (folder, _) = circle.split_once(':').unwrap();
+        for ((from, to), place) in &self.arrows {
+            let ends = [member(folder, from), member(folder, to)].map(Option::unwrap_or_default);
+            let pair = format!("{folder}: {}", ends.join(" "));
+            if ends.first() != ends.last() && covers(circle, &pair) && !known.iter().any(|it| covers(it, &pair)) {
+                lines.push(format!("    {place}"));
+            }
+        }
+        lines
+    }
+
+    /// What is wrong and not in the lists, and what is in the lists and no longer wrong.
+    fn faults(&self, backwards: &[&str], circles: &[&str]) -> Vec<String> {
+        let outside = self.sources.iter().filter(|it| !is_in(it.0, "src/server"));
+        let mut faults: Vec<String> = outside.flat_map(|it| it.1.unsafes.clone()).collect();
+        let known = backwards.iter().filter_map(|it| it.split_once(" -> "));
+        let known = known.flat_map(|(from, all)| all.split(' ').map(move |to| (from.into(), to.into())));
+        let known: BTreeSet<(String, String)> = known.collect();
+        let level = |module: &str| LAYERS.split(' ').enumerate().filter(|it| is_in(module, it.1)).last().map(|it| it.0);
+        let found: BTreeMap<_, _> = self.arrows.iter().filter(|((from, to), _)| level(to) < level(from)).collect();
+        let new = found.iter().filter(|it| !known.contains(*it.0));
+        faults.extend(new.map(|(_, place)| format!("backwards: {place}")));
+        let gone = known.iter().filter(|it| !found.contains_key(it));
+        faults.extend(gone.map(|(from, to)| format!("remove it: {from} -> {to}")));
+        let found = self.circles();
+        let new = found.iter().filter(|it| !circles.contains(&it.as_str()));
+        faults.extend(new.flat_map(|it| self.explain(it, circles)));
+        let gone = circles.iter().filter(|known| !found.iter().any(|it| covers(it, known)));
+        faults.extend(gone.map(|it| format!("remove it: {it}")));
+        faults
+    }
+}
+
+#[test]
+fn the_source_has_no_other_faults_than_those_listed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut paths, mut files) = (CRATES.map(|it| root.join(it)).to_vec(), Vec::new());
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(path.read_dir().unwrap().map(|it| it.unwrap().path()));
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+            files.push((name.to_owned(), std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    let graph = Graph::draw(&files.iter().map(|(name, text)| (&**name, &**text)).collect::<Vec<_>>());
+    assert!(graph.arrows.len() > 300, "{} arrows are too few to be all", graph.arrows.len());
+    let faults = graph.faults(BACKWARDS, CIRCLES);
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+#[test]
+fn an_arrow_backwards_is_found_however_it_is_written() {
+    let files = [
+        ("src/lib.rs", "pub use redis_lock_core::{lock}; mod server; mod commands;"),
+        ("src/load.rs", "use crate::{commands::doc, lock}; fn f() { lock::time::now(doc::NAME) }"),
+        ("src/commands/mod.rs", "pub mod doc; pub use doc as renamed; pub use doc::Doc;"),
+        ("src/commands/doc.rs", "use crate::server::key::Key; use lazy::lazy; struct Doc;"),
+        ("core/src/lock/time.rs", "fn now() {}"),
+    ];
+    let ways = [
+        "use crate::commands::doc::Doc;",
+        "use super::{super::{commands::{self}}}; fn f() { commands::doc::open() }",
+        "use super::super::commands::Doc as Short;",
+        "use crate::commands::*; fn f() { doc::open() }",
+        "use crate::{self as top}; fn f() -> top::commands::doc::Doc { todo!() }",
+        "fn f(it: impl Into<crate::commands::Doc>) {}",
+        "fn f() { assert!(now(|| crate::commands::renamed::Doc { lazy: 1 })) }",
+        "macro_rules! m { () => { use $crate::{lock, commands::{doc as x}}; } }",
+    ];
+    for way in ways {
+        let graph = Graph::draw(&[&files[..], &[("src/server/key/mod.rs", way)]].concat());
+        assert_eq!(graph.faults(&[], &[]), ["backwards: src/server/key/mod.rs:1 -> src/commands/doc.rs"], "{way}");
+    }
+}
+
+#[test]
+fn a_circle_is_found_in_a_layer_and_below() {
+    let files = [
+        ("src/server/a.rs", "mod x; mod y; use x::X; struct A;"),
+        ("src/server/a/x.rs", "use super::A;\nuse super::y::Y; struct X;"),
+        ("src/server/a/y.rs", "fn f(_: super::X, _: super::super::b::B) {}"),
+        ("src/server/b.rs", "use super::c::C; struct B;"),
+        ("src/server/c.rs", "use super::b; use super::a::A; struct C;"),
+    ];
+    let (below, layer) = ("src/server/a: x y", "src/server: a b c");
+    let arrow = |from: &str, to: &str| format!("    src/server/{from} -> src/server/{to}");
+    let found = Graph::draw(&files);
+    assert_eq!(found.faults(&[], &[below, layer]), [""; 0]);
+    let text = ["circle in src/server/a: x y".into(), arrow("a/x.rs:2", "a/y.rs"), arrow("a/y.rs:1", "a/x.rs")];
+    assert_eq!(found.faults(&[], &[layer]), text);
+    let text = ["circle in src/server: a b c".into(), arrow("a/y.rs:1", "b.rs"), arrow("c.rs:1", "a.rs")];
+    assert_eq!(found.faults(&[], &[below, "src/server: b c"]), text);
+    let found = found.faults(&["src/server/b -> src/load"], &[below, "src/server: a b c d", "src/load: a b"]);
+    let (shrink, gone) = ("shrink the list: src/server: a b c", "remove it: src/server: a b c d");
+    assert_eq!(found, ["remove it: src/server/b -> src/load", shrink, gone, "remove it: src/load: a b"]);
+}
+
+#[test]
+fn unsafe_is_found_and_tests_and_comments_are_not() {
+    let back = "use crate::engine::queue::Queue; unsafe fn f() {}";
+    let found = Graph::draw(&[
+        ("src/server/key.rs", "unsafe fn f() {}"),
+        ("core/src/engine/queue.rs", "//! unsafe\n/// [`super::sessions`]\nmacro_rules! m { () => { unsafe {} } }"),
+        ("core/src/lock/time.rs", &format!("fn now() {{}}\n#[cfg(test)]\nmod tests {{\n{back} }}")),
+        ("core/src/lock/time_tests.rs", back),
+    ]);
+    assert_eq!(found.faults(&[], &[]), ["unsafe: core/src/engine/queue.rs:3"]);
+}

@@ -1,6 +1,6 @@
 //! The queue against a plain list that does the same slowly.
 
-use redis_lock::engine::queue::{MostPlaces, Next, Queues, Waiter};
+use redis_lock::engine::queue::{MostPlaces, Next, Queues, ReplyShape, Vacancy, Waiter};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -166,7 +166,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
                 lease: Micros(1),
                 id: id(attempt),
                 owner: None,
-                details: false,
+                shape: ReplyShape::Token,
                 session: false,
                 since: MonotonicMicros(0),
                 until: MonotonicMicros(time),
@@ -243,7 +243,7 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
     }
     let mut last = None;
     while let Some((line, _)) = queues.take_ready() {
-        let (ticket, is_parked) = match queues.next(line, true) {
+        let (ticket, is_parked) = match queues.next(line, Vacancy::Whole) {
             Next::Single(ticket, _) => (ticket, false),
             Next::Parked(ticket) => (ticket, true),
             Next::Later | Next::Nobody => continue,

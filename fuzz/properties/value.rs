@@ -85,8 +85,8 @@ fn decide(value: Value<'_>, now: UnixMicros) {
         Request { share: Share::Alone, lease: Micros(30_000_000), id: Id::parse(b"7"), owner: Owner::parse(b"fuzz") };
     let state = State::of(Some(value), now);
     let mut tokens = Tokens::new();
-    let acquired = rules::acquire(state, &request, false, terms, &mut tokens, now);
-    let recovered = rules::recover(state, &request, false, terms, &mut tokens, now);
+    let acquired = rules::acquire(state, &request, rules::Turn::Now, terms, &mut tokens, now);
+    let recovered = rules::recover(state, &request, rules::Turn::Now, terms, &mut tokens, now);
     let ours = if let Value::Ours(record) = value { Some(record) } else { None };
     match (state, acquired) {
         (State::Expired(..), Ok(Acquire::Grant { record, succeeds, holds })) => {
@@ -109,7 +109,7 @@ fn decide(value: Value<'_>, now: UnixMicros) {
         (State::Foreign, Ok(Acquire::Refuse)) => {}
         other => panic!("{other:?}"),
     }
-    let refused = rules::acquire(state, &request, true, terms, &mut tokens, now);
+    let refused = rules::acquire(state, &request, rules::Turn::Behind, terms, &mut tokens, now);
     assert!(!matches!(refused, Ok(Acquire::Grant { .. })), "granted ahead of those who wait");
     if let Some(record) = ours {
         let is_held = record.timestamp > now;
@@ -184,7 +184,7 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
         let request = Request { share, lease: Micros(30_000_000), id: Id::parse(b"7"), owner };
         let mut tokens = Tokens::new();
         let is_admitted = (live.len() as u64) < share.most();
-        match rules::acquire(state, &request, false, terms, &mut tokens, now) {
+        match rules::acquire(state, &request, rules::Turn::Now, terms, &mut tokens, now) {
             Ok(Acquire::Grant { record, succeeds, holds }) => {
                 assert!(is_admitted && record.timestamp > now);
                 assert!(plain.iter().all(|before| record.token > before.token), "tokens of a key grow");
@@ -204,8 +204,11 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
             Err(Error::HeldAmongSeveral) => assert!(own && share == Share::Alone),
             Err(_) => assert!(!now.is_plausible()),
         }
-        assert!(!matches!(rules::acquire(state, &request, true, terms, &mut tokens, now), Ok(Acquire::Grant { .. })));
-        let recovered = rules::recover(state, &request, false, terms, &mut tokens, now);
+        assert!(!matches!(
+            rules::acquire(state, &request, rules::Turn::Behind, terms, &mut tokens, now),
+            Ok(Acquire::Grant { .. })
+        ));
+        let recovered = rules::recover(state, &request, rules::Turn::Now, terms, &mut tokens, now);
         assert!(live.is_empty() || recovered == Ok(Acquire::Refuse));
         // When fewer live than it bears, not before.
         let ends = state.free_at(share);

@@ -13,71 +13,44 @@
 //! O(log n) in them and in the holders.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Arguments, Name, Options};
+use super::parse::{self, Name, Options};
+use crate::driver::Outcome;
 use crate::lock::error::Error;
-use crate::lock::rules::{self, Acquire};
-use crate::server::context::{Args, Context};
-use crate::server::grant::Plan;
-use crate::server::key::Key;
-use crate::server::waiting::{self, Asked, Wish};
-use crate::server::{clock, failover, session, settings, state, stats};
+use crate::server::args::Args;
+use crate::server::call::{Command, Entry};
+use crate::server::context::Context;
+use crate::server::reply;
 
 const NAME: &str = "LOCK.ACQUIRE";
 const OPTIONS: [Name; 9] =
     [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Details, Name::Shared, Name::Limit];
 
-/// What the server is told of it.
-pub const DOC: Doc = Doc {
-    name: c"lock.acquire",
-    summary: c"Takes the lock if nobody has it, or waits for it in line. Returns a fencing token.",
-    complexity: c"O(1) without waiters, O(log N) in them and in the holders",
-    arity: -4,
-    flags: Flags::WriteDenyOomBlocking,
-    keys: Keys::First(KeyAccess::AccessUpdate),
-    args: &[doc::KEY, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION, doc::DETAILS, doc::SHARE],
-};
+/// The command.
+pub struct Acquire;
 
-/// Runs the command.
-///
-/// # Errors
-/// What the caller is told; nothing has changed then.
-pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    let (Some(name), 3..) = (args.string(0), args.count()) else {
-        context.reply_wrong_arity();
-        return Ok(());
+impl Command for Acquire {
+    const DOC: &'static Doc = &Doc {
+        name: c"lock.acquire",
+        summary: c"Takes the lock if nobody has it, or waits for it in line. Returns a fencing token.",
+        complexity: c"O(1) without waiters, O(log N) in them and in the holders",
+        arity: -4,
+        flags: Flags::WriteDenyOomBlocking,
+        keys: Keys::First(KeyAccess::AccessUpdate),
+        args: &[doc::KEY, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION, doc::DETAILS, doc::SHARE],
     };
-    parse::key_to_take(name.as_bytes())?;
-    let options = Options::parse(&args, 1, NAME, &OPTIONS)?;
-    let request = options.request()?;
-    if options.session {
-        session::prepare(context)?;
+
+    fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
+        let (Some(name), 3..) = (args.string(0), args.count()) else {
+            context.reply_wrong_arity();
+            return Ok(());
+        };
+        parse::key_to_take(name.as_bytes())?;
+        let ask = Options::parse(&args, 1, NAME, &OPTIONS)?.ask()?;
+        match entry.acquire(name, &ask)? {
+            Outcome::Granted(granted) => reply::granted(context, &granted, ask.shape),
+            Outcome::NotGranted => reply::not_granted(context, ask.shape),
+            Outcome::Waits => {}
+        }
+        Ok(())
     }
-    failover::check_lease(context, request.lease)?;
-    let may_grant = failover::may_grant(context);
-    let now = clock::of_command();
-    let key = Key::open(context, name, now)?.with_attempt(request.id)?;
-    let lock = key.state();
-    let decision = state::with(|state| {
-        let ahead = may_grant.is_err() || state.others_ahead(context, name, request.id);
-        rules::acquire(lock, &request, ahead, settings::terms(), &mut state.tokens, now)
-    })??;
-    if decision == Acquire::Refuse {
-        stats::refused(lock);
-        let too_early = may_grant.err().filter(|_| rules::could_have(lock, &request, now));
-        let names = [name];
-        let asked = Asked::of(&names, 0, lock, request.share, &key);
-        drop(key);
-        let wish = Wish { request, wait: options.wait(), details: options.details, session: options.session };
-        return waiting::refused(context, &asked, &wish, too_early);
-    }
-    if matches!(decision, Acquire::Prolong(_)) {
-        failover::may_extend(context)?;
-    }
-    let plan = Plan::of(&decision);
-    if let Some(mut taken) = plan.carry_out(key)? {
-        waiting::got(context, (0, name), request.id, &mut taken, options.session)?;
-        waiting::stands_no_longer(context, &[name], request.id)?;
-        taken.reply(context, options.details);
-    }
-    Ok(())
 }

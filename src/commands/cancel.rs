@@ -7,48 +7,32 @@
 //! `WRONGTYPE`. O(log n) in the waiters.
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
-use super::parse::{self, Arguments};
+use super::parse;
 use crate::lock::error::Error;
-use crate::lock::rules;
-use crate::server::context::{Args, Context};
-use crate::server::key::Key;
-use crate::server::stats::{self, Counter};
-use crate::server::{clock, parked, waiting};
+use crate::server::args::Args;
+use crate::server::call::{Command, Entry};
+use crate::server::context::Context;
 
-/// What the server is told of it.
-pub const DOC: Doc = Doc {
-    name: c"lock.cancel",
-    summary: c"Ends an attempt, whether it waits, keeps a place or holds the lock.",
-    complexity: c"O(log N) in the waiters",
-    arity: 3,
-    flags: Flags::Write,
-    keys: Keys::First(KeyAccess::Delete),
-    args: &[doc::KEY, Arg { name: c"id", kind: Kind::Integer, token: None, optional: false }],
-};
+/// The command.
+pub struct Cancel;
 
-/// Runs the command.
-///
-/// # Errors
-/// What the caller is told; nothing has changed then.
-pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    let (Some(name), Some(id), 2) = (args.string(0), args.at(1), args.count()) else {
-        context.reply_wrong_arity();
-        return Ok(());
+impl Command for Cancel {
+    const DOC: &'static Doc = &Doc {
+        name: c"lock.cancel",
+        summary: c"Ends an attempt, whether it waits, keeps a place or holds the lock.",
+        complexity: c"O(log N) in the waiters",
+        arity: 3,
+        flags: Flags::Write,
+        keys: Keys::First(KeyAccess::Delete),
+        args: &[doc::KEY, Arg { name: c"id", kind: Kind::Integer, token: None, optional: false }],
     };
-    let id = parse::id(id)?;
-    let key = Key::open(context, name, clock::of_command())?.with_attempt(Some(id))?;
-    let stood = waiting::cancel(context, name, id)?;
-    let held = rules::held_by(key.state(), id);
-    if let Some(token) = held {
-        // If the grant is still on its way and gets lost, the attempt has no place again.
-        waiting::delivered(token);
-        if let Some(line) = waiting::pass_on(context, key, token, true)? {
-            parked::pass_on(context, &[line]);
-        }
+
+    fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
+        let (Some(name), Some(id), 2) = (args.string(0), args.at(1), args.count()) else {
+            context.reply_wrong_arity();
+            return Ok(());
+        };
+        context.reply_integer(i64::from(entry.cancel(name, parse::id(id)?)?));
+        Ok(())
     }
-    if stood || held.is_some() {
-        stats::add(Counter::Cancels);
-    }
-    context.reply_integer(i64::from(stood || held.is_some()));
-    Ok(())
 }

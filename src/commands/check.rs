@@ -6,37 +6,32 @@
 //! 0 when it holds no longer. Readonly. Errors: `ERR`, `WRONGTYPE`. O(1).
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Arguments};
+use super::parse;
 use crate::lock::error::Error;
-use crate::lock::rules;
-use crate::server::context::{Args, Context};
-use crate::server::key::Key;
-use crate::server::{clock, settings};
+use crate::server::args::Args;
+use crate::server::call::{Command, Entry};
+use crate::server::context::Context;
 
-/// What the server is told of it.
-pub const DOC: Doc = Doc {
-    name: c"lock.check",
-    summary: c"Returns the milliseconds of lease left to the holder of that token, or 0.",
-    complexity: c"O(1)",
-    arity: 3,
-    flags: Flags::Read,
-    keys: Keys::First(KeyAccess::Access),
-    args: &[doc::KEY, doc::TOKEN],
-};
+/// The command.
+pub struct Check;
 
-/// Runs the command.
-///
-/// # Errors
-/// What the caller is told.
-pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    let (Some(key), Some(token), 2) = (args.string(0), args.at(1), args.count()) else {
-        context.reply_wrong_arity();
-        return Ok(());
+impl Command for Check {
+    const DOC: &'static Doc = &Doc {
+        name: c"lock.check",
+        summary: c"Returns the milliseconds of lease left to the holder of that token, or 0.",
+        complexity: c"O(1)",
+        arity: 3,
+        flags: Flags::Read,
+        keys: Keys::First(KeyAccess::Access),
+        args: &[doc::KEY, doc::TOKEN],
     };
-    let token = parse::token(token)?;
-    let now = clock::of_command();
-    let key = Key::open_read_only(context, key, now)?.with_grant(token)?;
-    let left = rules::check(key.state(), token, settings::terms(), now);
-    context.reply_count(left.as_ms());
-    Ok(())
+
+    fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
+        let (Some(name), Some(token), 2) = (args.string(0), args.at(1), args.count()) else {
+            context.reply_wrong_arity();
+            return Ok(());
+        };
+        context.reply_count(entry.check(name, parse::token(token)?)?.as_ms());
+        Ok(())
+    }
 }

@@ -3,9 +3,10 @@
 //! Reply: array of lines, as other commands' HELP. O(1).
 
 use super::doc::{Doc, Flags, Keys};
-use super::parse::Arguments;
 use crate::lock::error::Error;
-use crate::server::context::{Args, Context};
+use crate::server::args::Args;
+use crate::server::call::{Command, Entry};
+use crate::server::context::Context;
 use std::ffi::CStr;
 
 const LINES: [&CStr; 30] = [
@@ -41,29 +42,29 @@ const LINES: [&CStr; 30] = [
     c"    Print this help.",
 ];
 
-/// What the server is told of it.
-pub const DOC: Doc = Doc {
-    name: c"lock.help",
-    summary: c"Returns what the commands do.",
-    complexity: c"O(1)",
-    arity: 1,
-    flags: Flags::Help,
-    keys: Keys::None,
-    args: &[],
-};
+/// The command.
+pub struct Help;
 
-/// Runs the command.
-///
-/// # Errors
-/// None.
-pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    if args.count() != 0 {
-        context.reply_wrong_arity();
-        return Ok(());
+impl Command for Help {
+    const DOC: &'static Doc = &Doc {
+        name: c"lock.help",
+        summary: c"Returns what the commands do.",
+        complexity: c"O(1)",
+        arity: 1,
+        flags: Flags::Help,
+        keys: Keys::None,
+        args: &[],
+    };
+
+    fn run(context: &Context, _entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
+        if args.count() != 0 {
+            context.reply_wrong_arity();
+            return Ok(());
+        }
+        context.reply_array(i64::try_from(LINES.len()).unwrap_or(0));
+        for line in LINES {
+            context.reply_status(line);
+        }
+        Ok(())
     }
-    context.reply_array(i64::try_from(LINES.len()).unwrap_or(0));
-    for line in LINES {
-        context.reply_status(line);
-    }
-    Ok(())
 }

@@ -12,70 +12,83 @@
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse::{Name, Options};
+use crate::driver::{Edge, Key as _};
+use crate::engine::queue::Waiter;
+use crate::engine::KeyName;
 use crate::lock::error::Error;
 use crate::lock::holders::Holders;
 use crate::lock::record::{timestamp_text, Encoded, Id, Owner, OwnerBuf, Record};
-use crate::lock::rules::{self, Share, State};
+use crate::lock::rules::{self, Share, State, Terms};
 use crate::lock::time::UnixMicros;
-use crate::server::context::{Arg as KeyName, Args, Context};
+use crate::lock::token::Token;
+use crate::server::args::Args;
+use crate::server::call::{Command, Entry};
+use crate::server::client::Client;
+use crate::server::clock;
+use crate::server::context::Context;
 use crate::server::key::Key;
-use crate::server::session::{self, Client};
-use crate::server::{clock, settings, state};
 
 const NAME: &str = "LOCK.INFO";
 const MOST_ROWS: usize = 1_000;
 
-/// What the server is told of it.
-pub const DOC: Doc = Doc {
-    name: c"lock.info",
-    summary: c"Returns who holds the lock, since when, for how long, and who waits.",
-    complexity: c"O(1); with FULL O(N) in the waiters and holders shown",
-    arity: -2,
-    flags: Flags::ReadSlow,
-    keys: Keys::First(KeyAccess::Access),
-    args: &[doc::KEY, Arg { name: c"full", kind: Kind::Token, token: Some(c"FULL"), optional: true }],
-};
+/// The command.
+pub struct Info;
 
-/// Runs the command.
-///
-/// # Errors
-/// What the caller is told.
-pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    let Some(name) = args.string(0) else {
-        context.reply_wrong_arity();
-        return Ok(());
+impl Command for Info {
+    const DOC: &'static Doc = &Doc {
+        name: c"lock.info",
+        summary: c"Returns who holds the lock, since when, for how long, and who waits.",
+        complexity: c"O(1); with FULL O(N) in the waiters and holders shown",
+        arity: -2,
+        flags: Flags::ReadSlow,
+        keys: Keys::First(KeyAccess::Access),
+        args: &[doc::KEY, Arg { name: c"full", kind: Kind::Token, token: Some(c"FULL"), optional: true }],
     };
-    let options = Options::parse(&args, 1, NAME, &[Name::Full])?;
-    let key = Key::open_read_only(context, name, clock::of_command())?;
-    let lock = key.state();
-    let db = context.selected_db();
-    let (waiters, oldest) = state::with(|state| state.queues.length(db, name.as_bytes()))?;
-    let is_replica = context.is_replica();
-    let waiters = (!is_replica).then(|| u64::try_from(waiters).unwrap_or(u64::MAX));
-    let oldest_wait_ms = oldest.map(|since| clock::monotonic().since(since).as_ms());
-    let token = lock.last_to_end().filter(|_| !lock.is_nobodys()).map(|record| record.token);
-    let session = session::client_of(context, name, token)?;
-    let holders = if let State::Several(holders) = lock { Some(holders).filter(|_| options.full) } else { None };
 
-    let fields = if options.full { 13 } else { 12 };
-    context.reply_map(if holders.is_some() { 14 } else { fields });
-    reply_key(context, &key);
-    field(context, "session", |context| context.reply_count_or_nil(session));
-    field(context, "waiters", |context| context.reply_count_or_nil(waiters));
-    field(context, "oldest-wait-ms", |context| context.reply_count_or_nil(oldest_wait_ms));
-    if let Some(holders) = holders {
-        field(context, "holders", |context| reply_holders(context, name, holders, &key));
+    fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
+        let Some(name) = args.string(0) else {
+            context.reply_wrong_arity();
+            return Ok(());
+        };
+        let options = Options::parse(&args, 1, NAME, &[Name::Full])?;
+        let key = Key::look(context, name, clock::of_command())?;
+        let lock = key.lock();
+        let db = context.selected_db();
+        let (waiters, oldest) = entry.engine().queues().length(db, name.as_bytes());
+        let is_replica = context.is_replica();
+        let waiters = (!is_replica).then(|| u64::try_from(waiters).unwrap_or(u64::MAX));
+        let oldest_wait_ms = oldest.map(|since| clock::monotonic().since(since).as_ms());
+        let token = lock.last_to_end().filter(|_| !lock.is_nobodys()).map(|record| record.token);
+        let bytes = KeyName { db, name: name.as_bytes() };
+        let session = session_of(entry, bytes, token);
+        let holders = if let State::Several(holders) = lock { Some(holders).filter(|_| options.full) } else { None };
+
+        let terms = entry.edge().terms();
+        let fields = if options.full { 13 } else { 12 };
+        context.reply_map(if holders.is_some() { 14 } else { fields });
+        reply_key(context, terms, &key);
+        field(context, "session", |context| context.reply_count_or_nil(session));
+        field(context, "waiters", |context| context.reply_count_or_nil(waiters));
+        field(context, "oldest-wait-ms", |context| context.reply_count_or_nil(oldest_wait_ms));
+        if let Some(holders) = holders {
+            field(context, "holders", |context| reply_holders(context, entry, bytes, holders, &key));
+        }
+        if options.full {
+            field(context, "queue", |context| {
+                if is_replica {
+                    context.reply_nil_array();
+                } else {
+                    reply_queue(context, entry, bytes);
+                }
+            });
+        }
+        Ok(())
     }
-    if options.full {
-        field(context, "queue", |context| {
-            if is_replica {
-                context.reply_nil_array();
-            } else {
-                reply_queue(context, db, name.as_bytes());
-            }
-        });
-    }
-    Ok(())
+}
+
+/// The connection that a grant ends with.
+fn session_of(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<u64> {
+    entry.engine().sessions().binding(key.db, key.name, token?).map(|binding| binding.client)
 }
 
 /// Replies with the name of a field and its value.
@@ -85,15 +98,15 @@ pub fn field(context: &Context, name: &str, reply: impl FnOnce(&Context)) {
 }
 
 /// The holders of a lock that has several, at most [`MOST_ROWS`].
-fn reply_holders(context: &Context, name: KeyName<'_>, holders: &Holders, key: &Key<'_>) {
-    let now = key.now();
+fn reply_holders(context: &Context, entry: &mut Entry<'_>, name: KeyName<'_>, holders: &Holders, key: &Key<'_>) {
+    let (now, terms) = (key.now(), entry.edge().terms());
     context.reply_array(i64::try_from(holders.len().min(MOST_ROWS)).unwrap_or(0));
     for holder in holders.iter().take(MOST_ROWS) {
         let record = holder.record();
         let (is_over, value) = (holders.is_over(holder), record.encode());
-        let session = session::client_of(context, name, Some(record.token).filter(|_| !is_over)).unwrap_or(None);
+        let session = session_of(entry, name, Some(record.token).filter(|_| !is_over));
         context.reply_map(8);
-        reply_record(context, Some(&record), Some(value.score()), !is_over, now);
+        reply_record(context, terms, Some(&record), Some(value.score()), if is_over { None } else { Some(now) });
         let overdue_ms = is_over.then(|| now.since(record.timestamp).as_ms());
         field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
         field(context, "session", |context| context.reply_count_or_nil(session));
@@ -110,21 +123,16 @@ struct Row {
 }
 
 /// Those who wait, in order, at most [`MOST_ROWS`].
-fn reply_queue(context: &Context, db: i32, name: &[u8]) {
+fn reply_queue(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>) {
     let now = clock::monotonic();
-    let rows: Vec<Row> = state::with(|state| {
-        let waiting = state.queues.waiting(db, name).take(MOST_ROWS);
-        waiting
-            .map(|waiter| Row {
-                id: waiter.id,
-                client: waiter.client,
-                owner: waiter.owner.clone(),
-                waited_ms: now.since(waiter.since).as_ms(),
-                left_ms: waiter.until.since(now).as_ms_ceil(),
-            })
-            .collect()
-    })
-    .unwrap_or_default();
+    let row = |waiter: &Waiter<_>| Row {
+        id: waiter.id,
+        client: waiter.client,
+        owner: waiter.owner.clone(),
+        waited_ms: now.since(waiter.since).as_ms(),
+        left_ms: waiter.until.since(now).as_ms_ceil(),
+    };
+    let rows: Vec<Row> = entry.engine().queues().waiting(key.db, key.name).take(MOST_ROWS).map(row).collect();
     context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
     for row in rows {
         let id = row.id.map(|id| id.get().to_string());
@@ -143,9 +151,9 @@ fn reply_queue(context: &Context, db: i32, name: &[u8]) {
 }
 
 /// The fields that the key itself tells.
-fn reply_key(context: &Context, key: &Key<'_>) {
+fn reply_key(context: &Context, terms: Terms, key: &Key<'_>) {
     let now = key.now();
-    let lock = key.state();
+    let lock = key.lock();
     let record = lock.last_to_end();
     let is_nobodys = lock.is_nobodys();
     let text = key.value().zip(key.bytes()).and_then(|(value, bytes)| timestamp_text(value, bytes));
@@ -162,18 +170,24 @@ fn reply_key(context: &Context, key: &Key<'_>) {
     let overdue_ms = ended.map(|ended| now.since(ended).as_ms());
 
     field(context, "state", |context| context.reply_bytes(lock.name().as_bytes()));
-    reply_record(context, record.as_ref(), text, !is_nobodys, now);
+    reply_record(context, terms, record.as_ref(), text, (!is_nobodys).then_some(now));
     field(context, "free-in-ms", |context| context.reply_count_or_nil(free_in_ms));
     field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
 }
 
-/// token, id, owner, timestamp, held-ms, lease-ms
-fn reply_record(context: &Context, record: Option<&Record<'_>>, text: Option<&[u8]>, is_held: bool, now: UnixMicros) {
-    let held = record.filter(|_| is_held);
+/// token, id, owner, timestamp, held-ms, lease-ms; the last two if it is held at that time.
+fn reply_record(
+    context: &Context,
+    terms: Terms,
+    record: Option<&Record<'_>>,
+    text: Option<&[u8]>,
+    held_at: Option<UnixMicros>,
+) {
+    let held = record.zip(held_at);
     let id = record.and_then(|record| record.id).map(|id| id.get().to_string());
     let owner = record.and_then(|record| record.owner);
-    let held_ms = held.map(|record| now.since(UnixMicros(record.token.get())).as_ms());
-    let lease_ms = held.map(|record| rules::lease_left(record, settings::terms(), now).as_ms());
+    let held_ms = held.map(|(record, now)| now.since(UnixMicros(record.token.get())).as_ms());
+    let lease_ms = held.map(|(record, now)| rules::lease_left(record, terms, now).as_ms());
     field(context, "token", |context| context.reply_count_or_nil(record.map(|record| record.token.get())));
     field(context, "id", |context| context.reply_bytes_or_nil(id.as_deref().map(str::as_bytes)));
     field(context, "owner", |context| context.reply_bytes_or_nil(owner.map(Owner::as_bytes)));

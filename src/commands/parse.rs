@@ -2,11 +2,14 @@
 //!
 //! The first argument at fault, from left to right, is the one that the error names.
 
+use crate::driver::Ask;
+use crate::engine::queue::ReplyShape;
 use crate::lock::error::Error;
 use crate::lock::record::{number, Id, Owner};
 use crate::lock::rules::{Request, Share};
 use crate::lock::time::Micros;
 use crate::lock::token::Token;
+use crate::server::args::Args;
 use std::ops::Range;
 
 /// The longest lease and the longest wait: 10 years.
@@ -23,6 +26,16 @@ pub trait Arguments<'a> {
     fn count(&self) -> usize;
     /// One of them, counted from 0.
     fn at(&self, at: usize) -> Option<&'a [u8]>;
+}
+
+impl<'a> Arguments<'a> for Args<'a> {
+    fn count(&self) -> usize {
+        Args::count(self)
+    }
+
+    fn at(&self, at: usize) -> Option<&'a [u8]> {
+        Args::at(self, at)
+    }
 }
 
 impl<'a> Arguments<'a> for &[&'a [u8]] {
@@ -176,6 +189,15 @@ impl<'a> Options<'a> {
     #[must_use]
     pub const fn count(&self) -> Option<usize> {
         self.count
+    }
+
+    /// What a command asks for that takes locks.
+    ///
+    /// # Errors
+    /// [`Error::LeaseMissing`]
+    pub fn ask(&self) -> Result<Ask<'a>, Error> {
+        let shape = if self.details { ReplyShape::Details } else { ReplyShape::Token };
+        Ok(Ask { request: self.request()?, wait: self.wait(), shape, session: self.session })
     }
 
     /// What the lock rules need to know.

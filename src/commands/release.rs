@@ -8,47 +8,37 @@
 //! O(log n) in them.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Arguments};
+use super::parse;
 use crate::lock::error::Error;
-use crate::lock::rules::{self, Release};
-use crate::server::context::{Args, Context};
-use crate::server::key::Key;
-use crate::server::{clock, parked, stats, waiting};
+use crate::lock::rules::Release as Released;
+use crate::server::args::Args;
+use crate::server::call::{Command, Entry};
+use crate::server::context::Context;
 
-/// What the server is told of it.
-pub const DOC: Doc = Doc {
-    name: c"lock.release",
-    summary: c"Gives the lock back, to the first who waits if there is one.",
-    complexity: c"O(1) without waiters, O(log N) in them",
-    arity: 3,
-    flags: Flags::Write,
-    keys: Keys::First(KeyAccess::Delete),
-    args: &[doc::KEY, doc::TOKEN],
-};
+/// The command.
+pub struct Release;
 
-/// Runs the command.
-///
-/// # Errors
-/// What the caller is told; nothing has changed then.
-pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    let (Some(key), Some(token), 2) = (args.string(0), args.at(1), args.count()) else {
-        context.reply_wrong_arity();
-        return Ok(());
+impl Command for Release {
+    const DOC: &'static Doc = &Doc {
+        name: c"lock.release",
+        summary: c"Gives the lock back, to the first who waits if there is one.",
+        complexity: c"O(1) without waiters, O(log N) in them",
+        arity: 3,
+        flags: Flags::Write,
+        keys: Keys::First(KeyAccess::Delete),
+        args: &[doc::KEY, doc::TOKEN],
     };
-    let token = parse::token(token)?;
-    let key = Key::open(context, key, clock::of_command())?.with_grant(token)?;
-    let released = rules::release(key.state(), token);
-    let reply = match released {
-        Release::InTime => 1,
-        Release::Late => -1,
-        Release::Over => 0,
-    };
-    if released != Release::Over {
-        if let Some(line) = waiting::pass_on(context, key, token, true)? {
-            parked::pass_on(context, &[line]);
-        }
+
+    fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
+        let (Some(name), Some(token), 2) = (args.string(0), args.at(1), args.count()) else {
+            context.reply_wrong_arity();
+            return Ok(());
+        };
+        context.reply_integer(match entry.release(name, parse::token(token)?)? {
+            Released::InTime => 1,
+            Released::Late => -1,
+            Released::Over => 0,
+        });
+        Ok(())
     }
-    stats::released(released);
-    context.reply_integer(reply);
-    Ok(())
 }

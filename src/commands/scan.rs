@@ -10,34 +10,22 @@
 
 use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::info::field;
-use super::parse::{self, Arguments, Name, Options};
+use super::parse::{self, Name, Options};
+use crate::driver::Key as _;
 use crate::lock::error::Error;
 use crate::lock::record::Owner;
 use crate::lock::rules::{Share, State};
+use crate::server::args::Args;
+use crate::server::call::{Command, Entry};
 use crate::server::clock;
-use crate::server::context::{Args, Context, OwnString};
-use crate::server::key::{self, Key};
+use crate::server::context::{Context, OwnString};
+use crate::server::key::Key;
 use crate::server::reader::Reader;
+use crate::server::scan;
 
 const NAME: &str = "LOCK.SCAN";
 const OPTIONS: [Name; 3] = [Name::Match, Name::Count, Name::State];
 const DEFAULT_COUNT: usize = 10;
-
-/// What the server is told of it.
-pub const DOC: Doc = Doc {
-    name: c"lock.scan",
-    summary: c"Returns the locks of this database, step by step.",
-    complexity: c"O(N) in COUNT",
-    arity: -2,
-    flags: Flags::ReadUnnamed,
-    keys: Keys::None,
-    args: &[
-        Arg { name: c"cursor", kind: Kind::Integer, token: None, optional: false },
-        Arg { name: c"pattern", kind: Kind::String, token: Some(c"MATCH"), optional: true },
-        Arg { name: c"count", kind: Kind::Integer, token: Some(c"COUNT"), optional: true },
-        Arg { name: c"state", kind: Kind::String, token: Some(c"STATE"), optional: true },
-    ],
-};
 
 /// What the reply tells of a lock.
 struct Row {
@@ -49,42 +37,58 @@ struct Row {
     holders: Option<u64>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// What the caller is told.
-pub fn run(context: &Context, args: Args<'_>) -> Result<(), Error> {
-    let Some(cursor) = args.at(0) else {
-        context.reply_wrong_arity();
-        return Ok(());
+/// The command.
+pub struct Scan;
+
+impl Command for Scan {
+    const DOC: &'static Doc = &Doc {
+        name: c"lock.scan",
+        summary: c"Returns the locks of this database, step by step.",
+        complexity: c"O(N) in COUNT",
+        arity: -2,
+        flags: Flags::ReadUnnamed,
+        keys: Keys::None,
+        args: &[
+            Arg { name: c"cursor", kind: Kind::Integer, token: None, optional: false },
+            Arg { name: c"pattern", kind: Kind::String, token: Some(c"MATCH"), optional: true },
+            Arg { name: c"count", kind: Kind::Integer, token: Some(c"COUNT"), optional: true },
+            Arg { name: c"state", kind: Kind::String, token: Some(c"STATE"), optional: true },
+        ],
     };
-    let cursor = parse::cursor(cursor)?;
-    let options = Options::parse(&args, 1, NAME, &OPTIONS)?;
-    let wanted: &[&str] = match options.state {
-        None => &["held", "expired"],
-        Some(name) if name.eq_ignore_ascii_case(b"held") => &["held"],
-        Some(name) if name.eq_ignore_ascii_case(b"expired") => &["expired"],
-        Some(name) if name.eq_ignore_ascii_case(b"foreign") => &["foreign"],
-        Some(_) => return Err(Error::StateName),
-    };
-    let count = options.count().unwrap_or(DEFAULT_COUNT);
-    let (next, keys) = key::scan(context, cursor, options.pattern, count).ok_or(Error::Cursor)?;
-    let reader = Reader::of(context);
-    let rows = keys.into_iter().filter_map(|key| row(context, &reader, key));
-    let rows: Vec<Row> = rows.filter(|row| wanted.contains(&row.state)).collect();
-    context.reply_array(2);
-    context.reply_bytes(&next);
-    context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
-    for row in rows {
-        context.reply_map(6);
-        field(context, "key", |context| context.reply_bytes(&row.key));
-        field(context, "state", |context| context.reply_bytes(row.state.as_bytes()));
-        field(context, "token", |context| context.reply_count_or_nil(row.token));
-        field(context, "owner", |context| context.reply_bytes_or_nil(row.owner.as_deref()));
-        field(context, "free-in-ms", |context| context.reply_count_or_nil(row.free_in_ms));
-        field(context, "holders", |context| context.reply_count_or_nil(row.holders));
+
+    fn run(context: &Context, _entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
+        let Some(cursor) = args.at(0) else {
+            context.reply_wrong_arity();
+            return Ok(());
+        };
+        let cursor = parse::cursor(cursor)?;
+        let options = Options::parse(&args, 1, NAME, &OPTIONS)?;
+        let wanted: &[&str] = match options.state {
+            None => &["held", "expired"],
+            Some(name) if name.eq_ignore_ascii_case(b"held") => &["held"],
+            Some(name) if name.eq_ignore_ascii_case(b"expired") => &["expired"],
+            Some(name) if name.eq_ignore_ascii_case(b"foreign") => &["foreign"],
+            Some(_) => return Err(Error::StateName),
+        };
+        let count = options.count().unwrap_or(DEFAULT_COUNT);
+        let (next, keys) = scan::scan(context, cursor, options.pattern, count).ok_or(Error::Cursor)?;
+        let reader = Reader::of(context);
+        let rows = keys.into_iter().filter_map(|key| row(context, &reader, key));
+        let rows: Vec<Row> = rows.filter(|row| wanted.contains(&row.state)).collect();
+        context.reply_array(2);
+        context.reply_bytes(&next);
+        context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
+        for row in rows {
+            context.reply_map(6);
+            field(context, "key", |context| context.reply_bytes(&row.key));
+            field(context, "state", |context| context.reply_bytes(row.state.as_bytes()));
+            field(context, "token", |context| context.reply_count_or_nil(row.token));
+            field(context, "owner", |context| context.reply_bytes_or_nil(row.owner.as_deref()));
+            field(context, "free-in-ms", |context| context.reply_count_or_nil(row.free_in_ms));
+            field(context, "holders", |context| context.reply_count_or_nil(row.holders));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// A key as a lock; nothing if it is none, or not for this reader.
@@ -92,7 +96,7 @@ fn row(context: &Context, reader: &Reader<'_>, bytes: Box<[u8]>) -> Option<Row> 
     let name = OwnString::of(&bytes).filter(|name| reader.may_read(name.as_arg()))?;
     let now = clock::of_command();
     let key = Key::glimpse(context, name.as_arg(), now).ok()?;
-    let lock = key.state();
+    let lock = key.lock();
     let free_in_ms = match lock {
         State::Free => return None,
         State::Foreign => key.expires_in_ms(),

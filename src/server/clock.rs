@@ -5,8 +5,23 @@
 
 use super::api::api;
 use crate::broken::{self, Mutant};
+use crate::engine;
 use crate::lock::clocks::Reading;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
+
+/// The clocks, read on demand.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerClock;
+
+impl engine::Clock for ServerClock {
+    fn now(self) -> UnixMicros {
+        now()
+    }
+
+    fn monotonic(self) -> MonotonicMicros {
+        monotonic()
+    }
+}
 
 /// Now. From the server where it tells microseconds (7.2 and later), else from the system's clock,
 /// which is the same.

@@ -1,10 +1,8 @@
 //! A call by the server: its arguments and its replies.
 
 use super::api::api;
-use super::main_thread::MainThread;
+use super::doc::Keys;
 use super::version::Version;
-use crate::commands::doc::Keys;
-use crate::commands::parse::Arguments;
 use crate::lock::error::Error;
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -19,6 +17,14 @@ impl Context {
     /// `ctx` stays valid as long as the result is used.
     pub(super) const unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
         Self(ctx)
+    }
+
+    /// The same call.
+    ///
+    /// # Safety
+    /// The copy is not used when the call has ended.
+    pub(super) const unsafe fn copy(&self) -> Self {
+        Self(self.0)
     }
 
     /// The server's own pointer.
@@ -61,7 +67,7 @@ impl Context {
     }
 
     /// Tells where the keys are, counted behind the command name from 0; none where they are not found.
-    pub fn tell_keys(&self, keys: Result<Range<usize>, Error>, access: Keys) {
+    pub fn tell_keys(&self, keys: Result<Range<usize>, Error>, access: &Keys) {
         for at in keys.into_iter().flatten().filter_map(|at| i32::try_from(at).ok()) {
             // The server counts the name too.
             let at = at.saturating_add(1);
@@ -154,15 +160,6 @@ impl Context {
         unsafe { (api().reply_with_null_array)(self.0) };
     }
 
-    /// Replies that nothing was granted, in the shape that a grant with or without details would have.
-    pub fn reply_not_granted(&self, details: bool) {
-        if details {
-            self.reply_nil_array();
-        } else {
-            self.reply_nil();
-        }
-    }
-
     /// Opens an array of `length` replies that follow.
     pub fn reply_array(&self, length: i64) {
         // SAFETY: the context is valid.
@@ -239,42 +236,6 @@ impl Drop for ServerInfo<'_> {
     }
 }
 
-/// Writes a line to the server's log.
-pub fn log_warning(text: &str) {
-    log(c"warning", text);
-}
-
-/// Writes a line to the server's log.
-pub fn log_notice(text: &str) {
-    log(c"notice", text);
-}
-
-fn log(level: &CStr, text: &str) {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    let context = LOG.with(|log| *log).unwrap_or(std::ptr::null_mut());
-    // SAFETY: the context is the module's own, or null, which is allowed; the format takes the one string that follows.
-    unsafe { (api().log)(context, level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
-}
-
-/// A context that outlives calls, so that every line in the log names the module; null: the server calls it `module`.
-static LOG: MainThread<*mut raw::RedisModuleCtx> = MainThread::new(std::ptr::null_mut());
-
-/// From here on lines in the log name the module.
-pub(super) fn open_log(context: &Context) {
-    // SAFETY: the context is that of the load, in which the server knows the module's name.
-    let own = unsafe { (api().get_detached_thread_safe_context)(context.0) };
-    LOG.with(|log| *log = own);
-}
-
-/// Gives back what [`open_log`] took: the module is unloaded.
-pub(super) fn close_log() {
-    let own = LOG.with(|log| std::mem::replace(log, std::ptr::null_mut()));
-    if let Some(own) = own.filter(|own| !own.is_null()) {
-        // SAFETY: made by `open_log`, freed once.
-        unsafe { (api().free_thread_safe_context)(own) };
-    }
-}
-
 /// A string of the server that is an argument of a call, good as long as the call.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -287,8 +248,8 @@ impl<'a> Arg<'a> {
     /// A string that the server lends with a call.
     ///
     /// # Safety
-    /// The string is valid during the call of `_context`.
-    pub(super) const unsafe fn lent(_context: &'a Context, string: *mut raw::RedisModuleString) -> Self {
+    /// The string is valid for `'a`.
+    pub(super) const unsafe fn lent(string: *mut raw::RedisModuleString) -> Self {
         Self { string, call: PhantomData }
     }
 
@@ -361,55 +322,5 @@ impl Drop for OwnString {
     fn drop(&mut self) {
         // SAFETY: the string was made by this value and is freed once.
         unsafe { (api().free_string)(std::ptr::null_mut(), self.0) };
-    }
-}
-
-/// The arguments of a call, without the command name.
-#[derive(Clone, Copy)]
-pub struct Args<'a> {
-    strings: &'a [*mut raw::RedisModuleString],
-}
-
-impl<'a> Args<'a> {
-    /// # Safety
-    /// `argv` and `argc` are what the server called the command of `context` with.
-    pub(super) unsafe fn new(context: &'a Context, argv: *mut *mut raw::RedisModuleString, argc: libc::c_int) -> Self {
-        // SAFETY: the caller's promise, passed on.
-        let all = unsafe { Self::of_load(context, argv, argc) };
-        Self { strings: all.strings.get(1..).unwrap_or_default() }
-    }
-
-    /// The arguments of the module, which have no name in front.
-    ///
-    /// # Safety
-    /// `argv` and `argc` are what the server loads the module of `_context` with.
-    pub(super) unsafe fn of_load(
-        _context: &'a Context,
-        argv: *mut *mut raw::RedisModuleString,
-        argc: libc::c_int,
-    ) -> Self {
-        match usize::try_from(argc) {
-            Ok(count) if count > 0 && !argv.is_null() => {
-                // SAFETY: the caller's promise: `argc` strings from `argv` on, valid during the call.
-                Self { strings: unsafe { std::slice::from_raw_parts(argv, count) } }
-            }
-            _ => Self { strings: &[] },
-        }
-    }
-
-    /// An argument as the server's string, counted from 0.
-    #[must_use]
-    pub fn string(&self, at: usize) -> Option<Arg<'a>> {
-        self.strings.get(at).map(|string| Arg { string: *string, call: PhantomData })
-    }
-}
-
-impl<'a> Arguments<'a> for Args<'a> {
-    fn count(&self) -> usize {
-        self.strings.len()
-    }
-
-    fn at(&self, at: usize) -> Option<&'a [u8]> {
-        self.string(at).map(Arg::as_bytes)
     }
 }

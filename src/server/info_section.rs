@@ -1,10 +1,15 @@
 //! The section `lock` of the server's INFO. Field names get the prefix `lock_` from the server.
 
 use super::api::api;
-use super::callback::guarded;
+use super::clock;
 use super::context::Context;
-use super::state::{self, State};
-use super::stats::{Counter, Spans};
+use super::guard::guarded;
+use super::handle::Handle;
+use super::module::{module, Module};
+use crate::driver::Span;
+use crate::engine::counters::Counter;
+use crate::engine::Engine;
+use crate::lock::time::Micros;
 use redis_module::raw;
 use std::ffi::CStr;
 
@@ -21,9 +26,11 @@ pub fn register(context: &Context) -> Result<(), String> {
 }
 
 unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, _is_crash_report: libc::c_int) {
-    // While the server crashes in the middle of the module, the state may be lent: nothing is said then.
+    // While the server crashes in the middle of the module, the engine may be lent: nothing is said then.
     guarded(|| {
-        let _ = state::with(|state| Section(info).write(state));
+        if let Ok(driver) = module().driver.try_borrow() {
+            Section(info).write(module(), driver.engine());
+        }
     });
 }
 
@@ -31,24 +38,28 @@ unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, _is_crash_repor
 struct Section(*mut raw::RedisModuleInfoCtx);
 
 impl Section {
-    fn write(&self, state: &State) {
+    fn write(&self, module: &Module, engine: &Engine<Handle>) {
         // SAFETY: the info context is valid during the callback, the name is a C string.
         if unsafe { (api().info_add_section)(self.0, c"".as_ptr()) } != 0 {
             return;
         }
-        let longest = state.queues.longest(1).first().map_or(0, |line| line.2);
-        self.number(c"waiters", state.queues.waiters());
-        self.number(c"places", state.queues.places());
+        let queues = engine.queues();
+        let longest = queues.longest(1).first().map_or(0, |line| line.2);
+        self.number(c"waiters", queues.waiters());
+        self.number(c"places", queues.places());
         self.number(c"longest_queue", longest);
-        self.number(c"sessions", state.sessions.len());
+        self.number(c"sessions", engine.sessions().len());
         for (name, counter) in Counter::ALL {
-            self.count(name, state.stats.get(counter));
+            self.count(name, engine.counters().get(*counter));
         }
-        self.number(c"eviction_risk", usize::from(state.can_be_evicted()));
-        self.count(c"grace_left_ms", state.grace_left().as_ms_ceil());
-        self.number(c"grace_misconfigured", usize::from(state.grace_fault.is_some()));
-        self.spans(c"wait_percentiles_usec", &state.stats.waits);
-        self.spans(c"hold_percentiles_usec", &state.stats.holds);
+        let (gate, grace) = (engine.gate_ref(), module.settings.failover_grace());
+        let left =
+            if grace == Micros(0) { grace } else { gate.grace_left(&module.known_grace(grace), clock::monotonic()) };
+        self.number(c"eviction_risk", usize::from(module.facts.borrow().evicts_all));
+        self.count(c"grace_left_ms", left.as_ms_ceil());
+        self.number(c"grace_misconfigured", usize::from(gate.has_fault()));
+        self.spans(c"wait_percentiles_usec", module, Span::Wait);
+        self.spans(c"hold_percentiles_usec", module, Span::Hold);
     }
 
     fn number(&self, name: &CStr, value: usize) {
@@ -61,17 +72,18 @@ impl Section {
     }
 
     /// As the section latencystats of the server shows them; nothing where nothing was recorded.
-    fn spans(&self, name: &CStr, spans: &Spans) {
+    fn spans(&self, name: &CStr, module: &Module, span: Span) {
         const PERCENTILES: [(&CStr, f64); 3] = [(c"p50", 50.0), (c"p99", 99.0), (c"p99.9", 99.9)];
-        if spans.percentile_us(50.0).is_none() {
+        let spans = module.spans.borrow();
+        let of = |percent| spans.as_ref().and_then(|spans| spans.percentile_us(span, percent));
+        if of(50.0).is_none() {
             return;
         }
         // SAFETY: the info context is valid during the callback, the names are C strings.
         unsafe {
             (api().info_begin_dict_field)(self.0, name.as_ptr());
             for (name, percent) in PERCENTILES {
-                let value = spans.percentile_us(percent).unwrap_or(0);
-                (api().info_add_field_u_long_long)(self.0, name.as_ptr(), value);
+                (api().info_add_field_u_long_long)(self.0, name.as_ptr(), of(percent).unwrap_or(0));
             }
             (api().info_end_dict_field)(self.0);
         }

@@ -4,8 +4,8 @@
 //! vanishes tells nobody. However much there is, it is freed a part at a time. When nothing is left, all memory is
 //! returned.
 
-use super::several::Set;
 use crate::broken::{self, Mutant};
+use crate::lock::change::Members;
 use crate::lock::holders::Holders;
 use crate::lock::token::Token;
 use lru::LruCache;
@@ -20,6 +20,43 @@ const UNUSED: u64 = 100;
 const PART: usize = 8_192;
 /// What a set costs besides its holders, in holders.
 const OF_SET: usize = 2;
+
+/// Several holders, as they lie in a sorted set.
+#[derive(Default)]
+pub struct Set {
+    /// Who they are.
+    pub members: Members,
+    /// The server has it in the form for many, in which a change costs O(log n): see [`super::write`].
+    pub is_tree: bool,
+    /// Database and name of its key, where it was in memory.
+    place: Option<Rc<[u8]>>,
+    /// When it was last used, in ticks.
+    used: u64,
+    /// How often it was used.
+    pub uses: u8,
+    /// The grant that the key was last asked about.
+    pub asked: Option<Token>,
+}
+
+impl From<Members> for Box<Set> {
+    /// As it was read from its key, or is about to be written.
+    fn from(members: Members) -> Self {
+        Self::new(Set { members, ..Set::default() })
+    }
+}
+
+impl Set {
+    /// Whether it was in memory, and not read from the key by this command.
+    #[must_use]
+    pub const fn was_kept(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Where it was in memory.
+    pub const fn take_place(&mut self) -> Option<Rc<[u8]>> {
+        self.place.take()
+    }
+}
 
 /// Sets of holders by the database and the name of their key.
 #[derive(Default)]
@@ -126,7 +163,7 @@ impl Sets {
     fn pop_last(&mut self) -> Option<usize> {
         let (place, set) = self.by_place.as_mut()?.pop_lru()?;
         self.taken(&place, &set);
-        Some(set.holders.len())
+        Some(set.members.holders.len())
     }
 
     fn take(&mut self, place: &[u8]) -> Option<Box<Set>> {
@@ -137,8 +174,8 @@ impl Sets {
     }
 
     fn put(&mut self, place: Rc<[u8]>, set: Box<Set>) {
-        self.holders = self.holders.saturating_add(set.holders.len());
-        let last = set.holders.last_to_end().map(|last| last.token);
+        self.holders = self.holders.saturating_add(set.members.holders.len());
+        let last = set.members.holders.last_to_end().map(|last| last.token);
         let by_place = self.by_place.get_or_insert_with(LruCache::unbounded);
         if let Some(earlier) = by_place.put(Rc::clone(&place), set) {
             self.taken(&place, &earlier);
@@ -150,8 +187,8 @@ impl Sets {
 
     /// A set is in here no longer.
     fn taken(&mut self, place: &Rc<[u8]>, set: &Set) {
-        self.holders = self.holders.saturating_sub(set.holders.len());
-        if let Some(last) = set.holders.last_to_end() {
+        self.holders = self.holders.saturating_sub(set.members.holders.len());
+        if let Some(last) = set.members.holders.last_to_end() {
             // A copy of the key can have the same last holder.
             if self.by_last.get(&last.token).is_some_and(|known| Rc::ptr_eq(known, place)) {
                 self.by_last.remove(&last.token);
@@ -180,7 +217,7 @@ mod tests {
     fn set(tokens: std::ops::Range<u64>) -> Box<Set> {
         let holder =
             |token| Holder { timestamp: UnixMicros(token), token: Token::new(token).unwrap(), id: None, owner: None };
-        Box::new(Set { holders: tokens.map(holder).collect(), ..Set::default() })
+        Members { holders: tokens.map(holder).collect(), ended: Vec::new() }.into()
     }
 
     fn put(kept: &mut Kept, db: i32, name: &[u8], set: Box<Set>) {
@@ -198,12 +235,12 @@ mod tests {
         let mut kept = Kept::default();
         put(&mut kept, 0, b"k", set(0..3));
         put(&mut kept, 1, b"k", set(10..14));
-        assert_eq!(kept.take(1, b"k").unwrap().holders.len(), 4);
+        assert_eq!(kept.take(1, b"k").unwrap().members.holders.len(), 4);
         assert!(kept.take(1, b"k").is_none() && kept.take(0, b"x").is_none());
         let taken = kept.take(0, b"k").unwrap();
-        assert_eq!((taken.holders.len(), kept.len()), (3, 0));
+        assert_eq!((taken.members.holders.len(), kept.len()), (3, 0));
         put_back(&mut kept, taken);
-        assert_eq!(kept.take(0, b"k").unwrap().holders.len(), 3);
+        assert_eq!(kept.take(0, b"k").unwrap().members.holders.len(), 3);
     }
 
     #[test]
@@ -265,10 +302,10 @@ mod tests {
         let mut kept = Kept::default();
         put(&mut kept, 0, b"moved", set(0..5));
         put(&mut kept, 0, b"other", set(10..15));
-        kept.give_up_moved(&set(0..5).holders);
+        kept.give_up_moved(&set(0..5).members.holders);
         assert!(kept.take(0, b"moved").is_none());
         // One that has lost its last holder since was changed under that other name, so it was given up before.
-        kept.give_up_moved(&set(10..14).holders);
+        kept.give_up_moved(&set(10..14).members.holders);
         assert!(kept.take(0, b"other").is_some());
     }
 }

@@ -2,105 +2,112 @@
 
 use super::api::api;
 use super::context::{Arg, Context};
-use super::several::{self, Set};
-use crate::lock::error::Error;
-use crate::lock::holders::{Holder, Holders};
-use crate::lock::record::{number, Id, Record, Value};
+use super::kept::Set;
+use super::sets;
+use super::zset::Zset;
+use crate::driver::{self, Expected, Unseen};
+use crate::engine::Shape;
+use crate::lock::change::Contents;
+use crate::lock::record::Value;
 use crate::lock::rules::State;
 use crate::lock::time::UnixMicros;
-use crate::lock::token::Token;
 use redis_module::raw;
 
-pub(super) const WRITE: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed();
-const READ: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH).cast_signed();
+/// How a key is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// To be changed in place. Only a change is signalled to WATCH and client tracking: the module has turned the
+    /// implicit signal off.
+    Write,
+    /// To be read, without counting as a use.
+    Read,
+}
+
+impl Mode {
+    pub(super) const fn bits(self) -> i32 {
+        match self {
+            Self::Write => (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed(),
+            Self::Read => (raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH).cast_signed(),
+        }
+    }
+}
 
 /// An open key, as it is at one point in time; closed when dropped.
 pub struct Key<'a> {
-    pub(super) context: &'a Context,
-    pub(super) name: Arg<'a>,
-    /// Null: opened for reading, and it does not exist.
-    pub(super) handle: *mut raw::RedisModuleKey,
+    context: Context,
+    name: Arg<'a>,
+    /// Null: opened for reading, and it does not exist; or closed.
+    handle: *mut raw::RedisModuleKey,
     /// Several holders, where the key is a sorted set of them.
-    pub(super) several: Option<Box<Set>>,
+    set: Option<Box<Set>>,
+    /// What it held, once it is closed.
+    closed: Option<Known>,
     now: UnixMicros,
 }
 
-impl<'a> Key<'a> {
-    /// Opens a key that may be written, and tells of it as of `now`. Only a change is signalled to WATCH
-    /// and client tracking: the module has turned the implicit signal off.
-    ///
-    /// # Errors
-    /// [`Error::WrongType`] when it holds neither a string nor a sorted set of holders, [`Error::TooManyHolders`].
-    pub fn open(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Error> {
-        Self::open_as(context, name, WRITE, now, several::read)
-    }
+/// What a change of a key depends on: still known when it is closed.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    is_string: bool,
+    has_expiry: bool,
+}
 
-    /// Opens a key that is only read.
+impl<'a> Key<'a> {
+    /// Opens a key, and tells of it as of `now`.
     ///
     /// # Errors
-    /// [`Error::WrongType`] when it holds neither a string nor a sorted set of holders, [`Error::TooManyHolders`].
-    pub fn open_read_only(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Error> {
-        Self::open_as(context, name, READ, now, several::read)
+    /// [`Unseen::WrongType`] when it holds neither a string nor a sorted set of holders, [`Unseen::TooManyHolders`].
+    pub fn open(
+        context: Context,
+        name: Arg<'a>,
+        mode: Mode,
+        expected: Expected,
+        now: UnixMicros,
+    ) -> Result<Self, Unseen> {
+        Self::open_as(context, name, mode, now, |zset| sets::confirmed(zset, sets::read(zset)?, expected))
     }
 
     /// Opens a key that is only read, for one row of many: of several holders it tells how many are live, and of the
     /// one that ends last, nothing of the others. That costs O(log n), however many there are.
     ///
     /// # Errors
-    /// As [`Key::open_read_only`].
-    pub fn glimpse(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Error> {
-        Self::open_as(context, name, READ, now, several::glimpse)
+    /// As [`Key::open`].
+    pub fn glimpse(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Unseen> {
+        // SAFETY: the key does not outlive the borrow of the call.
+        Self::open_as(unsafe { context.copy() }, name, Mode::Read, now, |zset| sets::glimpse(zset, now))
     }
 
+    /// As [`Key::open`], only to be read.
+    ///
+    /// # Errors
+    /// As [`Key::open`].
+    pub fn look(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Unseen> {
+        // SAFETY: the key does not outlive the borrow of the call.
+        Self::open(unsafe { context.copy() }, name, Mode::Read, Expected::Nothing, now)
+    }
+
+    #[inline]
     fn open_as(
-        context: &'a Context,
+        context: Context,
         name: Arg<'a>,
-        mode: i32,
+        mode: Mode,
         now: UnixMicros,
-        read: fn(&Self) -> Result<Box<Set>, Error>,
-    ) -> Result<Self, Error> {
+        read: impl FnOnce(&Zset<'_>) -> Result<Box<Set>, Unseen>,
+    ) -> Result<Self, Unseen> {
         // SAFETY: context and name are those of the running call.
-        let handle = unsafe { (api().open_key)(context.as_ptr(), name.as_ptr(), mode) };
-        let mut key = Self { context, name, handle, several: None, now };
+        let handle = unsafe { (api().open_key)(context.as_ptr(), name.as_ptr(), mode.bits()) };
+        let mut key = Self { context, name, handle, set: None, closed: None, now };
         match key.kind() {
             raw::REDISMODULE_KEYTYPE_EMPTY | raw::REDISMODULE_KEYTYPE_STRING => Ok(key),
             raw::REDISMODULE_KEYTYPE_ZSET => {
-                let mut set = read(&key)?;
-                set.holders.look(now);
-                key.several = Some(set);
+                // SAFETY: the handle is that of this key, an open sorted set; it is closed when the key is dropped.
+                let mut set = read(&unsafe { Zset::of(&key.context, name, handle) })?;
+                set.members.holders.look(now);
+                key.set = Some(set);
                 Ok(key)
             }
-            _ => Err(Error::WrongType),
+            _ => Err(Unseen::WrongType),
         }
-    }
-
-    /// Makes sure that what is known of a grant stands in the key, where that was not read just now: nobody is told
-    /// that a grant is held unless the key says so.
-    ///
-    /// # Errors
-    /// As [`Key::open`].
-    pub fn with_grant(self, token: Token) -> Result<Self, Error> {
-        self.confirmed(|holders| holders.get(token))
-    }
-
-    /// As [`Key::with_grant`], for the grant of an attempt.
-    ///
-    /// # Errors
-    /// As [`Key::open`].
-    pub fn with_attempt(self, id: Option<Id>) -> Result<Self, Error> {
-        self.confirmed(|holders| holders.by_id(id?))
-    }
-
-    fn confirmed(mut self, holder: impl FnOnce(&Holders) -> Option<&Holder>) -> Result<Self, Error> {
-        let Some(set) = &self.several else { return Ok(self) };
-        if !set.was_kept() || holder(&set.holders).is_none_or(|holder| several::has(&self, holder)) {
-            return Ok(self);
-        }
-        let now = self.now;
-        let mut set = several::load(&self)?;
-        set.holders.look(now);
-        self.several = Some(set);
-        Ok(self)
     }
 
     fn kind(&self) -> isize {
@@ -109,16 +116,25 @@ impl<'a> Key<'a> {
         isize::try_from(kind).unwrap_or(raw::REDISMODULE_KEYTYPE_EMPTY)
     }
 
+    /// The call in which it is open.
+    pub(super) const fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Its name.
     #[must_use]
     pub const fn name(&self) -> Arg<'a> {
         self.name
     }
 
-    /// Whether there is something in it.
-    #[must_use]
-    pub fn exists(&self) -> bool {
-        self.kind() != raw::REDISMODULE_KEYTYPE_EMPTY
+    /// The server's handle.
+    pub(super) const fn handle(&self) -> *mut raw::RedisModuleKey {
+        self.handle
+    }
+
+    /// Takes the several holders out, to be changed in the key.
+    pub(super) const fn take_set(&mut self) -> Option<Box<Set>> {
+        self.set.take()
     }
 
     /// The bytes in the key, if it is a string.
@@ -129,7 +145,7 @@ impl<'a> Key<'a> {
         }
         let mut length = 0;
         // SAFETY: the handle is an open string; the bytes stay in place until the key is written,
-        // which needs this key by value, or closed.
+        // which needs this key by value, or closed, which needs it borrowed by nobody.
         unsafe {
             let bytes = (api().string_dma)(self.handle, &raw mut length, raw::REDISMODULE_READ.cast_signed());
             Some(if bytes.is_null() { &[] } else { std::slice::from_raw_parts(bytes.cast(), length) })
@@ -139,110 +155,75 @@ impl<'a> Key<'a> {
     /// What a string in the key means; `None` where there is none.
     #[must_use]
     pub fn value(&self) -> Option<Value<'_>> {
-        self.bytes().map(|bytes| Value::read(bytes, || self.expires_in_ms().is_some()))
+        self.bytes().map(|bytes| Value::read(bytes, || self.has_native_expiry()))
     }
 
-    /// What the key is to everybody but its writer.
-    #[must_use]
-    pub fn state(&self) -> State<'_> {
-        match &self.several {
-            Some(set) => State::Several(&set.holders),
+    fn known(&self) -> Known {
+        if self.set.is_some() {
+            return Known { is_string: false, has_expiry: self.has_native_expiry() };
+        }
+        Known { is_string: self.kind() == raw::REDISMODULE_KEYTYPE_STRING, has_expiry: false }
+    }
+
+    fn has_native_expiry(&self) -> bool {
+        driver::Key::expires_in_ms(self).is_some()
+    }
+}
+
+impl driver::Key for Key<'_> {
+    fn lock(&self) -> State<'_> {
+        match &self.set {
+            Some(set) => State::Several(&set.members.holders),
             None => State::of(self.value(), self.now),
         }
     }
 
-    /// The time that it tells of.
-    #[must_use]
-    pub const fn now(&self) -> UnixMicros {
+    fn now(&self) -> UnixMicros {
         self.now
     }
 
-    /// Whether it is a sorted set of holders.
-    #[must_use]
-    pub const fn has_several(&self) -> bool {
-        self.several.is_some()
-    }
-
-    /// Whether somebody is left in it.
-    #[must_use]
-    pub fn has_holders(&self) -> bool {
-        self.several.as_ref().is_some_and(|set| !set.holders.is_empty())
-    }
-
-    /// A grant among several ends: the key tells of it as if it had, until it is changed. Whether it was one.
-    pub fn end(&mut self, token: Token) -> bool {
-        self.several.as_mut().is_some_and(|set| set.end(token))
-    }
-
-    /// A holder that was replaced by one whose grant has ended is there again.
-    pub fn put_back(&mut self, record: &Record<'_>) {
-        if let Some(set) = &mut self.several {
-            set.holders.put(Holder::of(record));
-        }
-    }
-
-    /// Milliseconds until the key's native expiry, if it has one.
-    #[must_use]
-    pub fn expires_in_ms(&self) -> Option<u64> {
+    fn expires_in_ms(&self) -> Option<u64> {
         if self.handle.is_null() {
             return None;
         }
         // SAFETY: the handle is open.
         u64::try_from(unsafe { (api().get_expire)(self.handle) }).ok()
     }
+
+    fn shape(&self) -> Shape {
+        if self.set.is_some() {
+            Shape::Several
+        } else {
+            Shape::One
+        }
+    }
+
+    fn contents(&mut self) -> Contents<'_> {
+        let known = self.closed.unwrap_or_else(|| self.known());
+        match &mut self.set {
+            Some(set) => Contents::Members { members: &mut set.members, has_expiry: known.has_expiry },
+            None if known.is_string => Contents::String,
+            None => Contents::Nothing,
+        }
+    }
+
+    fn close(&mut self) {
+        if self.closed.is_some() {
+            return;
+        }
+        self.closed = Some(self.known());
+        let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
+        // SAFETY: the handle was opened by this value and is closed once; null is allowed.
+        unsafe { (api().close_key)(handle) };
+    }
 }
 
 impl Drop for Key<'_> {
     fn drop(&mut self) {
-        if let Some(set) = self.several.take() {
-            several::keep(self.context, self.name, set);
+        if let Some(set) = self.set.take() {
+            sets::keep(&self.context, self.name, set);
         }
         // SAFETY: the handle was opened by this value and is closed once; null is allowed.
         unsafe { (api().close_key)(self.handle) };
-    }
-}
-
-/// The cursor and the names of the keys that one step of the server's SCAN gives.
-pub type Scanned = (Box<[u8]>, Vec<Box<[u8]>>);
-
-/// A step of the server's SCAN of the selected database; nothing if it does not accept the arguments.
-#[must_use]
-pub fn scan(context: &Context, cursor: &[u8], pattern: Option<&[u8]>, count: usize) -> Option<Scanned> {
-    number(cursor)?;
-    let pattern = pattern.unwrap_or(b"*");
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    // SAFETY: the format takes two buffers with their lengths (size_t), C strings and a long long, as
-    // they follow. What is read of the reply is copied before that is freed, once.
-    unsafe {
-        let reply = (api().call)(
-            context.as_ptr(),
-            c"SCAN".as_ptr(),
-            c"bcbcl".as_ptr(),
-            cursor.as_ptr(),
-            cursor.len(),
-            c"MATCH".as_ptr(),
-            pattern.as_ptr(),
-            pattern.len(),
-            c"COUNT".as_ptr(),
-            count,
-        );
-        if reply.is_null() {
-            return None;
-        }
-        let text = |element: *mut raw::RedisModuleCallReply| -> Option<Box<[u8]>> {
-            let mut length = 0;
-            if element.is_null() {
-                return None;
-            }
-            let bytes = (api().call_reply_string_ptr)(element, &raw mut length);
-            (!bytes.is_null()).then(|| std::slice::from_raw_parts(bytes.cast::<u8>(), length).into())
-        };
-        let cursor = text((api().call_reply_array_element)(reply, 0));
-        let keys = (api().call_reply_array_element)(reply, 1);
-        let names =
-            (0..).map_while(|at| if keys.is_null() { None } else { text((api().call_reply_array_element)(keys, at)) });
-        let names = names.collect();
-        (api().free_call_reply)(reply);
-        cursor.map(|cursor| (cursor, names))
     }
 }

@@ -1,41 +1,39 @@
 //! The edge: everything that touches the server's module API, and the only folder with `unsafe`.
 //!
-//! All of it runs on the server's main thread. No borrow of module state is held across a call
-//! into the server, which may call back.
+//! All of it runs on the server's main thread. What the server calls goes through [`call`], which gives each call an
+//! entry to the driver; what the driver needs from the server is in [`edge`].
 #![allow(unsafe_code)]
 
 mod alloc;
 mod api;
-pub mod blocked;
-mod callback;
+pub mod args;
+mod blocked;
+pub mod call;
+pub mod client;
 pub mod clock;
-mod clock_watch;
-pub mod closed;
 pub mod context;
-mod deadlock;
+pub mod doc;
+pub mod edge;
 mod events;
-pub mod failover;
-pub mod grant;
+pub mod facts;
+mod guard;
+mod handle;
 mod info_section;
 mod kept;
 pub mod key;
-mod leases;
-mod load;
-mod main_thread;
-mod metadata;
-pub mod parked;
+pub mod loading;
+mod log;
+pub mod module;
 pub mod reader;
-mod recoveries;
-mod serve;
-pub mod session;
-mod set;
-pub mod settings;
-mod several;
-pub mod state;
-pub mod stats;
-pub mod tell;
-mod tick;
-mod timer;
+mod refusals;
+mod register;
+mod replication;
+pub mod reply;
+pub mod scan;
+mod sets;
+mod settings;
+mod signal;
+mod spans;
 mod version;
-pub mod waiting;
-pub mod write;
+mod write;
+mod zset;

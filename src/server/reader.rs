@@ -4,9 +4,9 @@
 //! that it finds. The user is looked up once for each call.
 
 use super::api::{api, Api};
-use super::closed;
+use super::client::{self, Client};
 use super::context::{Arg, Context, OwnString};
-use super::{blocked, session};
+use super::refusals::{clear_errno, errno};
 use crate::broken::{self, Mutant};
 use redis_module::raw;
 use std::marker::PhantomData;
@@ -102,10 +102,10 @@ fn has_user(context: &Context) -> bool {
         // Before 7.0.6.
         let obeyed = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_REPLICATED;
         let is_script = context.has_flags(raw::REDISMODULE_CTX_FLAGS_LUA);
-        let is_connected = || session::Client::find(blocked::client(context)).is_some();
+        let is_connected = || Client::find(client::caller(context)).is_some();
         return !context.has_flags(obeyed) && (is_script || is_connected());
     }
-    closed::clear_errno();
+    clear_errno();
     // SAFETY: C runs a command as the user of the client. The server looks for that user first, and there is no
     // command of this name, so that nothing runs and nothing is counted.
     let reply = unsafe { (api().call)(context.as_ptr(), c"lock.nothing".as_ptr(), c"C".as_ptr()) };
@@ -113,5 +113,5 @@ fn has_user(context: &Context) -> bool {
         // SAFETY: freed once.
         unsafe { (api().free_call_reply)(reply) };
     }
-    closed::errno() != libc::ENOTSUP
+    errno() != libc::ENOTSUP
 }

@@ -1,15 +1,16 @@
 //! The settings: module arguments on every server, `CONFIG GET/SET lock.<name>` on 7.0 and later.
 
 use super::api::api;
-use super::callback::guarded;
 use super::context::Context;
+use super::guard::guarded;
+use crate::engine::Limits;
 use crate::lock::record::number;
 use crate::lock::rules::{Retention, Terms};
 use crate::lock::time::Micros;
 use redis_module::raw;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 /// A whole number that an operator can set.
 pub struct Setting {
@@ -17,73 +18,113 @@ pub struct Setting {
     default: i64,
     min: i64,
     max: i64,
-    value: AtomicI64,
+    value: Cell<i64>,
 }
 
 impl Setting {
     const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> Self {
-        Self { name, default, min, max, value: AtomicI64::new(default) }
-    }
-
-    fn get(&self) -> i64 {
-        self.value.load(Ordering::Relaxed)
+        Self { name, default, min, max, value: Cell::new(default) }
     }
 
     fn get_unsigned(&self) -> u64 {
-        u64::try_from(self.get()).unwrap_or(0)
+        u64::try_from(self.value.get()).unwrap_or(0)
+    }
+
+    fn get_count(&self) -> usize {
+        usize::try_from(self.value.get()).unwrap_or(0)
+    }
+
+    fn get_ms(&self) -> Micros {
+        Micros::from_ms(self.get_unsigned())
     }
 }
 
 const HOUR_MS: i64 = 3_600_000;
 const TEN_YEARS_MS: i64 = 315_360_000_000;
 
-static MARGIN: Setting = Setting::new(c"margin-ms", 1_000, 0, HOUR_MS);
-static RETENTION: Setting = Setting::new(c"retention-ms", 60_000, -1, TEN_YEARS_MS);
-
-/// Half of what `maxclients` is by default: the other half is for those who hold locks, and for operators.
-static MAX_WAITERS: Setting = Setting::new(c"max-waiters", 5_000, 0, 1_000_000);
-static PLACE: Setting = Setting::new(c"place-ms", 10_000, 0, HOUR_MS);
-
-static DEADLOCK_EDGES: Setting = Setting::new(c"deadlock-edges", 10_000, 0, 1_000_000);
-
-static GRACE: Setting = Setting::new(c"failover-grace-ms", 0, 0, 24 * HOUR_MS);
-
-static SETTINGS: [&Setting; 6] = [&MARGIN, &RETENTION, &MAX_WAITERS, &PLACE, &DEADLOCK_EDGES, &GRACE];
-
-/// What the lock rules need to know.
-#[must_use]
-pub fn terms() -> Terms {
-    Terms { margin: Micros::from_ms(MARGIN.get_unsigned()) }
+/// All settings.
+pub struct Settings {
+    margin: Setting,
+    retention: Setting,
+    max_waiters: Setting,
+    place: Setting,
+    deadlock_edges: Setting,
+    grace: Setting,
 }
 
-/// How long an expired lock is to stay.
-#[must_use]
-pub fn retention() -> Retention {
-    u64::try_from(RETENTION.get()).map_or(Retention::Forever, Retention::Ms)
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            margin: Setting::new(c"margin-ms", 1_000, 0, HOUR_MS),
+            retention: Setting::new(c"retention-ms", 60_000, -1, TEN_YEARS_MS),
+            // Half of what `maxclients` is by default: the other half is for those who hold locks, and for operators.
+            max_waiters: Setting::new(c"max-waiters", 5_000, 0, 1_000_000),
+            place: Setting::new(c"place-ms", 10_000, 0, HOUR_MS),
+            deadlock_edges: Setting::new(c"deadlock-edges", 10_000, 0, 1_000_000),
+            grace: Setting::new(c"failover-grace-ms", 0, 0, 24 * HOUR_MS),
+        }
+    }
 }
 
-/// How many clients may wait, and how many places may be kept.
-#[must_use]
-pub fn max_waiters() -> usize {
-    usize::try_from(MAX_WAITERS.get()).unwrap_or(0)
-}
+impl Settings {
+    /// In the order in which they are documented.
+    const fn all(&self) -> [&Setting; 6] {
+        // Without `..`: one that is forgotten here is found by the compiler.
+        let Self { margin, retention, max_waiters, place, deadlock_edges, grace } = self;
+        [margin, retention, max_waiters, place, deadlock_edges, grace]
+    }
 
-/// How long the place of a waiter that left is kept.
-#[must_use]
-pub fn place() -> Micros {
-    Micros::from_ms(PLACE.get_unsigned())
-}
+    /// What the lock rules need to know.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        Terms { margin: self.margin.get_ms() }
+    }
 
-/// How many edges of the graph of waits a search for a deadlock may inspect.
-#[must_use]
-pub fn deadlock_edges() -> usize {
-    usize::try_from(DEADLOCK_EDGES.get()).unwrap_or(0)
-}
+    /// How long an expired lock is to stay.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        u64::try_from(self.retention.value.get()).map_or(Retention::Forever, Retention::Ms)
+    }
 
-/// For how long a new master grants nothing.
-#[must_use]
-pub fn failover_grace() -> Micros {
-    Micros::from_ms(GRACE.get_unsigned())
+    /// What the queue needs to know.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits { waiters: self.max_waiters.get_count(), place: self.place.get_ms() }
+    }
+
+    /// How many edges of the graph of waits a search for a deadlock may inspect.
+    #[must_use]
+    pub fn deadlock_edges(&self) -> usize {
+        self.deadlock_edges.get_count()
+    }
+
+    /// For how long a new master grants nothing.
+    #[must_use]
+    pub fn failover_grace(&self) -> Micros {
+        self.grace.get_ms()
+    }
+
+    fn changed(&self) -> impl Iterator<Item = &Setting> {
+        self.all().into_iter().filter(|setting| setting.value.get() != setting.default)
+    }
+
+    /// Whether a setting is not at its default.
+    #[must_use]
+    pub fn are_changed(&self) -> bool {
+        self.changed().next().is_some()
+    }
+
+    /// The command that loads the module into a running server with the settings in force.
+    #[must_use]
+    pub fn load_command(&self) -> String {
+        load_command_with(self.changed().map(|setting| (setting.name.to_string_lossy(), setting.value.get())))
+    }
+
+    /// The same with a setting for an example.
+    #[must_use]
+    pub fn load_command_for_example(&self) -> String {
+        load_command_with([(self.grace.name.to_string_lossy(), 20_000)].into_iter())
+    }
 }
 
 /// What an operator is told when so many clients may wait that next to no connection is left for others, of those that
@@ -103,26 +144,6 @@ pub fn want_of_room(max_waiters: usize, max_clients: u64) -> Option<String> {
 /// Such a part of all connections.
 const LEFT_FOR_OTHERS: u64 = 10;
 
-/// Whether a setting is not at its default.
-#[must_use]
-pub fn are_changed() -> bool {
-    SETTINGS.iter().any(|setting| setting.get() != setting.default)
-}
-
-/// The command that loads the module into a running server with the settings in force.
-#[must_use]
-pub fn load_command() -> String {
-    let changed = SETTINGS.iter().filter(|setting| setting.get() != setting.default);
-    let given = changed.map(|setting| (setting.name.to_string_lossy(), setting.get()));
-    load_command_with(given)
-}
-
-/// The same with a setting for an example.
-#[must_use]
-pub fn load_command_for_example() -> String {
-    load_command_with([(GRACE.name.to_string_lossy(), 20_000)].into_iter())
-}
-
 fn load_command_with<'a>(given: impl Iterator<Item = (Cow<'a, str>, i64)>) -> String {
     // Before 7.0 a server has no configuration for modules.
     let has_config = api().register_numeric_config.is_some();
@@ -136,10 +157,11 @@ fn load_command_with<'a>(given: impl Iterator<Item = (Cow<'a, str>, i64)>) -> St
 ///
 /// # Errors
 /// What is wrong, naming the argument.
-pub fn load(context: &Context, args: &[&[u8]]) -> Result<(), String> {
-    let defaults = read_arguments(args)?;
-    for (setting, given) in SETTINGS.iter().zip(defaults) {
-        setting.value.store(given.unwrap_or(setting.default), Ordering::Relaxed);
+pub fn load(context: &Context, settings: &'static Settings, args: &[&[u8]]) -> Result<(), String> {
+    let all = settings.all();
+    let given = read_arguments(&all, args)?;
+    for (setting, given) in all.into_iter().zip(given) {
+        setting.value.set(given.unwrap_or(setting.default));
         register(context, setting)?;
     }
     if let Some(load_configs) = api().load_configs {
@@ -151,15 +173,14 @@ pub fn load(context: &Context, args: &[&[u8]]) -> Result<(), String> {
     Ok(())
 }
 
-fn read_arguments(args: &[&[u8]]) -> Result<[Option<i64>; SETTINGS.len()], String> {
-    let mut given = [None; SETTINGS.len()];
+fn read_arguments(all: &[&Setting], args: &[&[u8]]) -> Result<Vec<Option<i64>>, String> {
+    let mut given = vec![None; all.len()];
     for pair in args.chunks(2) {
         let name = pair.first().copied().unwrap_or_default();
         let shown = String::from_utf8_lossy(name);
-        let found =
-            SETTINGS.iter().zip(&mut given).find(|(setting, _)| setting.name.to_bytes().eq_ignore_ascii_case(name));
+        let found = all.iter().zip(&mut given).find(|(setting, _)| setting.name.to_bytes().eq_ignore_ascii_case(name));
         let Some((setting, slot)) = found else {
-            let known: Vec<_> = SETTINGS.iter().map(|setting| setting.name.to_string_lossy()).collect();
+            let known: Vec<_> = all.iter().map(|setting| setting.name.to_string_lossy()).collect();
             return Err(format!("module argument '{shown}' is unknown, there are: {}", known.join(", ")));
         };
         let Some(value) = pair.get(1) else {
@@ -194,7 +215,7 @@ fn register(context: &Context, setting: &'static Setting) -> Result<(), String> 
         register(
             context.as_ptr(),
             setting.name.as_ptr(),
-            setting.get(),
+            setting.value.get(),
             raw::REDISMODULE_CONFIG_DEFAULT,
             setting.min,
             setting.max,
@@ -213,7 +234,7 @@ fn register(context: &Context, setting: &'static Setting) -> Result<(), String> 
 
 unsafe extern "C" fn get(_name: *const libc::c_char, setting: *mut libc::c_void) -> libc::c_longlong {
     // SAFETY: this is the pointer to a static setting that was registered.
-    guarded(|| unsafe { &*setting.cast::<Setting>() }.get()).unwrap_or(0)
+    guarded(|| unsafe { &*setting.cast::<Setting>() }.value.get()).unwrap_or(0)
 }
 
 unsafe extern "C" fn set(
@@ -224,7 +245,7 @@ unsafe extern "C" fn set(
 ) -> libc::c_int {
     // SAFETY: this is the pointer to a static setting that was registered; the server has checked
     // the bounds.
-    guarded(|| unsafe { &*setting.cast::<Setting>() }.value.store(value, Ordering::Relaxed));
+    guarded(|| unsafe { &*setting.cast::<Setting>() }.value.set(value));
     0
 }
 
@@ -241,7 +262,7 @@ mod tests {
         {
             assert!(want_of_room(max_waiters, max_clients).is_some(), "{max_waiters} of {max_clients}");
         }
-        let defaults = want_of_room(usize::try_from(MAX_WAITERS.default).unwrap(), 10_000);
+        let defaults = want_of_room(Settings::default().limits().waiters, 10_000);
         assert_eq!(defaults, None, "the default of the server");
     }
 }

@@ -1,216 +1,388 @@
-//! A key of the server: written, with all that follows from it (native expiry, replication, WATCH and
-//! client tracking, keyspace events).
+//! Changes keys: carries the commands that a change comes to out, in one of two ways.
 //!
-//! A command writes in place: one holder as a string, several as a sorted set (`set.rs`). All else
-//! goes through the server's own commands (`closed.rs`).
+//! A command changes the open key in place and replicates the same. Outside of commands the server's own commands are
+//! called, which know whether the slot is ours. Within a command nothing is done the second way: Redis 6.2 replicates
+//! what its own commands wrote before what was written in place.
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
-use super::key::{Key, WRITE};
-use super::main_thread::MainThread;
-use super::{session, state, tell, waiting};
+use super::kept::Set;
+use super::key::{Key, Mode};
+use super::module::{module, Expiry};
+use super::refusals::{clear_errno, done};
+use super::sets;
+use super::signal::{self, Writing};
 use crate::broken::{self, Mutant};
-use crate::lock::error::Error;
+use crate::driver::{Key as _, Permit, WriteRefused, Writer};
+use crate::engine::grant::Event;
+use crate::lock::change::{Change, Primitive};
 use crate::lock::record::Encoded;
-use crate::lock::rules::Holds;
 use redis_module::raw;
 use std::ffi::CStr;
 
-pub(super) const OK: i32 = 0;
-pub(super) const NO_EXPIRE: i64 = -1;
+const OK: i32 = 0;
+const NO_EXPIRE: i64 = -1;
 
-/// A key that was written and closed, of which nobody has been told.
-pub struct Written<'a, 'v> {
-    context: &'a Context,
+/// A member that is longer than the server has in a set in the form for few (`zset-max-listpack-value`, 64 by
+/// default). In that form scores are text: each of them is read at every change, which with 100 holders
+/// costs ten times as much. A set that had such a member once is in the form for many, until it is loaded
+/// from a file.
+const LONG: [u8; 65] = [b'-'; 65];
+
+/// A key that was changed and closed, of which nobody has been told.
+pub struct Written<'a> {
+    context: Context,
     name: Arg<'a>,
-    value: &'v Encoded,
-    expire_at: Option<i64>,
+    /// What listeners are to be told; the server does that itself where its own commands were called.
+    events: Events,
 }
 
-impl<'a> Key<'a> {
-    /// Writes a value, and everything that follows from it, in one change of the key: as
-    /// `SET key value [PXAT ms]` would where it is the only holder.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] when the server refuses the write.
-    pub fn store(self, value: &Encoded, holds: Holds, events: &[&CStr]) -> Result<(), Error> {
-        if !holds.is_among(self.has_several()) {
-            return self.write(value)?.tell(events);
-        }
-        if self.bytes().is_some() {
-            return self.close().store(value, holds, events).map_err(|_| Error::Internal);
-        }
-        let (context, name) = (self.context, self.name);
-        self.change_in_place(Some(value), holds.replaces())?;
-        tell::own_events(context, name, events);
-        waiting::written(context, name, value, true);
-        Ok(())
+/// What has happened to a key, in the order in which listeners are told.
+#[derive(Clone, Copy)]
+enum Happened {
+    Set,
+    Del,
+    Zadd,
+    Zrem,
+    Emptied,
+    Expire,
+}
+
+/// The events of a change, a bit for each.
+#[derive(Clone, Copy, Default)]
+struct Events(u8);
+
+impl Events {
+    fn add(&mut self, happened: Happened) {
+        self.0 |= 1 << happened as u8;
     }
 
-    /// Takes the grants out that have ended, with everything that follows from it: as `DEL key` would
-    /// where there was one.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] when the server refuses the write.
-    pub fn release(self) -> Result<(), Error> {
-        if let Some(set) = &self.several {
-            let (context, name, token) = (self.context, self.name, set.ended.first().map(|ended| ended.token));
-            self.change_in_place(None, None)?;
-            tell::own_events(context, name, &[tell::RELEASE]);
-            session::released(context, name, token);
-            return Ok(());
-        }
-        let context = self.context;
-        tell_deleted(context, &[self.delete()?]);
-        Ok(())
-    }
-
-    /// Deletes the key and closes it; nobody is told yet.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] when the server refuses the write.
-    pub fn delete(self) -> Result<Arg<'a>, Error> {
-        // SAFETY: the handle is open for writing.
-        if unsafe { (api().delete_key)(self.handle) } != OK {
-            return Err(Error::Internal);
-        }
-        Ok(self.closed().1)
-    }
-
-    /// Writes a value as the only one, in place, and closes the key; nobody is told yet.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] when the server refuses the write.
-    pub fn write<'v>(mut self, value: &'v Encoded) -> Result<Written<'a, 'v>, Error> {
-        let expire_at = state::retention(self.context).expire_at_ms(value.timestamp());
-        let expire_at = expire_at.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
-        if broken::is(Mutant::DeleteThenSet) && self.bytes().is_some() {
-            // SAFETY: the handle is open for writing; the format takes the one string that follows.
-            unsafe {
-                (api().delete_key)(self.handle);
-                (api().replicate)(self.context.as_ptr(), c"DEL".as_ptr(), c"s".as_ptr(), self.name.as_ptr());
-            }
-        }
-        // SAFETY: the handle is open for writing.
-        if self.several.take().is_some() && unsafe { (api().delete_key)(self.handle) } != OK {
-            return Err(Error::Internal);
-        }
-        self.overwrite(value.as_bytes())?;
-        // SAFETY: the handle is open for writing and holds a string.
-        unsafe { (api().set_abs_expire)(self.handle, expire_at.unwrap_or(NO_EXPIRE)) };
-        let (context, name) = self.closed();
-        Ok(Written { context, name, value, expire_at })
-    }
-
-    /// Puts bytes in the key, in place where it holds as many: no object is made for the server to
-    /// copy from, and the string is never a compact encoding that the next read would unpack.
-    fn overwrite(&self, bytes: &[u8]) -> Result<(), Error> {
-        // SAFETY: the handle is open for writing and holds a string or nothing; the server gives
-        // the address of as many writable bytes as it says, valid until the key is touched again.
-        unsafe {
-            if (api().string_truncate)(self.handle, bytes.len()) != OK {
-                return Err(Error::Internal);
-            }
-            let mut length = 0;
-            let room = (api().string_dma)(self.handle, &raw mut length, WRITE);
-            if room.is_null() || length != bytes.len() {
-                return Err(Error::Internal);
-            }
-            room.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), length);
-        }
-        Ok(())
-    }
-
-    /// Closes the key before anybody is told, because who is told may touch it.
-    pub(super) fn closed(self) -> (&'a Context, Arg<'a>) {
-        (self.context, self.name)
+    const fn has(self, happened: Happened) -> bool {
+        self.0 & (1 << happened as u8) != 0
     }
 }
 
-/// Tells replicas, WATCH, client tracking and listeners of locks that were given back by [`Key::delete`].
-pub fn tell_deleted(context: &Context, names: &[Arg<'_>]) {
-    let (context_ptr, del) = (context.as_ptr(), c"DEL".as_ptr());
+/// Changes a key and closes it.
+///
+/// # Errors
+/// Why it was not done.
+pub fn write<'a>(permit: Permit, mut key: Key<'a>, mut change: Change<'_>) -> Result<Written<'a>, WriteRefused> {
+    // SAFETY: the driver tells of what was written before the call ends.
+    let (context, name) = (unsafe { key.context().copy() }, key.name());
+    let mut set = key.take_set();
+    if let Some(members) = change.made.take() {
+        set = Some(members.into());
+    }
+    let events = match permit.writer() {
+        Writer::Command => write_in_place(&key, &change, &mut set)?,
+        Writer::Timer => {
+            key.close();
+            let _writing = Writing::of(name);
+            for primitive in change.primitives() {
+                call(&context, name, &primitive)?;
+            }
+            Events::default()
+        }
+    };
+    if let Some(set) = set {
+        sets::keep(&context, name, set);
+    }
+    Ok(Written { context, name, events })
+}
+
+/// Deletes keys in place, and replicates that as one command; those that were.
+pub fn delete_all(keys: Vec<Key<'_>>) -> Vec<Written<'_>> {
+    let mut written = Vec::with_capacity(keys.len());
+    for mut key in keys {
+        drop(key.take_set());
+        // SAFETY: the handle is open for writing.
+        if unsafe { (api().delete_key)(key.handle()) } != OK {
+            break;
+        }
+        let mut events = Events::default();
+        events.add(Happened::Del);
+        // SAFETY: as above.
+        let context = unsafe { key.context().copy() };
+        written.push(Written { context, name: key.name(), events });
+    }
+    let names: Vec<Arg<'_>> = written.iter().map(|written| written.name).collect();
+    if let Some(first) = written.first() {
+        replicate_del(&first.context, &names);
+    }
+    written
+}
+
+impl Written<'_> {
+    /// Tells WATCH, client tracking and listeners, of these events of our own besides.
+    pub fn signal(self, own: &[Event]) {
+        let Self { context, name, events } = self;
+        let _writing = Writing::of(name);
+        let changed = |happened, class, event| {
+            if events.has(happened) {
+                signal::changed(&context, name, class, event);
+            }
+        };
+        changed(Happened::Set, raw::REDISMODULE_NOTIFY_STRING, c"set");
+        changed(Happened::Del, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+        changed(Happened::Zadd, raw::REDISMODULE_NOTIFY_ZSET, c"zadd");
+        changed(Happened::Zrem, raw::REDISMODULE_NOTIFY_ZSET, c"zrem");
+        if events.has(Happened::Emptied) {
+            signal::event(&context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+        }
+        if events.has(Happened::Expire) {
+            signal::event(&context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
+        }
+        signal::own_events(&context, name, own);
+    }
+}
+
+/// Changes an open key, and replicates the same.
+fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>) -> Result<Events, WriteRefused> {
+    let (context, name) = (key.context(), key.name());
+    // One that was opened for reading, and does not exist, or that was closed.
+    succeeded(!key.handle().is_null())?;
+    let mut events = Events::default();
+    for primitive in change.primitives() {
+        match primitive {
+            Primitive::Set { value, expire_at_ms } => {
+                if set.take().is_some() {
+                    delete(key)?;
+                }
+                if broken::is(Mutant::DeleteThenSet) && key.bytes().is_some() {
+                    delete(key)?;
+                    replicate_del(context, &[name]);
+                }
+                overwrite(key, value.as_bytes())?;
+                set_expiry(key, expire_at_ms);
+                replicate_set(context, name, value, expire_at_ms)?;
+                events.add(Happened::Set);
+                if expire_at_ms.is_some() {
+                    events.add(Happened::Expire);
+                }
+            }
+            Primitive::Del => {
+                delete(key)?;
+                replicate_del(context, &[name]);
+                events.add(Happened::Del);
+            }
+            Primitive::Zadd(value) => {
+                if let Some(set) = set {
+                    make_tree(key, set)?;
+                }
+                add(key, value)?;
+                events.add(Happened::Zadd);
+            }
+            Primitive::Zrem(holder) => {
+                let value = holder.record().encode();
+                if !remove(key, &value)? {
+                    // What was not in the key shows that others have changed it.
+                    set.take();
+                }
+                events.add(Happened::Zrem);
+            }
+            Primitive::PexpireAt(ms) => {
+                set_expiry(key, Some(ms));
+                with_expiry(ms, |_, ms| {
+                    // SAFETY: the format takes two strings of the server, which it copies or retains.
+                    unsafe {
+                        let (context, name) = (context.as_ptr(), name.as_ptr());
+                        (api().replicate)(context, c"PEXPIREAT".as_ptr(), c"ss".as_ptr(), name, ms)
+                    }
+                })?;
+                events.add(Happened::Expire);
+            }
+            Primitive::Persist => {
+                set_expiry(key, None);
+                // SAFETY: the format takes the one string of the server that follows.
+                unsafe { (api().replicate)(context.as_ptr(), c"PERSIST".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
+            }
+        }
+    }
+    // SAFETY: the handle is open.
+    if events.has(Happened::Zrem) && unsafe { (api().value_length)(key.handle()) } == 0 {
+        events.add(Happened::Emptied);
+    }
+    Ok(events)
+}
+
+fn delete(key: &Key<'_>) -> Result<(), WriteRefused> {
+    // SAFETY: the handle is open for writing.
+    succeeded(unsafe { (api().delete_key)(key.handle()) } == OK)
+}
+
+fn set_expiry(key: &Key<'_>, at_ms: Option<u64>) {
+    let at_ms = at_ms.map_or(NO_EXPIRE, as_signed);
+    // SAFETY: the handle is open for writing and holds something.
+    unsafe { (api().set_abs_expire)(key.handle(), at_ms) };
+}
+
+/// Puts bytes in a key, in place where it holds as many: no object is made for the server to copy from, and the string is
+/// never a compact encoding that the next read would unpack.
+fn overwrite(key: &Key<'_>, bytes: &[u8]) -> Result<(), WriteRefused> {
+    // SAFETY: the handle is open for writing and holds a string or nothing; the server gives the address of as many
+    // writable bytes as it says, valid until the key is touched again.
+    unsafe {
+        if (api().string_truncate)(key.handle(), bytes.len()) != OK {
+            return Err(WriteRefused::ForNow);
+        }
+        let mut length = 0;
+        let room = (api().string_dma)(key.handle(), &raw mut length, Mode::Write.bits());
+        if room.is_null() || length != bytes.len() {
+            return Err(WriteRefused::ForNow);
+        }
+        room.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), length);
+    }
+    Ok(())
+}
+
+/// Brings a set into the form for many, if it has more than a few.
+fn make_tree(key: &Key<'_>, set: &mut Set) -> Result<(), WriteRefused> {
+    if set.is_tree || set.members.holders.len() <= sets::FEW {
+        return Ok(());
+    }
+    set.is_tree = true;
+    let long = own_string(&LONG)?;
+    let mut ignored = 0;
+    // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies the string.
+    unsafe {
+        (api().zset_add)(key.handle(), 0.0, long.as_arg().as_ptr(), std::ptr::null_mut());
+        (api().zset_rem)(key.handle(), long.as_arg().as_ptr(), &raw mut ignored);
+    }
+    Ok(())
+}
+
+fn add(key: &Key<'_>, value: &Encoded) -> Result<(), WriteRefused> {
+    let member = own_string(value.member())?;
+    let (context, name, member) = (key.context().as_ptr(), key.name().as_ptr(), member.as_arg().as_ptr());
+    let (score, text) = (value.timestamp().as_seconds(), value.score());
+    // SAFETY: the handle is open for writing and holds a sorted set or nothing. The format takes a string of the server, a
+    // buffer with its length (size_t) and another string; the server copies or retains them.
+    succeeded(unsafe {
+        (api().zset_add)(key.handle(), score, member, std::ptr::null_mut()) == OK && {
+            (api().replicate)(context, c"ZADD".as_ptr(), c"sbs".as_ptr(), name, text.as_ptr(), text.len(), member);
+            true
+        }
+    })
+}
+
+/// Takes a holder out; whether it was in the key.
+fn remove(key: &Key<'_>, value: &Encoded) -> Result<bool, WriteRefused> {
+    let member = own_string(value.member())?;
+    let (context, name, member) = (key.context().as_ptr(), key.name().as_ptr(), member.as_arg().as_ptr());
+    let mut removed = 0;
+    // SAFETY: the handle is open for writing and holds a sorted set or nothing. The format takes two strings of the
+    // server, which it copies or retains.
+    unsafe {
+        (api().zset_rem)(key.handle(), member, &raw mut removed);
+        if !broken::is(Mutant::ZremNotReplicated) {
+            (api().replicate)(context, c"ZREM".as_ptr(), c"ss".as_ptr(), name, member);
+        }
+    }
+    Ok(removed == 1)
+}
+
+fn replicate_set(
+    context: &Context,
+    name: Arg<'_>,
+    value: &Encoded,
+    expire_at_ms: Option<u64>,
+) -> Result<(), WriteRefused> {
+    let (context, set, name) = (context.as_ptr(), c"SET".as_ptr(), name.as_ptr());
+    let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
+    let Some(ms) = expire_at_ms else {
+        // SAFETY: the format matches what follows it: s a string of the server, b a buffer with its length (size_t). The
+        // server copies or retains all of them.
+        unsafe { (api().replicate)(context, set, c"sb".as_ptr(), name, bytes, length) };
+        return Ok(());
+    };
+    // SAFETY: as above.
+    with_expiry(ms, |pxat, ms| unsafe {
+        (api().replicate)(context, set, c"sbss".as_ptr(), name, bytes, length, pxat, ms)
+    })
+}
+
+/// Tells replicas and the AOF of keys that were deleted.
+fn replicate_del(context: &Context, names: &[Arg<'_>]) {
+    let (context, del) = (context.as_ptr(), c"DEL".as_ptr());
     // SAFETY: s takes a string of the server, v an array of them with its length (size_t); a name is nothing
     // but such a string.
     unsafe {
         match names {
             _ if broken::is(Mutant::DelNotReplicated) => 0,
-            [] => 0,
-            [name] => (api().replicate)(context_ptr, del, c"s".as_ptr(), name.as_ptr()),
-            names => (api().replicate)(context_ptr, del, c"v".as_ptr(), names.as_ptr(), names.len()),
+            [name] => (api().replicate)(context, del, c"s".as_ptr(), name.as_ptr()),
+            names => (api().replicate)(context, del, c"v".as_ptr(), names.as_ptr(), names.len()),
         };
     }
-    for name in names {
-        tell::changed(context, *name, raw::REDISMODULE_NOTIFY_GENERIC, c"del");
-        tell::own_events(context, *name, &[tell::RELEASE]);
-        session::released(context, *name, None);
-    }
 }
 
-impl Written<'_, '_> {
-    /// Tells replicas, WATCH, client tracking, listeners and those who wait.
-    ///
-    /// # Errors
-    /// [`Error::Internal`]
-    pub fn tell(self, events: &[&CStr]) -> Result<(), Error> {
-        let Self { context, name, value, expire_at } = self;
-        let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
-        let words = expire_at.map(|ms| expiry_words(ms).ok_or(Error::Internal)).transpose()?;
-        // SAFETY: the formats match what follows them: s a string of the server, b a buffer with
-        // its length (size_t). The server copies or retains all of them.
-        unsafe {
-            match words {
-                Some([pxat, ms]) => (api().replicate)(
-                    context.as_ptr(),
-                    c"SET".as_ptr(),
-                    c"sbss".as_ptr(),
-                    name.as_ptr(),
-                    bytes,
-                    length,
-                    pxat,
-                    ms,
-                ),
-                None => {
-                    (api().replicate)(context.as_ptr(), c"SET".as_ptr(), c"sb".as_ptr(), name.as_ptr(), bytes, length)
-                }
-            };
+/// Lends `PXAT` and an expiry as strings of the server, which the last grant may have left.
+fn with_expiry(
+    ms: u64,
+    replicate: impl FnOnce(*mut raw::RedisModuleString, *mut raw::RedisModuleString) -> i32,
+) -> Result<(), WriteRefused> {
+    let mut last = module().expiry.borrow_mut();
+    if last.as_ref().is_none_or(|last| last.ms != ms) {
+        let pxat = last.take().map_or_else(|| own_string(b"PXAT"), |last| Ok(last.pxat))?;
+        *last = Some(Expiry { ms, pxat, text: own_string(as_signed(ms).to_string().as_bytes())? });
+    }
+    if let Some(last) = last.as_ref() {
+        replicate(last.pxat.as_arg().as_ptr(), last.text.as_arg().as_ptr());
+    }
+    Ok(())
+}
+
+/// Changes a key that is closed by a command of the server.
+fn call(context: &Context, name: Arg<'_>, primitive: &Primitive<'_>) -> Result<(), WriteRefused> {
+    let (ctx, key) = (context.as_ptr(), name.as_ptr());
+    clear_errno();
+    // SAFETY: the formats match what follows them: s a string of the server, b a buffer with its length (size_t), c a
+    // C string, l a long long; ! replicates.
+    let (command, reply): (&CStr, _) = unsafe {
+        match primitive {
+            Primitive::Set { value, expire_at_ms } => {
+                let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
+                let reply = match expire_at_ms.map(as_signed) {
+                    Some(ms) => {
+                        (api().call)(ctx, c"SET".as_ptr(), c"!sbcl".as_ptr(), key, bytes, length, c"PXAT".as_ptr(), ms)
+                    }
+                    None => (api().call)(ctx, c"SET".as_ptr(), c"!sb".as_ptr(), key, bytes, length),
+                };
+                (c"SET", reply)
+            }
+            Primitive::Del => (c"DEL", (api().call)(ctx, c"DEL".as_ptr(), c"!s".as_ptr(), key)),
+            Primitive::Zadd(value) => {
+                let (score, member) = (value.score(), value.member());
+                let (score, score_length, member, length) =
+                    (score.as_ptr(), score.len(), member.as_ptr(), member.len());
+                let format = c"!sbb".as_ptr();
+                (c"ZADD", (api().call)(ctx, c"ZADD".as_ptr(), format, key, score, score_length, member, length))
+            }
+            Primitive::Zrem(holder) => {
+                let value = holder.record().encode();
+                let (member, length) = (value.member().as_ptr(), value.member().len());
+                (c"ZREM", (api().call)(ctx, c"ZREM".as_ptr(), c"!sb".as_ptr(), key, member, length))
+            }
+            Primitive::PexpireAt(ms) => {
+                (c"PEXPIREAT", (api().call)(ctx, c"PEXPIREAT".as_ptr(), c"!sl".as_ptr(), key, as_signed(*ms)))
+            }
+            Primitive::Persist => (c"PERSIST", (api().call)(ctx, c"PERSIST".as_ptr(), c"!s".as_ptr(), key)),
         }
-        tell::writing(|| {
-            tell::changed(context, name, raw::REDISMODULE_NOTIFY_STRING, c"set");
-            if expire_at.is_some() {
-                tell::event(context, name, raw::REDISMODULE_NOTIFY_GENERIC, c"expire");
-            }
-            tell::own_events(context, name, events);
-        });
-        waiting::written(context, name, value, false);
+    };
+    done(command, reply)
+}
+
+fn own_string(bytes: &[u8]) -> Result<OwnString, WriteRefused> {
+    OwnString::of(bytes).ok_or(WriteRefused::ForNow)
+}
+
+const fn succeeded(is_done: bool) -> Result<(), WriteRefused> {
+    if is_done {
         Ok(())
+    } else {
+        Err(WriteRefused::ForNow)
     }
 }
 
-/// `PXAT ms` as strings of the server, as the last grant replicated them. Under load the next one
-/// often has the same: strings that are there cost it nothing.
-struct Expiry {
-    ms: i64,
-    pxat: OwnString,
-    text: OwnString,
-}
-
-static EXPIRY: MainThread<Option<Expiry>> = MainThread::new(None);
-
-/// The strings that replicate an expiry; good until this is called again.
-pub(super) fn expiry_words(ms: i64) -> Option<[*mut raw::RedisModuleString; 2]> {
-    EXPIRY
-        .with(|last| {
-            if last.as_ref().is_none_or(|last| last.ms != ms) {
-                let pxat = last.take().map_or_else(|| OwnString::of(b"PXAT"), |last| Some(last.pxat))?;
-                *last = Some(Expiry { ms, pxat, text: OwnString::of(ms.to_string().as_bytes())? });
-            }
-            last.as_ref().map(|last| [last.pxat.as_arg().as_ptr(), last.text.as_arg().as_ptr()])
-        })
-        .flatten()
-}
-
-/// Gives back what was kept: the module is unloaded.
-pub(super) fn unload() {
-    EXPIRY.with(|last| *last = None);
+fn as_signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const DOCUMENTS: [&str; 2] = ["docs/FAILURE.md", "docs/TESTING.md"];
-const SOURCES: [&str; 3] = ["tests/integration", "tests/model", "src"];
+const SOURCES: [&str; 5] = ["tests/integration", "tests/model", "core/tests/model", "core/src", "src"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -55,8 +55,10 @@ fn is_there(path: &str) -> bool {
     if before[0].starts_with(char::is_uppercase) {
         let names_it = |line: &str| line.split(|at: char| !at.is_alphanumeric()).any(|word| word == before[0]);
         let is_its = |source: &str| source.lines().any(|line| line.starts_with("impl") && names_it(line));
-        let mut sources = sources_below(&root().join("src")).into_iter().map(|file| fs::read_to_string(file).unwrap());
-        return sources.any(|source| is_its(&source) && has_function(&source, last));
+        let files = ["src", "core/src"].map(|folder| sources_below(&root().join(folder))).into_iter().flatten();
+        return files
+            .map(|file| fs::read_to_string(file).unwrap())
+            .any(|source| is_its(&source) && has_function(&source, last));
     }
     module(before).is_some_and(|source| has_test(&source, last))
 }

@@ -193,8 +193,15 @@ impl Failover {
         let value = store.key.as_ref().map(|bytes| Value::read(bytes, || false));
         let request = Request { share: Share::Alone, lease, id: None, owner: None };
         let lock = rules::State::of(value, wall);
-        let decision =
-            rules::acquire(lock, &request, false, Terms { margin: settings.margin }, &mut store.tokens, wall).unwrap();
+        let decision = rules::acquire(
+            lock,
+            &request,
+            rules::Turn::Now,
+            Terms { margin: settings.margin },
+            &mut store.tokens,
+            wall,
+        )
+        .unwrap();
         let Acquire::Grant { record, .. } = decision else { return false };
         store.key = Some(record.encode().as_bytes().to_vec());
         true

@@ -3,7 +3,7 @@
 //! For each step the real [`Queues`] is built from it, does the step, and is taken apart again. What is not kept is
 //! what the queue does not promise to keep: the numbers of tickets beyond their order.
 
-use redis_lock::engine::queue::{LineId, MostPlaces, Queues, Ticket, Waiter};
+use redis_lock::engine::queue::{LineId, MostPlaces, Queues, ReplyShape, Ticket, Waiter};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -45,7 +45,7 @@ impl Waits {
             lease,
             id,
             owner: None,
-            details: false,
+            shape: ReplyShape::Token,
             session,
             since,
             until,

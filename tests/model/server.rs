@@ -248,7 +248,17 @@ impl Server {
             rules::State::Expired(at, _) if settings.is(Mutant::TokensByClock) => rules::State::Expired(at, None),
             lock => lock,
         };
-        let plan = Plan::of(&rules::acquire(lock, request, ahead, settings.terms(), &mut tokens, now).unwrap());
+        let plan = Plan::of(
+            &rules::acquire(
+                lock,
+                request,
+                if ahead { rules::Turn::Behind } else { rules::Turn::Now },
+                settings.terms(),
+                &mut tokens,
+                now,
+            )
+            .unwrap(),
+        );
         self.tokens = tokens;
         plan
     }

@@ -25,7 +25,7 @@ mod ready;
 mod stand;
 
 pub use names::{Keys, Names};
-pub use ready::{Cause, Next, MOST_TRIED};
+pub use ready::{Cause, Next, Vacancy, MOST_TRIED};
 
 use names::{Marks, Wanted};
 
@@ -44,8 +44,18 @@ pub struct Ticket(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineId(u64);
 
+/// What the answer to a grant tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReplyShape {
+    /// The token.
+    #[default]
+    Token,
+    /// The token, and whom it succeeds: `DETAILS`.
+    Details,
+}
+
 /// Somebody who waits for a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter<H> {
     /// How to answer.
     pub handle: H,
@@ -59,8 +69,8 @@ pub struct Waiter<H> {
     pub id: Option<Id>,
     /// A label.
     pub owner: Option<OwnerBuf>,
-    /// Whether the answer tells of the predecessor.
-    pub details: bool,
+    /// What the answer tells.
+    pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
     /// When it came.
@@ -124,7 +134,7 @@ struct Place {
     until: MonotonicMicros,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Body<H> {
     Waits(Waiter<H>),
     Keeps(Place),
@@ -140,7 +150,7 @@ enum Stand {
 }
 
 /// What a ticket is for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry<H> {
     stand: Stand,
     body: Body<H>,
@@ -170,7 +180,7 @@ impl<H> Entry<H> {
 }
 
 /// The line of one key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Line {
     db: i32,
     name: Rc<[u8]>,
@@ -229,7 +239,7 @@ pub struct MostPlaces {
 pub type Deadline = (MonotonicMicros, Ticket);
 
 /// All lines of a server.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Queues<H> {
     /// Names and IDs come from clients, so those maps hash them with a key; the numbers in the others
     /// are our own or the server's.

@@ -15,7 +15,7 @@ fn waiter(client: u64, attempt: u64, until: u64) -> Waiter<u64> {
         lease: Micros(1),
         id: if attempt == 0 { None } else { id(attempt) },
         owner: None,
-        details: false,
+        shape: ReplyShape::Token,
         session: false,
         since: MonotonicMicros(0),
         until: MonotonicMicros(until),
@@ -178,10 +178,10 @@ fn a_waiter_for_several_keys_is_held_up_by_those_ahead_for_one() {
     queues.join(0, &[b"b"], 0, waiter(1, 0, 9));
     let line = queues.join(0, &[b"a", b"b"], 0, waiter(2, 0, 9)).line.unwrap();
     queues.join(0, &[b"a"], 0, waiter(3, 0, 9));
-    let Next::Parked(ticket) = queues.next(line, true) else { panic!("it came first") };
+    let Next::Parked(ticket) = queues.next(line, Vacancy::Whole) else { panic!("it came first") };
     assert!(queues.is_held_up(0, b"b", ticket, UnixMicros(0)));
     assert!(!queues.is_held_up(0, b"a", ticket, UnixMicros(0)), "that one came later");
-    assert!(matches!(queues.next(line, false), Next::Single(_, waiter) if waiter.client == 3));
+    assert!(matches!(queues.next(line, Vacancy::Part), Next::Single(_, waiter) if waiter.client == 3));
     assert!(queues.single_head(line).is_none());
     queues.leave(1, None, MOST);
     assert!(!queues.is_held_up(0, b"b", ticket, UnixMicros(0)));
@@ -214,7 +214,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     let line = single.line.unwrap();
     let try_all = |queues: &mut Queues<u64>| {
         let mut tried = 0;
-        while let Next::Parked(ticket) = queues.next(line, true) {
+        while let Next::Parked(ticket) = queues.next(line, Vacancy::Whole) {
             queues.park(ticket, 1);
             tried += 1;
         }
@@ -224,7 +224,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
     // Those behind them are served.
-    assert!(matches!(queues.next(line, true), Next::Single(_, waiter) if waiter.client == many + 3));
+    assert!(matches!(queues.next(line, Vacancy::Whole), Next::Single(_, waiter) if waiter.client == many + 3));
     queues.leave(many + 3, None, MOST);
     assert_eq!(try_all(&mut queues), 2, "one that leaves is news");
     let mut queues = Queues::default();
@@ -235,7 +235,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     queues.set_ready(line);
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
-    assert!(matches!(queues.next(line, true), Next::Later));
+    assert!(matches!(queues.next(line, Vacancy::Whole), Next::Later));
     assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
     assert!(!queues.has_ahead(0, b"a", None), "meanwhile it is free to others");
     queues.begin_iteration();
@@ -253,7 +253,7 @@ fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
     queues.set_ready(b);
     queues.set_ready(a);
     assert_eq!(queues.take_ready(), Some((a, Cause::Event)));
-    let Next::Parked(ticket) = queues.next(a, true) else { panic!("it came first") };
+    let Next::Parked(ticket) = queues.next(a, Vacancy::Whole) else { panic!("it came first") };
     queues.park(ticket, 1);
     queues.go_on(a);
     assert_eq!(queues.take_ready(), Some((b, Cause::Event)));

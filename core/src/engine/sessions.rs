@@ -27,7 +27,7 @@ pub struct Binding {
 type Bindings = BTreeMap<Token, Binding>;
 
 /// All bindings of a server.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sessions {
     locks: FxHashMap<i32, HashMap<Rc<[u8]>, Bindings>>,
     clients: FxHashMap<u64, BTreeSet<(LockKey, Token)>>,

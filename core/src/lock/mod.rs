@@ -1,6 +1,7 @@
 //! The lock itself, and nothing of the server: what a value in a key means, who may have the lock,
 //! which token a grant gets. Every function takes the time as an argument.
 
+pub mod change;
 pub mod clocks;
 pub mod error;
 pub mod grace;

@@ -66,7 +66,7 @@ impl<'a> Owner<'a> {
 }
 
 /// An [`Owner`] of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerBuf(Box<[u8]>);
 
 impl OwnerBuf {
@@ -195,6 +195,7 @@ pub fn timestamp_text<'a>(value: Value<'_>, bytes: &'a [u8]) -> Option<&'a [u8]>
 }
 
 /// A value of ours as bytes, without an allocation.
+#[derive(Debug)]
 pub struct Encoded {
     bytes: [u8; Self::MAX],
     length: usize,

@@ -114,6 +114,17 @@ impl Holds {
     }
 }
 
+/// Whether a caller may have a lock that is free for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It may.
+    Now,
+    /// Others came first: the lock is theirs.
+    Behind,
+    /// Nobody is granted a lock now.
+    Barred,
+}
+
 /// Whether a caller may have the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission<'a> {
@@ -167,7 +178,7 @@ fn timestamp(now: UnixMicros, lease: Micros, terms: Terms) -> Result<UnixMicros,
 /// The rule: a caller is admitted when fewer live than it bears. While others wait ahead of it, a
 /// lock that it could have is theirs.
 #[must_use]
-pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, now: UnixMicros) -> Admission<'a> {
+pub fn admit<'a>(state: State<'a>, request: &Request<'_>, turn: Turn, now: UnixMicros) -> Admission<'a> {
     let alone = request.share == Share::Alone;
     let any_share = broken::is(Mutant::AnyShareAgain);
     let (in_key, succeeds, replaces) = match state {
@@ -198,7 +209,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, others_ahead: bool, no
             (holders.latest(), succeeds, before.map(|before| before.token))
         }
     };
-    if others_ahead && (alone || !broken::is(Mutant::SharedOvertakes)) {
+    if turn != Turn::Now && (alone || !broken::is(Mutant::SharedOvertakes)) {
         return Admission::Refused;
     }
     let holds = if alone { Holds::Alone } else { Holds::Among { replaces } };
@@ -217,7 +228,7 @@ fn other_share(request: &Request<'_>) -> Error {
 /// Whether a caller could have the lock, if nobody came first.
 #[must_use]
 pub fn could_have(state: State<'_>, request: &Request<'_>, now: UnixMicros) -> bool {
-    matches!(admit(state, request, false, now), Admission::Granted { .. })
+    matches!(admit(state, request, Turn::Now, now), Admission::Granted { .. })
 }
 
 fn predecessor(ended: UnixMicros, record: Option<Record<'_>>, now: UnixMicros) -> Predecessor<'_> {
@@ -254,12 +265,12 @@ fn new_record<'a>(
 pub fn acquire<'a>(
     state: State<'a>,
     request: &Request<'a>,
-    others_ahead: bool,
+    turn: Turn,
     terms: Terms,
     tokens: &mut Tokens,
     now: UnixMicros,
 ) -> Result<Acquire<'a>, Error> {
-    match admit(state, request, others_ahead, now) {
+    match admit(state, request, turn, now) {
         Admission::Granted { in_key, succeeds, holds } => {
             let record = new_record(request, in_key, terms, tokens, now)?;
             Ok(Acquire::Grant { record, succeeds, holds })
@@ -284,12 +295,12 @@ fn again(held: Record<'_>, lease: Micros, terms: Terms, now: UnixMicros) -> Resu
 pub fn acquire_all<'a>(
     states: &[State<'a>],
     request: &Request<'a>,
-    others_ahead: bool,
+    turn: Turn,
     terms: Terms,
     tokens: &mut Tokens,
     now: UnixMicros,
 ) -> Result<Option<Vec<Acquire<'a>>>, Error> {
-    let admissions: Vec<_> = states.iter().map(|state| admit(*state, request, others_ahead, now)).collect();
+    let admissions: Vec<_> = states.iter().map(|state| admit(*state, request, turn, now)).collect();
     if admissions.contains(&Admission::AskedOtherwise) {
         return Err(other_share(request));
     }
@@ -346,13 +357,13 @@ pub fn pass_on<'a>(
 pub fn recover<'a>(
     state: State<'a>,
     request: &Request<'a>,
-    others_ahead: bool,
+    turn: Turn,
     terms: Terms,
     tokens: &mut Tokens,
     now: UnixMicros,
 ) -> Result<Acquire<'a>, Error> {
     if state.is_expired() {
-        acquire(state, request, others_ahead, terms, tokens, now)
+        acquire(state, request, turn, terms, tokens, now)
     } else {
         Ok(Acquire::Refuse)
     }

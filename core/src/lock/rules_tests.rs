@@ -47,8 +47,8 @@ fn the_table_of_the_contract() {
     for (state, (name, acquires, recovers, extends, released)) in states().into_iter().zip(table) {
         let granted = |decision| matches!(decision, Ok(Acquire::Grant { .. }));
         assert_eq!(state.name(), name);
-        assert_eq!(granted(acquire(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)), acquires, "{state:?}");
-        assert_eq!(granted(recover(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)), recovers, "{state:?}");
+        assert_eq!(granted(acquire(state, &PLAIN, Turn::Now, TERMS, &mut Tokens::new(), NOW)), acquires, "{state:?}");
+        assert_eq!(granted(recover(state, &PLAIN, Turn::Now, TERMS, &mut Tokens::new(), NOW)), recovers, "{state:?}");
         assert_eq!(extend(state, token, LEASE, TERMS, NOW).unwrap().is_some(), extends, "{state:?}");
         assert_eq!(release(state, token), released, "{state:?}");
         assert_eq!(release(state, other), Release::Over, "{state:?}");
@@ -59,7 +59,7 @@ fn the_table_of_the_contract() {
 #[test]
 fn a_timestamp_is_now_and_lease_and_margin() {
     let Ok(Acquire::Grant { record, succeeds, holds: Holds::Alone }) =
-        acquire(State::Free, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)
+        acquire(State::Free, &PLAIN, Turn::Now, TERMS, &mut Tokens::new(), NOW)
     else {
         panic!("a free lock is granted")
     };
@@ -71,7 +71,7 @@ fn a_timestamp_is_now_and_lease_and_margin() {
 fn the_successor_learns_whom_it_follows() {
     let state = State::of(Some(Value::Ours(ours(-2_500_000))), NOW);
     let Ok(Acquire::Grant { succeeds: Some(before), record, .. }) =
-        recover(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW)
+        recover(state, &PLAIN, Turn::Now, TERMS, &mut Tokens::new(), NOW)
     else {
         panic!("an expired lock is recovered")
     };
@@ -85,7 +85,7 @@ fn the_successor_learns_whom_it_follows() {
 fn the_same_attempt_gets_its_token_again_and_never_a_shorter_lease() {
     let again = |lease, left_us| {
         let request = Request { lease, id: Id::parse(b"07"), ..PLAIN };
-        acquire(State::of(Some(Value::Ours(ours(left_us))), NOW), &request, false, TERMS, &mut Tokens::new(), NOW)
+        acquire(State::of(Some(Value::Ours(ours(left_us))), NOW), &request, Turn::Now, TERMS, &mut Tokens::new(), NOW)
             .unwrap()
     };
     assert_eq!(again(LEASE, 40_000_000), Acquire::Keep(ours(40_000_000)));
@@ -95,15 +95,19 @@ fn the_same_attempt_gets_its_token_again_and_never_a_shorter_lease() {
 #[test]
 fn a_newcomer_never_overtakes_the_queue() {
     for state in states() {
-        let tried = acquire(state, &PLAIN, true, TERMS, &mut Tokens::new(), NOW);
+        let tried = acquire(state, &PLAIN, Turn::Behind, TERMS, &mut Tokens::new(), NOW);
         assert_eq!(tried, Ok(Acquire::Refuse), "{state:?}");
-        assert_eq!(recover(state, &PLAIN, true, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse), "{state:?}");
+        assert_eq!(
+            recover(state, &PLAIN, Turn::Behind, TERMS, &mut Tokens::new(), NOW),
+            Ok(Acquire::Refuse),
+            "{state:?}"
+        );
     }
     // The holder is no newcomer.
     let request = Request { id: Id::parse(b"7"), ..PLAIN };
     let held = State::of(Some(Value::Ours(ours(1))), NOW);
     assert!(matches!(
-        acquire(held, &request, true, TERMS, &mut Tokens::new(), NOW),
+        acquire(held, &request, Turn::Behind, TERMS, &mut Tokens::new(), NOW),
         Ok(Acquire::Prolong(record)) if record.token == ours(0).token
     ));
 }
@@ -131,13 +135,13 @@ fn without_an_id_nobody_is_taken_for_the_holder() {
     let mut held = ours(1);
     held.id = None;
     let state = State::of(Some(Value::Ours(held)), NOW);
-    assert_eq!(acquire(state, &PLAIN, false, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse));
+    assert_eq!(acquire(state, &PLAIN, Turn::Now, TERMS, &mut Tokens::new(), NOW), Ok(Acquire::Refuse));
 }
 
 #[test]
 fn a_server_without_a_clock_grants_nothing() {
     let now = UnixMicros(100);
-    assert_eq!(acquire(State::Free, &PLAIN, false, TERMS, &mut Tokens::new(), now), Err(Error::Clock));
+    assert_eq!(acquire(State::Free, &PLAIN, Turn::Now, TERMS, &mut Tokens::new(), now), Err(Error::Clock));
     let held = State::of(Some(Value::Ours(ours(1))), now);
     assert_eq!(extend(held, ours(0).token, LEASE, TERMS, now), Err(Error::Clock));
     assert_eq!(release(held, ours(0).token), Release::InTime);
@@ -178,7 +182,7 @@ proptest! {
     fn a_lock_that_somebody_has_is_never_granted(value in any_value(), id in 0..3_u64) {
         let request = Request { id: Id::parse(id.to_string().as_bytes()), ..PLAIN };
         let mut tokens = Tokens::new();
-        let decision = acquire(State::of(value, NOW), &request, false, TERMS, &mut tokens, NOW).unwrap();
+        let decision = acquire(State::of(value, NOW), &request, Turn::Now, TERMS, &mut tokens, NOW).unwrap();
         let (taken, mine, before) = match value {
             None => (false, false, None),
             Some(Value::Foreign) => (true, false, None),

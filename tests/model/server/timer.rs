@@ -92,7 +92,7 @@ impl Server {
             let decision = match before {
                 Some(record) => {
                     let lock = rules::State::Expired(record.timestamp, Some(record));
-                    rules::acquire(lock, &request, false, terms, tokens, now)
+                    rules::acquire(lock, &request, rules::Turn::Now, terms, tokens, now)
                 }
                 None => rules::pass_on(token, &request, terms, tokens, now),
             };

@@ -2,11 +2,11 @@
 
 use super::drive::{Driven, Told, UNIT};
 use super::plain::{Call, Settings, Share as PlainShare, Step};
-use redis_lock::engine::queue::{MostPlaces, Queues, Waiter};
+use redis_lock::engine::queue::{MostPlaces, Queues, ReplyShape, Waiter};
 use redis_lock::engine::sessions::{Binding, Sessions};
 use redis_lock::lock::holders::{Holder, Holders};
 use redis_lock::lock::record::{Id, Value};
-use redis_lock::lock::rules::{self, Acquire, Holds, Release, Request, Retention, Share, State, Terms};
+use redis_lock::lock::rules::{self, Acquire, Holds, Release, Request, Retention, Share, State, Terms, Turn};
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use redis_lock::lock::token::{Token, Tokens};
 use std::collections::BTreeMap;
@@ -29,6 +29,14 @@ pub struct Core {
     pub(super) sessions: Sessions,
     pub(super) tokens: Tokens,
     told: Vec<(Option<usize>, Told)>,
+}
+
+pub(super) fn turn(ahead: bool) -> Turn {
+    if ahead {
+        Turn::Behind
+    } else {
+        Turn::Now
+    }
 }
 
 fn id(number: u64) -> Id {
@@ -155,10 +163,10 @@ impl Core {
         let states: Vec<State<'_>> = call.keys.iter().map(|key| state(self.keys.get(key), now)).collect();
         let ahead = call.keys.iter().any(|key| self.queues.has_ahead(0, &[*key], request.id));
         let decisions = if let [only] = states[..] {
-            let decision = rules::acquire(only, &request, ahead, self.terms(), &mut self.tokens, now);
+            let decision = rules::acquire(only, &request, turn(ahead), self.terms(), &mut self.tokens, now);
             decision.map(|decision| Some(vec![decision]).filter(|decisions| decisions[0] != Acquire::Refuse))
         } else {
-            rules::acquire_all(&states, &request, ahead, self.terms(), &mut self.tokens, now)
+            rules::acquire_all(&states, &request, turn(ahead), self.terms(), &mut self.tokens, now)
         };
         let Ok(decisions) = decisions else { return self.tell(None, Told::OtherShare) };
         let Some(decisions) = decisions else {
@@ -206,7 +214,7 @@ impl Core {
                 lease,
                 id,
                 owner: None,
-                details: call.details,
+                shape: if call.details { ReplyShape::Details } else { ReplyShape::Token },
                 session: call.session,
                 since,
                 until: MonotonicMicros(self.now + call.wait),
@@ -232,7 +240,8 @@ impl Core {
                 self.look_at_key(*key);
                 let lock = state(self.keys.get(key), now);
                 let ahead = self.queues.has_ahead(0, &[*key], None);
-                let decision = rules::recover(lock, &request, ahead, self.terms(), &mut self.tokens, now).unwrap();
+                let decision =
+                    rules::recover(lock, &request, turn(ahead), self.terms(), &mut self.tokens, now).unwrap();
                 match Plan::of(&decision) {
                     Some(plan) => {
                         self.write(*key, &plan);

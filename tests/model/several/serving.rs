@@ -1,7 +1,7 @@
 //! How a lock passes on, as `src/server/waiting.rs` and `src/server/serve.rs` do it.
 
 use super::core::{state, Core, Plan, Stored};
-use redis_lock::engine::queue::{LineId, Next, Ticket};
+use redis_lock::engine::queue::{LineId, Next, ReplyShape, Ticket, Vacancy};
 use redis_lock::lock::rules::{self, Holds, Share, State};
 use redis_lock::lock::token::Token;
 use std::collections::BTreeSet;
@@ -22,7 +22,14 @@ impl Core {
         let next = head.and_then(|(ticket, head)| {
             let request = head.request();
             let decision = if is_several {
-                rules::acquire(state(self.keys.get(&key), now), &request, false, terms, &mut self.tokens, now)
+                rules::acquire(
+                    state(self.keys.get(&key), now),
+                    &request,
+                    rules::Turn::Now,
+                    terms,
+                    &mut self.tokens,
+                    now,
+                )
             } else {
                 rules::pass_on(token, &request, terms, &mut self.tokens, now)
             };
@@ -74,7 +81,7 @@ impl Core {
         for key in keys.iter().filter(|_| waiter.session) {
             self.bind(key[0], client, &plans[0].holder, true);
         }
-        self.granted(Some(client), plans, waiter.details);
+        self.granted(Some(client), plans, waiter.shape == ReplyShape::Details);
     }
 
     /// As `serve::look_at`.
@@ -85,7 +92,7 @@ impl Core {
         let lock = state(self.keys.get(&key), now);
         let is_nobodys = lock.is_nobodys();
         let terms = self.terms();
-        let due = match self.queues.next(line, is_nobodys) {
+        let due = match self.queues.next(line, if is_nobodys { Vacancy::Whole } else { Vacancy::Part }) {
             Next::Parked(ticket) => {
                 if !self.try_all(ticket) {
                     self.queues.go_on(line);
@@ -95,7 +102,8 @@ impl Core {
             Next::Single(ticket, waiter) => {
                 let request = waiter.request();
                 let may = is_nobodys || matches!(lock, State::Several(_));
-                let decision = rules::acquire(lock, &request, !may, terms, &mut self.tokens, now).unwrap();
+                let decision =
+                    rules::acquire(lock, &request, super::core::turn(!may), terms, &mut self.tokens, now).unwrap();
                 if let Some(plan) = Plan::of(&decision).filter(|_| may) {
                     self.write(key, &plan);
                     let is_alone = plan.holds == Holds::Alone;
@@ -131,7 +139,8 @@ impl Core {
         }
         let states: Vec<State<'_>> = keys.iter().map(|key| state(self.keys.get(key), now)).collect();
         let request = self.queues.waiter(ticket).unwrap().request();
-        let decisions = rules::acquire_all(&states, &request, false, self.terms(), &mut self.tokens, now).unwrap();
+        let decisions =
+            rules::acquire_all(&states, &request, rules::Turn::Now, self.terms(), &mut self.tokens, now).unwrap();
         let Some(decisions) = decisions else { return false };
         let plans: Vec<Plan> = decisions.iter().filter_map(Plan::of).collect();
         for (key, plan) in keys.iter().zip(&plans) {

@@ -18,6 +18,15 @@ pub enum Cause {
 /// tried in later iterations.
 pub const MOST_TRIED: usize = 128;
 
+/// What there is to be had of the lock of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vacancy {
+    /// All of it: nobody has it.
+    Whole,
+    /// At most a share: somebody has it.
+    Part,
+}
+
 /// Who is served next in a line.
 #[derive(Debug)]
 pub enum Next<'a, H> {
@@ -124,7 +133,8 @@ impl<H> Queues<H> {
 
     /// Who is served next in a line whose lock nobody holds, or else by those who share it. One who is parked
     /// there counts as tried.
-    pub fn next(&mut self, id: LineId, is_nobodys: bool) -> Next<'_, H> {
+    pub fn next(&mut self, id: LineId, vacancy: Vacancy) -> Next<'_, H> {
+        let is_nobodys = vacancy == Vacancy::Whole;
         let Some(line) = self.lines.get_mut(&id) else { return Next::Nobody };
         let single = line.single.first().copied();
         let parked = line.parked.first().copied().filter(|parked| is_nobodys && single.is_none_or(|own| *parked < own));

@@ -24,6 +24,9 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// No safety across failover.
+    pub const OFF: Self = Self { grace: Micros(0), margin: Micros(0), max_lag: Micros(0), wanted: 0 };
+
     /// The longest lease that is over when the grace of a new master is.
     #[must_use]
     pub const fn longest_lease(&self) -> Option<Micros> {

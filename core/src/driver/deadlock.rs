@@ -1,0 +1,32 @@
+//! Looks at the keys that a search for a deadlock asks for.
+
+use super::edge::{Access, Edge, Expected, Key};
+use super::Entry;
+use crate::engine::search::Step;
+use crate::engine::{Clock, KeyName};
+use crate::lock::rules::Request;
+
+impl<E: Edge> Entry<'_, E> {
+    /// Whether the client of a command, if it waited for these keys, would wait for itself.
+    pub(super) fn closes_circle(&mut self, db: i32, names: &[&[u8]], request: &Request<'_>) -> bool {
+        let (own, most) = (self.edge.client(), self.edge.most_edges());
+        let Some(mut search) = self.engine().search(own, db, names, request, most) else { return false };
+        let now = self.edge.clock().now();
+        loop {
+            let step = self.engine().search_on(&mut search);
+            match step {
+                Step::Done(closes_circle) => {
+                    self.edge.select(db);
+                    return closes_circle;
+                }
+                Step::Look(db, name) => {
+                    let name = self.edge.name(KeyName { db, name: &name });
+                    let key = name
+                        .as_ref()
+                        .and_then(|name| self.edge.open(E::lend(name), Access::ReadOnly, Expected::Nothing, now).ok());
+                    search.seen(key.as_ref().map(Key::lock));
+                }
+            }
+        }
+    }
+}

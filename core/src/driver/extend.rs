@@ -1,0 +1,71 @@
+//! LOCK.EXTEND, LOCK.MEXTEND and LOCK.CHECK: a holder asks about its own grant.
+
+use super::edge::{Access, Edge, Expected, Key, Permit};
+use super::write::{Decided, Then};
+use super::Entry;
+use crate::broken::{self, Mutant};
+use crate::engine::counters::Counter;
+use crate::engine::grant::Decision;
+use crate::lock::error::Error;
+use crate::lock::rules::{self, State};
+use crate::lock::time::Micros;
+use crate::lock::token::Token;
+
+impl<E: Edge> Entry<'_, E> {
+    /// LOCK.EXTEND; whether the grant was still held.
+    ///
+    /// # Errors
+    /// What the caller is told: nothing has changed then.
+    pub fn extend(&mut self, name: E::Name<'_>, token: Token, lease: Micros) -> Result<bool, Error> {
+        self.check_lease(lease)?;
+        let (terms, now) = (self.edge.terms(), self.edge.command_time());
+        let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
+        let Some(record) = rules::extend(key.lock(), token, lease, terms, now)? else {
+            self.engine().count(Counter::StaleTokens);
+            return Ok(false);
+        };
+        self.may_extend()?;
+        let decision = Decision::to_extend(&record);
+        self.carry_out(Permit::COMMAND, Decided { name, key, decision }, Then::Nobody)?;
+        Ok(true)
+    }
+
+    /// LOCK.MEXTEND; whether all of the locks were still held.
+    ///
+    /// # Errors
+    /// What the caller is told: nothing has changed then.
+    pub fn extend_all<'n>(&mut self, names: &[E::Name<'n>], token: Token, lease: Micros) -> Result<bool, Error> {
+        self.check_lease(lease)?;
+        let (terms, now) = (self.edge.terms(), self.edge.command_time());
+        let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
+        let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
+        let locks: Vec<State<'_>> = keys.iter().map(Key::lock).collect();
+        let mut records = rules::extend_all(&locks, token, lease, terms, now)?;
+        let is_stale = records.is_none();
+        if is_stale && broken::is(Mutant::ExtendsPart) {
+            let part = locks.iter().map(|lock| rules::extend(*lock, token, lease, terms, now));
+            let part: Vec<_> = part.map_while(|record| record.ok().flatten()).collect();
+            records = Some(part);
+        }
+        let Some(records) = records else {
+            self.engine().count(Counter::StaleTokens);
+            return Ok(false);
+        };
+        self.may_extend()?;
+        let decisions: Vec<Decision> = records.iter().map(Decision::to_extend).collect();
+        let decided = names.iter().zip(keys).zip(decisions);
+        let decided = decided.map(|((name, key), decision)| Decided { name: *name, key, decision }).collect();
+        self.carry_all_out(Permit::COMMAND, decided, Then::Nobody).map_err(|partly| partly.refused)?;
+        Ok(!is_stale)
+    }
+
+    /// LOCK.CHECK: the lease left to the holder of a grant.
+    ///
+    /// # Errors
+    /// What the caller is told.
+    pub fn check(&mut self, name: E::Name<'_>, token: Token) -> Result<Micros, Error> {
+        let (terms, now) = (self.edge.terms(), self.edge.command_time());
+        let key = self.edge.open(name, Access::ReadOnly, Expected::Grant(token), now)?;
+        Ok(rules::check(key.lock(), token, terms, now))
+    }
+}

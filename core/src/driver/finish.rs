@@ -1,0 +1,101 @@
+//! The end of every call from the server: answers are sent, the server is asked to tell what now matters, and the timer
+//! is set to what is due next. Nothing else sets it, so that no change can be forgotten.
+//!
+//! There is one timer for everything. The server's timers run on the wall clock: after that is set back they are late.
+//! So it is remembered when the timer is due in monotonic time, and one that is overdue is set anew.
+
+use super::edge::Edge;
+use super::Entry;
+use crate::engine::counters::Counter;
+use crate::engine::{Clock, Wake};
+use crate::lock::time::{Micros, MonotonicMicros};
+
+/// A timer that has not fired yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timer<T> {
+    id: T,
+    wake: Wake,
+    at: MonotonicMicros,
+}
+
+/// How many answers are sent at once; the rest in the next iteration.
+const MOST_SENT: usize = 256;
+/// A day: a later deadline is looked at again then.
+const LONGEST_MS: u64 = 86_400_000;
+/// A timer that is later than this is set anew.
+const LATE: Micros = Micros(100_000);
+
+impl<E: Edge> Entry<'_, E> {
+    /// Ends the call. The clocks are read only when the timer has to be set; one that fires too early does no harm.
+    pub fn finish(&mut self) {
+        self.send_answers();
+        self.listen();
+        let (timer, wake) = {
+            let state = self.state();
+            (state.timer, state.engine.wake())
+        };
+        match timer {
+            None if wake.is_never() => {}
+            Some(timer) if !wake.is_never() && timer.wake.is_in_time_for(wake) => {}
+            _ => {
+                self.stop_timer();
+                if !wake.is_never() {
+                    self.set_timer(wake);
+                }
+            }
+        }
+    }
+
+    fn send_answers(&mut self) {
+        for _ in 0..MOST_SENT {
+            let next = self.engine().outbox().take();
+            let Some((handle, answer)) = next else { return };
+            self.edge.answer(handle, answer);
+        }
+    }
+
+    /// Events of keys cost every command that deletes one, and no subscription can be taken back on most servers: each
+    /// is asked for when somebody waits, or a lock is to end with its connection, for the first time.
+    fn listen(&mut self) {
+        let (keys, clients) = {
+            let state = self.state();
+            let keys = !state.hears_of_keys && state.engine.queues().waiters() > 0;
+            (keys, !state.hears_of_clients && !state.engine.sessions().is_empty())
+        };
+        if keys {
+            self.state().hears_of_keys = true;
+            self.edge.listen_to_keys();
+        }
+        if clients {
+            self.state().hears_of_clients = true;
+            self.edge.listen_to_clients();
+        }
+    }
+
+    fn set_timer(&mut self, wake: Wake) {
+        let clock = self.edge.clock();
+        let now = clock.monotonic();
+        let end = wake.end.map(|end| end.since(now));
+        let due = wake.due.map(|due| due.since(clock.now()));
+        let delay = end.into_iter().chain(due).min().unwrap_or(Micros(0));
+        let id = self.edge.set_timer(delay.as_ms_ceil().min(LONGEST_MS));
+        self.state().timer = Some(Timer { id, wake, at: now.after(delay) });
+    }
+
+    /// Stops the timer, to be set anew when the call ends.
+    pub fn stop_timer(&mut self) {
+        let timer = self.state().timer.take();
+        if let Some(timer) = timer {
+            self.edge.stop_timer(timer.id);
+        }
+    }
+
+    /// Stops a timer that should have fired by now, to be set anew.
+    pub(super) fn renew_late_timer(&mut self, now: MonotonicMicros) {
+        let is_late = self.state().timer.as_ref().is_some_and(|timer| timer.at.after(LATE) < now);
+        if is_late {
+            self.stop_timer();
+            self.engine().count(Counter::LateTimers);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Asks whether anything may be granted or extended now, and looks after what that depends on. Without a failover grace
+//! it costs nothing.
+
+use super::edge::{Edge, Level};
+use super::Entry;
+use crate::broken::{self, Mutant};
+use crate::engine::counters::Counter;
+use crate::engine::{Clock, KeyName};
+use crate::lock::error::Error;
+use crate::lock::grace::{Group, Settings};
+use crate::lock::time::{Micros, MonotonicMicros};
+
+impl<E: Edge> Entry<'_, E> {
+    /// The one question of a command that asks for a lock: its lease is short enough, and whether it may be granted.
+    pub(super) fn gate(&mut self, lease: Micros) -> Result<Result<(), Error>, Error> {
+        let Some(settings) = self.edge.grace() else { return Ok(Ok(())) };
+        settings.check(lease)?;
+        Ok(self.may_grant_under(&settings))
+    }
+
+    /// Whether a lease is short enough.
+    pub(super) fn check_lease(&mut self, lease: Micros) -> Result<(), Error> {
+        self.edge.grace().map_or(Ok(()), |settings| settings.check(lease))
+    }
+
+    /// Whether a lock may be granted.
+    pub(super) fn may_grant(&mut self) -> Result<(), Error> {
+        let settings = self.edge.grace();
+        settings.map_or(Ok(()), |settings| self.may_grant_under(&settings))
+    }
+
+    fn may_grant_under(&mut self, settings: &Settings) -> Result<(), Error> {
+        let now = self.gate_time();
+        self.engine().gate().reign().may_grant(settings, now)
+    }
+
+    /// Whether a lease may be set anew.
+    pub(super) fn may_extend(&mut self) -> Result<(), Error> {
+        let Some(settings) = self.edge.grace() else { return Ok(()) };
+        let now = self.gate_time();
+        self.engine().gate().reign().may_extend(&settings, now)
+    }
+
+    /// Not left to the next tick: a machine that was suspended wakes up in the middle of anything.
+    fn gate_time(&mut self) -> MonotonicMicros {
+        if broken::is(Mutant::SleepsThrough) {
+            return self.edge.clock().monotonic();
+        }
+        self.compare_clocks()
+    }
+
+    /// Logs and counts steps of the wall clock and suspends of the machine since the last look. The time on the clock
+    /// that is never set.
+    pub(super) fn compare_clocks(&mut self) -> MonotonicMicros {
+        let reading = self.edge.reading();
+        let jumps = {
+            let mut engine = self.engine();
+            let jumps = engine.gate().compare(&reading);
+            if jumps.step_us.is_some() {
+                engine.count(Counter::ClockSteps);
+            }
+            jumps
+        };
+        if jumps.is_timer_off {
+            self.stop_timer();
+        }
+        if let Some(suspended) = jumps.suspended {
+            let ms = suspended.as_ms();
+            let text =
+                format!("the machine was suspended for {ms} ms: leases ran on, and waits that ended are answered now");
+            self.edge.log(Level::Warning, &text);
+        }
+        if let Some(step_us) = jumps.step_us {
+            let ms = step_us / 1_000;
+            let text = format!("the wall clock was set by {ms} ms: leases end by so much earlier or later");
+            self.edge.log(Level::Warning, &text);
+        }
+        reading.monotonic
+    }
+
+    /// Ends waits at the head of a line for leases that the grace does not cover: it was set since.
+    pub(super) fn end_leases_beyond_grace(&mut self, key: KeyName<'_>) {
+        let settings = self.edge.grace();
+        if let Some(settings) = settings {
+            self.engine().end_leases_beyond_grace(key, &settings);
+        }
+    }
+
+    /// Goes on with a check of all who wait, which begins when a grace is set or made shorter.
+    pub(super) fn sweep_leases(&mut self) {
+        let is_sweeping = self.engine().gate().is_sweeping();
+        let settings = if is_sweeping { self.edge.grace() } else { None };
+        if let Some(settings) = settings {
+            self.engine().sweep_leases(&settings);
+        }
+    }
+
+    /// The server runs: notices that it stood still, and whether its replicas have answered since.
+    pub(super) fn look_after_gate(&mut self, now: MonotonicMicros) {
+        self.log_grace(now);
+        let settings = self.edge.grace();
+        let longest = settings.and_then(|settings| settings.longest_lease());
+        let (is_off, is_late) = {
+            let mut engine = self.engine();
+            let gate = engine.gate();
+            gate.set_longest_lease(longest);
+            (settings.is_none() && !gate.has_fault(), gate.has_to_check(now))
+        };
+        if is_off {
+            return;
+        }
+        if is_late {
+            self.check_settings();
+        }
+        let Some(settings) = settings else { return };
+        let (stalled, has_to_look) = {
+            let mut engine = self.engine();
+            let reign = engine.gate().reign();
+            (reign.begin_turn(&settings, now), reign.has_to_look(&settings, now))
+        };
+        if stalled {
+            self.edge.log(
+                Level::Warning,
+                "the server stood still: no lease until its replicas have answered what is replicated from now on",
+            );
+        }
+        if has_to_look {
+            let replication = self.edge.replication();
+            let replicas = replication.as_ref().map(|replication| (replication.offset, replication.answers.as_slice()));
+            self.engine().gate().look(&settings, replicas, now);
+        }
+    }
+
+    /// Finds what is wrong with the settings, and logs it once.
+    pub fn check_settings(&mut self) {
+        let settings = self.edge.grace().unwrap_or(Settings::OFF);
+        let is_on = settings.longest_lease().is_some();
+        let connected = if is_on { self.edge.replicas() } else { 0 };
+        let clock = self.edge.clock();
+        let fault = {
+            let mut engine = self.engine();
+            let group = Group { connected, latest: engine.latest() };
+            engine.gate().new_fault(&settings, &group, (clock.now(), clock.monotonic()))
+        };
+        if let Some(fault) = fault {
+            self.edge.log(Level::Warning, fault.text());
+        }
+    }
+
+    /// Logs that a grace began or ended since the last look, in which time this server granted nothing.
+    fn log_grace(&mut self, now: MonotonicMicros) {
+        let is_replica = self.edge.is_replica();
+        let settings = self.edge.grace().filter(|_| !is_replica);
+        let left = {
+            let mut engine = self.engine();
+            let gate = engine.gate();
+            let left = settings.map_or(Micros(0), |settings| gate.grace_left(&settings, now));
+            gate.grace_changed(left)
+        };
+        match left {
+            Some(Micros(0)) if !is_replica => self.edge.log(Level::Notice, "the grace has ended: locks are granted"),
+            Some(left) if left > Micros(0) => {
+                let text = format!("a grace has begun: no lock is granted for the next {} ms", left.as_ms());
+                self.edge.log(Level::Notice, &text);
+            }
+            _ => {}
+        }
+    }
+}

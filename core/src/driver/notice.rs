@@ -1,0 +1,76 @@
+//! What the server tells of: keys that come free, clients that are gone, answers that arrived or did not, its role, and
+//! the passing of time.
+//!
+//! Nothing is written here: the server can be in the middle of a command, a transaction, a script or an expiry, before
+//! that has been replicated. It is only noted what to look at, soon.
+
+use super::edge::Edge;
+use super::Entry;
+use crate::engine::outbox::Grant;
+use crate::engine::queue::ReplyShape;
+use crate::engine::{Clock, KeyChange, KeyName};
+use crate::lock::token::Token;
+
+impl<E: Edge> Entry<'_, E> {
+    /// Somebody else changed a key.
+    pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
+        self.engine().key_changed(key, how);
+    }
+
+    /// A database was flushed or swapped, or all of them were.
+    pub fn database_changed(&mut self, db: Option<i32>) {
+        self.engine().all_changed(db);
+    }
+
+    /// A client that was kept waiting is gone, or the server ended its wait: the shape of the reply that it would have
+    /// got, if it waited.
+    pub fn client_left(&mut self, client: u64) -> Option<ReplyShape> {
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        let left = self.engine().left(client, limits, clock);
+        left.map(|(handle, shape)| {
+            self.edge.release(handle);
+            shape
+        })
+    }
+
+    /// A connection has ended.
+    pub fn connection_ended(&mut self, client: u64) {
+        let at = self.edge.clock().now();
+        self.engine().connection_ended(client, at);
+    }
+
+    /// A grant has reached the client that waited for it.
+    pub fn delivered(&mut self, token: Token) {
+        self.engine().delivered(token);
+    }
+
+    /// A grant did not reach the client that waited for it. On a replica the lease bounds it.
+    pub fn undelivered(&mut self, grant: Grant) {
+        if self.edge.is_replica() {
+            self.engine().delivered(grant.granted.token);
+            return;
+        }
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        self.engine().undelivered(grant, limits, clock);
+    }
+
+    /// This server is a replica from now on.
+    pub fn demoted(&mut self) {
+        self.engine().demoted();
+    }
+
+    /// This server has started, or is master from now on.
+    pub fn promoted(&mut self) {
+        let now = self.edge.clock().monotonic();
+        self.engine().gate().begin_reign(now);
+    }
+
+    /// Called by the server some ten times a second: looks after what no timer and no event tells.
+    pub fn tick(&mut self) {
+        let now = self.compare_clocks();
+        self.look_after_gate(now);
+        self.renew_late_timer(now);
+        let is_told_of_keys = self.edge.tells_of_keys();
+        self.engine().scan(now, is_told_of_keys);
+    }
+}

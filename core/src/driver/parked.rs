@@ -1,0 +1,177 @@
+//! Trying a waiter for several locks, when the one that it is parked at may have come free: it gets all of them, or is
+//! parked at another that it cannot have.
+
+use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused, Writer};
+use super::write::{Decided, Partly, Then};
+use super::Entry;
+use crate::engine::queue::{Keys, LineId, Ticket};
+use crate::engine::{due, Blocked, Clock, KeyName};
+use crate::lock::error::Error;
+use crate::lock::rules::{Share, State};
+use crate::lock::time::UnixMicros;
+use std::collections::BTreeSet;
+
+/// How many keys may still be read or written before the server gets its turn. Checked before each try, so that one
+/// try may exceed it: by the 1,024 keys of a command.
+#[derive(Debug)]
+pub(super) struct Budget(usize);
+
+impl Budget {
+    /// What fits in one event-loop iteration beside other work: about a millisecond.
+    pub(super) const ITERATION: Self = Self(2_048);
+    /// What a command adds to its own work, to pass on what it released.
+    const COMMAND: Self = Self(256);
+
+    pub(super) const fn is_left(&self) -> bool {
+        self.0 > 0
+    }
+
+    fn spend(&mut self, keys: usize) {
+        self.0 = self.0.saturating_sub(keys);
+    }
+}
+
+/// What came of a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tried {
+    /// It got all of its locks.
+    Granted,
+    /// It is parked in another line, or waits no longer.
+    Moved,
+    /// It stays where it is: that lock is not free.
+    Stays,
+}
+
+/// Why a waiter cannot have all of its keys.
+enum Obstacle {
+    /// One of them is not served here, as while a slot moves.
+    SlotLost,
+    /// It cannot have this one.
+    Lock(Blocked),
+}
+
+impl<E: Edge> Entry<'_, E> {
+    /// Tries one waiter for several locks.
+    pub(super) fn try_one(
+        &mut self,
+        permit: Permit,
+        ticket: Ticket,
+        budget: &mut Budget,
+    ) -> Result<Tried, WriteRefused> {
+        let now = self.edge.clock().now();
+        let waiter = self.engine().parked(ticket);
+        let Some((client, lease, db, keys)) = waiter else { return Ok(Tried::Moved) };
+        if let Err(error) = self.check_lease(lease) {
+            self.engine().end_wait(client, error);
+            return Ok(Tried::Moved);
+        }
+        match self.first_obstacle(ticket, db, &keys, now, budget) {
+            Some(Obstacle::Lock(blocked)) => {
+                let stays = self.engine().park(ticket, blocked);
+                return Ok(if stays { Tried::Stays } else { Tried::Moved });
+            }
+            Some(Obstacle::SlotLost) => {
+                self.engine().end_wait(client, Error::SlotLost);
+                return Ok(Tried::Moved);
+            }
+            None => {}
+        }
+        budget.spend(keys.len().saturating_mul(2));
+        let granted = self.grant_all(permit, ticket, db, &keys, now)?;
+        Ok(if granted { Tried::Granted } else { Tried::Stays })
+    }
+
+    fn first_obstacle(
+        &mut self,
+        ticket: Ticket,
+        db: i32,
+        keys: &Keys,
+        now: UnixMicros,
+        budget: &mut Budget,
+    ) -> Option<Obstacle> {
+        for (at, name) in keys.iter().enumerate() {
+            budget.spend(1);
+            if self.engine().queues().is_held_up(db, name, ticket, now) {
+                return Some(Obstacle::Lock(Blocked { at, ..Blocked::default() }));
+            }
+            let name = self.edge.name(KeyName { db, name })?;
+            let opened = self.edge.open(E::lend(&name), Access::Waiter, Expected::Nothing, now);
+            match opened {
+                Err(Unseen::NotServed) => return Some(Obstacle::SlotLost),
+                Err(_) => return Some(Obstacle::Lock(Blocked { at, ..Blocked::default() })),
+                Ok(key) => {
+                    let lock = key.lock();
+                    if !lock.is_nobodys() {
+                        let due = due(lock, Share::Alone, || key.expires_in_ms(), now);
+                        return Some(Obstacle::Lock(Blocked { at, due, last_end: lock.last_end() }));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Grants all of the keys, which nobody holds; whether that was done.
+    fn grant_all(
+        &mut self,
+        permit: Permit,
+        ticket: Ticket,
+        db: i32,
+        keys: &Keys,
+        now: UnixMicros,
+    ) -> Result<bool, WriteRefused> {
+        let names: Option<Vec<E::OwnName>> = keys.iter().map(|name| self.edge.name(KeyName { db, name })).collect();
+        let Some(names) = names else { return Ok(false) };
+        let names: Vec<E::Name<'_>> = names.iter().map(E::lend).collect();
+        let mut opened = Vec::with_capacity(names.len());
+        for name in &names {
+            let Ok(key) = self.edge.open(*name, Access::Waiter, Expected::Nothing, now) else { return Ok(false) };
+            opened.push(key);
+        }
+        let terms = self.edge.terms();
+        let locks: Vec<State<'_>> = opened.iter().map(Key::lock).collect();
+        let decided = self.engine().grant_all(ticket, &locks, terms, now);
+        let Some((decisions, granted)) = decided else { return Ok(false) };
+        if permit.writer() == Writer::Timer {
+            // The server's own commands tell of each key at once, and who is told may touch the others.
+            opened.iter_mut().for_each(Key::close);
+        }
+        let all = names.iter().zip(opened).zip(decisions);
+        let all = all.map(|((name, key), decision)| Decided { name: *name, key, decision }).collect();
+        let then = Then::Waiter(ticket, granted.clone());
+        if let Err(Partly { written, refused }) = self.carry_all_out(permit, all, then) {
+            // All or nothing: what was written of a grant already goes back.
+            let written: Vec<&[u8]> = keys.iter().take(written).collect();
+            self.engine().give_back(db, &written, &granted);
+            return Err(refused);
+        }
+        Ok(true)
+    }
+
+    /// A command released the locks of these lines: waiters for several locks who are first in line are tried at once, so
+    /// that a lock is not refused to others for their sake. The timer serves the rest.
+    pub(super) fn pass_on_parked(&mut self, lines: &[LineId]) {
+        if lines.is_empty() {
+            return;
+        }
+        let mut heads: BTreeSet<(Ticket, LineId)> = BTreeSet::new();
+        for line in lines {
+            heads.extend(self.parked_head(*line));
+        }
+        let mut budget = Budget::COMMAND;
+        while budget.is_left() {
+            let Some((ticket, line)) = heads.pop_first() else { break };
+            if matches!(self.try_one(Permit::COMMAND, ticket, &mut budget), Ok(Tried::Moved)) {
+                heads.extend(self.parked_head(line));
+            }
+        }
+        let mut engine = self.engine();
+        for line in lines {
+            engine.set_ready(*line);
+        }
+    }
+
+    fn parked_head(&mut self, line: LineId) -> Option<(Ticket, LineId)> {
+        self.engine().queues().parked_head(line).map(|ticket| (ticket, line))
+    }
+}

@@ -1,0 +1,168 @@
+//! LOCK.RELEASE, LOCK.MRELEASE and LOCK.CANCEL: a grant ends, and the lock passes on.
+
+use super::edge::{Access, Edge, Expected, Key, Permit, Span};
+use super::write::{Decided, Then};
+use super::Entry;
+use crate::broken::{self, Mutant};
+use crate::engine::counters::Counter;
+use crate::engine::grant::Decision;
+use crate::engine::queue::LineId;
+use crate::engine::{Engine, Left, Shape, Successor};
+use crate::lock::change::Contents;
+use crate::lock::error::Error;
+use crate::lock::record::Id;
+use crate::lock::rules::{self, Release};
+use crate::lock::time::UnixMicros;
+use crate::lock::token::Token;
+
+/// What a release does with the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HandOff {
+    /// The first who waits gets it in the same change of the key.
+    AtOnce,
+    /// It is only taken out of the key: those who wait are served when all of the locks are released.
+    Later,
+}
+
+impl<E: Edge> Entry<'_, E> {
+    /// LOCK.RELEASE.
+    ///
+    /// # Errors
+    /// What the caller is told: nothing has changed then.
+    pub fn release(&mut self, name: E::Name<'_>, token: Token) -> Result<Release, Error> {
+        let now = self.edge.command_time();
+        let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
+        let release = rules::release(key.lock(), token);
+        if release != Release::Over {
+            let line = self.pass_on(name, key, token, HandOff::AtOnce)?;
+            self.pass_on_parked(line.as_slice());
+        }
+        self.engine().count_release(release);
+        Ok(release)
+    }
+
+    /// LOCK.MRELEASE; how many locks were released.
+    ///
+    /// # Errors
+    /// What the caller is told: nothing has changed then.
+    pub fn release_all<'n>(&mut self, names: &[E::Name<'n>], token: Token) -> Result<usize, Error> {
+        let now = self.edge.command_time();
+        // A key of another type is found before anything has changed.
+        let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
+        let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
+        let (mut unawaited, mut awaited) = (Vec::new(), Vec::new());
+        for (name, key) in names.iter().zip(keys) {
+            let mut release = rules::release(key.lock(), token);
+            if broken::is(Mutant::ReleaseAnyOfAll) && !key.lock().is_nobodys() {
+                release = Release::InTime;
+            }
+            let key_name = self.edge.key_name(*name);
+            let mut engine = self.engine();
+            engine.count_release(release);
+            match release {
+                Release::Over => {}
+                _ if key.shape() == Shape::Several || engine.waited_line(key_name).is_some() => awaited.push(*name),
+                _ => {
+                    engine.given_back(token, now);
+                    drop(engine);
+                    self.edge.record(Span::Hold, held(token, now));
+                    unawaited.push(Decided { name: *name, key, decision: Decision::to_release(token) });
+                }
+            }
+        }
+        let released = unawaited.len().saturating_add(awaited.len());
+        if !unawaited.is_empty() && !self.delete_all(unawaited) {
+            return Err(Error::Internal);
+        }
+        // They are served in the order of arrival, whatever line they stand in, when all is released.
+        let has_parked = awaited.iter().any(|name| {
+            let key = self.edge.key_name(*name);
+            self.engine().queues().has_parked(key.db, key.name)
+        });
+        let hand_off = if has_parked { HandOff::Later } else { HandOff::AtOnce };
+        // Who is told of one key may change others: each of the rest is opened anew.
+        let mut lines = Vec::new();
+        for name in awaited {
+            let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
+            if rules::release(key.lock(), token) != Release::Over {
+                lines.extend(self.pass_on(name, key, token, hand_off)?);
+            }
+        }
+        self.pass_on_parked(&lines);
+        Ok(released)
+    }
+
+    /// LOCK.CANCEL; whether the attempt stood in line or held the lock.
+    ///
+    /// # Errors
+    /// What the caller is told: nothing has changed then.
+    pub fn cancel(&mut self, name: E::Name<'_>, id: Id) -> Result<bool, Error> {
+        let now = self.edge.command_time();
+        let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
+        let key_name = self.edge.key_name(name);
+        let mut was_there = self.engine().cancel(key_name, id);
+        if let Some(token) = rules::held_by(key.lock(), id) {
+            was_there = true;
+            // If the grant is still on its way and gets lost, the attempt has no place again.
+            self.engine().delivered(token);
+            let line = self.pass_on(name, key, token, HandOff::AtOnce)?;
+            self.pass_on_parked(line.as_slice());
+        }
+        if was_there {
+            self.engine().count(Counter::Cancels);
+        }
+        Ok(was_there)
+    }
+
+    /// The holder of `token` gave the lock back: it goes to the first who waits, in one change of the key; with nobody
+    /// there who may have it, the grant is taken out of the key. The line, if its lock may have come free for those in it
+    /// who want others besides: for [`Entry::pass_on_parked`], when the caller has released all.
+    fn pass_on<'n>(
+        &mut self,
+        name: E::Name<'n>,
+        mut key: E::Key<'n>,
+        token: Token,
+        hand_off: HandOff,
+    ) -> Result<Option<LineId>, Error> {
+        let (key_name, now, terms) = (self.edge.key_name(name), key.now(), self.edge.terms());
+        let may_grant = self.may_grant().is_ok();
+        self.end_leases_beyond_grace(key_name);
+        let was_among = end(&mut key, token);
+        let hands_off = may_grant && Engine::<E::Handle>::hands_off();
+        let (line, successor) = {
+            let mut engine = self.engine();
+            engine.given_back(token, now);
+            let line = engine.waited_line(key_name);
+            let left = if was_among { Left::Others(key.lock()) } else { Left::Nothing };
+            let first = line.filter(|_| hands_off && hand_off == HandOff::AtOnce);
+            (line, first.and_then(|line| engine.successor(line, token, left, terms, now)))
+        };
+        self.edge.record(Span::Hold, held(token, now));
+        if let Some(Successor { ticket, decision, granted }) = successor {
+            let decided = Decided { name, key, decision: decision.as_hand_off() };
+            self.carry_out(Permit::COMMAND, decided, Then::Waiter(ticket, granted))?;
+            return Ok(None);
+        }
+        let is_free = !was_among || key.lock().is_nobodys();
+        let decision = Decision::to_release(token);
+        self.carry_out(Permit::COMMAND, Decided { name, key, decision }, Then::Nobody)?;
+        if let Some(line) = line.filter(|_| !(hands_off && is_free)) {
+            self.engine().set_ready(line);
+            return Ok(None);
+        }
+        Ok(line)
+    }
+}
+
+/// A grant among several ends: the key tells of it as if it had, until it is changed. Whether it was one.
+pub(super) fn end(key: &mut impl Key, token: Token) -> bool {
+    match key.contents() {
+        Contents::Members { members, .. } => members.end(token),
+        Contents::Nothing | Contents::String => false,
+    }
+}
+
+/// For how long a lock was held: a token is the time of its grant.
+fn held(token: Token, now: UnixMicros) -> crate::lock::time::Micros {
+    now.since(UnixMicros(token.get()))
+}

@@ -1,0 +1,231 @@
+//! What the timer does in an event-loop iteration: ends waits, and gives locks that came free by themselves, or by
+//! others, to the first who waits. A bounded amount of work; the timer comes back for more.
+
+use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused};
+use super::parked::{Budget, Tried};
+use super::release::end;
+use super::write::{Decided, Then};
+use super::Entry;
+use crate::engine::counters::Counter;
+use crate::engine::grant::Decision;
+use crate::engine::outstanding::Lost;
+use crate::engine::queue::LineId;
+use crate::engine::sessions::LockKey;
+use crate::engine::{Clock, Engine, Found, Iteration, KeyName, Left, Successor, Task, Why};
+use crate::lock::change::Contents;
+use crate::lock::holders::Holder;
+use crate::lock::rules::{self, Release};
+use crate::lock::time::{Micros, UnixMicros};
+use crate::lock::token::Token;
+
+/// How many waits end, grants pass on and lines are looked at in one iteration.
+const PER_ITERATION: usize = 128;
+/// After so long an iteration ends too: a piece can be a set of holders that has to be read as a whole.
+const LONGEST: Micros = Micros(2_000);
+
+impl<E: Edge> Entry<'_, E> {
+    /// The timer fires.
+    pub fn timer_fired(&mut self) {
+        // From here on there is none, and it must not be stopped.
+        self.state().timer = None;
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        self.engine().time_out(PER_ITERATION, limits, clock);
+        self.sweep_leases();
+        let begun = self.engine().begin_iteration(clock);
+        if let Some(iteration) = begun {
+            self.iterate(iteration);
+        }
+    }
+
+    fn iterate(&mut self, mut iteration: Iteration) {
+        let clock = self.edge.clock();
+        let Some(permit) = self.permit() else {
+            self.end_lines_of_lost_slots();
+            self.engine().postpone(clock);
+            return;
+        };
+        let mut budget = Budget::ITERATION;
+        let begun = clock.monotonic();
+        for _ in 0..PER_ITERATION {
+            if !budget.is_left() || clock.monotonic().since(begun) >= LONGEST {
+                break;
+            }
+            let task = self.engine().next_task(&mut iteration, clock);
+            let Some(task) = task else { break };
+            if self.see_to(permit, &task, &mut budget) == Err(WriteRefused::ForNow) {
+                self.engine().refused_for_now(task, &mut iteration, clock);
+            }
+        }
+        self.engine().end_iteration(&iteration, clock);
+    }
+
+    /// Whether the server lets the module write now, outside of a command.
+    fn permit(&mut self) -> Option<Permit> {
+        (self.edge.may_write() && self.may_grant().is_ok()).then_some(Permit::TIMER)
+    }
+
+    fn see_to(&mut self, permit: Permit, task: &Task, budget: &mut Budget) -> Result<(), WriteRefused> {
+        match task {
+            Task::PassOn(lost) => self.pass_on_lost(permit, lost),
+            Task::EndSession((key, token), at) => self.end_session(permit, key, *token, *at),
+            Task::Look(line, why) => {
+                let is_granted = self.look_at(permit, *line, budget)?;
+                if is_granted && *why == Why::Scan {
+                    self.engine().count(Counter::MissedWakeups);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A grant that nobody received, if it still stands, goes to the next in line or is released.
+    fn pass_on_lost(&mut self, permit: Permit, lost: &Lost) -> Result<(), WriteRefused> {
+        let key_name = KeyName { db: lost.db, name: &lost.name };
+        let Some(name) = self.edge.name(key_name) else { return Ok(()) };
+        let (name, now) = (E::lend(&name), self.edge.clock().now());
+        let Ok(mut key) = self.edge.open(name, Access::Waiter, Expected::Grant(lost.token), now) else { return Ok(()) };
+        if rules::release(key.lock(), lost.token) == Release::Over {
+            return Ok(());
+        }
+        self.end_leases_beyond_grace(key_name);
+        end(&mut key, lost.token);
+        // As if the grant had never been: a predecessor that never released is still to be told of.
+        let before = lost.succeeds.as_ref();
+        let mut has_others = false;
+        if let Contents::Members { members, .. } = key.contents() {
+            has_others = !members.holders.is_empty();
+            if let Some(before) = before.filter(|_| has_others) {
+                members.holders.put(Holder::of(&before.record(lost.token)));
+            }
+        }
+        let terms = self.edge.terms();
+        let successor = {
+            let mut engine = self.engine();
+            let left = match before {
+                _ if has_others => Left::Others(key.lock()),
+                Some(before) => Left::Predecessor(before.record(lost.token)),
+                None => Left::Nothing,
+            };
+            let line = engine.waited_line(key_name);
+            line.and_then(|line| Some((line, engine.successor(line, lost.token, left, terms, now)?)))
+        };
+        if let Some((line, successor)) = successor {
+            return self.give(permit, line, name, key, successor);
+        }
+        let decision = match before {
+            Some(before) => Engine::<E::Handle>::to_restore(before, lost.token, key.lock()),
+            None => Decision::to_release(lost.token),
+        };
+        self.carry_out(permit, Decided { name, key, decision }, Then::Nobody)?;
+        self.engine().set_key_ready(key_name);
+        Ok(())
+    }
+
+    /// Ends the grant of a connection that has ended: its timestamp becomes the margin after that.
+    fn end_session(
+        &mut self,
+        permit: Permit,
+        (db, name): &LockKey,
+        token: Token,
+        at: UnixMicros,
+    ) -> Result<(), WriteRefused> {
+        let Some(name) = self.edge.name(KeyName { db: *db, name }) else { return Ok(()) };
+        let (name, terms, now) = (E::lend(&name), self.edge.terms(), self.edge.clock().now());
+        let Ok(key) = self.edge.open(name, Access::Waiter, Expected::Grant(token), now) else { return Ok(()) };
+        let Some(record) = rules::end_session(key.lock(), token, terms, at) else { return Ok(()) };
+        let decision = Decision::to_end_session(&record);
+        self.carry_out(permit, Decided { name, key, decision }, Then::Nobody)
+    }
+
+    /// Looks at the lock of a line for the first who waits; whether it was granted. The others come after those of other
+    /// lines who came before them.
+    fn look_at(&mut self, permit: Permit, line: LineId, budget: &mut Budget) -> Result<bool, WriteRefused> {
+        let key = self.engine().queues().key(line);
+        let Some((db, bytes)) = key else { return Ok(false) };
+        let Some(name) = self.edge.name(KeyName { db, name: &bytes }) else { return Ok(false) };
+        let (name, now) = (E::lend(&name), self.edge.clock().now());
+        let key = match self.edge.open(name, Access::Waiter, Expected::Nothing, now) {
+            Ok(key) => key,
+            Err(Unseen::NotServed) => {
+                self.engine().slot_lost(line);
+                return Ok(false);
+            }
+            // A value of another type is waited for as a foreign one is.
+            Err(Unseen::WrongType | Unseen::TooManyHolders) => return Ok(false),
+        };
+        let (terms, grace) = (self.edge.terms(), self.edge.grace());
+        let found = self.engine().look(line, key.lock(), || key.expires_in_ms(), terms, grace.as_ref(), now);
+        match found {
+            Found::Grant(successor) => {
+                let is_last = successor.decision.is_alone();
+                self.give(permit, line, name, key, successor)?;
+                if !is_last {
+                    self.engine().go_on(line);
+                }
+                Ok(true)
+            }
+            Found::Try(ticket) => {
+                drop(key);
+                let tried =
+                    self.try_one(permit, ticket, budget).inspect_err(|refused| self.slot_lost(line, *refused))?;
+                if tried == Tried::Moved {
+                    self.engine().go_on(line);
+                }
+                Ok(tried == Tried::Granted)
+            }
+            Found::End(client, error) => {
+                let mut engine = self.engine();
+                engine.end_wait(client, error);
+                engine.go_on(line);
+                Ok(false)
+            }
+            Found::Nobody => Ok(false),
+        }
+    }
+
+    /// The lock of a line goes to one who waits there.
+    fn give<'n>(
+        &mut self,
+        permit: Permit,
+        line: LineId,
+        name: E::Name<'n>,
+        key: E::Key<'n>,
+        successor: Successor,
+    ) -> Result<(), WriteRefused> {
+        let Successor { ticket, decision, granted } = successor;
+        let given = self.carry_out(permit, Decided { name, key, decision }, Then::Waiter(ticket, granted));
+        if let Err(refused) = given {
+            self.slot_lost(line, refused);
+        }
+        given
+    }
+
+    fn slot_lost(&mut self, line: LineId, refused: WriteRefused) {
+        if refused == WriteRefused::NotOurs {
+            self.engine().slot_lost(line);
+        }
+    }
+
+    /// Who may not be granted a lock now can be told all the same that its slot is not served here.
+    fn end_lines_of_lost_slots(&mut self) {
+        if !self.edge.may_lose_slots() {
+            return;
+        }
+        let now = self.edge.clock().now();
+        let lines = self.engine().take_ready(PER_ITERATION);
+        for line in lines {
+            let key = self.engine().queues().key(line);
+            let name = key.and_then(|(db, bytes)| self.edge.name(KeyName { db, name: &bytes }));
+            let opened =
+                name.as_ref().map(|name| self.edge.open(E::lend(name), Access::Waiter, Expected::Nothing, now));
+            let is_lost = matches!(opened, Some(Err(Unseen::NotServed)));
+            drop(opened);
+            let mut engine = self.engine();
+            if is_lost {
+                engine.slot_lost(line);
+            } else {
+                engine.set_ready(line);
+            }
+        }
+    }
+}

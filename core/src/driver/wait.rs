@@ -1,0 +1,66 @@
+//! Beginning to wait for a lock that was refused.
+
+use super::acquire::{Ask, Outcome};
+use super::edge::Edge;
+use super::Entry;
+use crate::engine::counters::Counter;
+use crate::engine::queue::Waiter;
+use crate::engine::Blocked;
+use crate::engine::Clock;
+use crate::lock::error::Error;
+use crate::lock::record::Owner;
+use crate::lock::time::Micros;
+
+impl<E: Edge> Entry<'_, E> {
+    /// A caller did not get its lock, or its locks: it waits if it wants to and may, else it is answered at once; with
+    /// `too_early`, if it would have got them but that nobody is granted locks now.
+    pub(super) fn wait_or_not(
+        &mut self,
+        db: i32,
+        names: &[&[u8]],
+        blocked: Blocked,
+        ask: &Ask<'_>,
+        too_early: Option<Error>,
+    ) -> Result<Outcome, Error> {
+        match too_early {
+            Some(Error::NoReplicas) => Err(Error::NoReplicas),
+            _ if self.begin_wait(db, names, blocked, ask)? => Ok(Outcome::Waits),
+            Some(error) => Err(error),
+            None => Ok(Outcome::NotGranted),
+        }
+    }
+
+    /// Who was refused begins to wait if it wants to and may, else it has a place reserved if it has an ID. Whether it
+    /// waits.
+    fn begin_wait(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, ask: &Ask<'_>) -> Result<bool, Error> {
+        let (request, limits) = (&ask.request, self.edge.limits());
+        if ask.wait == Micros(0) || !self.edge.may_block() {
+            if let Some(id) = request.id {
+                let clock = self.edge.clock();
+                self.engine().reserve(db, names, id, limits, clock);
+            }
+            return Ok(false);
+        }
+        self.engine().may_wait(db, names, request.id, limits)?;
+        if self.closes_circle(db, names, request) {
+            self.engine().count(Counter::Deadlocks);
+            return Err(Error::Deadlock);
+        }
+        let Some(handle) = self.edge.block() else { return Ok(false) };
+        let since = self.edge.clock().monotonic();
+        let waiter = Waiter {
+            handle,
+            client: self.edge.client(),
+            share: request.share,
+            lease: request.lease,
+            id: request.id,
+            owner: request.owner.map(Owner::to_boxed),
+            shape: ask.shape,
+            session: ask.session,
+            since,
+            until: since.after(ask.wait),
+        };
+        self.engine().join(db, names, blocked, waiter);
+        Ok(true)
+    }
+}

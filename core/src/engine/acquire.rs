@@ -1,0 +1,99 @@
+//! Somebody asks for a lock that may be free: LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER.
+
+use super::counters::Counter;
+use super::{Engine, KeyName};
+use crate::broken::{self, Mutant};
+use crate::lock::error::Error;
+use crate::lock::rules::{self, Acquire, Request, State, Terms, Turn};
+use crate::lock::time::UnixMicros;
+
+/// What a caller asks for, and on which terms.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The request.
+    pub request: Request<'a>,
+    /// The settings.
+    pub terms: Terms,
+    /// Whether locks may be granted now.
+    pub may_grant: Result<(), Error>,
+    /// Now.
+    pub now: UnixMicros,
+}
+
+impl<H> Engine<H> {
+    /// Whether it is the caller's turn, or others wait ahead of it.
+    fn turn(&self, key: KeyName<'_>, wanted: &Wanted<'_>) -> Turn {
+        if wanted.may_grant.is_err() {
+            return Turn::Barred;
+        }
+        let others_ahead = !self.queues.is_empty()
+            && self.queues.has_ahead(key.db, key.name, wanted.request.id)
+            && !broken::is(Mutant::Barging);
+        if others_ahead {
+            Turn::Behind
+        } else {
+            Turn::Now
+        }
+    }
+
+    /// LOCK.ACQUIRE.
+    ///
+    /// # Errors
+    /// As [`rules::acquire`].
+    pub fn acquire<'a>(
+        &mut self,
+        key: KeyName<'_>,
+        lock: State<'a>,
+        wanted: &Wanted<'a>,
+    ) -> Result<Acquire<'a>, Error> {
+        let turn = self.turn(key, wanted);
+        rules::acquire(lock, &wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
+    }
+
+    /// LOCK.RECOVER.
+    ///
+    /// # Errors
+    /// As [`rules::recover`].
+    pub fn recover<'a>(
+        &mut self,
+        key: KeyName<'_>,
+        lock: State<'a>,
+        wanted: &Wanted<'a>,
+    ) -> Result<Acquire<'a>, Error> {
+        let turn = self.turn(key, wanted);
+        rules::recover(lock, &wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
+    }
+
+    /// LOCK.MACQUIRE: the decisions for all of the keys, or the first key for which somebody waits ahead of the caller.
+    ///
+    /// # Errors
+    /// As [`rules::acquire_all`].
+    pub fn acquire_all<'a>(
+        &mut self,
+        db: i32,
+        names: &[&[u8]],
+        locks: &[State<'a>],
+        wanted: &Wanted<'a>,
+    ) -> Result<Result<Vec<Acquire<'a>>, Option<usize>>, Error> {
+        let behind = if self.queues.is_empty() || broken::is(Mutant::Barging) {
+            None
+        } else {
+            self.queues.first_ahead(db, names, wanted.request.id)
+        };
+        let turn = match (wanted.may_grant, behind) {
+            (Err(_), _) => Turn::Barred,
+            (_, Some(_)) => Turn::Behind,
+            _ => Turn::Now,
+        };
+        let decisions = rules::acquire_all(locks, &wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)?;
+        Ok(decisions.ok_or(behind))
+    }
+
+    /// A caller did not get the lock.
+    pub fn refused(&mut self, lock: State<'_>) {
+        self.count(Counter::Refusals);
+        if lock == State::Foreign {
+            self.count(Counter::ForeignMet);
+        }
+    }
+}

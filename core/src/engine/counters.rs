@@ -1,0 +1,87 @@
+//! What has happened since the module was loaded, counted for INFO.
+
+use std::ffi::CStr;
+
+/// Declares the counters in the order of INFO, each with its name there.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $counter:ident => $name:literal,)*) => {
+        /// Something that is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Counter {
+            $($(#[$doc])* $counter,)*
+        }
+
+        impl Counter {
+            /// All of them, with their names in INFO.
+            pub const ALL: &'static [(&'static CStr, Self)] = &[$(($name, Self::$counter),)*];
+        }
+    };
+}
+
+counters! {
+    /// Locks granted, in whatever way.
+    Grants => c"grants",
+    /// Callers that did not get the lock at once.
+    Refusals => c"refusals",
+    /// Grants of an expired lock.
+    Recoveries => c"recoveries",
+    /// Leases set anew, by LOCK.EXTEND or by the ID of the holder.
+    Extends => c"extends",
+    /// Locks given back in time.
+    Releases => c"releases",
+    /// Locks given back after their timestamp.
+    LateReleases => c"late_releases",
+    /// LOCK.RELEASE and LOCK.EXTEND of a grant that was over.
+    StaleTokens => c"stale_tokens",
+    /// Grants to one who waited.
+    HandOffs => c"hand_offs",
+    /// Of those, grants that did not reach their client.
+    Undelivered => c"undelivered_grants",
+    /// Waits whose time was over.
+    TimeOuts => c"wait_timeouts",
+    /// Attempts ended by LOCK.CANCEL.
+    Cancels => c"cancels",
+    /// Waits that went on in a place that was kept.
+    PlacesResumed => c"places_resumed",
+    /// Waits that would have closed a circle.
+    Deadlocks => c"deadlocks",
+    /// Waits that began although there was too much to inspect to tell whether they close a circle.
+    DeadlocksUnchecked => c"deadlocks_unchecked",
+    /// Locks that ended with their connection.
+    SessionsEnded => c"sessions_ended",
+    /// Callers that met a foreign value.
+    ForeignMet => c"foreign_values_met",
+    /// Steps of the wall clock.
+    ClockSteps => c"clock_steps",
+    /// Locks that had come free without an event, found by the scan of all lines.
+    MissedWakeups => c"missed_wakeups",
+    /// Timers that were set anew because the server was late with them.
+    LateTimers => c"late_timers",
+    /// Times when work was put off because the server did not let the module write.
+    Postponed => c"postponed",
+}
+
+/// How often each has happened.
+#[derive(Clone, Debug)]
+pub struct Counters([u64; Counter::ALL.len()]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self([0; Counter::ALL.len()])
+    }
+}
+
+impl Counters {
+    /// One more.
+    pub fn add(&mut self, counter: Counter) {
+        if let Some(count) = self.0.get_mut(counter as usize) {
+            *count = count.wrapping_add(1);
+        }
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0.get(counter as usize).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether anything may be granted or extended now: the rules of [`crate::lock::grace`], and what they need to remember.
+
+use super::queue::Deadline;
+use crate::broken::{self, Mutant};
+use crate::lock::clocks::{Clocks, Jumps, Reading};
+use crate::lock::grace::{Answer, Fault, Group, Reign, Settings};
+use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
+
+/// How far a check of all waiters has come: they are walked in the order of their deadlines.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Sweep {
+    #[default]
+    Done,
+    Begins,
+    GoesOn(Deadline),
+}
+
+/// What is remembered for it.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    /// Since when this server is the master, and whether it still is.
+    pub(super) reign: Reign,
+    /// How the clocks stood to each other when they were last compared.
+    clocks: Clocks,
+    /// The longest lease that a waiter may have asked for; nothing: any.
+    longest_lease: Option<Micros>,
+    pub(super) sweep: Sweep,
+    /// Whether the server was in its grace, as last logged.
+    is_in_grace: bool,
+    /// What is wrong with the settings, as last logged.
+    fault: Option<Fault>,
+    /// When the settings were last held against the replicas and the leases.
+    checked: MonotonicMicros,
+}
+
+/// How often the settings are held against the replicas and the leases.
+const CHECK: Micros = Micros(1_000_000);
+
+impl Gate {
+    /// The server has started, or become master.
+    pub fn begin_reign(&mut self, now: MonotonicMicros) {
+        self.reign = Reign::begin(now);
+    }
+
+    /// Compares the clocks: a machine that was suspended, or whose clock was set, may have been replaced.
+    pub fn compare(&mut self, reading: &Reading) -> Jumps {
+        let jumps = self.clocks.compare(reading);
+        if !jumps.is_none() {
+            self.reign.doubt();
+        }
+        jumps
+    }
+
+    /// The rules themselves.
+    pub fn reign(&mut self) -> &mut Reign {
+        &mut self.reign
+    }
+
+    /// What the replicas have answered; nothing: nothing can be told of them.
+    pub fn look(&mut self, settings: &Settings, replicas: Option<(u64, &[Answer])>, now: MonotonicMicros) {
+        match replicas {
+            Some((offset, answers)) => self.reign.look(settings, offset, answers, now),
+            None => self.reign.doubt(),
+        }
+    }
+
+    /// What is left of the grace.
+    #[must_use]
+    pub fn grace_left(&self, settings: &Settings, now: MonotonicMicros) -> Micros {
+        self.reign.grace_left(settings, now)
+    }
+
+    /// What is left of the grace, if one has begun or ended since this was asked last.
+    pub fn grace_changed(&mut self, left: Micros) -> Option<Micros> {
+        let is_in_grace = left > Micros(0);
+        (std::mem::replace(&mut self.is_in_grace, is_in_grace) != is_in_grace).then_some(left)
+    }
+
+    /// Whether the settings are to be held against the replicas and the leases again.
+    #[must_use]
+    pub fn has_to_check(&self, now: MonotonicMicros) -> bool {
+        now.since(self.checked) >= CHECK
+    }
+
+    /// What is wrong with the settings that was not when this was asked last.
+    pub fn new_fault(
+        &mut self,
+        settings: &Settings,
+        group: &Group,
+        now: (UnixMicros, MonotonicMicros),
+    ) -> Option<Fault> {
+        self.checked = now.1;
+        let fault = settings.fault(group, now.0);
+        let before = std::mem::replace(&mut self.fault, fault);
+        fault.filter(|_| fault != before)
+    }
+
+    /// Whether something is wrong with the settings.
+    #[must_use]
+    pub const fn has_fault(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    /// Notes the longest lease that may be granted: where it was set or made shorter, all who wait are checked.
+    pub fn set_longest_lease(&mut self, limit: Option<Micros>) {
+        let is_shorter = limit.is_some_and(|limit| self.longest_lease.is_none_or(|known| limit < known));
+        self.longest_lease = limit;
+        if limit.is_none() || broken::is(Mutant::LongLeaseWaits) {
+            self.sweep = Sweep::Done;
+        } else if is_shorter {
+            self.sweep = Sweep::Begins;
+        }
+    }
+
+    /// Whether waiters are being checked.
+    #[must_use]
+    pub const fn is_sweeping(&self) -> bool {
+        !matches!(self.sweep, Sweep::Done)
+    }
+}

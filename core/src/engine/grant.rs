@@ -1,0 +1,238 @@
+//! What a decision about one lock comes to: what is written, who is told of what, and whom a grant succeeds.
+
+use super::counters::Counter;
+use crate::lock::change::Write;
+use crate::lock::record::{Encoded, Owner, OwnerBuf, Record};
+use crate::lock::rules::{Acquire, Holds, Predecessor};
+use crate::lock::time::UnixMicros;
+use crate::lock::token::Token;
+
+/// What listeners of keyspace events are told besides the change itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A lock was granted.
+    Acquire,
+    /// A lock was granted to LOCK.RECOVER.
+    Recover,
+    /// A lease was set anew.
+    Extend,
+    /// A lock was given back.
+    Release,
+    /// A lock was found expired by its successor.
+    Lapse,
+}
+
+/// A decision about one lock, copied out of its key, which is written next. The engine has to be told what came of it:
+/// [`super::Engine::told`], or [`Decision::not_written`].
+#[derive(Debug)]
+#[must_use]
+pub struct Decision {
+    pub(super) what: What,
+    pub(super) events: &'static [Event],
+    pub(super) counts: &'static [Counter],
+    untold: Untold,
+}
+
+/// What is written.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "most decisions write a value")]
+pub(super) enum What {
+    /// Nothing: the attempt holds the lock already, and its lease does not end later.
+    Nothing,
+    /// A value.
+    Value(Encoded, Holds),
+    /// The grant with that token ends.
+    Release(Token),
+}
+
+/// Shows in tests that a decision was dropped without a word.
+#[derive(Debug)]
+struct Untold;
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        debug_assert!(std::thread::panicking(), "the engine was not told what came of a decision");
+    }
+}
+
+impl Decision {
+    /// What a grant comes to, and what its holder is told; nothing where the lock is refused.
+    #[must_use]
+    pub fn to_grant(decision: &Acquire<'_>) -> Option<(Self, Granted)> {
+        let (record, succeeds, holds, events, counts): (_, _, _, &'static [Event], &'static [Counter]) = match decision
+        {
+            Acquire::Grant { record, succeeds: None, holds } => {
+                (record, None, *holds, &[Event::Acquire], &[Counter::Grants])
+            }
+            Acquire::Grant { record, succeeds, holds } => {
+                let counts = &[Counter::Grants, Counter::Recoveries];
+                (record, *succeeds, *holds, &[Event::Lapse, Event::Acquire], counts)
+            }
+            Acquire::Prolong(record) => (record, None, Holds::AsBefore, &[Event::Extend], &[Counter::Extends]),
+            Acquire::Keep(record) => {
+                return Some((Self::new(What::Nothing, &[], &[]), Granted::of(record, None)));
+            }
+            Acquire::Refuse => return None,
+        };
+        Some((Self::new(What::Value(record.encode(), holds), events, counts), Granted::of(record, succeeds)))
+    }
+
+    /// The same for all of several locks, which have one grant.
+    #[must_use]
+    pub fn to_grants(decisions: &[Acquire<'_>]) -> Option<(Vec<Self>, Granted)> {
+        let mut all: Option<Granted> = None;
+        let mut each = Vec::with_capacity(decisions.len());
+        for (lock, decision) in decisions.iter().enumerate() {
+            let Some((decision, granted)) = Self::to_grant(decision) else {
+                each.into_iter().for_each(Self::not_written);
+                return None;
+            };
+            each.push(decision);
+            match &mut all {
+                Some(all) => all.and(lock, granted),
+                None => all = Some(granted),
+            }
+        }
+        all.map(|all| (each, all))
+    }
+
+    /// A lease is set anew.
+    pub fn to_extend(record: &Record<'_>) -> Self {
+        Self::new(What::Value(record.encode(), Holds::AsBefore), &[Event::Extend], &[Counter::Extends])
+    }
+
+    /// A grant ends.
+    pub fn to_release(token: Token) -> Self {
+        Self::new(What::Release(token), &[Event::Release], &[])
+    }
+
+    /// A grant ends with its connection.
+    pub fn to_end_session(record: &Record<'_>) -> Self {
+        Self::new(What::Value(record.encode(), Holds::AsBefore), &[], &[Counter::SessionsEnded])
+    }
+
+    /// An expired holder is there again, because its successor never learned of its grant.
+    pub fn to_restore(record: &Record<'_>, holds: Holds) -> Self {
+        Self::new(What::Value(record.encode(), holds), &[], &[])
+    }
+
+    fn new(what: What, events: &'static [Event], counts: &'static [Counter]) -> Self {
+        Self { what, events, counts, untold: Untold }
+    }
+
+    /// The same, told as a recovery.
+    pub fn as_recovery(mut self) -> Self {
+        if matches!(self.what, What::Value(..)) {
+            self.events = &[Event::Lapse, Event::Recover];
+        }
+        self
+    }
+
+    /// The same, told as a lock that passes from one to the next.
+    pub fn as_hand_off(mut self) -> Self {
+        self.events = &[Event::Release, Event::Acquire];
+        self
+    }
+
+    /// What is to be written; nothing where all stays as it is.
+    #[must_use]
+    pub fn write(&self) -> Option<Write<'_>> {
+        match &self.what {
+            What::Nothing => None,
+            What::Value(value, holds) => Some(Write::Value(value, *holds)),
+            What::Release(_) => Some(Write::Release),
+        }
+    }
+
+    /// What listeners are told when it was written.
+    #[must_use]
+    pub const fn events(&self) -> &'static [Event] {
+        self.events
+    }
+
+    /// Whether there is nothing else to be had in the key besides this grant.
+    #[must_use]
+    pub const fn is_alone(&self) -> bool {
+        matches!(self.what, What::Value(_, Holds::Alone))
+    }
+
+    /// The key could not be written: all is as if it had not been decided.
+    pub fn not_written(self) {
+        self.tell();
+    }
+
+    /// The engine is told.
+    pub(super) fn tell(self) {
+        std::mem::forget(self.untold);
+    }
+}
+
+/// What a holder is told of its grant.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// The grant.
+    pub token: Token,
+    /// When it ends by itself.
+    pub until: UnixMicros,
+    /// Whom it succeeds, where a lock had expired: of several, with the number of the lock.
+    succeeds: Vec<(usize, Before)>,
+}
+
+impl Granted {
+    fn of(record: &Record<'_>, succeeds: Option<Predecessor<'_>>) -> Self {
+        let succeeds = succeeds.map(|before| (0, Before::of(before))).into_iter().collect();
+        Self { token: record.token, until: record.timestamp, succeeds }
+    }
+
+    /// Whom it succeeds in the first, or another of several locks.
+    #[must_use]
+    pub fn before(&self, lock: usize) -> Option<&Before> {
+        self.succeeds.iter().find(|(at, _)| *at == lock).map(|(_, before)| before)
+    }
+
+    /// In the lock of that number it succeeds that one, as is remembered.
+    pub(super) fn recall(&mut self, lock: usize, before: Before) {
+        self.succeeds.push((lock, before));
+    }
+
+    /// The same grant of one more lock, which has that number.
+    fn and(&mut self, lock: usize, next: Self) {
+        self.succeeds.extend(next.succeeds.into_iter().map(|(_, before)| (lock, before)));
+    }
+}
+
+/// A predecessor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Before {
+    ended: UnixMicros,
+    /// How many milliseconds it was overdue.
+    pub overdue_ms: u64,
+    /// Its token; a client of the classic pattern had none.
+    pub token: Option<Token>,
+    owner: Option<OwnerBuf>,
+}
+
+impl Before {
+    /// A copy.
+    #[must_use]
+    pub fn of(predecessor: Predecessor<'_>) -> Self {
+        Self {
+            ended: predecessor.ended,
+            overdue_ms: predecessor.overdue.as_ms(),
+            token: predecessor.token,
+            owner: predecessor.owner.map(Owner::to_boxed),
+        }
+    }
+
+    /// Its label.
+    #[must_use]
+    pub fn owner(&self) -> Option<Owner<'_>> {
+        self.owner.as_ref().map(OwnerBuf::as_owner)
+    }
+
+    /// The expired lock as it was; a client of the classic pattern had no token, `token` stands in.
+    #[must_use]
+    pub fn record(&self, token: Token) -> Record<'_> {
+        Record { timestamp: self.ended, token: self.token.unwrap_or(token), id: None, owner: self.owner() }
+    }
+}

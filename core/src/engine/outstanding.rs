@@ -1,0 +1,126 @@
+//! Grants that need something more: those whose answer has not reached its client, those that never will, and those
+//! whose connection has ended.
+
+use super::grant::Before;
+use super::sessions::LockKey;
+use crate::lock::time::UnixMicros;
+use crate::lock::token::Token;
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::rc::Rc;
+
+/// A grant that nobody received.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// Database of the key.
+    pub db: i32,
+    /// Name of the key.
+    pub name: Rc<[u8]>,
+    /// The grant.
+    pub token: Token,
+    /// Whom it succeeded, if the lock had expired: the next has to learn of it.
+    pub succeeds: Option<Before>,
+}
+
+/// Grants on their way, and lost ones.
+#[derive(Clone, Debug, Default)]
+pub struct Outstanding {
+    /// Their answer has not left yet: they pass on if it does not arrive, unless the attempt has meanwhile been told in
+    /// another way.
+    on_their_way: FxHashSet<Token>,
+    /// Nobody received them: they pass on.
+    lost: VecDeque<Lost>,
+}
+
+impl Outstanding {
+    /// A grant goes to a client that waited.
+    pub fn sent(&mut self, token: Token) {
+        self.on_their_way.insert(token);
+    }
+
+    /// A grant has reached its client, or is no longer meant for it. Whether it was on its way.
+    pub fn arrived(&mut self, token: Token) -> bool {
+        self.on_their_way.remove(&token)
+    }
+
+    /// The attempt of a grant was told of it again: it is neither on its way nor lost.
+    pub fn told_again(&mut self, token: Token, name: &[u8]) {
+        self.on_their_way.remove(&token);
+        self.lost.retain(|lost| lost.token != token || *lost.name != *name);
+    }
+
+    /// Grants pass on that nobody received.
+    pub fn lose(&mut self, lost: impl IntoIterator<Item = Lost>) {
+        self.lost.extend(lost);
+    }
+
+    /// Takes the grant out that was lost first.
+    pub fn take_lost(&mut self) -> Option<Lost> {
+        self.lost.pop_front()
+    }
+
+    /// How many were lost and have not passed on.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        self.lost.len()
+    }
+
+    /// Lost grants stay as they are: their leases bound them.
+    pub fn forget_lost(&mut self) {
+        self.lost.clear();
+    }
+}
+
+/// Grants whose connection has ended, which their keys do not say yet; each with when that was.
+#[derive(Clone, Debug, Default)]
+pub struct EndedSessions {
+    grants: BTreeMap<(LockKey, Token), UnixMicros>,
+    /// The last one that was taken.
+    last: Option<(LockKey, Token)>,
+}
+
+impl EndedSessions {
+    /// A connection has ended at `at`, and these grants with it.
+    pub fn add(&mut self, grants: impl IntoIterator<Item = (LockKey, Token)>, at: UnixMicros) {
+        self.grants.extend(grants.into_iter().map(|grant| (grant, at)));
+    }
+
+    /// Takes one, each in its turn: one that is put back comes again after the others.
+    pub fn take(&mut self) -> Option<((LockKey, Token), UnixMicros)> {
+        let behind = self.last.take().map(|last| (Bound::Excluded(last), Bound::Unbounded));
+        let next = behind.and_then(|behind| self.grants.range(behind).next());
+        let next = next.or_else(|| self.grants.first_key_value()).map(|(grant, _)| grant.clone());
+        self.last.clone_from(&next);
+        self.grants.remove_entry(&next?)
+    }
+
+    /// Puts one back that could not be written.
+    pub fn put_back(&mut self, grant: (LockKey, Token), at: UnixMicros) {
+        self.grants.insert(grant, at);
+    }
+
+    /// A grant was renewed after its connection had ended: that end counts no longer.
+    pub fn renewed(&mut self, db: i32, name: &[u8], token: Token) {
+        if !self.grants.is_empty() {
+            self.grants.remove(&((db, name.into()), token));
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.grants.is_empty()
+    }
+
+    /// Gives all up.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,105 @@
+//! The predecessors of recent grants, so that an attempt that is sent again is told the same one again.
+//!
+//! A grant is known by its token and its key: MACQUIRE has one token for several keys, each with a predecessor of
+//! its own, or with none.
+
+use super::grant::Before;
+use crate::broken::{self, Mutant};
+use crate::lock::time::{Micros, MonotonicMicros};
+use crate::lock::token::Token;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// How long a predecessor is remembered: a client sends again within that time.
+const AGE: Micros = Micros(60_000_000);
+/// How many predecessors are remembered.
+const MOST: usize = 1_000;
+
+/// The predecessors of recent grants.
+#[derive(Clone, Debug, Default)]
+pub struct Predecessors {
+    grants: FxHashMap<Token, BTreeMap<Rc<[u8]>, Before>>,
+    /// The same, oldest first, with the time until which each is remembered.
+    order: VecDeque<(MonotonicMicros, Token, Rc<[u8]>)>,
+}
+
+impl Predecessors {
+    /// Remembers the predecessor of a grant of a key.
+    pub fn remember(&mut self, name: &[u8], token: Token, before: Before, now: MonotonicMicros) {
+        let name: Rc<[u8]> = name.into();
+        if self.grants.entry(token).or_default().insert(Rc::clone(&name), before).is_none() {
+            self.order.push_back((now.after(AGE), token, name));
+        }
+        self.forget(now);
+    }
+
+    /// The predecessor of a grant of a key, if it is remembered.
+    pub fn recall(&mut self, name: &[u8], token: Token, now: MonotonicMicros) -> Option<&Before> {
+        self.forget(now);
+        let keys = self.grants.get(&token)?;
+        if broken::is(Mutant::PredecessorOfAnyKey) {
+            return keys.values().next();
+        }
+        keys.get(name)
+    }
+
+    fn forget(&mut self, now: MonotonicMicros) {
+        while self.order.len() > MOST || self.order.front().is_some_and(|(until, ..)| *until <= now) {
+            let Some((_, token, name)) = self.order.pop_front() else { return };
+            if let Some(keys) = self.grants.get_mut(&token) {
+                keys.remove(&name);
+                if keys.is_empty() {
+                    self.grants.remove(&token);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::rules::Predecessor;
+    use crate::lock::time::UnixMicros;
+
+    const NOW: MonotonicMicros = MonotonicMicros(1);
+
+    fn token(number: u64) -> Token {
+        Token::new(number).unwrap()
+    }
+
+    fn before(number: u64) -> Before {
+        Before::of(Predecessor { ended: UnixMicros(9), overdue: Micros(1), token: Some(token(number)), owner: None })
+    }
+
+    fn recall(predecessors: &mut Predecessors, name: &[u8], number: u64, now: MonotonicMicros) -> Option<u64> {
+        predecessors.recall(name, token(number), now).map(|before| before.record(token(0)).token.get())
+    }
+
+    #[test]
+    fn a_predecessor_is_that_of_its_key_and_its_grant() {
+        let mut predecessors = Predecessors::default();
+        predecessors.remember(b"a", token(20), before(1), NOW);
+        predecessors.remember(b"c", token(20), before(3), NOW);
+        // Tokens of a key whose earlier ones were ahead of the clock do not come in order.
+        predecessors.remember(b"a", token(10), before(5), NOW);
+        for (name, grant, expected) in
+            [(b"a", 20, Some(1)), (b"b", 20, None), (b"c", 20, Some(3)), (b"a", 10, Some(5)), (b"c", 10, None)]
+        {
+            assert_eq!(recall(&mut predecessors, name, grant, NOW), expected, "{name:?} {grant}");
+        }
+    }
+
+    #[test]
+    fn a_thousand_are_remembered_for_a_minute() {
+        let mut predecessors = Predecessors::default();
+        for grant in 0..=MOST as u64 {
+            predecessors.remember(b"k", token(grant), before(grant), NOW);
+        }
+        assert_eq!(recall(&mut predecessors, b"k", 0, NOW), None);
+        assert_eq!(recall(&mut predecessors, b"k", 1, NOW.after(Micros(AGE.0 - 1))), Some(1));
+        assert_eq!(recall(&mut predecessors, b"k", 1, NOW.after(AGE)), None);
+        assert!(predecessors.grants.is_empty() && predecessors.order.is_empty());
+    }
+}

@@ -1,0 +1,118 @@
+//! A grant ends: the lock goes to the first who waits for it, or is free.
+
+use super::counters::Counter;
+use super::grant::{Before, Decision, Granted};
+use super::outstanding::Lost;
+use super::queue::{LineId, Ticket};
+use super::{Engine, KeyName};
+use crate::broken::{self, Mutant};
+use crate::lock::record::Record;
+use crate::lock::rules::{self, Holds, Release, State, Terms};
+use crate::lock::time::UnixMicros;
+use crate::lock::token::Token;
+
+/// What is left of a lock when a grant has ended.
+#[derive(Clone, Copy, Debug)]
+pub enum Left<'a> {
+    /// Nothing: it was the only one.
+    Nothing,
+    /// Others hold it too, or have expired.
+    Others(State<'a>),
+    /// The predecessor of the grant is there again, which its successor never learned of.
+    Predecessor(Record<'a>),
+}
+
+/// To whom a lock goes on.
+#[derive(Debug)]
+pub struct Successor {
+    /// Its place in line.
+    pub ticket: Ticket,
+    /// What is written.
+    pub decision: Decision,
+    /// What it is told.
+    pub granted: Granted,
+}
+
+impl<H> Engine<H> {
+    /// What became of a LOCK.RELEASE is counted.
+    pub fn count_release(&mut self, release: Release) {
+        self.count(match release {
+            Release::InTime => Counter::Releases,
+            Release::Late => Counter::LateReleases,
+            Release::Over => Counter::StaleTokens,
+        });
+    }
+
+    /// A grant was given back: tokens to come are larger.
+    pub fn given_back(&mut self, token: Token, now: UnixMicros) {
+        self.tokens.given_back(now, token);
+    }
+
+    /// The line of a key, if somebody waits in it.
+    #[must_use]
+    pub fn waited_line(&self, key: KeyName<'_>) -> Option<LineId> {
+        if self.queues.is_empty() {
+            return None;
+        }
+        self.queues.waited_line(key.db, key.name)
+    }
+
+    /// To whom in a line a lock goes on, if the first who waits there waits for it alone and can have it.
+    pub fn successor(
+        &mut self,
+        line: LineId,
+        token: Token,
+        left: Left<'_>,
+        terms: Terms,
+        now: UnixMicros,
+    ) -> Option<Successor> {
+        let (ticket, head) = self.queues.single_head(line)?;
+        let request = head.request();
+        let decision = match left {
+            Left::Nothing => rules::pass_on(token, &request, terms, &mut self.tokens, now),
+            Left::Others(lock) => rules::acquire(lock, &request, rules::Turn::Now, terms, &mut self.tokens, now),
+            Left::Predecessor(record) => {
+                let lock = State::Expired(record.timestamp, Some(record));
+                rules::acquire(lock, &request, rules::Turn::Now, terms, &mut self.tokens, now)
+            }
+        };
+        let (decision, granted) = Decision::to_grant(&decision.ok()?)?;
+        Some(Successor { ticket, decision, granted })
+    }
+
+    /// Whether RELEASE hands locks on itself.
+    #[must_use]
+    pub fn hands_off() -> bool {
+        !broken::is(Mutant::NoHandOff)
+    }
+
+    /// A lock of a line may have come free: it is looked at soon.
+    pub fn set_ready(&mut self, line: LineId) {
+        self.queues.set_ready(line);
+    }
+
+    /// The same, by its key.
+    pub fn set_key_ready(&mut self, key: KeyName<'_>) {
+        if let Some(line) = self.waited_line(key) {
+            self.queues.set_ready(line);
+        }
+    }
+
+    /// Of a grant of several locks, these were written before it failed: they go back.
+    pub fn give_back(&mut self, db: i32, names: &[&[u8]], granted: &Granted) {
+        let token = granted.token;
+        let lost = names.iter().enumerate();
+        let lost =
+            lost.map(|(at, name)| Lost { db, name: (*name).into(), token, succeeds: granted.before(at).cloned() });
+        self.outstanding.lose(lost);
+    }
+
+    /// How the predecessor of a lost grant stands in the key again.
+    pub fn to_restore(before: &Before, token: Token, lock: State<'_>) -> Decision {
+        let holds = match lock {
+            State::Several(holders) if !holders.is_empty() => Holds::AsBefore,
+            _ => Holds::Alone,
+        };
+        Decision::to_restore(&before.record(token), holds)
+    }
+}

@@ -1,0 +1,163 @@
+//! What changes when a decision was written: for the key, and for the one who got the lock.
+
+use super::counters::Counter;
+use super::grant::{Decision, Granted, What};
+use super::outbox::{Answer, Grant};
+use super::queue::{Ticket, Waiter};
+use super::sessions::Binding;
+use super::{Clock, Engine, KeyName};
+use crate::broken::{self, Mutant};
+use crate::lock::error::Error;
+use crate::lock::record::{Encoded, Id};
+use crate::lock::time::Micros;
+use crate::lock::token::Token;
+
+/// How a key is changed: whether it holds a set of holders before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// It holds a string, or nothing.
+    One,
+    /// It holds a sorted set of holders.
+    Several,
+}
+
+/// Who got a lock without waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// The attempt.
+    pub id: Option<Id>,
+    /// The connection that the grant ends with, if it does.
+    pub session: Option<u64>,
+}
+
+impl<H> Engine<H> {
+    /// A decision was carried out: its key says so.
+    pub fn told(&mut self, decision: Decision, key: KeyName<'_>, before: Shape) {
+        for counter in decision.counts {
+            self.counters.add(*counter);
+        }
+        match &decision.what {
+            What::Nothing => {}
+            What::Value(value, holds) => self.written(key, value, holds.is_among(before == Shape::Several)),
+            What::Release(token) => self.released(key, Some(*token).filter(|_| before == Shape::Several)),
+        }
+        decision.tell();
+    }
+
+    /// A value of ours was written: when the lock comes free by itself, for those who wait, and whether it still ends
+    /// with a connection.
+    fn written(&mut self, KeyName { db, name }: KeyName<'_>, value: &Encoded, is_among: bool) {
+        let (token, until) = (value.token(), value.timestamp());
+        self.ended.renewed(db, name, token);
+        self.latest = until.max(self.latest);
+        if self.queues.is_empty() && self.sessions.is_empty() {
+            return;
+        }
+        self.sessions.written(db, name, token, until);
+        if !is_among {
+            self.sessions.unbind_others(db, name, Some(token));
+        }
+        if let Some(line) = self.queues.waited_line(db, name) {
+            self.queues.seen(line);
+            if is_among {
+                // With several holders it may come free earlier, or later; a look at it tells.
+                self.queues.set_due_by(line, until);
+                self.queues.set_last_end_after(line, until);
+            } else {
+                self.queues.set_due(line, Some(until));
+                self.queues.set_last_end(line, Some(until));
+            }
+        }
+    }
+
+    /// A grant of a key ends with no connection, or none of its grants does.
+    fn released(&mut self, KeyName { db, name }: KeyName<'_>, token: Option<Token>) {
+        if self.sessions.is_empty() {
+            return;
+        }
+        match token {
+            Some(token) => self.sessions.unbind(db, name, token),
+            None => self.sessions.unbind_others(db, name, None),
+        }
+    }
+
+    /// An attempt got its lock, or locks, without waiting: they end with its connection or with none, it stands in line
+    /// for them no longer, and a grant of its that seemed lost is not.
+    pub fn granted_to_caller(
+        &mut self,
+        db: i32,
+        names: &[&[u8]],
+        caller: Caller,
+        granted: &mut Granted,
+        clock: impl Clock,
+    ) {
+        let token = granted.token;
+        for (lock, name) in names.iter().enumerate() {
+            match caller.session {
+                Some(client) => {
+                    let binding = Binding { client, token, until: granted.until };
+                    self.sessions.bind(db, name, binding, clock.now());
+                }
+                None => self.released(KeyName { db, name }, Some(token)),
+            }
+            self.ended.renewed(db, name, token);
+            if caller.id.is_some() {
+                self.outstanding.told_again(token, name);
+                self.remember_or_recall(name, lock, granted, clock);
+            }
+        }
+        if let Some(id) = caller.id.filter(|_| !self.queues.is_empty()) {
+            let earlier = self.queues.forget_all(db, names, id);
+            self.replaced(earlier);
+        }
+    }
+
+    /// One who waited got the lock, or all of its locks: it waits no longer and is told. How long it waited.
+    pub fn granted_to_waiter(&mut self, ticket: Ticket, mut granted: Granted, clock: impl Clock) -> Option<Micros> {
+        let (db, keys) = self.queues.keys(ticket)?;
+        let waiter = self.queues.serve(ticket)?;
+        self.outstanding.sent(granted.token);
+        self.count(Counter::HandOffs);
+        let waited = clock.monotonic().since(waiter.since);
+        if waiter.id.is_some() {
+            for (at, name) in keys.iter().enumerate() {
+                self.remember_or_recall(name, at, &mut granted, clock);
+            }
+        }
+        if broken::is(Mutant::Herd) {
+            for name in keys.iter() {
+                let line = self.queues.waited_line(db, name);
+                for waiter in line.map(|line| self.queues.dissolve(line)).unwrap_or_default() {
+                    self.outbox.put(waiter.handle, Answer::NotGranted(waiter.shape));
+                }
+            }
+        }
+        let Waiter { handle, client, shape, session, id, .. } = waiter;
+        if session {
+            for name in keys.iter() {
+                let binding = Binding { client, token: granted.token, until: granted.until };
+                self.sessions.bind(db, name, binding, clock.now());
+            }
+        }
+        self.outbox.put(handle, Answer::Granted(Grant { granted, shape, db, keys, id, ticket }));
+        Some(waited)
+    }
+
+    /// An attempt with an ID got a lock, for the first time or again: its predecessor there is remembered for a while,
+    /// and reported again when the attempt is sent again. `lock` is the number of the lock in the grant.
+    fn remember_or_recall(&mut self, name: &[u8], lock: usize, granted: &mut Granted, clock: impl Clock) {
+        let now = clock.monotonic();
+        if let Some(before) = granted.before(lock) {
+            self.predecessors.remember(name, granted.token, before.clone(), now);
+        } else if let Some(before) = self.predecessors.recall(name, granted.token, now) {
+            granted.recall(lock, before.clone());
+        }
+    }
+
+    /// Those who waited with the ID of a newer call wait no longer.
+    pub(super) fn replaced(&mut self, earlier: impl IntoIterator<Item = Waiter<H>>) {
+        for waiter in earlier {
+            self.outbox.put(waiter.handle, Answer::Failed(Error::Replaced));
+        }
+    }
+}

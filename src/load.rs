@@ -1,0 +1,66 @@
+//! Loading: which commands there are, and in which order the server is asked for what the module needs.
+
+use crate::commands::acquire::Acquire;
+use crate::commands::cancel::Cancel;
+use crate::commands::check::Check;
+use crate::commands::extend::Extend;
+use crate::commands::help::Help;
+use crate::commands::info::Info;
+use crate::commands::macquire::Macquire;
+use crate::commands::mextend::Mextend;
+use crate::commands::mrelease::Mrelease;
+use crate::commands::recover::Recover;
+use crate::commands::release::Release;
+use crate::commands::scan::Scan;
+use crate::commands::top::Top;
+use crate::server::context::Context;
+use crate::server::loading::{self, export_module, Registration};
+
+/// The version of the crate as MODULE LIST shows it: 1.2.3 is 10203, so minor and patch stay below 100.
+const VERSION: i32 = {
+    let [major, minor, patch] = [
+        part(env!("CARGO_PKG_VERSION_MAJOR")),
+        part(env!("CARGO_PKG_VERSION_MINOR")),
+        part(env!("CARGO_PKG_VERSION_PATCH")),
+    ];
+    assert!(minor < 100 && patch < 100, "minor and patch have two digits in MODULE LIST");
+    major * 10_000 + minor * 100 + patch
+};
+
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // The compiler runs it.
+const fn part(text: &str) -> i32 {
+    let (digits, mut number, mut at) = (text.as_bytes(), 0, 0);
+    while at < digits.len() {
+        number = number * 10 + (digits[at] - b'0') as i32;
+        at += 1;
+    }
+    number
+}
+
+/// All commands.
+static COMMANDS: [Registration; 13] = [
+    Registration::of::<Acquire>(),
+    Registration::of::<Recover>(),
+    Registration::of::<Extend>(),
+    Registration::of::<Release>(),
+    Registration::of::<Check>(),
+    Registration::of::<Cancel>(),
+    Registration::of::<Info>(),
+    Registration::of::<Top>(),
+    Registration::of::<Macquire>(),
+    Registration::of::<Mextend>(),
+    Registration::of::<Mrelease>(),
+    Registration::of::<Scan>(),
+    Registration::of::<Help>(),
+];
+
+export_module!(c"lock", VERSION, load);
+
+fn load(context: &Context, args: &[&[u8]]) -> Result<(), String> {
+    loading::check_commands(context)?;
+    loading::load_settings(context, args)?;
+    loading::set_options(context);
+    loading::register_all(context, &COMMANDS)?;
+    loading::log_loaded(context, concat!("lock ", env!("CARGO_PKG_VERSION")), !args.is_empty());
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! The real edge: what the driver needs, from the server's module API.
+
+use super::api::api;
+use super::client::{self, Client};
+use super::clock::{self, ServerClock};
+use super::context::{Arg, Context, OwnString};
+use super::handle::{Handle, TimerId};
+use super::key::{Key, Mode};
+use super::log;
+use super::module::{module, Module};
+use super::refusals::is_served_here;
+use super::replication;
+use super::write::{self, Written};
+use crate::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
+use crate::engine::grant::Event;
+use crate::engine::outbox::Answer;
+use crate::engine::{KeyName, Limits};
+use crate::lock::change::{Change, Retentions};
+use crate::lock::clocks::Reading;
+use crate::lock::grace;
+use crate::lock::rules::Terms;
+use crate::lock::time::{Micros, UnixMicros};
+use redis_module::raw;
+
+/// A client that is answered: what it is told, and whether it was still there.
+pub struct Letter {
+    /// What it is told.
+    pub answer: Answer,
+    /// The server asked for the reply, so there was somebody to get it.
+    pub is_delivered: bool,
+}
+
+/// The server, for one call.
+pub struct ServerEdge<'c> {
+    context: &'c Context,
+    module: &'static Module,
+    /// Whether a command runs: then keys are changed in place.
+    writer: Writer,
+}
+
+impl<'c> ServerEdge<'c> {
+    /// The server calls; `writer`: a command, or else the timer.
+    #[must_use]
+    pub fn of(context: &'c Context, writer: Writer) -> Self {
+        Self { context, module: module(), writer }
+    }
+}
+
+impl Edge for ServerEdge<'_> {
+    type Clock = ServerClock;
+    type Handle = Handle;
+    type TimerId = TimerId;
+    type Name<'n> = Arg<'n>;
+    type OwnName = OwnString;
+    type Key<'n> = Key<'n>;
+    type Written<'n> = Written<'n>;
+
+    fn clock(&self) -> ServerClock {
+        ServerClock
+    }
+
+    fn command_time(&self) -> UnixMicros {
+        clock::of_command()
+    }
+
+    fn reading(&self) -> Reading {
+        clock::all()
+    }
+
+    fn terms(&self) -> Terms {
+        self.module.settings.terms()
+    }
+
+    fn limits(&self) -> Limits {
+        self.module.settings.limits()
+    }
+
+    fn most_edges(&self) -> usize {
+        self.module.settings.deadlock_edges()
+    }
+
+    fn retentions(&mut self) -> Retentions {
+        self.module.retentions(self.context)
+    }
+
+    fn grace(&mut self) -> Option<grace::Settings> {
+        self.module.grace(self.context)
+    }
+
+    fn key_name<'n>(&self, name: Self::Name<'n>) -> KeyName<'n> {
+        KeyName { db: self.context.selected_db(), name: name.as_bytes() }
+    }
+
+    fn name(&mut self, key: KeyName<'_>) -> Option<OwnString> {
+        OwnString::in_db(self.context, key.db, key.name)
+    }
+
+    fn lend(name: &OwnString) -> Arg<'_> {
+        name.as_arg()
+    }
+
+    fn select(&mut self, db: i32) {
+        self.context.select_db(db);
+    }
+
+    fn open<'n>(
+        &mut self,
+        name: Self::Name<'n>,
+        access: Access,
+        expected: Expected,
+        now: UnixMicros,
+    ) -> Result<Self::Key<'n>, Unseen> {
+        let mode = match (access, self.writer) {
+            (Access::Caller, _) | (Access::Waiter, Writer::Command) => Mode::Write,
+            (Access::ReadOnly, _) | (Access::Waiter, Writer::Timer) => Mode::Read,
+        };
+        if access == Access::Waiter && !is_served_here(self.context, name) {
+            return Err(Unseen::NotServed);
+        }
+        // SAFETY: the driver drops what it has opened before the call ends.
+        let context = unsafe { self.context.copy() };
+        Key::open(context, name, mode, expected, now)
+    }
+
+    fn write<'n>(
+        &mut self,
+        permit: Permit,
+        key: Self::Key<'n>,
+        change: Change<'_>,
+    ) -> Result<Self::Written<'n>, WriteRefused> {
+        write::write(permit, key, change)
+    }
+
+    fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>> {
+        write::delete_all(keys)
+    }
+
+    fn signal(&mut self, written: Written<'_>, events: &[Event]) {
+        written.signal(events);
+    }
+
+    fn client(&self) -> u64 {
+        client::caller(self.context)
+    }
+
+    fn is_connection(&self) -> bool {
+        !self.context.has_flags(raw::REDISMODULE_CTX_FLAGS_LUA) && Client::find(self.client()).is_some()
+    }
+
+    fn may_block(&self) -> bool {
+        let never = raw::REDISMODULE_CTX_FLAGS_MULTI
+            | raw::REDISMODULE_CTX_FLAGS_LUA
+            | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
+        !self.context.has_flags(never)
+    }
+
+    /// The server is given no time-out, because one that fires together with an answer loses the reply or ends the server
+    /// on some versions: deadlines are the module's own.
+    fn block(&mut self) -> Option<Handle> {
+        let callbacks = self.module.callbacks.get()?;
+        let on_unblock = callbacks.unblock.filter(|_| self.module.can_be_unblocked());
+        let context = self.context.as_ptr();
+        // SAFETY: the context is that of a command that may block; the callbacks are static.
+        let handle = unsafe { (api().block_client)(context, callbacks.reply, on_unblock, Some(callbacks.free), 0) };
+        if handle.is_null() {
+            return None;
+        }
+        // SAFETY: the handle is new.
+        unsafe { (api().set_disconnect_callback)(handle, callbacks.disconnect) };
+        Some(Handle(handle))
+    }
+
+    fn answer(&mut self, handle: Handle, answer: Box<Answer>) {
+        let letter = Box::into_raw(Box::new(Letter { answer: *answer, is_delivered: false }));
+        // SAFETY: the handle is released once, because this takes it; `free` takes the letter back.
+        unsafe { (api().unblock_client)(handle.0, letter.cast()) };
+    }
+
+    fn release(&mut self, handle: Handle) {
+        // SAFETY: the handle is released once, because this takes it.
+        unsafe { (api().unblock_client)(handle.0, std::ptr::null_mut()) };
+    }
+
+    fn may_write(&mut self) -> bool {
+        replication::may_write(self.context)
+    }
+
+    fn may_lose_slots(&self) -> bool {
+        replication::may_lose_slots(self.context)
+    }
+
+    fn is_replica(&self) -> bool {
+        self.context.is_replica()
+    }
+
+    fn replicas(&mut self) -> u64 {
+        replication::replicas(self.context)
+    }
+
+    fn replication(&mut self) -> Option<Replication> {
+        replication::answers(self.context)
+    }
+
+    fn set_timer(&mut self, after_ms: u64) -> TimerId {
+        let after = i64::try_from(after_ms).unwrap_or(i64::MAX);
+        let fire = self.module.callbacks.get().and_then(|callbacks| callbacks.timer);
+        // SAFETY: the context is valid; the callback is static and takes no data.
+        TimerId(unsafe { (api().create_timer)(self.context.as_ptr(), after, fire, std::ptr::null_mut()) })
+    }
+
+    fn stop_timer(&mut self, timer: TimerId) {
+        // SAFETY: the context is valid; the server says so when it no longer knows the timer.
+        unsafe { (api().stop_timer)(self.context.as_ptr(), timer.0, std::ptr::null_mut()) };
+    }
+
+    fn listen_to_keys(&mut self) {
+        // Where the generic ones do harm, keys that come free are found by looking.
+        let generic = if self.module.can_be_listened_to() { raw::REDISMODULE_NOTIFY_GENERIC } else { 0 };
+        let classes = generic | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
+        let on_key = self.module.callbacks.get().and_then(|callbacks| callbacks.key);
+        // SAFETY: the context is valid, the callback is static.
+        unsafe { (api().subscribe_to_keyspace_events)(self.context.as_ptr(), classes, on_key) };
+    }
+
+    fn tells_of_keys(&self) -> bool {
+        self.module.can_be_listened_to()
+    }
+
+    fn listen_to_clients(&mut self) {
+        let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CLIENT_CHANGE, dataver: 1 };
+        let on_client = self.module.callbacks.get().and_then(|callbacks| callbacks.client);
+        // SAFETY: the context is valid; a server that does not know the event says so.
+        unsafe { (api().subscribe_to_server_event)(self.context.as_ptr(), event, on_client) };
+    }
+
+    fn record(&mut self, span: Span, took: Micros) {
+        if let Some(spans) = self.module.spans.borrow_mut().as_mut() {
+            spans.record(span, took);
+        }
+    }
+
+    fn log(&mut self, level: Level, text: &str) {
+        log::log(level, text);
+    }
+}

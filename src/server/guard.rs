@@ -1,0 +1,20 @@
+//! No panic leaves the module: it would end the server, and everybody's data with it.
+
+use super::log;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Runs what the server called; `None` if it panicked, which is logged.
+pub fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(value) => Some(value),
+        Err(cause) => {
+            let text = cause
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| cause.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            log::warning(&format!("internal error, please report it: {text}"));
+            None
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The server's way in and out: the C functions by which it loads and unloads the module, and what they need.
+
+use super::api::{self, api};
+use super::args::Args;
+use super::context::Context;
+use super::guard::guarded;
+use super::module::module;
+use super::{edge, events, info_section, log, refusals, register, settings};
+use crate::driver::{self, Writer};
+use redis_module::raw;
+use std::ffi::CStr;
+
+pub use register::{Category, Registration};
+
+const OK: i32 = 0;
+const ERR: i32 = 1;
+
+/// Valkey 9 moves slots at once only if every module says that it can do with that. We can: slots
+/// are looked at, not remembered. Redis has no such option, and other uses for the bit.
+const VALKEY_ATOMIC_SLOT_MIGRATION: i32 = 1 << 5;
+
+/// Makes the functions by which the server loads and unloads the module out of its name, its version as MODULE LIST shows
+/// it, and `fn(&Context, &[&[u8]]) -> Result<(), String>`, which gets the module arguments.
+macro_rules! export_module {
+    ($name:expr, $version:expr, $load:path) => {
+        /// The server's way in.
+        ///
+        /// # Safety
+        /// Called by the server when it loads the module.
+        #[no_mangle]
+        #[allow(non_snake_case, unsafe_code)]
+        pub unsafe extern "C" fn RedisModule_OnLoad(
+            ctx: *mut redis_module::raw::RedisModuleCtx,
+            argv: *mut *mut redis_module::raw::RedisModuleString,
+            argc: libc::c_int,
+        ) -> libc::c_int {
+            // SAFETY: these are the server's own arguments.
+            unsafe { $crate::server::loading::on_load($name, $version, $load, ctx, argv, argc) }
+        }
+
+        /// The server's way out; it does not get here while clients wait.
+        ///
+        /// # Safety
+        /// Called by the server when it unloads the module.
+        #[no_mangle]
+        #[allow(non_snake_case, unsafe_code)]
+        pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut redis_module::raw::RedisModuleCtx) -> libc::c_int {
+            // SAFETY: the server's own context.
+            unsafe { $crate::server::loading::on_unload(ctx) }
+        }
+    };
+}
+pub(crate) use export_module;
+
+/// Loads the module.
+///
+/// # Safety
+/// Called with what the server loads the module with.
+pub unsafe fn on_load(
+    name: &CStr,
+    version: i32,
+    load: fn(&Context, &[&[u8]]) -> Result<(), String>,
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: libc::c_int,
+) -> libc::c_int {
+    // SAFETY: these are the server's own arguments. Nothing is allocated before this call, which
+    // brings the allocator.
+    let status =
+        unsafe { raw::Export_RedisModule_Init(ctx, name.as_ptr(), version, raw::REDISMODULE_APIVER_1.cast_signed()) };
+    if status != OK {
+        return ERR;
+    }
+    // SAFETY: the init call has succeeded and nothing is registered yet.
+    if let Err(missing) = unsafe { api::init() } {
+        log::without_api(ctx, missing);
+        return ERR;
+    }
+    // SAFETY: the context is good until this returns.
+    let context = unsafe { Context::new(ctx) };
+    log::open(&context);
+    let loaded = guarded(|| {
+        // SAFETY: argv and argc are the server's own; a load has no command name in front.
+        let args = unsafe { Args::of_load(&context, argv, argc) };
+        let args: Vec<&[u8]> = (0..args.count()).filter_map(|at| args.at(at)).collect();
+        load(&context, &args)
+    });
+    if let Some(Ok(())) = loaded {
+        return OK;
+    }
+    if let Some(Err(reason)) = loaded {
+        log::warning(&format!("the module is not loaded: {reason}"));
+    }
+    module().unload();
+    log::close();
+    ERR
+}
+
+/// Unloads the module: gives all of its memory back.
+///
+/// # Safety
+/// Called with what the server unloads the module with.
+pub unsafe fn on_unload(ctx: *mut raw::RedisModuleCtx) -> libc::c_int {
+    // SAFETY: the server's own context, good until this returns.
+    let context = unsafe { Context::new(ctx) };
+    guarded(|| {
+        let settings = &module().settings;
+        if settings.are_changed() {
+            let command = settings.load_command();
+            log::warning(&format!("unloaded, and its settings with it. To load it again with them: {command}"));
+        }
+        // Redis 6.2 unloads a module that has a timer, and would call code that is gone.
+        let edge = edge::ServerEdge::of(&context, Writer::Timer);
+        driver::Entry::new(&module().driver, edge).stop_timer();
+        module().unload();
+        log::close();
+    });
+    OK
+}
+
+/// The server's commands that write locks outside of commands and on replicas, or tell whose a slot is.
+const NEEDED: [&CStr; 7] = [c"SET", c"DEL", c"ZADD", c"ZREM", c"PEXPIREAT", c"PERSIST", c"EXISTS"];
+
+/// Makes sure that the server knows the commands that the module calls and replicates: without them grants would not
+/// reach replicas, and nobody who waits would be served.
+///
+/// # Errors
+/// Which of them are missing.
+pub fn check_commands(context: &Context) -> Result<(), String> {
+    let missing: Vec<_> =
+        NEEDED.iter().filter(|name| !refusals::has_command(context, name)).map(|name| name.to_string_lossy()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("it needs the commands {}, which rename-command took away", missing.join(", ")))
+}
+
+/// Reads the module arguments and registers the settings.
+///
+/// # Errors
+/// What is wrong, naming the argument.
+pub fn load_settings(context: &Context, args: &[&[u8]]) -> Result<(), String> {
+    settings::load(context, &module().settings, args)
+}
+
+/// Tells the server what the module can do with.
+pub fn set_options(context: &Context) {
+    let slot_migration = if context.version().is_valkey() { VALKEY_ATOMIC_SLOT_MIGRATION } else { 0 };
+    let options = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
+    // SAFETY: the context is that of the load.
+    unsafe { (api().set_module_options)(context.as_ptr(), options.cast_signed() | slot_migration) };
+}
+
+/// Registers the commands, the section of INFO, and what the server calls.
+///
+/// # Errors
+/// What the server did not accept.
+pub fn register_all(context: &Context, commands: &[Registration]) -> Result<(), String> {
+    let category = register::add_category(context);
+    for command in commands {
+        register::register(context, command, category)?;
+    }
+    info_section::register(context)?;
+    events::begin(context)
+}
+
+/// Logs that the module is loaded, and what an operator may have forgotten.
+pub fn log_loaded(context: &Context, name: &str, has_arguments: bool) {
+    log::notice(&format!("{name} loaded"));
+    let settings = &module().settings;
+    if !has_arguments && !settings.are_changed() && is_running(context) {
+        log::warning(&format!(
+            "loaded into a running server without settings: all are at their defaults. Those that it had before it was \
+             unloaded, or that are in the configuration file, are not in force, and CONFIG REWRITE loses them. Give them \
+             with it: {}",
+            settings.load_command_for_example()
+        ));
+    }
+    if cfg!(feature = "broken") {
+        log::warning("this build has faults made on purpose, to test the tests: it is not for use");
+    }
+}
+
+/// Whether the module is loaded by a client, and not when the server starts: then there are none yet.
+fn is_running(context: &Context) -> bool {
+    let clients = context.server_info(c"clients", c"connected_clients");
+    clients.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > 0)
+}

@@ -1,0 +1,58 @@
+//! Lines in the server's log.
+
+use super::api::api;
+use super::context::Context;
+use super::module::module;
+use crate::driver::Level;
+use redis_module::raw;
+use std::ffi::CString;
+
+/// Writes a line to the server's log.
+pub fn log(level: Level, text: &str) {
+    let level = match level {
+        Level::Warning => c"warning",
+        Level::Notice => c"notice",
+    };
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    let context = module().log.get().unwrap_or(std::ptr::null_mut());
+    // SAFETY: the context is the module's own, or null, which is allowed; the format takes the one string that follows.
+    unsafe { (api().log)(context, level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
+}
+
+/// Something to look at.
+pub fn warning(text: &str) {
+    log(Level::Warning, text);
+}
+
+/// Something to know.
+pub fn notice(text: &str) {
+    log(Level::Notice, text);
+}
+
+/// From here on lines in the log name the module.
+pub(super) fn open(context: &Context) {
+    // SAFETY: the context is that of the load, in which the server knows the module's name.
+    let own = unsafe { (api().get_detached_thread_safe_context)(context.as_ptr()) };
+    module().log.set(Some(own).filter(|own| !own.is_null()));
+}
+
+/// Gives back what [`open`] took: the module is unloaded, or was not loaded.
+pub(super) fn close() {
+    if let Some(own) = module().log.take() {
+        // SAFETY: made by `open`, freed once.
+        unsafe { (api().free_thread_safe_context)(own) };
+    }
+}
+
+/// The one line that a server gets which is too old: what it lacks.
+pub(super) fn without_api(ctx: *mut raw::RedisModuleCtx, missing: &str) {
+    let text =
+        CString::new(format!("the module is not loaded: it needs Redis 6.2 or later, this server has no {missing}"))
+            .unwrap_or_default();
+    // SAFETY: the function is looked up, not assumed; the format takes the one string that follows.
+    unsafe {
+        if let Some(log) = raw::RedisModule_Log {
+            log(ctx, c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Several holders of one lock, read from a sorted set.
+//!
+//! The server cannot find a member by its token, so a set is read as a whole. [`super::kept`] has those of more than a
+//! few holders in memory from one command to the next. What is in memory counts only while the key agrees:
+//!
+//! - it has as many members;
+//! - its last holder to end is in the key, and at every fourth use so is one other, each time the next: what others
+//!   changed by hand is noticed after at most four times as many uses as there are holders;
+//! - a grant that is reported as held was found in the key by this command ([`confirmed`]).
+//!
+//! A set that is read as a whole gives up every other one in memory whose last holder is in it: that key was renamed,
+//! moved or copied. So, as long as only the module writes holders, a set in memory is that of its key.
+//!
+//! A replica has none in memory, because there the changes come from the master.
+
+use super::context::{Arg, Context};
+use super::kept::Set;
+use super::module::module;
+use super::zset::{End, Zset};
+use crate::driver::{Expected, Unseen};
+use crate::lock::change::Members;
+use crate::lock::holders::{self, Holder, Holders};
+use crate::lock::record::Record;
+use crate::lock::time::UnixMicros;
+
+/// Fewer are read anew each time.
+pub const FEW: usize = 2;
+/// Every so many uses the key is asked for one more holder.
+const ASK: u8 = 4;
+/// So many are read as a whole where a part of them would do.
+const SOME: usize = 64;
+
+/// The holders in an open sorted set.
+///
+/// # Errors
+/// [`Unseen::WrongType`] if it is not ours, [`Unseen::TooManyHolders`].
+pub fn read(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
+    let count = count(zset)?;
+    let kept = module().sets.borrow_mut().take(zset.context().selected_db(), zset.name().as_bytes());
+    if let Some(mut kept) = kept.filter(|kept| kept.members.holders.len() == count) {
+        if is_current(zset, &mut kept) {
+            return Ok(kept);
+        }
+    }
+    load(zset)
+}
+
+/// The same, read from the key as a whole.
+///
+/// # Errors
+/// As [`read`].
+fn load(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
+    let count = count(zset)?;
+    let mut all = Vec::with_capacity(count);
+    let mut is_ours = true;
+    zset.walk(End::First, |score, member| {
+        let holder = Record::read_member(score, member).map(|record| Holder::of(&record));
+        is_ours = holder.is_some();
+        all.extend(holder);
+        is_ours
+    });
+    let holders: Holders = if count > FEW {
+        all.into_iter().collect()
+    } else {
+        let mut few = Holders::new();
+        for holder in all {
+            few.put(holder);
+        }
+        few
+    };
+    if !is_ours || holders.len() != count {
+        return Err(Unseen::WrongType);
+    }
+    module().sets.borrow_mut().give_up_moved(&holders);
+    Ok(Members { holders, ended: Vec::new() }.into())
+}
+
+/// Makes sure that what a caller expects stands in the key, where that was not read just now: nobody is told that a grant
+/// is held unless the key says so.
+///
+/// # Errors
+/// As [`read`].
+pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<Box<Set>, Unseen> {
+    let holders = &set.members.holders;
+    let holder = match expected {
+        _ if !set.was_kept() => return Ok(set),
+        Expected::Nothing => None,
+        Expected::Grant(token) => holders.get(token),
+        Expected::Attempt(id) => id.and_then(|id| holders.by_id(id)),
+    };
+    if holder.is_none_or(|holder| has(zset, holder)) {
+        return Ok(set);
+    }
+    load(zset)
+}
+
+/// Of a large set the last holder to end, and how many are live; a smaller one as a whole. The others are only counted,
+/// so foreign members among them are not seen.
+///
+/// # Errors
+/// As [`read`].
+pub fn glimpse(zset: &Zset<'_>, now: UnixMicros) -> Result<Box<Set>, Unseen> {
+    if count(zset)? <= SOME {
+        return load(zset);
+    }
+    let at = |end| {
+        let mut found = None;
+        zset.walk(end, |score, member| {
+            found = Record::read_member(score, member).map(|record| Holder::of(&record));
+            false
+        });
+        found.ok_or(Unseen::WrongType)
+    };
+    let (_, last) = (at(End::First)?, at(End::Last)?);
+    let live = if last.timestamp <= now { 0 } else { zset.live(now).unwrap_or(1).max(1) };
+    Ok(Members { holders: Holders::glimpse(last, live), ended: Vec::new() }.into())
+}
+
+/// Keeps a set in memory for the next command, if it is or was large.
+pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
+    let place = set.take_place();
+    let Members { holders, ended } = &set.members;
+    if holders.is_empty() || !ended.is_empty() || (place.is_none() && (holders.len() <= FEW || context.is_replica())) {
+        return;
+    }
+    let db = context.selected_db();
+    let mut sets = module().sets.borrow_mut();
+    let place = place.unwrap_or_else(|| sets.place(db, name.as_bytes()));
+    sets.put(place, set);
+}
+
+/// Whether a holder stands in the key as it is known here.
+fn has(zset: &Zset<'_>, holder: &Holder) -> bool {
+    zset.timestamp(holder.record().encode().member()) == Some(holder.timestamp)
+}
+
+/// Whether the key agrees with what is in memory.
+fn is_current(zset: &Zset<'_>, set: &mut Set) -> bool {
+    let holders = &set.members.holders;
+    let Some(last) = holders.last_to_end() else { return false };
+    set.uses = set.uses.wrapping_add(1);
+    if !set.uses.is_multiple_of(ASK) {
+        return has(zset, last);
+    }
+    let Some(next) = holders.next(set.asked.unwrap_or(last.token)) else { return false };
+    let is_current = has(zset, last) && (next.token == last.token || has(zset, next));
+    set.asked = Some(next.token);
+    is_current
+}
+
+/// How many members a sorted set has.
+fn count(zset: &Zset<'_>) -> Result<usize, Unseen> {
+    let count = zset.len();
+    if count > holders::MOST {
+        return Err(Unseen::TooManyHolders);
+    }
+    Ok(count)
+}

@@ -1,0 +1,102 @@
+//! Telling WATCH, client tracking and listeners of keyspace events of a change.
+
+use super::api::api;
+use super::context::{Arg, Context};
+use super::module::module;
+use crate::engine::grant::Event;
+use redis_module::raw;
+use std::ffi::CStr;
+
+/// The name of an event of the module's own.
+const fn name_of(event: Event) -> &'static CStr {
+    match event {
+        Event::Acquire => c"lock.acquire",
+        Event::Recover => c"lock.recover",
+        Event::Extend => c"lock.extend",
+        Event::Release => c"lock.release",
+        Event::Lapse => c"lock.lapse",
+    }
+}
+
+/// Whether this module is writing that key, so that what it hears of it is no news.
+#[must_use]
+pub fn is_written(name: Arg<'_>) -> bool {
+    module().written.get().is_some_and(|written| {
+        // SAFETY: the name is lent to `Writing` as long as it is there.
+        let written = unsafe { Arg::lent(written) };
+        written.as_bytes() == name.as_bytes()
+    })
+}
+
+/// Changes of a key are our own while this lives; also within another one, and no longer when it panics.
+pub struct Writing<'n> {
+    before: Option<*mut raw::RedisModuleString>,
+    name: std::marker::PhantomData<Arg<'n>>,
+}
+
+impl<'n> Writing<'n> {
+    /// From here on changes of that key are our own.
+    #[must_use]
+    pub fn of(name: Arg<'n>) -> Self {
+        let before = module().written.replace(Some(name.as_ptr()));
+        Self { before, name: std::marker::PhantomData }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        module().written.set(self.before);
+    }
+}
+
+/// Tells WATCH, client tracking and listeners of keyspace events of a change.
+pub fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
+    // SAFETY: context and name are those of the running call.
+    unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
+    self::event(context, name, class, event);
+}
+
+/// Tells of several events of our own.
+pub fn own_events(context: &Context, name: Arg<'_>, events: &[Event]) {
+    for event in events {
+        self::event(context, name, raw::REDISMODULE_NOTIFY_MODULE, name_of(*event));
+    }
+}
+
+/// Tells listeners of one event.
+pub fn event(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
+    // SAFETY: context and name are those of the running call, the event is a C string.
+    unsafe { (api().notify_keyspace_event)(context.as_ptr(), class, event.as_ptr(), name.as_ptr()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn a_key_is_being_written_also_within_another_one_and_no_longer_when_that_panics() {
+        let (mut outer, mut inner) = (0_u8, 0_u8);
+        let name = |byte: &mut u8| -> *mut raw::RedisModuleString { std::ptr::from_mut(byte).cast() };
+        let (outer, inner) = (name(&mut outer), name(&mut inner));
+        // SAFETY: the names are only compared as pointers.
+        let writing = |name| Writing::of(unsafe { Arg::lent(name) });
+        let written = || module().written.get();
+        assert_eq!(written(), None);
+        let first = writing(outer);
+        assert_eq!(written(), Some(outer));
+        drop(writing(inner));
+        assert_eq!(written(), Some(outer), "the inner one does not end the outer one");
+        let names = std::panic::AssertUnwindSafe(inner);
+        let caught = catch_unwind(move || {
+            let name = names;
+            // SAFETY: as above.
+            let _writing = Writing::of(unsafe { Arg::lent(name.0) });
+            panic!("caught by the guard of every callback");
+        });
+        assert!(caught.is_err());
+        assert_eq!(written(), Some(outer), "nor does one that panics");
+        drop(first);
+        assert_eq!(written(), None);
+    }
+}

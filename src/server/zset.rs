@@ -1,0 +1,102 @@
+//! An open sorted set: how many members it has, whether one is there, all of them in order.
+
+use super::api::api;
+use super::context::{Arg, Context, OwnString};
+use crate::lock::record::timestamp_of;
+use crate::lock::time::UnixMicros;
+use redis_module::raw;
+
+/// What the server's functions return when they did what they were asked.
+const OK: i32 = 0;
+
+/// An open key that is a sorted set.
+pub struct Zset<'k> {
+    context: &'k Context,
+    name: Arg<'k>,
+    handle: *mut raw::RedisModuleKey,
+}
+
+/// An end of a set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The smallest score.
+    First,
+    /// The largest.
+    Last,
+}
+
+impl<'k> Zset<'k> {
+    /// # Safety
+    /// The handle is that of the key of this name, an open sorted set as long as the result is used.
+    pub(super) const unsafe fn of(context: &'k Context, name: Arg<'k>, handle: *mut raw::RedisModuleKey) -> Self {
+        Self { context, name, handle }
+    }
+
+    /// The call in which it is open.
+    pub(super) const fn context(&self) -> &'k Context {
+        self.context
+    }
+
+    /// The name of its key.
+    pub(super) const fn name(&self) -> Arg<'k> {
+        self.name
+    }
+
+    /// How many members it has.
+    pub(super) fn len(&self) -> usize {
+        // SAFETY: the handle is open.
+        unsafe { (api().value_length)(self.handle) }
+    }
+
+    /// The timestamp that the score of a member says; nothing where there is no such member. O(1).
+    pub(super) fn timestamp(&self, member: &[u8]) -> Option<UnixMicros> {
+        let member = OwnString::of(member)?;
+        let mut score = 0.0;
+        // SAFETY: the handle is an open sorted set, the string is valid, the score may be written.
+        let found = unsafe { (api().zset_score)(self.handle, member.as_arg().as_ptr(), &raw mut score) };
+        (found == OK).then(|| timestamp_of(score)).flatten()
+    }
+
+    /// How many members have not expired at `now`, by the server's ZCOUNT.
+    pub(super) fn live(&self, now: UnixMicros) -> Option<usize> {
+        let after = format!("({}.{:06}", now.0 / 1_000_000, now.0 % 1_000_000);
+        // SAFETY: the format takes a string of the server, a buffer with its length (size_t) and a C string. The reply
+        // is freed once, after it was read.
+        unsafe {
+            let (name, after, length) = (self.name.as_ptr(), after.as_ptr(), after.len());
+            let (zcount, largest) = (c"ZCOUNT".as_ptr(), c"+inf".as_ptr());
+            let reply = (api().call)(self.context.as_ptr(), zcount, c"sbc".as_ptr(), name, after, length, largest);
+            if reply.is_null() {
+                return None;
+            }
+            let count = (api().call_reply_integer)(reply);
+            (api().free_call_reply)(reply);
+            usize::try_from(count).ok()
+        }
+    }
+
+    /// Shows `see` the members from one end on, until it says false.
+    pub(super) fn walk(&self, from: End, mut see: impl FnMut(f64, &[u8]) -> bool) {
+        let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
+        // SAFETY: the handle is an open sorted set; nothing changes it until the walk is over. Each string
+        // that the server gives is freed by its owner here.
+        unsafe {
+            let begun = match from {
+                End::First => (api().zset_first_in_score_range)(self.handle, low, high, 0, 0),
+                End::Last => (api().zset_last_in_score_range)(self.handle, low, high, 0, 0),
+            };
+            if begun != OK {
+                return;
+            }
+            loop {
+                let mut score = 0.0;
+                let member = (api().zset_range_current_element)(self.handle, &raw mut score);
+                let Some(member) = OwnString::given(member) else { break };
+                if !see(score, member.as_arg().as_bytes()) || (api().zset_range_next)(self.handle) == 0 {
+                    break;
+                }
+            }
+            (api().zset_range_stop)(self.handle);
+        }
+    }
+}

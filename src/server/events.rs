@@ -5,8 +5,9 @@ use super::api::api;
 use super::blocked;
 use super::call::{enter, Entry};
 use super::context::{Arg, Context};
-use super::facts::{self, Changes};
+use super::facts::Changes;
 use super::handle::Callbacks;
+use super::inspect;
 use super::module::module;
 use super::signal;
 use super::spans::Spans;
@@ -46,7 +47,7 @@ pub fn begin(context: &Context) -> Result<(), String> {
     module().is_replica.set(context.is_replica());
     enter(context, Writer::Timer, |entry| {
         entry.promoted();
-        facts::read(context, changes);
+        inspect::read(context, changes);
         entry.check_settings();
     });
     Ok(())
@@ -78,7 +79,7 @@ macro_rules! c_event {
 }
 
 c_event!(on_config_change, |context: &Context, entry: &mut Entry<'_>, _, _| {
-    facts::read(context, Changes::Told);
+    inspect::read(context, Changes::Told);
     entry.check_settings();
 });
 c_event!(on_cron, |context: &Context, entry: &mut Entry<'_>, _, _| {

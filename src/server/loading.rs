@@ -5,7 +5,7 @@ use super::args::Args;
 use super::context::Context;
 use super::guard::guarded;
 use super::module::module;
-use super::{edge, events, info_section, log, refusals, register, settings};
+use super::{configure, edge, events, info_section, log, refusals, register};
 use crate::driver::{self, Writer};
 use redis_module::raw;
 use std::ffi::CStr;
@@ -140,7 +140,7 @@ pub fn check_commands(context: &Context) -> Result<(), String> {
 /// # Errors
 /// What is wrong, naming the argument.
 pub fn load_settings(context: &Context, args: &[&[u8]]) -> Result<(), String> {
-    settings::load(context, &module().settings, args)
+    configure::load(context, &module().settings, args)
 }
 
 /// Tells the server what the module can do with.

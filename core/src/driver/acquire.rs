@@ -1,8 +1,8 @@
 //! LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER: somebody asks for a lock.
 
 use super::edge::{Access, Edge, Expected, Key, Permit};
+use super::entry::Entry;
 use super::write::{Decided, Then};
-use super::Entry;
 use crate::broken::{self, Mutant};
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::ReplyShape;

@@ -1,7 +1,7 @@
 //! Looks at the keys that a search for a deadlock asks for.
 
 use super::edge::{Access, Edge, Expected, Key};
-use super::Entry;
+use super::entry::Entry;
 use crate::engine::search::Step;
 use crate::engine::{Clock, KeyName};
 use crate::lock::rules::Request;

@@ -1,8 +1,8 @@
 //! LOCK.EXTEND, LOCK.MEXTEND and LOCK.CHECK: a holder asks about its own grant.
 
 use super::edge::{Access, Edge, Expected, Key, Permit};
+use super::entry::Entry;
 use super::write::{Decided, Then};
-use super::Entry;
 use crate::broken::{self, Mutant};
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;

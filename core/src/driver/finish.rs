@@ -5,18 +5,10 @@
 //! So it is remembered when the timer is due in monotonic time, and one that is overdue is set anew.
 
 use super::edge::Edge;
-use super::Entry;
+use super::entry::{Entry, Timer};
 use crate::engine::counters::Counter;
 use crate::engine::{Clock, Wake};
 use crate::lock::time::{Micros, MonotonicMicros};
-
-/// A timer that has not fired yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timer<T> {
-    id: T,
-    wake: Wake,
-    at: MonotonicMicros,
-}
 
 /// How many answers are sent at once; the rest in the next iteration.
 const MOST_SENT: usize = 256;

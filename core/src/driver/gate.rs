@@ -2,7 +2,7 @@
 //! it costs nothing.
 
 use super::edge::{Edge, Level};
-use super::Entry;
+use super::entry::Entry;
 use crate::broken::{self, Mutant};
 use crate::engine::counters::Counter;
 use crate::engine::{Clock, KeyName};

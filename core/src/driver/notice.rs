@@ -5,7 +5,7 @@
 //! that has been replicated. It is only noted what to look at, soon.
 
 use super::edge::Edge;
-use super::Entry;
+use super::entry::Entry;
 use crate::engine::outbox::Grant;
 use crate::engine::queue::ReplyShape;
 use crate::engine::{Clock, KeyChange, KeyName};

@@ -2,8 +2,8 @@
 //! parked at another that it cannot have.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused, Writer};
+use super::entry::Entry;
 use super::write::{Decided, Partly, Then};
-use super::Entry;
 use crate::engine::queue::{Keys, LineId, Ticket};
 use crate::engine::{due, Blocked, Clock, KeyName};
 use crate::lock::error::Error;

@@ -1,8 +1,8 @@
 //! LOCK.RELEASE, LOCK.MRELEASE and LOCK.CANCEL: a grant ends, and the lock passes on.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
+use super::entry::Entry;
 use super::write::{Decided, Then};
-use super::Entry;
 use crate::broken::{self, Mutant};
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;

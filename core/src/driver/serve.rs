@@ -2,10 +2,10 @@
 //! others, to the first who waits. A bounded amount of work; the timer comes back for more.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused};
+use super::entry::Entry;
 use super::parked::{Budget, Tried};
 use super::release::end;
 use super::write::{Decided, Then};
-use super::Entry;
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::engine::outstanding::Lost;

@@ -2,7 +2,7 @@
 
 use super::acquire::{Ask, Outcome};
 use super::edge::Edge;
-use super::Entry;
+use super::entry::Entry;
 use crate::engine::counters::Counter;
 use crate::engine::queue::Waiter;
 use crate::engine::Blocked;

@@ -1,7 +1,7 @@
 //! Carries decisions out: the only place that writes keys, and it always tells the engine what came of it.
 
 use super::edge::{Edge, Key, Permit, Span, WriteRefused};
-use super::Entry;
+use super::entry::Entry;
 use crate::engine::grant::{Decision, Event, Granted};
 use crate::engine::queue::Ticket;
 use crate::engine::Caller;

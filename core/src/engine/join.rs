@@ -2,7 +2,7 @@
 
 use super::counters::Counter;
 use super::queue::{MostPlaces, Waiter};
-use super::{Clock, Engine, Limits};
+use super::state::{Clock, Engine, Limits};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::record::Id;

@@ -6,7 +6,7 @@ use super::gate::Sweep;
 use super::outbox::{Answer, Grant};
 use super::outstanding::Lost;
 use super::queue::{LineId, ReplyShape};
-use super::{Clock, Engine, KeyName, Limits};
+use super::state::{Clock, Engine, KeyName, Limits};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::grace;

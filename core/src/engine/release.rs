@@ -4,7 +4,7 @@ use super::counters::Counter;
 use super::grant::{Before, Decision, Granted};
 use super::outstanding::Lost;
 use super::queue::{LineId, Ticket};
-use super::{Engine, KeyName};
+use super::state::{Engine, KeyName};
 use crate::broken::{self, Mutant};
 use crate::lock::record::Record;
 use crate::lock::rules::{self, Holds, Release, State, Terms};

@@ -8,7 +8,7 @@ use super::outstanding::Lost;
 use super::queue::{Cause, Keys, LineId, Next, Ticket, Vacancy};
 use super::release::Successor;
 use super::sessions::LockKey;
-use super::{Clock, Engine};
+use super::state::{Clock, Engine, KeyName};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::grace;
@@ -290,7 +290,7 @@ impl<H> Engine<H> {
     }
 
     /// A key came free, as the server tells.
-    pub fn key_changed(&mut self, key: super::KeyName<'_>, how: KeyChange) {
+    pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
         let Some(line) = self.queues.waited_line(key.db, key.name) else { return };
         match how {
             KeyChange::Evicted => self.queues.evicted(line),

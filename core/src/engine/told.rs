@@ -5,7 +5,7 @@ use super::grant::{Decision, Granted, What};
 use super::outbox::{Answer, Grant};
 use super::queue::{Ticket, Waiter};
 use super::sessions::Binding;
-use super::{Clock, Engine, KeyName};
+use super::state::{Clock, Engine, KeyName};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Id};

@@ -6,7 +6,8 @@
 
 use super::holders::{Holder, Holders};
 use super::record::Encoded;
-use super::rules::{Holds, Retention};
+use super::retention::Retention;
+use super::rules::Holds;
 use super::time::UnixMicros;
 use super::token::Token;
 

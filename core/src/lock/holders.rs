@@ -8,7 +8,7 @@
 //! that is not in memory has to be read as a whole. The bound keeps that within 5 ms.
 
 use super::record::{Id, Owner, OwnerBuf, Record};
-use super::rules::Retention;
+use super::retention::Retention;
 use super::time::UnixMicros;
 use super::token::Token;
 use crate::broken::{self, Mutant};

@@ -7,6 +7,8 @@ pub mod error;
 pub mod grace;
 pub mod holders;
 pub mod record;
+pub mod request;
+pub mod retention;
 pub mod rules;
 pub mod state;
 pub mod time;

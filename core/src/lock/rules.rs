@@ -9,62 +9,16 @@
 
 mod held;
 
+pub use super::request::{Request, Share, Terms};
+pub use super::retention::Retention;
 pub use super::state::State;
-pub use held::{check, end_session, extend, extend_all, held_by, lease_left, release, Release, Retention};
+pub use held::{check, end_session, extend, extend_all, held_by, lease_left, release, Release};
 
 use super::error::Error;
-use super::holders;
-use super::record::{Id, Owner, Record};
+use super::record::{Owner, Record};
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
 use crate::broken::{self, Mutant};
-
-/// Settings that the rules need.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    /// How much longer than the lease contenders wait: the documented "+ 1".
-    pub margin: Micros,
-}
-
-/// With how many others a caller would share the lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Share {
-    /// With nobody.
-    #[default]
-    Alone,
-    /// With all who share it too.
-    Shared,
-    /// So that at most so many hold it.
-    Limit(u64),
-}
-
-impl Share {
-    /// The largest number of a `LIMIT`; `SHARED` is the same as this one.
-    pub const MOST: u64 = holders::MOST as u64;
-
-    /// How many may hold it, the caller among them.
-    #[must_use]
-    pub const fn most(self) -> u64 {
-        match self {
-            Self::Alone => 1,
-            Self::Shared => Self::MOST,
-            Self::Limit(most) => most,
-        }
-    }
-}
-
-/// What a caller asks for.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// With how many others.
-    pub share: Share,
-    /// How long the grant is to be good.
-    pub lease: Micros,
-    /// The attempt.
-    pub id: Option<Id>,
-    /// A label.
-    pub owner: Option<Owner<'a>>,
-}
 
 /// Who had an expired lock before its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

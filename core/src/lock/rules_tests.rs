@@ -1,6 +1,7 @@
 //! The rules against the tables of the contract, and against a plain account of them.
 
 use super::*;
+use crate::lock::record::Id;
 use crate::lock::record::Value;
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use super::holders::{Holder, Holders};
 use super::record::{Record, Value};
-use super::rules::Share;
+use super::request::Share;
 use super::time::UnixMicros;
 use super::token::Token;
 

@@ -1,5 +1,4 @@
-//! What becomes of a grant that was given: its holder extends it, checks it, gives it back, goes away; and how long it
-//! stays in its key when it is over.
+//! What becomes of a grant that was given: its holder extends it, checks it, gives it back, goes away.
 
 use super::{timestamp, State, Terms};
 use crate::broken::{self, Mutant};
@@ -105,38 +104,4 @@ pub fn check(state: State<'_>, token: Token, terms: Terms, now: UnixMicros) -> M
 #[must_use]
 pub fn lease_left(record: &Record<'_>, terms: Terms, now: UnixMicros) -> Micros {
     record.timestamp.before(terms.margin).since(now)
-}
-
-/// How long an expired holder stays among others where locks stay for ever.
-const HOLDER_STAYS_MS: u64 = 60_000;
-
-/// How long an expired lock stays in its key for recovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retention {
-    /// For ever: the key has no native expiry.
-    Forever,
-    /// For so many milliseconds after its timestamp.
-    Ms(u64),
-}
-
-impl Retention {
-    /// The native expiry of a key with that timestamp: Unix time in ms, rounded up.
-    #[must_use]
-    pub const fn expire_at_ms(self, timestamp: UnixMicros) -> Option<u64> {
-        match self {
-            Self::Forever => None,
-            Self::Ms(ms) => Some(timestamp.as_ms_ceil().saturating_add(ms)),
-        }
-    }
-
-    /// How long an expired holder stays among others, whatever the native expiry of their key: Unix time in ms. For
-    /// ever would be without bound, since each grant can add one.
-    #[must_use]
-    pub const fn holder_stays_until_ms(self, timestamp: UnixMicros) -> u64 {
-        let ms = match self {
-            Self::Forever => HOLDER_STAYS_MS,
-            Self::Ms(ms) => ms,
-        };
-        timestamp.as_ms_ceil().saturating_add(ms)
-    }
 }

@@ -1,0 +1,68 @@
+//! One call from the server, and what is remembered between calls.
+
+use super::edge::Edge;
+use crate::engine::{Engine, Wake};
+use crate::lock::time::MonotonicMicros;
+use std::cell::{RefCell, RefMut};
+
+/// A timer that has not fired yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timer<T> {
+    pub(super) id: T,
+    pub(super) wake: Wake,
+    /// When it is due.
+    pub(super) at: MonotonicMicros,
+}
+
+/// What is remembered between calls from the server. `H` is a blocked client, `T` a timer.
+#[derive(Clone, Debug)]
+pub struct Driver<H, T> {
+    pub(super) engine: Engine<H>,
+    pub(super) timer: Option<Timer<T>>,
+    /// The server tells of keys that come free.
+    pub(super) hears_of_keys: bool,
+    /// The server tells of connections that end.
+    pub(super) hears_of_clients: bool,
+}
+
+impl<H, T> Default for Driver<H, T> {
+    fn default() -> Self {
+        Self { engine: Engine::default(), timer: None, hears_of_keys: false, hears_of_clients: false }
+    }
+}
+
+impl<H, T> Driver<H, T> {
+    /// The engine, to be looked at.
+    #[must_use]
+    pub const fn engine(&self) -> &Engine<H> {
+        &self.engine
+    }
+}
+
+/// One call from the server.
+pub struct Entry<'d, E: Edge> {
+    driver: &'d RefCell<Driver<E::Handle, E::TimerId>>,
+    pub(super) edge: E,
+}
+
+impl<'d, E: Edge> Entry<'d, E> {
+    /// The server calls.
+    pub const fn new(driver: &'d RefCell<Driver<E::Handle, E::TimerId>>, edge: E) -> Self {
+        Self { driver, edge }
+    }
+
+    /// Lends the engine.
+    pub fn engine(&mut self) -> RefMut<'_, Engine<E::Handle>> {
+        RefMut::map(self.driver.borrow_mut(), |driver| &mut driver.engine)
+    }
+
+    /// Lends the server.
+    pub const fn edge(&mut self) -> &mut E {
+        &mut self.edge
+    }
+
+    /// Lends all that is remembered.
+    pub(super) fn state(&mut self) -> RefMut<'_, Driver<E::Handle, E::TimerId>> {
+        self.driver.borrow_mut()
+    }
+}

@@ -1,0 +1,126 @@
+//! What the module remembers besides the keys. It is changed by the events alone.
+
+use super::counters::{Counter, Counters};
+use super::gate::Gate;
+use super::outbox::Outbox;
+use super::outstanding::{EndedSessions, Outstanding};
+use super::predecessors::Predecessors;
+use super::queue::Queues;
+use super::sessions::Sessions;
+use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use crate::lock::token::Tokens;
+
+/// A key of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyName<'n> {
+    /// Its database.
+    pub db: i32,
+    /// Its name.
+    pub name: &'n [u8],
+}
+
+/// Tells the time when it is asked, because that costs more than most decisions.
+pub trait Clock: Copy {
+    /// The wall clock.
+    fn now(self) -> UnixMicros;
+    /// A clock that is never set.
+    fn monotonic(self) -> MonotonicMicros;
+}
+
+/// What the operator has set for the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How many clients may wait, and how many places may be reserved.
+    pub waiters: usize,
+    /// How long the place of a waiter that left is kept.
+    pub place: Micros,
+}
+
+/// What the module remembers. `H`: how to reach a client that waits.
+#[derive(Clone, Debug)]
+pub struct Engine<H> {
+    pub(super) tokens: Tokens,
+    pub(super) queues: Queues<H>,
+    pub(super) sessions: Sessions,
+    pub(super) predecessors: Predecessors,
+    pub(super) outstanding: Outstanding,
+    pub(super) ended: EndedSessions,
+    pub(super) gate: Gate,
+    pub(super) outbox: Outbox<H>,
+    pub(super) counters: Counters,
+    /// The latest timestamp that was written.
+    pub(super) latest: UnixMicros,
+    /// When every line was last made ready.
+    pub(super) scanned: MonotonicMicros,
+    /// Until when writing is put off: the server did not let the module write.
+    pub(super) postponed: Option<MonotonicMicros>,
+    /// The same for lost grants and ended sessions alone: the server refused to write some of them.
+    pub(super) rest_postponed: Option<MonotonicMicros>,
+}
+
+impl<H> Default for Engine<H> {
+    fn default() -> Self {
+        Self {
+            tokens: Tokens::new(),
+            queues: Queues::default(),
+            sessions: Sessions::default(),
+            predecessors: Predecessors::default(),
+            outstanding: Outstanding::default(),
+            ended: EndedSessions::default(),
+            gate: Gate::default(),
+            outbox: Outbox::default(),
+            counters: Counters::default(),
+            latest: UnixMicros::default(),
+            scanned: MonotonicMicros::default(),
+            postponed: None,
+            rest_postponed: None,
+        }
+    }
+}
+
+impl<H> Engine<H> {
+    /// Who waits, and who has a place.
+    #[must_use]
+    pub const fn queues(&self) -> &Queues<H> {
+        &self.queues
+    }
+
+    /// Which locks end with their connection.
+    #[must_use]
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Whether anything may be granted now.
+    pub const fn gate(&mut self) -> &mut Gate {
+        &mut self.gate
+    }
+
+    /// The same, to be looked at.
+    #[must_use]
+    pub const fn gate_ref(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// What has happened.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Counts one more.
+    pub fn count(&mut self, counter: Counter) {
+        self.counters.add(counter);
+    }
+
+    /// Answers that are to be sent.
+    pub const fn outbox(&mut self) -> &mut Outbox<H> {
+        &mut self.outbox
+    }
+
+    /// The latest timestamp that was written.
+    #[must_use]
+    pub const fn latest(&self) -> UnixMicros {
+        self.latest
+    }
+}

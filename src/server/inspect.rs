@@ -1,0 +1,105 @@
+//! Asks the server what is to be known of it: when the module is loaded, when the server tells of a change, and once a
+//! second where it does not.
+
+use super::context::Context;
+use super::facts::{Changes, Facts};
+use super::module::{module, Module};
+use super::settings;
+use super::version::Version;
+use super::{clock, log};
+use crate::broken::{self, Mutant};
+use crate::lock::change::Retentions;
+use crate::lock::grace;
+use crate::lock::record::number;
+use crate::lock::retention::Retention;
+use crate::lock::time::Micros;
+
+/// How old they may be, where the server does not tell of changes.
+const AGE: Micros = Micros(1_000_000);
+
+/// `min-replicas-max-lag` where it is 0 (off), or the operator took CONFIG away.
+const DEFAULT_MAX_LAG_S: u64 = 10;
+
+impl Module {
+    /// How long what has expired stays: under a `volatile-*` policy a native expiry would let a lock be evicted, so there
+    /// is none.
+    pub fn retentions(&self, context: &Context) -> Retentions {
+        self.look_again(context);
+        let set = self.settings.retention();
+        let is_forever = self.facts.borrow().evicts_volatile || broken::is(Mutant::NoExpiry);
+        let key = if is_forever { Retention::Forever } else { set };
+        // A holder among others goes, whether their key has a native expiry or not.
+        let holder = if broken::is(Mutant::ExpiredHoldersStay) { key } else { set };
+        Retentions { key, holder }
+    }
+
+    /// `min-replicas-to-write` of the server.
+    pub fn min_replicas(&self, context: &Context) -> u64 {
+        self.look_again(context);
+        self.facts.borrow().min_replicas
+    }
+
+    /// What the safety across failover depends on; nothing where it is off.
+    #[inline]
+    pub fn grace(&self, context: &Context) -> Option<grace::Settings> {
+        let grace = self.settings.failover_grace();
+        if grace == Micros(0) {
+            return None;
+        }
+        self.look_again(context);
+        Some(self.known_grace(grace))
+    }
+
+    /// The same without a look at the server; for INFO.
+    pub fn known_grace(&self, grace: Micros) -> grace::Settings {
+        let facts = self.facts.borrow();
+        let margin = self.settings.terms().margin;
+        grace::Settings { grace, margin, max_lag: facts.max_lag, wanted: facts.min_replicas }
+    }
+
+    /// Whether the module may listen to generic keyspace events.
+    pub fn can_be_listened_to(&self) -> bool {
+        self.facts.borrow().version.is_some_and(Version::can_be_listened_to)
+    }
+
+    /// Whether CLIENT UNBLOCK of a waiter may be allowed.
+    pub fn can_be_unblocked(&self) -> bool {
+        self.facts.borrow().version.is_some_and(Version::can_be_unblocked)
+    }
+
+    fn look_again(&self, context: &Context) {
+        let is_due = self.facts.borrow().look_again.is_some_and(|at| clock::now() >= at);
+        if is_due {
+            read(context, Changes::Silent);
+        }
+    }
+}
+
+/// Reads what is to be known of the server.
+pub fn read(context: &Context, changes: Changes) {
+    let policy = context.server_info(c"memory", c"maxmemory_policy");
+    let setting = |name| context.config(name).and_then(|text| number(text.as_bytes()));
+    let min_replicas = setting(c"min-replicas-to-write").unwrap_or(0);
+    let max_lag_s = setting(c"min-replicas-max-lag").filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_MAX_LAG_S);
+    let max_clients = setting(c"maxclients");
+    let max_waiters = module().settings.limits().waiters;
+    let want_of_room = max_clients.and_then(|most| settings::want_of_room(max_waiters, most));
+    let version = module().facts.borrow().version;
+    let facts = Facts {
+        version: version.or_else(|| Some(context.version())),
+        evicts_volatile: policy.as_ref().is_some_and(|name| name.starts_with("volatile-")),
+        evicts_all: policy.as_ref().is_some_and(|name| name.starts_with("allkeys-")),
+        min_replicas,
+        max_lag: Micros::from_ms(max_lag_s.saturating_mul(1_000)),
+        want_of_room: want_of_room.clone(),
+        look_again: (changes == Changes::Silent).then(|| clock::now().after(AGE)),
+    };
+    let evicts_all = facts.evicts_all;
+    let before = module().facts.replace(facts);
+    if let Some(text) = want_of_room.filter(|text| before.want_of_room.as_ref() != Some(text)) {
+        log::warning(&text);
+    }
+    if evicts_all && !before.evicts_all {
+        log::warning("maxmemory-policy evicts any key: a lock that is evicted is free, whoever holds it");
+    }
+}

@@ -1,0 +1,565 @@
+//! A server that is not there, for the driver: keys that execute the commands that a change comes to, clients that are
+//! blocked, one timer, a clock that stands still until it is told to move. It knows no rule of locks: a command that the
+//! driver forgets is missing in its keys.
+//!
+//! It does what a server does: a key whose native expiry has passed is gone for whoever opens it, and its listeners are
+//! told; a blocked client is answered once; a timer fires when its time has come, and nothing else wakes anybody.
+
+use redis_lock_core::driver::{
+    Access, Driver, Edge, Entry, Expected, Key, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer,
+};
+use redis_lock_core::engine::grant::Event;
+use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::{Clock, KeyChange, KeyName, Limits, Shape};
+use redis_lock_core::lock::change::{Change, Contents, Members, Primitive, Retentions};
+use redis_lock_core::lock::clocks::Reading;
+use redis_lock_core::lock::grace;
+use redis_lock_core::lock::holders::{Holder, Holders};
+use redis_lock_core::lock::record::{timestamp_of, Record, Value};
+use redis_lock_core::lock::retention::Retention;
+use redis_lock_core::lock::rules::{State, Terms};
+use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// What a key holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Content {
+    String(Vec<u8>),
+    /// Members and their scores, in microseconds.
+    Set(BTreeMap<Vec<u8>, u64>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stored {
+    pub content: Content,
+    pub expire_at_ms: Option<u64>,
+}
+
+/// What an operator has set.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub margin: Micros,
+    pub retention: Retention,
+    pub limits: Limits,
+    pub edges: usize,
+    pub grace: Option<grace::Settings>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            margin: Micros(1_000_000),
+            retention: Retention::Ms(60_000),
+            limits: Limits { waiters: 1_000, place: Micros(10_000_000) },
+            edges: 10_000,
+            grace: None,
+        }
+    }
+}
+
+/// The number of a client that is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Blocked(pub u64);
+
+/// A database and the name of a key in it.
+pub type Place = (i32, Vec<u8>);
+
+/// All that is not the module.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub wall: UnixMicros,
+    pub monotonic: MonotonicMicros,
+    pub settings: Settings,
+    pub keys: BTreeMap<Place, Stored>,
+    /// Clients that are blocked.
+    pub blocked: Vec<Blocked>,
+    /// Answers that have been sent and not arrived.
+    pub letters: Vec<(Blocked, Answer)>,
+    /// The timer: its number and when it fires, on the wall clock in milliseconds, as in a server.
+    pub timer: Option<(u64, u64)>,
+    pub timers: u64,
+    pub listens_to_keys: bool,
+    pub listens_to_clients: bool,
+    /// The server does not let a module write outside of commands.
+    pub is_paused: bool,
+    pub is_replica: bool,
+    /// What was logged.
+    pub log: Vec<String>,
+    /// What listeners of keyspace events were told of locks.
+    pub events: Vec<(Place, Event)>,
+}
+
+/// A server with the module.
+pub struct Node {
+    pub world: RefCell<World>,
+    pub driver: RefCell<Driver<Blocked, u64>>,
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Self {
+        Self { world: self.world.clone(), driver: RefCell::new(self.driver.borrow().clone()) }
+    }
+}
+
+impl Node {
+    /// A server that starts at that time.
+    pub fn new(settings: Settings, wall: UnixMicros) -> Self {
+        let world = World {
+            wall,
+            monotonic: MonotonicMicros(1_000_000),
+            settings,
+            keys: BTreeMap::new(),
+            blocked: Vec::new(),
+            letters: Vec::new(),
+            timer: None,
+            timers: 0,
+            listens_to_keys: false,
+            listens_to_clients: false,
+            is_paused: false,
+            is_replica: false,
+            log: Vec::new(),
+            events: Vec::new(),
+        };
+        let node = Self { world: RefCell::new(world), driver: RefCell::new(Driver::default()) };
+        node.event(|entry| entry.promoted());
+        node
+    }
+
+    /// A call from the server, for a client.
+    pub fn enter<R>(&self, writer: Writer, client: u64, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
+        let edge = FakeEdge { node: self, writer, client, db: 0 };
+        let mut entry = Entry::new(&self.driver, edge);
+        let result = body(&mut entry);
+        entry.finish();
+        result
+    }
+
+    /// A command of a client.
+    pub fn command<R>(&self, client: u64, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
+        self.enter(Writer::Command, client, body)
+    }
+
+    /// An event.
+    pub fn event<R>(&self, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
+        self.enter(Writer::Timer, 0, body)
+    }
+
+    /// Both clocks move on.
+    pub fn pass(&self, time: Micros) {
+        let mut world = self.world.borrow_mut();
+        world.wall = world.wall.after(time);
+        world.monotonic = world.monotonic.after(time);
+    }
+
+    /// When the timer fires, if it is set.
+    pub fn timer_at(&self) -> Option<UnixMicros> {
+        self.world.borrow().timer.map(|(_, at_ms)| UnixMicros(at_ms * 1_000))
+    }
+
+    /// Fires the timer if its time has come; whether it had.
+    pub fn fire(&self) -> bool {
+        let is_due = {
+            let mut world = self.world.borrow_mut();
+            let now_ms = world.wall.0 / 1_000;
+            world.timer.take_if(|(_, at_ms)| *at_ms <= now_ms).is_some()
+        };
+        if is_due {
+            self.event(|entry| entry.timer_fired());
+        }
+        is_due
+    }
+
+    /// Somebody else deletes a key.
+    pub fn delete(&self, place: &Place) {
+        let was_there = self.world.borrow_mut().keys.remove(place).is_some();
+        if was_there {
+            self.tell_of_key(place, KeyChange::Gone);
+        }
+    }
+
+    /// The native expiry of a key is noticed, if it has passed.
+    pub fn expire(&self, place: &Place) {
+        let is_over = {
+            let world = self.world.borrow();
+            let now_ms = world.wall.0 / 1_000;
+            world.keys.get(place).and_then(|stored| stored.expire_at_ms).is_some_and(|at| now_ms > at)
+        };
+        if is_over {
+            self.delete(place);
+        }
+    }
+
+    /// The answer to a client arrives.
+    pub fn deliver(&self, client: Blocked) -> Option<Answer> {
+        let answer = self.take_letter(client)?;
+        if let Answer::Granted(grant) = &answer {
+            let token = grant.granted.token;
+            self.event(|entry| entry.delivered(token));
+        }
+        Some(answer)
+    }
+
+    /// The answer to a client is lost: it is gone.
+    pub fn lose(&self, client: Blocked) -> Option<Answer> {
+        let answer = self.take_letter(client)?;
+        if let Answer::Granted(grant) = &answer {
+            let grant = grant.clone();
+            self.event(|entry| entry.undelivered(grant));
+        }
+        Some(answer)
+    }
+
+    fn take_letter(&self, client: Blocked) -> Option<Answer> {
+        let mut world = self.world.borrow_mut();
+        let at = world.letters.iter().position(|(to, _)| *to == client)?;
+        Some(world.letters.remove(at).1)
+    }
+
+    /// A connection ends: its wait too, if it waits, and its locks.
+    pub fn disconnect(&self, client: u64) {
+        self.event(|entry| entry.client_left(client));
+        if self.world.borrow().listens_to_clients {
+            self.event(|entry| entry.connection_ended(client));
+        }
+    }
+
+    fn tell_of_key(&self, (db, name): &Place, how: KeyChange) {
+        if self.world.borrow().listens_to_keys {
+            self.event(|entry| entry.key_changed(KeyName { db: *db, name }, how));
+        }
+    }
+
+    /// What a key is to everybody now, and nobody opens it.
+    pub fn with_lock<R>(&self, place: &Place, body: impl FnOnce(State<'_>) -> R) -> R {
+        let (stored, now) = {
+            let world = self.world.borrow();
+            (world.keys.get(place).cloned(), world.wall)
+        };
+        let key = FakeKey::read(place.clone(), stored, now).expect("a lock");
+        body(key.lock())
+    }
+}
+
+/// The clocks as they stand.
+#[derive(Clone, Copy)]
+pub struct FakeClock(UnixMicros, MonotonicMicros);
+
+impl Clock for FakeClock {
+    fn now(self) -> UnixMicros {
+        self.0
+    }
+
+    fn monotonic(self) -> MonotonicMicros {
+        self.1
+    }
+}
+
+/// A key as it was when it was opened.
+pub struct FakeKey {
+    place: Place,
+    stored: Option<Stored>,
+    members: Option<Members>,
+    now: UnixMicros,
+    is_closed: bool,
+}
+
+impl FakeKey {
+    fn read(place: Place, stored: Option<Stored>, now: UnixMicros) -> Result<Self, Unseen> {
+        let members = match stored.as_ref().map(|stored| &stored.content) {
+            Some(Content::Set(set)) => {
+                let mut holders = Holders::new();
+                for (member, score) in set {
+                    // As a score is: a double.
+                    let score = UnixMicros(*score).as_seconds();
+                    let record = Record::read_member(score, member).ok_or(Unseen::WrongType)?;
+                    assert_eq!(timestamp_of(score), Some(record.timestamp));
+                    holders.put(Holder::of(&record));
+                }
+                holders.look(now);
+                Some(Members { holders, ended: Vec::new() })
+            }
+            _ => None,
+        };
+        Ok(Self { place, stored, members, now, is_closed: false })
+    }
+}
+
+impl Key for FakeKey {
+    fn lock(&self) -> State<'_> {
+        assert!(!self.is_closed, "a key is read that was closed");
+        match (&self.members, &self.stored) {
+            (Some(members), _) => State::Several(&members.holders),
+            (None, Some(Stored { content: Content::String(bytes), expire_at_ms })) => {
+                State::of(Some(Value::read(bytes, || expire_at_ms.is_some())), self.now)
+            }
+            _ => State::Free,
+        }
+    }
+
+    fn now(&self) -> UnixMicros {
+        self.now
+    }
+
+    fn expires_in_ms(&self) -> Option<u64> {
+        let at = self.stored.as_ref()?.expire_at_ms?;
+        Some(at.saturating_sub(self.now.0 / 1_000))
+    }
+
+    fn shape(&self) -> Shape {
+        if self.members.is_some() {
+            Shape::Several
+        } else {
+            Shape::One
+        }
+    }
+
+    fn contents(&mut self) -> Contents<'_> {
+        let has_expiry = self.stored.as_ref().is_some_and(|stored| stored.expire_at_ms.is_some());
+        match &mut self.members {
+            Some(members) => Contents::Members { members, has_expiry },
+            None if self.stored.is_some() => Contents::String,
+            None => Contents::Nothing,
+        }
+    }
+
+    fn close(&mut self) {
+        self.is_closed = true;
+    }
+}
+
+/// The server, for one call.
+pub struct FakeEdge<'w> {
+    node: &'w Node,
+    writer: Writer,
+    client: u64,
+    db: i32,
+}
+
+impl FakeEdge<'_> {
+    fn settings(&self) -> Settings {
+        self.node.world.borrow().settings
+    }
+}
+
+impl Edge for FakeEdge<'_> {
+    type Clock = FakeClock;
+    type Handle = Blocked;
+    type TimerId = u64;
+    type Name<'n> = &'n [u8];
+    type OwnName = Vec<u8>;
+    type Key<'n> = FakeKey;
+    type Written<'n> = Place;
+
+    fn clock(&self) -> FakeClock {
+        let world = self.node.world.borrow();
+        FakeClock(world.wall, world.monotonic)
+    }
+
+    fn command_time(&self) -> UnixMicros {
+        self.node.world.borrow().wall
+    }
+
+    fn reading(&self) -> Reading {
+        let world = self.node.world.borrow();
+        Reading { wall: world.wall, monotonic: world.monotonic, awake: world.monotonic }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms { margin: self.settings().margin }
+    }
+
+    fn limits(&self) -> Limits {
+        self.settings().limits
+    }
+
+    fn most_edges(&self) -> usize {
+        self.settings().edges
+    }
+
+    fn retentions(&mut self) -> Retentions {
+        let retention = self.settings().retention;
+        Retentions { key: retention, holder: retention }
+    }
+
+    fn grace(&mut self) -> Option<grace::Settings> {
+        self.settings().grace
+    }
+
+    fn key_name<'n>(&self, name: Self::Name<'n>) -> KeyName<'n> {
+        KeyName { db: self.db, name }
+    }
+
+    fn name(&mut self, key: KeyName<'_>) -> Option<Vec<u8>> {
+        self.db = key.db;
+        Some(key.name.to_vec())
+    }
+
+    fn lend(name: &Vec<u8>) -> &[u8] {
+        name
+    }
+
+    fn select(&mut self, db: i32) {
+        self.db = db;
+    }
+
+    fn open<'n>(
+        &mut self,
+        name: Self::Name<'n>,
+        _access: Access,
+        _expected: Expected,
+        now: UnixMicros,
+    ) -> Result<Self::Key<'n>, Unseen> {
+        let place = (self.db, name.to_vec());
+        self.node.expire(&place);
+        let stored = self.node.world.borrow().keys.get(&place).cloned();
+        FakeKey::read(place, stored, now)
+    }
+
+    fn write<'n>(
+        &mut self,
+        permit: Permit,
+        key: Self::Key<'n>,
+        change: Change<'_>,
+    ) -> Result<Self::Written<'n>, WriteRefused> {
+        assert_eq!(permit.writer(), self.writer, "a command writes as a command, the timer as the timer");
+        let mut world = self.node.world.borrow_mut();
+        assert_eq!(
+            world.keys.get(&key.place),
+            key.stored.as_ref(),
+            "a key is written that has changed since it was read"
+        );
+        for primitive in change.primitives() {
+            world.execute(&key.place, &primitive);
+        }
+        Ok(key.place)
+    }
+
+    fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>> {
+        let mut world = self.node.world.borrow_mut();
+        let places: Vec<Place> = keys.into_iter().map(|key| key.place).collect();
+        for place in &places {
+            world.execute(place, &Primitive::Del);
+        }
+        places
+    }
+
+    fn signal(&mut self, place: Place, events: &[Event]) {
+        let mut world = self.node.world.borrow_mut();
+        world.events.extend(events.iter().map(|event| (place.clone(), *event)));
+    }
+
+    fn client(&self) -> u64 {
+        self.client
+    }
+
+    fn is_connection(&self) -> bool {
+        true
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn block(&mut self) -> Option<Blocked> {
+        let blocked = Blocked(self.client);
+        let mut world = self.node.world.borrow_mut();
+        assert!(!world.blocked.contains(&blocked), "a client is blocked twice");
+        world.blocked.push(blocked);
+        Some(blocked)
+    }
+
+    fn answer(&mut self, handle: Blocked, answer: Box<Answer>) {
+        self.release(handle);
+        self.node.world.borrow_mut().letters.push((handle, *answer));
+    }
+
+    fn release(&mut self, handle: Blocked) {
+        let mut world = self.node.world.borrow_mut();
+        let at = world.blocked.iter().position(|blocked| *blocked == handle).expect("a client is released once");
+        world.blocked.remove(at);
+    }
+
+    fn may_write(&mut self) -> bool {
+        let world = self.node.world.borrow();
+        !world.is_paused && !world.is_replica
+    }
+
+    fn may_lose_slots(&self) -> bool {
+        false
+    }
+
+    fn is_replica(&self) -> bool {
+        self.node.world.borrow().is_replica
+    }
+
+    fn replicas(&mut self) -> u64 {
+        0
+    }
+
+    fn replication(&mut self) -> Option<Replication> {
+        Some(Replication { offset: 0, answers: Vec::new() })
+    }
+
+    fn set_timer(&mut self, after_ms: u64) -> u64 {
+        let mut world = self.node.world.borrow_mut();
+        assert_eq!(world.timer, None, "there is one timer");
+        world.timers += 1;
+        // A server rounds its own time down, and the delay was rounded up.
+        world.timer = Some((world.timers, world.wall.0 / 1_000 + after_ms));
+        world.timers
+    }
+
+    fn stop_timer(&mut self, timer: u64) {
+        self.node.world.borrow_mut().timer.take_if(|(id, _)| *id == timer);
+    }
+
+    fn listen_to_keys(&mut self) {
+        self.node.world.borrow_mut().listens_to_keys = true;
+    }
+
+    fn tells_of_keys(&self) -> bool {
+        true
+    }
+
+    fn listen_to_clients(&mut self) {
+        self.node.world.borrow_mut().listens_to_clients = true;
+    }
+
+    fn record(&mut self, _span: Span, _took: Micros) {}
+
+    fn log(&mut self, _level: Level, text: &str) {
+        self.node.world.borrow_mut().log.push(text.into());
+    }
+}
+
+impl World {
+    /// Executes a command of the server, which knows nothing of locks.
+    fn execute(&mut self, place: &Place, primitive: &Primitive<'_>) {
+        match primitive {
+            Primitive::Set { value, expire_at_ms } => {
+                let content = Content::String(value.as_bytes().to_vec());
+                self.keys.insert(place.clone(), Stored { content, expire_at_ms: *expire_at_ms });
+            }
+            Primitive::Del => {
+                self.keys.remove(place).expect("a key that is deleted is there");
+            }
+            Primitive::Zadd(value) => {
+                let empty = Stored { content: Content::Set(BTreeMap::new()), expire_at_ms: None };
+                let stored = self.keys.entry(place.clone()).or_insert(empty);
+                let Content::Set(set) = &mut stored.content else { panic!("WRONGTYPE ZADD") };
+                set.insert(value.member().to_vec(), value.timestamp().0);
+            }
+            Primitive::Zrem(holder) => {
+                let stored = self.keys.get_mut(place).expect("a set");
+                let Content::Set(set) = &mut stored.content else { panic!("WRONGTYPE ZREM") };
+                set.remove(holder.record().encode().member()).expect("a holder that is removed is there");
+                if set.is_empty() {
+                    self.keys.remove(place);
+                }
+            }
+            Primitive::PexpireAt(ms) => self.keys.get_mut(place).expect("a key").expire_at_ms = Some(*ms),
+            Primitive::Persist => self.keys.get_mut(place).expect("a key").expire_at_ms = None,
+        }
+    }
+}

@@ -159,6 +159,9 @@ impl<'a> Key<'a> {
     }
 
     fn known(&self) -> Known {
+        if let Some(known) = self.closed {
+            return known;
+        }
         if self.set.is_some() {
             return Known { is_string: false, has_expiry: self.has_native_expiry() };
         }
@@ -198,12 +201,18 @@ impl driver::Key for Key<'_> {
         }
     }
 
+    fn is_string(&self) -> bool {
+        self.known().is_string
+    }
+
     fn contents(&mut self) -> Contents<'_> {
-        let known = self.closed.unwrap_or_else(|| self.known());
+        if self.set.is_none() {
+            return Contents::One;
+        }
+        let has_expiry = self.known().has_expiry;
         match &mut self.set {
-            Some(set) => Contents::Members { members: &mut set.members, has_expiry: known.has_expiry },
-            None if known.is_string => Contents::String,
-            None => Contents::Nothing,
+            Some(set) => Contents::Members { members: &mut set.members, has_expiry },
+            None => Contents::One,
         }
     }
 

@@ -96,7 +96,11 @@ impl Settings {
 
     /// For how long a new master grants nothing.
     #[must_use]
+    #[inline]
     pub fn failover_grace(&self) -> Micros {
+        if self.grace.value.get() == 0 {
+            return Micros(0);
+        }
         self.grace.get_ms()
     }
 

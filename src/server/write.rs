@@ -70,17 +70,17 @@ pub fn write<'a>(permit: Permit, mut key: Key<'a>, mut change: Change<'_>) -> Re
     // SAFETY: the driver tells of what was written before the call ends.
     let (context, name) = (unsafe { key.context().copy() }, key.name());
     let mut set = key.take_set();
-    if let Some(members) = change.made.take() {
-        set = Some(members.into());
+    if let Change::Several(several) = &mut change {
+        if let Some(members) = several.made.take() {
+            set = Some(members.into());
+        }
     }
     let events = match permit.writer() {
         Writer::Command => write_in_place(&key, &change, &mut set)?,
         Writer::Timer => {
             key.close();
             let _writing = Writing::of(name);
-            for primitive in change.primitives() {
-                call(&context, name, &primitive)?;
-            }
+            change.try_each(|primitive| call(&context, name, &primitive))?;
             Events::default()
         }
     };
@@ -142,7 +142,7 @@ fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>
     // One that was opened for reading, and does not exist, or that was closed.
     succeeded(!key.handle().is_null())?;
     let mut events = Events::default();
-    for primitive in change.primitives() {
+    change.try_each(|primitive| {
         match primitive {
             Primitive::Set { value, expire_at_ms } => {
                 if set.take().is_some() {
@@ -197,7 +197,8 @@ fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>
                 unsafe { (api().replicate)(context.as_ptr(), c"PERSIST".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
             }
         }
-    }
+        Ok(())
+    })?;
     // SAFETY: the handle is open.
     if events.has(Happened::Zrem) && unsafe { (api().value_length)(key.handle()) } == 0 {
         events.add(Happened::Emptied);

@@ -6,7 +6,7 @@ use super::write::{Decided, Then};
 use crate::broken::{self, Mutant};
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::ReplyShape;
-use crate::engine::{due, Blocked, Caller, Wanted};
+use crate::engine::{due, Blocked, Caller, KeyName, Wanted};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Acquire, Request, State};
 use crate::lock::time::Micros;
@@ -42,20 +42,24 @@ impl<E: Edge> Entry<'_, E> {
     /// What the caller is told: nothing has changed then.
     pub fn acquire(&mut self, name: E::Name<'_>, ask: &Ask<'_>) -> Result<Outcome, Error> {
         let wanted = self.wanted(ask)?;
-        let request = &wanted.request;
+        let request = wanted.request;
         let key = self.edge.open(name, Access::Caller, Expected::Attempt(request.id), wanted.now)?;
         let key_name = self.edge.key_name(name);
-        let decision = self.engine().acquire(key_name, key.lock(), &wanted)?;
-        let Some((decision, mut granted)) = self.granted(&decision)? else {
-            let lock = key.lock();
+        // Read once: that is a good part of what a refusal costs.
+        let lock = key.lock();
+        let decision = self.engine().acquire(key_name, lock, &wanted)?;
+        if matches!(decision, Acquire::Prolong(_)) {
+            self.may_extend()?;
+        }
+        let Some((decision, mut granted)) = Decision::to_grant(&decision) else {
             self.engine().refused(lock);
             let too_early = wanted.may_grant.err().filter(|_| rules::could_have(lock, request, wanted.now));
-            let blocked = blocked(0, &key, request);
+            let blocked = blocked(0, lock, &key, request);
             drop(key);
             return self.wait_or_not(key_name.db, &[key_name.name], blocked, ask, too_early);
         };
         let caller = self.caller(ask);
-        self.carry_out(Permit::COMMAND, Decided { name, key, decision }, Then::Caller(caller, &mut granted))?;
+        self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Caller(caller, &mut granted))?;
         Ok(Outcome::Granted(granted))
     }
 
@@ -67,14 +71,14 @@ impl<E: Edge> Entry<'_, E> {
         let wanted = self.wanted(ask)?;
         let key = self.edge.open(name, Access::Caller, Expected::Nothing, wanted.now)?;
         let key_name = self.edge.key_name(name);
-        let decision = self.engine().recover(key_name, key.lock(), &wanted)?;
+        let lock = key.lock();
+        let decision = self.engine().recover(key_name, lock, &wanted)?;
         let Some((decision, mut granted)) = Decision::to_grant(&decision) else {
-            let lock = key.lock();
             self.engine().refused(lock);
             return if lock.is_expired() { wanted.may_grant.map(|()| None) } else { Ok(None) };
         };
         let (caller, decision) = (self.caller(ask), decision.as_recovery());
-        self.carry_out(Permit::COMMAND, Decided { name, key, decision }, Then::Caller(caller, &mut granted))?;
+        self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Caller(caller, &mut granted))?;
         Ok(Some(granted))
     }
 
@@ -84,7 +88,7 @@ impl<E: Edge> Entry<'_, E> {
     /// What the caller is told: nothing has changed then.
     pub fn acquire_all<'n>(&mut self, names: &[E::Name<'n>], ask: &Ask<'_>) -> Result<Outcome, Error> {
         let wanted = self.wanted(ask)?;
-        let request = &wanted.request;
+        let request = wanted.request;
         let expected = Expected::Attempt(request.id);
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, expected, wanted.now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
@@ -100,7 +104,7 @@ impl<E: Edge> Entry<'_, E> {
                 // The key that it cannot have, where it is going to wait.
                 let at = met.or(behind).unwrap_or(0);
                 let Some(key) = keys.get(at) else { return Err(Error::NumKeys) };
-                let blocked = blocked(at, key, request);
+                let blocked = blocked(at, lock(at), key, request);
                 self.engine().refused(met.map_or(State::Free, lock));
                 let too_early = wanted.may_grant.err().filter(|_| met.is_none());
                 if broken::is(Mutant::KeepsPart) {
@@ -116,29 +120,22 @@ impl<E: Edge> Entry<'_, E> {
         }
         let Some((decisions, mut granted)) = Decision::to_grants(&decisions) else { return Err(Error::Internal) };
         let caller = self.caller(ask);
-        let decided = names.iter().zip(keys).zip(decisions);
-        let decided = decided.map(|((name, key), decision)| Decided { name: *name, key, decision }).collect();
+        let names = bytes.iter().map(|name| KeyName { db, name });
+        let decided = names.zip(keys).zip(decisions);
+        let decided = decided.map(|((name, key), decision)| Decided { name, key, decision }).collect();
         self.carry_all_out(Permit::COMMAND, decided, Then::Caller(caller, &mut granted))
             .map_err(|partly| partly.refused)?;
         Ok(Outcome::Granted(granted))
     }
 
     /// What a command that asks for a lock needs to know, before a key is opened.
-    fn wanted<'a>(&mut self, ask: &Ask<'a>) -> Result<Wanted<'a>, Error> {
+    fn wanted<'a>(&mut self, ask: &'a Ask<'a>) -> Result<Wanted<'a>, Error> {
         if ask.session && !self.edge.is_connection() {
             return Err(Error::Session);
         }
         let may_grant = self.gate(ask.request.lease)?;
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
-        Ok(Wanted { request: ask.request, terms, may_grant, now })
-    }
-
-    /// What is to be written for a grant; one that is renewed has to pass the gate again.
-    fn granted(&mut self, decision: &Acquire<'_>) -> Result<Option<(Decision, Granted)>, Error> {
-        if matches!(decision, Acquire::Prolong(_)) {
-            self.may_extend()?;
-        }
-        Ok(Decision::to_grant(decision))
+        Ok(Wanted { request: &ask.request, terms, may_grant, now })
     }
 
     fn caller(&self, ask: &Ask<'_>) -> Caller {
@@ -154,16 +151,16 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<(), Error> {
         let Some((name, key)) = names.iter().zip(keys).next() else { return Ok(()) };
         let free = Wanted { may_grant: Ok(()), ..*wanted };
-        let nobody = crate::engine::KeyName { db: -1, name: b"" };
+        let nobody = KeyName::NOBODYS;
         let decision = self.engine().acquire(nobody, key.lock(), &free)?;
         let Some((decision, _)) = Decision::to_grant(&decision) else { return Ok(()) };
-        Ok(self.carry_out(Permit::COMMAND, Decided { name: *name, key, decision }, Then::Nobody)?)
+        let name = self.edge.key_name(*name);
+        Ok(self.carry_out(Permit::COMMAND, name, key, decision, Then::Nobody)?)
     }
 }
 
 /// The key with that number is in the way of a request.
-fn blocked(at: usize, key: &impl Key, request: &Request<'_>) -> Blocked {
-    let lock = key.lock();
+fn blocked(at: usize, lock: State<'_>, key: &impl Key, request: &Request<'_>) -> Blocked {
     let due = due(lock, request.share, || key.expires_in_ms(), key.now());
     Blocked { at, due, last_end: lock.last_end() }
 }

@@ -106,6 +106,8 @@ pub trait Key {
     fn expires_in_ms(&self) -> Option<u64>;
     /// How it holds a lock.
     fn shape(&self) -> Shape;
+    /// Whether there is a string in it, which a sorted set would take the place of.
+    fn is_string(&self) -> bool;
     /// What it holds, as far as a change depends on it.
     fn contents(&mut self) -> Contents<'_>;
     /// It is not read any longer, and other keys are about to be written.

@@ -26,7 +26,8 @@ impl<E: Edge> Entry<'_, E> {
         };
         self.may_extend()?;
         let decision = Decision::to_extend(&record);
-        self.carry_out(Permit::COMMAND, Decided { name, key, decision }, Then::Nobody)?;
+        let key_name = self.edge.key_name(name);
+        self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
         Ok(true)
     }
 
@@ -53,8 +54,9 @@ impl<E: Edge> Entry<'_, E> {
         };
         self.may_extend()?;
         let decisions: Vec<Decision> = records.iter().map(Decision::to_extend).collect();
-        let decided = names.iter().zip(keys).zip(decisions);
-        let decided = decided.map(|((name, key), decision)| Decided { name: *name, key, decision }).collect();
+        let names = names.iter().map(|name| self.edge.key_name(*name));
+        let decided = names.zip(keys).zip(decisions);
+        let decided = decided.map(|((name, key), decision)| Decided { name, key, decision }).collect();
         self.carry_all_out(Permit::COMMAND, decided, Then::Nobody).map_err(|partly| partly.refused)?;
         Ok(!is_stale)
     }

@@ -78,6 +78,14 @@ impl<E: Edge> Entry<'_, E> {
         reading.monotonic
     }
 
+    /// The one question of a command that passes a lock on: whether it may be granted; waits that may not end.
+    pub(super) fn gate_of_line(&mut self, key: KeyName<'_>) -> Result<(), Error> {
+        let Some(settings) = self.edge.grace() else { return Ok(()) };
+        let may_grant = self.may_grant_under(&settings);
+        self.engine().end_leases_beyond_grace(key, &settings);
+        may_grant
+    }
+
     /// Ends waits at the head of a line for leases that the grace does not cover: it was set since.
     pub(super) fn end_leases_beyond_grace(&mut self, key: KeyName<'_>) {
         let settings = self.edge.grace();

@@ -136,8 +136,8 @@ impl<E: Edge> Entry<'_, E> {
             // The server's own commands tell of each key at once, and who is told may touch the others.
             opened.iter_mut().for_each(Key::close);
         }
-        let all = names.iter().zip(opened).zip(decisions);
-        let all = all.map(|((name, key), decision)| Decided { name: *name, key, decision }).collect();
+        let all = keys.iter().map(|name| KeyName { db, name }).zip(opened).zip(decisions);
+        let all = all.map(|((name, key), decision)| Decided { name, key, decision }).collect();
         let then = Then::Waiter(ticket, granted.clone());
         if let Err(Partly { written, refused }) = self.carry_all_out(permit, all, then) {
             // All or nothing: what was written of a grant already goes back.

@@ -2,12 +2,12 @@
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
 use super::entry::Entry;
-use super::write::{Decided, Then};
+use super::write::Then;
 use crate::broken::{self, Mutant};
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::engine::queue::LineId;
-use crate::engine::{Engine, Left, Shape, Successor};
+use crate::engine::{Engine, KeyName, Left, Shape, Successor};
 use crate::lock::change::Contents;
 use crate::lock::error::Error;
 use crate::lock::record::Id;
@@ -34,7 +34,8 @@ impl<E: Edge> Entry<'_, E> {
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
         let release = rules::release(key.lock(), token);
         if release != Release::Over {
-            let line = self.pass_on(name, key, token, HandOff::AtOnce)?;
+            let key_name = self.edge.key_name(name);
+            let line = self.pass_on(key_name, key, token, HandOff::AtOnce)?;
             self.pass_on_parked(line.as_slice());
         }
         self.engine().count_release(release);
@@ -50,13 +51,16 @@ impl<E: Edge> Entry<'_, E> {
         // A key of another type is found before anything has changed.
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
-        let (mut unawaited, mut awaited) = (Vec::new(), Vec::new());
+        // With nobody there who could wait, nothing asks for the names.
+        let is_quiet = self.engine().is_quiet();
+        let (mut gone, mut gone_keys, mut awaited) =
+            (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()), Vec::new());
         for (name, key) in names.iter().zip(keys) {
             let mut release = rules::release(key.lock(), token);
             if broken::is(Mutant::ReleaseAnyOfAll) && !key.lock().is_nobodys() {
                 release = Release::InTime;
             }
-            let key_name = self.edge.key_name(*name);
+            let key_name = if is_quiet { KeyName::NOBODYS } else { self.edge.key_name(*name) };
             let mut engine = self.engine();
             engine.count_release(release);
             match release {
@@ -66,12 +70,13 @@ impl<E: Edge> Entry<'_, E> {
                     engine.given_back(token, now);
                     drop(engine);
                     self.edge.record(Span::Hold, held(token, now));
-                    unawaited.push(Decided { name: *name, key, decision: Decision::to_release(token) });
+                    gone.push(key_name);
+                    gone_keys.push(key);
                 }
             }
         }
-        let released = unawaited.len().saturating_add(awaited.len());
-        if !unawaited.is_empty() && !self.delete_all(unawaited) {
+        let released = gone.len().saturating_add(awaited.len());
+        if !gone.is_empty() && !self.delete_all(token, &gone, gone_keys) {
             return Err(Error::Internal);
         }
         // They are served in the order of arrival, whatever line they stand in, when all is released.
@@ -85,7 +90,8 @@ impl<E: Edge> Entry<'_, E> {
         for name in awaited {
             let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
             if rules::release(key.lock(), token) != Release::Over {
-                lines.extend(self.pass_on(name, key, token, hand_off)?);
+                let key_name = self.edge.key_name(name);
+                lines.extend(self.pass_on(key_name, key, token, hand_off)?);
             }
         }
         self.pass_on_parked(&lines);
@@ -105,7 +111,7 @@ impl<E: Edge> Entry<'_, E> {
             was_there = true;
             // If the grant is still on its way and gets lost, the attempt has no place again.
             self.engine().delivered(token);
-            let line = self.pass_on(name, key, token, HandOff::AtOnce)?;
+            let line = self.pass_on(key_name, key, token, HandOff::AtOnce)?;
             self.pass_on_parked(line.as_slice());
         }
         if was_there {
@@ -119,14 +125,13 @@ impl<E: Edge> Entry<'_, E> {
     /// who want others besides: for [`Entry::pass_on_parked`], when the caller has released all.
     fn pass_on<'n>(
         &mut self,
-        name: E::Name<'n>,
+        key_name: KeyName<'n>,
         mut key: E::Key<'n>,
         token: Token,
         hand_off: HandOff,
     ) -> Result<Option<LineId>, Error> {
-        let (key_name, now, terms) = (self.edge.key_name(name), key.now(), self.edge.terms());
-        let may_grant = self.may_grant().is_ok();
-        self.end_leases_beyond_grace(key_name);
+        let (now, terms) = (key.now(), self.edge.terms());
+        let may_grant = self.gate_of_line(key_name).is_ok();
         let was_among = end(&mut key, token);
         let hands_off = may_grant && Engine::<E::Handle>::hands_off();
         let (line, successor) = {
@@ -139,13 +144,13 @@ impl<E: Edge> Entry<'_, E> {
         };
         self.edge.record(Span::Hold, held(token, now));
         if let Some(Successor { ticket, decision, granted }) = successor {
-            let decided = Decided { name, key, decision: decision.as_hand_off() };
-            self.carry_out(Permit::COMMAND, decided, Then::Waiter(ticket, granted))?;
+            let decision = decision.as_hand_off();
+            self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Waiter(ticket, granted))?;
             return Ok(None);
         }
         let is_free = !was_among || key.lock().is_nobodys();
         let decision = Decision::to_release(token);
-        self.carry_out(Permit::COMMAND, Decided { name, key, decision }, Then::Nobody)?;
+        self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
         if let Some(line) = line.filter(|_| !(hands_off && is_free)) {
             self.engine().set_ready(line);
             return Ok(None);
@@ -158,7 +163,7 @@ impl<E: Edge> Entry<'_, E> {
 pub(super) fn end(key: &mut impl Key, token: Token) -> bool {
     match key.contents() {
         Contents::Members { members, .. } => members.end(token),
-        Contents::Nothing | Contents::String => false,
+        Contents::One => false,
     }
 }
 

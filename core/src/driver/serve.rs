@@ -5,7 +5,7 @@ use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused};
 use super::entry::Entry;
 use super::parked::{Budget, Tried};
 use super::release::end;
-use super::write::{Decided, Then};
+use super::write::Then;
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::engine::outstanding::Lost;
@@ -110,13 +110,13 @@ impl<E: Edge> Entry<'_, E> {
             line.and_then(|line| Some((line, engine.successor(line, lost.token, left, terms, now)?)))
         };
         if let Some((line, successor)) = successor {
-            return self.give(permit, line, name, key, successor);
+            return self.give(permit, line, key_name, key, successor);
         }
         let decision = match before {
             Some(before) => Engine::<E::Handle>::to_restore(before, lost.token, key.lock()),
             None => Decision::to_release(lost.token),
         };
-        self.carry_out(permit, Decided { name, key, decision }, Then::Nobody)?;
+        self.carry_out(permit, key_name, key, decision, Then::Nobody)?;
         self.engine().set_key_ready(key_name);
         Ok(())
     }
@@ -129,12 +129,13 @@ impl<E: Edge> Entry<'_, E> {
         token: Token,
         at: UnixMicros,
     ) -> Result<(), WriteRefused> {
-        let Some(name) = self.edge.name(KeyName { db: *db, name }) else { return Ok(()) };
+        let key_name = KeyName { db: *db, name };
+        let Some(name) = self.edge.name(key_name) else { return Ok(()) };
         let (name, terms, now) = (E::lend(&name), self.edge.terms(), self.edge.clock().now());
         let Ok(key) = self.edge.open(name, Access::Waiter, Expected::Grant(token), now) else { return Ok(()) };
         let Some(record) = rules::end_session(key.lock(), token, terms, at) else { return Ok(()) };
         let decision = Decision::to_end_session(&record);
-        self.carry_out(permit, Decided { name, key, decision }, Then::Nobody)
+        self.carry_out(permit, key_name, key, decision, Then::Nobody)
     }
 
     /// Looks at the lock of a line for the first who waits; whether it was granted. The others come after those of other
@@ -142,7 +143,8 @@ impl<E: Edge> Entry<'_, E> {
     fn look_at(&mut self, permit: Permit, line: LineId, budget: &mut Budget) -> Result<bool, WriteRefused> {
         let key = self.engine().queues().key(line);
         let Some((db, bytes)) = key else { return Ok(false) };
-        let Some(name) = self.edge.name(KeyName { db, name: &bytes }) else { return Ok(false) };
+        let key_name = KeyName { db, name: &bytes };
+        let Some(name) = self.edge.name(key_name) else { return Ok(false) };
         let (name, now) = (E::lend(&name), self.edge.clock().now());
         let key = match self.edge.open(name, Access::Waiter, Expected::Nothing, now) {
             Ok(key) => key,
@@ -158,7 +160,7 @@ impl<E: Edge> Entry<'_, E> {
         match found {
             Found::Grant(successor) => {
                 let is_last = successor.decision.is_alone();
-                self.give(permit, line, name, key, successor)?;
+                self.give(permit, line, key_name, key, successor)?;
                 if !is_last {
                     self.engine().go_on(line);
                 }
@@ -188,12 +190,12 @@ impl<E: Edge> Entry<'_, E> {
         &mut self,
         permit: Permit,
         line: LineId,
-        name: E::Name<'n>,
+        key_name: KeyName<'n>,
         key: E::Key<'n>,
         successor: Successor,
     ) -> Result<(), WriteRefused> {
         let Successor { ticket, decision, granted } = successor;
-        let given = self.carry_out(permit, Decided { name, key, decision }, Then::Waiter(ticket, granted));
+        let given = self.carry_out(permit, key_name, key, decision, Then::Waiter(ticket, granted));
         if let Err(refused) = given {
             self.slot_lost(line, refused);
         }

@@ -4,9 +4,9 @@ use super::edge::{Edge, Key, Permit, Span, WriteRefused};
 use super::entry::Entry;
 use crate::engine::grant::{Decision, Event, Granted};
 use crate::engine::queue::Ticket;
-use crate::engine::Caller;
+use crate::engine::{Caller, KeyName, Shape};
 use crate::lock::change::Change;
-use crate::lock::time::Micros;
+use crate::lock::token::Token;
 
 /// Who has got the lock, or the locks, when all is written.
 pub(super) enum Then<'g> {
@@ -20,7 +20,7 @@ pub(super) enum Then<'g> {
 
 /// A key, open, and what was decided of its lock.
 pub(super) struct Decided<'n, E: Edge> {
-    pub(super) name: E::Name<'n>,
+    pub(super) name: KeyName<'n>,
     pub(super) key: E::Key<'n>,
     pub(super) decision: Decision,
 }
@@ -36,16 +36,19 @@ impl<E: Edge> Entry<'_, E> {
     ///
     /// # Errors
     /// Why it was not written: nothing has changed then.
-    pub(super) fn carry_out(
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "what is decided is as large as a value: each copy counts")]
+    pub(super) fn carry_out<'n>(
         &mut self,
         permit: Permit,
-        decided: Decided<'_, E>,
+        name: KeyName<'n>,
+        key: E::Key<'n>,
+        mut decision: Decision,
         then: Then<'_>,
     ) -> Result<(), WriteRefused> {
-        let key = self.edge.key_name(decided.name);
-        let signal = self.write(permit, decided)?;
-        self.tell(key.db, &[key.name], then);
-        self.signal(signal);
+        let written = self.write(permit, name, key, &mut decision)?;
+        self.tell(name.db, &[name.name], then);
+        self.signal(written, decision.events());
         Ok(())
     }
 
@@ -59,39 +62,42 @@ impl<E: Edge> Entry<'_, E> {
         all: Vec<Decided<'_, E>>,
         then: Then<'_>,
     ) -> Result<(), Partly> {
-        let names: Vec<_> = all.iter().map(|decided| self.edge.key_name(decided.name)).collect();
-        let db = names.first().map_or(0, |name| name.db);
+        let mut names: Vec<&[u8]> = Vec::with_capacity(all.len());
         let mut signals = Vec::with_capacity(all.len());
+        let mut db = 0;
         let mut result = Ok(());
-        for (written, decided) in all.into_iter().enumerate() {
+        for Decided { name, key, mut decision } in all {
             if result.is_err() {
-                decided.decision.not_written();
+                decision.not_written();
                 continue;
             }
-            match self.write(permit, decided) {
-                Ok(signal) => signals.push(signal),
-                Err(refused) => result = Err(Partly { written, refused }),
+            match self.write(permit, name, key, &mut decision) {
+                Ok(written) => {
+                    signals.push((written, decision.events()));
+                    names.push(name.name);
+                    db = name.db;
+                }
+                Err(refused) => result = Err(Partly { written: names.len(), refused }),
             }
         }
         if result.is_ok() {
-            let names: Vec<&[u8]> = names.iter().map(|name| name.name).collect();
             self.tell(db, &names, then);
         }
         // What has changed is told also where a key after it was refused.
-        for signal in signals {
-            self.signal(signal);
+        for (written, events) in signals {
+            self.signal(written, events);
         }
         result
     }
 
     /// Writes a key and tells the engine.
-    #[allow(clippy::type_complexity, reason = "it goes to `signal` as it is")]
     fn write<'n>(
         &mut self,
         permit: Permit,
-        decided: Decided<'n, E>,
-    ) -> Result<(Option<E::Written<'n>>, &'static [Event]), WriteRefused> {
-        let Decided { name, mut key, decision } = decided;
+        name: KeyName<'n>,
+        mut key: E::Key<'n>,
+        decision: &mut Decision,
+    ) -> Result<Option<E::Written<'n>>, WriteRefused> {
         let before = key.shape();
         let written = match decision.write() {
             None => {
@@ -100,7 +106,8 @@ impl<E: Edge> Entry<'_, E> {
             }
             Some(write) => {
                 let (retentions, now) = (self.edge.retentions(), key.now());
-                let change = Change::of(write, key.contents(), &retentions, now);
+                let is_string = write.needs_room() && key.is_string();
+                let change = Change::of(write, key.contents(), is_string, &retentions, now);
                 match self.edge.write(permit, key, change) {
                     Ok(written) => Some(written),
                     Err(refused) => {
@@ -110,56 +117,45 @@ impl<E: Edge> Entry<'_, E> {
                 }
             }
         };
-        let events = decision.events();
-        let name = self.edge.key_name(name);
         self.engine().told(decision, name, before);
-        Ok((written, events))
+        Ok(written)
     }
 
+    #[inline]
     fn tell(&mut self, db: i32, names: &[&[u8]], then: Then<'_>) {
-        let clock = self.edge.clock();
         match then {
             Then::Nobody => {}
-            Then::Caller(caller, granted) => self.engine().granted_to_caller(db, names, caller, granted, clock),
+            Then::Caller(caller, granted) => {
+                let clock = self.edge.clock();
+                self.engine().granted_to_caller(db, names, caller, granted, clock);
+            }
             Then::Waiter(ticket, granted) => {
+                let clock = self.edge.clock();
                 let waited = self.engine().granted_to_waiter(ticket, granted, clock);
-                self.record(Span::Wait, waited);
+                if let Some(waited) = waited {
+                    self.edge.record(Span::Wait, waited);
+                }
             }
         }
     }
 
-    fn signal(&mut self, (written, events): (Option<E::Written<'_>>, &[Event])) {
+    #[inline]
+    fn signal(&mut self, written: Option<E::Written<'_>>, events: &[Event]) {
         if let Some(written) = written {
             self.edge.signal(written, events);
         }
     }
 
-    pub(super) fn record(&mut self, span: Span, took: Option<Micros>) {
-        if let Some(took) = took {
-            self.edge.record(span, took);
-        }
-    }
-
     /// Deletes keys whose only grants have ended, and for which nobody waits. Whether all were deleted.
-    pub(super) fn delete_all(&mut self, all: Vec<Decided<'_, E>>) -> bool {
-        let wanted = all.len();
-        let names: Vec<_> = all.iter().map(|decided| self.edge.key_name(decided.name)).collect();
-        let (keys, decisions): (Vec<_>, Vec<_>) = all.into_iter().map(|one| (one.key, one.decision)).unzip();
-        let shapes: Vec<_> = keys.iter().map(Key::shape).collect();
+    pub(super) fn delete_all<'n>(&mut self, token: Token, names: &[KeyName<'n>], keys: Vec<E::Key<'n>>) -> bool {
+        let wanted = keys.len();
         let written = self.edge.delete_all(keys);
-        let deleted = written.len();
-        let mut events = Vec::with_capacity(deleted);
-        for (at, ((decision, name), before)) in decisions.into_iter().zip(names).zip(shapes).enumerate() {
-            if at < deleted {
-                events.push(decision.events());
-                self.engine().told(decision, name, before);
-            } else {
-                decision.not_written();
-            }
+        let all_deleted = written.len() == wanted;
+        for (written, name) in written.into_iter().zip(names) {
+            let mut decision = Decision::to_release(token);
+            self.engine().told(&mut decision, *name, Shape::One);
+            self.edge.signal(written, decision.events());
         }
-        for (written, events) in written.into_iter().zip(events) {
-            self.edge.signal(written, events);
-        }
-        deleted == wanted
+        all_deleted
     }
 }

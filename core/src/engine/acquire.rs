@@ -11,7 +11,7 @@ use crate::lock::time::UnixMicros;
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The request.
-    pub request: Request<'a>,
+    pub request: &'a Request<'a>,
     /// The settings.
     pub terms: Terms,
     /// Whether locks may be granted now.
@@ -47,7 +47,7 @@ impl<H> Engine<H> {
         wanted: &Wanted<'a>,
     ) -> Result<Acquire<'a>, Error> {
         let turn = self.turn(key, wanted);
-        rules::acquire(lock, &wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
+        rules::acquire(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
     }
 
     /// LOCK.RECOVER.
@@ -61,7 +61,7 @@ impl<H> Engine<H> {
         wanted: &Wanted<'a>,
     ) -> Result<Acquire<'a>, Error> {
         let turn = self.turn(key, wanted);
-        rules::recover(lock, &wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
+        rules::recover(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
     }
 
     /// LOCK.MACQUIRE: the decisions for all of the keys, or the first key for which somebody waits ahead of the caller.
@@ -85,7 +85,7 @@ impl<H> Engine<H> {
             (_, Some(_)) => Turn::Behind,
             _ => Turn::Now,
         };
-        let decisions = rules::acquire_all(locks, &wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)?;
+        let decisions = rules::acquire_all(locks, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)?;
         Ok(decisions.ok_or(behind))
     }
 

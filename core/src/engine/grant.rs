@@ -30,7 +30,8 @@ pub struct Decision {
     pub(super) what: What,
     pub(super) events: &'static [Event],
     pub(super) counts: &'static [Counter],
-    untold: Untold,
+    #[cfg(debug_assertions)]
+    is_told: bool,
 }
 
 /// What is written.
@@ -45,13 +46,11 @@ pub(super) enum What {
     Release(Token),
 }
 
-/// Shows in tests that a decision was dropped without a word.
-#[derive(Debug)]
-struct Untold;
-
-impl Drop for Untold {
+#[cfg(debug_assertions)]
+impl Drop for Decision {
+    /// Shows in tests that the engine was never told.
     fn drop(&mut self) {
-        debug_assert!(std::thread::panicking(), "the engine was not told what came of a decision");
+        assert!(self.is_told || std::thread::panicking(), "the engine was not told what came of a decision");
     }
 }
 
@@ -84,7 +83,7 @@ impl Decision {
         let mut each = Vec::with_capacity(decisions.len());
         for (lock, decision) in decisions.iter().enumerate() {
             let Some((decision, granted)) = Self::to_grant(decision) else {
-                each.into_iter().for_each(Self::not_written);
+                each.iter_mut().for_each(Self::not_written);
                 return None;
             };
             each.push(decision);
@@ -117,7 +116,13 @@ impl Decision {
     }
 
     fn new(what: What, events: &'static [Event], counts: &'static [Counter]) -> Self {
-        Self { what, events, counts, untold: Untold }
+        Self {
+            what,
+            events,
+            counts,
+            #[cfg(debug_assertions)]
+            is_told: false,
+        }
     }
 
     /// The same, told as a recovery.
@@ -157,13 +162,17 @@ impl Decision {
     }
 
     /// The key could not be written: all is as if it had not been decided.
-    pub fn not_written(self) {
-        self.tell();
+    pub const fn not_written(&mut self) {
+        self.set_told();
     }
 
     /// The engine is told.
-    pub(super) fn tell(self) {
-        std::mem::forget(self.untold);
+    #[inline]
+    pub(super) const fn set_told(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            self.is_told = true;
+        }
     }
 }
 

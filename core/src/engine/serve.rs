@@ -165,6 +165,17 @@ impl<H> Engine<H> {
         clock.monotonic().after(RETRY)
     }
 
+    /// Whether nobody waits or has a place, no lock ends with its connection, and nothing is left to be done.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.queues.is_empty()
+            && self.sessions.is_empty()
+            && self.outbox.is_empty()
+            && self.ended.is_empty()
+            && self.outstanding.lost() == 0
+            && !self.gate.is_sweeping()
+    }
+
     /// When the module has to run next.
     #[must_use]
     pub fn wake(&self) -> Wake {

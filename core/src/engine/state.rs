@@ -19,6 +19,11 @@ pub struct KeyName<'n> {
     pub name: &'n [u8],
 }
 
+impl KeyName<'_> {
+    /// The name of no key, where nobody asks for it.
+    pub const NOBODYS: Self = Self { db: -1, name: &[] };
+}
+
 /// Tells the time when it is asked, because that costs more than most decisions.
 pub trait Clock: Copy {
     /// The wall clock.

@@ -32,7 +32,8 @@ pub struct Caller {
 
 impl<H> Engine<H> {
     /// A decision was carried out: its key says so.
-    pub fn told(&mut self, decision: Decision, key: KeyName<'_>, before: Shape) {
+    pub fn told(&mut self, decision: &mut Decision, key: KeyName<'_>, before: Shape) {
+        decision.set_told();
         for counter in decision.counts {
             self.counters.add(*counter);
         }
@@ -41,18 +42,17 @@ impl<H> Engine<H> {
             What::Value(value, holds) => self.written(key, value, holds.is_among(before == Shape::Several)),
             What::Release(token) => self.released(key, Some(*token).filter(|_| before == Shape::Several)),
         }
-        decision.tell();
     }
 
     /// A value of ours was written: when the lock comes free by itself, for those who wait, and whether it still ends
     /// with a connection.
     fn written(&mut self, KeyName { db, name }: KeyName<'_>, value: &Encoded, is_among: bool) {
         let (token, until) = (value.token(), value.timestamp());
-        self.ended.renewed(db, name, token);
         self.latest = until.max(self.latest);
-        if self.queues.is_empty() && self.sessions.is_empty() {
+        if self.queues.is_empty() && self.sessions.is_empty() && self.ended.is_empty() {
             return;
         }
+        self.ended.renewed(db, name, token);
         self.sessions.written(db, name, token, until);
         if !is_among {
             self.sessions.unbind_others(db, name, Some(token));
@@ -92,6 +92,10 @@ impl<H> Engine<H> {
         clock: impl Clock,
     ) {
         let token = granted.token;
+        let is_plain = caller.id.is_none() && caller.session.is_none();
+        if is_plain && self.sessions.is_empty() && self.ended.is_empty() {
+            return;
+        }
         for (lock, name) in names.iter().enumerate() {
             match caller.session {
                 Some(client) => {

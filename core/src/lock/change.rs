@@ -10,6 +10,7 @@ use super::retention::Retention;
 use super::rules::Holds;
 use super::time::UnixMicros;
 use super::token::Token;
+use crate::broken::{self, Mutant};
 
 /// The holders in a sorted set, and those among them whose grants have ended since it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,10 +34,8 @@ impl Members {
 /// What a key holds, as far as a change depends on it.
 #[derive(Debug)]
 pub enum Contents<'k> {
-    /// It does not exist.
-    Nothing,
-    /// A string: one holder, or a foreign value.
-    String,
+    /// One holder, a foreign value, or nothing.
+    One,
     /// Several holders.
     Members {
         /// They are brought to what the key holds after the change.
@@ -53,6 +52,14 @@ pub enum Write<'v> {
     Value(&'v Encoded, Holds),
     /// Holders whose grants have ended are taken out; of one holder, the key.
     Release,
+}
+
+impl Write<'_> {
+    /// Whether it puts a holder among several, so that a string has to make room.
+    #[must_use]
+    pub const fn needs_room(&self) -> bool {
+        matches!(self, Self::Value(_, Holds::Among { .. }))
+    }
 }
 
 /// How long what has expired stays.
@@ -88,20 +95,30 @@ pub enum Primitive<'a> {
 
 /// What a write changes in a key.
 #[derive(Debug)]
-pub struct Change<'v> {
-    first: First<'v>,
-    gone: Vec<Holder>,
-    expiry: Expiry,
-    /// The holders that the key has afterwards, if it had none before.
-    pub made: Option<Members>,
+pub enum Change<'v> {
+    /// One holder is written, whatever was there.
+    Set {
+        /// The value.
+        value: &'v Encoded,
+        /// The native expiry in Unix milliseconds, if there is one.
+        expire_at_ms: Option<u64>,
+    },
+    /// The key is deleted.
+    Del,
+    /// A sorted set changes.
+    Several(Several<'v>),
 }
 
-#[derive(Clone, Copy, Debug)]
-enum First<'v> {
-    Nothing,
-    Set { value: &'v Encoded, expire_at_ms: Option<u64> },
-    Del,
-    Zadd { value: &'v Encoded, replaces_string: bool },
+/// What changes in a sorted set of holders.
+#[derive(Debug)]
+pub struct Several<'v> {
+    added: Option<&'v Encoded>,
+    gone: Vec<Holder>,
+    expiry: Expiry,
+    /// It takes the place of a string.
+    replaces_string: bool,
+    /// The holders that the key has afterwards, if it had no set before.
+    pub made: Option<Members>,
 }
 
 /// What becomes of the native expiry of a sorted set.
@@ -116,38 +133,66 @@ enum Expiry {
 const MOST_FORGOTTEN: usize = 8;
 
 impl<'v> Change<'v> {
-    /// What `write` changes in a key that holds `contents` at `now`.
+    /// What `write` changes in a key that holds `contents` at `now`; `is_string`: that is a string, if [`Write::needs_room`].
     #[must_use]
-    pub fn of(write: Write<'v>, contents: Contents<'_>, retentions: &Retentions, now: UnixMicros) -> Self {
+    #[inline]
+    pub fn of(
+        write: Write<'v>,
+        contents: Contents<'_>,
+        is_string: bool,
+        retentions: &Retentions,
+        now: UnixMicros,
+    ) -> Self {
         match (write, contents) {
             (Write::Value(value, holds), Contents::Members { members, has_expiry }) if holds != Holds::Alone => {
-                let first = First::Zadd { value, replaces_string: false };
-                Self::in_set(first, Some(value), holds.replaces(), members, has_expiry, retentions, now)
+                let change = Several::of(Some(value), holds.replaces(), members, has_expiry, retentions, now);
+                Self::Several(change)
             }
-            (Write::Value(value, holds @ Holds::Among { .. }), contents) => {
-                let first = First::Zadd { value, replaces_string: matches!(contents, Contents::String) };
+            (Write::Value(value, holds @ Holds::Among { .. }), _) => {
                 let mut members = Members::default();
-                let change = Self::in_set(first, Some(value), holds.replaces(), &mut members, false, retentions, now);
-                Self { made: Some(members), ..change }
+                let change = Several::of(Some(value), holds.replaces(), &mut members, false, retentions, now);
+                Self::Several(Several { replaces_string: is_string, made: Some(members), ..change })
             }
             (Write::Value(value, _), _) => {
-                let expire_at_ms = retentions.key.expire_at_ms(value.timestamp());
-                Self { first: First::Set { value, expire_at_ms }, ..Self::NOTHING }
+                Self::Set { value, expire_at_ms: retentions.key.expire_at_ms(value.timestamp()) }
             }
             (Write::Release, Contents::Members { members, has_expiry }) => {
-                Self::in_set(First::Nothing, None, None, members, has_expiry, retentions, now)
+                Self::Several(Several::of(None, None, members, has_expiry, retentions, now))
             }
-            (Write::Release, _) => Self { first: First::Del, ..Self::NOTHING },
+            (Write::Release, _) => Self::Del,
         }
     }
 
-    const NOTHING: Self = Self { first: First::Nothing, gone: Vec::new(), expiry: Expiry::Stays, made: None };
+    /// Does `each` of the commands, in order, up to the first that fails.
+    ///
+    /// # Errors
+    /// That of the first that fails.
+    #[inline]
+    pub fn try_each<E>(&self, mut each: impl FnMut(Primitive<'_>) -> Result<(), E>) -> Result<(), E> {
+        match self {
+            Self::Set { value, expire_at_ms } => each(Primitive::Set { value, expire_at_ms: *expire_at_ms }),
+            Self::Del => each(Primitive::Del),
+            Self::Several(Several { added, gone, expiry, replaces_string, .. }) => {
+                if *replaces_string {
+                    each(Primitive::Del)?;
+                }
+                added.map_or(Ok(()), |value| each(Primitive::Zadd(value)))?;
+                gone.iter().try_for_each(|holder| each(Primitive::Zrem(holder)))?;
+                match *expiry {
+                    Expiry::Stays => Ok(()),
+                    Expiry::At(ms) => each(Primitive::PexpireAt(ms)),
+                    Expiry::Ends => each(Primitive::Persist),
+                }
+            }
+        }
+    }
+}
 
+impl<'v> Several<'v> {
     /// A value is put in; those who have ended, the one that it replaces and some whose retention is over are taken out;
     /// the native expiry becomes that of the last to end.
-    fn in_set(
-        first: First<'v>,
-        value: Option<&Encoded>,
+    fn of(
+        added: Option<&'v Encoded>,
         replaces: Option<Token>,
         members: &mut Members,
         has_expiry: bool,
@@ -157,14 +202,14 @@ impl<'v> Change<'v> {
         let Members { holders, ended } = members;
         let expires_with_last = |holders: &Holders| {
             let (first, last) = holders.ends()?;
-            let end = if crate::broken::is(crate::broken::Mutant::ExpiresWithFirst) { first } else { last };
+            let end = if broken::is(Mutant::ExpiresWithFirst) { first } else { last };
             retentions.key.expire_at_ms(end)
         };
         let mut gone = std::mem::take(ended);
         let of_gone = gone.iter().filter_map(|ended| retentions.key.expire_at_ms(ended.timestamp)).max();
         let known = of_gone.into_iter().chain(expires_with_last(holders)).max().filter(|_| has_expiry);
         gone.extend(replaces.and_then(|token| holders.remove(token)));
-        if let Some(record) = value.and_then(Encoded::record) {
+        if let Some(record) = added.and_then(Encoded::record) {
             holders.look(now);
             holders.put(Holder::of(&record));
         }
@@ -179,24 +224,6 @@ impl<'v> Change<'v> {
             None if has_expiry => Expiry::Ends,
             _ => Expiry::Stays,
         };
-        Self { first, gone, expiry, made: None }
-    }
-
-    /// The commands, in order.
-    pub fn primitives(&self) -> impl Iterator<Item = Primitive<'_>> {
-        let (before, first) = match self.first {
-            First::Nothing => (None, None),
-            First::Set { value, expire_at_ms } => (None, Some(Primitive::Set { value, expire_at_ms })),
-            First::Del => (None, Some(Primitive::Del)),
-            First::Zadd { value, replaces_string } => {
-                (replaces_string.then_some(Primitive::Del), Some(Primitive::Zadd(value)))
-            }
-        };
-        let expiry = match self.expiry {
-            Expiry::Stays => None,
-            Expiry::At(ms) => Some(Primitive::PexpireAt(ms)),
-            Expiry::Ends => Some(Primitive::Persist),
-        };
-        before.into_iter().chain(first).chain(self.gone.iter().map(Primitive::Zrem)).chain(expiry)
+        Self { added, gone, expiry, replaces_string: false, made: None }
     }
 }

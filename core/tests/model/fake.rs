@@ -314,12 +314,15 @@ impl Key for FakeKey {
         }
     }
 
+    fn is_string(&self) -> bool {
+        matches!(self.stored, Some(Stored { content: Content::String(_), .. }))
+    }
+
     fn contents(&mut self) -> Contents<'_> {
         let has_expiry = self.stored.as_ref().is_some_and(|stored| stored.expire_at_ms.is_some());
         match &mut self.members {
             Some(members) => Contents::Members { members, has_expiry },
-            None if self.stored.is_some() => Contents::String,
-            None => Contents::Nothing,
+            None => Contents::One,
         }
     }
 
@@ -429,9 +432,10 @@ impl Edge for FakeEdge<'_> {
             key.stored.as_ref(),
             "a key is written that has changed since it was read"
         );
-        for primitive in change.primitives() {
+        change.try_each(|primitive| {
             world.execute(&key.place, &primitive);
-        }
+            Ok(())
+        })?;
         Ok(key.place)
     }
 

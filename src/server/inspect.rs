@@ -13,6 +13,7 @@ use crate::lock::grace;
 use crate::lock::record::number;
 use crate::lock::retention::Retention;
 use crate::lock::time::Micros;
+use std::cell::Ref;
 
 /// How old they may be, where the server does not tell of changes.
 const AGE: Micros = Micros(1_000_000);
@@ -24,9 +25,8 @@ impl Module {
     /// How long what has expired stays: under a `volatile-*` policy a native expiry would let a lock be evicted, so there
     /// is none.
     pub fn retentions(&self, context: &Context) -> Retentions {
-        self.look_again(context);
         let set = self.settings.retention();
-        let is_forever = self.facts.borrow().evicts_volatile || broken::is(Mutant::NoExpiry);
+        let is_forever = self.facts(context).evicts_volatile || broken::is(Mutant::NoExpiry);
         let key = if is_forever { Retention::Forever } else { set };
         // A holder among others goes, whether their key has a native expiry or not.
         let holder = if broken::is(Mutant::ExpiredHoldersStay) { key } else { set };
@@ -35,8 +35,7 @@ impl Module {
 
     /// `min-replicas-to-write` of the server.
     pub fn min_replicas(&self, context: &Context) -> u64 {
-        self.look_again(context);
-        self.facts.borrow().min_replicas
+        self.facts(context).min_replicas
     }
 
     /// What the safety across failover depends on; nothing where it is off.
@@ -46,7 +45,7 @@ impl Module {
         if grace == Micros(0) {
             return None;
         }
-        self.look_again(context);
+        drop(self.facts(context));
         Some(self.known_grace(grace))
     }
 
@@ -67,11 +66,16 @@ impl Module {
         self.facts.borrow().version.is_some_and(Version::can_be_unblocked)
     }
 
-    fn look_again(&self, context: &Context) {
-        let is_due = self.facts.borrow().look_again.is_some_and(|at| clock::now() >= at);
-        if is_due {
-            read(context, Changes::Silent);
+    /// What is known of the server, not older than [`AGE`].
+    #[inline]
+    fn facts(&self, context: &Context) -> Ref<'_, Facts> {
+        let known = self.facts.borrow();
+        if known.look_again.is_none_or(|at| clock::now() < at) {
+            return known;
         }
+        drop(known);
+        read(context, Changes::Silent);
+        self.facts.borrow()
     }
 }
 

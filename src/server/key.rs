@@ -7,7 +7,7 @@ use super::sets;
 use super::zset::Zset;
 use crate::driver::{self, Expected, Unseen};
 use crate::engine::Shape;
-use crate::lock::change::Contents;
+use crate::lock::change::Members;
 use crate::lock::record::Value;
 use crate::lock::rules::State;
 use crate::lock::time::UnixMicros;
@@ -158,16 +158,6 @@ impl<'a> Key<'a> {
         self.bytes().map(|bytes| Value::read(bytes, || self.has_native_expiry()))
     }
 
-    fn known(&self) -> Known {
-        if let Some(known) = self.closed {
-            return known;
-        }
-        if self.set.is_some() {
-            return Known { is_string: false, has_expiry: self.has_native_expiry() };
-        }
-        Known { is_string: self.kind() == raw::REDISMODULE_KEYTYPE_STRING, has_expiry: false }
-    }
-
     fn has_native_expiry(&self) -> bool {
         driver::Key::expires_in_ms(self).is_some()
     }
@@ -202,25 +192,24 @@ impl driver::Key for Key<'_> {
     }
 
     fn is_string(&self) -> bool {
-        self.known().is_string
+        self.closed.map_or_else(|| self.kind() == raw::REDISMODULE_KEYTYPE_STRING, |known| known.is_string)
     }
 
-    fn contents(&mut self) -> Contents<'_> {
-        if self.set.is_none() {
-            return Contents::One;
-        }
-        let has_expiry = self.known().has_expiry;
-        match &mut self.set {
-            Some(set) => Contents::Members { members: &mut set.members, has_expiry },
-            None => Contents::One,
-        }
+    fn has_expiry(&self) -> bool {
+        self.closed.map_or_else(|| self.has_native_expiry(), |known| known.has_expiry)
+    }
+
+    fn members(&mut self) -> Option<&mut Members> {
+        self.set.as_mut().map(|set| &mut set.members)
     }
 
     fn close(&mut self) {
         if self.closed.is_some() {
             return;
         }
-        self.closed = Some(self.known());
+        let has_expiry = self.set.is_some() && self.has_native_expiry();
+        let is_string = self.set.is_none() && self.kind() == raw::REDISMODULE_KEYTYPE_STRING;
+        self.closed = Some(Known { is_string, has_expiry });
         let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
         // SAFETY: the handle was opened by this value and is closed once; null is allowed.
         unsafe { (api().close_key)(handle) };

@@ -91,20 +91,17 @@ pub fn write<'a>(permit: Permit, mut key: Key<'a>, mut change: Change<'_>) -> Re
 }
 
 /// Deletes keys in place, and replicates that as one command; those that were.
-pub fn delete_all(keys: Vec<Key<'_>>) -> Vec<Written<'_>> {
-    let mut written = Vec::with_capacity(keys.len());
-    for mut key in keys {
+pub fn delete_all<'a>(keys: Vec<Key<'a>>) -> Vec<Written<'a>> {
+    let delete = |mut key: Key<'a>| {
         drop(key.take_set());
-        // SAFETY: the handle is open for writing.
-        if unsafe { (api().delete_key)(key.handle()) } != OK {
-            break;
-        }
+        delete(&key).ok()?;
         let mut events = Events::default();
         events.add(Happened::Del);
-        // SAFETY: as above.
+        // SAFETY: the driver tells of what was written before the call ends.
         let context = unsafe { key.context().copy() };
-        written.push(Written { context, name: key.name(), events });
-    }
+        Some(Written { context, name: key.name(), events })
+    };
+    let written: Vec<Written<'a>> = keys.into_iter().map_while(delete).collect();
     let names: Vec<Arg<'_>> = written.iter().map(|written| written.name).collect();
     if let Some(first) = written.first() {
         replicate_del(&first.context, &names);

@@ -3,7 +3,7 @@
 use crate::engine::grant::Event;
 use crate::engine::outbox::Answer;
 use crate::engine::{Clock, KeyName, Limits, Shape};
-use crate::lock::change::{Change, Contents, Retentions};
+use crate::lock::change::{Change, Members, Retentions};
 use crate::lock::clocks::Reading;
 use crate::lock::error::Error;
 use crate::lock::grace;
@@ -106,10 +106,12 @@ pub trait Key {
     fn expires_in_ms(&self) -> Option<u64>;
     /// How it holds a lock.
     fn shape(&self) -> Shape;
-    /// Whether there is a string in it, which a sorted set would take the place of.
+    /// Whether it holds a string.
     fn is_string(&self) -> bool;
-    /// What it holds, as far as a change depends on it.
-    fn contents(&mut self) -> Contents<'_>;
+    /// Whether it has a native expiry.
+    fn has_expiry(&self) -> bool;
+    /// Its holders, where it holds several.
+    fn members(&mut self) -> Option<&mut Members>;
     /// It is not read any longer, and other keys are about to be written.
     fn close(&mut self);
 }

@@ -8,7 +8,6 @@ use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::engine::queue::LineId;
 use crate::engine::{Engine, KeyName, Left, Shape, Successor};
-use crate::lock::change::Contents;
 use crate::lock::error::Error;
 use crate::lock::record::Id;
 use crate::lock::rules::{self, Release};
@@ -53,9 +52,9 @@ impl<E: Edge> Entry<'_, E> {
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
         // With nobody there who could wait, nothing asks for the names.
         let is_quiet = self.engine().is_quiet();
-        let (mut gone, mut gone_keys, mut awaited) =
-            (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()), Vec::new());
-        for (name, key) in names.iter().zip(keys) {
+        // Those that are only deleted, in the usual case all, and the numbers of the others.
+        let (mut gone, mut others, mut awaited) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, (name, key)) in names.iter().zip(&keys).enumerate() {
             let mut release = rules::release(key.lock(), token);
             if broken::is(Mutant::ReleaseAnyOfAll) && !key.lock().is_nobodys() {
                 release = Release::InTime;
@@ -63,20 +62,28 @@ impl<E: Edge> Entry<'_, E> {
             let key_name = if is_quiet { KeyName::NOBODYS } else { self.edge.key_name(*name) };
             let mut engine = self.engine();
             engine.count_release(release);
-            match release {
-                Release::Over => {}
-                _ if key.shape() == Shape::Several || engine.waited_line(key_name).is_some() => awaited.push(*name),
-                _ => {
-                    engine.given_back(token, now);
-                    drop(engine);
-                    self.edge.record(Span::Hold, held(token, now));
+            if release == Release::Over {
+                others.push(at);
+            } else if key.shape() == Shape::Several || engine.waited_line(key_name).is_some() {
+                others.push(at);
+                awaited.push(*name);
+            } else {
+                engine.given_back(token, now);
+                drop(engine);
+                self.edge.record(Span::Hold, held(token, now));
+                if !is_quiet {
                     gone.push(key_name);
-                    gone_keys.push(key);
                 }
             }
         }
-        let released = gone.len().saturating_add(awaited.len());
-        if !gone.is_empty() && !self.delete_all(token, &gone, gone_keys) {
+        let released = names.len().saturating_sub(others.len()).saturating_add(awaited.len());
+        let gone_keys = if others.is_empty() {
+            keys
+        } else {
+            let keys = keys.into_iter().enumerate();
+            keys.filter(|(at, _)| others.binary_search(at).is_err()).map(|(_, key)| key).collect()
+        };
+        if !gone_keys.is_empty() && !self.delete_all(token, &gone, gone_keys) {
             return Err(Error::Internal);
         }
         // They are served in the order of arrival, whatever line they stand in, when all is released.
@@ -161,10 +168,7 @@ impl<E: Edge> Entry<'_, E> {
 
 /// A grant among several ends: the key tells of it as if it had, until it is changed. Whether it was one.
 pub(super) fn end(key: &mut impl Key, token: Token) -> bool {
-    match key.contents() {
-        Contents::Members { members, .. } => members.end(token),
-        Contents::One => false,
-    }
+    key.members().is_some_and(|members| members.end(token))
 }
 
 /// For how long a lock was held: a token is the time of its grant.

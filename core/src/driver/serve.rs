@@ -12,7 +12,6 @@ use crate::engine::outstanding::Lost;
 use crate::engine::queue::LineId;
 use crate::engine::sessions::LockKey;
 use crate::engine::{Clock, Engine, Found, Iteration, KeyName, Left, Successor, Task, Why};
-use crate::lock::change::Contents;
 use crate::lock::holders::Holder;
 use crate::lock::rules::{self, Release};
 use crate::lock::time::{Micros, UnixMicros};
@@ -92,7 +91,7 @@ impl<E: Edge> Entry<'_, E> {
         // As if the grant had never been: a predecessor that never released is still to be told of.
         let before = lost.succeeds.as_ref();
         let mut has_others = false;
-        if let Contents::Members { members, .. } = key.contents() {
+        if let Some(members) = key.members() {
             has_others = !members.holders.is_empty();
             if let Some(before) = before.filter(|_| has_others) {
                 members.holders.put(Holder::of(&before.record(lost.token)));

@@ -5,7 +5,7 @@ use super::entry::Entry;
 use crate::engine::grant::{Decision, Event, Granted};
 use crate::engine::queue::Ticket;
 use crate::engine::{Caller, KeyName, Shape};
-use crate::lock::change::Change;
+use crate::lock::change::{Change, Contents, Write};
 use crate::lock::token::Token;
 
 /// Who has got the lock, or the locks, when all is written.
@@ -106,8 +106,7 @@ impl<E: Edge> Entry<'_, E> {
             }
             Some(write) => {
                 let (retentions, now) = (self.edge.retentions(), key.now());
-                let is_string = write.needs_room() && key.is_string();
-                let change = Change::of(write, key.contents(), is_string, &retentions, now);
+                let change = Change::of(write, contents(&mut key, before, write), &retentions, now);
                 match self.edge.write(permit, key, change) {
                     Ok(written) => Some(written),
                     Err(refused) => {
@@ -146,16 +145,34 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Deletes keys whose only grants have ended, and for which nobody waits. Whether all were deleted.
+    /// Deletes keys whose only grants have ended, and for which nobody waits. Whether all were deleted. With no names,
+    /// the engine knows nothing of these keys.
     pub(super) fn delete_all<'n>(&mut self, token: Token, names: &[KeyName<'n>], keys: Vec<E::Key<'n>>) -> bool {
         let wanted = keys.len();
         let written = self.edge.delete_all(keys);
         let all_deleted = written.len() == wanted;
-        for (written, name) in written.into_iter().zip(names) {
-            let mut decision = Decision::to_release(token);
-            self.engine().told(&mut decision, *name, Shape::One);
+        let mut decision = Decision::to_release(token);
+        decision.not_written();
+        for (at, written) in written.into_iter().enumerate() {
+            if let Some(name) = names.get(at) {
+                self.engine().told(&mut decision, *name, Shape::One);
+            }
             self.edge.signal(written, decision.events());
         }
         all_deleted
     }
+}
+
+/// What a key holds, as far as a write depends on it: the server is not asked for more.
+#[inline]
+fn contents<'k>(key: &'k mut impl Key, shape: Shape, write: Write<'_>) -> Contents<'k> {
+    if shape == Shape::One {
+        return match write.needs_room() {
+            false => Contents::One,
+            true if key.is_string() => Contents::String,
+            true => Contents::Nothing,
+        };
+    }
+    let has_expiry = key.has_expiry();
+    key.members().map_or(Contents::Nothing, |members| Contents::Members { members, has_expiry })
 }

@@ -34,8 +34,10 @@ impl Members {
 /// What a key holds, as far as a change depends on it.
 #[derive(Debug)]
 pub enum Contents<'k> {
-    /// One holder, a foreign value, or nothing.
-    One,
+    /// Nothing.
+    Nothing,
+    /// A string: one holder, or a foreign value.
+    String,
     /// Several holders.
     Members {
         /// They are brought to what the key holds after the change.
@@ -43,6 +45,8 @@ pub enum Contents<'k> {
         /// The key has a native expiry.
         has_expiry: bool,
     },
+    /// One holder, a foreign value, or nothing: which of them does not matter, unless [`Write::needs_room`].
+    One,
 }
 
 /// What is to be written.
@@ -133,25 +137,23 @@ enum Expiry {
 const MOST_FORGOTTEN: usize = 8;
 
 impl<'v> Change<'v> {
-    /// What `write` changes in a key that holds `contents` at `now`; `is_string`: that is a string, if [`Write::needs_room`].
+    /// What `write` changes in a key that holds `contents` at `now`.
     #[must_use]
     #[inline]
-    pub fn of(
-        write: Write<'v>,
-        contents: Contents<'_>,
-        is_string: bool,
-        retentions: &Retentions,
-        now: UnixMicros,
-    ) -> Self {
+    pub fn of(write: Write<'v>, contents: Contents<'_>, retentions: &Retentions, now: UnixMicros) -> Self {
         match (write, contents) {
             (Write::Value(value, holds), Contents::Members { members, has_expiry }) if holds != Holds::Alone => {
                 let change = Several::of(Some(value), holds.replaces(), members, has_expiry, retentions, now);
                 Self::Several(change)
             }
-            (Write::Value(value, holds @ Holds::Among { .. }), _) => {
+            (Write::Value(value, holds @ Holds::Among { .. }), contents) => {
                 let mut members = Members::default();
                 let change = Several::of(Some(value), holds.replaces(), &mut members, false, retentions, now);
-                Self::Several(Several { replaces_string: is_string, made: Some(members), ..change })
+                Self::Several(Several {
+                    replaces_string: matches!(contents, Contents::String),
+                    made: Some(members),
+                    ..change
+                })
             }
             (Write::Value(value, _), _) => {
                 Self::Set { value, expire_at_ms: retentions.key.expire_at_ms(value.timestamp()) }

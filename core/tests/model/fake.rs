@@ -11,7 +11,7 @@ use redis_lock_core::driver::{
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::{Clock, KeyChange, KeyName, Limits, Shape};
-use redis_lock_core::lock::change::{Change, Contents, Members, Primitive, Retentions};
+use redis_lock_core::lock::change::{Change, Members, Primitive, Retentions};
 use redis_lock_core::lock::clocks::Reading;
 use redis_lock_core::lock::grace;
 use redis_lock_core::lock::holders::{Holder, Holders};
@@ -318,12 +318,12 @@ impl Key for FakeKey {
         matches!(self.stored, Some(Stored { content: Content::String(_), .. }))
     }
 
-    fn contents(&mut self) -> Contents<'_> {
-        let has_expiry = self.stored.as_ref().is_some_and(|stored| stored.expire_at_ms.is_some());
-        match &mut self.members {
-            Some(members) => Contents::Members { members, has_expiry },
-            None => Contents::One,
-        }
+    fn has_expiry(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.expire_at_ms.is_some())
+    }
+
+    fn members(&mut self) -> Option<&mut Members> {
+        self.members.as_mut()
     }
 
     fn close(&mut self) {

@@ -1,6 +1,7 @@
 //! The driver and the engine on a fake server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 #![allow(clippy::arithmetic_side_effects, clippy::redundant_closure_for_method_calls, dead_code)]
+#![allow(clippy::struct_excessive_bools)]
 
 mod fake;
 

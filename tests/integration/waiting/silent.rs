@@ -10,6 +10,7 @@ const SOON: Duration = Duration::from_secs(2);
 
 fn assert_found_soon(value: &str, command: &[&str]) {
     let mut locks = Locks::start();
+    locks.server.allow_silent_changes();
     locks.conn.ok(&["SET", "k", value]);
     let mut waiter = locks.wait(&[]);
     waiter.assert_waits();

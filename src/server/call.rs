@@ -8,7 +8,7 @@ use super::doc::{Doc, Keys};
 use super::edge::ServerEdge;
 use super::guard::guarded;
 use super::module::module;
-use super::replication;
+use super::replicas;
 use crate::driver::{self, Writer};
 use crate::lock::error::Error;
 use redis_module::raw;
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn run<C: Command>(
     let context = unsafe { Context::new(ctx) };
     // SAFETY: argv and argc are the server's own.
     let args = unsafe { Args::new(&context, argv, argc) };
-    if C::DOC.flags.writes() && replication::is_replica() && is_refused(&context, C::DOC) {
+    if C::DOC.flags.writes() && replicas::is_replica() && is_refused(&context, C::DOC) {
         context.reply_error(Error::ReadOnly);
         return 0;
     }

@@ -9,8 +9,8 @@ use super::key::{Key, Mode};
 use super::log;
 use super::module::{module, Module};
 use super::refusals::is_served_here;
-use super::replication;
 use super::write::{self, Written};
+use super::{permit, replicas};
 use crate::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
 use crate::engine::grant::Event;
 use crate::engine::outbox::Answer;
@@ -182,11 +182,11 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn may_write(&mut self) -> bool {
-        replication::may_write(self.context)
+        permit::may_write(self.context)
     }
 
     fn may_lose_slots(&self) -> bool {
-        replication::may_lose_slots(self.context)
+        permit::may_lose_slots(self.context)
     }
 
     fn is_replica(&self) -> bool {
@@ -194,11 +194,11 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn replicas(&mut self) -> u64 {
-        replication::replicas(self.context)
+        replicas::connected(self.context)
     }
 
     fn replication(&mut self) -> Option<Replication> {
-        replication::answers(self.context)
+        replicas::answers(self.context)
     }
 
     fn set_timer(&mut self, after_ms: u64) -> TimerId {

@@ -4,10 +4,10 @@
 //! One holder is a string, several are a sorted set. A set never vanishes in between: a holder is added before others
 //! are removed.
 
+use super::admit::Holds;
 use super::holders::{Holder, Holders};
 use super::record::Encoded;
 use super::retention::Retention;
-use super::rules::Holds;
 use super::time::UnixMicros;
 use super::token::Token;
 use crate::broken::{self, Mutant};

@@ -1,14 +1,30 @@
 //! What a caller asks for, and on which terms.
 
+use super::error::Error;
 use super::holders;
 use super::record::{Id, Owner};
-use super::time::Micros;
+use super::time::{Micros, UnixMicros};
+use crate::broken::{self, Mutant};
 
 /// Settings that the rules need.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// How much longer than the lease contenders wait: the documented "+ 1".
     pub margin: Micros,
+}
+
+impl Terms {
+    /// `now + lease + margin`: when a lock stops being valid that is granted now.
+    ///
+    /// # Errors
+    /// [`Error::Clock`]: there is no such time.
+    pub(super) fn timestamp(self, now: UnixMicros, lease: Micros) -> Result<UnixMicros, Error> {
+        if !now.is_plausible() {
+            return Err(Error::Clock);
+        }
+        let margin = if broken::is(Mutant::NoMargin) { Micros(0) } else { self.margin };
+        Ok(now.after(lease).after(margin))
+    }
 }
 
 /// With how many others a caller would share the lock.

@@ -1,11 +1,12 @@
 //! What becomes of a grant that was given: its holder extends it, checks it, gives it back, goes away.
 
-use super::{timestamp, State, Terms};
+use super::error::Error;
+use super::record::{Id, Record};
+use super::request::Terms;
+use super::state::State;
+use super::time::{Micros, UnixMicros};
+use super::token::Token;
 use crate::broken::{self, Mutant};
-use crate::lock::error::Error;
-use crate::lock::record::{Id, Record};
-use crate::lock::time::{Micros, UnixMicros};
-use crate::lock::token::Token;
 
 /// LOCK.EXTEND: the record to write, if that grant is still held.
 ///
@@ -20,10 +21,10 @@ pub fn extend(
 ) -> Result<Option<Record<'_>>, Error> {
     match state.granted_as(token) {
         _ if broken::is(Mutant::ExtendAny) => match state {
-            State::Held(_, Some(record)) => Ok(Some(Record { timestamp: timestamp(now, lease, terms)?, ..record })),
+            State::Held(_, Some(record)) => Ok(Some(Record { timestamp: terms.timestamp(now, lease)?, ..record })),
             _ => Ok(None),
         },
-        Some((record, true)) => Ok(Some(Record { timestamp: timestamp(now, lease, terms)?, ..record })),
+        Some((record, true)) => Ok(Some(Record { timestamp: terms.timestamp(now, lease)?, ..record })),
         _ => Ok(None),
     }
 }

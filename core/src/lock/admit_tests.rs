@@ -1,8 +1,10 @@
 //! The rules against the tables of the contract, and against a plain account of them.
 
 use super::*;
+use crate::lock::held::{check, end_session, extend, release, Release};
 use crate::lock::record::Id;
 use crate::lock::record::Value;
+use crate::lock::retention::Retention;
 use proptest::prelude::*;
 
 const NOW: UnixMicros = UnixMicros(1_763_710_000_482_913);

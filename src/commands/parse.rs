@@ -48,56 +48,53 @@ impl<'a> Arguments<'a> for &[&'a [u8]] {
     }
 }
 
-/// An option of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+/// Declares the options, each with its name.
+macro_rules! options {
+    ($($(#[$doc:meta])* $option:ident => $name:literal,)*) => {
+        /// An option of a command.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Name {
+            $($(#[$doc])* $option,)*
+        }
+
+        impl Name {
+            const ALL: &'static [(&'static str, Self)] = &[$(($name, Self::$option),)*];
+        }
+    };
+}
+
+options! {
     /// `EX seconds`
-    Ex,
+    Ex => "EX",
     /// `PX milliseconds`
-    Px,
+    Px => "PX",
     /// `ID id`
-    Id,
+    Id => "ID",
     /// `OWNER name`
-    Owner,
+    Owner => "OWNER",
     /// `WAIT milliseconds`
-    Wait,
+    Wait => "WAIT",
     /// `SESSION`
-    Session,
+    Session => "SESSION",
     /// `DETAILS`
-    Details,
+    Details => "DETAILS",
     /// `FULL`
-    Full,
+    Full => "FULL",
     /// `COUNT n`
-    Count,
+    Count => "COUNT",
     /// `SHARED`
-    Shared,
+    Shared => "SHARED",
     /// `LIMIT n`
-    Limit,
+    Limit => "LIMIT",
     /// `MATCH pattern`
-    Match,
+    Match => "MATCH",
     /// `STATE name`
-    State,
+    State => "STATE",
 }
 
 impl Name {
-    const ALL: [(&'static str, Self); 13] = [
-        ("EX", Self::Ex),
-        ("PX", Self::Px),
-        ("WAIT", Self::Wait),
-        ("ID", Self::Id),
-        ("OWNER", Self::Owner),
-        ("SESSION", Self::Session),
-        ("DETAILS", Self::Details),
-        ("FULL", Self::Full),
-        ("COUNT", Self::Count),
-        ("SHARED", Self::Shared),
-        ("LIMIT", Self::Limit),
-        ("MATCH", Self::Match),
-        ("STATE", Self::State),
-    ];
-
     fn read(arg: &[u8]) -> Option<(&'static str, Self)> {
-        Self::ALL.into_iter().find(|(text, _)| text.as_bytes().eq_ignore_ascii_case(arg))
+        Self::ALL.iter().copied().find(|(text, _)| text.as_bytes().eq_ignore_ascii_case(arg))
     }
 }
 

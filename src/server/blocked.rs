@@ -6,12 +6,11 @@ use super::api::api;
 use super::call::enter;
 use super::client;
 use super::context::Context;
-use super::edge::Letter;
 use super::guard::guarded;
 use super::reply;
 use crate::broken::{self, Mutant};
 use crate::driver::Writer;
-use crate::engine::outbox::Answer;
+use crate::engine::outbox::{Answer, Letter};
 use redis_module::raw;
 
 /// A client is to be answered.

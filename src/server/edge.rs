@@ -13,7 +13,7 @@ use super::write::{self, Written};
 use super::{permit, replicas};
 use crate::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
 use crate::engine::grant::Event;
-use crate::engine::outbox::Answer;
+use crate::engine::outbox::Letter;
 use crate::engine::{KeyName, Limits};
 use crate::lock::change::{Change, Retentions};
 use crate::lock::clocks::Reading;
@@ -21,14 +21,6 @@ use crate::lock::grace;
 use crate::lock::rules::Terms;
 use crate::lock::time::{Micros, UnixMicros};
 use redis_module::raw;
-
-/// A client that is answered: what it is told, and whether it was still there.
-pub struct Letter {
-    /// What it is told.
-    pub answer: Answer,
-    /// The server asked for the reply, so there was somebody to get it.
-    pub is_delivered: bool,
-}
 
 /// The server, for one call.
 pub struct ServerEdge<'c> {
@@ -83,6 +75,7 @@ impl Edge for ServerEdge<'_> {
         self.module.retentions(self.context)
     }
 
+    #[inline]
     fn grace(&mut self) -> Option<grace::Settings> {
         self.module.grace(self.context)
     }
@@ -170,8 +163,8 @@ impl Edge for ServerEdge<'_> {
         Some(Handle(handle))
     }
 
-    fn answer(&mut self, handle: Handle, answer: Box<Answer>) {
-        let letter = Box::into_raw(Box::new(Letter { answer: *answer, is_delivered: false }));
+    fn answer(&mut self, handle: Handle, letter: Box<Letter>) {
+        let letter = Box::into_raw(letter);
         // SAFETY: the handle is released once, because this takes it; `free` takes the letter back.
         unsafe { (api().unblock_client)(handle.0, letter.cast()) };
     }

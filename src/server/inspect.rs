@@ -45,8 +45,13 @@ impl Module {
         if grace == Micros(0) {
             return None;
         }
+        Some(self.current_grace(context, grace))
+    }
+
+    #[cold]
+    fn current_grace(&self, context: &Context, grace: Micros) -> grace::Settings {
         drop(self.facts(context));
-        Some(self.known_grace(grace))
+        self.known_grace(grace)
     }
 
     /// The same without a look at the server; for INFO.

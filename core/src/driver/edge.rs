@@ -1,7 +1,7 @@
 //! What the driver needs from a server. The module's edge is `src/server`; the models have a fake one.
 
 use crate::engine::grant::Event;
-use crate::engine::outbox::Answer;
+use crate::engine::outbox::Letter;
 use crate::engine::{Clock, KeyName, Limits, Shape};
 use crate::lock::change::{Change, Members, Retentions};
 use crate::lock::clocks::Reading;
@@ -222,7 +222,7 @@ pub trait Edge {
     /// Blocks the client of the command that runs, if the server does.
     fn block(&mut self) -> Option<Self::Handle>;
     /// Answers a client that was blocked.
-    fn answer(&mut self, handle: Self::Handle, answer: Box<Answer>);
+    fn answer(&mut self, handle: Self::Handle, letter: Box<Letter>);
     /// Gives a client back that is gone, or that the server has answered itself.
     fn release(&mut self, handle: Self::Handle);
 

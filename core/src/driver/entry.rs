@@ -1,7 +1,7 @@
 //! One call from the server, and what is remembered between calls.
 
 use super::edge::Edge;
-use crate::engine::{Engine, Wake};
+use crate::engine::{Engine, KeyName, Wake};
 use crate::lock::time::MonotonicMicros;
 use std::cell::{RefCell, RefMut};
 
@@ -37,6 +37,11 @@ impl<H, T> Driver<H, T> {
     pub const fn engine(&self) -> &Engine<H> {
         &self.engine
     }
+
+    /// Whether the server tells of all that it can be asked for.
+    pub(super) const fn hears_all(&self) -> bool {
+        self.hears_of_keys && self.hears_of_clients
+    }
 }
 
 /// One call from the server.
@@ -59,6 +64,17 @@ impl<'d, E: Edge> Entry<'d, E> {
     /// Lends the server.
     pub const fn edge(&mut self) -> &mut E {
         &mut self.edge
+    }
+
+    /// Database and bytes of a name, where the engine asks for them: it does not while nobody waits and no lock ends with
+    /// its connection.
+    #[inline]
+    pub(super) fn known_name<'n>(&mut self, name: E::Name<'n>) -> KeyName<'n> {
+        if self.engine().is_quiet() {
+            KeyName::NOBODYS
+        } else {
+            self.edge.key_name(name)
+        }
     }
 
     /// Lends all that is remembered.

@@ -26,7 +26,7 @@ impl<E: Edge> Entry<'_, E> {
         };
         self.may_extend()?;
         let decision = Decision::to_extend(&record);
-        let key_name = self.edge.key_name(name);
+        let key_name = self.known_name(name);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
         Ok(true)
     }
@@ -54,7 +54,7 @@ impl<E: Edge> Entry<'_, E> {
         };
         self.may_extend()?;
         let decisions: Vec<Decision> = records.iter().map(Decision::to_extend).collect();
-        let names = names.iter().map(|name| self.edge.key_name(*name));
+        let names = names.iter().map(|name| self.known_name(*name));
         let decided = names.zip(keys).zip(decisions);
         let decided = decided.map(|((name, key), decision)| Decided { name, key, decision }).collect();
         self.carry_all_out(Permit::COMMAND, decided, Then::Nobody).map_err(|partly| partly.refused)?;

@@ -20,19 +20,21 @@ const LATE: Micros = Micros(100_000);
 impl<E: Edge> Entry<'_, E> {
     /// Ends the call. The clocks are read only when the timer has to be set; one that fires too early does no harm.
     pub fn finish(&mut self) {
-        let is_quiet = {
-            let state = self.state();
-            state.timer.is_none() && state.engine.is_quiet()
-        };
-        if is_quiet {
-            return;
+        for _ in 0..MOST_SENT {
+            let next = self.engine().outbox().take();
+            let Some((handle, letter)) = next else { break };
+            self.edge.answer(handle, letter);
         }
-        self.send_answers();
-        self.listen();
-        let (timer, wake) = {
+        let (timer, wake, is_heard) = {
             let state = self.state();
-            (state.timer, state.engine.wake())
+            if state.timer.is_none() && state.engine.is_quiet() {
+                return;
+            }
+            (state.timer, state.engine.wake(), state.hears_all())
         };
+        if !is_heard {
+            self.listen();
+        }
         match timer {
             None if wake.is_never() => {}
             Some(timer) if !wake.is_never() && timer.wake.is_in_time_for(wake) => {}
@@ -45,28 +47,21 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    fn send_answers(&mut self) {
-        for _ in 0..MOST_SENT {
-            let next = self.engine().outbox().take();
-            let Some((handle, answer)) = next else { return };
-            self.edge.answer(handle, answer);
-        }
-    }
-
     /// Events of keys cost every command that deletes one, and no subscription can be taken back on most servers: each
     /// is asked for when somebody waits, or a lock is to end with its connection, for the first time.
     fn listen(&mut self) {
         let (keys, clients) = {
-            let state = self.state();
+            let mut state = self.state();
             let keys = !state.hears_of_keys && state.engine.queues().waiters() > 0;
-            (keys, !state.hears_of_clients && !state.engine.sessions().is_empty())
+            let clients = !state.hears_of_clients && !state.engine.sessions().is_empty();
+            state.hears_of_keys |= keys;
+            state.hears_of_clients |= clients;
+            (keys, clients)
         };
         if keys {
-            self.state().hears_of_keys = true;
             self.edge.listen_to_keys();
         }
         if clients {
-            self.state().hears_of_clients = true;
             self.edge.listen_to_clients();
         }
     }

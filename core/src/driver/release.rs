@@ -33,7 +33,7 @@ impl<E: Edge> Entry<'_, E> {
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
         let release = rules::release(key.lock(), token);
         if release != Release::Over {
-            let key_name = self.edge.key_name(name);
+            let key_name = self.known_name(name);
             let line = self.pass_on(key_name, key, token, HandOff::AtOnce)?;
             self.pass_on_parked(line.as_slice());
         }

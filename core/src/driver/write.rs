@@ -47,7 +47,9 @@ impl<E: Edge> Entry<'_, E> {
         then: Then<'_>,
     ) -> Result<(), WriteRefused> {
         let written = self.write(permit, name, key, &mut decision)?;
-        self.tell(name.db, &[name.name], then);
+        if !matches!(then, Then::Nobody) {
+            self.tell(name.db, &[name.name], then);
+        }
         self.signal(written, decision.events());
         Ok(())
     }

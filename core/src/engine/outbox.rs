@@ -35,9 +35,18 @@ pub enum Answer {
     Failed(Error),
 }
 
+/// An answer on its way, and whether its client was still there to get it.
+#[derive(Clone, Debug)]
+pub struct Letter {
+    /// What the client is told.
+    pub answer: Answer,
+    /// The server has asked for the reply.
+    pub is_delivered: bool,
+}
+
 /// Answers that were not sent yet, each with how to reach its client.
 #[derive(Clone, Debug)]
-pub struct Outbox<H>(VecDeque<(H, Box<Answer>)>);
+pub struct Outbox<H>(VecDeque<(H, Box<Letter>)>);
 
 impl<H> Default for Outbox<H> {
     fn default() -> Self {
@@ -48,16 +57,17 @@ impl<H> Default for Outbox<H> {
 impl<H> Outbox<H> {
     /// Puts an answer in.
     pub fn put(&mut self, handle: H, answer: Answer) {
-        self.0.push_back((handle, Box::new(answer)));
+        self.0.push_back((handle, Box::new(Letter { answer, is_delivered: false })));
     }
 
     /// Takes out the one that has been in for longest.
-    pub fn take(&mut self) -> Option<(H, Box<Answer>)> {
-        let answer = self.0.pop_front();
+    #[inline]
+    pub fn take(&mut self) -> Option<(H, Box<Letter>)> {
+        let answer = self.0.pop_front()?;
         if self.0.is_empty() && self.0.capacity() > Self::FEW {
             self.0 = VecDeque::new();
         }
-        answer
+        Some(answer)
     }
 
     /// Room for so many is kept while there is none.

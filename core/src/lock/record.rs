@@ -286,6 +286,7 @@ fn two_digits(number: u64) -> &'static [u8; 2] {
 
 /// One to 20 ASCII digits as a number; nothing if there is anything else or it does not fit.
 #[must_use]
+#[inline]
 pub fn number(digits: &[u8]) -> Option<u64> {
     if !(1..=20).contains(&digits.len()) {
         return None;

@@ -9,7 +9,7 @@ use redis_lock_core::driver::{
     Access, Driver, Edge, Entry, Expected, Key, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer,
 };
 use redis_lock_core::engine::grant::Event;
-use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::outbox::{Answer, Letter};
 use redis_lock_core::engine::{Clock, KeyChange, KeyName, Limits, Shape};
 use redis_lock_core::lock::change::{Change, Members, Primitive, Retentions};
 use redis_lock_core::lock::clocks::Reading;
@@ -473,9 +473,9 @@ impl Edge for FakeEdge<'_> {
         Some(blocked)
     }
 
-    fn answer(&mut self, handle: Blocked, answer: Box<Answer>) {
+    fn answer(&mut self, handle: Blocked, letter: Box<Letter>) {
         self.release(handle);
-        self.node.world.borrow_mut().letters.push((handle, *answer));
+        self.node.world.borrow_mut().letters.push((handle, letter.answer));
     }
 
     fn release(&mut self, handle: Blocked) {

@@ -28,9 +28,9 @@ mod waits;
 mod watch;
 
 // The plain account of what is promised is that of the model.
-#[path = "../model/several/drive.rs"]
+#[path = "../../core/tests/model/several/drive.rs"]
 mod drive;
-#[path = "../model/several/plain.rs"]
+#[path = "../../core/tests/model/several/plain.rs"]
 mod plain;
 
 use crate::support::Conn;

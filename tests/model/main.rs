@@ -14,4 +14,3 @@ mod mutants;
 mod protocol;
 mod scopes;
 mod server;
-mod several;

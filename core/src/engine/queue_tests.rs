@@ -590,3 +590,23 @@ proptest! {
         }
     }
 }
+
+/// As where the key of a line expires when it is opened: the look at the line is what is told of it.
+#[test]
+fn a_line_whose_first_has_left_is_looked_at_in_the_order_of_the_next() {
+    let mut queues = Queues::default();
+    queues.join(0, &[b"a", b"c"], 0, waiter(1, 0, 9));
+    queues.join(0, &[b"b"], 0, waiter(2, 0, 9));
+    queues.join(0, &[b"a"], 0, waiter(3, 0, 9));
+    let [a, b] = [b"a", b"b"].map(|name| queues.line(0, name).unwrap());
+    queues.set_ready(b);
+    queues.set_ready(a);
+    assert_eq!(queues.take_ready(), Some((a, Cause::Event)));
+    queues.set_ready(a);
+    let Next::Parked(ticket) = queues.next(a, Vacancy::Whole) else { panic!("it came first") };
+    queues.park(ticket, 1);
+    queues.go_on(a);
+    assert_eq!(queues.take_ready(), Some((b, Cause::Event)));
+    assert_eq!(queues.take_ready(), Some((a, Cause::Event)));
+    assert_eq!(queues.take_ready(), None);
+}

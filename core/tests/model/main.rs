@@ -4,6 +4,7 @@
 #![allow(clippy::struct_excessive_bools)]
 
 mod fake;
+mod several;
 
 use fake::{Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome};

@@ -203,10 +203,17 @@ impl<H> Queues<H> {
 
     /// A line to look at, and why: that with the earliest ticket.
     pub fn take_ready(&mut self) -> Option<(LineId, Cause)> {
-        let (_, id) = *self.ready.first()?;
-        let cause = self.lines.get(&id)?.cause;
-        self.set_ready_from(id, None);
-        Some((id, cause))
+        loop {
+            let (from, id) = *self.ready.first()?;
+            let line = self.lines.get(&id)?;
+            let (head, cause) = (line.head(), line.cause);
+            if head.is_none_or(|head| head <= from) {
+                self.set_ready_from(id, None);
+                return Some((id, cause));
+            }
+            // The first in it has left since: those of other lines may come before the next.
+            self.set_ready_from(id, head);
+        }
     }
 
     /// Whether a line is to be looked at.

@@ -9,7 +9,7 @@ mod passing;
 mod steps;
 
 use std::collections::BTreeMap;
-pub use steps::{Call, Content, Grant, Reply, Settings, Share, Step, NEVER};
+pub use steps::{after, Call, Content, Grant, Reply, Settings, Share, Step, NEVER};
 
 /// One who stands in line, in the order of arrival; `waits`: it is no kept place.
 #[derive(Clone, Debug)]
@@ -91,8 +91,7 @@ impl Plain {
 
     /// Does a step; who is told what by it, nobody: the one who asked.
     pub fn step(&mut self, step: &Step) -> Vec<(Option<usize>, Reply)> {
-        self.now += 1;
-        self.expire();
+        self.begin();
         match step {
             Step::Acquire(call) | Step::AcquireAll(call) => self.acquire(call),
             Step::Recover { key, lease } => self.recover(*key, *lease),
@@ -141,7 +140,7 @@ impl Plain {
                 let was = self.keys.remove(key).is_some();
                 self.reply(None, Reply::Number(i64::from(was)));
             }
-            Step::Pass { time } => self.now += time,
+            Step::Pass { time } => self.pass(*time),
         }
         self.turn()
     }

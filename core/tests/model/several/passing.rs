@@ -1,12 +1,11 @@
 //! What time does, and the end of a connection: waits and places are over, sessions end, keys expire.
 
-use super::{Content, Grant, Plain, Reply, NEVER};
+use super::{after, Content, Grant, Plain, Reply, NEVER};
 
 impl Plain {
     /// The connection of a client ends.
     pub fn disconnect(&mut self, client: usize) -> Vec<(Option<usize>, Reply)> {
-        self.now += 1;
-        self.expire();
+        self.begin();
         if let Some(at) = self.line.iter().position(|stand| stand.waits && stand.call.client == client) {
             self.leave(at);
         }
@@ -26,8 +25,35 @@ impl Plain {
         self.turn()
     }
 
-    /// What comes after a step by itself.
+    /// A step takes a moment.
+    pub(super) fn begin(&mut self) {
+        self.now += self.settings.step();
+        self.expire();
+    }
+
+    pub(super) fn pass(&mut self, time: u64) {
+        let until = after(self.now, time);
+        while let Some(at) = self.next_end().filter(|at| self.settings.runs_on && *at <= until) {
+            self.now = at;
+            self.settle();
+        }
+        self.now = until;
+    }
+
+    /// When a wait, a place or a lease is over next.
+    fn next_end(&self) -> Option<u64> {
+        let stands = self.line.iter().map(|stand| stand.until);
+        let grants = self.keys.values().flat_map(Content::grants).map(|grant| grant.end);
+        stands.chain(grants).filter(|end| *end > self.now).min()
+    }
+
+    /// What comes after a step by itself; who is told what by it all.
     pub(super) fn turn(&mut self) -> Vec<(Option<usize>, Reply)> {
+        self.settle();
+        std::mem::take(&mut self.replies)
+    }
+
+    fn settle(&mut self) {
         while let Some(at) = self.first_over() {
             if self.line[at].waits {
                 self.reply(Some(self.line[at].call.client), Reply::Nil);
@@ -41,7 +67,6 @@ impl Plain {
         for key in std::mem::take(&mut self.released) {
             self.written(key);
         }
-        std::mem::take(&mut self.replies)
     }
 
     /// Whose time in line is over, the first of them.

@@ -28,12 +28,34 @@ pub struct Settings {
     pub place: u64,
     /// Connections have sessions and end, and waits have an end.
     pub is_restless: bool,
+    /// While time passes, all that comes about does so in its moment; else the server stands still meanwhile, and all
+    /// of it comes at the end.
+    pub runs_on: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { margin: 0, retention: None, place: NEVER, is_restless: false }
+        Self { margin: 0, retention: None, place: NEVER, is_restless: false, runs_on: false }
     }
+}
+
+/// Timers fire in whole milliseconds.
+const MS: u64 = 1_000;
+
+impl Settings {
+    /// How long a step takes. With parts of a millisecond, a timer is late by less than one.
+    pub fn step(&self) -> u64 {
+        if self.runs_on {
+            MS
+        } else {
+            1
+        }
+    }
+}
+
+/// When so much time has passed, and a timer for any part of it has fired.
+pub fn after(now: u64, time: u64) -> u64 {
+    (now + time).next_multiple_of(MS)
 }
 
 /// Longer than any run.

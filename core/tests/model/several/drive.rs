@@ -31,8 +31,12 @@ pub trait Driven {
     fn disconnect(&mut self, client: usize) -> Vec<(Option<usize>, Told)> {
         panic!("client {client} has no connection that can end")
     }
-    /// The tokens in a key with what they say of their end, and whether it has one holder.
+    /// The tokens in a key with what they say of their end, in grains, and whether it has one holder.
     fn content(&mut self, key: u8) -> (bool, Vec<(u64, u64)>);
+    /// How exactly it tells of ends.
+    fn grain(&self) -> u64 {
+        UNIT
+    }
     /// The server may not have come to it yet: whether it is worth another look.
     fn look_again(&mut self) -> bool {
         false
@@ -63,7 +67,7 @@ impl Random {
 
 pub const KEYS: u8 = 4;
 pub const CLIENTS: usize = 12;
-/// Leases and steps of time are whole multiples of this; each step takes 1 besides.
+/// Leases and steps of time are whole multiples of this; each step takes a moment besides.
 pub const UNIT: u64 = 1_000_000_000;
 
 fn any_keys(random: &mut Random) -> Vec<u8> {
@@ -220,7 +224,7 @@ pub fn drive(driven: &mut impl Driven, seed: u64, steps: usize) -> Tally {
         for key in 0..KEYS {
             let content = plain.content(key);
             let mut own: Vec<_> =
-                content.grants().iter().map(|grant| (tokens[&grant.number], grant.end / UNIT)).collect();
+                content.grants().iter().map(|grant| (tokens[&grant.number], grant.end / driven.grain())).collect();
             own.sort_unstable();
             let (is_one, found) = driven.content(key);
             assert_eq!(found, own, "key {key}, {}", context());

@@ -14,7 +14,7 @@ use crate::commands::release::Release;
 use crate::commands::scan::Scan;
 use crate::commands::top::Top;
 use crate::server::context::Context;
-use crate::server::loading::{self, export_module, Registration};
+use crate::server::on_load::{self, export_module, Registration};
 
 /// The version of the crate as MODULE LIST shows it: 1.2.3 is 10203, so minor and patch stay below 100.
 const VERSION: i32 = {
@@ -57,10 +57,10 @@ static COMMANDS: [Registration; 13] = [
 export_module!(c"lock", VERSION, load);
 
 fn load(context: &Context, args: &[&[u8]]) -> Result<(), String> {
-    loading::check_commands(context)?;
-    loading::load_settings(context, args)?;
-    loading::set_options(context);
-    loading::register_all(context, &COMMANDS)?;
-    loading::log_loaded(context, concat!("lock ", env!("CARGO_PKG_VERSION")), !args.is_empty());
+    on_load::check_commands(context)?;
+    on_load::load_settings(context, args)?;
+    on_load::set_options(context);
+    on_load::register_all(context, &COMMANDS)?;
+    on_load::log_loaded(context, concat!("lock ", env!("CARGO_PKG_VERSION")), !args.is_empty());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What the server is told of the commands: arguments that several of them have.
 
-pub use crate::server::doc::{Arg, Doc, Flags, KeyAccess, Keys, Kind};
+pub use crate::server::command_docs::{Arg, Doc, Flags, KeyAccess, Keys, Kind};
 
 /// The key.
 pub const KEY: Arg = Arg { name: c"key", kind: Kind::Key, token: None, optional: false };

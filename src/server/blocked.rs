@@ -6,7 +6,7 @@ use super::api::api;
 use super::call::enter;
 use super::client;
 use super::context::Context;
-use super::guard::guarded;
+use super::panics::guarded;
 use super::reply;
 use crate::broken::{self, Mutant};
 use crate::driver::Writer;

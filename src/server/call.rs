@@ -3,12 +3,12 @@
 //! not: the locks are those of its master.
 
 use super::args::Args;
+use super::command_docs::{Doc, Keys};
 use super::context::Context;
-use super::doc::{Doc, Keys};
 use super::edge::ServerEdge;
-use super::guard::guarded;
 use super::module::module;
-use super::replicas;
+use super::panics::guarded;
+use super::replica_acks;
 use crate::driver::{self, Writer};
 use crate::lock::error::Error;
 use redis_module::raw;
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn run<C: Command>(
     let context = unsafe { Context::new(ctx) };
     // SAFETY: argv and argc are the server's own.
     let args = unsafe { Args::new(&context, argv, argc) };
-    if C::DOC.flags.writes() && replicas::is_replica() && is_refused(&context, C::DOC) {
+    if C::DOC.flags.writes() && replica_acks::is_replica() && is_refused(&context, C::DOC) {
         context.reply_error(Error::ReadOnly);
         return 0;
     }

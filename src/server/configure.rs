@@ -2,7 +2,7 @@
 
 use super::api::api;
 use super::context::Context;
-use super::guard::guarded;
+use super::panics::guarded;
 use super::settings::{Setting, Settings};
 use crate::lock::record::number;
 use redis_module::raw;

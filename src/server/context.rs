@@ -1,7 +1,7 @@
 //! A call by the server: its arguments and its replies.
 
 use super::api::api;
-use super::doc::Keys;
+use super::command_docs::Keys;
 use super::version::Version;
 use crate::lock::error::Error;
 use redis_module::raw;

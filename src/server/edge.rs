@@ -9,8 +9,8 @@ use super::key::{Key, Mode};
 use super::log;
 use super::module::{module, Module};
 use super::refusals::is_served_here;
-use super::write::{self, Written};
-use super::{permit, replicas};
+use super::replicate::{self, Written};
+use super::{may_write, replica_acks};
 use crate::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
 use crate::engine::grant::Event;
 use crate::engine::outbox::Letter;
@@ -121,11 +121,11 @@ impl Edge for ServerEdge<'_> {
         key: Self::Key<'n>,
         change: Change<'_>,
     ) -> Result<Self::Written<'n>, WriteRefused> {
-        write::write(permit, key, change)
+        replicate::write(permit, key, change)
     }
 
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>> {
-        write::delete_all(keys)
+        replicate::delete_all(keys)
     }
 
     fn signal(&mut self, written: Written<'_>, events: &[Event]) {
@@ -175,11 +175,11 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn may_write(&mut self) -> bool {
-        permit::may_write(self.context)
+        may_write::may_write(self.context)
     }
 
     fn may_lose_slots(&self) -> bool {
-        permit::may_lose_slots(self.context)
+        may_write::may_lose_slots(self.context)
     }
 
     fn is_replica(&self) -> bool {
@@ -187,11 +187,11 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn replicas(&mut self) -> u64 {
-        replicas::connected(self.context)
+        replica_acks::connected(self.context)
     }
 
     fn replication(&mut self) -> Option<Replication> {
-        replicas::answers(self.context)
+        replica_acks::answers(self.context)
     }
 
     fn set_timer(&mut self, after_ms: u64) -> TimerId {

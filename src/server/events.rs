@@ -7,10 +7,10 @@ use super::call::{enter, Entry};
 use super::context::{Arg, Context};
 use super::facts::Changes;
 use super::handle::Callbacks;
-use super::inspect;
+use super::histograms::Spans;
 use super::module::module;
+use super::server_facts;
 use super::signal;
-use super::spans::Spans;
 use crate::driver::Writer;
 use crate::engine::{KeyChange, KeyName};
 use redis_module::raw;
@@ -47,7 +47,7 @@ pub fn begin(context: &Context) -> Result<(), String> {
     module().is_replica.set(context.is_replica());
     enter(context, Writer::Timer, |entry| {
         entry.promoted();
-        inspect::read(context, changes);
+        server_facts::read(context, changes);
         entry.check_settings();
     });
     Ok(())
@@ -79,7 +79,7 @@ macro_rules! c_event {
 }
 
 c_event!(on_config_change, |context: &Context, entry: &mut Entry<'_>, _, _| {
-    inspect::read(context, Changes::Told);
+    server_facts::read(context, Changes::Told);
     entry.check_settings();
 });
 c_event!(on_cron, |context: &Context, entry: &mut Entry<'_>, _, _| {

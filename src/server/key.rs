@@ -1,9 +1,9 @@
-//! A key of the server: opened, and read as a lock. How it is written: [`super::write`].
+//! A key of the server: opened, and read as a lock. How it is written: [`super::replicate`].
 
 use super::api::api;
 use super::context::{Arg, Context};
-use super::kept::Set;
-use super::sets;
+use super::holder_sets;
+use super::set_cache::Set;
 use super::zset::Zset;
 use crate::driver::{self, Expected, Unseen};
 use crate::engine::Shape;
@@ -64,7 +64,7 @@ impl<'a> Key<'a> {
         expected: Expected,
         now: UnixMicros,
     ) -> Result<Self, Unseen> {
-        Self::open_as(context, name, mode, now, |zset| sets::confirmed(zset, sets::read(zset)?, expected))
+        Self::open_as(context, name, mode, now, |zset| holder_sets::confirmed(zset, holder_sets::read(zset)?, expected))
     }
 
     /// Opens a key that is only read, for one row of many: of several holders it tells how many are live, and of the
@@ -74,7 +74,7 @@ impl<'a> Key<'a> {
     /// As [`Key::open`].
     pub fn glimpse(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Unseen> {
         // SAFETY: the key does not outlive the borrow of the call.
-        Self::open_as(unsafe { context.copy() }, name, Mode::Read, now, |zset| sets::glimpse(zset, now))
+        Self::open_as(unsafe { context.copy() }, name, Mode::Read, now, |zset| holder_sets::glimpse(zset, now))
     }
 
     /// As [`Key::open`], only to be read.
@@ -219,7 +219,7 @@ impl driver::Key for Key<'_> {
 impl Drop for Key<'_> {
     fn drop(&mut self) {
         if let Some(set) = self.set.take() {
-            sets::keep(&self.context, self.name, set);
+            holder_sets::keep(&self.context, self.name, set);
         }
         // SAFETY: the handle was opened by this value and is closed once; null is allowed.
         unsafe { (api().close_key)(self.handle) };

@@ -6,9 +6,9 @@
 use super::context::OwnString;
 use super::facts::Facts;
 use super::handle::{Callbacks, Handle, TimerId};
-use super::kept::Kept;
+use super::histograms::Spans;
+use super::set_cache::Kept;
 use super::settings::Settings;
-use super::spans::Spans;
 use crate::driver::Driver;
 use lazy_static::lazy_static;
 use redis_module::raw;

@@ -2,8 +2,8 @@
 
 use super::api::api;
 use super::call::{self, Command, Run};
+use super::command_docs::{Arg, Doc, Flags, Keys, Kind};
 use super::context::Context;
-use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::reader::Reader;
 use redis_module::raw;
 use std::ffi::{CStr, CString};

@@ -1,4 +1,4 @@
-//! Changes keys: carries the commands that a change comes to out, in one of two ways.
+//! Changes keys and replicates that: carries the commands that a change comes to out, in one of two ways.
 //!
 //! A command changes the open key in place and replicates the same. Outside of commands the server's own commands are
 //! called, which know whether the slot is ours. Within a command nothing is done the second way: Redis 6.2 replicates
@@ -6,11 +6,11 @@
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
-use super::kept::Set;
+use super::holder_sets;
 use super::key::{Key, Mode};
 use super::module::{module, Expiry};
 use super::refusals::{clear_errno, done};
-use super::sets;
+use super::set_cache::Set;
 use super::signal::{self, Writing};
 use crate::broken::{self, Mutant};
 use crate::driver::{Key as _, Permit, WriteRefused, Writer};
@@ -85,7 +85,7 @@ pub fn write<'a>(permit: Permit, mut key: Key<'a>, mut change: Change<'_>) -> Re
         }
     };
     if let Some(set) = set {
-        sets::keep(&context, name, set);
+        holder_sets::keep(&context, name, set);
     }
     Ok(Written { context, name, events })
 }
@@ -235,7 +235,7 @@ fn overwrite(key: &Key<'_>, bytes: &[u8]) -> Result<(), WriteRefused> {
 
 /// Brings a set into the form for many, if it has more than a few.
 fn make_tree(key: &Key<'_>, set: &mut Set) -> Result<(), WriteRefused> {
-    if set.is_tree || set.members.holders.len() <= sets::FEW {
+    if set.is_tree || set.members.holders.len() <= holder_sets::FEW {
         return Ok(());
     }
     set.is_tree = true;

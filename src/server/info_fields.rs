@@ -3,9 +3,9 @@
 use super::api::api;
 use super::clock;
 use super::context::Context;
-use super::guard::guarded;
 use super::handle::Handle;
 use super::module::{module, Module};
+use super::panics::guarded;
 use crate::driver::Span;
 use crate::engine::counters::Counter;
 use crate::engine::Engine;

@@ -3,9 +3,9 @@
 use super::api::{self, api};
 use super::args::Args;
 use super::context::Context;
-use super::guard::guarded;
 use super::module::module;
-use super::{configure, edge, events, info_section, log, refusals, register};
+use super::panics::guarded;
+use super::{configure, edge, events, info_fields, log, refusals, register};
 use crate::driver::{self, Writer};
 use redis_module::raw;
 use std::ffi::CStr;
@@ -35,7 +35,7 @@ macro_rules! export_module {
             argc: libc::c_int,
         ) -> libc::c_int {
             // SAFETY: these are the server's own arguments.
-            unsafe { $crate::server::loading::on_load($name, $version, $load, ctx, argv, argc) }
+            unsafe { $crate::server::on_load::on_load($name, $version, $load, ctx, argv, argc) }
         }
 
         /// The server's way out; it does not get here while clients wait.
@@ -46,7 +46,7 @@ macro_rules! export_module {
         #[allow(non_snake_case, unsafe_code)]
         pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut redis_module::raw::RedisModuleCtx) -> libc::c_int {
             // SAFETY: the server's own context.
-            unsafe { $crate::server::loading::on_unload(ctx) }
+            unsafe { $crate::server::on_load::on_unload(ctx) }
         }
     };
 }
@@ -160,7 +160,7 @@ pub fn register_all(context: &Context, commands: &[Registration]) -> Result<(), 
     for command in commands {
         register::register(context, command, category)?;
     }
-    info_section::register(context)?;
+    info_fields::register(context)?;
     events::begin(context)
 }
 

@@ -5,23 +5,27 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# fault, tests that have to find it
+# fault, tests that have to find it: of the module on a server, or of the model of it
 table='
-ReleaseAny       complaints::holder::no_stale_owner_releases_the_lock_of_another wire::grants::a_successor_ends_the_grant_before_it
+ReleaseAny       complaints::holder::no_stale_owner_releases_the_lock_of_another wire::grants::a_successor_ends_the_grant_before_it model/scopes::leases_exclude
 ExtendAny        complaints::holder::no_renewal_outlives_its_unlock complaints::holder::no_lease_is_lost_without_notice
 DeleteThenSet    replication::a_takeover_and_a_late_release_replicate_as_set_and_del
 DelNotReplicated replication::every_write_replicates_as_set_with_an_absolute_expiry_or_as_del replica::a_replica_is_equal_to_its_master_after_any_mix_of_commands waiting::lost::what_is_replicated_is_what_happened
 NoExpiry         complaints::holder::no_crash_leaves_a_lock_without_expiry wire::config::a_takeover_writes_the_expiry_of_its_own_timestamp
-NoMargin         wire::config::the_defaults_are_a_margin_of_one_second_and_a_retention_of_one_minute wire::grants::the_same_id_holds_within_the_margin
-Barging          complaints::line::no_newcomer_barges_past_the_queue waiting::answers::a_newcomer_never_overtakes_the_line
+NoMargin         wire::config::the_defaults_are_a_margin_of_one_second_and_a_retention_of_one_minute wire::grants::the_same_id_holds_within_the_margin model/scopes::leases_exclude
+Barging          complaints::line::no_newcomer_barges_past_the_queue waiting::answers::a_newcomer_never_overtakes_the_line model/scopes::a_queue_is_served_in_order
 NoHandOff        waiting::lost::what_is_replicated_is_what_happened
 Herd             complaints::line::no_herd_wakes_on_unlock
 NoOwner          complaints::holder::nobody_holds_unseen
-DeadWaiter       complaints::line::no_dead_waiter_blocks_a_free_lock waiting::ends::a_disconnect_ends_it
-LostGrant        complaints::line::no_dead_waiter_blocks_a_free_lock waiting::lost::the_next_in_line_gets_it
+DeadWaiter       complaints::line::no_dead_waiter_blocks_a_free_lock waiting::ends::a_disconnect_ends_it model/scopes::a_queue_is_served_in_order
+LostGrant        complaints::line::no_dead_waiter_blocks_a_free_lock waiting::lost::the_next_in_line_gets_it model/scopes::a_queue_is_served_in_order
 SessionStays     sessions::ends::every_end_of_a_connection_ends_its_lock complaints::line::no_lost_reply_leaves_an_orphan
+WakesNobody      model/scopes::a_queue_is_served_in_order
+PassesOnWhatWasToldAgain model/scopes::a_call_that_is_sent_again_gets_no_second_lock
+RestoresCancelledPlaces model/scopes::an_attempt_that_was_cancelled_has_no_place_in_line
+EndsSessionsAtOnce model/scopes::a_lock_ends_with_its_session_and_not_before_its_holder_knows
 SameIdNoLease    wire::grants::the_same_id_prolongs_its_lease
-TokensFromClock  wire::grants::a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock
+TokensFromClock  wire::grants::a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock model/scopes::leases_exclude
 NoMinReplicas    guards::short_of_good_replicas_timers_grant_nothing
 GrantInPause     guards::nothing_is_granted_while_writes_are_paused guards::a_deleted_lock_is_not_granted_before_an_unpause
 NoGrace          complaints::failover::no_two_owners_after_a_failover stall::a_promoted_replica_grants_nothing_until_its_grace_is_over
@@ -67,8 +71,22 @@ out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
 # The tests' results, one line each, in $out.
-run() { RUST_BACKTRACE=0 cargo test --quiet --test integration -- --exact --format=pretty "$@" >"$out" 2>&1 || true; }
-result() { sed -n "s/^test $1 \.\.\. //p" "$out"; }
+# shellcheck disable=SC2086 # Tests are words.
+run() {
+    server='' model=''
+    for test in "$@"; do
+        case $test in model/*) model="$model ${test#model/}" ;; *) server="$server $test" ;; esac
+    done
+    {
+        RUST_BACKTRACE=0
+        export RUST_BACKTRACE
+        [ -z "$server" ] || cargo test --quiet --test integration -- --exact --format=pretty $server || true
+        [ -z "$model" ] || cargo test --quiet -p redis-lock-core --features broken --test model -- --exact --format=pretty $model || true
+    } >"$out" 2>&1
+}
+result() { sed -n "s/^test ${1#model/} \.\.\. //p" "$out"; }
+# What of the model does not hold.
+property() { case $1 in model/*) sed -n 's/^[a-z ]*: does not hold: /: not /p' "$out" ;; esac; }
 
 survived=0
 # shellcheck disable=SC2086 # The tests of a row are words.
@@ -85,7 +103,7 @@ while read -r fault tests; do
     unset LOCK_BROKEN
     for test in $tests; do
         if [ "$(result "$test")" = FAILED ]; then
-            echo "$fault: found by $test"
+            echo "$fault: found by $test$(property "$test")"
         else
             echo "$fault: SURVIVES $test"
             survived=1

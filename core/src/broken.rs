@@ -24,6 +24,8 @@ pub enum Mutant {
     Barging,
     /// RELEASE deletes and leaves it to an event to wake the first who waits.
     NoHandOff,
+    /// RELEASE deletes, and wakes nobody who waits.
+    WakesNobody,
     /// All who wait are woken when one of them gets the lock.
     Herd,
     /// The label of the holder is not kept.
@@ -32,8 +34,14 @@ pub enum Mutant {
     DeadWaiter,
     /// A grant that nobody received is not passed on.
     LostGrant,
+    /// A grant that nobody received is passed on although its attempt has asked again and was told of it.
+    PassesOnWhatWasToldAgain,
+    /// An attempt that was cancelled while its grant was on its way has its place back if nobody received that.
+    RestoresCancelledPlaces,
     /// The end of a connection ends no lock.
     SessionStays,
+    /// The end of a connection leaves its holder no margin.
+    EndsSessionsAtOnce,
     /// The same ID gets its token, but no longer lease.
     SameIdNoLease,
     /// Tokens are the time of the clock, whatever was granted before.

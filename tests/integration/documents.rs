@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const DOCUMENTS: [&str; 2] = ["docs/FAILURE.md", "docs/TESTING.md"];
-const SOURCES: [&str; 5] = ["tests/integration", "tests/model", "core/tests/model", "core/src", "src"];
+const SOURCES: [&str; 4] = ["tests/integration", "core/tests/model", "core/src", "src"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -6,6 +6,7 @@
 //! the compiler rejects a borrow of the engine across a call. [`Entry::finish`] ends each of them.
 
 mod acquire;
+mod canonical;
 mod deadlock;
 mod edge;
 mod entry;
@@ -20,5 +21,6 @@ mod wait;
 mod write;
 
 pub use acquire::{Ask, Outcome};
+pub use canonical::Canonical;
 pub use edge::{Access, Edge, Expected, Key, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
 pub use entry::{Driver, Entry};

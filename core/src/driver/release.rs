@@ -117,7 +117,9 @@ impl<E: Edge> Entry<'_, E> {
         if let Some(token) = rules::held_by(key.lock(), id) {
             was_there = true;
             // If the grant is still on its way and gets lost, the attempt has no place again.
-            self.engine().delivered(token);
+            if !broken::is(Mutant::RestoresCancelledPlaces) {
+                self.engine().delivered(token);
+            }
             let line = self.pass_on(key_name, key, token, HandOff::AtOnce)?;
             self.pass_on_parked(line.as_slice());
         }
@@ -158,6 +160,9 @@ impl<E: Edge> Entry<'_, E> {
         let is_free = !was_among || key.lock().is_nobodys();
         let decision = Decision::to_release(token);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
+        if broken::is(Mutant::WakesNobody) {
+            return Ok(None);
+        }
         if let Some(line) = line.filter(|_| !(hands_off && is_free)) {
             self.engine().set_ready(line);
             return Ok(None);

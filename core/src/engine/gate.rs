@@ -1,18 +1,18 @@
 //! Whether anything may be granted or extended now: the rules of [`crate::lock::grace`], and what they need to remember.
 
-use super::queue::Deadline;
+use super::queue::{Deadline, Order, Ticket};
 use crate::broken::{self, Mutant};
 use crate::lock::clocks::{Clocks, Jumps, Reading};
 use crate::lock::grace::{Answer, Fault, Group, Reign, Settings};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 
 /// How far a check of all waiters has come: they are walked in the order of their deadlines.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Sweep {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Sweep<D = Deadline> {
     #[default]
     Done,
     Begins,
-    GoesOn(Deadline),
+    GoesOn(D),
 }
 
 /// What is remembered for it.
@@ -30,6 +30,18 @@ pub struct Gate {
     /// What is wrong with the settings, as last logged.
     fault: Option<Fault>,
     /// When the settings were last held against the replicas and the leases.
+    checked: MonotonicMicros,
+}
+
+/// The canonical form of a [`Gate`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GateForm {
+    reign: Reign,
+    clocks: Clocks,
+    longest_lease: Option<Micros>,
+    sweep: Sweep<(MonotonicMicros, usize)>,
+    is_in_grace: bool,
+    fault: Option<Fault>,
     checked: MonotonicMicros,
 }
 
@@ -110,6 +122,27 @@ impl Gate {
         } else if is_shorter {
             self.sweep = Sweep::Begins;
         }
+    }
+
+    /// The ticket behind which a check of the waiters goes on.
+    #[must_use]
+    pub fn ticket(&self) -> Option<Ticket> {
+        match self.sweep {
+            Sweep::GoesOn((_, ticket)) => Some(ticket),
+            Sweep::Done | Sweep::Begins => None,
+        }
+    }
+
+    /// The canonical form.
+    #[must_use]
+    pub fn canonical(&self, tickets: &Order<Ticket>) -> GateForm {
+        let sweep = match self.sweep {
+            Sweep::Done => Sweep::Done,
+            Sweep::Begins => Sweep::Begins,
+            Sweep::GoesOn((end, ticket)) => Sweep::GoesOn((end, tickets.at(ticket))),
+        };
+        let Self { reign, clocks, longest_lease, is_in_grace, fault, checked, .. } = *self;
+        GateForm { reign, clocks, longest_lease, sweep, is_in_grace, fault, checked }
     }
 
     /// Whether waiters are being checked.

@@ -177,7 +177,7 @@ impl Decision {
 }
 
 /// What a holder is told of its grant.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granted {
     /// The grant.
     pub token: Token,

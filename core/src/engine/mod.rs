@@ -16,6 +16,7 @@ pub mod search;
 pub mod sessions;
 
 mod acquire;
+mod canonical;
 mod join;
 mod leave;
 mod release;
@@ -24,6 +25,7 @@ mod state;
 mod told;
 
 pub use acquire::Wanted;
+pub use canonical::Canonical;
 pub use join::{due, Blocked};
 pub use release::{Left, Successor};
 pub use serve::{Found, Iteration, KeyChange, Task, Wake, Why};

@@ -2,9 +2,10 @@
 //! that is answered at once holds up nobody else.
 
 use super::grant::Granted;
-use super::queue::{Keys, ReplyShape, Ticket};
+use super::queue::{Keys, Order, ReplyShape, Ticket};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
+use crate::lock::token::Token;
 use std::collections::VecDeque;
 
 /// A grant on its way to a client that waited.
@@ -44,6 +45,41 @@ pub struct Letter {
     pub is_delivered: bool,
 }
 
+/// The canonical form of an [`Answer`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AnswerForm {
+    /// A grant: what is told, for which keys, to which attempt; its place, if it comes back should it not arrive.
+    Granted(Granted, ReplyShape, (i32, Vec<Box<[u8]>>), Option<Id>, Option<usize>),
+    /// Nil.
+    NotGranted(ReplyShape),
+    /// An error.
+    Failed(Error),
+}
+
+impl Answer {
+    /// The place of a grant that comes back if it does not arrive.
+    pub fn ticket(&self, is_on_its_way: impl Fn(Token) -> bool) -> Option<Ticket> {
+        match self {
+            Self::Granted(grant) => Some(grant.ticket).filter(|_| is_on_its_way(grant.granted.token)),
+            Self::NotGranted(_) | Self::Failed(_) => None,
+        }
+    }
+
+    /// The canonical form.
+    pub fn canonical(&self, tickets: &Order<Ticket>, is_on_its_way: impl Fn(Token) -> bool) -> AnswerForm {
+        match self {
+            Self::Granted(grant) => {
+                let Grant { granted, shape, db, keys, id, .. } = grant;
+                let names = keys.iter().map(Box::from).collect();
+                let ticket = self.ticket(is_on_its_way).map(|ticket| tickets.at(ticket));
+                AnswerForm::Granted(granted.clone(), *shape, (*db, names), *id, ticket)
+            }
+            Self::NotGranted(shape) => AnswerForm::NotGranted(*shape),
+            Self::Failed(error) => AnswerForm::Failed(*error),
+        }
+    }
+}
+
 /// Answers that were not sent yet, each with how to reach its client.
 #[derive(Clone, Debug)]
 pub struct Outbox<H>(VecDeque<(H, Box<Letter>)>);
@@ -70,6 +106,11 @@ impl<H> Outbox<H> {
         Some(answer)
     }
 
+    /// All of them, in their order.
+    pub fn answers(&self) -> impl Iterator<Item = &Answer> {
+        self.0.iter().map(|(_, letter)| &letter.answer)
+    }
+
     /// Room for so many is kept while there is none.
     const FEW: usize = 64;
 
@@ -77,5 +118,12 @@ impl<H> Outbox<H> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl<H: Clone> Outbox<H> {
+    /// The canonical form.
+    pub fn canonical(&self, form: impl Fn(&Answer) -> AnswerForm) -> Vec<(H, AnswerForm)> {
+        self.0.iter().map(|(handle, letter)| (handle.clone(), form(&letter.answer))).collect()
     }
 }

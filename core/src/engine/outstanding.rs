@@ -3,6 +3,7 @@
 
 use super::grant::Before;
 use super::sessions::LockKey;
+use crate::broken::{self, Mutant};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use rustc_hash::FxHashSet;
@@ -46,6 +47,9 @@ impl Outstanding {
 
     /// The attempt of a grant was told of it again: it is neither on its way nor lost.
     pub fn told_again(&mut self, token: Token, name: &[u8]) {
+        if broken::is(Mutant::PassesOnWhatWasToldAgain) {
+            return;
+        }
         self.on_their_way.remove(&token);
         self.lost.retain(|lost| lost.token != token || *lost.name != *name);
     }
@@ -69,6 +73,50 @@ impl Outstanding {
     /// Lost grants stay as they are: their leases bound them.
     pub fn forget_lost(&mut self) {
         self.lost.clear();
+    }
+}
+
+/// A lock and a grant of it.
+type GrantForm = (i32, Box<[u8]>, Token);
+
+/// The canonical form of [`Outstanding`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OutstandingForm {
+    on_their_way: Vec<Token>,
+    lost: Vec<(GrantForm, Option<Before>)>,
+}
+
+impl Outstanding {
+    /// Whether the answer of a grant has not left.
+    #[must_use]
+    pub fn is_on_its_way(&self, token: Token) -> bool {
+        self.on_their_way.contains(&token)
+    }
+
+    /// The canonical form.
+    #[must_use]
+    pub fn canonical(&self) -> OutstandingForm {
+        let mut on_their_way: Vec<Token> = self.on_their_way.iter().copied().collect();
+        on_their_way.sort_unstable();
+        let form = |lost: &Lost| ((lost.db, lost.name.as_ref().into(), lost.token), lost.succeeds.clone());
+        OutstandingForm { on_their_way, lost: self.lost.iter().map(form).collect() }
+    }
+}
+
+/// The canonical form of [`EndedSessions`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EndedForm {
+    grants: Vec<(GrantForm, UnixMicros)>,
+    last: Option<GrantForm>,
+}
+
+impl EndedSessions {
+    /// The canonical form.
+    #[must_use]
+    pub fn canonical(&self) -> EndedForm {
+        let form = |((db, name), token): &(LockKey, Token)| (*db, name.as_ref().into(), *token);
+        let grants = self.grants.iter().map(|(grant, at)| (form(grant), *at)).collect();
+        EndedForm { grants, last: self.last.as_ref().map(form) }
     }
 }
 

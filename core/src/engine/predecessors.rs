@@ -44,6 +44,17 @@ impl Predecessors {
         keys.get(name)
     }
 
+    /// The canonical form: in the order in which they are forgotten.
+    #[must_use]
+    pub fn canonical(&self) -> Vec<(MonotonicMicros, Token, Box<[u8]>, Before)> {
+        let before = |token, name| self.grants.get(token).and_then(|keys| keys.get(name));
+        let all = self.order.iter();
+        all.filter_map(|(until, token, name)| {
+            Some((*until, *token, name.as_ref().into(), before(token, name)?.clone()))
+        })
+        .collect()
+    }
+
     fn forget(&mut self, now: MonotonicMicros) {
         while self.order.len() > MOST || self.order.front().is_some_and(|(until, ..)| *until <= now) {
             let Some((_, token, name)) = self.order.pop_front() else { return };

@@ -19,11 +19,13 @@
 //! A hand-off touches the head of one line, whatever its length: O(log n) in map steps, no scan.
 //! `H` is whatever the caller needs to answer a waiter; the queue never looks at it.
 
+mod canonical;
 mod look;
 mod names;
 mod ready;
 mod stand;
 
+pub use canonical::{Order, QueuesForm};
 pub use names::{Keys, Names};
 pub use ready::{Cause, Next, Vacancy, MOST_TRIED};
 

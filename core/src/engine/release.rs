@@ -83,7 +83,7 @@ impl<H> Engine<H> {
     /// Whether RELEASE hands locks on itself.
     #[must_use]
     pub fn hands_off() -> bool {
-        !broken::is(Mutant::NoHandOff)
+        !(broken::is(Mutant::NoHandOff) || broken::is(Mutant::WakesNobody))
     }
 
     /// A lock of a line may have come free: it is looked at soon.

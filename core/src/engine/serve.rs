@@ -285,14 +285,18 @@ impl<H> Engine<H> {
     /// Looks after what no timer and no event tells: makes every line ready, now and then; with few waiters each time,
     /// where the server does not tell of keys that come free.
     pub fn scan(&mut self, now: MonotonicMicros, is_told_of_keys: bool) {
-        /// Who changed a lock may have told nobody.
-        const EVERY: Micros = Micros(900_000);
         const FEW_WAITERS: usize = 1_000;
         let always = !is_told_of_keys && self.queues.waiters() <= FEW_WAITERS;
-        if (always || now.since(self.scanned) >= EVERY) && !broken::is(Mutant::NoLook) {
+        if (always || self.has_to_scan(now)) && !broken::is(Mutant::NoLook) {
             self.scanned = now;
             self.queues.look_again();
         }
+    }
+
+    /// Whether it is time to look at every line again: who changed a lock may have told nobody.
+    pub(super) fn has_to_scan(&self, now: MonotonicMicros) -> bool {
+        const EVERY: Micros = Micros(900_000);
+        now.since(self.scanned) >= EVERY
     }
 
     /// Keys were flushed or swapped: all locks of a database, or of all, may have come free.

@@ -134,6 +134,17 @@ impl Sessions {
         locks
     }
 
+    /// The canonical form. How many make a sweep due is left out: a binding that is over counts for nothing.
+    #[must_use]
+    pub fn canonical(&self) -> Vec<(i32, Box<[u8]>, Binding)> {
+        let names = self.locks.iter().flat_map(|(db, names)| names.iter().map(move |(name, own)| (*db, name, own)));
+        let mut all: Vec<(i32, Box<[u8]>, Binding)> = names
+            .flat_map(|(db, name, own)| own.values().map(move |binding| (db, name.as_ref().into(), binding.clone())))
+            .collect();
+        all.sort_unstable_by(|one, other| (one.0, &one.1, one.2.token).cmp(&(other.0, &other.1, other.2.token)));
+        all
+    }
+
     /// Gives up all bindings.
     pub fn clear(&mut self) {
         *self = Self::default();

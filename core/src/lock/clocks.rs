@@ -45,12 +45,12 @@ impl Jumps {
 }
 
 /// How the clocks stood to each other when they were last read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clocks {
     last: Option<Last>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Last {
     /// How far the wall clock was ahead.
     ahead_us: u64,

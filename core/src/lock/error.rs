@@ -6,7 +6,7 @@ use super::holders;
 use std::fmt;
 
 /// Why a command was refused. Nothing has changed then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
     /// The value of `EX` or `PX`.
     Lease,

@@ -69,7 +69,7 @@ pub fn release(state: State<'_>, token: Token) -> Release {
 /// end earlier by that.
 #[must_use]
 pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicros) -> Option<Record<'_>> {
-    let timestamp = ended.after(terms.margin);
+    let timestamp = if broken::is(Mutant::EndsSessionsAtOnce) { ended } else { ended.after(terms.margin) };
     let token = match state {
         State::Several(holders) if broken::is(Mutant::EndsOther) => {
             holders.iter().map(|holder| holder.token).find(|other| *other != token).unwrap_or(token)

@@ -6,7 +6,8 @@
 //! told; a blocked client is answered once; a timer fires when its time has come, and nothing else wakes anybody.
 
 use redis_lock_core::driver::{
-    Access, Driver, Edge, Entry, Expected, Key, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer,
+    Access, Canonical, Driver, Edge, Entry, Expected, Key, Level, Permit, Replication, Span, Unseen, WriteRefused,
+    Writer,
 };
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::{Answer, Letter};
@@ -20,7 +21,7 @@ use redis_lock_core::lock::retention::Retention;
 use redis_lock_core::lock::rules::{State, Terms};
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a key holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +37,24 @@ pub struct Stored {
     pub expire_at_ms: Option<u64>,
 }
 
+/// A fault of a server made on purpose, to see that the checks can fail. Faults of the module are in `core/src/broken.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// A key is judged by a clock that is a second ahead.
+    TakesOverEarly,
+    /// Contenders wait no longer than the holder may work.
+    NoMargin,
+    /// A key that is opened for those who wait looks free.
+    GrantsWithoutLooking,
+    /// Timers fire at once or on the next day.
+    ForgetsDueTimes,
+    /// No place is kept.
+    ForgetsPlaces,
+    /// The module is not told the ID of an attempt.
+    IgnoresIds,
+}
+
 /// What an operator has set.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -44,6 +63,9 @@ pub struct Settings {
     pub limits: Limits,
     pub edges: usize,
     pub grace: Option<grace::Settings>,
+    /// All keys that come free are told of.
+    pub tells_of_keys: bool,
+    pub fault: Fault,
 }
 
 impl Default for Settings {
@@ -54,6 +76,8 @@ impl Default for Settings {
             limits: Limits { waiters: 1_000, place: Micros(10_000_000) },
             edges: 10_000,
             grace: None,
+            tells_of_keys: true,
+            fault: Fault::None,
         }
     }
 }
@@ -88,6 +112,21 @@ pub struct World {
     pub log: Vec<String>,
     /// What listeners of keyspace events were told of locks.
     pub events: Vec<(Place, Event)>,
+}
+
+/// A server as it is compared: settings, the log and events that were told are left out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Form {
+    driver: Canonical<Blocked>,
+    clocks: (UnixMicros, MonotonicMicros),
+    keys: BTreeMap<Place, Stored>,
+    pub blocked: BTreeSet<Blocked>,
+    /// To whom answers are on their way; the driver has them in the same order.
+    pub letters: Vec<Blocked>,
+    timer_at_ms: Option<u64>,
+    listens: [bool; 2],
+    is_paused: bool,
+    is_replica: bool,
 }
 
 /// A server with the module.
@@ -126,6 +165,25 @@ impl Node {
         node
     }
 
+    /// The server as it is compared: two of the same form do the same from then on.
+    pub fn canonical(&self) -> Form {
+        let world = self.world.borrow();
+        let mut letters: Vec<&(Blocked, Answer)> = world.letters.iter().collect();
+        letters.sort_unstable_by_key(|(to, _)| *to);
+        let sent: Vec<&Answer> = letters.iter().map(|(_, answer)| answer).collect();
+        Form {
+            driver: self.driver.borrow().canonical(&sent, world.monotonic),
+            clocks: (world.wall, world.monotonic),
+            keys: world.keys.clone(),
+            blocked: world.blocked.iter().copied().collect(),
+            letters: letters.iter().map(|(to, _)| *to).collect(),
+            timer_at_ms: world.timer.map(|(_, at_ms)| at_ms),
+            listens: [world.listens_to_keys, world.listens_to_clients],
+            is_paused: world.is_paused,
+            is_replica: world.is_replica,
+        }
+    }
+
     /// A call from the server, for a client.
     pub fn enter<R>(&self, writer: Writer, client: u64, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
         let edge = FakeEdge { node: self, writer, client, db: 0 };
@@ -152,6 +210,12 @@ impl Node {
         world.monotonic = world.monotonic.after(time);
     }
 
+    /// The wall clock is set, and the module looks at it.
+    pub fn set_clock(&self, wall: UnixMicros) {
+        self.world.borrow_mut().wall = wall;
+        self.event(|entry| entry.tick());
+    }
+
     /// When the timer fires, if it is set.
     pub fn timer_at(&self) -> Option<UnixMicros> {
         self.world.borrow().timer.map(|(_, at_ms)| UnixMicros(at_ms * 1_000))
@@ -170,6 +234,17 @@ impl Node {
         is_due
     }
 
+    /// The clock that is never set moves on to the end of the next wait or place, and the timer fires.
+    pub fn end_comes(&self) {
+        let end = self.driver.borrow().engine().queues().next_end().expect("somebody waits, or has a place");
+        {
+            let mut world = self.world.borrow_mut();
+            world.monotonic = end;
+            world.timer.take().expect("there is a timer for it");
+        }
+        self.event(|entry| entry.timer_fired());
+    }
+
     /// Somebody else deletes a key.
     pub fn delete(&self, place: &Place) {
         let was_there = self.world.borrow_mut().keys.remove(place).is_some();
@@ -180,14 +255,16 @@ impl Node {
 
     /// The native expiry of a key is noticed, if it has passed.
     pub fn expire(&self, place: &Place) {
-        let is_over = {
-            let world = self.world.borrow();
-            let now_ms = world.wall.0 / 1_000;
-            world.keys.get(place).and_then(|stored| stored.expire_at_ms).is_some_and(|at| now_ms > at)
-        };
-        if is_over {
+        if self.is_past_expiry(place) {
             self.delete(place);
         }
+    }
+
+    /// Whether the native expiry of a key has passed.
+    pub fn is_past_expiry(&self, place: &Place) -> bool {
+        let world = self.world.borrow();
+        let now_ms = world.wall.0 / 1_000;
+        world.keys.get(place).and_then(|stored| stored.expire_at_ms).is_some_and(|at| now_ms > at)
     }
 
     /// The answer to a client arrives.
@@ -236,7 +313,7 @@ impl Node {
             let world = self.world.borrow();
             (world.keys.get(place).cloned(), world.wall)
         };
-        let key = FakeKey::read(place.clone(), stored, now).expect("a lock");
+        let key = FakeKey::read(place.clone(), stored, now, now).expect("a lock");
         body(key.lock())
     }
 }
@@ -261,11 +338,14 @@ pub struct FakeKey {
     stored: Option<Stored>,
     members: Option<Members>,
     now: UnixMicros,
+    /// By which it is judged: the same, unless the server has a fault.
+    judged_at: UnixMicros,
+    looks_free: bool,
     is_closed: bool,
 }
 
 impl FakeKey {
-    fn read(place: Place, stored: Option<Stored>, now: UnixMicros) -> Result<Self, Unseen> {
+    fn read(place: Place, stored: Option<Stored>, now: UnixMicros, judged_at: UnixMicros) -> Result<Self, Unseen> {
         let members = match stored.as_ref().map(|stored| &stored.content) {
             Some(Content::Set(set)) => {
                 let mut holders = Holders::new();
@@ -276,12 +356,12 @@ impl FakeKey {
                     assert_eq!(timestamp_of(score), Some(record.timestamp));
                     holders.put(Holder::of(&record));
                 }
-                holders.look(now);
+                holders.look(judged_at);
                 Some(Members { holders, ended: Vec::new() })
             }
             _ => None,
         };
-        Ok(Self { place, stored, members, now, is_closed: false })
+        Ok(Self { place, stored, members, now, judged_at, looks_free: false, is_closed: false })
     }
 }
 
@@ -289,9 +369,10 @@ impl Key for FakeKey {
     fn lock(&self) -> State<'_> {
         assert!(!self.is_closed, "a key is read that was closed");
         match (&self.members, &self.stored) {
+            _ if self.looks_free => State::Free,
             (Some(members), _) => State::Several(&members.holders),
             (None, Some(Stored { content: Content::String(bytes), expire_at_ms })) => {
-                State::of(Some(Value::read(bytes, || expire_at_ms.is_some())), self.now)
+                State::of(Some(Value::read(bytes, || expire_at_ms.is_some())), self.judged_at)
             }
             _ => State::Free,
         }
@@ -343,6 +424,10 @@ impl FakeEdge<'_> {
     fn settings(&self) -> Settings {
         self.node.world.borrow().settings
     }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.settings().fault == fault
+    }
 }
 
 impl Edge for FakeEdge<'_> {
@@ -369,11 +454,14 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn terms(&self) -> Terms {
-        Terms { margin: self.settings().margin }
+        let margin = if self.has(Fault::NoMargin) { Micros(0) } else { self.settings().margin };
+        Terms { margin }
     }
 
     fn limits(&self) -> Limits {
-        self.settings().limits
+        let limits = self.settings().limits;
+        let place = if self.has(Fault::ForgetsPlaces) { Micros(0) } else { limits.place };
+        Limits { place, ..limits }
     }
 
     fn most_edges(&self) -> usize {
@@ -409,14 +497,18 @@ impl Edge for FakeEdge<'_> {
     fn open<'n>(
         &mut self,
         name: Self::Name<'n>,
-        _access: Access,
-        _expected: Expected,
+        access: Access,
+        expected: Expected,
         now: UnixMicros,
     ) -> Result<Self::Key<'n>, Unseen> {
         let place = (self.db, name.to_vec());
         self.node.expire(&place);
         let stored = self.node.world.borrow().keys.get(&place).cloned();
-        FakeKey::read(place, stored, now)
+        let ahead = if self.has(Fault::TakesOverEarly) { Micros(1_000_000) } else { Micros(0) };
+        let mut key = FakeKey::read(place, stored, now, now.after(ahead))?;
+        key.looks_free =
+            self.has(Fault::GrantsWithoutLooking) && (access, expected) == (Access::Waiter, Expected::Nothing);
+        Ok(key)
     }
 
     fn write<'n>(
@@ -510,6 +602,8 @@ impl Edge for FakeEdge<'_> {
         assert_eq!(world.timer, None, "there is one timer");
         world.timers += 1;
         // A server rounds its own time down, and the delay was rounded up.
+        let is_forgotten = world.settings.fault == Fault::ForgetsDueTimes && after_ms > 0;
+        let after_ms = if is_forgotten { 86_400_000 } else { after_ms };
         world.timer = Some((world.timers, world.wall.0 / 1_000 + after_ms));
         world.timers
     }
@@ -523,7 +617,7 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn tells_of_keys(&self) -> bool {
-        true
+        self.settings().tells_of_keys
     }
 
     fn listen_to_clients(&mut self) {

@@ -1,10 +1,23 @@
-//! The driver and the engine on a fake server.
+//! The driver and the engine on a fake server, model checked: every order of what clients, network, server and clock can
+//! do, within bounds. docs/TESTING.md says what is checked, what is left out, and how each check was seen to fail.
+//!
+//! `cargo test --test model -- --nocapture` prints how many states were looked at, and the counter-examples.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 #![allow(clippy::arithmetic_side_effects, clippy::redundant_closure_for_method_calls, dead_code)]
 #![allow(clippy::struct_excessive_bools)]
 
+mod canonical;
+mod check;
+mod classic;
+mod clients;
+mod failover;
 mod fake;
+mod mutants;
+mod protocol;
+mod scopes;
+mod server;
 mod several;
+mod witness;
 
 use fake::{Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome};

@@ -4,7 +4,7 @@ use super::{Line, LineId, Queues, Ticket, Waiter};
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
 /// Why a line is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// Its lock may have come free: it is kept for the line until then.
     Event,

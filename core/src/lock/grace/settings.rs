@@ -85,7 +85,7 @@ pub struct Group {
 }
 
 /// Why two clients can have a lock at once after a failover, or nobody can have one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The longest lease is none.
     NoLease,

@@ -7,11 +7,11 @@
 
 mod conditions;
 
-use redis_lock::lock::grace::{Answer, Reign, Settings};
-use redis_lock::lock::record::Value;
-use redis_lock::lock::rules::{self, Acquire, Request, Share, Terms};
-use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
-use redis_lock::lock::token::Tokens;
+use redis_lock_core::lock::grace::{Answer, Reign, Settings};
+use redis_lock_core::lock::record::Value;
+use redis_lock_core::lock::rules::{self, Acquire, Request, Share, Terms};
+use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use redis_lock_core::lock::token::Tokens;
 use stateright::{Model, Property};
 
 const SECOND: u64 = 1_000_000;

@@ -6,21 +6,28 @@
 
 mod steps;
 
-use crate::clients::{Client, Kind, Phase, Who, Witness};
-use crate::line::{id, Stand};
-use crate::server::{Call, Mutant, Reply, Server, Settings};
-use redis_lock::lock::record::Id;
-use redis_lock::lock::rules::{self, Retention};
-use redis_lock::lock::time::{Micros, UnixMicros};
-use redis_lock::lock::token::Token;
+use crate::clients::{Call, Client, Kind, Phase, Sent};
+use crate::fake::{Blocked, Fault, Settings};
+use crate::server::Server;
+use crate::witness::Witness;
+use redis_lock_core::engine::Limits;
+use redis_lock_core::lock::record::Id;
+use redis_lock_core::lock::retention::Retention;
+use redis_lock_core::lock::rules::State as Lock;
+use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use stateright::{Model, Property};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 const SECOND: Micros = Micros(1_000_000);
-/// The time of the server at the start of the model.
-const START_S: u64 = 1_763_710_000;
-const START_S_FLOAT: f64 = 1_763_710_000.0;
+/// The only key.
+const DB: i32 = 0;
+const KEY: &[u8] = b"door";
+
+/// A wait, or how long a place is kept: both end at any moment that the model chooses, or never. Those that end do so
+/// hours after they began, by a clock that moves only then.
+const NEVER: Micros = Micros(u64::MAX);
+const HOUR: Micros = Micros(3_600 * SECOND.0);
 
 /// How often something may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -50,7 +57,7 @@ pub struct Scope {
     pub retention: Retention,
     pub horizon: u8,
     pub budget: Budget,
-    pub mutant: Mutant,
+    pub fault: Fault,
 }
 
 /// What was seen to happen, so that nothing holds only because it never came to it.
@@ -79,8 +86,6 @@ pub struct Protocol {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub now: u8,
-    /// How far the server's clock is ahead of the time, in seconds.
-    ahead: i8,
     pub server: Server,
     pub clients: Vec<Client>,
     /// Calls on connections that their clients have given up.
@@ -95,19 +100,27 @@ pub enum Action {
     ClockAhead,
     ClockBack,
     Ask(usize),
-    AskAgain { who: usize, first_arrives_late: bool },
+    AskAgain {
+        who: usize,
+        first_arrives_late: bool,
+    },
     Cancel(usize),
     Extend(usize),
     Release(usize),
     Crash(usize),
     ConnectionBreaks(usize),
-    Arrive(usize),
+    /// `gives_up`: a wait that it begins will end by itself.
+    Arrive {
+        who: usize,
+        gives_up: bool,
+    },
     ArriveLate,
     ReadReply(usize),
-    Deliver(Token),
-    HangUp(u64),
-    TimeOut(u64),
-    PlaceOver(Id),
+    Deliver(u64),
+    /// What becomes of the place that a waiter leaves.
+    HangUp(u64, Keeps),
+    /// The next wait or place ends that will.
+    EndComes(Keeps),
     NativeExpiry,
     Timer,
     Setnx(usize),
@@ -116,6 +129,15 @@ pub enum Action {
     Del(usize),
     SetNxPx(usize),
     CompareAndDelete(usize),
+}
+
+/// For how long a place is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    ForEver,
+    /// Until a moment before, or after, all waits end that will.
+    Briefly,
+    Longer,
 }
 
 pub const EXCLUSION: &str = "at most one client believes to hold the lock";
@@ -143,8 +165,12 @@ impl Protocol {
     }
 
     fn settings(&self) -> Settings {
-        let Scope { retention, mutant, .. } = self.scope;
-        Settings { margin: Self::seconds(self.scope.margin), retention, mutant }
+        let Scope { retention, fault, .. } = self.scope;
+        let limits = Limits { place: NEVER, ..Settings::default().limits };
+        // Who changed a key in silence is found at once: a server that does not tell of keys is looked at each time.
+        let tells_of_keys = false;
+        let margin = Self::seconds(self.scope.margin);
+        Settings { margin, retention, limits, tells_of_keys, fault, ..Settings::default() }
     }
 
     /// When the last of those who wait at the horizon must have been served.
@@ -153,16 +179,14 @@ impl Protocol {
         self.scope.horizon + (clients + 1) * (self.scope.lease + self.scope.margin + 2)
     }
 
-    /// The clock of the server.
-    fn wall(state: &State) -> UnixMicros {
-        let seconds = (START_S + u64::from(state.now)).saturating_add_signed(i64::from(state.ahead));
-        UnixMicros(SECOND.0 * seconds)
+    fn id(number: u64) -> Id {
+        Id::parse(number.to_string().as_bytes()).unwrap()
     }
 
     /// The ID of a client's attempt.
     fn attempt(&self, state: &State, who: usize) -> Option<Id> {
         let has_ids = matches!(self.scope.clients[who].0, Kind::Lock { has_ids: true, .. });
-        has_ids.then(|| id(who as u64 * 3 + 1 + u64::from(state.clients[who].attempt.min(2))))
+        has_ids.then(|| Self::id(who as u64 * 3 + 1 + u64::from(state.clients[who].attempt.min(2))))
     }
 
     fn call(&self, state: &State, who: usize) -> Call {
@@ -180,13 +204,15 @@ impl Protocol {
             let who = usize::try_from(conn / 10).unwrap();
             state.clients[who].conn(who) == conn && state.clients[who].phase != Phase::Crashed
         };
-        let waiting = state.server.line.waiting().map(|waits| waits.conn);
-        let told = state.server.letters.values().map(|letter| letter.conn);
-        let bound = state.server.binding.iter().map(|binding| binding.client);
-        let mut conns: Vec<u64> = waiting.chain(told).chain(bound).filter(|conn| !is_open(*conn)).collect();
+        let known = |conn: &u64| {
+            let (server, blocked) = (&state.server, Blocked(*conn));
+            let has_session = || server.look(|node| node.driver.borrow().engine().sessions().holds(*conn));
+            server.blocked.contains(&blocked) || server.letters.contains(&blocked) || has_session()
+        };
+        let all = state.clients.iter().enumerate();
+        let mut conns: Vec<u64> =
+            all.flat_map(|(who, client)| client.conns(who)).filter(|conn| !is_open(*conn) && known(conn)).collect();
         conns.retain(|conn| state.late.iter().all(|call| call.conn != *conn));
-        conns.sort_unstable();
-        conns.dedup();
         conns
     }
 
@@ -230,16 +256,6 @@ impl Protocol {
                 actions.push(Action::Crash(who));
             }
         }
-        if left.time_outs > 0 {
-            actions.extend(state.server.line.waiting().map(|waits| Action::TimeOut(waits.conn)));
-        }
-        if left.places_over > 0 {
-            let places = state.server.line.stands.iter().filter_map(|stand| match stand {
-                Stand::Place(id) => Some(Action::PlaceOver(*id)),
-                _ => None,
-            });
-            actions.extend(places);
-        }
         if left.clock_ahead > 0 {
             actions.push(Action::ClockAhead);
         }
@@ -250,24 +266,39 @@ impl Protocol {
 
     /// What goes on by itself.
     fn under_way(state: &State, actions: &mut Vec<Action>) {
+        let (server, left) = (&state.server, &state.left);
         if !state.late.is_empty() {
             actions.push(Action::ArriveLate);
         }
         for (who, client) in state.clients.iter().enumerate() {
-            if client.outbox.is_some() {
-                actions.push(Action::Arrive(who));
+            if let Some(sent) = &client.outbox {
+                actions.push(Action::Arrive { who, gives_up: false });
+                if left.time_outs > 0 && matches!(sent, Sent::Acquire(call) if call.waits) {
+                    actions.push(Action::Arrive { who, gives_up: true });
+                }
             }
             if client.inbox.is_some() {
                 actions.push(Action::ReadReply(who));
             }
         }
-        actions.extend(state.server.letters.keys().map(|token| Action::Deliver(*token)));
-        actions.extend(Self::dead_conns(state).into_iter().map(Action::HangUp));
-        let wall = Self::wall(state);
-        if state.server.is_past_native_expiry(wall) {
+        actions.extend(server.letters.iter().map(|conn| Action::Deliver(conn.0)));
+        let next_end = server.look(|node| node.driver.borrow().engine().queues().next_end());
+        let next_end = next_end.filter(|end| *end != MonotonicMicros(u64::MAX));
+        let mut kept = vec![Keeps::ForEver];
+        if left.places_over > 0 {
+            kept.push(Keeps::Briefly);
+            kept.extend(next_end.map(|_| Keeps::Longer));
+        }
+        for conn in Self::dead_conns(state) {
+            actions.extend(kept.iter().map(|keeps| Action::HangUp(conn, *keeps)));
+        }
+        if next_end.is_some() {
+            actions.extend(kept.iter().map(|keeps| Action::EndComes(*keeps)));
+        }
+        if server.look(|node| node.is_past_expiry(&steps::place())) {
             actions.push(Action::NativeExpiry);
         }
-        if state.server.has_work(wall) {
+        if is_timer_due(server) {
             actions.push(Action::Timer);
         }
     }
@@ -280,8 +311,7 @@ impl Model for Protocol {
     fn init_states(&self) -> Vec<State> {
         vec![State {
             now: 0,
-            ahead: 0,
-            server: Server::default(),
+            server: Server::start(self.settings()),
             clients: self.scope.clients.iter().map(|(_, asks)| Client::new(*asks)).collect(),
             late: Vec::new(),
             witness: Witness::default(),
@@ -307,60 +337,14 @@ impl Model for Protocol {
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let mut next = state.clone();
-        let (settings, wall) = (self.settings(), Self::wall(state));
-        match action {
-            Action::ASecondPasses => next.now += 1,
-            Action::ClockAhead => {
-                next.left.clock_ahead -= 1;
-                next.ahead += 1;
+        if !self.client_step(&mut next, &action) {
+            let node = state.server.copy();
+            if !self.server_step(&mut next, &node, &action) {
+                return None;
             }
-            Action::ClockBack => {
-                next.left.clock_back -= 1;
-                next.ahead -= 1;
-                // Due times were noted by the clock of before.
-                next.server.look_at_all();
-            }
-            Action::Arrive(who) => self.arrive(&mut next, who),
-            Action::ArriveLate => {
-                let call = next.late.remove(0);
-                self.note(Fact::LateCall);
-                // Its client is gone, so is the reply.
-                self.acquire(&mut next, &call);
-            }
-            Action::Deliver(token) => {
-                if let Some(letter) = next.server.deliver(token) {
-                    if letter.is_on_its_way {
-                        next.witness.leave(Who::of(letter.conn, letter.id));
-                    }
-                    Self::send(&mut next, letter.conn, Reply::Token(token));
-                }
-            }
-            Action::HangUp(conn) => {
-                next.witness.leave(Who::Conn(conn));
-                next.server.hang_up(settings, conn, wall);
-            }
-            Action::TimeOut(conn) => {
-                next.left.time_outs -= 1;
-                next.witness.leave(Who::Conn(conn));
-                next.server.time_out(settings, conn);
-            }
-            Action::PlaceOver(id) => {
-                next.left.places_over -= 1;
-                next.witness.leave(Who::Attempt(id));
-                next.server.give_place_up(id);
-            }
-            Action::NativeExpiry => next.server.let_expire(wall),
-            Action::Timer => {
-                let was_lost = next.server.is_any_lost();
-                next.server.turn(settings, wall);
-                if was_lost && next.server.letters.len() > state.server.letters.len() {
-                    self.note(Fact::PassedOn);
-                }
-            }
-            ref step => self.client_step(&mut next, step),
+            self.watch(&mut next, &node);
+            next.server = Server::of(node);
         }
-        self.watch(&mut next);
-        next.witness.forget(Self::wall(&next));
         for client in &mut next.clients {
             if client.believes_until <= next.now {
                 client.believes_until = 0;
@@ -376,9 +360,11 @@ impl Model for Protocol {
             }),
             Property::always(GRANTS, |_, state: &State| state.witness.fault.is_none()),
             Property::always(WAKE_UP, |_, state: &State| is_awake(state)),
-            Property::always(LOST, |_, state: &State| !state.witness.lost_grant_stands(&state.server)),
+            Property::always(LOST, |_, state: &State| {
+                !state.witness.is_lost_grant_live() || is_timer_due(&state.server)
+            }),
             Property::always(SERVED, |model: &Self, state: &State| {
-                state.now < model.end() || state.server.line.waiting().next().is_none() || {
+                state.now < model.end() || state.server.blocked.is_empty() || {
                     let mut actions = Vec::new();
                     model.actions(state, &mut actions);
                     !actions.is_empty()
@@ -388,20 +374,27 @@ impl Model for Protocol {
     }
 }
 
+/// Whether the timer fires now.
+fn is_timer_due(server: &Server) -> bool {
+    server.look(|node| node.timer_at().is_some_and(|at| at <= node.world.borrow().wall))
+}
+
 /// Whether the server will look at the lock that somebody waits for when nobody has it any more, at the latest.
 fn is_awake(state: &State) -> bool {
-    let wall = Protocol::wall(state);
-    let server = &state.server;
-    if server.line.waiting().next().is_none() || server.has_work(wall) {
+    if state.server.blocked.is_empty() {
         return true;
     }
-    let free_at = match server.lock(wall) {
-        rules::State::Free | rules::State::Expired(..) => return false,
-        rules::State::Held(until, _) => Some(until),
-        rules::State::Foreign | rules::State::Several(_) => {
-            let expire_at_ms = server.key.as_ref().and_then(|stored| stored.expire_at_ms);
-            expire_at_ms.map(|at| UnixMicros((at + 1) * 1_000))
-        }
-    };
-    free_at.is_none_or(|free_at| server.line.due.is_some_and(|due| due <= free_at))
+    state.server.look(|node| {
+        let (place, now) = (steps::place(), node.world.borrow().wall);
+        let free_at = node.with_lock(&place, |lock| match lock {
+            Lock::Held(until, _) => Some(until),
+            Lock::Free | Lock::Expired(..) => Some(now),
+            Lock::Foreign | Lock::Several(_) => {
+                let expire_at_ms = node.world.borrow().keys.get(&place).and_then(|stored| stored.expire_at_ms);
+                expire_at_ms.map(|at_ms| UnixMicros((at_ms + 1) * 1_000))
+            }
+        });
+        // The timer counts milliseconds.
+        free_at.is_none_or(|free_at| node.timer_at().is_some_and(|at| at.0 / 1_000 <= free_at.as_ms_ceil()))
+    })
 }

@@ -2,9 +2,9 @@
 
 use crate::check::{self, is_large};
 use crate::clients::Kind;
+use crate::fake::Fault;
 use crate::protocol::{Budget, Fact, Protocol, Scope};
-use crate::server::Mutant;
-use redis_lock::lock::rules::Retention;
+use redis_lock_core::lock::retention::Retention;
 
 const POLLS: Kind = Kind::Lock { waits: false, has_ids: true, session: false };
 const WAITS: Kind = Kind::Lock { waits: true, has_ids: true, session: false };
@@ -33,7 +33,7 @@ fn scope(clients: &[(Kind, u8)], horizon: u8, budget: Budget) -> Scope {
         retention: Retention::Ms(1_000),
         horizon,
         budget,
-        mutant: Mutant::None,
+        fault: Fault::None,
     }
 }
 
@@ -66,6 +66,11 @@ pub fn resends() -> Scope {
     } else {
         scope(&[(WAITS, 1), (WAITS, 1)], 3, Budget { resends: 2, late: 1, cancels: 1, ..NOTHING })
     }
+}
+
+/// An attempt that is cancelled while its grant is on its way, and whose first call arrives after that.
+pub fn cancels() -> Scope {
+    scope(&[(WAITS, 2), (WAITS, 2)], 1, Budget { resends: 1, late: 1, cancels: 1, ..NOTHING })
 }
 
 /// Locks that end with the connection, which breaks while its client lives or dies with it.
@@ -123,6 +128,11 @@ fn a_queue_is_served_in_order() {
 #[test]
 fn a_call_that_is_sent_again_gets_no_second_lock() {
     holds("calls sent again", resends(), &[Fact::ToldAgain, Fact::LateCall, Fact::PlaceTaken]);
+}
+
+#[test]
+fn an_attempt_that_was_cancelled_has_no_place_in_line() {
+    holds("cancelled", cancels(), &[Fact::HandOff, Fact::LateCall]);
 }
 
 #[test]

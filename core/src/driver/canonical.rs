@@ -1,0 +1,28 @@
+//! What is remembered between calls, as it is compared: that of the engine, and the timer.
+
+use super::entry::Driver;
+use crate::engine::outbox::Answer;
+use crate::engine::{self, Wake};
+use crate::lock::time::MonotonicMicros;
+
+/// The canonical form of a [`Driver`]. The server numbers its timers as it likes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Canonical<H> {
+    engine: engine::Canonical<H>,
+    timer: Option<(Wake, MonotonicMicros)>,
+    hears_of_keys: bool,
+    hears_of_clients: bool,
+}
+
+impl<H: Clone, T> Driver<H, T> {
+    /// The canonical form at `now`. `sent`: the answers of which it is not known yet whether they arrive.
+    #[must_use]
+    pub fn canonical(&self, sent: &[&Answer], now: MonotonicMicros) -> Canonical<H> {
+        Canonical {
+            engine: self.engine.canonical(sent, now),
+            timer: self.timer.as_ref().map(|timer| (timer.wake, timer.at)),
+            hears_of_keys: self.hears_of_keys,
+            hears_of_clients: self.hears_of_clients,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What the module remembers, as it is compared: two engines with the same canonical form do the same from then on.
+//!
+//! It leaves out what cannot matter: the numbers of tickets and lines beyond their order, counters, what is computed from
+//! the rest, how maps are laid out, when the sessions are swept, when lines were scanned if that is long ago.
+
+use super::gate::GateForm;
+use super::grant::Before;
+use super::outbox::{Answer, AnswerForm};
+use super::outstanding::{EndedForm, OutstandingForm};
+use super::queue::{Order, QueuesForm};
+use super::sessions::Binding;
+use super::state::Engine;
+use crate::lock::time::{MonotonicMicros, UnixMicros};
+use crate::lock::token::{Token, Tokens};
+
+/// The canonical form of an [`Engine`], with the answers that were sent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Canonical<H> {
+    tokens: Tokens,
+    queues: QueuesForm<H>,
+    sessions: Vec<(i32, Box<[u8]>, Binding)>,
+    predecessors: Vec<(MonotonicMicros, Token, Box<[u8]>, Before)>,
+    outstanding: OutstandingForm,
+    ended: EndedForm,
+    gate: GateForm,
+    outbox: Vec<(H, AnswerForm)>,
+    sent: Vec<AnswerForm>,
+    latest: UnixMicros,
+    /// When that was, if it is not time to do it again.
+    scanned: Option<MonotonicMicros>,
+    postponed: [Option<MonotonicMicros>; 2],
+}
+
+impl<H: Clone> Engine<H> {
+    /// The canonical form at `now`. `sent`: the answers of which it is not known yet whether they arrive; a grant comes
+    /// back with its ticket if it does not.
+    #[must_use]
+    pub fn canonical(&self, sent: &[&Answer], now: MonotonicMicros) -> Canonical<H> {
+        let is_on_its_way = |token| self.outstanding.is_on_its_way(token);
+        let outside = self.outbox.answers().chain(sent.iter().copied());
+        let outside = outside.filter_map(|answer| answer.ticket(is_on_its_way)).chain(self.gate.ticket());
+        let tickets = Order::of(self.queues.tickets().chain(outside).collect());
+        let answer = |answer: &Answer| answer.canonical(&tickets, is_on_its_way);
+        Canonical {
+            tokens: self.tokens.clone(),
+            queues: self.queues.canonical(&tickets),
+            sessions: self.sessions.canonical(),
+            predecessors: self.predecessors.canonical(),
+            outstanding: self.outstanding.canonical(),
+            ended: self.ended.canonical(),
+            gate: self.gate.canonical(&tickets),
+            outbox: self.outbox.canonical(answer),
+            sent: sent.iter().map(|sent| answer(sent)).collect(),
+            latest: self.latest,
+            scanned: Some(self.scanned).filter(|_| !self.has_to_scan(now)),
+            postponed: [self.postponed, self.rest_postponed],
+        }
+    }
+}

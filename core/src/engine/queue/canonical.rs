@@ -1,0 +1,115 @@
+//! Who stands where, as it is compared. Tickets and lines keep their order and lose their numbers: those to come are
+//! larger, whatever they are.
+
+use super::{Body, Cause, Entry, Line, LineId, Queues, Stand, Ticket, Waiter};
+use crate::lock::record::Id;
+use crate::lock::time::{MonotonicMicros, UnixMicros};
+
+/// Some numbers, of which only the order matters.
+#[derive(Clone, Debug)]
+pub struct Order<T>(Vec<T>);
+
+impl<T: Ord + Copy> Order<T> {
+    /// That of these.
+    #[must_use]
+    pub fn of(mut numbers: Vec<T>) -> Self {
+        numbers.sort_unstable();
+        numbers.dedup();
+        Self(numbers)
+    }
+
+    /// How many come before that one.
+    #[must_use]
+    pub fn at(&self, number: T) -> usize {
+        self.0.partition_point(|own| *own < number)
+    }
+}
+
+/// The canonical form of [`Queues`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct QueuesForm<H> {
+    /// In the order of their tickets.
+    entries: Vec<(usize, StandForm, BodyForm<H>)>,
+    /// In the order in which they began: it decides between lines that are ready for the same ticket.
+    lines: Vec<LineForm>,
+    attempts: Vec<((i32, Id), Vec<usize>)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum BodyForm<H> {
+    Waits(Waiter<H>),
+    Keeps(Id, MonotonicMicros),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum StandForm {
+    In(usize),
+    Parked(i32, Vec<Box<[u8]>>, Option<usize>),
+}
+
+/// What no entry tells of a line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct LineForm {
+    db: i32,
+    name: Box<[u8]>,
+    due: Option<UnixMicros>,
+    last_end: Option<UnixMicros>,
+    evicted_until: Option<UnixMicros>,
+    /// How it is to be looked at; what is left of an earlier look is written anew before it is read.
+    ready: Option<(Option<usize>, Cause, usize)>,
+}
+
+impl<H: Clone> Queues<H> {
+    /// All tickets whose order matters.
+    pub fn tickets(&self) -> impl Iterator<Item = Ticket> + '_ {
+        self.entries.keys().copied().chain(self.lines.values().filter_map(|line| line.ready))
+    }
+
+    /// The canonical form. When somebody came is told to those who ask, and decides nothing.
+    #[must_use]
+    pub fn canonical(&self, tickets: &Order<Ticket>) -> QueuesForm<H> {
+        let lines = Order::of(self.lines.keys().copied().collect());
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_unstable_by_key(|(ticket, _)| **ticket);
+        let entry = |(ticket, entry): (&Ticket, &Entry<H>)| (tickets.at(*ticket), entry.stand(&lines), entry.body());
+        let attempts = self.attempts.iter();
+        let mut attempts: Vec<_> =
+            attempts.map(|(attempt, own)| (*attempt, own.iter().map(|ticket| tickets.at(*ticket)).collect())).collect();
+        attempts.sort_unstable();
+        QueuesForm {
+            entries: entries.into_iter().map(entry).collect(),
+            lines: lines.0.iter().filter_map(|id| Some(self.line_form(*id, self.lines.get(id)?, tickets))).collect(),
+            attempts,
+        }
+    }
+
+    fn line_form(&self, id: LineId, line: &Line, tickets: &Order<Ticket>) -> LineForm {
+        let is_to_be_looked_at = line.ready.is_some() || self.later.contains(&id);
+        LineForm {
+            db: line.db,
+            name: line.name.as_ref().into(),
+            due: line.due,
+            last_end: line.last_end,
+            evicted_until: line.evicted_until,
+            ready: is_to_be_looked_at.then(|| (line.ready.map(|ticket| tickets.at(ticket)), line.cause, line.tried)),
+        }
+    }
+}
+
+impl<H: Clone> Entry<H> {
+    fn stand(&self, lines: &Order<LineId>) -> StandForm {
+        match &self.stand {
+            Stand::In(line) => StandForm::In(lines.at(*line)),
+            Stand::Parked { db, names, line } => {
+                StandForm::Parked(*db, names.iter().map(Box::from).collect(), line.map(|line| lines.at(line)))
+            }
+        }
+    }
+
+    fn body(&self) -> BodyForm<H> {
+        match &self.body {
+            Body::Waits(waiter) => BodyForm::Waits(Waiter { since: MonotonicMicros(0), ..waiter.clone() }),
+            Body::Keeps(place) => BodyForm::Keeps(place.id, place.until),
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! The canonical form of a server: the same for the same situation, however it came about, and another for each
+//! situation in which something else would happen.
+
+use crate::fake::{Blocked, Node, Settings};
+use proptest::prelude::*;
+use redis_lock_core::driver::{Ask, Outcome};
+use redis_lock_core::engine::counters::Counter;
+use redis_lock_core::engine::queue::{ReplyShape, Waiter};
+use redis_lock_core::engine::{Blocked as Refused, Limits};
+use redis_lock_core::lock::record::Id;
+use redis_lock_core::lock::rules::{Request, Share};
+use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use redis_lock_core::lock::token::Token;
+use std::collections::BTreeMap;
+
+const SECOND: Micros = Micros(1_000_000);
+const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
+
+fn id(number: u64) -> Id {
+    Id::parse(number.to_string().as_bytes()).unwrap()
+}
+
+fn seconds(number: u64) -> Micros {
+    Micros(SECOND.0 * number)
+}
+
+fn ask(wait: u64) -> Ask<'static> {
+    let request = Request { share: Share::Alone, lease: seconds(5), id: None, owner: None };
+    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
+}
+
+fn with_id(number: u64, ask: Ask<'static>) -> Ask<'static> {
+    Ask { request: Request { id: Some(id(number)), ..ask.request }, ..ask }
+}
+
+fn node() -> Node {
+    Node::new(Settings::default(), UnixMicros(1_763_710_000_000_000))
+}
+
+/// What somebody does.
+#[derive(Clone, Debug)]
+enum Step {
+    Acquire {
+        client: u64,
+        key: usize,
+        id: Option<u64>,
+        wait: u64,
+        session: bool,
+        share: Share,
+    },
+    AcquireAll {
+        client: u64,
+        keys: Vec<usize>,
+        id: Option<u64>,
+        wait: u64,
+    },
+    /// Of what somebody holds.
+    Release(usize),
+    Cancel(usize, u64),
+    Arrives(u64),
+    IsLost(u64),
+    Disconnect(u64),
+    Delete(usize),
+    Pause(bool),
+    Pass(u64),
+    Fire,
+    Tick,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (client, key, attempt) = (1..5_u64, 0..KEYS.len(), prop::option::of(1..4_u64));
+    let share = prop_oneof![3 => Just(Share::Alone), 1 => Just(Share::Limit(2))];
+    prop_oneof![
+        6 => (client.clone(), key.clone(), attempt.clone(), 0..4_u64, any::<bool>(), share).prop_map(
+            |(client, key, id, wait, session, share)| Step::Acquire { client, key, id, wait, session, share }
+        ),
+        2 => (client.clone(), prop::sample::subsequence(vec![0, 1, 2], 2..=3), attempt, 0..4_u64)
+            .prop_map(|(client, keys, id, wait)| Step::AcquireAll { client, keys, id, wait }),
+        3 => any::<usize>().prop_map(Step::Release),
+        1 => (key.clone(), 1..4_u64).prop_map(|(key, id)| Step::Cancel(key, id)),
+        2 => client.clone().prop_map(Step::Arrives),
+        1 => client.clone().prop_map(Step::IsLost),
+        1 => client.prop_map(Step::Disconnect),
+        1 => key.prop_map(Step::Delete),
+        1 => any::<bool>().prop_map(Step::Pause),
+        2 => (0..3_u64).prop_map(Step::Pass),
+        3 => Just(Step::Fire),
+        1 => Just(Step::Tick),
+    ]
+}
+
+/// A server, and what its clients know.
+struct Run {
+    node: Node,
+    grants: BTreeMap<Token, Vec<usize>>,
+}
+
+impl Run {
+    fn new() -> Self {
+        Self { node: node(), grants: BTreeMap::new() }
+    }
+
+    /// What the one who asks is told.
+    fn outcome(&mut self, keys: &[usize], outcome: &Result<Outcome, impl std::fmt::Debug>) -> String {
+        if let Ok(Outcome::Granted(granted)) = outcome {
+            self.grants.insert(granted.token, keys.to_vec());
+        }
+        format!("{outcome:?}")
+    }
+
+    fn do_step(&mut self, step: &Step) -> String {
+        // Who waits, or has not read its answer, asks for nothing else.
+        let is_busy = |client: u64| {
+            let world = self.node.world.borrow();
+            world.blocked.contains(&Blocked(client)) || world.letters.iter().any(|(to, _)| *to == Blocked(client))
+        };
+        match *step {
+            Step::Acquire { client, .. } | Step::AcquireAll { client, .. } if is_busy(client) => String::new(),
+            Step::Acquire { client, key, id: attempt, wait, session, share } => {
+                let request = Request { share, id: attempt.map(id), ..ask(wait).request };
+                let ask = Ask { request, session, ..ask(wait) };
+                let outcome = self.node.command(client, |entry| entry.acquire(KEYS[key], &ask));
+                self.outcome(&[key], &outcome)
+            }
+            Step::AcquireAll { client, ref keys, id: attempt, wait } => {
+                let request = Request { id: attempt.map(id), ..ask(wait).request };
+                let ask = Ask { request, ..ask(wait) };
+                let names: Vec<&[u8]> = keys.iter().map(|key| KEYS[*key]).collect();
+                let outcome = self.node.command(client, |entry| entry.acquire_all(&names, &ask));
+                self.outcome(keys, &outcome)
+            }
+            Step::Release(at) => {
+                let Some((token, keys)) = self.grants.iter().nth(at % self.grants.len().max(1)) else {
+                    return String::new();
+                };
+                let (token, names): (Token, Vec<&[u8]>) = (*token, keys.iter().map(|key| KEYS[*key]).collect());
+                self.grants.remove(&token);
+                format!("{:?}", self.node.command(9, |entry| entry.release_all(&names, token)))
+            }
+            Step::Cancel(key, attempt) => {
+                format!("{:?}", self.node.command(9, |entry| entry.cancel(KEYS[key], id(attempt))))
+            }
+            Step::Arrives(client) => told(self.node.deliver(Blocked(client))),
+            Step::IsLost(client) => told(self.node.lose(Blocked(client))),
+            Step::Disconnect(client) => {
+                let lost = told(self.node.lose(Blocked(client)));
+                self.node.disconnect(client);
+                lost
+            }
+            Step::Delete(key) => {
+                self.node.delete(&(0, KEYS[key].to_vec()));
+                String::new()
+            }
+            Step::Pause(is_paused) => {
+                self.node.world.borrow_mut().is_paused = is_paused;
+                String::new()
+            }
+            Step::Pass(time) => {
+                self.node.pass(seconds(time));
+                String::new()
+            }
+            Step::Fire => self.node.fire().to_string(),
+            Step::Tick => {
+                self.node.event(|entry| entry.tick());
+                String::new()
+            }
+        }
+    }
+
+    /// Tickets, lines and counts that are gone again.
+    fn noise(&self) {
+        let limits = Limits { waiters: 1_000, place: Micros(0) };
+        self.node.event(|entry| {
+            let clock = redis_lock_core::driver::Edge::clock(entry.edge());
+            let waiter = Waiter {
+                handle: Blocked(77),
+                client: 77,
+                share: Share::Alone,
+                lease: SECOND,
+                id: Some(id(77)),
+                owner: None,
+                shape: ReplyShape::Token,
+                session: false,
+                since: MonotonicMicros(0),
+                until: MonotonicMicros(u64::MAX),
+            };
+            let mut engine = entry.engine();
+            engine.join(3, &[b"noise"], Refused::default(), waiter);
+            engine.left(77, limits, clock);
+            engine.count(Counter::Grants);
+        });
+    }
+}
+
+/// An answer, without its ticket.
+fn told(answer: Option<redis_lock_core::engine::outbox::Answer>) -> String {
+    use redis_lock_core::engine::outbox::Answer;
+    match answer {
+        Some(Answer::Granted(grant)) => format!("{:?} {:?} {:?}", grant.granted, grant.keys.len(), grant.id),
+        answer => format!("{answer:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn servers_of_the_same_form_go_on_in_the_same_way(steps in prop::collection::vec((step(), any::<bool>()), 1..80)) {
+        let (mut plain, mut noisy) = (Run::new(), Run::new());
+        for (step, is_noisy) in &steps {
+            if *is_noisy {
+                noisy.noise();
+            }
+            prop_assert_eq!(plain.do_step(step), noisy.do_step(step), "{:?}", step);
+            prop_assert_eq!(plain.node.canonical(), noisy.node.canonical(), "{:?}", step);
+            let copy = plain.node.clone();
+            prop_assert_eq!(copy.canonical(), plain.node.canonical());
+        }
+    }
+}
+
+/// A server on which client 1 holds the lock `a`.
+fn held() -> (Node, Token) {
+    let node = node();
+    // It listens already, whatever comes.
+    node.world.borrow_mut().listens_to_clients = true;
+    let Ok(Outcome::Granted(granted)) = node.command(1, |entry| entry.acquire(b"a", &ask(0))) else { panic!() };
+    (node, granted.token)
+}
+
+fn wait(node: &Node, client: u64, ask: Ask<'_>) {
+    assert!(matches!(node.command(client, |entry| entry.acquire(b"a", &ask)), Ok(Outcome::Waits)));
+}
+
+/// The lock passes on to client 2, and client 3 waits.
+fn hand_over(node: &Node, token: Token) {
+    wait(node, 2, ask(9));
+    wait(node, 3, ask(9));
+    node.command(1, |entry| entry.release(b"a", token)).unwrap();
+}
+
+/// What has happened on a server whose lock is held, all of it at the same time.
+type Way = (&'static str, Box<dyn Fn(&Node, Token)>);
+
+/// Who waits for it, and for what.
+fn in_line() -> Vec<Way> {
+    let shared = Ask { request: Request { share: Share::Limit(2), ..ask(9).request }, ..ask(9) };
+    let longer = Ask { request: Request { lease: seconds(6), ..ask(9).request }, ..ask(9) };
+    vec![
+        ("nobody waits", Box::new(|_, _| {})),
+        ("one waits", Box::new(|node, _| wait(node, 2, ask(9)))),
+        ("another waits", Box::new(|node, _| wait(node, 3, ask(9)))),
+        ("both wait", Box::new(|node, _| [2, 3].iter().for_each(|client| wait(node, *client, ask(9))))),
+        (
+            "both wait, the other one first",
+            Box::new(|node, _| [3, 2].iter().for_each(|client| wait(node, *client, ask(9)))),
+        ),
+        ("it waits for longer", Box::new(|node, _| wait(node, 2, ask(10)))),
+        ("it wants a longer lease", Box::new(move |node, _| wait(node, 2, longer))),
+        ("it would share", Box::new(move |node, _| wait(node, 2, shared))),
+        ("it has an ID", Box::new(|node, _| wait(node, 2, with_id(1, ask(9))))),
+        ("it has another ID", Box::new(|node, _| wait(node, 2, with_id(2, ask(9))))),
+        ("its grant ends with it", Box::new(|node, _| wait(node, 2, Ask { session: true, ..ask(9) }))),
+        ("it wants details", Box::new(|node, _| wait(node, 2, Ask { shape: ReplyShape::Details, ..ask(9) }))),
+        (
+            "it wants another lock",
+            Box::new(|node, _| {
+                let waits = node.command(2, |entry| entry.acquire_all(&[b"b", b"a"], &ask(9)));
+                assert!(matches!(waits, Ok(Outcome::Waits)));
+            }),
+        ),
+    ]
+}
+
+/// How waits, grants and locks end.
+fn in_the_end() -> Vec<Way> {
+    vec![
+        (
+            "it has a place",
+            Box::new(|node, _| {
+                wait(node, 2, with_id(1, ask(9)));
+                node.disconnect(2);
+            }),
+        ),
+        (
+            "its place ends later",
+            Box::new(|node, _| {
+                node.world.borrow_mut().settings.limits.place = seconds(11);
+                wait(node, 2, with_id(1, ask(9)));
+                node.disconnect(2);
+            }),
+        ),
+        (
+            "the lock comes free later",
+            Box::new(|node, token| {
+                wait(node, 2, ask(9));
+                node.command(1, |entry| entry.extend(b"a", token, seconds(7))).unwrap();
+            }),
+        ),
+        (
+            "the lock is extended, and nobody waits",
+            Box::new(|node, token| {
+                node.command(1, |entry| entry.extend(b"a", token, seconds(7))).unwrap();
+            }),
+        ),
+        (
+            "the key is gone",
+            Box::new(|node, _| {
+                wait(node, 2, ask(9));
+                node.delete(&(0, b"a".to_vec()));
+            }),
+        ),
+        (
+            "that cannot be written",
+            Box::new(|node, _| {
+                wait(node, 2, ask(9));
+                node.delete(&(0, b"a".to_vec()));
+                node.world.borrow_mut().is_paused = true;
+                node.fire();
+                node.world.borrow_mut().is_paused = false;
+            }),
+        ),
+        (
+            "the grant is on its way",
+            Box::new(|node, token| {
+                hand_over(node, token);
+            }),
+        ),
+        (
+            "the grant is on its way, and has a place behind nobody",
+            Box::new(|node, token| {
+                wait(node, 2, with_id(1, ask(9)));
+                wait(node, 3, with_id(2, ask(9)));
+                node.command(1, |entry| entry.release(b"a", token)).unwrap();
+            }),
+        ),
+        (
+            "and has arrived",
+            Box::new(|node, token| {
+                hand_over(node, token);
+                node.deliver(Blocked(2));
+            }),
+        ),
+        (
+            "and is lost",
+            Box::new(|node, token| {
+                hand_over(node, token);
+                node.lose(Blocked(2));
+            }),
+        ),
+        (
+            "a lock ends with a connection",
+            Box::new(|node, _| {
+                node.command(4, |entry| entry.acquire(b"b", &Ask { session: true, ..ask(0) })).unwrap();
+            }),
+        ),
+        (
+            "with another one",
+            Box::new(|node, _| {
+                node.command(5, |entry| entry.acquire(b"b", &Ask { session: true, ..ask(0) })).unwrap();
+            }),
+        ),
+        (
+            "with none",
+            Box::new(|node, _| {
+                node.command(4, |entry| entry.acquire(b"b", &ask(0))).unwrap();
+            }),
+        ),
+        (
+            "with one that has ended",
+            Box::new(|node, _| {
+                node.command(4, |entry| entry.acquire(b"b", &Ask { session: true, ..ask(0) })).unwrap();
+                node.disconnect(4);
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn what_matters_tells_servers_apart() {
+    let mut forms = Vec::new();
+    for (name, way) in in_line().iter().chain(&in_the_end()) {
+        let (node, token) = held();
+        way(&node, token);
+        // Not by the keys, who is blocked, and the timer.
+        let form = node.driver.borrow().engine().canonical(&[], node.world.borrow().monotonic);
+        for (other, known) in &forms {
+            assert_ne!(&form, known, "{name} / {other}");
+        }
+        forms.push((*name, form));
+    }
+}

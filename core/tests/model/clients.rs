@@ -1,0 +1,137 @@
+//! The clients of the model, and what an outsider knows of who got the lock: written from the contract alone, it
+//! shares nothing with the rules that it judges.
+
+use redis_lock_core::lock::record::Id;
+use redis_lock_core::lock::time::Micros;
+use redis_lock_core::lock::token::Token;
+
+/// LOCK.ACQUIRE.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    pub conn: u64,
+    pub id: Option<Id>,
+    pub waits: bool,
+    pub session: bool,
+    pub lease: Micros,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    Token(Token),
+    Nil,
+    Unblocked,
+    Number(i8),
+}
+
+/// How a client locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// LOCK.*
+    Lock { waits: bool, has_ids: bool, session: bool },
+    /// SETNX, GET and GETSET, with the time of the end in the key.
+    Getset,
+    /// SET NX PX, compare and delete.
+    SetNxPx,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    Idle,
+    Asking,
+    Holding,
+    Extending,
+    /// It has sent LOCK.RELEASE or LOCK.CANCEL.
+    Leaving,
+    /// SETNX said no.
+    Refused,
+    /// GET said that the lock is expired.
+    SawExpired,
+    Crashed,
+}
+
+/// What a client sends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Sent {
+    Acquire(Call),
+    Extend(Token),
+    Release(Token),
+    Cancel(Id),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    pub phase: Phase,
+    /// How many connections it has had before this one.
+    pub earlier_conns: u8,
+    /// Which attempt to get the lock this is.
+    pub attempt: u8,
+    /// How often it may still ask.
+    pub asks: u8,
+    pub token: Option<Token>,
+    /// When the command was sent that it waits for the answer of: leases are counted from then.
+    pub sent_at: u8,
+    /// Until when it believes to hold the lock, by its own watch.
+    pub believes_until: u8,
+    pub outbox: Option<Sent>,
+    pub inbox: Option<Reply>,
+}
+
+impl Client {
+    pub const fn new(asks: u8) -> Self {
+        Self {
+            phase: Phase::Idle,
+            earlier_conns: 0,
+            attempt: 0,
+            asks,
+            token: None,
+            sent_at: 0,
+            believes_until: 0,
+            outbox: None,
+            inbox: None,
+        }
+    }
+
+    /// The server's number of its connection.
+    pub fn conn(&self, who: usize) -> u64 {
+        who as u64 * 10 + u64::from(self.earlier_conns) + 1
+    }
+
+    /// All that it has had.
+    pub fn conns(&self, who: usize) -> impl Iterator<Item = u64> {
+        let last = self.conn(who);
+        last - u64::from(self.earlier_conns)..=last
+    }
+
+    /// It closes its connection, with all that is still on the way there, and opens another.
+    pub fn reconnect(&mut self) {
+        self.earlier_conns += 1;
+        self.outbox = None;
+        self.inbox = None;
+    }
+
+    /// It has given the lock up, or never got it.
+    pub fn rest(&mut self) {
+        self.phase = Phase::Idle;
+        self.token = None;
+        self.believes_until = 0;
+        self.sent_at = 0;
+    }
+
+    /// It reads an answer.
+    pub fn read(&mut self, reply: Reply, lease: u8) {
+        match (self.phase, reply) {
+            (Phase::Asking, Reply::Token(token)) => {
+                self.phase = Phase::Holding;
+                self.token = Some(token);
+                self.believes_until = self.sent_at + lease;
+                self.attempt += 1;
+            }
+            (Phase::Extending, Reply::Number(1)) => {
+                self.phase = Phase::Holding;
+                self.believes_until = self.sent_at + lease;
+            }
+            _ => self.rest(),
+        }
+        self.sent_at = 0;
+    }
+}

@@ -1,0 +1,64 @@
+//! The checks can fail: the server has a fault, and the checker finds the way to what it leads to. Faults of the module
+//! itself are found by the scopes, in `scripts/mutants.sh`.
+
+use crate::check;
+use crate::fake::Fault;
+use crate::protocol::{Budget, Protocol, Scope, EXCLUSION, GRANTS, SERVED, WAKE_UP};
+use crate::scopes::{beside_getset, leases, queue, resends};
+use redis_lock_core::lock::retention::Retention;
+
+fn finds(scope: Scope, fault: Fault, property: &'static str) {
+    check::fails(&format!("{fault:?}"), property, &Protocol::new(Scope { fault, ..scope }));
+}
+
+/// No rule is broken, but a condition that the README states.
+fn finds_without(condition: &str, scope: Scope) {
+    check::fails(&format!("without {condition}"), EXCLUSION, &Protocol::new(scope));
+}
+
+#[test]
+fn a_lock_that_is_taken_over_too_early_is_held_twice() {
+    finds(leases(), Fault::TakesOverEarly, EXCLUSION);
+}
+
+#[test]
+fn without_the_margin_a_clock_that_runs_ahead_gives_the_lock_to_two() {
+    finds(leases(), Fault::NoMargin, EXCLUSION);
+}
+
+#[test]
+fn the_margin_does_not_cover_a_clock_that_is_set_further() {
+    let scope = leases();
+    let budget = Budget { clock_ahead: scope.margin + 1, ..scope.budget };
+    finds_without("a server's clock within the margin", Scope { budget, ..scope });
+}
+
+#[test]
+fn a_classic_client_whose_clock_is_further_off_takes_a_lock_that_is_held() {
+    let scope = beside_getset();
+    // Not one second more: to a client that reads a float, the token makes the timestamp a trifle later.
+    let budget = Budget { clock_back: scope.margin + 2, ..scope.budget };
+    finds_without("clocks of classic clients within the margin", Scope { budget, ..scope });
+}
+
+#[test]
+fn a_grant_without_a_new_look_at_the_key_is_a_second_one() {
+    finds(queue(), Fault::GrantsWithoutLooking, GRANTS);
+}
+
+#[test]
+fn a_place_that_is_not_kept_is_overtaken() {
+    finds(queue(), Fault::ForgetsPlaces, GRANTS);
+}
+
+#[test]
+fn without_due_times_an_expired_lock_is_waited_for_in_vain() {
+    finds(queue(), Fault::ForgetsDueTimes, WAKE_UP);
+    // Else the native expiry would wake it, later.
+    finds(Scope { retention: Retention::Forever, ..queue() }, Fault::ForgetsDueTimes, SERVED);
+}
+
+#[test]
+fn without_ids_a_call_that_is_sent_again_is_refused_its_own_lock() {
+    finds(resends(), Fault::IgnoresIds, GRANTS);
+}

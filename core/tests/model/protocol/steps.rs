@@ -1,0 +1,408 @@
+//! The steps of the protocol: what clients do, what the server does, and what each of them is told.
+
+use super::{Action, Fact, Keeps, Protocol, State, DB, HOUR, KEY, NEVER, SECOND};
+use crate::clients::{Call, Client, Kind, Phase, Reply, Sent};
+use crate::fake::{Blocked, Content, Fault, Node, Place, Stored};
+use crate::server::START_S;
+use crate::witness::{self, Grant, Who};
+use redis_lock_core::driver::{Ask, Outcome};
+use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::queue::ReplyShape;
+use redis_lock_core::lock::record::Id;
+use redis_lock_core::lock::rules::{Release, Request, Share, State as Lock};
+use redis_lock_core::lock::time::{Micros, UnixMicros};
+use redis_lock_core::lock::token::Token;
+
+pub(super) fn place() -> Place {
+    (DB, KEY.to_vec())
+}
+
+/// The grant in the key, and its end.
+fn held(node: &Node) -> Option<(Token, UnixMicros)> {
+    node.with_lock(&place(), |lock| match lock {
+        Lock::Held(until, record) => record.map(|record| (record.token, until)),
+        _ => None,
+    })
+}
+
+fn grants_sent(node: &Node) -> usize {
+    node.world.borrow().letters.len()
+}
+
+fn has_place(node: &Node, id: Id) -> bool {
+    let driver = node.driver.borrow();
+    let queues = driver.engine().queues();
+    queues.ticket(DB, KEY, id).is_some() && !queues.is_waiting(DB, KEY, id)
+}
+
+impl Protocol {
+    /// How long a grant is good for everybody else.
+    fn term(&self) -> Micros {
+        Micros(Self::seconds(self.scope.lease).0 + Self::seconds(self.scope.margin).0)
+    }
+
+    fn is_for_session(&self, conn: u64) -> bool {
+        matches!(self.scope.clients[usize::try_from(conn / 10).unwrap()].0, Kind::Lock { session: true, .. })
+    }
+
+    fn acquire(&self, next: &mut State, node: &Node, call: &Call, wait: Micros) -> Option<Reply> {
+        let wall = node.world.borrow().wall;
+        let must_be_told = next.witness.must_be_told(call, wall);
+        let kept_place = call.id.is_some_and(|id| has_place(node, id));
+        let (is_foreign, had_expired) =
+            node.with_lock(&place(), |lock| (matches!(lock, Lock::Foreign), matches!(lock, Lock::Expired(..))));
+        let id = call.id.filter(|_| self.scope.fault != Fault::IgnoresIds);
+        let request = Request { share: Share::Alone, lease: call.lease, id, owner: None };
+        let wait = if call.waits { wait } else { Micros(0) };
+        let ask = Ask { request, wait, shape: ReplyShape::Token, session: call.session };
+        let outcome = node.command(call.conn, |entry| entry.acquire(KEY, &ask));
+        let who = Who::of(call.conn, call.id);
+        let reply = match outcome.expect("no call fails") {
+            Outcome::Granted(granted) => {
+                let session = call.session.then_some(call.conn);
+                let grant = Grant { who, token: granted.token, session };
+                next.witness.granted(grant, &node.world.borrow(), self.term());
+                Some(Reply::Token(granted.token))
+            }
+            Outcome::NotGranted => Some(Reply::Nil),
+            Outcome::Waits => None,
+        };
+        if must_be_told.is_some() && reply != must_be_told.map(Reply::Token) {
+            next.witness.fault = Some(witness::Fault::NotTold);
+        }
+        match reply {
+            Some(Reply::Token(_)) if must_be_told.is_some() => self.note(Fact::ToldAgain),
+            Some(Reply::Token(_)) if had_expired => self.note(Fact::TakeOver),
+            None if is_foreign => self.note(Fact::ForeignWait),
+            _ => {}
+        }
+        if reply.is_none() && kept_place {
+            self.note(Fact::PlaceTaken);
+        }
+        if reply.is_none() || (reply == Some(Reply::Nil) && call.id.is_some()) {
+            next.witness.arrive(who, call.conn);
+        } else {
+            next.witness.leave(who);
+        }
+        reply
+    }
+
+    /// Shows the witness what the server did, and puts the replies on their way.
+    pub(super) fn watch(&self, next: &mut State, node: &Node) {
+        let mut letters = node.world.borrow().letters.clone();
+        letters.retain(|(to, _)| !next.server.letters.contains(to));
+        for (to, answer) in &letters {
+            let conn = to.0;
+            let reply = match answer {
+                Answer::Granted(grant) => {
+                    let (token, is_for_session) = (grant.granted.token, self.is_for_session(conn));
+                    let who = next.witness.sent(conn, token);
+                    let grant = Grant { who, token, session: is_for_session.then_some(conn) };
+                    next.witness.granted(grant, &node.world.borrow(), self.term());
+                    continue;
+                }
+                Answer::NotGranted(_) => Reply::Nil,
+                Answer::Failed(_) => Reply::Unblocked,
+            };
+            node.deliver(*to);
+            next.witness.leave(Who::Conn(conn));
+            Self::send(next, conn, reply);
+        }
+        let wall = {
+            let mut world = node.world.borrow_mut();
+            world.log.clear();
+            world.events.clear();
+            world.wall
+        };
+        next.witness.forget(wall, held(node));
+    }
+
+    /// A reply leaves the server; it is lost if its client has closed the connection.
+    fn send(next: &mut State, conn: u64, reply: Reply) {
+        let who = usize::try_from(conn / 10).unwrap();
+        let client = &mut next.clients[who];
+        if client.conn(who) == conn && client.phase != Phase::Crashed {
+            client.inbox = Some(reply);
+        }
+    }
+
+    /// A command arrives; whether it was worth a look.
+    fn arrive(&self, next: &mut State, node: &Node, who: usize, wait: Micros) -> bool {
+        let Some(sent) = next.clients[who].outbox.take() else { return false };
+        let (conn, wall) = (next.clients[who].conn(who), node.world.borrow().wall);
+        let letters = grants_sent(node);
+        let reply = match sent {
+            Sent::Acquire(call) => self.acquire(next, node, &call, wait),
+            Sent::Extend(token) => {
+                let lease = Self::seconds(self.scope.lease);
+                let is_extended = node.command(conn, |entry| entry.extend(KEY, token, lease)).unwrap();
+                if is_extended {
+                    next.witness.extended(token, wall.after(self.term()));
+                }
+                Some(Reply::Number(i8::from(is_extended)))
+            }
+            Sent::Release(token) => {
+                let release = node.command(conn, |entry| entry.release(KEY, token)).unwrap();
+                if release != Release::Over {
+                    next.witness.given_back(token);
+                }
+                Some(Reply::Number(match release {
+                    Release::InTime => 1,
+                    Release::Late => -1,
+                    Release::Over => 0,
+                }))
+            }
+            Sent::Cancel(id) => {
+                let was_there = node.command(conn, |entry| entry.cancel(KEY, id)).unwrap();
+                next.witness.cancelled(id);
+                Some(Reply::Number(i8::from(was_there)))
+            }
+        };
+        match (next.clients[who].phase, reply) {
+            (Phase::Leaving, Some(Reply::Number(0))) => self.note(Fact::StaleRelease),
+            (Phase::Extending, Some(Reply::Number(1))) => self.note(Fact::Extended),
+            _ => {}
+        }
+        if grants_sent(node) > letters {
+            self.note(Fact::HandOff);
+        }
+        let waits = reply.is_none();
+        if let Some(reply) = reply {
+            next.clients[who].inbox = Some(reply);
+        }
+        wait == NEVER || waits
+    }
+
+    /// The steps in which the server takes part; whether it was worth a look.
+    pub(super) fn server_step(&self, next: &mut State, node: &Node, action: &Action) -> bool {
+        let wall = node.world.borrow().wall;
+        match *action {
+            Action::ASecondPasses => {
+                next.now += 1;
+                node.pass(SECOND);
+            }
+            Action::ClockAhead => {
+                next.left.clock_ahead -= 1;
+                node.set_clock(wall.after(SECOND));
+            }
+            Action::ClockBack => {
+                next.left.clock_back -= 1;
+                node.set_clock(wall.before(SECOND));
+            }
+            Action::Arrive { who, gives_up } => {
+                next.left.time_outs -= u8::from(gives_up);
+                let wait = if gives_up { Micros(HOUR.0 * 2) } else { NEVER };
+                return self.arrive(next, node, who, wait);
+            }
+            Action::ArriveLate => {
+                let call = next.late.remove(0);
+                self.note(Fact::LateCall);
+                // Its client is gone, so is the reply.
+                self.acquire(next, node, &call, NEVER);
+            }
+            Action::Deliver(conn) => {
+                if let Some(Answer::Granted(grant)) = node.deliver(Blocked(conn)) {
+                    next.witness.delivered(grant.granted.token);
+                    Self::send(next, conn, Reply::Token(grant.granted.token));
+                }
+            }
+            Action::HangUp(conn, keeps) => {
+                return Self::keeping(next, node, keeps, |next| self.hang_up(next, node, conn))
+            }
+            Action::EndComes(keeps) => return Self::keeping(next, node, keeps, |next| Self::end_comes(next, node)),
+            Action::NativeExpiry => node.expire(&place()),
+            Action::Timer => {
+                let (letters, before, was_lost) = (grants_sent(node), held(node), next.witness.is_lost_grant_live());
+                node.fire();
+                if was_lost && grants_sent(node) > letters {
+                    self.note(Fact::PassedOn);
+                }
+                let is_cut =
+                    |(now, before): ((Token, UnixMicros), (Token, UnixMicros))| now.0 == before.0 && now.1 < before.1;
+                if held(node).zip(before).is_some_and(is_cut) {
+                    self.note(Fact::SessionEnded);
+                }
+            }
+            _ => self.plain_step(next, node, action),
+        }
+        true
+    }
+
+    /// A step in which somebody may leave a place, which is kept for so long; whether that made a difference.
+    fn keeping(next: &mut State, node: &Node, keeps: Keeps, step: impl FnOnce(&mut State)) -> bool {
+        let places = || node.driver.borrow().engine().queues().places();
+        let keep = |time| node.world.borrow_mut().settings.limits.place = time;
+        let before = places();
+        keep(match keeps {
+            Keeps::ForEver => NEVER,
+            Keeps::Briefly => HOUR,
+            Keeps::Longer => Micros(HOUR.0 * 3),
+        });
+        step(next);
+        keep(NEVER);
+        next.left.places_over -= u8::from(keeps != Keeps::ForEver);
+        keeps == Keeps::ForEver || places() > before
+    }
+
+    /// The server notices that a connection has ended.
+    fn hang_up(&self, next: &mut State, node: &Node, conn: u64) {
+        if let Some(Answer::Granted(grant)) = node.lose(Blocked(conn)) {
+            if next.witness.undelivered(grant.granted.token) {
+                self.note(Fact::Undelivered);
+            }
+        }
+        node.disconnect(conn);
+        let until = node.world.borrow().wall.after(Self::seconds(self.scope.margin));
+        next.witness.connection_ended(conn, until);
+    }
+
+    fn end_comes(next: &mut State, node: &Node) {
+        let kept: Vec<Id> = next.witness.attempts().filter(|id| has_place(node, *id)).collect();
+        node.end_comes();
+        for id in kept.into_iter().filter(|id| !has_place(node, *id)) {
+            next.witness.leave(Who::Attempt(id));
+        }
+    }
+
+    /// The steps that clients take by themselves; whether it was one.
+    pub(super) fn client_step(&self, next: &mut State, action: &Action) -> bool {
+        let now = next.now;
+        match *action {
+            Action::Ask(who) => {
+                let call = self.call(next, who);
+                let client = &mut next.clients[who];
+                client.asks -= 1;
+                client.phase = Phase::Asking;
+                client.sent_at = now;
+                client.outbox = Some(Sent::Acquire(call));
+            }
+            Action::AskAgain { who, first_arrives_late } => {
+                next.left.resends -= 1;
+                if first_arrives_late {
+                    next.left.late -= 1;
+                    if let Some(Sent::Acquire(call)) = next.clients[who].outbox.take() {
+                        next.late.push(call);
+                    }
+                }
+                next.clients[who].reconnect();
+                let call = self.call(next, who);
+                next.clients[who].sent_at = now;
+                next.clients[who].outbox = Some(Sent::Acquire(call));
+            }
+            Action::Cancel(who) => {
+                next.left.cancels -= 1;
+                let id = self.attempt(next, who);
+                let client = &mut next.clients[who];
+                client.reconnect();
+                client.rest();
+                client.attempt += 1;
+                client.phase = Phase::Leaving;
+                client.outbox = id.map(Sent::Cancel);
+            }
+            Action::Extend(who) => {
+                next.left.extends -= 1;
+                let client = &mut next.clients[who];
+                client.phase = Phase::Extending;
+                client.sent_at = now;
+                client.outbox = client.token.map(Sent::Extend);
+            }
+            Action::Release(who) => {
+                let client = &mut next.clients[who];
+                client.outbox = client.token.map(Sent::Release);
+                client.rest();
+                client.phase = Phase::Leaving;
+            }
+            Action::Crash(who) => {
+                next.left.crashes -= 1;
+                let client = &mut next.clients[who];
+                client.rest();
+                client.reconnect();
+                client.phase = Phase::Crashed;
+            }
+            Action::ConnectionBreaks(who) => {
+                next.left.breaks -= 1;
+                let client = &mut next.clients[who];
+                client.reconnect();
+                // It notices within the margin.
+                client.believes_until = client.believes_until.min(now + self.scope.margin);
+            }
+            Action::ReadReply(who) => {
+                if let Some(reply) = next.clients[who].inbox.take() {
+                    next.clients[who].read(reply, self.scope.lease);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The steps of clients that lock with plain commands; each is one command, done at once.
+    fn plain_step(&self, next: &mut State, node: &Node, action: &Action) {
+        let now = next.now;
+        let own_clock_s = UnixMicros(START_S * SECOND.0).as_seconds() + f64::from(now);
+        let timestamp = START_S + u64::from(now) + u64::from(self.scope.lease + self.scope.margin);
+        node.expire(&place());
+        let key = node.world.borrow().keys.get(&place()).cloned();
+        let is_expired = |stored: &Stored| classic_seconds(&stored.content).is_some_and(|at| at <= own_clock_s);
+        let set = |text: String, expire_at_ms| {
+            let stored = Stored { content: Content::String(text.into_bytes()), expire_at_ms };
+            node.world.borrow_mut().keys.insert(place(), stored);
+        };
+        let take = |client: &mut Client| {
+            client.phase = Phase::Holding;
+            client.believes_until = now + self.scope.lease;
+        };
+        match *action {
+            Action::Setnx(who) | Action::Getset(who) if key.is_none() => {
+                next.clients[who].asks -= u8::from(matches!(action, Action::Setnx(_)));
+                set(timestamp.to_string(), None);
+                take(&mut next.clients[who]);
+            }
+            Action::Setnx(who) => {
+                next.clients[who].asks -= 1;
+                next.clients[who].phase = Phase::Refused;
+            }
+            Action::Get(who) => {
+                let saw = if key.as_ref().is_some_and(is_expired) { Phase::SawExpired } else { Phase::Idle };
+                next.clients[who].phase = saw;
+            }
+            Action::Getset(who) => {
+                next.witness.overwritten();
+                set(timestamp.to_string(), None);
+                // Nobody tells the module of it: found within a second.
+                node.event(|entry| entry.tick());
+                next.clients[who].phase = Phase::Idle;
+                if key.as_ref().is_some_and(is_expired) {
+                    take(&mut next.clients[who]);
+                    self.note(Fact::ClassicTakeOver);
+                }
+            }
+            Action::SetNxPx(who) => {
+                next.clients[who].asks -= 1;
+                if key.is_none() {
+                    let end = node.world.borrow().wall.after(Self::seconds(self.scope.lease));
+                    set(format!("owner-{who}"), Some(end.0 / 1_000));
+                    take(&mut next.clients[who]);
+                }
+            }
+            Action::CompareAndDelete(who) => {
+                if key.is_some_and(|stored| stored.content == Content::String(format!("owner-{who}").into_bytes())) {
+                    node.delete(&place());
+                }
+                next.clients[who].rest();
+            }
+            Action::Del(who) => {
+                node.delete(&place());
+                next.witness.overwritten();
+                next.clients[who].rest();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The number that a client of the pattern reads: a float.
+fn classic_seconds(content: &Content) -> Option<f64> {
+    let Content::String(bytes) = content else { return None };
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}

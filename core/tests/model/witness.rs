@@ -1,0 +1,202 @@
+//! What an outsider knows of who got the lock: written from the contract alone, it shares nothing with the rules that it
+//! judges. It sees what the server answers, which connections it has blocked, and what the key holds.
+
+use crate::clients::Call;
+use crate::fake::{Blocked, World};
+use redis_lock_core::lock::record::Id;
+use redis_lock_core::lock::time::{Micros, UnixMicros};
+use redis_lock_core::lock::token::Token;
+
+/// An attempt, by its ID or its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Who {
+    Attempt(Id),
+    Conn(u64),
+}
+
+impl Who {
+    pub fn of(conn: u64, id: Option<Id>) -> Self {
+        id.map_or(Self::Conn(conn), Self::Attempt)
+    }
+}
+
+/// What must not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A token is not larger than all before.
+    TokenDidNotGrow,
+    /// The lock was granted to one who came after somebody who waits.
+    Overtook,
+    /// The lock was granted while an earlier grant was good.
+    GrantedTwice,
+    /// An attempt that holds asked again and was not told its token.
+    NotTold,
+}
+
+/// A grant, by the clock of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Live {
+    who: Who,
+    token: Token,
+    until: UnixMicros,
+    /// The connection that it ends with.
+    session: Option<u64>,
+    /// That has ended: so may the grant, from then on.
+    may_end: Option<UnixMicros>,
+}
+
+impl Live {
+    /// Until when it is good in any case.
+    fn end(&self) -> UnixMicros {
+        self.may_end.map_or(self.until, |end| end.min(self.until))
+    }
+}
+
+/// For whom a grant is, and on which terms.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant {
+    pub who: Who,
+    pub token: Token,
+    pub session: Option<u64>,
+}
+
+/// What an outsider who sees all has noted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Witness {
+    last: Option<Token>,
+    live: Option<Live>,
+    /// Who was refused and stands in line or has a place, in the order in which they came; each with its connection.
+    arrived: Vec<(Who, u64)>,
+    /// Grants that were sent, and their attempts told in no other way.
+    on_their_way: Vec<(Token, Who)>,
+    /// A grant that the server knows nobody received.
+    unreceived: Option<Token>,
+    pub fault: Option<Fault>,
+}
+
+impl Witness {
+    /// The server has granted the lock, or told somebody of a grant again.
+    pub fn granted(&mut self, grant: Grant, world: &World, term: Micros) {
+        let Grant { who, token, session } = grant;
+        let (now, until) = (world.wall, world.wall.after(term));
+        if let Some(live) = self.live.as_mut().filter(|live| (live.token, live.who) == (token, who)) {
+            *live = Live { until: live.until.max(until), session, may_end: None, ..*live };
+            self.unreceived = self.unreceived.filter(|unreceived| *unreceived != token);
+            self.on_their_way.retain(|(own, _)| *own != token);
+            return;
+        }
+        let mut ahead = self.arrived.iter().take_while(|(known, _)| *known != who);
+        if ahead.any(|(_, conn)| world.blocked.contains(&Blocked(*conn))) {
+            self.fault = Some(Fault::Overtook);
+        }
+        if self.last.is_some_and(|last| token <= last) {
+            self.fault = Some(Fault::TokenDidNotGrow);
+        }
+        // A grant that nobody received ends when it is passed on.
+        if self.live.is_some_and(|live| live.end() > now && self.unreceived != Some(live.token)) {
+            self.fault = Some(Fault::GrantedTwice);
+        }
+        self.last = self.last.max(Some(token));
+        self.live = Some(Live { who, token, until, session, may_end: None });
+    }
+
+    /// A grant was sent to one who waited: to whom.
+    pub fn sent(&mut self, conn: u64, token: Token) -> Who {
+        let who = self.arrived.iter().find(|(_, known)| *known == conn).map_or(Who::Conn(conn), |(who, _)| *who);
+        self.on_their_way.push((token, who));
+        who
+    }
+
+    /// LOCK.EXTEND has set a lease anew.
+    pub fn extended(&mut self, token: Token, until: UnixMicros) {
+        if let Some(live) = self.live.as_mut().filter(|live| live.token == token) {
+            (live.until, live.may_end) = (until, None);
+        }
+    }
+
+    /// A grant was given back.
+    pub fn given_back(&mut self, token: Token) {
+        self.live = self.live.filter(|live| live.token != token);
+    }
+
+    /// An attempt was cancelled: it holds nothing, and has no place.
+    pub fn cancelled(&mut self, id: Id) {
+        let who = Who::Attempt(id);
+        self.leave(who);
+        self.on_their_way.retain(|(_, known)| *known != who);
+        self.live = self.live.filter(|live| live.who != who);
+    }
+
+    /// A grant has reached its client.
+    pub fn delivered(&mut self, token: Token) {
+        if let Some(at) = self.on_their_way.iter().position(|(known, _)| *known == token) {
+            let (_, who) = self.on_their_way.remove(at);
+            self.leave(who);
+        }
+    }
+
+    /// A grant did not reach its client; whether it is to be passed on.
+    pub fn undelivered(&mut self, token: Token) -> bool {
+        let at = self.on_their_way.iter().position(|(known, _)| *known == token);
+        if let Some(at) = at {
+            self.on_their_way.remove(at);
+            self.unreceived = Some(token);
+        }
+        at.is_some()
+    }
+
+    /// A connection has ended: its holder has the margin to notice.
+    pub fn connection_ended(&mut self, conn: u64, until: UnixMicros) {
+        self.leave(Who::Conn(conn));
+        if let Some(live) = self.live.as_mut().filter(|live| live.session == Some(conn)) {
+            live.may_end = Some(until);
+        }
+    }
+
+    /// What a call must be answered, if its attempt holds the lock.
+    pub fn must_be_told(&self, call: &Call, now: UnixMicros) -> Option<Token> {
+        let who = Who::Attempt(call.id?);
+        self.live.filter(|live| live.who == who && live.end() > now).map(|live| live.token)
+    }
+
+    /// Attempts that wait or have a place.
+    pub fn attempts(&self) -> impl Iterator<Item = Id> + '_ {
+        let ids = self.arrived.iter();
+        ids.filter_map(|(who, _)| if let Who::Attempt(id) = who { Some(*id) } else { None })
+    }
+
+    /// An attempt was refused: it waits, or keeps a place if it has an ID.
+    pub fn arrive(&mut self, who: Who, conn: u64) {
+        match self.arrived.iter_mut().find(|(known, _)| *known == who) {
+            Some(known) => known.1 = conn,
+            None => self.arrived.push((who, conn)),
+        }
+    }
+
+    /// An attempt has the lock and was told, has given up, or has waited without an ID.
+    pub fn leave(&mut self, who: Who) {
+        self.arrived.retain(|(known, _)| *known != who);
+    }
+
+    /// DEL or GETSET by somebody else: the server no longer knows of a grant.
+    pub fn overwritten(&mut self) {
+        self.live = None;
+        self.unreceived = None;
+    }
+
+    /// Whether a grant that nobody received is still good.
+    pub fn is_lost_grant_live(&self) -> bool {
+        self.unreceived.is_some_and(|token| self.live.is_some_and(|live| live.token == token))
+    }
+
+    /// What was true of a grant that is over does not tell states apart. `held`: the grant in the key, and its end.
+    pub fn forget(&mut self, now: UnixMicros, held: Option<(Token, UnixMicros)>) {
+        let unreceived = self.unreceived;
+        // A predecessor that is there again without a token of its own has that of the grant, but not its end.
+        let stands = |live: &Live| held.is_some_and(|(token, end)| token == live.token && end >= live.end());
+        let is_over = |live: &Live| live.until <= now || (unreceived == Some(live.token) && !stands(live));
+        self.live = self.live.filter(|live| !is_over(live));
+        let live = self.live.map(|live| live.token);
+        self.unreceived = unreceived.filter(|token| Some(*token) == live);
+    }
+}

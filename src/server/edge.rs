@@ -15,8 +15,8 @@ use crate::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Un
 use crate::engine::grant::Event;
 use crate::engine::outbox::Letter;
 use crate::engine::{KeyName, Limits};
-use crate::lock::change::{Change, Retentions};
 use crate::lock::clocks::Reading;
+use crate::lock::effect::{Change, Retentions};
 use crate::lock::grace;
 use crate::lock::rules::Terms;
 use crate::lock::time::{Micros, UnixMicros};

@@ -18,7 +18,7 @@ use super::module::module;
 use super::set_cache::Set;
 use super::zset::{End, Zset};
 use crate::driver::{Expected, Unseen};
-use crate::lock::change::Members;
+use crate::lock::effect::Members;
 use crate::lock::holders::{self, Holder, Holders};
 use crate::lock::record::Record;
 use crate::lock::time::UnixMicros;

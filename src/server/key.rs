@@ -7,7 +7,7 @@ use super::set_cache::Set;
 use super::zset::Zset;
 use crate::driver::{self, Expected, Unseen};
 use crate::engine::Shape;
-use crate::lock::change::Members;
+use crate::lock::effect::Members;
 use crate::lock::record::Value;
 use crate::lock::rules::State;
 use crate::lock::time::UnixMicros;

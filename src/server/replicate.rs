@@ -15,7 +15,7 @@ use super::signal::{self, Writing};
 use crate::broken::{self, Mutant};
 use crate::driver::{Key as _, Permit, WriteRefused, Writer};
 use crate::engine::grant::Event;
-use crate::lock::change::{Change, Primitive};
+use crate::lock::effect::{Change, Primitive};
 use crate::lock::record::Encoded;
 use redis_module::raw;
 use std::ffi::CStr;

@@ -8,7 +8,7 @@ use super::settings;
 use super::version::Version;
 use super::{clock, log};
 use crate::broken::{self, Mutant};
-use crate::lock::change::Retentions;
+use crate::lock::effect::Retentions;
 use crate::lock::grace;
 use crate::lock::record::number;
 use crate::lock::retention::Retention;

@@ -5,7 +5,7 @@
 //! returned.
 
 use crate::broken::{self, Mutant};
-use crate::lock::change::Members;
+use crate::lock::effect::Members;
 use crate::lock::holders::Holders;
 use crate::lock::token::Token;
 use lru::LruCache;

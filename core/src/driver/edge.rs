@@ -3,8 +3,8 @@
 use crate::engine::grant::Event;
 use crate::engine::outbox::Letter;
 use crate::engine::{Clock, KeyName, Limits, Shape};
-use crate::lock::change::{Change, Members, Retentions};
 use crate::lock::clocks::Reading;
+use crate::lock::effect::{Change, Members, Retentions};
 use crate::lock::error::Error;
 use crate::lock::grace;
 use crate::lock::record::Id;

@@ -5,7 +5,7 @@ use super::entry::Entry;
 use crate::engine::grant::{Decision, Event, Granted};
 use crate::engine::queue::Ticket;
 use crate::engine::{Caller, KeyName, Shape};
-use crate::lock::change::{Change, Contents, Write};
+use crate::lock::effect::{Change, Contents, Write};
 use crate::lock::token::Token;
 
 /// Who has got the lock, or the locks, when all is written.

@@ -1,7 +1,7 @@
 //! Somebody asks for a lock that may be free: LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER.
 
 use super::counters::Counter;
-use super::state::{Engine, KeyName};
+use super::parts::{Engine, KeyName};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Acquire, Request, State, Terms, Turn};

@@ -3,13 +3,13 @@
 //! It leaves out what cannot matter: the numbers of tickets and lines beyond their order, counters, what is computed from
 //! the rest, how maps are laid out, when the sessions are swept, when lines were scanned if that is long ago.
 
-use super::gate::GateForm;
+use super::grace::GateForm;
 use super::grant::Before;
 use super::outbox::{Answer, AnswerForm};
 use super::outstanding::{EndedForm, OutstandingForm};
+use super::parts::Engine;
 use super::queue::{Order, QueuesForm};
 use super::sessions::Binding;
-use super::state::Engine;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use crate::lock::token::{Token, Tokens};
 

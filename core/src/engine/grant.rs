@@ -1,7 +1,7 @@
 //! What a decision about one lock comes to: what is written, who is told of what, and whom a grant succeeds.
 
 use super::counters::Counter;
-use crate::lock::change::Write;
+use crate::lock::effect::Write;
 use crate::lock::record::{Encoded, Owner, OwnerBuf, Record};
 use crate::lock::rules::{Acquire, Holds, Predecessor};
 use crate::lock::time::UnixMicros;

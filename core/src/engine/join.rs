@@ -1,8 +1,8 @@
 //! Somebody who was refused begins to wait, or has a place reserved.
 
 use super::counters::Counter;
+use super::parts::{Clock, Engine, Limits};
 use super::queue::{MostPlaces, Waiter};
-use super::state::{Clock, Engine, Limits};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::record::Id;

@@ -3,12 +3,12 @@
 
 use super::counters::Counter;
 use super::grant::{Decision, Granted};
+use super::hand_off::Successor;
 use super::join::{due, Blocked};
 use super::outstanding::Lost;
+use super::parts::{Clock, Engine, KeyName};
 use super::queue::{Cause, Keys, LineId, Next, Ticket, Vacancy};
-use super::release::Successor;
 use super::sessions::LockKey;
-use super::state::{Clock, Engine, KeyName};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::grace;

@@ -2,8 +2,8 @@
 //! which token a grant gets. Every function takes the time as an argument.
 
 pub mod admit;
-pub mod change;
 pub mod clocks;
+pub mod effect;
 pub mod error;
 pub mod grace;
 pub mod held;

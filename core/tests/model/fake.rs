@@ -12,8 +12,8 @@ use redis_lock_core::driver::{
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::{Answer, Letter};
 use redis_lock_core::engine::{Clock, KeyChange, KeyName, Limits, Shape};
-use redis_lock_core::lock::change::{Change, Members, Primitive, Retentions};
 use redis_lock_core::lock::clocks::Reading;
+use redis_lock_core::lock::effect::{Change, Members, Primitive, Retentions};
 use redis_lock_core::lock::grace;
 use redis_lock_core::lock::holders::{Holder, Holders};
 use redis_lock_core::lock::record::{timestamp_of, Record, Value};

@@ -2,9 +2,8 @@
 
 use super::counters::Counter;
 use super::grant::{Before, Decision, Granted};
-use super::outstanding::Lost;
+use super::parts::{Engine, KeyName};
 use super::queue::{LineId, Ticket};
-use super::state::{Engine, KeyName};
 use crate::broken::{self, Mutant};
 use crate::lock::record::Record;
 use crate::lock::rules::{self, Holds, Release, State, Terms};
@@ -96,15 +95,6 @@ impl<H> Engine<H> {
         if let Some(line) = self.waited_line(key) {
             self.queues.set_ready(line);
         }
-    }
-
-    /// Of a grant of several locks, these were written before it failed: they go back.
-    pub fn give_back(&mut self, db: i32, names: &[&[u8]], granted: &Granted) {
-        let token = granted.token;
-        let lost = names.iter().enumerate();
-        let lost =
-            lost.map(|(at, name)| Lost { db, name: (*name).into(), token, succeeds: granted.before(at).cloned() });
-        self.outstanding.lose(lost);
     }
 
     /// How the predecessor of a lost grant stands in the key again.

@@ -7,9 +7,9 @@
 
 use super::counters::Counter;
 use super::deadlock::{Graph, LockNumber};
+use super::parts::Engine;
 use super::queue::{Narrows, Queues, Ticket, Wait};
 use super::sessions::Sessions;
-use super::state::Engine;
 use crate::lock::rules::{self, Release, Request, Share, State};
 use crate::lock::token::Token;
 use rustc_hash::{FxHashMap, FxHashSet};

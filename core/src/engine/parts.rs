@@ -1,7 +1,7 @@
 //! What the module remembers besides the keys. It is changed by the events alone.
 
 use super::counters::{Counter, Counters};
-use super::gate::Gate;
+use super::grace::Gate;
 use super::outbox::Outbox;
 use super::outstanding::{EndedSessions, Outstanding};
 use super::predecessors::Predecessors;

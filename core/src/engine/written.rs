@@ -3,9 +3,9 @@
 use super::counters::Counter;
 use super::grant::{Decision, Granted, What};
 use super::outbox::{Answer, Grant};
+use super::parts::{Clock, Engine, KeyName};
 use super::queue::{Ticket, Waiter};
 use super::sessions::Binding;
-use super::state::{Clock, Engine, KeyName};
 use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Id};

@@ -1,0 +1,50 @@
+//! A grace was set or made shorter while clients wait: waits for leases that it does not cover end.
+
+use super::grace::Sweep;
+use super::outbox::Answer;
+use super::parts::{Engine, KeyName};
+use super::queue::MostPlaces;
+use crate::lock::error::Error;
+use crate::lock::grace;
+
+/// How many waiters a check of their leases inspects in one event-loop iteration.
+const INSPECTED: usize = 2_048;
+/// And how many it ends at most.
+const ENDED: usize = 128;
+
+impl<H> Engine<H> {
+    /// Ends the wait of a client, which keeps no place.
+    pub fn end_wait(&mut self, client: u64, error: Error) {
+        let none = MostPlaces { keys: 0, bytes: 0 };
+        if let Some(waiter) = self.queues.leave(client, None, none) {
+            self.outbox.put(waiter.handle, Answer::Failed(error));
+        }
+    }
+
+    /// Ends waits at the head of a line for leases that the grace does not cover: it was set since.
+    pub fn end_leases_beyond_grace(&mut self, key: KeyName<'_>, grace: &grace::Settings) {
+        if grace.longest_lease().is_none() {
+            return;
+        }
+        let queues = &mut self.queues;
+        while let Some(line) = queues.waited_line(key.db, key.name) {
+            let Some(Err(error)) = queues.head(line).map(|head| grace.check(head.lease)) else { return };
+            let Some((_, waiter)) = queues.pop_head(line) else { return };
+            self.outbox.put(waiter.handle, Answer::Failed(error));
+        }
+    }
+
+    /// Goes on with a check of all who wait for leases that the grace does not cover.
+    pub fn sweep_leases(&mut self, grace: &grace::Settings) {
+        let from = match self.gate.sweep {
+            Sweep::Done => return,
+            Sweep::Begins => None,
+            Sweep::GoesOn(deadline) => Some(deadline),
+        };
+        let (found, next) = self.queues.walk(from, INSPECTED, ENDED, |waiter| grace.check(waiter.lease).err());
+        self.gate.sweep = next.map_or(Sweep::Done, Sweep::GoesOn);
+        for (client, error) in found {
+            self.end_wait(client, error);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The time of a wait is over.
+
+use super::counters::Counter;
+use super::outbox::Answer;
+use super::parts::{Clock, Engine, Limits};
+
+impl<H> Engine<H> {
+    /// Ends the waits whose time is over, at most so many.
+    pub fn time_out(&mut self, most: usize, limits: Limits, clock: impl Clock) {
+        let now = clock.monotonic();
+        if self.queues.next_end().is_none_or(|end| end > now) {
+            return;
+        }
+        for _ in 0..most {
+            let Some(waiter) = self.queues.time_out(now, limits.reserved_until(clock), limits.most_places()) else {
+                return;
+            };
+            self.count(Counter::TimeOuts);
+            self.outbox.put(waiter.handle, Answer::NotGranted(waiter.shape));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Whether a grant has reached the client that waited for it; one that did not passes on.
+
+use super::counters::Counter;
+use super::grant::Granted;
+use super::outbox::Grant;
+use super::outstanding::Lost;
+use super::parts::{Clock, Engine, Limits};
+use crate::broken::{self, Mutant};
+use crate::lock::token::Token;
+
+impl<H> Engine<H> {
+    /// A grant has reached its client, or is no longer meant for it.
+    pub fn delivered(&mut self, token: Token) {
+        self.outstanding.arrived(token);
+    }
+
+    /// attempt has asked again meanwhile and was told of it.
+    pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
+        let Grant { granted, db, keys, id, ticket, .. } = grant;
+        if !self.outstanding.arrived(granted.token) || broken::is(Mutant::LostGrant) {
+            return;
+        }
+        if let (Some(id), Some(until)) = (id, limits.reserved_until(clock)) {
+            let names: Vec<&[u8]> = keys.iter().collect();
+            self.queues.restore_place(db, &names, id, ticket, until, limits.most_places());
+        }
+        self.count(Counter::Undelivered);
+        // Of several locks, each passes on by itself.
+        self.outstanding.lose(keys.iter().enumerate().map(|(at, name)| Lost {
+            db,
+            name: name.into(),
+            token: granted.token,
+            succeeds: granted.before(at).cloned(),
+        }));
+    }
+
+    /// Of a grant of several locks, these were written before it failed: they go back.
+    pub fn give_back(&mut self, db: i32, names: &[&[u8]], granted: &Granted) {
+        let token = granted.token;
+        let lost = names.iter().enumerate();
+        let lost =
+            lost.map(|(at, name)| Lost { db, name: (*name).into(), token, succeeds: granted.before(at).cloned() });
+        self.outstanding.lose(lost);
+    }
+}

@@ -1,6 +1,6 @@
 //! Several holders of one lock, read from a sorted set.
 //!
-//! The server cannot find a member by its token, so a set is read as a whole. [`super::set_cache`] has those of more than a
+//! The server cannot find a member by its token, so a set is read as a whole. `set_cache.rs` has those of more than a
 //! few holders in memory from one command to the next. What is in memory counts only while the key agrees:
 //!
 //! - it has as many members;

@@ -1,4 +1,4 @@
-//! A key of the server: opened, and read as a lock. How it is written: [`super::replicate`].
+//! A key of the server: opened, and read as a lock. How it is written: `replicate.rs`.
 
 use super::api::api;
 use super::context::{Arg, Context};

@@ -26,7 +26,7 @@ const OF_SET: usize = 2;
 pub struct Set {
     /// Who they are.
     pub members: Members,
-    /// The server has it in the form for many, in which a change costs O(log n): see [`super::replicate`].
+    /// The server has it in the form for many, in which a change costs O(log n): see `replicate.rs`.
     pub is_tree: bool,
     /// Database and name of its key, where it was in memory.
     place: Option<Rc<[u8]>>,

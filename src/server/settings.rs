@@ -1,4 +1,4 @@
-//! What an operator can set. How: [`super::configure`].
+//! What an operator can set. How: `configure.rs`.
 
 use super::api::api;
 use crate::engine::Limits;

@@ -1,0 +1,246 @@
+//! What the driver needs of a server, from the fake one.
+
+use super::key::FakeKey;
+use super::{Blocked, Fault, Node, Place, Settings};
+use redis_lock_core::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
+use redis_lock_core::engine::grant::Event;
+use redis_lock_core::engine::outbox::Letter;
+use redis_lock_core::engine::{Clock, KeyName, Limits};
+use redis_lock_core::lock::clocks::Reading;
+use redis_lock_core::lock::effect::{Change, Primitive, Retentions};
+use redis_lock_core::lock::grace;
+use redis_lock_core::lock::rules::Terms;
+use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
+
+/// The clocks as they stand.
+#[derive(Clone, Copy)]
+pub struct FakeClock(pub(super) UnixMicros, pub(super) MonotonicMicros);
+
+impl Clock for FakeClock {
+    fn now(self) -> UnixMicros {
+        self.0
+    }
+
+    fn monotonic(self) -> MonotonicMicros {
+        self.1
+    }
+}
+
+/// The server, for one call.
+pub struct FakeEdge<'w> {
+    pub(super) node: &'w Node,
+    pub(super) writer: Writer,
+    pub(super) client: u64,
+    pub(super) db: i32,
+}
+
+impl FakeEdge<'_> {
+    fn settings(&self) -> Settings {
+        self.node.world.borrow().settings
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.settings().fault == fault
+    }
+}
+
+impl Edge for FakeEdge<'_> {
+    type Clock = FakeClock;
+    type Handle = Blocked;
+    type TimerId = u64;
+    type Name<'n> = &'n [u8];
+    type OwnName = Vec<u8>;
+    type Key<'n> = FakeKey;
+    type Written<'n> = Place;
+
+    fn clock(&self) -> FakeClock {
+        let world = self.node.world.borrow();
+        FakeClock(world.wall, world.monotonic)
+    }
+
+    fn command_time(&self) -> UnixMicros {
+        self.node.world.borrow().wall
+    }
+
+    fn reading(&self) -> Reading {
+        let world = self.node.world.borrow();
+        Reading { wall: world.wall, monotonic: world.monotonic, awake: world.monotonic }
+    }
+
+    fn terms(&self) -> Terms {
+        let margin = if self.has(Fault::NoMargin) { Micros(0) } else { self.settings().margin };
+        Terms { margin }
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = self.settings().limits;
+        let place = if self.has(Fault::ForgetsPlaces) { Micros(0) } else { limits.place };
+        Limits { place, ..limits }
+    }
+
+    fn most_edges(&self) -> usize {
+        self.settings().edges
+    }
+
+    fn retentions(&mut self) -> Retentions {
+        let retention = self.settings().retention;
+        Retentions { key: retention, holder: retention }
+    }
+
+    fn grace(&mut self) -> Option<grace::Settings> {
+        self.settings().grace
+    }
+
+    fn key_name<'n>(&self, name: Self::Name<'n>) -> KeyName<'n> {
+        KeyName { db: self.db, name }
+    }
+
+    fn name(&mut self, key: KeyName<'_>) -> Option<Vec<u8>> {
+        self.db = key.db;
+        Some(key.name.to_vec())
+    }
+
+    fn lend(name: &Vec<u8>) -> &[u8] {
+        name
+    }
+
+    fn select(&mut self, db: i32) {
+        self.db = db;
+    }
+
+    fn open<'n>(
+        &mut self,
+        name: Self::Name<'n>,
+        access: Access,
+        expected: Expected,
+        now: UnixMicros,
+    ) -> Result<Self::Key<'n>, Unseen> {
+        let place = (self.db, name.to_vec());
+        self.node.expire(&place);
+        let stored = self.node.world.borrow().keys.get(&place).cloned();
+        let ahead = if self.has(Fault::TakesOverEarly) { Micros(1_000_000) } else { Micros(0) };
+        let mut key = FakeKey::read(place, stored, now, now.after(ahead))?;
+        key.looks_free =
+            self.has(Fault::GrantsWithoutLooking) && (access, expected) == (Access::Waiter, Expected::Nothing);
+        Ok(key)
+    }
+
+    fn write<'n>(
+        &mut self,
+        permit: Permit,
+        key: Self::Key<'n>,
+        change: Change<'_>,
+    ) -> Result<Self::Written<'n>, WriteRefused> {
+        assert_eq!(permit.writer(), self.writer, "a command writes as a command, the timer as the timer");
+        let mut world = self.node.world.borrow_mut();
+        assert_eq!(
+            world.keys.get(&key.place),
+            key.stored.as_ref(),
+            "a key is written that has changed since it was read"
+        );
+        change.try_each(|primitive| {
+            world.execute(&key.place, &primitive);
+            Ok(())
+        })?;
+        Ok(key.place)
+    }
+
+    fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>> {
+        let mut world = self.node.world.borrow_mut();
+        let places: Vec<Place> = keys.into_iter().map(|key| key.place).collect();
+        for place in &places {
+            world.execute(place, &Primitive::Del);
+        }
+        places
+    }
+
+    fn signal(&mut self, place: Place, events: &[Event]) {
+        let mut world = self.node.world.borrow_mut();
+        world.events.extend(events.iter().map(|event| (place.clone(), *event)));
+    }
+
+    fn client(&self) -> u64 {
+        self.client
+    }
+
+    fn is_connection(&self) -> bool {
+        true
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn block(&mut self) -> Option<Blocked> {
+        let blocked = Blocked(self.client);
+        let mut world = self.node.world.borrow_mut();
+        assert!(!world.blocked.contains(&blocked), "a client is blocked twice");
+        world.blocked.push(blocked);
+        Some(blocked)
+    }
+
+    fn answer(&mut self, handle: Blocked, letter: Box<Letter>) {
+        self.release(handle);
+        self.node.world.borrow_mut().letters.push((handle, letter.answer));
+    }
+
+    fn release(&mut self, handle: Blocked) {
+        let mut world = self.node.world.borrow_mut();
+        let at = world.blocked.iter().position(|blocked| *blocked == handle).expect("a client is released once");
+        world.blocked.remove(at);
+    }
+
+    fn may_write(&mut self) -> bool {
+        let world = self.node.world.borrow();
+        !world.is_paused && !world.is_replica
+    }
+
+    fn may_lose_slots(&self) -> bool {
+        false
+    }
+
+    fn is_replica(&self) -> bool {
+        self.node.world.borrow().is_replica
+    }
+
+    fn replicas(&mut self) -> u64 {
+        0
+    }
+
+    fn replication(&mut self) -> Option<Replication> {
+        Some(Replication { offset: 0, answers: Vec::new() })
+    }
+
+    fn set_timer(&mut self, after_ms: u64) -> u64 {
+        let mut world = self.node.world.borrow_mut();
+        assert_eq!(world.timer, None, "there is one timer");
+        world.timers += 1;
+        // A server rounds its own time down, and the delay was rounded up.
+        let is_forgotten = world.settings.fault == Fault::ForgetsDueTimes && after_ms > 0;
+        let after_ms = if is_forgotten { 86_400_000 } else { after_ms };
+        world.timer = Some((world.timers, world.wall.0 / 1_000 + after_ms));
+        world.timers
+    }
+
+    fn stop_timer(&mut self, timer: u64) {
+        self.node.world.borrow_mut().timer.take_if(|(id, _)| *id == timer);
+    }
+
+    fn listen_to_keys(&mut self) {
+        self.node.world.borrow_mut().listens_to_keys = true;
+    }
+
+    fn tells_of_keys(&self) -> bool {
+        self.settings().tells_of_keys
+    }
+
+    fn listen_to_clients(&mut self) {
+        self.node.world.borrow_mut().listens_to_clients = true;
+    }
+
+    fn record(&mut self, _span: Span, _took: Micros) {}
+
+    fn log(&mut self, _level: Level, text: &str) {
+        self.node.world.borrow_mut().log.push(text.into());
+    }
+}

@@ -1,0 +1,95 @@
+//! A key of the fake server, as it was when it was opened.
+
+use super::{Content, Place, Stored};
+use redis_lock_core::driver::{Key, Unseen};
+use redis_lock_core::engine::Shape;
+use redis_lock_core::lock::effect::Members;
+use redis_lock_core::lock::holders::{Holder, Holders};
+use redis_lock_core::lock::record::{timestamp_of, Record, Value};
+use redis_lock_core::lock::rules::State;
+use redis_lock_core::lock::time::UnixMicros;
+
+/// A key as it was when it was opened.
+pub struct FakeKey {
+    pub(super) place: Place,
+    pub(super) stored: Option<Stored>,
+    members: Option<Members>,
+    now: UnixMicros,
+    /// By which it is judged: the same, unless the server has a fault.
+    judged_at: UnixMicros,
+    pub(super) looks_free: bool,
+    is_closed: bool,
+}
+
+impl FakeKey {
+    pub(super) fn read(
+        place: Place,
+        stored: Option<Stored>,
+        now: UnixMicros,
+        judged_at: UnixMicros,
+    ) -> Result<Self, Unseen> {
+        let members = match stored.as_ref().map(|stored| &stored.content) {
+            Some(Content::Set(set)) => {
+                let mut holders = Holders::new();
+                for (member, score) in set {
+                    // As a score is: a double.
+                    let score = UnixMicros(*score).as_seconds();
+                    let record = Record::read_member(score, member).ok_or(Unseen::WrongType)?;
+                    assert_eq!(timestamp_of(score), Some(record.timestamp));
+                    holders.put(Holder::of(&record));
+                }
+                holders.look(judged_at);
+                Some(Members { holders, ended: Vec::new() })
+            }
+            _ => None,
+        };
+        Ok(Self { place, stored, members, now, judged_at, looks_free: false, is_closed: false })
+    }
+}
+
+impl Key for FakeKey {
+    fn lock(&self) -> State<'_> {
+        assert!(!self.is_closed, "a key is read that was closed");
+        match (&self.members, &self.stored) {
+            _ if self.looks_free => State::Free,
+            (Some(members), _) => State::Several(&members.holders),
+            (None, Some(Stored { content: Content::String(bytes), expire_at_ms })) => {
+                State::of(Some(Value::read(bytes, || expire_at_ms.is_some())), self.judged_at)
+            }
+            _ => State::Free,
+        }
+    }
+
+    fn now(&self) -> UnixMicros {
+        self.now
+    }
+
+    fn expires_in_ms(&self) -> Option<u64> {
+        let at = self.stored.as_ref()?.expire_at_ms?;
+        Some(at.saturating_sub(self.now.0 / 1_000))
+    }
+
+    fn shape(&self) -> Shape {
+        if self.members.is_some() {
+            Shape::Several
+        } else {
+            Shape::One
+        }
+    }
+
+    fn is_string(&self) -> bool {
+        matches!(self.stored, Some(Stored { content: Content::String(_), .. }))
+    }
+
+    fn has_expiry(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.expire_at_ms.is_some())
+    }
+
+    fn members(&mut self) -> Option<&mut Members> {
+        self.members.as_mut()
+    }
+
+    fn close(&mut self) {
+        self.is_closed = true;
+    }
+}

@@ -1,12 +1,12 @@
 //! A Redis and Valkey module that makes locking a native server command.
 //!
-//! Built as `libredis_lock.so` and loaded by a server; as a Rust library only [`lock`] is of use
-//! without one. A call goes through three layers: `server` receives it, `commands` reads the
-//! arguments, `lock` decides from what the key holds, the request and the time.
+//! Built as `libredis_lock.so` and loaded by a server. What is decided, and in which order, is in the crate
+//! `redis_lock_core`, which needs no server; this crate gives it one. Each knows only those to its right:
+//! `load -> commands -> server -> driver -> engine -> lock`.
 //!
-//! - [`lock`]: the rules, pure: they know nothing of a server and take the time as an argument.
-//! - [`commands`]: one file per command: its arguments, what it does, its reply.
+//! - [`commands`]: one file per command: its arguments, one question to the driver, its reply.
 //! - [`server`]: the edge to the server's module API, the only folder with `unsafe`.
+//! - [`driver`], [`engine`], [`lock`]: the order of events, what is remembered, the rules.
 //!
 //! `docs/DESIGN.md` has the states, the invariants and what was rejected.
 

@@ -6,6 +6,7 @@ use crate::broken::{self, Mutant};
 use crate::lock::time::UnixMicros;
 
 impl<H> Engine<H> {
+    /// A client that waited is gone, or was answered by the server: how to reach it, and the shape of the reply that it
     /// would have got. Nothing when it did not wait.
     pub fn left(&mut self, client: u64, limits: Limits, clock: impl Clock) -> Option<(H, ReplyShape)> {
         if broken::is(Mutant::DeadWaiter) {

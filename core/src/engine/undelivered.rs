@@ -14,6 +14,7 @@ impl<H> Engine<H> {
         self.outstanding.arrived(token);
     }
 
+    /// A grant did not reach its client: it passes on, and an attempt with an ID has its place again. Not if that
     /// attempt has asked again meanwhile and was told of it.
     pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
         let Grant { granted, db, keys, id, ticket, .. } = grant;

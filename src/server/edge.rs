@@ -96,6 +96,10 @@ impl Edge for ServerEdge<'_> {
         self.context.select_db(db);
     }
 
+    fn serves(&mut self, name: Arg<'_>) -> bool {
+        is_served_here(self.context, name)
+    }
+
     fn open<'n>(
         &mut self,
         name: Self::Name<'n>,
@@ -107,7 +111,7 @@ impl Edge for ServerEdge<'_> {
             (Access::Caller, _) | (Access::Waiter, Writer::Command) => Mode::Write,
             (Access::ReadOnly, _) | (Access::Waiter, Writer::Timer) => Mode::Read,
         };
-        if access == Access::Waiter && !is_served_here(self.context, name) {
+        if access == Access::Waiter && !self.serves(name) {
             return Err(Unseen::NotServed);
         }
         // SAFETY: the driver drops what it has opened before the call ends.

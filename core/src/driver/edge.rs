@@ -187,6 +187,8 @@ pub trait Edge {
     /// Selects a database: in a command, that of its caller again.
     fn select(&mut self, db: i32);
 
+    /// Whether the slot of a key is served here.
+    fn serves(&mut self, name: Self::Name<'_>) -> bool;
     /// Opens a key, as of `now`.
     ///
     /// # Errors

@@ -212,15 +212,12 @@ impl<E: Edge> Entry<'_, E> {
         if !self.edge.may_lose_slots() {
             return;
         }
-        let now = self.edge.clock().now();
         let lines = self.engine().take_ready(PER_ITERATION);
         for line in lines {
             let key = self.engine().queues().key(line);
             let name = key.and_then(|(db, bytes)| self.edge.name(KeyName { db, name: &bytes }));
-            let opened =
-                name.as_ref().map(|name| self.edge.open(E::lend(name), Access::Waiter, Expected::Nothing, now));
-            let is_lost = matches!(opened, Some(Err(Unseen::NotServed)));
-            drop(opened);
+            // The key is not opened: to read many holders for nothing, again and again, takes long.
+            let is_lost = name.is_some_and(|name| !self.edge.serves(E::lend(&name)));
             let mut engine = self.engine();
             if is_lost {
                 engine.slot_lost(line);

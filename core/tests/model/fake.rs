@@ -107,6 +107,10 @@ pub struct World {
     /// The server does not let a module write outside of commands.
     pub is_paused: bool,
     pub is_replica: bool,
+    /// Keys whose slots are no longer served here; nothing: the server is no cluster.
+    pub lost_slots: Option<BTreeSet<Vec<u8>>>,
+    /// How often a key was opened.
+    pub opened: usize,
     /// What was logged.
     pub log: Vec<String>,
     /// What listeners of keyspace events were told of locks.
@@ -156,6 +160,8 @@ impl Node {
             listens_to_clients: false,
             is_paused: false,
             is_replica: false,
+            lost_slots: None,
+            opened: 0,
             log: Vec::new(),
             events: Vec::new(),
         };

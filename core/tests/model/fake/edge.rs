@@ -108,6 +108,10 @@ impl Edge for FakeEdge<'_> {
         self.db = db;
     }
 
+    fn serves(&mut self, name: &[u8]) -> bool {
+        !self.node.world.borrow().lost_slots.as_ref().is_some_and(|lost| lost.contains(name))
+    }
+
     fn open<'n>(
         &mut self,
         name: Self::Name<'n>,
@@ -115,6 +119,10 @@ impl Edge for FakeEdge<'_> {
         expected: Expected,
         now: UnixMicros,
     ) -> Result<Self::Key<'n>, Unseen> {
+        self.node.world.borrow_mut().opened += 1;
+        if access == Access::Waiter && !self.serves(name) {
+            return Err(Unseen::NotServed);
+        }
         let place = (self.db, name.to_vec());
         self.node.expire(&place);
         let stored = self.node.world.borrow().keys.get(&place).cloned();
@@ -196,7 +204,7 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn may_lose_slots(&self) -> bool {
-        false
+        self.node.world.borrow().lost_slots.is_some()
     }
 
     fn is_replica(&self) -> bool {

@@ -1,0 +1,101 @@
+//! Sizes: what one waiter shows does not show what thousands do to an event-loop iteration, and to each other.
+
+use super::fake::{Blocked, Node, Settings};
+use redis_lock_core::driver::{Ask, Outcome};
+use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::queue::ReplyShape;
+use redis_lock_core::engine::Limits;
+use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::rules::{Release, Request, Share};
+use redis_lock_core::lock::time::{Micros, UnixMicros};
+use redis_lock_core::lock::token::Token;
+use std::collections::BTreeSet;
+
+const CROWD: u32 = 2_000;
+/// So many answers leave in one event-loop iteration.
+const AT_ONCE: usize = 256;
+const KEY: &[u8] = b"k";
+
+fn ask(wait: u64) -> Ask<'static> {
+    let request = Request { share: Share::Alone, lease: Micros(30_000_000), id: None, owner: None };
+    Ask { request, wait: Micros(wait), shape: ReplyShape::Token, session: false }
+}
+
+fn node() -> Node {
+    let limits = Limits { waiters: 3_000, ..Settings::default().limits };
+    Node::new(Settings { limits, ..Settings::default() }, UnixMicros(1_763_710_000_000_000))
+}
+
+fn hold(node: &Node, name: &[u8]) -> Token {
+    let Ok(Outcome::Granted(granted)) = node.command(0, |entry| entry.acquire(name, &ask(0))) else { panic!() };
+    granted.token
+}
+
+fn wait(node: &Node, client: u64, name: &[u8]) {
+    assert!(matches!(node.command(client, |entry| entry.acquire(name, &ask(9_000_000))), Ok(Outcome::Waits)));
+}
+
+/// Whom answers reach that were sent since.
+fn sent(node: &Node) -> Vec<u64> {
+    node.world.borrow().letters.iter().map(|(client, _)| client.0).collect()
+}
+
+#[test]
+fn a_lock_passes_on() {
+    let node = node();
+    let token = hold(&node, KEY);
+    wait(&node, 2, KEY);
+    assert_eq!(node.command(1, |entry| entry.release(KEY, token)), Ok(Release::InTime));
+    assert!(matches!(node.deliver(Blocked(2)), Some(Answer::Granted(_))));
+}
+
+#[test]
+fn a_crowd_is_answered_once_and_a_part_at_a_time_whoever_leaves_meanwhile() {
+    let node = node();
+    hold(&node, KEY);
+    let clients = 1..=u64::from(CROWD);
+    clients.clone().for_each(|client| wait(&node, client, KEY));
+    node.event(|entry| entry.demoted());
+    assert_eq!(sent(&node).len(), AT_ONCE);
+    // Their answers are not sent yet: they are gone when that happens, and given back once all the same.
+    let gone = [1_500, 1_999, u64::from(CROWD)];
+    for client in gone {
+        node.disconnect(client);
+    }
+    let mut before = sent(&node).len();
+    assert!(before < 1_500);
+    while before < CROWD as usize {
+        assert!(node.fire(), "nobody sends the rest");
+        let now = sent(&node).len();
+        assert!(now > before && now - before <= AT_ONCE, "{before} -> {now}");
+        before = now;
+    }
+    assert_eq!(BTreeSet::from_iter(sent(&node)).len(), CROWD as usize);
+    assert!(node.world.borrow().blocked.is_empty());
+    for client in clients {
+        let answer = if gone.contains(&client) { node.lose(Blocked(client)) } else { node.deliver(Blocked(client)) };
+        assert!(matches!(answer, Some(Answer::Failed(Error::Demoted))), "{client}: {answer:?}");
+    }
+    assert!(!node.fire() && node.timer_at().is_none(), "nothing is left to be done");
+}
+
+#[test]
+fn no_key_is_opened_for_waiters_while_nothing_may_be_written() {
+    let node = node();
+    let name = |number: u64| number.to_string().into_bytes();
+    for number in 1..=100 {
+        hold(&node, &name(number));
+        wait(&node, number, &name(number));
+    }
+    let opened = node.world.borrow().opened;
+    node.world.borrow_mut().is_paused = true;
+    node.world.borrow_mut().lost_slots = Some(BTreeSet::from([name(7), name(70)]));
+    (1..=100).for_each(|number| node.delete(&(0, name(number))));
+    assert!(node.fire());
+    assert_eq!(sent(&node), [7, 70], "they are told that their slots are not served here");
+    assert_eq!(node.world.borrow().opened, opened);
+    node.world.borrow_mut().is_paused = false;
+    node.pass(Micros(20_000));
+    assert!(node.fire());
+    assert_eq!(sent(&node).len(), 100, "the others get their locks afterwards");
+}

@@ -394,6 +394,35 @@ fn a_grace_ends_the_waits_for_longer_leases_wherever_they_stand() {
     assert_eq!(locks.info("lock", "lock_waiters"), 3);
 }
 
+/// More of them than answers that leave in one event-loop iteration.
+#[test]
+fn a_crowd_whose_waits_end_in_one_command_is_answered_once_whoever_is_killed_meanwhile() {
+    let mut locks = Locks::start();
+    if matches!(locks.conn.call(&["CONFIG", "GET", "lock.margin-ms"]), Reply::List(pair) if pair.is_empty()) {
+        eprintln!("skipped: the server has no settings of modules that can be changed");
+        return;
+    }
+    let kill: &[&str] = &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
+    for then in [&["PING"], kill] {
+        locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "0"]);
+        let token = locks.hold();
+        let long = ["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "60000"];
+        let mut crowd: Vec<_> = (0..600).map(|_| locks.wait_with(&long)).collect();
+        let shorter = &["CONFIG", "SET", "lock.failover-grace-ms", "20000"];
+        locks.in_one_turn(&[shorter, &["LOCK.RELEASE", "k", &token], then]);
+        for waiter in &mut crowd {
+            if then == kill {
+                waiter.closed();
+            } else {
+                waiter.failed("GRACE");
+                assert_eq!(waiter.conn.call(&["PING"]).text(), "PONG", "there is no second answer");
+            }
+        }
+        assert_eq!((locks.waiters(), locks.conn.int(&["EXISTS", "k"])), (0, 0));
+    }
+    assert_eq!(locks.info("clients", "blocked_clients"), 0);
+}
+
 /// The same where the lease is handed over before the module has come to look at all of them.
 #[test]
 fn no_lease_is_handed_over_that_a_grace_does_not_cover() {

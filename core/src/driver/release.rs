@@ -50,16 +50,14 @@ impl<E: Edge> Entry<'_, E> {
         // A key of another type is found before anything has changed.
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
-        // With nobody there who could wait, nothing asks for the names.
-        let is_quiet = self.engine().is_quiet();
         // Those that are only deleted, in the usual case all, and the numbers of the others.
-        let (mut gone, mut others, mut awaited) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gone, mut others, mut awaited) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
         for (at, (name, key)) in names.iter().zip(&keys).enumerate() {
             let mut release = rules::release(key.lock(), token);
             if broken::is(Mutant::ReleaseAnyOfAll) && !key.lock().is_nobodys() {
                 release = Release::InTime;
             }
-            let key_name = if is_quiet { KeyName::NOBODYS } else { self.edge.key_name(*name) };
+            let key_name = self.known_name(*name);
             let mut engine = self.engine();
             engine.count_release(release);
             if release == Release::Over {
@@ -71,9 +69,7 @@ impl<E: Edge> Entry<'_, E> {
                 engine.given_back(token, now);
                 drop(engine);
                 self.edge.record(Span::Hold, held(token, now));
-                if !is_quiet {
-                    gone.push(key_name);
-                }
+                gone.push(key_name);
             }
         }
         let released = names.len().saturating_sub(others.len()).saturating_add(awaited.len());

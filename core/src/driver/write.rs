@@ -147,18 +147,17 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Deletes keys whose only grants have ended, and for which nobody waits. Whether all were deleted. With no names,
-    /// the engine knows nothing of these keys.
+    /// Deletes keys whose only grants have ended, and for which nobody waits. Whether all were deleted.
     pub(super) fn delete_all<'n>(&mut self, token: Token, names: &[KeyName<'n>], keys: Vec<E::Key<'n>>) -> bool {
         let wanted = keys.len();
         let written = self.edge.delete_all(keys);
         let all_deleted = written.len() == wanted;
         let mut decision = Decision::to_release(token);
         decision.not_written();
-        for (at, written) in written.into_iter().enumerate() {
-            if let Some(name) = names.get(at) {
-                self.engine().told(&mut decision, *name, Shape::One);
-            }
+        for (name, _) in names.iter().zip(&written) {
+            self.engine().told(&mut decision, *name, Shape::One);
+        }
+        for written in written {
             self.edge.signal(written, decision.events());
         }
         all_deleted

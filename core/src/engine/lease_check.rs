@@ -23,9 +23,6 @@ impl<H> Engine<H> {
 
     /// Ends waits at the head of a line for leases that the grace does not cover: it was set since.
     pub fn end_leases_beyond_grace(&mut self, key: KeyName<'_>, grace: &grace::Settings) {
-        if grace.longest_lease().is_none() {
-            return;
-        }
         let queues = &mut self.queues;
         while let Some(line) = queues.waited_line(key.db, key.name) {
             let Some(Err(error)) = queues.head(line).map(|head| grace.check(head.lease)) else { return };

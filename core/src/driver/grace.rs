@@ -139,11 +139,13 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Finds what is wrong with the settings, and logs it once.
+    /// Notes the settings, finds what is wrong with them, and logs that once.
     pub fn check_settings(&mut self) {
         let settings = self.edge.grace().unwrap_or(Settings::OFF);
-        let is_on = settings.longest_lease().is_some();
-        let connected = if is_on { self.edge.replicas() } else { 0 };
+        let longest = settings.longest_lease();
+        // Not left to the next tick: a grace that was longer for a moment let longer leases wait.
+        self.engine().gate().set_longest_lease(longest);
+        let connected = if longest.is_some() { self.edge.replicas() } else { 0 };
         let clock = self.edge.clock();
         let fault = {
             let mut engine = self.engine();

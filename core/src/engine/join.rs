@@ -75,10 +75,12 @@ impl<H> Engine<H> {
 
     /// An attempt that was refused and does not wait has a place in line for a while.
     pub fn reserve(&mut self, db: i32, names: &[&[u8]], id: Id, limits: Limits, clock: impl Clock) {
-        if let Some(until) = limits.reserved_until(clock) {
-            let earlier = self.queues.keep_place(db, names, id, until, limits.most_places());
-            self.replaced(earlier);
-        }
+        let earlier = match limits.reserved_until(clock) {
+            Some(until) => self.queues.keep_place(db, names, id, until, limits.most_places()),
+            // The newer call takes the place of an earlier one, and gives it up at once.
+            None => self.queues.forget_all(db, names, id),
+        };
+        self.replaced(earlier);
     }
 }
 

@@ -10,7 +10,7 @@ mod key;
 
 pub use edge::FakeEdge;
 use key::FakeKey;
-use redis_lock_core::driver::{Canonical, Driver, Entry, Key as _, Writer};
+use redis_lock_core::driver::{Canonical, Driver, Entry, Key as _, WriteRefused, Writer};
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::{KeyChange, KeyName, Limits};
@@ -93,6 +93,8 @@ pub type Place = (i32, Vec<u8>);
 pub struct World {
     pub wall: UnixMicros,
     pub monotonic: MonotonicMicros,
+    /// For so long the machine was suspended.
+    pub asleep: Micros,
     pub settings: Settings,
     pub keys: BTreeMap<Place, Stored>,
     /// Clients that are blocked.
@@ -106,15 +108,34 @@ pub struct World {
     pub listens_to_clients: bool,
     /// The server does not let a module write outside of commands.
     pub is_paused: bool,
+    /// It has fewer good replicas than it wants.
+    pub is_short_of_replicas: bool,
     pub is_replica: bool,
+    /// Its offset, and what its replicas have answered.
+    pub offset: u64,
+    pub answers: Vec<grace::Answer>,
+    /// Commands come in a transaction: nobody is kept waiting.
+    pub in_transaction: bool,
     /// Keys whose slots are no longer served here; nothing: the server is no cluster.
     pub lost_slots: Option<BTreeSet<Vec<u8>>>,
+    /// What was changed in which key, in this order, where somebody keeps that.
+    pub journal: Option<Vec<Changed>>,
     /// How often a key was opened.
     pub opened: usize,
     /// What was logged.
     pub log: Vec<String>,
     /// What listeners of keyspace events were told of locks.
     pub events: Vec<(Place, Event)>,
+}
+
+/// A key that was changed.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    pub place: Place,
+    pub before: Option<Stored>,
+    pub after: Option<Stored>,
+    /// The module did it, not another command or the passing of time.
+    pub by_module: bool,
 }
 
 /// A server as it is compared: settings, the log and events that were told are left out.
@@ -150,6 +171,7 @@ impl Node {
         let world = World {
             wall,
             monotonic: MonotonicMicros(1_000_000),
+            asleep: Micros(0),
             settings,
             keys: BTreeMap::new(),
             blocked: Vec::new(),
@@ -159,8 +181,13 @@ impl Node {
             listens_to_keys: false,
             listens_to_clients: false,
             is_paused: false,
+            is_short_of_replicas: false,
             is_replica: false,
+            offset: 0,
+            answers: Vec::new(),
+            in_transaction: false,
             lost_slots: None,
+            journal: None,
             opened: 0,
             log: Vec::new(),
             events: Vec::new(),
@@ -252,10 +279,20 @@ impl Node {
 
     /// Somebody else deletes a key.
     pub fn delete(&self, place: &Place) {
-        let was_there = self.world.borrow_mut().keys.remove(place).is_some();
-        if was_there {
+        if self.put(place, None).is_some() {
             self.tell_of_key(place, KeyChange::Gone);
         }
+    }
+
+    /// Somebody else changes a key, and nobody is told; what was there.
+    pub fn put(&self, place: &Place, stored: Option<Stored>) -> Option<Stored> {
+        let mut world = self.world.borrow_mut();
+        let before = match stored {
+            Some(stored) => world.keys.insert(place.clone(), stored),
+            None => world.keys.remove(place),
+        };
+        world.note(place, before.clone(), false);
+        before
     }
 
     /// The native expiry of a key is noticed, if it has passed.
@@ -306,8 +343,13 @@ impl Node {
         }
     }
 
-    fn tell_of_key(&self, (db, name): &Place, how: KeyChange) {
-        if self.world.borrow().listens_to_keys {
+    /// Listeners are told of a key.
+    pub fn tell_of_key(&self, (db, name): &Place, how: KeyChange) {
+        let is_heard = {
+            let world = self.world.borrow();
+            world.listens_to_keys && world.settings.tells_of_keys
+        };
+        if is_heard {
             self.event(|entry| entry.key_changed(KeyName { db: *db, name }, how));
         }
     }
@@ -324,6 +366,26 @@ impl Node {
 }
 
 impl World {
+    /// Keeps what has become of a key.
+    fn note(&mut self, place: &Place, before: Option<Stored>, by_module: bool) {
+        let after = self.keys.get(place).cloned();
+        if let Some(journal) = &mut self.journal {
+            journal.push(Changed { place: place.clone(), before, after, by_module });
+        }
+    }
+
+    /// Changes a key, and keeps that.
+    fn change(
+        &mut self,
+        place: &Place,
+        change: impl FnOnce(&mut Self) -> Result<(), WriteRefused>,
+    ) -> Result<(), WriteRefused> {
+        let before = self.journal.is_some().then(|| self.keys.get(place).cloned()).flatten();
+        change(self)?;
+        self.note(place, before, true);
+        Ok(())
+    }
+
     /// Executes a command of the server, which knows nothing of locks.
     fn execute(&mut self, place: &Place, primitive: &Primitive<'_>) {
         match primitive {

@@ -18,4 +18,5 @@ mod protocol;
 mod scopes;
 mod server;
 mod several;
+mod simulator;
 mod witness;

@@ -64,7 +64,11 @@ impl Edge for FakeEdge<'_> {
 
     fn reading(&self) -> Reading {
         let world = self.node.world.borrow();
-        Reading { wall: world.wall, monotonic: world.monotonic, awake: world.monotonic }
+        Reading {
+            wall: world.wall,
+            monotonic: world.monotonic,
+            awake: MonotonicMicros(world.monotonic.0 - world.asleep.0),
+        }
     }
 
     fn terms(&self) -> Terms {
@@ -146,9 +150,11 @@ impl Edge for FakeEdge<'_> {
             key.stored.as_ref(),
             "a key is written that has changed since it was read"
         );
-        change.try_each(|primitive| {
-            world.execute(&key.place, &primitive);
-            Ok(())
+        world.change(&key.place, |world| {
+            change.try_each(|primitive| {
+                world.execute(&key.place, &primitive);
+                Ok(())
+            })
         })?;
         Ok(key.place)
     }
@@ -157,7 +163,11 @@ impl Edge for FakeEdge<'_> {
         let mut world = self.node.world.borrow_mut();
         let places: Vec<Place> = keys.into_iter().map(|key| key.place).collect();
         for place in &places {
-            world.execute(place, &Primitive::Del);
+            let deleted = world.change(place, |world| {
+                world.execute(place, &Primitive::Del);
+                Ok(())
+            });
+            assert_eq!(deleted, Ok(()));
         }
         places
     }
@@ -176,7 +186,7 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn may_block(&self) -> bool {
-        true
+        !self.node.world.borrow().in_transaction
     }
 
     fn block(&mut self) -> Option<Blocked> {
@@ -200,7 +210,7 @@ impl Edge for FakeEdge<'_> {
 
     fn may_write(&mut self) -> bool {
         let world = self.node.world.borrow();
-        !world.is_paused && !world.is_replica
+        !world.is_paused && !world.is_replica && !world.is_short_of_replicas
     }
 
     fn may_lose_slots(&self) -> bool {
@@ -212,11 +222,12 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn replicas(&mut self) -> u64 {
-        0
+        self.node.world.borrow().answers.len() as u64
     }
 
     fn replication(&mut self) -> Option<Replication> {
-        Some(Replication { offset: 0, answers: Vec::new() })
+        let world = self.node.world.borrow();
+        Some(Replication { offset: world.offset, answers: world.answers.clone() })
     }
 
     fn set_timer(&mut self, after_ms: u64) -> u64 {

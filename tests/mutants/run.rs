@@ -54,7 +54,7 @@ fn root() -> &'static Path {
 
 /// Where all is copied and built.
 fn target() -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("mutants")
+    root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("mutants")
 }
 
 /// The faults of these names, or all but those of memory.

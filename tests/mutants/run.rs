@@ -96,7 +96,7 @@ fn run(faults: &[&Fault]) -> Result<(), String> {
     if !survived.is_empty() {
         return Err(format!("{} of {} faults survive: {}", survived.len(), faults.len(), survived.join(" ")));
     }
-    println!("{} faults, all found, in {minutes} min", faults.len());
+    println!("{0} of {0} faults found, in {minutes} min", faults.len());
     Ok(())
 }
 

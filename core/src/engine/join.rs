@@ -3,7 +3,6 @@
 use super::counters::Counter;
 use super::parts::{Clock, Engine, Limits};
 use super::queue::{MostPlaces, Waiter};
-use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
 use crate::lock::rules::{Share, State};
@@ -58,8 +57,7 @@ impl<H> Engine<H> {
 
     /// A caller begins to wait.
     pub fn join(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, waiter: Waiter<H>) {
-        let at = if broken::is(Mutant::FirstKeyOnly) { 0 } else { blocked.at };
-        let joined = self.queues.join(db, names, at, waiter);
+        let joined = self.queues.join(db, names, blocked.at, waiter);
         if let Some(line) = joined.line {
             self.queues.set_last_end(line, blocked.last_end);
             // Others in the line may allow more holders: it may come free for them earlier.

@@ -36,7 +36,7 @@ pub struct Stored {
     pub expire_at_ms: Option<u64>,
 }
 
-/// A fault of a server made on purpose, to see that the checks can fail. Faults of the module are in `core/src/broken.rs`.
+/// A fault of a server made on purpose, to see that the checks can fail. Those of the module are in `tests/mutants`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
@@ -106,6 +106,8 @@ pub struct World {
     pub timers: u64,
     pub listens_to_keys: bool,
     pub listens_to_clients: bool,
+    /// It tells of no keys, whoever listens.
+    pub is_mute: bool,
     /// The server does not let a module write outside of commands.
     pub is_paused: bool,
     /// It has fewer good replicas than it wants.
@@ -180,6 +182,7 @@ impl Node {
             timers: 0,
             listens_to_keys: false,
             listens_to_clients: false,
+            is_mute: false,
             is_paused: false,
             is_short_of_replicas: false,
             is_replica: false,
@@ -347,7 +350,7 @@ impl Node {
     pub fn tell_of_key(&self, (db, name): &Place, how: KeyChange) {
         let is_heard = {
             let world = self.world.borrow();
-            world.listens_to_keys && world.settings.tells_of_keys
+            world.listens_to_keys && !world.is_mute
         };
         if is_heard {
             self.event(|entry| entry.key_changed(KeyName { db: *db, name }, how));

@@ -10,6 +10,7 @@ mod canonical;
 mod check;
 mod classic;
 mod clients;
+mod clock;
 mod crowd;
 mod failover;
 mod fake;

@@ -56,7 +56,9 @@ impl Run {
     pub(super) fn evict(&mut self, place: &Place) {
         let site = self.newest();
         // Those who wait are served when the last holder that the server has seen ends, whatever was there since.
-        let end = self.courts[site].latest.get(place).copied().unwrap_or(0);
+        // Of a lock that somebody met free, that is when it met it.
+        let met = self.sites[site].latest_wall;
+        let end = self.courts[site].latest.get(place).copied().unwrap_or(0).max(met);
         let left = end.saturating_sub(self.sites[site].wall(self.now));
         self.excuse_key(site, place, left + SILENCE);
         self.change(place, None, Some(KeyChange::Evicted));
@@ -126,7 +128,7 @@ impl Run {
     }
 
     pub(super) fn set_clock(&mut self, site: usize, by: i32) {
-        self.sites[site].set_wall(by);
+        self.sites[site].set_wall(self.now, by);
         self.sites[site].set_clocks(self.now);
         self.courts[site].gate_is_open = false;
         self.courts[site].clock_set = Some(Site::monotonic(self.now));

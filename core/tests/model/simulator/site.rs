@@ -53,6 +53,8 @@ pub struct Site {
     pub node: Node,
     /// How far its wall clock is ahead.
     ahead: i64,
+    /// The latest time that it has shown before it was set.
+    pub latest_wall: u64,
     /// For how long its machine was suspended.
     asleep: u64,
     next_tick: u64,
@@ -83,6 +85,7 @@ impl Site {
         Self {
             node,
             ahead: 0,
+            latest_wall: 0,
             asleep: 0,
             next_tick: 7_000 * (1 + number as u64),
             ticks: 0,
@@ -117,7 +120,8 @@ impl Site {
         (START + now).saturating_add_signed(self.ahead)
     }
 
-    pub fn set_wall(&mut self, by: i32) {
+    pub fn set_wall(&mut self, now: u64, by: i32) {
+        self.latest_wall = self.latest_wall.max(self.wall(now));
         self.ahead += i64::from(by) * 1_000;
     }
 

@@ -10,7 +10,7 @@ mod key;
 
 pub use edge::FakeEdge;
 use key::FakeKey;
-use redis_lock_core::driver::{Canonical, Driver, Entry, Key as _, Writer};
+use redis_lock_core::driver::{Canonical, Driver, Entry, Key as _, Span, WriteRefused, Writer};
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::{KeyChange, KeyName, Limits};
@@ -115,6 +115,16 @@ pub struct World {
     pub log: Vec<String>,
     /// What listeners of keyspace events were told of locks.
     pub events: Vec<(Place, Event)>,
+    /// What was recorded.
+    pub spans: Vec<(Span, Micros)>,
+    /// Commands run in a script, which nobody can keep waiting.
+    pub is_script: bool,
+    /// Keys that the server does not let the module write, and why.
+    pub refused: BTreeMap<Vec<u8>, WriteRefused>,
+    /// The offset of a master, and what its replicas have answered; nothing: the server does not tell.
+    pub replication: Option<(u64, Vec<grace::Answer>)>,
+    /// For how long the machine was suspended.
+    pub suspended: Micros,
 }
 
 /// A server as it is compared: settings, the log and events that were told are left out.
@@ -164,6 +174,11 @@ impl Node {
             opened: 0,
             log: Vec::new(),
             events: Vec::new(),
+            spans: Vec::new(),
+            is_script: false,
+            refused: BTreeMap::new(),
+            replication: Some((0, Vec::new())),
+            suspended: Micros(0),
         };
         let node = Self { world: RefCell::new(world), driver: RefCell::new(Driver::default()) };
         node.event(|entry| entry.promoted());

@@ -13,6 +13,7 @@ mod clients;
 mod crowd;
 mod failover;
 mod fake;
+mod gate;
 mod mutants;
 mod protocol;
 mod scopes;

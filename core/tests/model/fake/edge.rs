@@ -64,7 +64,8 @@ impl Edge for FakeEdge<'_> {
 
     fn reading(&self) -> Reading {
         let world = self.node.world.borrow();
-        Reading { wall: world.wall, monotonic: world.monotonic, awake: world.monotonic }
+        let awake = MonotonicMicros(world.monotonic.0 - world.suspended.0);
+        Reading { wall: world.wall, monotonic: world.monotonic, awake }
     }
 
     fn terms(&self) -> Terms {
@@ -146,6 +147,9 @@ impl Edge for FakeEdge<'_> {
             key.stored.as_ref(),
             "a key is written that has changed since it was read"
         );
+        if let Some(refused) = world.refused.get(&key.place.1) {
+            return Err(*refused);
+        }
         change.try_each(|primitive| {
             world.execute(&key.place, &primitive);
             Ok(())
@@ -155,7 +159,8 @@ impl Edge for FakeEdge<'_> {
 
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>> {
         let mut world = self.node.world.borrow_mut();
-        let places: Vec<Place> = keys.into_iter().map(|key| key.place).collect();
+        let mut places: Vec<Place> = keys.into_iter().map(|key| key.place).collect();
+        places.retain(|(_, name)| !world.refused.contains_key(name));
         for place in &places {
             world.execute(place, &Primitive::Del);
         }
@@ -172,11 +177,11 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn is_connection(&self) -> bool {
-        true
+        !self.node.world.borrow().is_script
     }
 
     fn may_block(&self) -> bool {
-        true
+        !self.node.world.borrow().is_script
     }
 
     fn block(&mut self) -> Option<Blocked> {
@@ -212,11 +217,12 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn replicas(&mut self) -> u64 {
-        0
+        self.replication().map_or(0, |replication| replication.answers.len() as u64)
     }
 
     fn replication(&mut self) -> Option<Replication> {
-        Some(Replication { offset: 0, answers: Vec::new() })
+        let (offset, answers) = self.node.world.borrow().replication.clone()?;
+        Some(Replication { offset, answers })
     }
 
     fn set_timer(&mut self, after_ms: u64) -> u64 {
@@ -246,7 +252,9 @@ impl Edge for FakeEdge<'_> {
         self.node.world.borrow_mut().listens_to_clients = true;
     }
 
-    fn record(&mut self, _span: Span, _took: Micros) {}
+    fn record(&mut self, span: Span, took: Micros) {
+        self.node.world.borrow_mut().spans.push((span, took));
+    }
 
     fn log(&mut self, _level: Level, text: &str) {
         self.node.world.borrow_mut().log.push(text.into());

@@ -19,8 +19,9 @@ use redis_lock_core::lock::grace;
 use redis_lock_core::lock::retention::Retention;
 use redis_lock_core::lock::rules::State;
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// What a key holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -125,6 +126,10 @@ pub struct World {
     pub replication: Option<(u64, Vec<grace::Answer>)>,
     /// For how long the machine was suspended.
     pub suspended: Micros,
+    /// What the module has asked to be told of.
+    pub subscriptions: Vec<&'static str>,
+    /// How many keys are open that may still be read.
+    pub open_keys: Rc<Cell<usize>>,
 }
 
 /// A server as it is compared: settings, the log and events that were told are left out.
@@ -179,6 +184,8 @@ impl Node {
             refused: BTreeMap::new(),
             replication: Some((0, Vec::new())),
             suspended: Micros(0),
+            subscriptions: Vec::new(),
+            open_keys: Rc::default(),
         };
         let node = Self { world: RefCell::new(world), driver: RefCell::new(Driver::default()) };
         node.event(|entry| entry.promoted());

@@ -19,4 +19,5 @@ mod protocol;
 mod scopes;
 mod server;
 mod several;
+mod turns;
 mod witness;

@@ -2,7 +2,9 @@
 
 use super::key::FakeKey;
 use super::{Blocked, Fault, Node, Place, Settings};
-use redis_lock_core::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
+use redis_lock_core::driver::{
+    Access, Edge, Expected, Key as _, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer,
+};
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Letter;
 use redis_lock_core::engine::{Clock, KeyName, Limits};
@@ -129,6 +131,7 @@ impl Edge for FakeEdge<'_> {
         let stored = self.node.world.borrow().keys.get(&place).cloned();
         let ahead = if self.has(Fault::TakesOverEarly) { Micros(1_000_000) } else { Micros(0) };
         let mut key = FakeKey::read(place, stored, now, now.after(ahead))?;
+        key.opened(&self.node.world.borrow().open_keys);
         key.looks_free =
             self.has(Fault::GrantsWithoutLooking) && (access, expected) == (Access::Waiter, Expected::Nothing);
         Ok(key)
@@ -137,11 +140,17 @@ impl Edge for FakeEdge<'_> {
     fn write<'n>(
         &mut self,
         permit: Permit,
-        key: Self::Key<'n>,
+        mut key: Self::Key<'n>,
         change: Change<'_>,
     ) -> Result<Self::Written<'n>, WriteRefused> {
+        key.close();
         assert_eq!(permit.writer(), self.writer, "a command writes as a command, the timer as the timer");
         let mut world = self.node.world.borrow_mut();
+        let is_told_at_once = self.writer == Writer::Timer;
+        assert!(
+            !is_told_at_once || world.open_keys.get() == 0,
+            "who is told of this key may change those that are open"
+        );
         assert_eq!(
             world.keys.get(&key.place),
             key.stored.as_ref(),
@@ -241,7 +250,9 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn listen_to_keys(&mut self) {
-        self.node.world.borrow_mut().listens_to_keys = true;
+        let mut world = self.node.world.borrow_mut();
+        world.subscriptions.push("keys");
+        world.listens_to_keys = true;
     }
 
     fn tells_of_keys(&self) -> bool {
@@ -249,7 +260,9 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn listen_to_clients(&mut self) {
-        self.node.world.borrow_mut().listens_to_clients = true;
+        let mut world = self.node.world.borrow_mut();
+        world.subscriptions.push("clients");
+        world.listens_to_clients = true;
     }
 
     fn record(&mut self, span: Span, took: Micros) {

@@ -15,6 +15,7 @@ mod failover;
 mod fake;
 mod gate;
 mod mutants;
+mod passing;
 mod protocol;
 mod scopes;
 mod server;

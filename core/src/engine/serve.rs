@@ -151,8 +151,13 @@ impl<H> Engine<H> {
     /// An iteration is over: what the server refused to write is tried again in a moment.
     pub fn end_iteration(&mut self, iteration: &Iteration, clock: impl Clock) {
         if iteration.is_refused {
-            self.rest_postponed = Some(self.postponed_until(clock));
+            self.postpone_rest(clock);
         }
+    }
+
+    /// Lost grants and ended sessions are seen to in a moment.
+    pub(super) fn postpone_rest(&mut self, clock: impl Clock) {
+        self.rest_postponed = Some(self.postponed_until(clock));
     }
 
     /// Nothing may be written now: it is tried again in a moment. At once, the server would do nothing else.

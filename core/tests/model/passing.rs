@@ -346,6 +346,35 @@ fn what_the_server_does_not_let_the_module_write_is_tried_again_and_holds_up_nob
 }
 
 #[test]
+fn who_waits_for_several_locks_gets_none_of_them_if_one_cannot_be_written() {
+    for is_lost in [false, true] {
+        let node = node();
+        let token = hold(&node, 1, b"a", &alone(5, 0)).token;
+        wait(&node, 2, &[b"a", b"b", b"c"], &alone(5, 99));
+        let why = if is_lost { WriteRefused::NotOurs } else { WriteRefused::ForNow };
+        refuse(&node, b"b", why);
+        assert_eq!(node.command(1, |entry| entry.release(b"a", token)), Ok(Release::InTime));
+        settle(&node);
+        node.pass(Micros(20_000));
+        settle(&node);
+        if is_lost {
+            let told = node.deliver(Blocked(2));
+            assert!(matches!(told, Some(Answer::Failed(Error::SlotLost))), "{told:?}");
+            node.pass(Micros(20_000));
+            settle(&node);
+            assert!(node.world.borrow().keys.is_empty(), "what was written has gone back");
+            continue;
+        }
+        assert!(node.deliver(Blocked(2)).is_none());
+        allow(&node);
+        node.pass(Micros(40_000));
+        settle(&node);
+        let grant = granted(&node, 2).unwrap();
+        assert_eq!([b"a", b"b", b"c"].map(|name| tokens(&node, name).1), [(); 3].map(|()| vec![grant.granted.token]));
+    }
+}
+
+#[test]
 fn those_who_wait_for_a_key_whose_slot_is_lost_are_told_so() {
     // When its lock comes free, when a grant passes on; and for one of several keys.
     let node = node();

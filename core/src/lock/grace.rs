@@ -189,6 +189,7 @@ mod tests {
         assert_eq!(reign.may_extend(&settings, soon), Ok(()));
         assert!(!reign.has_to_look(&settings, START.after(Micros(50_000))));
         assert!(reign.has_to_look(&settings, START.after(Micros(50_001))));
+        assert!(!reign.has_to_look(&SETTINGS, at(9)), "where none are wanted they are not looked at");
     }
 
     #[test]

@@ -467,7 +467,7 @@ fn names(keys: &[u8]) -> Vec<&'static [u8]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
     #[test]
     fn the_queue_does_what_a_plain_list_does(steps in prop::collection::vec(any_step(), 1..80)) {
         let mut queues = Queues::default();

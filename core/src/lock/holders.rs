@@ -313,7 +313,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
         #[test]
         fn holders_do_what_a_plain_list_does(steps in prop::collection::vec(any_step(), 1..60)) {
             let mut holders = Holders::new();

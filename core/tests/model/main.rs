@@ -14,6 +14,7 @@ mod crowd;
 mod failover;
 mod fake;
 mod gate;
+mod line;
 mod mutants;
 mod passing;
 mod protocol;

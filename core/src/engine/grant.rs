@@ -245,3 +245,15 @@ impl Before {
         Record { timestamp: self.ended, token: self.token.unwrap_or(token), id: None, owner: self.owner() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "the engine was not told what came of a decision")]
+    fn a_decision_of_which_the_engine_is_never_told_ends_a_test() {
+        drop(Decision::to_release(Token::LAST));
+    }
+}

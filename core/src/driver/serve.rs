@@ -153,11 +153,8 @@ impl<E: Edge> Entry<'_, E> {
         let found = self.engine().look(line, key.lock(), || key.expires_in_ms(), terms, grace.as_ref(), now);
         match found {
             Found::Grant(successor) => {
-                let is_last = successor.decision.is_alone();
+                // If the next in line may share it, that has made the line ready again.
                 self.give(permit, line, key_name, key, successor)?;
-                if !is_last {
-                    self.engine().go_on(line);
-                }
                 Ok(true)
             }
             Found::Try(ticket) => {

@@ -155,12 +155,6 @@ impl Decision {
         self.events
     }
 
-    /// Whether there is nothing else to be had in the key besides this grant.
-    #[must_use]
-    pub const fn is_alone(&self) -> bool {
-        matches!(self.what, What::Value(_, Holds::Alone))
-    }
-
     /// The key could not be written: all is as if it had not been decided.
     pub const fn not_written(&mut self) {
         self.set_told();

@@ -108,6 +108,7 @@ fn log(node: &Node) -> Vec<String> {
 fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
     let node = node();
     let token = hold(&node, 1, b"held");
+    let too = hold(&node, 1, b"too");
     wait(&node, 2, b"held", &ask(5, 99));
     set_grace(&node, Some(GRACE));
     run(&node, 1);
@@ -121,10 +122,11 @@ fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
     assert_eq!(node.command(3, |entry| entry.recover(b"free", &ask(5, 0))), Ok(None), "nothing is expired there");
     assert_eq!(node.command(3, |entry| entry.recover(b"held", &ask(5, 0))), Ok(None), "nor there");
     wait(&node, 4, b"free", &ask(5, 99));
-    assert!(matches!(node.command(5, |entry| entry.acquire_all(&[b"held", b"x"], &ask(5, 99))), Ok(Outcome::Waits)));
+    assert!(matches!(node.command(5, |entry| entry.acquire_all(&[b"too", b"x"], &ask(5, 99))), Ok(Outcome::Waits)));
     // What was granted before is extended and given back; nobody gets it.
     assert_eq!(node.command(1, |entry| entry.extend(b"held", token, seconds(7))), Ok(true));
     assert_eq!(node.command(1, |entry| entry.release(b"held", token)), Ok(Release::InTime));
+    assert_eq!(node.command(1, |entry| entry.release(b"too", too)), Ok(Release::InTime));
     run(&node, 198);
     assert!(![2, 4, 5].iter().any(|client| is_granted(&node, *client)));
     run(&node, 2);

@@ -229,6 +229,24 @@ fn a_lost_grant_that_succeeded_nobody_is_released() {
 }
 
 #[test]
+fn a_lost_grant_among_several_goes_to_who_may_share_with_the_others_and_to_nobody_else() {
+    for (next, is_granted) in [(Share::Limit(2), true), (Share::Alone, false), (Share::Limit(1), false)] {
+        let node = node();
+        let two = |lease, wait| ask(Share::Limit(2), lease, wait);
+        let other = hold(&node, 1, b"k", &two(60, 0)).token;
+        let token = hold(&node, 1, b"k", &two(60, 0)).token;
+        wait(&node, 2, &[b"k"], &two(5, 99));
+        wait(&node, 3, &[b"k"], &ask(next, 5, 99));
+        node.command(1, |entry| entry.release(b"k", token)).unwrap();
+        node.lose(Blocked(2)).unwrap();
+        settle(&node);
+        assert_eq!(granted(&node, 3).is_some(), is_granted, "{next:?}");
+        assert_eq!(tokens(&node, b"k").1[0], other);
+        assert_eq!(tokens(&node, b"k").1.len(), 1 + usize::from(is_granted), "{next:?}");
+    }
+}
+
+#[test]
 fn a_replica_passes_no_lost_grant_on_whenever_it_was_lost() {
     for is_lost_before in [true, false] {
         let node = node();

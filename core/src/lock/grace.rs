@@ -268,5 +268,6 @@ mod tests {
         let mut reign = Reign::begin(START);
         assert_eq!(settings.check(Micros(u64::MAX)), Ok(()));
         assert_eq!(reign.may_grant(&settings, at(100)), Ok(()));
+        assert!(!reign.begin_turn(&settings, at(200)), "and no stall is noticed");
     }
 }

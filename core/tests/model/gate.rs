@@ -135,6 +135,20 @@ fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
 }
 
 #[test]
+fn a_grace_that_is_too_short_for_a_lease_of_before_is_logged() {
+    for (lease, is_told) in [(16, false), (18, true)] {
+        let node = node();
+        acquire(&node, 1, b"k", &ask(lease, 0)).unwrap().unwrap();
+        set_grace(&node, Some(GRACE));
+        run(&node, 1);
+        let monotonic = node.world.borrow().monotonic;
+        assert_eq!(node.driver.borrow().engine().gate_ref().grace_left(&GRACE, monotonic), Micros(19_900_000));
+        let told = log(&node);
+        assert_eq!(told.iter().any(|line| line.contains("too short for a lease that was granted before")), is_told);
+    }
+}
+
+#[test]
 fn an_expired_lock_is_not_recovered_in_a_grace() {
     let node = node();
     hold(&node, 1, b"k");

@@ -369,6 +369,7 @@ fn info_counts_what_happens() {
     let token = hold(&node, 1, b"k", &alone(5, 0));
     node.command(1, |entry| entry.extend(b"k", token, seconds(5))).unwrap();
     assert!(matches!(acquire(&node, 2, K, &named(7, alone(5, 0))), Ok(Outcome::NotGranted)));
+    assert!(matches!(acquire(&node, 2, K_AND_X, &alone(5, 0)), Ok(Outcome::NotGranted)));
     wait(&node, 2, K, &named(7, alone(5, 9)));
     release(&node, 1, b"k", token);
     assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::Over));
@@ -394,7 +395,7 @@ fn info_counts_what_happens() {
     settle(&node);
     let expected = [
         ("grants", 4),
-        ("refusals", 6),
+        ("refusals", 7),
         ("recoveries", 1),
         ("extends", 1),
         ("releases", 1),

@@ -104,6 +104,18 @@ fn a_timer_that_the_server_is_late_with_is_set_anew() {
 }
 
 #[test]
+fn a_wait_that_ends_while_nothing_may_be_written_puts_nothing_off() {
+    let node = node();
+    hold(&node, 1, b"k");
+    wait(&node, 2, b"k", &ask(5, 1));
+    node.world.borrow_mut().is_paused = true;
+    node.pass(seconds(1));
+    settle(&node);
+    assert!(matches!(node.deliver(Blocked(2)), Some(Answer::NotGranted(_))));
+    assert_eq!((count(&node, Counter::TimeOuts), count(&node, Counter::Postponed)), (1, 0));
+}
+
+#[test]
 fn no_timer_is_left_when_nothing_is_to_be_done() {
     let node = node();
     let token = hold(&node, 1, b"k");

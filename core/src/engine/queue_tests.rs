@@ -133,6 +133,12 @@ fn of_queues_that_are_as_long_the_one_that_began_first_comes_first() {
 }
 
 #[test]
+fn an_order_tells_how_many_come_before() {
+    let order = Order::of(vec![9, 5, 9, 7]);
+    assert_eq!([4, 5, 6, 7, 9, 10].map(|number| order.at(number)), [0, 0, 1, 1, 2, 3]);
+}
+
+#[test]
 fn keys_are_those_of_the_call_in_their_order() {
     let marks = Marks::default();
     for names in [&[&b"a"[..], b"", b"bc"][..], &[b"k"], &[]] {

@@ -434,6 +434,21 @@ fn a_release_of_several_locks_fails_where_one_of_them_cannot_be_written() {
 }
 
 #[test]
+fn who_waits_for_several_locks_waits_for_a_key_of_another_type_too() {
+    let node = node();
+    let token = hold(&node, 1, b"k", &alone(5, 0)).token;
+    wait(&node, 2, &[b"k", b"other"], &alone(5, 99));
+    let content = Content::Set([(b"no holder".to_vec(), START.0)].into());
+    node.world.borrow_mut().keys.insert(place(b"other"), Stored { content, expire_at_ms: None });
+    assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
+    settle(&node);
+    assert!(granted(&node, 2).is_none());
+    node.delete(&place(b"other"));
+    settle(&node);
+    assert!(granted(&node, 2).is_some(), "in the turn in which that is gone");
+}
+
+#[test]
 fn a_value_of_others_is_waited_for_until_its_key_expires() {
     let node = node();
     let content = Content::String(b"foreign".to_vec());

@@ -15,7 +15,7 @@ export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arm64 reproducible torture test-matrix mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-arm64 reproducible torture test-matrix mutants cargo-mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-matrix: build ## Run the integration tests on every server version that can
 
 mutants: install-deps ## See that the tests find faults made on purpose: some minutes
 	@scripts/mutants.sh
+
+cargo-mutants: install-deps ## Change the core in every small way, and see that its tests fail: two hours (cargo-mutants)
+	@scripts/cargo-mutants.sh
 
 SECONDS ?= 60
 fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)

@@ -142,7 +142,8 @@ impl<E: Edge> Entry<'_, E> {
         if let Err(Partly { written, refused }) = self.carry_all_out(permit, all, then) {
             // All or nothing: what was written of a grant already goes back.
             let written: Vec<&[u8]> = keys.iter().take(written).collect();
-            self.engine().give_back(db, &written, &granted);
+            let clock = self.edge.clock();
+            self.engine().give_back(db, &written, &granted, clock);
             return Err(refused);
         }
         Ok(true)

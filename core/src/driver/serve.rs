@@ -12,7 +12,6 @@ use crate::engine::outstanding::Lost;
 use crate::engine::queue::LineId;
 use crate::engine::sessions::LockKey;
 use crate::engine::{Clock, Engine, Found, Iteration, KeyName, Left, Successor, Task, Why};
-use crate::lock::holders::Holder;
 use crate::lock::rules::{self, Release};
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
@@ -90,23 +89,19 @@ impl<E: Edge> Entry<'_, E> {
         end(&mut key, lost.token);
         // As if the grant had never been: a predecessor that never released is still to be told of.
         let before = lost.succeeds.as_ref();
-        let mut has_others = false;
-        if let Some(members) = key.members() {
-            has_others = !members.holders.is_empty();
-            if let Some(before) = before.filter(|_| has_others) {
-                members.holders.put(Holder::of(&before.record(lost.token)));
-            }
-        }
+        let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
         let terms = self.edge.terms();
         let successor = {
             let mut engine = self.engine();
             let left = match before {
-                _ if has_others => Left::Others(key.lock()),
-                Some(before) => Left::Predecessor(before.record(lost.token)),
-                None => Left::Nothing,
+                // It is put back among them first: who is next need not take its place.
+                Some(_) if has_others => None,
+                None if has_others => Some(Left::Others(key.lock())),
+                Some(before) => Some(Left::Predecessor(before.record(lost.token))),
+                None => Some(Left::Nothing),
             };
             let line = engine.waited_line(key_name);
-            line.and_then(|line| Some((line, engine.successor(line, lost.token, left, terms, now)?)))
+            line.zip(left).and_then(|(line, left)| Some((line, engine.successor(line, lost.token, left, terms, now)?)))
         };
         if let Some((line, successor)) = successor {
             return self.give(permit, line, key_name, key, successor);
@@ -158,11 +153,8 @@ impl<E: Edge> Entry<'_, E> {
         let found = self.engine().look(line, key.lock(), || key.expires_in_ms(), terms, grace.as_ref(), now);
         match found {
             Found::Grant(successor) => {
-                let is_last = successor.decision.is_alone();
+                // If the next in line may share it, that has made the line ready again.
                 self.give(permit, line, key_name, key, successor)?;
-                if !is_last {
-                    self.engine().go_on(line);
-                }
                 Ok(true)
             }
             Found::Try(ticket) => {

@@ -150,3 +150,49 @@ impl Gate {
         !matches!(self.sweep, Sweep::Done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Micros = Micros(1_000_000);
+    const START: MonotonicMicros = MonotonicMicros(5_000_000);
+
+    #[test]
+    fn waiters_are_checked_again_only_where_the_longest_lease_becomes_shorter() {
+        let mut gate = Gate::default();
+        for (longest, is_sweeping) in [
+            (None, false),
+            (Some(9), true),
+            (Some(9), false),
+            (Some(10), false),
+            (Some(9), true),
+            (None, false),
+            (Some(9), true),
+        ] {
+            gate.sweep = Sweep::Done;
+            gate.set_longest_lease(longest.map(Micros));
+            assert_eq!(gate.is_sweeping(), is_sweeping, "{longest:?}");
+        }
+        // A check that is under way goes on, and ends where there is nothing to check.
+        gate.set_longest_lease(Some(Micros(9)));
+        assert!(gate.is_sweeping());
+        gate.set_longest_lease(None);
+        assert!(!gate.is_sweeping());
+    }
+
+    #[test]
+    fn settings_are_held_against_the_replicas_once_in_a_second() {
+        let settings = Settings { grace: Micros(60_000_000), margin: SECOND, max_lag: SECOND, wanted: 0 };
+        let group = Group { connected: 0, latest: UnixMicros(0) };
+        let mut gate = Gate::default();
+        assert!(!gate.has_fault());
+        assert_eq!(gate.new_fault(&settings, &group, (UnixMicros(0), START)), Some(Fault::NoReplicas));
+        assert!(gate.has_fault());
+        assert!(!gate.has_to_check(START.after(Micros(999_999))));
+        assert!(gate.has_to_check(START.after(SECOND)));
+        assert_eq!(gate.new_fault(&settings, &group, (UnixMicros(0), START)), None, "it is known");
+        assert_eq!(gate.new_fault(&Settings::OFF, &group, (UnixMicros(0), START)), None);
+        assert!(!gate.has_fault());
+    }
+}

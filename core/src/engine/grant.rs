@@ -155,12 +155,6 @@ impl Decision {
         self.events
     }
 
-    /// Whether there is nothing else to be had in the key besides this grant.
-    #[must_use]
-    pub const fn is_alone(&self) -> bool {
-        matches!(self.what, What::Value(_, Holds::Alone))
-    }
-
     /// The key could not be written: all is as if it had not been decided.
     pub const fn not_written(&mut self) {
         self.set_told();
@@ -243,5 +237,17 @@ impl Before {
     #[must_use]
     pub fn record(&self, token: Token) -> Record<'_> {
         Record { timestamp: self.ended, token: self.token.unwrap_or(token), id: None, owner: self.owner() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "the engine was not told what came of a decision")]
+    fn a_decision_of_which_the_engine_is_never_told_ends_a_test() {
+        drop(Decision::to_release(Token::LAST));
     }
 }

@@ -127,3 +127,21 @@ impl<H: Clone> Outbox<H> {
         self.0.iter().map(|(handle, letter)| (handle.clone(), form(&letter.answer))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_of_a_crowd_is_given_back_and_that_of_a_few_is_kept() {
+        for (count, is_kept) in [(1, true), (Outbox::<usize>::FEW, true), (Outbox::<usize>::FEW + 1, false)] {
+            let mut outbox = Outbox::default();
+            for client in 0..count {
+                outbox.put(client, Answer::Failed(Error::Demoted));
+            }
+            let taken: Vec<usize> = std::iter::from_fn(|| outbox.take()).map(|(client, _)| client).collect();
+            assert!(taken.into_iter().eq(0..count));
+            assert_eq!(outbox.0.capacity() > 0, is_kept, "{count}");
+        }
+    }
+}

@@ -168,3 +168,22 @@ impl EndedSessions {
         *self = Self::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_that_is_told_again_is_lost_for_none_of_the_keys_of_which_that_was_told() {
+        let [told, other] = [5, 6].map(|number| Token::new(number).unwrap());
+        let lost = |name: &[u8], token| Lost { db: 0, name: name.into(), token, succeeds: None };
+        let mut outstanding = Outstanding::default();
+        outstanding.lose([lost(b"a", told), lost(b"b", told), lost(b"a", other)]);
+        outstanding.sent(told);
+        outstanding.told_again(told, b"a");
+        assert!(!outstanding.arrived(told));
+        let left: Vec<_> =
+            std::iter::from_fn(|| outstanding.take_lost()).map(|lost| (lost.name[0], lost.token)).collect();
+        assert_eq!(left, [(b'b', told), (b'a', other)]);
+    }
+}

@@ -113,9 +113,89 @@ fn the_longest_queues_come_first() {
     }
     let longest = |most| queues.longest(most).into_iter().map(|line| (line.1[0], line.2)).collect::<Vec<_>>();
     assert_eq!(longest(2), [(b'c', 3), (b'b', 2)]);
-    assert_eq!(longest(9), [(b'c', 3), (b'b', 2), (b'a', 1)]);
+    for most in [3, 9] {
+        assert_eq!(longest(most), [(b'c', 3), (b'b', 2), (b'a', 1)]);
+    }
     assert_eq!(queues.waits_for(0).map(|wait| wait.keys.get(0).unwrap()[0]), Some(b'a'));
     assert_eq!(queues.waiting(0, b"c").map(|waiter| waiter.client).collect::<Vec<_>>(), [3, 4, 5]);
+}
+
+#[test]
+fn of_queues_that_are_as_long_the_one_that_began_first_comes_first() {
+    let mut queues = Queues::default();
+    for (key, since) in [(b"a", 7), (b"b", 5), (b"c", 6)] {
+        queues.join(0, &[key], 0, Waiter { since: MonotonicMicros(since), ..waiter(since, 0, 9) });
+        queues.join(0, &[key], 0, Waiter { since: MonotonicMicros(9), ..waiter(since + 10, 0, 9) });
+    }
+    let longest: Vec<_> = queues.longest(9).into_iter().map(|line| (line.1[0], line.3 .0)).collect();
+    assert_eq!(longest, [(b'b', 5), (b'c', 6), (b'a', 7)]);
+    assert_eq!(queues.length(0, b"a"), (2, Some(MonotonicMicros(7))));
+}
+
+#[test]
+fn an_order_tells_how_many_come_before() {
+    let order = Order::of(vec![9, 5, 9, 7]);
+    assert_eq!([4, 5, 6, 7, 9, 10].map(|number| order.at(number)), [0, 0, 1, 1, 2, 3]);
+}
+
+#[test]
+fn keys_are_those_of_the_call_in_their_order() {
+    let marks = Marks::default();
+    for names in [&[&b"a"[..], b"", b"bc"][..], &[b"k"], &[]] {
+        let several = Names::of(names, &marks);
+        assert_eq!((several.len(), several.is_empty()), (names.len(), names.is_empty()));
+        assert!(several.iter().eq(names.iter().copied()));
+        let keys = Keys::Several(several.into());
+        assert_eq!((keys.len(), keys.is_empty(), keys.get(names.len())), (names.len(), names.is_empty(), None));
+    }
+    let one = Keys::One(b"k"[..].into());
+    assert_eq!((one.len(), one.is_empty(), one.get(0), one.get(1)), (1, false, Some(&b"k"[..]), None));
+}
+
+#[test]
+fn an_attempt_waits_where_it_has_more_than_a_place() {
+    let mut queues = Queues::default();
+    let seven = id(7).unwrap();
+    queues.join(0, &[b"a"], 0, waiter(1, 7, 9));
+    queues.join(0, &[b"b", b"c"], 0, waiter(2, 7, 9));
+    queues.keep_place(0, &[b"d"], seven, MonotonicMicros(5), MOST);
+    let waits = |names: &[&[u8]]| queues.is_waiting_for_any(0, names, seven);
+    assert_eq!(
+        [b"a", b"b", b"c", b"d", b"e"].map(|name| queues.is_waiting(0, name, seven)),
+        [true, true, true, false, false]
+    );
+    assert_eq!(
+        [&[&b"a"[..]][..], &[b"x", b"c"], &[b"d"], &[b"x", b"d"], &[]].map(waits),
+        [true, true, false, false, false]
+    );
+}
+
+#[test]
+fn those_who_want_several_locks_are_held_up_by_an_eviction_until_it_is_over() {
+    let mut queues = Queues::default();
+    let line = queues.join(0, &[b"a", b"b"], 0, waiter(1, 0, 9)).line.unwrap();
+    let ticket = queues.parked_head(line).unwrap();
+    queues.set_last_end(line, Some(UnixMicros(50)));
+    queues.set_last_end_after(line, UnixMicros(70));
+    queues.set_last_end_after(line, UnixMicros(60));
+    queues.evicted(line);
+    let held_up = [69, 70, 71].map(|now| queues.is_held_up(0, b"a", ticket, UnixMicros(now)));
+    assert_eq!((held_up, queues.line_of_ticket(ticket)), ([true, false, false], Some(line)));
+}
+
+#[test]
+fn a_crowd_leaves_no_room_behind() {
+    let mut queues = Queues::default();
+    for client in 0..5_000_u64 {
+        queues.join(0, &[&client.to_be_bytes()], 0, waiter(client, 0, 9));
+    }
+    for client in 0..5_000 {
+        queues.leave(client, None, MOST);
+    }
+    assert!(queues.entries.capacity() + queues.lines.capacity() + queues.clients.capacity() < 100);
+    queues.join(0, &[b"k"], 0, waiter(1, 0, 9));
+    queues.leave(1, None, MOST);
+    assert!(queues.entries.capacity() > 0, "that of a few is kept");
 }
 
 fn parked_in<'a>(queues: &Queues<u64>, names: &[&'a [u8]]) -> Vec<&'a [u8]> {
@@ -345,6 +425,11 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
     queues.leave(2, None, MOST);
     assert!(!queues.has_ready(), "a writer has no more to hope for than the reader had");
     assert_eq!(queues.narrows(0, b"k").before(None, Share::Shared), 1);
+    queues.join(0, &[b"s"], 0, Waiter { share: Share::Limit(3), ..waiter(4, 7, 9) });
+    queues.join(0, &[b"s"], 0, Waiter { share: Share::Limit(2), ..waiter(5, 8, 9) });
+    let before =
+        |attempt| queues.narrows(0, b"s").before(queues.ticket(0, b"s", id(attempt).unwrap()), Share::Limit(4));
+    assert_eq!([7, 8, 9].map(before), [4, 3, 2], "only those who are ahead count");
     assert_eq!(queues.narrows(0, b"x").before(None, Share::Limit(4)), 4);
 }
 
@@ -467,7 +552,7 @@ fn names(keys: &[u8]) -> Vec<&'static [u8]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
     #[test]
     fn the_queue_does_what_a_plain_list_does(steps in prop::collection::vec(any_step(), 1..80)) {
         let mut queues = Queues::default();

@@ -218,6 +218,21 @@ mod tests {
         assert!(sessions.len() <= 2 * FEW, "{}", sessions.len());
     }
 
+    #[test]
+    fn a_few_that_ended_by_themselves_are_left_until_they_are_many() {
+        let mut sessions = Sessions::default();
+        for number in 0..FEW {
+            sessions.bind(0, &number.to_be_bytes(), binding(1, number as u64, 10), UnixMicros(10));
+            assert_eq!(sessions.len(), number + 1);
+        }
+        assert!(sessions.holds(1) && !sessions.holds(2));
+        sessions.bind(0, b"k", binding(2, 9, 11), UnixMicros(10));
+        assert_eq!(sessions.len(), 1);
+        assert!(sessions.holds(2) && !sessions.holds(1));
+        sessions.clear();
+        assert!(sessions.is_empty() && !sessions.holds(2));
+    }
+
     proptest! {
         #[test]
         fn sessions_do_what_a_plain_list_does(

@@ -34,12 +34,17 @@ impl<H> Engine<H> {
         }));
     }
 
-    /// Of a grant of several locks, these were written before it failed: they go back.
-    pub fn give_back(&mut self, db: i32, names: &[&[u8]], granted: &Granted) {
+    /// Of a grant of several locks, these were written before it failed: they go back, in a moment. At once, the next try
+    /// would follow at once too, and the server would do nothing else.
+    pub fn give_back(&mut self, db: i32, names: &[&[u8]], granted: &Granted, clock: impl Clock) {
+        if names.is_empty() {
+            return;
+        }
         let token = granted.token;
         let lost = names.iter().enumerate();
         let lost =
             lost.map(|(at, name)| Lost { db, name: (*name).into(), token, succeeds: granted.before(at).cloned() });
         self.outstanding.lose(lost);
+        self.postpone_rest(clock);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lock::held::{check, end_session, extend, release, Release};
+use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Id;
 use crate::lock::record::Value;
 use crate::lock::retention::Retention;
@@ -92,6 +93,7 @@ fn the_same_attempt_gets_its_token_again_and_never_a_shorter_lease() {
             .unwrap()
     };
     assert_eq!(again(LEASE, 40_000_000), Acquire::Keep(ours(40_000_000)));
+    assert_eq!(again(LEASE, 31_000_000), Acquire::Keep(ours(31_000_000)), "that would be the same");
     assert_eq!(again(LEASE, 1), Acquire::Prolong(ours(31_000_000)));
 }
 
@@ -163,6 +165,85 @@ fn a_native_expiry_is_rounded_up() {
     assert_eq!(Retention::Ms(0).expire_at_ms(UnixMicros(1_001)), Some(2));
     assert_eq!(Retention::Ms(60_000).expire_at_ms(UnixMicros(1_000)), Some(60_001));
     assert_eq!(Retention::Forever.expire_at_ms(UnixMicros(1_000)), None);
+}
+
+/// A lock of one, and one of several, that attempt 7 holds with grant `token`.
+fn holders_of_7(token: u64) -> (Record<'static>, Holders) {
+    let record = Record { token: Token::new(token).unwrap(), ..ours(9) };
+    let mut holders: Holders = [Holder::of(&record)].into_iter().collect();
+    holders.look(NOW);
+    (record, holders)
+}
+
+#[test]
+fn an_attempt_is_told_of_the_lock_that_it_asked_for_in_another_way() {
+    let (record, holders) = holders_of_7(5);
+    let attempt = |share| Request { share, id: record.id, ..PLAIN };
+    let (one, several) = (State::of(Some(Value::Ours(record)), NOW), State::Several(&holders));
+    for (state, share, error) in [
+        (one, Share::Shared, Error::HeldAlone),
+        (one, Share::Limit(2), Error::HeldAlone),
+        (several, Share::Alone, Error::HeldAmongSeveral),
+    ] {
+        let mut tokens = Tokens::new();
+        assert_eq!(acquire(state, &attempt(share), Turn::Now, TERMS, &mut tokens, NOW), Err(error), "{share:?}");
+        let all = acquire_all(&[State::Free, state], &attempt(share), Turn::Now, TERMS, &mut tokens, NOW);
+        assert_eq!(all, Err(error), "{share:?}");
+    }
+}
+
+#[test]
+fn all_of_several_locks_are_decided_with_one_token_or_none_is() {
+    let held = |token| State::of(Some(Value::Ours(holders_of_7(token).0)), NOW);
+    let expired = |token| State::of(Some(Value::Ours(Record { timestamp: NOW, ..holders_of_7(token).0 })), NOW);
+    let attempt = Request { id: ours(0).id, ..PLAIN };
+    let decide = |states: &[State<'static>], tokens: &mut Tokens| {
+        let decisions = acquire_all(states, &attempt, Turn::Now, TERMS, tokens, NOW).unwrap()?;
+        Some(
+            decisions
+                .into_iter()
+                .map(|decision| match decision {
+                    Acquire::Grant { record, succeeds, .. } => ("grant", record.token.get(), succeeds.is_some()),
+                    Acquire::Prolong(record) => ("prolong", record.token.get(), false),
+                    Acquire::Keep(record) => ("keep", record.token.get(), false),
+                    Acquire::Refuse => ("refuse", 0, false),
+                })
+                .collect::<Vec<_>>(),
+        )
+    };
+    let ahead = NOW.0 + 5;
+    let granted = vec![("grant", ahead + 1, false), ("grant", ahead + 1, true)];
+    assert_eq!(
+        decide(&[State::Free, expired(ahead)], &mut Tokens::new()),
+        Some(granted),
+        "larger than all in the keys"
+    );
+    let mut tokens = Tokens::new();
+    assert_eq!(decide(&[held(5), held(5)], &mut tokens), Some(vec![("prolong", 5, false); 2]));
+    assert_eq!(tokens, Tokens::new(), "who has them takes no token");
+    for refused in [
+        [held(5), held(6)],
+        [held(5), State::Free],
+        [expired(5), held(5)],
+        [State::Free, State::Foreign],
+        [State::Foreign, held(5)],
+    ] {
+        assert_eq!(decide(&refused, &mut Tokens::new()), None, "{refused:?}");
+    }
+}
+
+#[test]
+fn a_grant_stands_as_it_stood_unless_it_says_how() {
+    let token = Token::new(5);
+    for (holds, beside_one, beside_several, replaces) in [
+        (Holds::AsBefore, false, true, None),
+        (Holds::Alone, false, false, None),
+        (Holds::Among { replaces: None }, true, true, None),
+        (Holds::Among { replaces: token }, true, true, token),
+    ] {
+        let found = (holds.is_among(false), holds.is_among(true), holds.replaces());
+        assert_eq!(found, (beside_one, beside_several, replaces), "{holds:?}");
+    }
 }
 
 fn any_value() -> impl Strategy<Value = Option<Value<'static>>> {

@@ -224,3 +224,7 @@ impl<'v> Several<'v> {
         Self { added, gone, expiry, replaces_string: false, made: None }
     }
 }
+
+#[cfg(test)]
+#[path = "effect_tests.rs"]
+mod tests;

@@ -163,3 +163,27 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_opens_with_a_code_word_and_names_what_is_at_fault() {
+        for (error, text) in [
+            (Error::Limit, "ERR limit is not a whole number between 1 and 4096"),
+            (Error::SameKey { key: 3, earlier: 1 }, "ERR key 3 is the same as key 1"),
+            (Error::Twice("WAIT"), "ERR syntax error: WAIT is given twice"),
+            (
+                Error::Grace(59_900),
+                "GRACE this server has just started or become master: no lock is granted for another 59900 ms",
+            ),
+            (
+                Error::Deadlock,
+                "DEADLOCK the holder of the key waits, itself or through others, for a lock of this client",
+            ),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+}

@@ -186,6 +186,7 @@ mod tests {
         assert_eq!(reign.may_extend(&settings, soon), Ok(()));
         assert!(!reign.has_to_look(&settings, START.after(Micros(50_000))));
         assert!(reign.has_to_look(&settings, START.after(Micros(50_001))));
+        assert!(!reign.has_to_look(&SETTINGS, at(9)), "where none are wanted they are not looked at");
     }
 
     #[test]
@@ -264,5 +265,6 @@ mod tests {
         let mut reign = Reign::begin(START);
         assert_eq!(settings.check(Micros(u64::MAX)), Ok(()));
         assert_eq!(reign.may_grant(&settings, at(100)), Ok(()));
+        assert!(!reign.begin_turn(&settings, at(200)), "and no stall is noticed");
     }
 }

@@ -158,7 +158,7 @@ impl<'a> Record<'a> {
         let micros = self.timestamp.0;
         out.digits(micros / PER_SECOND, SECONDS);
         out.push(b".");
-        out.digits(micros % PER_SECOND, TIMESTAMP.saturating_sub(SECONDS).saturating_sub(1));
+        out.digits(micros, TIMESTAMP.saturating_sub(SECONDS).saturating_sub(1));
         out.digits(self.token.get(), TOKEN);
         if let Some(id) = self.id {
             out.digits(id.get(), ID);
@@ -261,7 +261,7 @@ impl Encoded {
                 number /= 100;
             }
             if let [only] = pairs.into_remainder() {
-                *only = two_digits(number % 10)[1];
+                *only = two_digits(number % 100)[1];
             }
             self.length = end;
         }

@@ -63,6 +63,21 @@ fn timestamps_of_others_count_only_without_a_native_expiry() {
 }
 
 #[test]
+fn the_timestamp_is_told_as_it_stands_in_the_value() {
+    let Fixture { ours, others, foreign } = fixture();
+    let told = |text: &str| timestamp_text(Value::read(text.as_bytes(), || false), text.as_bytes()).map(<[u8]>::to_vec);
+    for case in ours {
+        assert_eq!(told(&case.text), Some(case.text.as_bytes()[..17].to_vec()), "{}", case.text);
+    }
+    for case in others {
+        assert_eq!(told(&case.text), Some(case.text.as_bytes().to_vec()), "{}", case.text);
+    }
+    for case in foreign.iter().filter(|case| !case.native_expiry) {
+        assert_eq!(told(&case.text), None, "{}", case.text);
+    }
+}
+
+#[test]
 fn everything_else_is_foreign() {
     for case in fixture().foreign {
         assert_eq!(Value::read(case.text.as_bytes(), || case.native_expiry), Value::Foreign, "{}", case.text);

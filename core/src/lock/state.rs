@@ -110,3 +110,52 @@ impl<'a> State<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holders(ends: &[u64], now: u64) -> Holders {
+        let token = |number: usize| Token::new(number as u64).unwrap();
+        let holder = |(number, end): (usize, &u64)| Holder {
+            timestamp: UnixMicros(*end),
+            token: token(number),
+            id: None,
+            owner: None,
+        };
+        let mut holders: Holders = ends.iter().enumerate().map(holder).collect();
+        holders.look(UnixMicros(now));
+        holders
+    }
+
+    #[test]
+    fn a_lock_of_several_is_what_the_last_of_them_makes_it() {
+        // Ends, and at time 10: name, nobody has it, it is expired, number of the last to end, when that is.
+        for (ends, expected) in [
+            (&[20, 5][..], ("held", false, false, Some(0), Some(20))),
+            (&[9, 10], ("expired", true, true, Some(1), Some(10))),
+            (&[], ("expired", true, false, None, None)),
+        ] {
+            let holders = holders(ends, 10);
+            let state = State::Several(&holders);
+            let last = state.last_to_end().map(|record| record.token.get());
+            let found = (state.name(), state.is_nobodys(), state.is_expired(), last, state.last_end().map(|end| end.0));
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn of_a_lock_of_one_its_value_tells_when_it_ends() {
+        let (end, now) = (UnixMicros(20), UnixMicros(10));
+        let record = Record { timestamp: end, token: Token::new(7).unwrap(), id: None, owner: None };
+        for (state, free_at, last_end, last) in [
+            (State::Free, None, None, None),
+            (State::Foreign, None, None, None),
+            (State::of(Some(Value::Ours(record)), now), Some(end), Some(end), Some(record)),
+            (State::of(Some(Value::Classic(end)), now), Some(end), Some(end), None),
+            (State::of(Some(Value::Ours(record)), end), None, Some(end), Some(record)),
+        ] {
+            assert_eq!((state.free_at(Share::Alone), state.last_end(), state.last_to_end()), (free_at, last_end, last));
+        }
+    }
+}

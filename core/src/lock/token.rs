@@ -96,6 +96,28 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_the_same_number_on_the_wire() {
+        for number in [0, 5, NOW.0, Token::MAX] {
+            assert_eq!(u64::try_from(Token::new(number).unwrap().as_i64()), Ok(number));
+        }
+        assert_eq!(Token::new(Token::MAX + 1), None);
+    }
+
+    #[test]
+    fn tokens_are_larger_than_one_that_was_given_back_unless_it_is_years_ahead() {
+        for (lead, moves) in [(0, true), (5, true), (PLAUSIBLE_LEAD, true), (PLAUSIBLE_LEAD + 1, false)] {
+            let back = Token(NOW.0 + lead);
+            let mut tokens = Tokens::new();
+            tokens.given_back(NOW, back);
+            assert_eq!(tokens.next(NOW, None), Token(if moves { back.0 + 1 } else { NOW.0 }), "{lead}");
+            // The same of one in a key, which the next there passes in any case.
+            let mut tokens = Tokens::new();
+            assert_eq!(tokens.next(NOW, Some(Token(back.0 - 1))), Token(back.0.max(NOW.0)));
+            assert_eq!(tokens.next(NOW, None), Token(if moves { back.0 + 1 } else { NOW.0 + 1 }), "{lead}");
+        }
+    }
+
+    #[test]
     fn a_token_in_the_key_that_is_ahead_of_the_clock_is_passed() {
         let ahead = Token(NOW.0 + 5_000_000);
         let mut tokens = Tokens::new();

@@ -376,10 +376,30 @@ fn in_the_end() -> Vec<Way> {
     ]
 }
 
+/// Who follows on a holder that never released.
+fn in_succession() -> Vec<Way> {
+    vec![
+        (
+            "somebody without an ID succeeded its holder",
+            Box::new(|node, _| {
+                node.pass(seconds(7));
+                node.command(4, |entry| entry.acquire(b"a", &ask(0))).unwrap();
+            }),
+        ),
+        (
+            "an attempt did, which is told of that again",
+            Box::new(|node, _| {
+                node.pass(seconds(7));
+                node.command(4, |entry| entry.acquire(b"a", &with_id(1, ask(0)))).unwrap();
+            }),
+        ),
+    ]
+}
+
 #[test]
 fn what_matters_tells_servers_apart() {
     let mut forms = Vec::new();
-    for (name, way) in in_line().iter().chain(&in_the_end()) {
+    for (name, way) in in_line().iter().chain(&in_the_end()).chain(&in_succession()) {
         let (node, token) = held();
         way(&node, token);
         // Not by the keys, who is blocked, and the timer.

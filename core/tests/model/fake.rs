@@ -10,7 +10,7 @@ mod key;
 
 pub use edge::FakeEdge;
 use key::FakeKey;
-use redis_lock_core::driver::{Canonical, Driver, Entry, Key as _, WriteRefused, Writer};
+use redis_lock_core::driver::{Canonical, Driver, Entry, Key as _, Span, WriteRefused, Writer};
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::{KeyChange, KeyName, Limits};
@@ -19,8 +19,9 @@ use redis_lock_core::lock::grace;
 use redis_lock_core::lock::retention::Retention;
 use redis_lock_core::lock::rules::State;
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// What a key holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -93,8 +94,6 @@ pub type Place = (i32, Vec<u8>);
 pub struct World {
     pub wall: UnixMicros,
     pub monotonic: MonotonicMicros,
-    /// For so long the machine was suspended.
-    pub asleep: Micros,
     pub settings: Settings,
     pub keys: BTreeMap<Place, Stored>,
     /// Clients that are blocked.
@@ -113,11 +112,6 @@ pub struct World {
     /// It has fewer good replicas than it wants.
     pub is_short_of_replicas: bool,
     pub is_replica: bool,
-    /// Its offset, and what its replicas have answered.
-    pub offset: u64,
-    pub answers: Vec<grace::Answer>,
-    /// Commands come in a transaction: nobody is kept waiting.
-    pub in_transaction: bool,
     /// Keys whose slots are no longer served here; nothing: the server is no cluster.
     pub lost_slots: Option<BTreeSet<Vec<u8>>>,
     /// What was changed in which key, in this order, where somebody keeps that.
@@ -128,6 +122,22 @@ pub struct World {
     pub log: Vec<String>,
     /// What listeners of keyspace events were told of locks.
     pub events: Vec<(Place, Event)>,
+    /// What was recorded.
+    pub spans: Vec<(Span, Micros)>,
+    /// Commands run in a script, which nobody can keep waiting.
+    pub is_script: bool,
+    /// Or in a transaction.
+    pub is_transaction: bool,
+    /// Keys that the server does not let the module write, and why.
+    pub refused: BTreeMap<Vec<u8>, WriteRefused>,
+    /// The offset of a master, and what its replicas have answered; nothing: the server does not tell.
+    pub replication: Option<(u64, Vec<grace::Answer>)>,
+    /// For how long the machine was suspended.
+    pub suspended: Micros,
+    /// What the module has asked to be told of.
+    pub subscriptions: Vec<&'static str>,
+    /// How many keys are open that may still be read.
+    pub open_keys: Rc<Cell<usize>>,
 }
 
 /// A key that was changed.
@@ -173,7 +183,6 @@ impl Node {
         let world = World {
             wall,
             monotonic: MonotonicMicros(1_000_000),
-            asleep: Micros(0),
             settings,
             keys: BTreeMap::new(),
             blocked: Vec::new(),
@@ -186,14 +195,19 @@ impl Node {
             is_paused: false,
             is_short_of_replicas: false,
             is_replica: false,
-            offset: 0,
-            answers: Vec::new(),
-            in_transaction: false,
             lost_slots: None,
             journal: None,
             opened: 0,
             log: Vec::new(),
             events: Vec::new(),
+            spans: Vec::new(),
+            is_script: false,
+            is_transaction: false,
+            refused: BTreeMap::new(),
+            replication: Some((0, Vec::new())),
+            suspended: Micros(0),
+            subscriptions: Vec::new(),
+            open_keys: Rc::default(),
         };
         let node = Self { world: RefCell::new(world), driver: RefCell::new(Driver::default()) };
         node.event(|entry| entry.promoted());

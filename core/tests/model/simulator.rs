@@ -4,6 +4,8 @@
 //!
 //! A run that fails prints its seed and the fewest steps that fail in the same way.
 //!
+//! With `SIMULATE_TRACE=1` these are printed with what became of the servers after each.
+//!
 //!     SIMULATE_SEED=7 SIMULATE_SECONDS=60 cargo test -p redis-lock-core --test model simulator::fresh -- --nocapture
 
 mod findings;
@@ -52,7 +54,8 @@ fn simulate(seed: u64) -> Result<Tally, Finding> {
         Outcome::Fine(tally) => Ok(tally),
         Outcome::Found { message, at } => {
             let short = shrink::shorten(plan, seed, &steps[..=at], &message);
-            let message = match run(plan, seed, &short) {
+            let again = if number("SIMULATE_TRACE").is_some() { shrink::trace } else { run };
+            let message = match again(plan, seed, &short) {
                 Outcome::Found { message, .. } => message,
                 Outcome::Fine(_) => message,
             };

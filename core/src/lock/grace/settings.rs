@@ -157,6 +157,8 @@ mod tests {
             (Settings { wanted: 2, ..SETTINGS }, Group { connected: 2, latest: now.after(Micros(48_000_000)) });
         assert_eq!(set.fault(&good, now), None);
         assert_eq!(Settings { wanted: 3, ..set }.fault(&good, now), None);
+        let short = Settings { margin: LEAST_MARGIN, grace: Micros(59_500_000), ..set };
+        assert_eq!(short.fault(&Group { latest: now, ..good }, now), None);
         for (settings, group, fault) in [
             (Settings { grace: Micros(13_000_000), ..set }, good, Fault::NoLease),
             (SETTINGS, good, Fault::NoReplicas),

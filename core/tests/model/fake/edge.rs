@@ -2,7 +2,9 @@
 
 use super::key::FakeKey;
 use super::{Blocked, Fault, Node, Place, Settings};
-use redis_lock_core::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
+use redis_lock_core::driver::{
+    Access, Edge, Expected, Key as _, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer,
+};
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Letter;
 use redis_lock_core::engine::{Clock, KeyName, Limits};
@@ -64,11 +66,8 @@ impl Edge for FakeEdge<'_> {
 
     fn reading(&self) -> Reading {
         let world = self.node.world.borrow();
-        Reading {
-            wall: world.wall,
-            monotonic: world.monotonic,
-            awake: MonotonicMicros(world.monotonic.0 - world.asleep.0),
-        }
+        let awake = MonotonicMicros(world.monotonic.0 - world.suspended.0);
+        Reading { wall: world.wall, monotonic: world.monotonic, awake }
     }
 
     fn terms(&self) -> Terms {
@@ -132,6 +131,7 @@ impl Edge for FakeEdge<'_> {
         let stored = self.node.world.borrow().keys.get(&place).cloned();
         let ahead = if self.has(Fault::TakesOverEarly) { Micros(1_000_000) } else { Micros(0) };
         let mut key = FakeKey::read(place, stored, now, now.after(ahead))?;
+        key.opened(&self.node.world.borrow().open_keys);
         key.looks_free =
             self.has(Fault::GrantsWithoutLooking) && (access, expected) == (Access::Waiter, Expected::Nothing);
         Ok(key)
@@ -140,16 +140,25 @@ impl Edge for FakeEdge<'_> {
     fn write<'n>(
         &mut self,
         permit: Permit,
-        key: Self::Key<'n>,
+        mut key: Self::Key<'n>,
         change: Change<'_>,
     ) -> Result<Self::Written<'n>, WriteRefused> {
+        key.close();
         assert_eq!(permit.writer(), self.writer, "a command writes as a command, the timer as the timer");
         let mut world = self.node.world.borrow_mut();
+        let is_told_at_once = self.writer == Writer::Timer;
+        assert!(
+            !is_told_at_once || world.open_keys.get() == 0,
+            "who is told of this key may change those that are open"
+        );
         assert_eq!(
             world.keys.get(&key.place),
             key.stored.as_ref(),
             "a key is written that has changed since it was read"
         );
+        if let Some(refused) = world.refused.get(&key.place.1) {
+            return Err(*refused);
+        }
         world.change(&key.place, |world| {
             change.try_each(|primitive| {
                 world.execute(&key.place, &primitive);
@@ -161,7 +170,8 @@ impl Edge for FakeEdge<'_> {
 
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>> {
         let mut world = self.node.world.borrow_mut();
-        let places: Vec<Place> = keys.into_iter().map(|key| key.place).collect();
+        let mut places: Vec<Place> = keys.into_iter().map(|key| key.place).collect();
+        places.retain(|(_, name)| !world.refused.contains_key(name));
         for place in &places {
             let deleted = world.change(place, |world| {
                 world.execute(place, &Primitive::Del);
@@ -182,11 +192,12 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn is_connection(&self) -> bool {
-        true
+        !self.node.world.borrow().is_script
     }
 
     fn may_block(&self) -> bool {
-        !self.node.world.borrow().in_transaction
+        let world = self.node.world.borrow();
+        !world.is_script && !world.is_transaction
     }
 
     fn block(&mut self) -> Option<Blocked> {
@@ -222,12 +233,12 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn replicas(&mut self) -> u64 {
-        self.node.world.borrow().answers.len() as u64
+        self.replication().map_or(0, |replication| replication.answers.len() as u64)
     }
 
     fn replication(&mut self) -> Option<Replication> {
-        let world = self.node.world.borrow();
-        Some(Replication { offset: world.offset, answers: world.answers.clone() })
+        let (offset, answers) = self.node.world.borrow().replication.clone()?;
+        Some(Replication { offset, answers })
     }
 
     fn set_timer(&mut self, after_ms: u64) -> u64 {
@@ -246,7 +257,9 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn listen_to_keys(&mut self) {
-        self.node.world.borrow_mut().listens_to_keys = true;
+        let mut world = self.node.world.borrow_mut();
+        world.subscriptions.push("keys");
+        world.listens_to_keys = true;
     }
 
     fn tells_of_keys(&self) -> bool {
@@ -254,10 +267,14 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn listen_to_clients(&mut self) {
-        self.node.world.borrow_mut().listens_to_clients = true;
+        let mut world = self.node.world.borrow_mut();
+        world.subscriptions.push("clients");
+        world.listens_to_clients = true;
     }
 
-    fn record(&mut self, _span: Span, _took: Micros) {}
+    fn record(&mut self, span: Span, took: Micros) {
+        self.node.world.borrow_mut().spans.push((span, took));
+    }
 
     fn log(&mut self, _level: Level, text: &str) {
         self.node.world.borrow_mut().log.push(text.into());

@@ -8,6 +8,8 @@ use redis_lock_core::lock::holders::{Holder, Holders};
 use redis_lock_core::lock::record::{timestamp_of, Record, Value};
 use redis_lock_core::lock::rules::State;
 use redis_lock_core::lock::time::UnixMicros;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// A key as it was when it was opened.
 pub struct FakeKey {
@@ -19,9 +21,25 @@ pub struct FakeKey {
     judged_at: UnixMicros,
     pub(super) looks_free: bool,
     is_closed: bool,
+    is_open: Option<Open>,
+}
+
+/// One of the keys that are open.
+struct Open(Rc<Cell<usize>>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl FakeKey {
+    /// It counts among those, until it is closed.
+    pub(super) fn opened(&mut self, open_keys: &Rc<Cell<usize>>) {
+        open_keys.set(open_keys.get() + 1);
+        self.is_open = Some(Open(Rc::clone(open_keys)));
+    }
+
     pub(super) fn read(
         place: Place,
         stored: Option<Stored>,
@@ -43,7 +61,7 @@ impl FakeKey {
             }
             _ => None,
         };
-        Ok(Self { place, stored, members, now, judged_at, looks_free: false, is_closed: false })
+        Ok(Self { place, stored, members, now, judged_at, looks_free: false, is_closed: false, is_open: None })
     }
 }
 
@@ -91,5 +109,6 @@ impl Key for FakeKey {
 
     fn close(&mut self) {
         self.is_closed = true;
+        self.is_open = None;
     }
 }

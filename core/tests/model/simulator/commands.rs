@@ -57,7 +57,7 @@ impl Run {
         let ask = Ask { request, wait: Micros(asked.wait), shape: ReplyShape::Details, session: asked.session };
         let names: Vec<&[u8]> = asked.places.iter().map(|place| &place.1[..]).collect();
         let node = &self.sites[site].node;
-        node.world.borrow_mut().in_transaction = call.in_transaction;
+        node.world.borrow_mut().is_transaction = call.in_transaction;
         let outcome =
             node.command(
                 conn,
@@ -69,7 +69,7 @@ impl Run {
                     }
                 },
             );
-        node.world.borrow_mut().in_transaction = false;
+        node.world.borrow_mut().is_transaction = false;
         let cause = Cause { asks: asked.id, ..Cause::default() };
         let mut writes = self.after(site, &cause);
         let now = self.now_at(site);

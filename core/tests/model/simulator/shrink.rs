@@ -20,6 +20,15 @@ pub enum Outcome {
 
 /// Runs a list of steps in a world with the settings of a seed.
 pub fn run(plan: Plan, seed: u64, steps: &[Step]) -> Outcome {
+    run_with(plan, seed, steps, false)
+}
+
+/// The same, and prints what has become of the servers after each step.
+pub fn trace(plan: Plan, seed: u64, steps: &[Step]) -> Outcome {
+    run_with(plan, seed, steps, true)
+}
+
+fn run_with(plan: Plan, seed: u64, steps: &[Step], traces: bool) -> Outcome {
     HOOK.call_once(|| {
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
@@ -35,6 +44,9 @@ pub fn run(plan: Plan, seed: u64, steps: &[Step]) -> Outcome {
         for (number, step) in steps.iter().enumerate() {
             at.set(number);
             run.step(step);
+            if traces {
+                println!("{step:?}\n{run}");
+            }
         }
         run.end();
         run.tally

@@ -135,16 +135,12 @@ impl Site {
         let mut world = self.node.world.borrow_mut();
         world.wall = UnixMicros(wall);
         world.monotonic = MonotonicMicros(Self::monotonic(now));
-        world.asleep = Micros(self.asleep);
+        world.suspended = Micros(self.asleep);
         world.is_paused = self.paused_until.is_some_and(|until| now < until);
-        world.offset = self.offset();
-        world.answers.clear();
         let seconds = |us: u64| i64::try_from(us / 1_000_000).unwrap();
-        world.answers.extend(
-            self.answers
-                .values()
-                .map(|(offset, read)| grace::Answer { offset: *offset, lag_s: seconds(wall) - seconds(*read) }),
-        );
+        let answer =
+            |(offset, read): &(u64, u64)| grace::Answer { offset: *offset, lag_s: seconds(wall) - seconds(*read) };
+        world.replication = Some((self.offset(), self.answers.values().map(answer).collect()));
     }
 
     pub fn now(&self, now: u64) -> Now {
@@ -264,7 +260,8 @@ impl Site {
         let world = self.node.world.borrow();
         let Some(grace) = world.settings.grace else { return true };
         let most = i64::try_from(grace.max_lag.0 / 1_000_000).unwrap();
-        let good = world.answers.iter().filter(|answer| (least..=most).contains(&answer.lag_s)).count() as u64;
+        let answers = world.replication.iter().flat_map(|(_, answers)| answers);
+        let good = answers.filter(|answer| (least..=most).contains(&answer.lag_s)).count() as u64;
         good >= grace.wanted
     }
 

@@ -29,6 +29,7 @@ use redis_lock_core::lock::rules::{self, Release, Request};
 use redis_lock_core::lock::time::Micros;
 use redis_lock_core::lock::token::Token;
 use std::collections::VecDeque;
+use std::fmt;
 
 /// Nobody looks at what has changed for as long, and a little longer.
 const SILENCE: u64 = 1_100_000;
@@ -98,6 +99,26 @@ pub struct Run {
     limit: usize,
     is_quiet: bool,
     pub tally: Tally,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, site) in self.sites.iter().enumerate() {
+            let world = site.node.world.borrow();
+            let wake = site.node.driver.borrow().engine().wake();
+            let timer = site.timer_in_ms();
+            writeln!(out, "  server {at} at {}: timer in {timer:?} ms for {wake:?}, {:?}", self.now, world.log.last())?;
+            for (db, name) in world.keys.keys() {
+                let place = (*db, name.clone());
+                let raw = self.raw(at, &place);
+                writeln!(out, "    {}: {raw:?}", String::from_utf8_lossy(name))?;
+            }
+            for stand in &self.courts[at].line {
+                writeln!(out, "    {stand:?}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn place(key: Number) -> Place {

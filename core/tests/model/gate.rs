@@ -1,0 +1,350 @@
+//! What keeps a server from granting: a grace that has not passed, replicas that do not answer, a stall, clocks that
+//! jump. Each is refused to commands and kept from those who wait, said in the log, and over when it should be.
+
+use crate::fake::{Blocked, Node, Settings};
+use redis_lock_core::driver::{Ask, Outcome, Span};
+use redis_lock_core::engine::counters::Counter;
+use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::queue::ReplyShape;
+use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::grace;
+use redis_lock_core::lock::record::Id;
+use redis_lock_core::lock::rules::{Release, Request, Share};
+use redis_lock_core::lock::time::{Micros, UnixMicros};
+use redis_lock_core::lock::token::Token;
+
+const START: UnixMicros = UnixMicros(1_763_710_000_000_000);
+/// Leases up to 16 s are over when it is: it has to cover the margin, the lag and two seconds besides.
+const GRACE: grace::Settings =
+    grace::Settings { grace: seconds(20), margin: seconds(1), max_lag: seconds(1), wanted: 1 };
+
+const fn seconds(number: u64) -> Micros {
+    Micros(number * 1_000_000)
+}
+
+fn ask(lease: u64, wait: u64) -> Ask<'static> {
+    let request = Request { share: Share::Alone, lease: seconds(lease), id: None, owner: None };
+    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
+}
+
+/// A master with one replica that answers, and no grace yet.
+fn node() -> Node {
+    let node = Node::new(Settings::default(), START);
+    answers(&node, 1, &[0]);
+    node
+}
+
+/// From now on the offset of the master is that, and these replicas have answered it so many seconds ago.
+fn answers(node: &Node, offset: u64, lags: &[i64]) {
+    let answers = lags.iter().map(|lag_s| grace::Answer { offset, lag_s: *lag_s }).collect();
+    node.world.borrow_mut().replication = Some((offset, answers));
+}
+
+fn set_grace(node: &Node, grace: Option<grace::Settings>) {
+    node.world.borrow_mut().settings.grace = grace;
+}
+
+/// The event loop of a server that is well, for so many tenths of a second; its replica answers what is written.
+fn run(node: &Node, tenths: u64) {
+    for _ in 0..tenths {
+        node.pass(Micros(100_000));
+        if let Some((offset, answers)) = &mut node.world.borrow_mut().replication {
+            *offset += 1;
+            for answer in answers {
+                answer.offset = *offset;
+            }
+        }
+        node.event(|entry| entry.tick());
+        node.fire();
+    }
+}
+
+/// A master whose grace has passed.
+fn after_grace() -> Node {
+    let node = node();
+    set_grace(&node, Some(GRACE));
+    run(&node, 200);
+    node.world.borrow_mut().log.clear();
+    node
+}
+
+fn acquire(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) -> Result<Option<Token>, Error> {
+    match node.command(client, |entry| entry.acquire(name, ask))? {
+        Outcome::Granted(granted) => Ok(Some(granted.token)),
+        Outcome::NotGranted => Ok(None),
+        Outcome::Waits => panic!("it waits"),
+    }
+}
+
+fn hold(node: &Node, client: u64, name: &[u8]) -> Token {
+    acquire(node, client, name, &ask(5, 0)).unwrap().unwrap()
+}
+
+fn wait(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) {
+    assert!(matches!(node.command(client, |entry| entry.acquire(name, ask)), Ok(Outcome::Waits)));
+}
+
+fn is_granted(node: &Node, client: u64) -> bool {
+    match node.deliver(Blocked(client)) {
+        Some(Answer::Granted(_)) => true,
+        None => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failed(node: &Node, client: u64) -> Option<Error> {
+    match node.deliver(Blocked(client)) {
+        Some(Answer::Failed(error)) => Some(error),
+        None => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn log(node: &Node) -> Vec<String> {
+    std::mem::take(&mut node.world.borrow_mut().log)
+}
+
+#[test]
+fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
+    let node = node();
+    let token = hold(&node, 1, b"held");
+    let too = hold(&node, 1, b"too");
+    wait(&node, 2, b"held", &ask(5, 99));
+    set_grace(&node, Some(GRACE));
+    run(&node, 1);
+    assert_eq!(acquire(&node, 3, b"free", &ask(5, 0)), Err(Error::Grace(19_900)));
+    assert_eq!(
+        node.command(3, |entry| entry.acquire_all(&[b"free", b"other"], &ask(5, 0))).unwrap_err(),
+        Error::Grace(19_900)
+    );
+    assert_eq!(acquire(&node, 3, b"held", &ask(5, 0)), Ok(None), "it would not have got that one");
+    assert_eq!(node.command(3, |entry| entry.acquire_all(&[b"free", b"held"], &ask(5, 0))).map(|_| ()), Ok(()));
+    assert_eq!(node.command(3, |entry| entry.recover(b"free", &ask(5, 0))), Ok(None), "nothing is expired there");
+    assert_eq!(node.command(3, |entry| entry.recover(b"held", &ask(5, 0))), Ok(None), "nor there");
+    wait(&node, 4, b"free", &ask(5, 99));
+    assert!(matches!(node.command(5, |entry| entry.acquire_all(&[b"too", b"x"], &ask(5, 99))), Ok(Outcome::Waits)));
+    // What was granted before is extended and given back; nobody gets it.
+    assert_eq!(node.command(1, |entry| entry.extend(b"held", token, seconds(7))), Ok(true));
+    assert_eq!(node.command(1, |entry| entry.release(b"held", token)), Ok(Release::InTime));
+    assert_eq!(node.command(1, |entry| entry.release(b"too", too)), Ok(Release::InTime));
+    run(&node, 198);
+    assert!(![2, 4, 5].iter().any(|client| is_granted(&node, *client)));
+    run(&node, 2);
+    assert!(is_granted(&node, 2) && is_granted(&node, 4), "they are, and nothing else has to happen");
+    assert!(acquire(&node, 3, b"other", &ask(5, 0)).unwrap().is_some());
+}
+
+#[test]
+fn a_grace_that_is_too_short_for_a_lease_of_before_is_logged() {
+    for (lease, is_told) in [(16, false), (18, true)] {
+        let node = node();
+        acquire(&node, 1, b"k", &ask(lease, 0)).unwrap().unwrap();
+        set_grace(&node, Some(GRACE));
+        run(&node, 1);
+        let monotonic = node.world.borrow().monotonic;
+        assert_eq!(node.driver.borrow().engine().gate_ref().grace_left(&GRACE, monotonic), Micros(19_900_000));
+        let told = log(&node);
+        assert_eq!(told.iter().any(|line| line.contains("too short for a lease that was granted before")), is_told);
+    }
+}
+
+#[test]
+fn an_expired_lock_is_not_recovered_in_a_grace() {
+    let node = node();
+    hold(&node, 1, b"k");
+    run(&node, 70);
+    set_grace(&node, Some(GRACE));
+    run(&node, 2);
+    assert_eq!(node.command(2, |entry| entry.recover(b"k", &ask(5, 0))), Err(Error::Grace(12_800)));
+}
+
+#[test]
+fn a_lease_that_the_grace_does_not_cover_is_neither_granted_nor_set() {
+    let node = after_grace();
+    let beyond = Err(Error::LeaseBeyondGrace(16_000));
+    assert_eq!(acquire(&node, 1, b"k", &ask(17, 0)), beyond.map(|()| None));
+    let token = acquire(&node, 1, b"k", &ask(16, 0)).unwrap().unwrap();
+    assert_eq!(node.command(1, |entry| entry.extend(b"k", token, seconds(17))), beyond.map(|()| true));
+    assert_eq!(node.command(1, |entry| entry.extend_all(&[b"k"], token, seconds(17))), beyond.map(|()| true));
+    assert_eq!(node.command(1, |entry| entry.extend_all(&[b"k"], token, seconds(16))), Ok(true));
+}
+
+#[test]
+fn waits_for_leases_that_a_new_grace_does_not_cover_end() {
+    let node = node();
+    let token = hold(&node, 1, b"k");
+    hold(&node, 1, b"other");
+    hold(&node, 1, b"a");
+    wait(&node, 2, b"k", &ask(17, 9));
+    wait(&node, 3, b"k", &ask(16, 9));
+    wait(&node, 4, b"other", &ask(17, 9));
+    assert!(matches!(node.command(5, |entry| entry.acquire_all(&[b"a", b"b"], &ask(17, 9))), Ok(Outcome::Waits)));
+    set_grace(&node, Some(GRACE));
+    // Who gives a lock back asks, before any timer has fired.
+    assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
+    let beyond = Some(Error::LeaseBeyondGrace(16_000));
+    assert_eq!([2, 3, 4, 5].map(|client| failed(&node, client)), [beyond, None, None, None]);
+    node.event(|entry| entry.tick());
+    assert!(node.fire());
+    assert_eq!([3, 4, 5].map(|client| failed(&node, client)), [None, beyond, beyond]);
+    // A grace that is made longer ends no wait, one that is made shorter does.
+    set_grace(&node, Some(grace::Settings { grace: seconds(30), ..GRACE }));
+    run(&node, 1);
+    assert_eq!(failed(&node, 3), None);
+    set_grace(&node, Some(grace::Settings { grace: seconds(19), ..GRACE }));
+    run(&node, 1);
+    assert_eq!(failed(&node, 3), Some(Error::LeaseBeyondGrace(15_000)));
+}
+
+#[test]
+fn short_of_good_replicas_nothing_is_granted_or_extended() {
+    let node = after_grace();
+    let token = hold(&node, 1, b"k");
+    wait(&node, 2, b"k", &ask(5, 99));
+    answers(&node, 500, &[2]);
+    run(&node, 1);
+    assert_eq!(acquire(&node, 3, b"free", &ask(5, 9)), Err(Error::NoReplicas), "it does not wait for that");
+    assert_eq!(node.command(1, |entry| entry.extend(b"k", token, seconds(7))), Err(Error::NoReplicas));
+    assert_eq!(node.command(1, |entry| entry.extend_all(&[b"k"], token, seconds(7))), Err(Error::NoReplicas));
+    run(&node, 70);
+    assert!(!is_granted(&node, 2));
+    answers(&node, 1_000, &[1]);
+    run(&node, 1);
+    assert!(is_granted(&node, 2), "the lock had expired");
+}
+
+#[test]
+fn the_id_of_a_holder_prolongs_no_lease_short_of_good_replicas() {
+    let node = after_grace();
+    let id = Id::parse(b"7");
+    let named = |lease| Ask { request: Request { id, ..ask(lease, 0).request }, ..ask(lease, 0) };
+    let token = acquire(&node, 1, b"k", &named(5)).unwrap();
+    let both = node.command(1, |entry| entry.acquire_all(&[b"a", b"b"], &named(5)));
+    assert!(matches!(both, Ok(Outcome::Granted(_))));
+    answers(&node, 500, &[]);
+    run(&node, 1);
+    assert_eq!(acquire(&node, 1, b"k", &named(5)), Err(Error::NoReplicas), "it would end later");
+    assert_eq!(acquire(&node, 1, b"k", &named(2)), Ok(token), "it would not, and is told of it");
+    let both = |lease| node.command(1, |entry| entry.acquire_all(&[b"a", b"b"], &named(lease)));
+    assert_eq!(both(5).unwrap_err(), Error::NoReplicas);
+    assert!(matches!(both(2), Ok(Outcome::Granted(_))));
+}
+
+#[test]
+fn a_server_that_stood_still_grants_nothing_until_its_replicas_have_answered_since() {
+    let node = after_grace();
+    node.pass(Micros(500_000));
+    assert!(acquire(&node, 1, b"a", &ask(5, 0)).is_ok(), "no longer than the margin makes up for");
+    node.event(|entry| entry.tick());
+    assert_eq!(log(&node), [""; 0]);
+    node.pass(Micros(500_001));
+    assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas), "before any tick");
+    node.event(|entry| entry.tick());
+    let [line] = &log(&node)[..] else { panic!("one line") };
+    assert!(line.starts_with("the server stood still"), "{line}");
+    node.event(|entry| entry.tick());
+    assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas), "they have answered nothing new");
+    // Where the server does not tell, it stays so.
+    let known = node.world.borrow_mut().replication.take();
+    run(&node, 3);
+    assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas));
+    node.world.borrow_mut().replication = known;
+    run(&node, 3);
+    assert!(acquire(&node, 1, b"b", &ask(5, 0)).is_ok());
+}
+
+#[test]
+fn clocks_that_jump_are_noticed_by_the_next_who_asks() {
+    let node = after_grace();
+    let count = |counter| node.driver.borrow().engine().counters().get(counter);
+    let step = |by_us: i64| {
+        let mut world = node.world.borrow_mut();
+        world.wall = UnixMicros(world.wall.0.saturating_add_signed(by_us));
+    };
+    step(-2_000_000);
+    assert_eq!(acquire(&node, 1, b"a", &ask(5, 0)), Err(Error::NoReplicas));
+    assert_eq!(log(&node), ["the wall clock was set by -2000 ms: leases end by so much earlier or later"]);
+    assert_eq!(count(Counter::ClockSteps), 1);
+    run(&node, 1);
+    run(&node, 1);
+    let token = hold(&node, 1, b"a");
+    {
+        let mut world = node.world.borrow_mut();
+        world.suspended = Micros(30_000);
+        world.wall = world.wall.after(Micros(30_000));
+        world.monotonic = world.monotonic.after(Micros(30_000));
+    }
+    assert_eq!(node.command(1, |entry| entry.extend(b"a", token, seconds(7))), Err(Error::NoReplicas));
+    let told = "the machine was suspended for 30 ms: leases ran on, and waits that ended are answered now";
+    assert_eq!(log(&node), [told]);
+    assert_eq!(count(Counter::ClockSteps), 1);
+}
+
+#[test]
+fn the_log_tells_of_a_grace_once_when_it_begins_and_once_when_it_ends() {
+    let node = node();
+    set_grace(&node, Some(GRACE));
+    run(&node, 1);
+    assert_eq!(log(&node), ["a grace has begun: no lock is granted for the next 19900 ms"]);
+    run(&node, 198);
+    assert_eq!(log(&node), [""; 0]);
+    run(&node, 5);
+    assert_eq!(log(&node), ["the grace has ended: locks are granted"]);
+    node.event(|entry| entry.promoted());
+    run(&node, 1);
+    assert_eq!(log(&node), ["a grace has begun: no lock is granted for the next 19900 ms"]);
+    // A replica grants nothing whatever its grace is.
+    node.world.borrow_mut().is_replica = true;
+    node.event(|entry| entry.demoted());
+    run(&node, 300);
+    assert_eq!(log(&node), [""; 0]);
+}
+
+#[test]
+fn what_is_wrong_with_the_settings_is_logged_once_each_time_it_comes_about() {
+    let node = node();
+    node.world.borrow_mut().replication = Some((1, Vec::new()));
+    let faulty = grace::Settings { wanted: 0, ..GRACE };
+    run(&node, 250);
+    assert_eq!(log(&node), [""; 0]);
+    let is_told = |count: usize| {
+        let told = log(&node);
+        assert_eq!(
+            told.iter().filter(|line| line.contains("without min-replicas-to-write")).count(),
+            count,
+            "{told:?}"
+        );
+    };
+    set_grace(&node, Some(faulty));
+    run(&node, 10);
+    is_told(1);
+    run(&node, 30);
+    is_told(0);
+    // It is gone, and comes again.
+    set_grace(&node, None);
+    run(&node, 11);
+    set_grace(&node, Some(faulty));
+    run(&node, 11);
+    is_told(1);
+    answers(&node, 1, &[0, 0]);
+    set_grace(&node, Some(GRACE));
+    run(&node, 11);
+    let told = log(&node);
+    assert!(told.iter().any(|line| line.contains("below the number of replicas")), "{told:?}");
+}
+
+#[test]
+fn a_release_records_for_how_long_the_lock_was_held_and_its_successor_how_long_it_waited() {
+    let node = node();
+    let token = hold(&node, 1, b"k");
+    run(&node, 10);
+    wait(&node, 2, b"k", &ask(5, 99));
+    run(&node, 20);
+    assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
+    assert_eq!(node.world.borrow().spans, [(Span::Hold, seconds(3)), (Span::Wait, seconds(2))]);
+    run(&node, 1);
+    let token = hold(&node, 1, b"other");
+    run(&node, 10);
+    assert_eq!(node.command(1, |entry| entry.release_all(&[b"other"], token)), Ok(1));
+    assert_eq!(node.world.borrow().spans.last(), Some(&(Span::Hold, seconds(1))));
+}

@@ -1,0 +1,465 @@
+//! How locks pass on outside of the command that releases them: grants that nobody received, locks that others changed,
+//! keys that the server does not let the module write; and what listeners are told of each.
+
+use crate::fake::{Blocked, Content, Node, Settings, Stored};
+use redis_lock_core::driver::{Ask, Outcome, WriteRefused};
+use redis_lock_core::engine::counters::Counter;
+use redis_lock_core::engine::grant::{Event, Granted};
+use redis_lock_core::engine::outbox::{Answer, Grant};
+use redis_lock_core::engine::queue::ReplyShape;
+use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::record::{Id, Owner};
+use redis_lock_core::lock::rules::{Release, Request, Share, State};
+use redis_lock_core::lock::time::{Micros, UnixMicros};
+use redis_lock_core::lock::token::Token;
+
+const START: UnixMicros = UnixMicros(1_763_710_000_000_000);
+
+const fn seconds(number: u64) -> Micros {
+    Micros(number * 1_000_000)
+}
+
+/// What a client asks for: a lease and a wait in seconds.
+fn ask(share: Share, lease: u64, wait: u64) -> Ask<'static> {
+    let request = Request { share, lease: seconds(lease), id: None, owner: None };
+    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
+}
+
+fn alone(lease: u64, wait: u64) -> Ask<'static> {
+    ask(Share::Alone, lease, wait)
+}
+
+fn named(id: u64, ask: Ask<'static>) -> Ask<'static> {
+    Ask { request: Request { id: Id::parse(id.to_string().as_bytes()), ..ask.request }, ..ask }
+}
+
+fn labelled(ask: Ask<'static>) -> Ask<'static> {
+    Ask { request: Request { owner: Owner::parse(b"cron@db1"), ..ask.request }, ..ask }
+}
+
+/// The timer, until nothing is due.
+fn settle(node: &Node) {
+    let fires = (0..1_000).take_while(|_| node.fire()).count();
+    assert!(fires < 1_000, "the timer fires for ever");
+}
+
+fn node() -> Node {
+    Node::new(Settings::default(), START)
+}
+
+fn hold(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) -> Granted {
+    let Ok(Outcome::Granted(granted)) = node.command(client, |entry| entry.acquire(name, ask)) else { panic!() };
+    granted
+}
+
+fn wait(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) {
+    let outcome = node.command(client, |entry| match names {
+        [name] => entry.acquire(name, ask),
+        names => entry.acquire_all(names, ask),
+    });
+    assert!(matches!(outcome, Ok(Outcome::Waits)), "{outcome:?}");
+}
+
+/// The grant that is on its way to a client.
+fn granted(node: &Node, client: u64) -> Option<Grant> {
+    match node.deliver(Blocked(client))? {
+        Answer::Granted(grant) => Some(grant),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn place(name: &[u8]) -> (i32, Vec<u8>) {
+    (0, name.to_vec())
+}
+
+fn refuse(node: &Node, name: &[u8], why: WriteRefused) {
+    node.world.borrow_mut().refused.insert(name.to_vec(), why);
+}
+
+fn allow(node: &Node) {
+    node.world.borrow_mut().refused.clear();
+}
+
+fn count(node: &Node, counter: Counter) -> u64 {
+    node.driver.borrow().engine().counters().get(counter)
+}
+
+/// The tokens in a key, and whether it is a set of holders.
+fn tokens(node: &Node, name: &[u8]) -> (bool, Vec<Token>) {
+    node.with_lock(&place(name), |lock| match lock {
+        State::Several(holders) => (true, holders.tokens().collect()),
+        State::Held(_, Some(record)) | State::Expired(_, Some(record)) => (false, vec![record.token]),
+        _ => (false, Vec::new()),
+    })
+}
+
+#[test]
+fn listeners_are_told_of_each_change_and_of_nothing_else() {
+    let node = node();
+    let told = |node: &Node| {
+        let events = std::mem::take(&mut node.world.borrow_mut().events);
+        events.into_iter().map(|(_, event)| event).collect::<Vec<_>>()
+    };
+    let token = hold(&node, 1, b"k", &named(7, alone(5, 0))).token;
+    assert_eq!(told(&node), [Event::Acquire]);
+    hold(&node, 1, b"k", &named(7, alone(5, 0)));
+    assert_eq!(told(&node), [], "its lease ends no later");
+    hold(&node, 1, b"k", &named(7, alone(6, 0)));
+    assert_eq!(told(&node), [Event::Extend]);
+    node.command(1, |entry| entry.extend(b"k", token, seconds(7))).unwrap();
+    assert_eq!(told(&node), [Event::Extend]);
+    wait(&node, 2, &[b"k"], &alone(5, 9));
+    node.command(1, |entry| entry.release(b"k", token)).unwrap();
+    assert_eq!(told(&node), [Event::Release, Event::Acquire], "it passes on");
+    let token = granted(&node, 2).unwrap().granted.token;
+    node.command(2, |entry| entry.release(b"k", token)).unwrap();
+    assert_eq!(told(&node), [Event::Release]);
+    for recovers in [false, true] {
+        hold(&node, 1, b"k", &alone(5, 0));
+        node.pass(seconds(7));
+        told(&node);
+        if recovers {
+            assert!(node.command(2, |entry| entry.recover(b"k", &alone(5, 0))).unwrap().is_some());
+            assert_eq!(told(&node), [Event::Lapse, Event::Recover]);
+        } else {
+            hold(&node, 2, b"k", &alone(5, 0));
+            assert_eq!(told(&node), [Event::Lapse, Event::Acquire]);
+            node.pass(seconds(7));
+        }
+    }
+    let session = Ask { session: true, ..alone(5, 0) };
+    hold(&node, 3, b"s", &session);
+    told(&node);
+    node.disconnect(3);
+    assert!(node.fire());
+    assert_eq!(told(&node), [], "that it ends earlier is nothing to tell");
+    let Ok(Outcome::Granted(both)) = node.command(4, |entry| entry.acquire_all(&[b"x", b"y"], &alone(5, 0))) else {
+        panic!()
+    };
+    assert_eq!(told(&node), [Event::Acquire; 2]);
+    node.command(4, |entry| entry.release_all(&[b"x", b"y"], both.token)).unwrap();
+    assert_eq!(told(&node), [Event::Release; 2]);
+}
+
+#[test]
+fn each_of_several_locks_tells_whom_its_new_holder_succeeds() {
+    let node = node();
+    let [a, c] = [b"a", b"c"].map(|name| hold(&node, 1, name, &labelled(alone(5, 0))).token);
+    node.pass(seconds(7));
+    let names: [&[u8]; 3] = [b"a", b"b", b"c"];
+    let Ok(Outcome::Granted(granted)) = node.command(2, |entry| entry.acquire_all(&names, &alone(5, 0))) else {
+        panic!()
+    };
+    let before = |at| granted.before(at).map(|before| (before.token, before.owner(), before.overdue_ms));
+    let owner = Owner::parse(b"cron@db1");
+    assert_eq!([0, 1, 2].map(before), [Some((Some(a), owner, 1_000)), None, Some((Some(c), owner, 1_000))]);
+}
+
+/// The grant of somebody who waited is lost. It had succeeded a holder who is overdue.
+#[test]
+fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
+    let two = |wait| ask(Share::Limit(2), 5, wait);
+    // How many others live, and the kind of lock: a string, or a set with one or two of two holders.
+    for (share, others) in [(Share::Alone, 0), (Share::Limit(1), 0), (Share::Limit(2), 1)] {
+        for has_next in [false, true] {
+            let node = node();
+            let first = hold(&node, 1, b"k", &labelled(ask(share, 5, 0))).token;
+            if others > 0 {
+                hold(&node, 1, b"k", &ask(share, 60, 0));
+            }
+            wait(&node, 2, &[b"k"], &ask(share, 5, 99));
+            if has_next {
+                wait(&node, 3, &[b"k"], &ask(share, 5, 99));
+            }
+            node.pass(seconds(6));
+            assert!(node.fire());
+            let lost = node.lose(Blocked(2)).unwrap();
+            let Answer::Granted(lost) = lost else { panic!("{lost:?}") };
+            assert_eq!(lost.granted.before(0).unwrap().token, Some(first));
+            assert!(node.fire());
+            let (is_set, held) = tokens(&node, b"k");
+            assert!(!held.contains(&lost.granted.token), "{share:?}");
+            if has_next {
+                let next = granted(&node, 3).unwrap().granted;
+                let before = next.before(0).expect("it is told of the one who never released");
+                assert_eq!((before.token, before.owner()), (Some(first), Owner::parse(b"cron@db1")), "{share:?}");
+                assert_eq!(held.len(), others + 1);
+            } else {
+                assert_eq!((is_set, held.contains(&first), held.len()), (others > 0, true, others + 1), "{share:?}");
+                let next = node.command(4, |entry| entry.acquire(b"k", &two(0)));
+                let Ok(Outcome::Granted(next)) = next else { panic!("{next:?}") };
+                assert_eq!(next.before(0).unwrap().token, Some(first));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_predecessor_that_is_back_stays_where_the_next_does_not_need_its_place() {
+    let node = node();
+    let two = |lease, wait| ask(Share::Limit(2), lease, wait);
+    let first = hold(&node, 1, b"k", &two(5, 0)).token;
+    let other = hold(&node, 1, b"k", &two(60, 0)).token;
+    wait(&node, 2, &[b"k"], &two(5, 99));
+    node.pass(seconds(6));
+    assert!(node.fire());
+    wait(&node, 5, &[b"k"], &two(5, 99));
+    wait(&node, 6, &[b"k"], &ask(Share::Shared, 5, 99));
+    node.event(|entry| entry.client_left(5));
+    node.lose(Blocked(2)).unwrap();
+    settle(&node);
+    let next = granted(&node, 6).unwrap().granted;
+    assert_eq!(next.before(0), None);
+    assert_eq!(tokens(&node, b"k").1, [first, other, next.token]);
+}
+
+#[test]
+fn a_lost_grant_that_succeeded_nobody_is_released() {
+    let node = node();
+    let token = hold(&node, 1, b"k", &alone(5, 0)).token;
+    wait(&node, 2, &[b"k"], &named(7, alone(5, 99)));
+    node.command(1, |entry| entry.release(b"k", token)).unwrap();
+    node.lose(Blocked(2)).unwrap();
+    assert!(node.fire());
+    assert!(!node.world.borrow().keys.contains_key(&place(b"k")));
+    assert_eq!(count(&node, Counter::Undelivered), 1);
+    // Its attempt has its place again.
+    let newcomer = node.command(3, |entry| entry.acquire(b"k", &alone(5, 0)));
+    assert!(matches!(newcomer, Ok(Outcome::Granted(_))), "a place alone keeps nobody from it");
+}
+
+#[test]
+fn a_lost_grant_among_several_goes_to_who_may_share_with_the_others_and_to_nobody_else() {
+    for (next, is_granted) in [(Share::Limit(2), true), (Share::Alone, false), (Share::Limit(1), false)] {
+        let node = node();
+        let two = |lease, wait| ask(Share::Limit(2), lease, wait);
+        let other = hold(&node, 1, b"k", &two(60, 0)).token;
+        let token = hold(&node, 1, b"k", &two(60, 0)).token;
+        wait(&node, 2, &[b"k"], &two(5, 99));
+        wait(&node, 3, &[b"k"], &ask(next, 5, 99));
+        node.command(1, |entry| entry.release(b"k", token)).unwrap();
+        node.lose(Blocked(2)).unwrap();
+        settle(&node);
+        assert_eq!(granted(&node, 3).is_some(), is_granted, "{next:?}");
+        assert_eq!(tokens(&node, b"k").1[0], other);
+        assert_eq!(tokens(&node, b"k").1.len(), 1 + usize::from(is_granted), "{next:?}");
+    }
+}
+
+#[test]
+fn a_replica_passes_no_lost_grant_on_whenever_it_was_lost() {
+    for is_lost_before in [true, false] {
+        let node = node();
+        let token = hold(&node, 1, b"k", &alone(5, 0)).token;
+        wait(&node, 2, &[b"k"], &alone(5, 99));
+        node.command(1, |entry| entry.release(b"k", token)).unwrap();
+        if is_lost_before {
+            node.lose(Blocked(2)).unwrap();
+        }
+        node.world.borrow_mut().is_replica = true;
+        node.event(|entry| entry.demoted());
+        if !is_lost_before {
+            node.lose(Blocked(2)).unwrap();
+        }
+        node.world.borrow_mut().is_replica = false;
+        node.event(|entry| entry.promoted());
+        assert_eq!(node.timer_at(), None, "nothing is left to be done");
+        assert_eq!(tokens(&node, b"k").1.len(), 1, "its lease bounds it");
+    }
+}
+
+#[test]
+fn all_who_can_share_a_lock_that_came_free_get_it_in_one_turn() {
+    let node = node();
+    let token = hold(&node, 1, b"k", &alone(5, 0)).token;
+    for client in 2..5 {
+        wait(&node, client, &[b"k"], &ask(Share::Shared, 5, 9));
+    }
+    wait(&node, 5, &[b"k"], &alone(5, 9));
+    node.delete(&place(b"k"));
+    assert!(node.fire());
+    assert!((2..5).all(|client| granted(&node, client).is_some()));
+    assert!(granted(&node, 5).is_none());
+    assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::Over));
+}
+
+#[test]
+fn a_lock_that_others_freed_in_silence_is_found_and_counted() {
+    for names in [&[b"k".as_slice()][..], &[b"k", b"x"]] {
+        let node = node();
+        hold(&node, 1, b"k", &alone(5, 0));
+        hold(&node, 1, b"held", &alone(5, 0));
+        wait(&node, 2, names, &alone(5, 99));
+        wait(&node, 3, &[b"held", b"y"], &alone(5, 99));
+        node.event(|entry| entry.tick());
+        settle(&node);
+        assert_eq!(count(&node, Counter::MissedWakeups), 0);
+        node.world.borrow_mut().keys.remove(&place(b"k"));
+        node.pass(Micros(900_000));
+        node.event(|entry| entry.tick());
+        settle(&node);
+        assert!(granted(&node, 2).is_some());
+        assert_eq!(count(&node, Counter::MissedWakeups), 1);
+    }
+}
+
+#[test]
+fn a_database_that_is_flushed_or_swapped_frees_its_locks() {
+    for (db, is_freed) in [(Some(0), true), (None, true), (Some(1), false)] {
+        let node = node();
+        hold(&node, 1, b"k", &alone(5, 0));
+        wait(&node, 2, &[b"k"], &alone(5, 99));
+        node.world.borrow_mut().keys.clear();
+        node.event(|entry| entry.database_changed(db));
+        settle(&node);
+        assert_eq!(granted(&node, 2).is_some(), is_freed, "{db:?}");
+    }
+}
+
+#[test]
+fn what_the_server_does_not_let_the_module_write_is_tried_again_and_holds_up_nobody_else() {
+    let node = node();
+    // A lock that comes free, one whose grant is lost, one that ends with its connection: each refused, and beside it
+    // one that is not.
+    for name in [b"a", b"b"] {
+        hold(&node, 1, name, &alone(5, 0));
+    }
+    wait(&node, 2, &[b"a"], &alone(5, 99));
+    wait(&node, 3, &[b"b"], &alone(5, 99));
+    for (name, client) in [(b"c", 4), (b"d", 5)] {
+        let token = hold(&node, 1, name, &alone(60, 0)).token;
+        wait(&node, client, &[name], &alone(60, 99));
+        node.command(1, |entry| entry.release(name, token)).unwrap();
+    }
+    for (name, client) in [(b"e", 6), (b"f", 7)] {
+        hold(&node, client, name, &Ask { session: true, ..alone(60, 0) });
+    }
+    for name in [b"a", b"c", b"e"] {
+        refuse(&node, name, WriteRefused::ForNow);
+    }
+    for name in [b"a", b"b"] {
+        node.delete(&place(name));
+    }
+    for client in [4, 5] {
+        assert!(node.lose(Blocked(client)).is_some());
+    }
+    for client in [6, 7] {
+        node.disconnect(client);
+    }
+    assert!(node.fire());
+    let ends_at = |name: &[u8]| node.with_lock(&place(name), |lock| lock.last_end());
+    assert!(granted(&node, 3).is_some() && granted(&node, 2).is_none());
+    assert_eq!((ends_at(b"c").is_some(), ends_at(b"d")), (true, None));
+    assert_eq!((ends_at(b"e"), ends_at(b"f")), (Some(START.after(seconds(61))), Some(START.after(seconds(1)))));
+    // Not at once, or the loop would do nothing else.
+    assert!(!node.fire());
+    allow(&node);
+    node.pass(Micros(19_000));
+    assert!(!node.fire());
+    node.pass(Micros(1_000));
+    settle(&node);
+    assert!(granted(&node, 2).is_some());
+    assert_eq!(ends_at(b"c"), None);
+    assert_eq!(ends_at(b"e"), Some(START.after(seconds(1))), "a margin after its connection has ended");
+}
+
+#[test]
+fn who_waits_for_several_locks_gets_none_of_them_if_one_cannot_be_written() {
+    for is_lost in [false, true] {
+        let node = node();
+        let token = hold(&node, 1, b"a", &alone(5, 0)).token;
+        wait(&node, 2, &[b"a", b"b", b"c"], &alone(5, 99));
+        let why = if is_lost { WriteRefused::NotOurs } else { WriteRefused::ForNow };
+        refuse(&node, b"b", why);
+        assert_eq!(node.command(1, |entry| entry.release(b"a", token)), Ok(Release::InTime));
+        settle(&node);
+        node.pass(Micros(20_000));
+        settle(&node);
+        if is_lost {
+            let told = node.deliver(Blocked(2));
+            assert!(matches!(told, Some(Answer::Failed(Error::SlotLost))), "{told:?}");
+            node.pass(Micros(20_000));
+            settle(&node);
+            assert!(node.world.borrow().keys.is_empty(), "what was written has gone back");
+            continue;
+        }
+        assert!(node.deliver(Blocked(2)).is_none());
+        allow(&node);
+        node.pass(Micros(40_000));
+        settle(&node);
+        let grant = granted(&node, 2).unwrap();
+        assert_eq!([b"a", b"b", b"c"].map(|name| tokens(&node, name).1), [(); 3].map(|()| vec![grant.granted.token]));
+    }
+}
+
+#[test]
+fn those_who_wait_for_a_key_whose_slot_is_lost_are_told_so() {
+    // When its lock comes free, when a grant passes on; and for one of several keys.
+    let node = node();
+    hold(&node, 1, b"a", &alone(5, 0));
+    wait(&node, 2, &[b"a"], &alone(5, 99));
+    wait(&node, 3, &[b"a"], &alone(5, 99));
+    let token = hold(&node, 1, b"b", &alone(5, 0)).token;
+    wait(&node, 4, &[b"b"], &alone(5, 99));
+    wait(&node, 5, &[b"b"], &alone(5, 99));
+    node.command(1, |entry| entry.release(b"b", token)).unwrap();
+    hold(&node, 1, b"c", &alone(5, 0));
+    wait(&node, 6, &[b"c", b"d"], &alone(5, 99));
+    for name in [b"a", b"b"] {
+        refuse(&node, name, WriteRefused::NotOurs);
+    }
+    node.world.borrow_mut().lost_slots = Some([b"d".to_vec()].into());
+    for name in [b"a", b"c"] {
+        node.delete(&place(name));
+    }
+    node.lose(Blocked(4));
+    settle(&node);
+    for client in [2, 3, 5, 6] {
+        let told = node.deliver(Blocked(client));
+        assert!(matches!(told, Some(Answer::Failed(Error::SlotLost))), "{client}: {told:?}");
+    }
+}
+
+#[test]
+fn a_release_of_several_locks_fails_where_one_of_them_cannot_be_written() {
+    let node = node();
+    let names: [&[u8]; 2] = [b"a", b"b"];
+    let Ok(Outcome::Granted(granted)) = node.command(1, |entry| entry.acquire_all(&names, &alone(5, 0))) else {
+        panic!()
+    };
+    refuse(&node, b"b", WriteRefused::ForNow);
+    assert_eq!(node.command(1, |entry| entry.release_all(&names, granted.token)), Err(Error::Internal));
+    allow(&node);
+    assert_eq!(node.command(1, |entry| entry.release_all(&names, granted.token)), Ok(1));
+}
+
+#[test]
+fn who_waits_for_several_locks_waits_for_a_key_of_another_type_too() {
+    let node = node();
+    let token = hold(&node, 1, b"k", &alone(5, 0)).token;
+    wait(&node, 2, &[b"k", b"other"], &alone(5, 99));
+    let content = Content::Set([(b"no holder".to_vec(), START.0)].into());
+    node.world.borrow_mut().keys.insert(place(b"other"), Stored { content, expire_at_ms: None });
+    assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
+    settle(&node);
+    assert!(granted(&node, 2).is_none());
+    node.delete(&place(b"other"));
+    settle(&node);
+    assert!(granted(&node, 2).is_some(), "in the turn in which that is gone");
+}
+
+#[test]
+fn a_value_of_others_is_waited_for_until_its_key_expires() {
+    let node = node();
+    let content = Content::String(b"foreign".to_vec());
+    let expire_at_ms = Some(START.0 / 1_000 + 3_000);
+    node.world.borrow_mut().keys.insert(place(b"k"), Stored { content, expire_at_ms });
+    wait(&node, 2, &[b"k"], &alone(5, 99));
+    wait(&node, 3, &[b"k", b"x"], &alone(5, 99));
+    assert_eq!(node.timer_at(), Some(START.after(Micros(3_001_000))), "past its expiry");
+    node.pass(Micros(3_001_000));
+    settle(&node);
+    let first = granted(&node, 2).unwrap().granted.token;
+    assert_eq!(node.command(2, |entry| entry.release(b"k", first)), Ok(Release::InTime));
+    assert!(granted(&node, 3).is_some());
+}

@@ -1,0 +1,209 @@
+//! What a call from the server comes to at its end, and what the timer does in one event-loop iteration: it listens when
+//! it has to, sets one timer, and leaves the rest for later when a turn becomes too long.
+
+use crate::fake::{Blocked, Node, Settings};
+use redis_lock_core::driver::{Ask, Outcome};
+use redis_lock_core::engine::counters::Counter;
+use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::queue::ReplyShape;
+use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::grace;
+use redis_lock_core::lock::record::Id;
+use redis_lock_core::lock::rules::{Release, Request, Share};
+use redis_lock_core::lock::time::{Micros, UnixMicros};
+use redis_lock_core::lock::token::Token;
+
+const START: UnixMicros = UnixMicros(1_763_710_000_000_000);
+
+const fn seconds(number: u64) -> Micros {
+    Micros(number * 1_000_000)
+}
+
+fn ask(lease: u64, wait: u64) -> Ask<'static> {
+    let request = Request { share: Share::Alone, lease: seconds(lease), id: None, owner: None };
+    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
+}
+
+fn named(id: u64, ask: Ask<'static>) -> Ask<'static> {
+    Ask { request: Request { id: Id::parse(id.to_string().as_bytes()), ..ask.request }, ..ask }
+}
+
+/// The timer, until nothing is due.
+fn settle(node: &Node) {
+    let fires = (0..1_000).take_while(|_| node.fire()).count();
+    assert!(fires < 1_000, "the timer fires for ever");
+}
+
+fn node() -> Node {
+    Node::new(Settings::default(), START)
+}
+
+fn hold(node: &Node, client: u64, name: &[u8]) -> Token {
+    let Ok(Outcome::Granted(granted)) = node.command(client, |entry| entry.acquire(name, &ask(30, 0))) else {
+        panic!()
+    };
+    granted.token
+}
+
+fn wait(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) {
+    assert!(matches!(node.command(client, |entry| entry.acquire(name, ask)), Ok(Outcome::Waits)));
+}
+
+fn wait_for_all(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) {
+    assert!(matches!(node.command(client, |entry| entry.acquire_all(names, ask)), Ok(Outcome::Waits)));
+}
+
+fn opened(node: &Node) -> usize {
+    std::mem::take(&mut node.world.borrow_mut().opened)
+}
+
+fn count(node: &Node, counter: Counter) -> u64 {
+    node.driver.borrow().engine().counters().get(counter)
+}
+
+fn is_granted(node: &Node, client: u64) -> bool {
+    matches!(node.deliver(Blocked(client)), Some(Answer::Granted(_)))
+}
+
+#[test]
+fn it_listens_when_it_has_to_and_asks_for_that_once() {
+    let node = node();
+    let subscriptions = |node: &Node| node.world.borrow().subscriptions.clone();
+    let token = hold(&node, 1, b"k");
+    // A place that is kept is nobody who waits.
+    let refused = node.command(2, |entry| entry.acquire(b"k", &named(7, ask(5, 0))));
+    assert!(matches!(refused, Ok(Outcome::NotGranted)));
+    assert_eq!(subscriptions(&node), [""; 0]);
+    node.command(3, |entry| entry.acquire(b"s", &Ask { session: true, ..ask(5, 0) })).unwrap();
+    assert_eq!(subscriptions(&node), ["clients"]);
+    wait(&node, 2, b"k", &ask(5, 9));
+    wait(&node, 4, b"k", &ask(5, 9));
+    node.command(5, |entry| entry.acquire(b"t", &Ask { session: true, ..ask(5, 0) })).unwrap();
+    assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
+    assert_eq!(subscriptions(&node), ["clients", "keys"]);
+}
+
+#[test]
+fn a_timer_that_the_server_is_late_with_is_set_anew() {
+    let node = node();
+    hold(&node, 1, b"k");
+    wait(&node, 2, b"k", &ask(5, 1));
+    let timer = |node: &Node| node.world.borrow().timer.unwrap().0;
+    node.pass(Micros(400_000));
+    node.event(|entry| entry.tick());
+    assert!(node.fire(), "all lines are looked at");
+    let before = timer(&node);
+    node.pass(Micros(700_000));
+    node.event(|entry| entry.tick());
+    assert_eq!((timer(&node), count(&node, Counter::LateTimers)), (before, 0), "it may still fire");
+    node.pass(Micros(1));
+    node.event(|entry| entry.tick());
+    assert_eq!((timer(&node), count(&node, Counter::LateTimers)), (before + 1, 1));
+    assert!(node.fire());
+    assert!(matches!(node.deliver(Blocked(2)), Some(Answer::NotGranted(_))));
+}
+
+#[test]
+fn a_wait_that_ends_while_nothing_may_be_written_puts_nothing_off() {
+    let node = node();
+    hold(&node, 1, b"k");
+    wait(&node, 2, b"k", &ask(5, 1));
+    node.world.borrow_mut().is_paused = true;
+    node.pass(seconds(1));
+    settle(&node);
+    assert!(matches!(node.deliver(Blocked(2)), Some(Answer::NotGranted(_))));
+    assert_eq!((count(&node, Counter::TimeOuts), count(&node, Counter::Postponed)), (1, 0));
+}
+
+#[test]
+fn no_timer_is_left_when_nothing_is_to_be_done() {
+    let node = node();
+    let token = hold(&node, 1, b"k");
+    assert_eq!(node.timer_at(), None);
+    wait(&node, 2, b"k", &ask(5, 9));
+    assert_eq!(node.timer_at(), Some(START.after(seconds(9))));
+    node.disconnect(2);
+    assert_eq!(node.timer_at(), None);
+    node.command(1, |entry| entry.release(b"k", token)).unwrap();
+    assert_eq!(node.timer_at(), None);
+}
+
+#[test]
+fn who_waits_for_several_locks_gets_them_with_the_release_of_the_last() {
+    for is_one_of_several in [false, true] {
+        let node = node();
+        let token = hold(&node, 1, b"a");
+        wait_for_all(&node, 2, &[b"a", b"b"], &ask(5, 9));
+        wait(&node, 3, b"a", &ask(5, 9));
+        if is_one_of_several {
+            assert_eq!(node.command(1, |entry| entry.release_all(&[b"a", b"x"], token)), Ok(1));
+        } else {
+            assert_eq!(node.command(1, |entry| entry.release(b"a", token)), Ok(Release::InTime));
+        }
+        // Not when a timer fires: the lock would be refused to others meanwhile, and nobody would have it.
+        let world = node.world.borrow();
+        assert!(world.keys.contains_key(&(0, b"a".to_vec())) && world.keys.contains_key(&(0, b"b".to_vec())));
+        drop(world);
+        assert!(is_granted(&node, 2) && !is_granted(&node, 3));
+    }
+}
+
+#[test]
+fn a_command_tries_a_part_of_those_who_wait_for_several_locks_and_the_timer_the_rest() {
+    let node = node();
+    let token = hold(&node, 1, b"a");
+    hold(&node, 1, b"b");
+    for client in 1..=400 {
+        wait_for_all(&node, client, &[b"a", b"b"], &ask(5, 9));
+    }
+    opened(&node);
+    node.command(0, |entry| entry.release(b"a", token)).unwrap();
+    // 256 keys, and the one that it released.
+    assert_eq!(opened(&node), 256 + 1);
+    settle(&node);
+    assert_eq!(node.driver.borrow().engine().queues().length(0, b"b").0, 400);
+}
+
+#[test]
+fn the_timer_reads_no_more_than_so_many_keys_in_a_turn() {
+    const KEYS: usize = 40;
+    let node = node();
+    let names: Vec<Vec<u8>> = (0..KEYS).map(|number| number.to_string().into_bytes()).collect();
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    hold(&node, 1, names[0]);
+    hold(&node, 1, names[KEYS - 1]);
+    for client in 1..=60 {
+        wait_for_all(&node, client, &names, &ask(5, 9));
+    }
+    opened(&node);
+    node.delete(&(0, names[0].to_vec()));
+    assert!(node.fire());
+    // 2048 keys of tries: the last of them is not cut off; and the key where each began.
+    assert_eq!(opened(&node), 52 * (KEYS + 1));
+    settle(&node);
+    assert_eq!(opened(&node), 8 * (KEYS + 1));
+}
+
+#[test]
+fn a_grant_that_nobody_received_passes_over_those_whose_leases_are_too_long_by_now() {
+    let node = node();
+    let token = hold(&node, 1, b"k");
+    hold(&node, 1, b"other");
+    wait(&node, 2, b"k", &ask(5, 99));
+    wait(&node, 3, b"k", &ask(60, 99));
+    wait(&node, 4, b"k", &ask(5, 99));
+    // More waits than are ended in one turn come to their end before.
+    for client in 10..200 {
+        wait(&node, client, b"other", &ask(60, 50));
+    }
+    node.command(1, |entry| entry.release(b"k", token)).unwrap();
+    let grace = grace::Settings { grace: seconds(20), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
+    node.pass(seconds(21));
+    node.world.borrow_mut().settings.grace = Some(grace);
+    node.event(|entry| entry.tick());
+    node.event(|entry| entry.tick());
+    node.lose(Blocked(2)).unwrap();
+    assert!(node.fire());
+    assert!(matches!(node.deliver(Blocked(3)), Some(Answer::Failed(Error::LeaseBeyondGrace(16_000)))));
+    assert!(is_granted(&node, 4));
+}

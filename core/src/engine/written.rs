@@ -38,14 +38,14 @@ impl<H> Engine<H> {
         }
         match &decision.what {
             What::Nothing => {}
-            What::Value(value, holds) => self.written(key, value, holds.is_among(before == Shape::Several)),
+            What::Value(value, holds) => self.written(key, value, holds.is_among(before == Shape::Several), before),
             What::Release(token) => self.released(key, Some(*token).filter(|_| before == Shape::Several)),
         }
     }
 
     /// A value of ours was written: when the lock comes free by itself, for those who wait, and whether it still ends
     /// with a connection.
-    fn written(&mut self, KeyName { db, name }: KeyName<'_>, value: &Encoded, is_among: bool) {
+    fn written(&mut self, KeyName { db, name }: KeyName<'_>, value: &Encoded, is_among: bool, before: Shape) {
         let (token, until) = (value.token(), value.timestamp());
         self.latest = until.max(self.latest);
         if self.queues.is_empty() && self.sessions.is_empty() && self.ended.is_empty() {
@@ -53,7 +53,8 @@ impl<H> Engine<H> {
         }
         self.ended.renewed(db, name, token);
         self.sessions.written(db, name, token, until);
-        if !is_among {
+        // The set that takes the place of one holder has no other.
+        if !is_among || before == Shape::One {
             self.sessions.unbind_others(db, name, Some(token));
         }
         if let Some(line) = self.queues.waited_line(db, name) {

@@ -36,3 +36,14 @@ fn a_wait_for_a_lease_beyond_the_grace_ends_though_the_grace_was_longer_for_a_mo
     let pass = |ms: u32| Step::Pass(Time::Us(ms * 1_000));
     is_fine(Plan::Calm, 3_978, &[set(false), set(false), pass(48), set(true), waits, set(false), pass(1_703)]);
 }
+
+#[test]
+fn a_lock_that_passes_to_one_who_shares_ends_no_more_with_the_connection_of_its_holder() {
+    let takes = Step::AcquireAll(Call { client: 5, keys: vec![2, 0], wait: 200, session: true, ..CALL });
+    let shares = Step::Acquire(Call { client: 2, keys: vec![0], share: Share::Shared, wait: 2_000, ..CALL });
+    let release = Step::Release { grant: 0, key: 1 };
+    // The other lock comes to stand under this name, with the same token: a rename ends its session.
+    let rename = Step::Rename { from: 2, to: 0 };
+    let pass = Step::Pass(Time::Us(395_000));
+    is_fine(Plan::Calm, 57_258, &[takes, shares, release, Step::Disconnect { client: 5 }, rename, pass]);
+}

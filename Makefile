@@ -14,8 +14,11 @@ ifdef LIBCLANG_PATH
 export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
+# How long torture, simulation and fuzzing take.
+SECONDS ?= 60
+
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arm64 reproducible torture test-matrix mutants cargo-mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +44,9 @@ test: build ## Run all tests, on real servers
 test-arm64: install-deps ## Run the tests of commands, waiting, sessions and persistence on ARM64, under qemu
 	@scripts/arm64.sh test || [ $$? = 3 ]
 
+simulate: install-deps ## Simulate servers, clients, clocks and failovers for SECONDS=60, from SEED if given
+	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --nocapture
+
 torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
 	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); seconds=$(or $(SECONDS),60); \
 		TORTURE_SEED=$$seed TORTURE_SECONDS=$$seconds cargo test --quiet --test torture run:: -- --nocapture; \
@@ -56,7 +62,6 @@ mutants: install-deps ## See that the tests find faults made on purpose: some mi
 cargo-mutants: install-deps ## Change the core in every small way, and see that its tests fail: two hours (cargo-mutants)
 	@scripts/cargo-mutants.sh
 
-SECONDS ?= 60
 fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
 	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh
 

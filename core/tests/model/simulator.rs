@@ -61,7 +61,9 @@ fn simulate(seed: u64) -> Result<Tally, Finding> {
             };
             let lines: Vec<String> = short.iter().map(|step| format!("    {step:?}\n")).collect();
             let (count, lines) = (lines.len(), lines.concat());
-            let text = format!("seed {seed} ({plan:?}), step {at}\n{message}\n{count} steps show it:\n{lines}");
+            let text = format!(
+                "seed {seed} ({plan:?}), step {at}: make simulate SEED={seed}\n{message}\n{count} steps show it:\n{lines}"
+            );
             Err(Finding { at, text })
         }
     }

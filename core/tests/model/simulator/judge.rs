@@ -95,6 +95,8 @@ pub struct Court {
     pub(super) latest: HashMap<Place, u64>,
     /// As `excused`, for all keys, and for ends of waits.
     pub(super) all_excused: u64,
+    /// Its clock drifts.
+    pub drifts: bool,
     /// When its clock was set last.
     pub(super) clock_set: Option<u64>,
     /// Something was granted since anything happened that may forbid it.
@@ -143,6 +145,11 @@ impl Writes {
 }
 
 impl Court {
+    /// One of a server whose clock drifts so.
+    pub fn of(drift: i64) -> Self {
+        Self { drifts: drift != 0, ..Self::default() }
+    }
+
     /// A grant is told to who asked for it at once. `own`: where it stood before.
     pub fn granted(&mut self, writes: &mut Writes, asked: &Asked, own: &[Stand], told: &Told, now: Now) {
         let earliest = own.iter().map(|stand| stand.earliest).min().unwrap_or(u64::MAX);
@@ -301,6 +308,7 @@ impl Court {
         let last_token = if tokens_too { 0 } else { self.last_token };
         let (grants, hand_offs, arrivals) = (self.grants, self.hand_offs, self.arrivals);
         let (latest, clock_set) = (std::mem::take(&mut self.latest), self.clock_set);
-        *self = Self { arrivals, last_token, latest, clock_set, grants, hand_offs, ..Self::default() };
+        let drifts = self.drifts;
+        *self = Self { arrivals, last_token, latest, drifts, clock_set, grants, hand_offs, ..Self::default() };
     }
 }

@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 /// The true time is counted from here.
 const START: u64 = 1_763_710_000_000_000;
 const TICK: u64 = 100_000;
+const MILLION: i64 = 1_000_000;
 /// A replica answers, and a master counts those that do, every so many ticks.
 const TICKS_OF_A_SECOND: u64 = 10;
 
@@ -53,6 +54,8 @@ pub struct Site {
     pub node: Node,
     /// How far its wall clock is ahead.
     ahead: i64,
+    /// By how many millionths it runs fast.
+    pub drift: i64,
     /// The latest time that it has shown before it was set.
     pub latest_wall: u64,
     /// For how long its machine was suspended.
@@ -85,6 +88,7 @@ impl Site {
         Self {
             node,
             ahead: 0,
+            drift: 0,
             latest_wall: 0,
             asleep: 0,
             next_tick: 7_000 * (1 + number as u64),
@@ -117,7 +121,20 @@ impl Site {
     }
 
     pub fn wall(&self, now: u64) -> u64 {
-        (START + now).saturating_add_signed(self.ahead)
+        let drifted = i64::try_from(now).unwrap() * self.drift / MILLION;
+        (START + now).saturating_add_signed(self.ahead + drifted)
+    }
+
+    /// When its wall clock shows that.
+    fn when(&self, wall: u64) -> u64 {
+        let shown = wall.saturating_add_signed(-self.ahead).saturating_sub(START);
+        if self.drift == 0 {
+            return shown;
+        }
+        let exact = i128::from(shown) * i128::from(MILLION) / i128::from(MILLION + self.drift);
+        // Rounded, it may show that a moment later.
+        let near = u64::try_from(exact).unwrap();
+        (near..near + 3).find(|now| self.wall(*now) >= wall).unwrap_or(near + 3)
     }
 
     pub fn set_wall(&mut self, now: u64, by: i32) {
@@ -182,7 +199,7 @@ impl Site {
         if let Some(Stopped { until, .. }) = self.stopped {
             return Some(until.max(now));
         }
-        let timer = self.node.timer_at().map(|at| at.0.saturating_add_signed(-self.ahead).saturating_sub(START));
+        let timer = self.node.timer_at().map(|at| self.when(at.0));
         Some(timer.map_or(self.next_tick, |timer| timer.min(self.next_tick)).max(now))
     }
 

@@ -5,7 +5,7 @@ use crate::fake::Place;
 
 /// A timer fires in whole milliseconds.
 pub(super) const GRAIN: u64 = 1_000;
-/// A timer that was set while the clock was off for a moment is found late, and set anew.
+/// A timer that was set while the clock was off for a moment, or with one that drifts, is found late and set anew.
 const LATE: u64 = 250_000;
 /// For so long after the clock was set.
 const OFF: u64 = 15_000_000;
@@ -252,7 +252,7 @@ impl Court {
     /// By how much the timer may be late.
     fn grain(&self, now: Now) -> u64 {
         let was_set = self.clock_set.is_some_and(|at| now.monotonic < at + OFF);
-        if was_set {
+        if was_set || self.drifts {
             LATE
         } else {
             GRAIN

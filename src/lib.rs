@@ -12,7 +12,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
-pub use redis_lock_core::{broken, driver, engine, lock};
+pub use redis_lock_core::{driver, engine, lock};
 
 pub mod commands;
 mod load;

@@ -12,10 +12,10 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Item, ItemMod, UseTree};
 
-/// The layers, each a file or a folder. One knows only what comes after it, and everybody `broken`, the last. The two
-/// crates themselves stand for their `lib.rs` and for files without a layer.
+/// The layers, each a file or a folder. One knows only what comes after it. The two crates themselves stand for their
+/// `lib.rs` and for files without a layer.
 const LAYERS: &str = "src src/load src/commands src/server \
-                      core/src core/src/driver core/src/engine core/src/lock core/src/broken";
+                      core/src core/src/driver core/src/engine core/src/lock";
 const CRATES: [&str; 2] = ["src", "core/src"];
 
 /// Arrows that still point backwards, each from one module to some others.

@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
-pub mod broken;
 pub mod driver;
 pub mod engine;
 pub mod lock;

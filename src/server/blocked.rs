@@ -8,7 +8,6 @@ use super::client;
 use super::context::Context;
 use super::panics::guarded;
 use super::reply;
-use crate::broken::{self, Mutant};
 use crate::driver::Writer;
 use crate::engine::outbox::{Answer, Letter};
 use redis_module::raw;
@@ -48,20 +47,11 @@ pub unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, letter: *mut lib
     let context = unsafe { Context::new(ctx) };
     // SAFETY: the letter came from `Box::into_raw` in the edge, and the server gives it back once.
     let letter = unsafe { Box::from_raw(letter.cast::<Letter>()) };
-    if broken::is(Mutant::Leak) {
-        std::mem::forget(letter);
-        return;
-    }
-    let freed: *const bool = &raw const letter.is_delivered;
     enter(&context, Writer::Timer, |entry| match *letter {
         Letter { answer: Answer::Granted(grant), is_delivered: true } => entry.delivered(grant.granted.token),
         Letter { answer: Answer::Granted(grant), is_delivered: false } => entry.undelivered(grant),
         Letter { .. } => {}
     });
-    if broken::is(Mutant::ReadFreed) {
-        // SAFETY: none, that is the fault.
-        std::hint::black_box(unsafe { freed.read_volatile() });
-    }
 }
 
 /// The client is gone, or the server ended its wait with an error of its own.

@@ -4,7 +4,6 @@
 //! never set is `CLOCK_BOOTTIME`, which counts that time, and the other one only tells that there was a suspend.
 
 use super::api::api;
-use crate::broken::{self, Mutant};
 use crate::engine;
 use crate::lock::clocks::Reading;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
@@ -52,9 +51,6 @@ pub fn of_command() -> UnixMicros {
 /// Now, on a clock that is never set and runs on while the machine is suspended: for how long somebody has waited.
 #[must_use]
 pub fn monotonic() -> MonotonicMicros {
-    if broken::is(Mutant::SleepsThrough) {
-        return awake();
-    }
     read(libc::CLOCK_BOOTTIME).unwrap_or_else(awake)
 }
 

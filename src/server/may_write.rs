@@ -3,7 +3,6 @@
 use super::api::api;
 use super::context::Context;
 use super::module::module;
-use crate::broken::{self, Mutant};
 use redis_module::raw;
 
 /// Whether the server lets a module write now, outside of a command: never as a replica, while loading, while paused or
@@ -14,14 +13,14 @@ pub fn may_write(context: &Context) -> bool {
         | raw::REDISMODULE_CTX_FLAGS_LOADING
         | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
     // SAFETY: takes nothing, tells whether clients are paused.
-    let is_paused = unsafe { (api().avoid_replica_traffic)() } != 0 && !broken::is(Mutant::GrantInPause);
+    let is_paused = unsafe { (api().avoid_replica_traffic)() } != 0;
     !is_paused && !context.has_flags(never) && has_good_replicas(context)
 }
 
 /// Whether there are as many good replicas as `min-replicas-to-write` asks for.
 fn has_good_replicas(context: &Context) -> bool {
     let wanted = module().min_replicas(context);
-    if wanted == 0 || broken::is(Mutant::NoMinReplicas) {
+    if wanted == 0 {
         return true;
     }
     // The field is there only while the server obeys the setting.

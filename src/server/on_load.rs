@@ -176,9 +176,6 @@ pub fn log_loaded(context: &Context, name: &str, has_arguments: bool) {
             settings.load_command_for_example()
         ));
     }
-    if cfg!(feature = "broken") {
-        log::warning("this build has faults made on purpose, to test the tests: it is not for use");
-    }
 }
 
 /// Whether the module is loaded by a client, and not when the server starts: then there are none yet.

@@ -7,7 +7,6 @@ use super::api::{api, Api};
 use super::client::{self, Client};
 use super::context::{Arg, Context, OwnString};
 use super::refusals::{clear_errno, errno};
-use crate::broken::{self, Mutant};
 use redis_module::raw;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -62,7 +61,7 @@ impl<'a> Reader<'a> {
         else {
             return Self::Everything;
         };
-        if broken::is(Mutant::ScanReadsAll) || !has_user(context) {
+        if !has_user(context) {
             return Self::Everything;
         }
         // SAFETY: the context is that of a command whose client has a user. The string and the user are ours, and

@@ -2,7 +2,6 @@
 
 use super::context::{Context, ServerInfo};
 use super::module::module;
-use crate::broken::{self, Mutant};
 use crate::driver::Replication;
 use crate::lock::grace::Answer;
 use std::ffi::CString;
@@ -37,5 +36,5 @@ fn read(info: &ServerInfo<'_>) -> Vec<Answer> {
 /// Whether this server is a replica, as it told last.
 #[must_use]
 pub fn is_replica() -> bool {
-    module().is_replica.get() && !broken::is(Mutant::ReplicaGrants)
+    module().is_replica.get()
 }

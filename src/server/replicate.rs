@@ -12,7 +12,6 @@ use super::module::{module, Expiry};
 use super::refusals::{clear_errno, done};
 use super::set_cache::Set;
 use super::signal::{self, Writing};
-use crate::broken::{self, Mutant};
 use crate::driver::{Key as _, Permit, WriteRefused, Writer};
 use crate::engine::grant::Event;
 use crate::lock::effect::{Change, Primitive};
@@ -145,10 +144,6 @@ fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>
                 if set.take().is_some() {
                     delete(key)?;
                 }
-                if broken::is(Mutant::DeleteThenSet) && key.bytes().is_some() {
-                    delete(key)?;
-                    replicate_del(context, &[name]);
-                }
                 overwrite(key, value.as_bytes())?;
                 set_expiry(key, expire_at_ms);
                 replicate_set(context, name, value, expire_at_ms)?;
@@ -272,9 +267,7 @@ fn remove(key: &Key<'_>, value: &Encoded) -> Result<bool, WriteRefused> {
     // server, which it copies or retains.
     unsafe {
         (api().zset_rem)(key.handle(), member, &raw mut removed);
-        if !broken::is(Mutant::ZremNotReplicated) {
-            (api().replicate)(context, c"ZREM".as_ptr(), c"ss".as_ptr(), name, member);
-        }
+        (api().replicate)(context, c"ZREM".as_ptr(), c"ss".as_ptr(), name, member);
     }
     Ok(removed == 1)
 }
@@ -306,7 +299,6 @@ fn replicate_del(context: &Context, names: &[Arg<'_>]) {
     // but such a string.
     unsafe {
         match names {
-            _ if broken::is(Mutant::DelNotReplicated) => 0,
             [name] => (api().replicate)(context, del, c"s".as_ptr(), name.as_ptr()),
             names => (api().replicate)(context, del, c"v".as_ptr(), names.as_ptr(), names.len()),
         };

@@ -7,7 +7,6 @@ use super::module::{module, Module};
 use super::settings;
 use super::version::Version;
 use super::{clock, log};
-use crate::broken::{self, Mutant};
 use crate::lock::effect::Retentions;
 use crate::lock::grace;
 use crate::lock::record::number;
@@ -26,11 +25,9 @@ impl Module {
     /// is none.
     pub fn retentions(&self, context: &Context) -> Retentions {
         let set = self.settings.retention();
-        let is_forever = self.facts(context).evicts_volatile || broken::is(Mutant::NoExpiry);
-        let key = if is_forever { Retention::Forever } else { set };
+        let key = if self.facts(context).evicts_volatile { Retention::Forever } else { set };
         // A holder among others goes, whether their key has a native expiry or not.
-        let holder = if broken::is(Mutant::ExpiredHoldersStay) { key } else { set };
-        Retentions { key, holder }
+        Retentions { key, holder: set }
     }
 
     /// `min-replicas-to-write` of the server.

@@ -4,7 +4,6 @@
 //! vanishes tells nobody. However much there is, it is freed a part at a time. When nothing is left, all memory is
 //! returned.
 
-use crate::broken::{self, Mutant};
 use crate::lock::effect::Members;
 use crate::lock::holders::Holders;
 use crate::lock::token::Token;
@@ -143,7 +142,7 @@ impl Kept {
     /// These holders were read from a key that is not in memory: where it is known by another name, it was renamed,
     /// moved or copied, and that one is given up.
     pub fn give_up_moved(&mut self, holders: &Holders) {
-        if self.current.by_last.is_empty() || broken::is(Mutant::MovedSetStays) {
+        if self.current.by_last.is_empty() {
             return;
         }
         for token in holders.tokens() {

@@ -35,7 +35,6 @@ mod readme;
 mod recipes;
 mod redlock;
 mod refused;
-mod release;
 mod replica;
 mod replication;
 mod sentinel;

@@ -3,7 +3,6 @@
 use super::edge::{Access, Edge, Expected, Key, Permit};
 use super::entry::Entry;
 use super::write::{Decided, Then};
-use crate::broken::{self, Mutant};
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::ReplyShape;
 use crate::engine::{due, Blocked, Caller, KeyName, Wanted};
@@ -107,11 +106,7 @@ impl<E: Edge> Entry<'_, E> {
                 let blocked = blocked(at, lock(at), key, request);
                 self.engine().refused(met.map_or(State::Free, lock));
                 let too_early = wanted.may_grant.err().filter(|_| met.is_none());
-                if broken::is(Mutant::KeepsPart) {
-                    self.keep_first(names, keys, &wanted)?;
-                } else {
-                    drop(keys);
-                }
+                drop(keys);
                 return self.wait_or_not(db, &bytes, blocked, ask, too_early);
             }
         };
@@ -140,22 +135,6 @@ impl<E: Edge> Entry<'_, E> {
 
     fn caller(&self, ask: &Ask<'_>) -> Caller {
         Caller { id: ask.request.id, session: ask.session.then(|| self.edge.client()) }
-    }
-
-    /// What [`Mutant::KeepsPart`] does.
-    fn keep_first<'n>(
-        &mut self,
-        names: &[E::Name<'n>],
-        keys: Vec<E::Key<'n>>,
-        wanted: &Wanted<'_>,
-    ) -> Result<(), Error> {
-        let Some((name, key)) = names.iter().zip(keys).next() else { return Ok(()) };
-        let free = Wanted { may_grant: Ok(()), ..*wanted };
-        let nobody = KeyName::NOBODYS;
-        let decision = self.engine().acquire(nobody, key.lock(), &free)?;
-        let Some((decision, _)) = Decision::to_grant(&decision) else { return Ok(()) };
-        let name = self.edge.key_name(*name);
-        Ok(self.carry_out(Permit::COMMAND, name, key, decision, Then::Nobody)?)
     }
 }
 

@@ -3,7 +3,6 @@
 use super::edge::{Access, Edge, Expected, Key, Permit};
 use super::entry::Entry;
 use super::write::{Decided, Then};
-use crate::broken::{self, Mutant};
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::lock::error::Error;
@@ -41,14 +40,7 @@ impl<E: Edge> Entry<'_, E> {
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
         let locks: Vec<State<'_>> = keys.iter().map(Key::lock).collect();
-        let mut records = rules::extend_all(&locks, token, lease, terms, now)?;
-        let is_stale = records.is_none();
-        if is_stale && broken::is(Mutant::ExtendsPart) {
-            let part = locks.iter().map(|lock| rules::extend(*lock, token, lease, terms, now));
-            let part: Vec<_> = part.map_while(|record| record.ok().flatten()).collect();
-            records = Some(part);
-        }
-        let Some(records) = records else {
+        let Some(records) = rules::extend_all(&locks, token, lease, terms, now)? else {
             self.engine().count(Counter::StaleTokens);
             return Ok(false);
         };
@@ -58,7 +50,7 @@ impl<E: Edge> Entry<'_, E> {
         let decided = names.zip(keys).zip(decisions);
         let decided = decided.map(|((name, key), decision)| Decided { name, key, decision }).collect();
         self.carry_all_out(Permit::COMMAND, decided, Then::Nobody).map_err(|partly| partly.refused)?;
-        Ok(!is_stale)
+        Ok(true)
     }
 
     /// LOCK.CHECK: the lease left to the holder of a grant.

@@ -3,7 +3,6 @@
 
 use super::edge::{Edge, Level};
 use super::entry::Entry;
-use crate::broken::{self, Mutant};
 use crate::engine::counters::Counter;
 use crate::engine::{Clock, KeyName};
 use crate::lock::error::Error;
@@ -30,27 +29,20 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     fn may_grant_under(&mut self, settings: &Settings) -> Result<(), Error> {
-        let now = self.gate_time();
+        let now = self.compare_clocks();
         self.engine().gate().reign().may_grant(settings, now)
     }
 
     /// Whether a lease may be set anew.
     pub(super) fn may_extend(&mut self) -> Result<(), Error> {
         let Some(settings) = self.edge.grace() else { return Ok(()) };
-        let now = self.gate_time();
+        let now = self.compare_clocks();
         self.engine().gate().reign().may_extend(&settings, now)
     }
 
-    /// Not left to the next tick: a machine that was suspended wakes up in the middle of anything.
-    fn gate_time(&mut self) -> MonotonicMicros {
-        if broken::is(Mutant::SleepsThrough) {
-            return self.edge.clock().monotonic();
-        }
-        self.compare_clocks()
-    }
-
     /// Logs and counts steps of the wall clock and suspends of the machine since the last look. The time on the clock
-    /// that is never set.
+    /// that is never set. Whoever asks the gate looks, and not the next tick alone: a machine that was suspended wakes up
+    /// in the middle of anything.
     pub(super) fn compare_clocks(&mut self) -> MonotonicMicros {
         let reading = self.edge.reading();
         let jumps = {
@@ -139,11 +131,13 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Finds what is wrong with the settings, and logs it once.
+    /// Notes the settings, finds what is wrong with them, and logs that once.
     pub fn check_settings(&mut self) {
         let settings = self.edge.grace().unwrap_or(Settings::OFF);
-        let is_on = settings.longest_lease().is_some();
-        let connected = if is_on { self.edge.replicas() } else { 0 };
+        let longest = settings.longest_lease();
+        // Not left to the next tick: a grace that was longer for a moment let longer leases wait.
+        self.engine().gate().set_longest_lease(longest);
+        let connected = if longest.is_some() { self.edge.replicas() } else { 0 };
         let clock = self.edge.clock();
         let fault = {
             let mut engine = self.engine();

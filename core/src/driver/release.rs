@@ -3,11 +3,10 @@
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
 use super::entry::Entry;
 use super::write::Then;
-use crate::broken::{self, Mutant};
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::engine::queue::LineId;
-use crate::engine::{Engine, KeyName, Left, Shape, Successor};
+use crate::engine::{KeyName, Left, Shape, Successor};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
 use crate::lock::rules::{self, Release};
@@ -53,10 +52,7 @@ impl<E: Edge> Entry<'_, E> {
         // Those that are only deleted, in the usual case all, and the numbers of the others.
         let (mut gone, mut others, mut awaited) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
         for (at, (name, key)) in names.iter().zip(&keys).enumerate() {
-            let mut release = rules::release(key.lock(), token);
-            if broken::is(Mutant::ReleaseAnyOfAll) && !key.lock().is_nobodys() {
-                release = Release::InTime;
-            }
+            let release = rules::release(key.lock(), token);
             let key_name = self.known_name(*name);
             let mut engine = self.engine();
             engine.count_release(release);
@@ -113,9 +109,7 @@ impl<E: Edge> Entry<'_, E> {
         if let Some(token) = rules::held_by(key.lock(), id) {
             was_there = true;
             // If the grant is still on its way and gets lost, the attempt has no place again.
-            if !broken::is(Mutant::RestoresCancelledPlaces) {
-                self.engine().delivered(token);
-            }
+            self.engine().delivered(token);
             let line = self.pass_on(key_name, key, token, HandOff::AtOnce)?;
             self.pass_on_parked(line.as_slice());
         }
@@ -138,13 +132,12 @@ impl<E: Edge> Entry<'_, E> {
         let (now, terms) = (key.now(), self.edge.terms());
         let may_grant = self.gate_of_line(key_name).is_ok();
         let was_among = end(&mut key, token);
-        let hands_off = may_grant && Engine::<E::Handle>::hands_off();
         let (line, successor) = {
             let mut engine = self.engine();
             engine.given_back(token, now);
             let line = engine.waited_line(key_name);
             let left = if was_among { Left::Others(key.lock()) } else { Left::Nothing };
-            let first = line.filter(|_| hands_off && hand_off == HandOff::AtOnce);
+            let first = line.filter(|_| may_grant && hand_off == HandOff::AtOnce);
             (line, first.and_then(|line| engine.successor(line, token, left, terms, now)))
         };
         self.edge.record(Span::Hold, held(token, now));
@@ -156,10 +149,7 @@ impl<E: Edge> Entry<'_, E> {
         let is_free = !was_among || key.lock().is_nobodys();
         let decision = Decision::to_release(token);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
-        if broken::is(Mutant::WakesNobody) {
-            return Ok(None);
-        }
-        if let Some(line) = line.filter(|_| !(hands_off && is_free)) {
+        if let Some(line) = line.filter(|_| !(may_grant && is_free)) {
             self.engine().set_ready(line);
             return Ok(None);
         }

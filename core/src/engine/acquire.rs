@@ -2,7 +2,6 @@
 
 use super::counters::Counter;
 use super::parts::{Engine, KeyName};
-use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Acquire, Request, State, Terms, Turn};
 use crate::lock::time::UnixMicros;
@@ -26,9 +25,7 @@ impl<H> Engine<H> {
         if wanted.may_grant.is_err() {
             return Turn::Barred;
         }
-        let others_ahead = !self.queues.is_empty()
-            && self.queues.has_ahead(key.db, key.name, wanted.request.id)
-            && !broken::is(Mutant::Barging);
+        let others_ahead = !self.queues.is_empty() && self.queues.has_ahead(key.db, key.name, wanted.request.id);
         if others_ahead {
             Turn::Behind
         } else {
@@ -75,11 +72,7 @@ impl<H> Engine<H> {
         locks: &[State<'a>],
         wanted: &Wanted<'a>,
     ) -> Result<Result<Vec<Acquire<'a>>, Option<usize>>, Error> {
-        let behind = if self.queues.is_empty() || broken::is(Mutant::Barging) {
-            None
-        } else {
-            self.queues.first_ahead(db, names, wanted.request.id)
-        };
+        let behind = if self.queues.is_empty() { None } else { self.queues.first_ahead(db, names, wanted.request.id) };
         let turn = match (wanted.may_grant, behind) {
             (Err(_), _) => Turn::Barred,
             (_, Some(_)) => Turn::Behind,

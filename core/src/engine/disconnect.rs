@@ -2,25 +2,18 @@
 
 use super::parts::{Clock, Engine, Limits};
 use super::queue::ReplyShape;
-use crate::broken::{self, Mutant};
 use crate::lock::time::UnixMicros;
 
 impl<H> Engine<H> {
     /// A client that waited is gone, or was answered by the server: how to reach it, and the shape of the reply that it
     /// would have got. Nothing when it did not wait.
     pub fn left(&mut self, client: u64, limits: Limits, clock: impl Clock) -> Option<(H, ReplyShape)> {
-        if broken::is(Mutant::DeadWaiter) {
-            return None;
-        }
         let left = self.queues.leave(client, limits.reserved_until(clock), limits.most_places());
         left.map(|waiter| (waiter.handle, waiter.shape))
     }
 
     /// A connection has ended: its locks are noted, to be ended soon.
     pub fn connection_ended(&mut self, client: u64, at: UnixMicros) {
-        if broken::is(Mutant::SessionStays) {
-            return;
-        }
         let grants = self.sessions.end(client);
         self.ended.add(grants, at);
     }

@@ -1,7 +1,6 @@
 //! Whether anything may be granted or extended now: the rules of [`crate::lock::grace`], and what they need to remember.
 
 use super::queue::{Deadline, Order, Ticket};
-use crate::broken::{self, Mutant};
 use crate::lock::clocks::{Clocks, Jumps, Reading};
 use crate::lock::grace::{Answer, Fault, Group, Reign, Settings};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -117,7 +116,7 @@ impl Gate {
     pub fn set_longest_lease(&mut self, limit: Option<Micros>) {
         let is_shorter = limit.is_some_and(|limit| self.longest_lease.is_none_or(|known| limit < known));
         self.longest_lease = limit;
-        if limit.is_none() || broken::is(Mutant::LongLeaseWaits) {
+        if limit.is_none() {
             self.sweep = Sweep::Done;
         } else if is_shorter {
             self.sweep = Sweep::Begins;

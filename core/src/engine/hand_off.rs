@@ -4,7 +4,6 @@ use super::counters::Counter;
 use super::grant::{Before, Decision, Granted};
 use super::parts::{Engine, KeyName};
 use super::queue::{LineId, Ticket};
-use crate::broken::{self, Mutant};
 use crate::lock::record::Record;
 use crate::lock::rules::{self, Holds, Release, State, Terms};
 use crate::lock::time::UnixMicros;
@@ -77,12 +76,6 @@ impl<H> Engine<H> {
         };
         let (decision, granted) = Decision::to_grant(&decision.ok()?)?;
         Some(Successor { ticket, decision, granted })
-    }
-
-    /// Whether RELEASE hands locks on itself.
-    #[must_use]
-    pub fn hands_off() -> bool {
-        !(broken::is(Mutant::NoHandOff) || broken::is(Mutant::WakesNobody))
     }
 
     /// A lock of a line may have come free: it is looked at soon.

@@ -3,7 +3,6 @@
 use super::counters::Counter;
 use super::parts::{Clock, Engine, Limits};
 use super::queue::{MostPlaces, Waiter};
-use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
 use crate::lock::rules::{Share, State};
@@ -58,8 +57,7 @@ impl<H> Engine<H> {
 
     /// A caller begins to wait.
     pub fn join(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, waiter: Waiter<H>) {
-        let at = if broken::is(Mutant::FirstKeyOnly) { 0 } else { blocked.at };
-        let joined = self.queues.join(db, names, at, waiter);
+        let joined = self.queues.join(db, names, blocked.at, waiter);
         if let Some(line) = joined.line {
             self.queues.set_last_end(line, blocked.last_end);
             // Others in the line may allow more holders: it may come free for them earlier.
@@ -75,10 +73,12 @@ impl<H> Engine<H> {
 
     /// An attempt that was refused and does not wait has a place in line for a while.
     pub fn reserve(&mut self, db: i32, names: &[&[u8]], id: Id, limits: Limits, clock: impl Clock) {
-        if let Some(until) = limits.reserved_until(clock) {
-            let earlier = self.queues.keep_place(db, names, id, until, limits.most_places());
-            self.replaced(earlier);
-        }
+        let earlier = match limits.reserved_until(clock) {
+            Some(until) => self.queues.keep_place(db, names, id, until, limits.most_places()),
+            // The newer call takes the place of an earlier one, and gives it up at once.
+            None => self.queues.forget_all(db, names, id),
+        };
+        self.replaced(earlier);
     }
 }
 

@@ -3,7 +3,6 @@
 
 use super::grant::Before;
 use super::sessions::LockKey;
-use crate::broken::{self, Mutant};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use rustc_hash::FxHashSet;
@@ -47,9 +46,6 @@ impl Outstanding {
 
     /// The attempt of a grant was told of it again: it is neither on its way nor lost.
     pub fn told_again(&mut self, token: Token, name: &[u8]) {
-        if broken::is(Mutant::PassesOnWhatWasToldAgain) {
-            return;
-        }
         self.on_their_way.remove(&token);
         self.lost.retain(|lost| lost.token != token || *lost.name != *name);
     }

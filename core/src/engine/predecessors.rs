@@ -4,7 +4,6 @@
 //! its own, or with none.
 
 use super::grant::Before;
-use crate::broken::{self, Mutant};
 use crate::lock::time::{Micros, MonotonicMicros};
 use crate::lock::token::Token;
 use rustc_hash::FxHashMap;
@@ -37,11 +36,7 @@ impl Predecessors {
     /// The predecessor of a grant of a key, if it is remembered.
     pub fn recall(&mut self, name: &[u8], token: Token, now: MonotonicMicros) -> Option<&Before> {
         self.forget(now);
-        let keys = self.grants.get(&token)?;
-        if broken::is(Mutant::PredecessorOfAnyKey) {
-            return keys.values().next();
-        }
-        keys.get(name)
+        self.grants.get(&token)?.get(name)
     }
 
     /// The canonical form: in the order in which they are forgotten.

@@ -9,7 +9,6 @@ use super::outstanding::Lost;
 use super::parts::{Clock, Engine, KeyName};
 use super::queue::{Cause, Keys, LineId, Next, Ticket, Vacancy};
 use super::sessions::LockKey;
-use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::grace;
 use crate::lock::rules::{self, Share, State, Terms, Turn};
@@ -184,8 +183,7 @@ impl<H> Engine<H> {
     /// When the module has to run next.
     #[must_use]
     pub fn wake(&self) -> Wake {
-        let is_ready = self.queues.has_ready() && !broken::is(Mutant::LostWakeUp);
-        let ready = is_ready.then_some(self.postponed);
+        let ready = self.queues.has_ready().then_some(self.postponed);
         let has_rest = self.outstanding.lost() > 0 || !self.ended.is_empty();
         let rest = has_rest.then(|| self.postponed.max(self.rest_postponed));
         let now = (self.gate.is_sweeping() || !self.outbox.is_empty()).then_some(None);
@@ -252,9 +250,8 @@ impl<H> Engine<H> {
 
     /// A waiter for several locks cannot have this one: it is parked there. Whether it was before.
     pub fn park(&mut self, ticket: Ticket, blocked: Blocked) -> bool {
-        let at = if broken::is(Mutant::FirstKeyOnly) { 0 } else { blocked.at };
         let before = self.queues.line_of_ticket(ticket);
-        let Some(line) = self.queues.park(ticket, at) else { return false };
+        let Some(line) = self.queues.park(ticket, blocked.at) else { return false };
         if let Some(due) = blocked.due {
             self.queues.set_due_by(line, due);
         }
@@ -292,7 +289,7 @@ impl<H> Engine<H> {
     pub fn scan(&mut self, now: MonotonicMicros, is_told_of_keys: bool) {
         const FEW_WAITERS: usize = 1_000;
         let always = !is_told_of_keys && self.queues.waiters() <= FEW_WAITERS;
-        if (always || self.has_to_scan(now)) && !broken::is(Mutant::NoLook) {
+        if always || self.has_to_scan(now) {
             self.scanned = now;
             self.queues.look_again();
         }

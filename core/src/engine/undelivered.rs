@@ -5,7 +5,6 @@ use super::grant::Granted;
 use super::outbox::Grant;
 use super::outstanding::Lost;
 use super::parts::{Clock, Engine, Limits};
-use crate::broken::{self, Mutant};
 use crate::lock::token::Token;
 
 impl<H> Engine<H> {
@@ -18,7 +17,7 @@ impl<H> Engine<H> {
     /// attempt has asked again meanwhile and was told of it.
     pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
         let Grant { granted, db, keys, id, ticket, .. } = grant;
-        if !self.outstanding.arrived(granted.token) || broken::is(Mutant::LostGrant) {
+        if !self.outstanding.arrived(granted.token) {
             return;
         }
         if let (Some(id), Some(until)) = (id, limits.reserved_until(clock)) {

@@ -6,7 +6,6 @@ use super::outbox::{Answer, Grant};
 use super::parts::{Clock, Engine, KeyName};
 use super::queue::{Ticket, Waiter};
 use super::sessions::Binding;
-use crate::broken::{self, Mutant};
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Id};
 use crate::lock::time::Micros;
@@ -126,14 +125,6 @@ impl<H> Engine<H> {
         if waiter.id.is_some() {
             for (at, name) in keys.iter().enumerate() {
                 self.remember_or_recall(name, at, &mut granted, clock);
-            }
-        }
-        if broken::is(Mutant::Herd) {
-            for name in keys.iter() {
-                let line = self.queues.waited_line(db, name);
-                for waiter in line.map(|line| self.queues.dissolve(line)).unwrap_or_default() {
-                    self.outbox.put(waiter.handle, Answer::NotGranted(waiter.shape));
-                }
             }
         }
         let Waiter { handle, client, shape, session, id, .. } = waiter;

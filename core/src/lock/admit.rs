@@ -13,7 +13,6 @@ use super::request::{Request, Share, Terms};
 use super::state::State;
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
-use crate::broken::{self, Mutant};
 
 /// Who had an expired lock before its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +118,6 @@ pub enum Acquire<'a> {
 #[must_use]
 pub fn admit<'a>(state: State<'a>, request: &Request<'_>, turn: Turn, now: UnixMicros) -> Admission<'a> {
     let alone = request.share == Share::Alone;
-    let any_share = broken::is(Mutant::AnyShareAgain);
     let (in_key, succeeds, replaces) = match state {
         State::Free => (None, None, None),
         State::Expired(ended, record) => {
@@ -127,19 +125,16 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, turn: Turn, now: UnixM
             (token, Some(predecessor(ended, record, now)), None)
         }
         State::Held(_, Some(held)) if held.id.is_some() && held.id == request.id => {
-            return if alone || any_share { Admission::Already(held) } else { Admission::AskedOtherwise };
+            return if alone { Admission::Already(held) } else { Admission::AskedOtherwise };
         }
-        State::Held(..) if !alone && broken::is(Mutant::SharedBesidePlain) => (None, None, None),
         State::Held(..) | State::Foreign => return Admission::Refused,
         State::Several(holders) => {
             let own = request.id.and_then(|id| holders.by_id(id)).filter(|own| !holders.is_over(own));
             if let Some(own) = own {
-                return if alone && !any_share { Admission::AskedOtherwise } else { Admission::Already(own.record()) };
+                return if alone { Admission::AskedOtherwise } else { Admission::Already(own.record()) };
             }
             let fits = |count: usize| u64::try_from(count).unwrap_or(u64::MAX) < request.share.most();
-            let twice = if broken::is(Mutant::OverdueTwice) { holders.len().saturating_sub(holders.live()) } else { 0 };
-            let beside = alone && broken::is(Mutant::PlainBesideShared);
-            if !fits(holders.live().saturating_sub(twice)) && !beside {
+            if !fits(holders.live()) {
                 return Admission::Refused;
             }
             // A caller that needs a slot replaces the holder that expired first.
@@ -148,7 +143,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, turn: Turn, now: UnixM
             (holders.latest(), succeeds, before.map(|before| before.token))
         }
     };
-    if turn != Turn::Now && (alone || !broken::is(Mutant::SharedOvertakes)) {
+    if turn != Turn::Now {
         return Admission::Refused;
     }
     let holds = if alone { Holds::Alone } else { Holds::Among { replaces } };
@@ -188,12 +183,7 @@ fn new_record<'a>(
 ) -> Result<Record<'a>, Error> {
     let timestamp = terms.timestamp(now, request.lease)?;
     let token = tokens.next(now, in_key);
-    Ok(Record {
-        timestamp,
-        token,
-        id: request.id,
-        owner: if broken::is(Mutant::NoOwner) { None } else { request.owner },
-    })
+    Ok(Record { timestamp, token, id: request.id, owner: request.owner })
 }
 
 /// LOCK.ACQUIRE: the lock if nobody has it, or if this attempt has it already. While others wait
@@ -223,7 +213,7 @@ pub fn acquire<'a>(
 /// An attempt that has the lock asks again: its lease never becomes shorter.
 fn again(held: Record<'_>, lease: Micros, terms: Terms, now: UnixMicros) -> Result<Acquire<'_>, Error> {
     let later = terms.timestamp(now, lease)?;
-    let prolongs = later > held.timestamp && !broken::is(Mutant::SameIdNoLease);
+    let prolongs = later > held.timestamp;
     Ok(if prolongs { Acquire::Prolong(Record { timestamp: later, ..held }) } else { Acquire::Keep(held) })
 }
 
@@ -254,7 +244,6 @@ pub fn acquire_all<'a>(
             }
             // An ID matches only if all keys carry that one grant.
             Admission::Already(record) if own.is_none_or(|own| own == record.token) => own = Some(record.token),
-            Admission::Refused if granted > 0 && broken::is(Mutant::TakesHeld) => {}
             Admission::Already(_) | Admission::AskedOtherwise | Admission::Refused => return Ok(None),
         }
     }
@@ -264,9 +253,6 @@ pub fn acquire_all<'a>(
     let record = if granted > 0 { Some(new_record(request, in_keys, terms, tokens, now)?) } else { None };
     let decisions = admissions.into_iter().map(|admission| match (admission, record) {
         (Admission::Granted { succeeds, holds, .. }, Some(record)) => Ok(Acquire::Grant { record, succeeds, holds }),
-        (Admission::Refused, Some(record)) if broken::is(Mutant::TakesHeld) => {
-            Ok(Acquire::Grant { record, succeeds: None, holds: Holds::Alone })
-        }
         (Admission::Already(held), _) => again(held, request.lease, terms, now),
         _ => Ok(Acquire::Refuse),
     });

@@ -10,7 +10,6 @@ use super::record::Encoded;
 use super::retention::Retention;
 use super::time::UnixMicros;
 use super::token::Token;
-use crate::broken::{self, Mutant};
 
 /// The holders in a sorted set, and those among them whose grants have ended since it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -202,11 +201,7 @@ impl<'v> Several<'v> {
         now: UnixMicros,
     ) -> Self {
         let Members { holders, ended } = members;
-        let expires_with_last = |holders: &Holders| {
-            let (first, last) = holders.ends()?;
-            let end = if broken::is(Mutant::ExpiresWithFirst) { first } else { last };
-            retentions.key.expire_at_ms(end)
-        };
+        let expires_with_last = |holders: &Holders| retentions.key.expire_at_ms(holders.last_end()?);
         let mut gone = std::mem::take(ended);
         let of_gone = gone.iter().filter_map(|ended| retentions.key.expire_at_ms(ended.timestamp)).max();
         let known = of_gone.into_iter().chain(expires_with_last(holders)).max().filter(|_| has_expiry);

@@ -11,7 +11,6 @@ pub use settings::{Fault, Group, Settings, LEAST_MARGIN};
 
 use super::error::Error;
 use super::time::{Micros, MonotonicMicros};
-use crate::broken::{self, Mutant};
 
 /// How often the replicas are looked at.
 pub const LOOK_AT_REPLICAS: Micros = Micros(50_000);
@@ -132,8 +131,7 @@ impl Reign {
             return Ok(());
         }
         self.notice_stall(settings, now);
-        let is_in_doubt = self.is_doubtful() && !broken::is(Mutant::NoDoubt);
-        if is_in_doubt || (settings.wanted > 0 && !self.is_followed) {
+        if self.is_doubtful() || (settings.wanted > 0 && !self.is_followed) {
             return Err(Error::NoReplicas);
         }
         Ok(())
@@ -146,7 +144,6 @@ impl Reign {
     pub fn may_grant(&mut self, settings: &Settings, now: MonotonicMicros) -> Result<(), Error> {
         self.may_extend(settings, now)?;
         match self.grace_left(settings, now) {
-            _ if broken::is(Mutant::NoGrace) => Ok(()),
             Micros(0) => Ok(()),
             left => Err(Error::Grace(left.as_ms_ceil())),
         }

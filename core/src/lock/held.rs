@@ -6,7 +6,6 @@ use super::request::Terms;
 use super::state::State;
 use super::time::{Micros, UnixMicros};
 use super::token::Token;
-use crate::broken::{self, Mutant};
 
 /// LOCK.EXTEND: the record to write, if that grant is still held.
 ///
@@ -20,10 +19,6 @@ pub fn extend(
     now: UnixMicros,
 ) -> Result<Option<Record<'_>>, Error> {
     match state.granted_as(token) {
-        _ if broken::is(Mutant::ExtendAny) => match state {
-            State::Held(_, Some(record)) => Ok(Some(Record { timestamp: terms.timestamp(now, lease)?, ..record })),
-            _ => Ok(None),
-        },
         Some((record, true)) => Ok(Some(Record { timestamp: terms.timestamp(now, lease)?, ..record })),
         _ => Ok(None),
     }
@@ -60,7 +55,6 @@ pub fn release(state: State<'_>, token: Token) -> Release {
     match state.granted_as(token) {
         Some((_, true)) => Release::InTime,
         Some((_, false)) => Release::Late,
-        None if broken::is(Mutant::ReleaseAny) && matches!(state, State::Held(_, Some(_))) => Release::InTime,
         None => Release::Over,
     }
 }
@@ -69,13 +63,7 @@ pub fn release(state: State<'_>, token: Token) -> Release {
 /// end earlier by that.
 #[must_use]
 pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicros) -> Option<Record<'_>> {
-    let timestamp = if broken::is(Mutant::EndsSessionsAtOnce) { ended } else { ended.after(terms.margin) };
-    let token = match state {
-        State::Several(holders) if broken::is(Mutant::EndsOther) => {
-            holders.iter().map(|holder| holder.token).find(|other| *other != token).unwrap_or(token)
-        }
-        _ => token,
-    };
+    let timestamp = ended.after(terms.margin);
     let (record, _) = state.granted_as(token)?;
     (timestamp < record.timestamp).then_some(Record { timestamp, ..record })
 }

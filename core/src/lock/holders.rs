@@ -11,7 +11,6 @@ use super::record::{Id, Owner, OwnerBuf, Record};
 use super::retention::Retention;
 use super::time::UnixMicros;
 use super::token::Token;
-use crate::broken::{self, Mutant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -156,13 +155,10 @@ impl Holders {
     /// The one that expired first.
     #[must_use]
     pub fn longest_overdue(&self) -> Option<&Holder> {
-        let over = self.ends.len().checked_sub(self.live).filter(|over| *over > 0)?;
-        let longest = if broken::is(Mutant::ShortestOverdue) {
-            self.ends.iter().nth(over.saturating_sub(1))
-        } else {
-            self.ends.first()
-        };
-        self.all.get(&longest?.1)
+        if self.ends.len() <= self.live {
+            return None;
+        }
+        self.all.get(&self.ends.first()?.1)
     }
 
     /// The one that ends last, live or expired.
@@ -192,10 +188,10 @@ impl Holders {
         self.latest
     }
 
-    /// The first and the last timestamp.
+    /// The last timestamp.
     #[must_use]
-    pub fn ends(&self) -> Option<(UnixMicros, UnixMicros)> {
-        Some((self.ends.first()?.0, self.ends.last()?.0))
+    pub fn last_end(&self) -> Option<UnixMicros> {
+        self.ends.last().map(|(end, _)| *end)
     }
 
     /// All, those that end first first.
@@ -240,9 +236,6 @@ impl Holders {
     /// The one that expired first, if its retention is over at `now` as well.
     #[must_use]
     pub fn to_forget(&self, retention: Retention, now: UnixMicros) -> Option<&Holder> {
-        if broken::is(Mutant::ExpiredHoldersStay) && retention == Retention::Forever {
-            return None;
-        }
         self.longest_overdue().filter(|first| retention.holder_stays_until_ms(first.timestamp) <= now.0 / 1_000)
     }
 }
@@ -348,7 +341,7 @@ mod tests {
                 let overdue = ends.first().filter(|(end, _)| *end <= now).map(|(_, token)| *token);
                 prop_assert_eq!(holders.longest_overdue().map(|known| known.token), overdue);
                 prop_assert_eq!(holders.last_to_end().map(|known| known.token), ends.last().map(|(_, token)| *token));
-                prop_assert_eq!(holders.ends().map(|(first, last)| (first.0, last.0)), ends.first().map(|first| (first.0, ends.last().unwrap().0)));
+                prop_assert_eq!(holders.last_end().map(|end| end.0), ends.last().map(|(end, _)| *end));
                 for most in 1..8_usize {
                     let expected = live.len().checked_sub(most).map(|at| live[at].0);
                     prop_assert_eq!(holders.fewer_than(most as u64).map(|end| end.0), expected);

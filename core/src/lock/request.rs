@@ -4,7 +4,6 @@ use super::error::Error;
 use super::holders;
 use super::record::{Id, Owner};
 use super::time::{Micros, UnixMicros};
-use crate::broken::{self, Mutant};
 
 /// Settings that the rules need.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +21,7 @@ impl Terms {
         if !now.is_plausible() {
             return Err(Error::Clock);
         }
-        let margin = if broken::is(Mutant::NoMargin) { Micros(0) } else { self.margin };
-        Ok(now.after(lease).after(margin))
+        Ok(now.after(lease).after(self.margin))
     }
 }
 

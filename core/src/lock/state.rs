@@ -95,7 +95,7 @@ impl<'a> State<'a> {
     pub fn last_end(&self) -> Option<UnixMicros> {
         match self {
             Self::Held(until, _) | Self::Expired(until, _) => Some(*until),
-            Self::Several(holders) => holders.ends().map(|(_, last)| last),
+            Self::Several(holders) => holders.last_end(),
             Self::Free | Self::Foreign => None,
         }
     }

@@ -4,7 +4,6 @@
 //! `max(now in µs, last token of this server + 1, token in the key + 1)`, always below 2^53.
 
 use super::time::UnixMicros;
-use crate::broken::{self, Mutant};
 
 /// The number of a grant: at most [`Token::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,9 +73,6 @@ impl Tokens {
     /// A token in a key that is years ahead of the clock counts for that key alone: if it moved
     /// the tokens of the server, one forged value near 2^53 would end every later grant.
     pub fn next(&mut self, now: UnixMicros, in_key: Option<Token>) -> Token {
-        if broken::is(Mutant::TokensFromClock) {
-            return Token(now.0);
-        }
         let own = now.0.max(self.last.saturating_add(1)).min(Token::MAX);
         let token = match in_key {
             Some(Token(before)) if before >= own => before.saturating_add(1).min(Token::MAX),

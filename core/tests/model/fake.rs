@@ -37,7 +37,7 @@ pub struct Stored {
     pub expire_at_ms: Option<u64>,
 }
 
-/// A fault of a server made on purpose, to see that the checks can fail. Faults of the module are in `core/src/broken.rs`.
+/// A fault of a server made on purpose, to see that the checks can fail. Those of the module are in `tests/mutants`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
@@ -105,11 +105,17 @@ pub struct World {
     pub timers: u64,
     pub listens_to_keys: bool,
     pub listens_to_clients: bool,
+    /// It tells of no keys, whoever listens.
+    pub is_mute: bool,
     /// The server does not let a module write outside of commands.
     pub is_paused: bool,
+    /// It has fewer good replicas than it wants.
+    pub is_short_of_replicas: bool,
     pub is_replica: bool,
     /// Keys whose slots are no longer served here; nothing: the server is no cluster.
     pub lost_slots: Option<BTreeSet<Vec<u8>>>,
+    /// What was changed in which key, in this order, where somebody keeps that.
+    pub journal: Option<Vec<Changed>>,
     /// How often a key was opened.
     pub opened: usize,
     /// What was logged.
@@ -120,6 +126,8 @@ pub struct World {
     pub spans: Vec<(Span, Micros)>,
     /// Commands run in a script, which nobody can keep waiting.
     pub is_script: bool,
+    /// Or in a transaction.
+    pub is_transaction: bool,
     /// Keys that the server does not let the module write, and why.
     pub refused: BTreeMap<Vec<u8>, WriteRefused>,
     /// The offset of a master, and what its replicas have answered; nothing: the server does not tell.
@@ -130,6 +138,16 @@ pub struct World {
     pub subscriptions: Vec<&'static str>,
     /// How many keys are open that may still be read.
     pub open_keys: Rc<Cell<usize>>,
+}
+
+/// A key that was changed.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    pub place: Place,
+    pub before: Option<Stored>,
+    pub after: Option<Stored>,
+    /// The module did it, not another command or the passing of time.
+    pub by_module: bool,
 }
 
 /// A server as it is compared: settings, the log and events that were told are left out.
@@ -173,14 +191,18 @@ impl Node {
             timers: 0,
             listens_to_keys: false,
             listens_to_clients: false,
+            is_mute: false,
             is_paused: false,
+            is_short_of_replicas: false,
             is_replica: false,
             lost_slots: None,
+            journal: None,
             opened: 0,
             log: Vec::new(),
             events: Vec::new(),
             spans: Vec::new(),
             is_script: false,
+            is_transaction: false,
             refused: BTreeMap::new(),
             replication: Some((0, Vec::new())),
             suspended: Micros(0),
@@ -274,10 +296,20 @@ impl Node {
 
     /// Somebody else deletes a key.
     pub fn delete(&self, place: &Place) {
-        let was_there = self.world.borrow_mut().keys.remove(place).is_some();
-        if was_there {
+        if self.put(place, None).is_some() {
             self.tell_of_key(place, KeyChange::Gone);
         }
+    }
+
+    /// Somebody else changes a key, and nobody is told; what was there.
+    pub fn put(&self, place: &Place, stored: Option<Stored>) -> Option<Stored> {
+        let mut world = self.world.borrow_mut();
+        let before = match stored {
+            Some(stored) => world.keys.insert(place.clone(), stored),
+            None => world.keys.remove(place),
+        };
+        world.note(place, before.clone(), false);
+        before
     }
 
     /// The native expiry of a key is noticed, if it has passed.
@@ -328,8 +360,13 @@ impl Node {
         }
     }
 
-    fn tell_of_key(&self, (db, name): &Place, how: KeyChange) {
-        if self.world.borrow().listens_to_keys {
+    /// Listeners are told of a key.
+    pub fn tell_of_key(&self, (db, name): &Place, how: KeyChange) {
+        let is_heard = {
+            let world = self.world.borrow();
+            world.listens_to_keys && !world.is_mute
+        };
+        if is_heard {
             self.event(|entry| entry.key_changed(KeyName { db: *db, name }, how));
         }
     }
@@ -346,6 +383,26 @@ impl Node {
 }
 
 impl World {
+    /// Keeps what has become of a key.
+    fn note(&mut self, place: &Place, before: Option<Stored>, by_module: bool) {
+        let after = self.keys.get(place).cloned();
+        if let Some(journal) = &mut self.journal {
+            journal.push(Changed { place: place.clone(), before, after, by_module });
+        }
+    }
+
+    /// Changes a key, and keeps that.
+    fn change(
+        &mut self,
+        place: &Place,
+        change: impl FnOnce(&mut Self) -> Result<(), WriteRefused>,
+    ) -> Result<(), WriteRefused> {
+        let before = self.journal.is_some().then(|| self.keys.get(place).cloned()).flatten();
+        change(self)?;
+        self.note(place, before, true);
+        Ok(())
+    }
+
     /// Executes a command of the server, which knows nothing of locks.
     fn execute(&mut self, place: &Place, primitive: &Primitive<'_>) {
         match primitive {

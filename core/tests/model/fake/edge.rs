@@ -159,9 +159,11 @@ impl Edge for FakeEdge<'_> {
         if let Some(refused) = world.refused.get(&key.place.1) {
             return Err(*refused);
         }
-        change.try_each(|primitive| {
-            world.execute(&key.place, &primitive);
-            Ok(())
+        world.change(&key.place, |world| {
+            change.try_each(|primitive| {
+                world.execute(&key.place, &primitive);
+                Ok(())
+            })
         })?;
         Ok(key.place)
     }
@@ -171,7 +173,11 @@ impl Edge for FakeEdge<'_> {
         let mut places: Vec<Place> = keys.into_iter().map(|key| key.place).collect();
         places.retain(|(_, name)| !world.refused.contains_key(name));
         for place in &places {
-            world.execute(place, &Primitive::Del);
+            let deleted = world.change(place, |world| {
+                world.execute(place, &Primitive::Del);
+                Ok(())
+            });
+            assert_eq!(deleted, Ok(()));
         }
         places
     }
@@ -190,7 +196,8 @@ impl Edge for FakeEdge<'_> {
     }
 
     fn may_block(&self) -> bool {
-        !self.node.world.borrow().is_script
+        let world = self.node.world.borrow();
+        !world.is_script && !world.is_transaction
     }
 
     fn block(&mut self) -> Option<Blocked> {
@@ -214,7 +221,7 @@ impl Edge for FakeEdge<'_> {
 
     fn may_write(&mut self) -> bool {
         let world = self.node.world.borrow();
-        !world.is_paused && !world.is_replica
+        !world.is_paused && !world.is_replica && !world.is_short_of_replicas
     }
 
     fn may_lose_slots(&self) -> bool {

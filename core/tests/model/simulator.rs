@@ -1,0 +1,115 @@
+//! The driver and the engine in a world that is made up: servers with clocks that are set and machines that are
+//! suspended, a network with replicas that lag, clients that die and send again. All of it comes from one seed, a run is
+//! a list of steps, and a judge who knows the contract alone looks at what stands in the keys and what clients are told.
+//!
+//! A run that fails prints its seed and the fewest steps that fail in the same way.
+//!
+//! With `SIMULATE_TRACE=1` these are printed with what became of the servers after each.
+//!
+//!     SIMULATE_SEED=7 SIMULATE_SECONDS=60 cargo test -p redis-lock-core --test model simulator::fresh -- --nocapture
+
+mod findings;
+mod judge;
+mod raw;
+mod shrink;
+mod site;
+mod steps;
+mod world;
+
+use shrink::{run, Outcome};
+use std::time::{Duration, Instant};
+use steps::{Plan, Random, Step};
+use world::Tally;
+
+/// So many steps have one world; then there is another, with other settings.
+const STEPS: usize = 3_000;
+
+fn steps(plan: Plan, seed: u64) -> Vec<Step> {
+    let mut random = Random::new(seed);
+    let mut steps = Vec::with_capacity(STEPS);
+    while steps.len() < STEPS {
+        let step = Step::any(&mut random, plan);
+        let may_pass_on = matches!(step, Step::Release { .. } | Step::ReleaseAll { .. } | Step::Disconnect { .. });
+        steps.push(step);
+        if may_pass_on && random.below(6) == 0 {
+            steps.push(Step::Lose);
+        }
+    }
+    steps
+}
+
+fn plan(seed: u64) -> Plan {
+    match seed % 3 {
+        0 => Plan::Calm,
+        1 => Plan::Rough,
+        _ => Plan::Group,
+    }
+}
+
+/// Runs a seed; a finding is told with as few steps as show it.
+fn simulate(seed: u64) -> Result<Tally, Finding> {
+    let plan = plan(seed);
+    let steps = steps(plan, seed);
+    match run(plan, seed, &steps) {
+        Outcome::Fine(tally) => Ok(tally),
+        Outcome::Found { message, at } => {
+            let short = shrink::shorten(plan, seed, &steps[..=at], &message);
+            let again = if number("SIMULATE_TRACE").is_some() { shrink::trace } else { run };
+            let message = match again(plan, seed, &short) {
+                Outcome::Found { message, .. } => message,
+                Outcome::Fine(_) => message,
+            };
+            let lines: Vec<String> = short.iter().map(|step| format!("    {step:?}\n")).collect();
+            let (count, lines) = (lines.len(), lines.concat());
+            let text = format!("seed {seed} ({plan:?}), step {at}\n{message}\n{count} steps show it:\n{lines}");
+            Err(Finding { at, text })
+        }
+    }
+}
+
+/// What was found, and at which step of its seed.
+struct Finding {
+    at: usize,
+    text: String,
+}
+
+/// Runs one seed after another, as long as it is told to.
+fn simulate_all(mut seeds: impl Iterator<Item = u64>, mut goes_on: impl FnMut() -> bool) -> Tally {
+    let (begun, mut sum) = (Instant::now(), Tally::default());
+    while goes_on() {
+        let Some(seed) = seeds.next() else { break };
+        match simulate(seed) {
+            Ok(tally) => sum += tally,
+            Err(Finding { at, text }) => {
+                let (steps, took) = (sum.steps + at as u64, begun.elapsed());
+                panic!("found after {steps} steps, in {took:.1?} with the search for fewer of them: {text}");
+            }
+        }
+    }
+    let a_minute = u128::from(sum.steps) * 60_000 / begun.elapsed().as_millis().max(1);
+    println!("{a_minute} steps a minute: {sum:#?}");
+    sum
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn fixed_seeds_are_without_a_finding() {
+    let sum = simulate_all(0..600, || true);
+    let Tally { grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred, .. } = sum;
+    for count in [grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred] {
+        assert!(count > 100, "{sum:?}");
+    }
+}
+
+#[test]
+fn fresh_seeds_are_without_a_finding() {
+    let seconds = number("SIMULATE_SECONDS").unwrap_or(3);
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let first = number("SIMULATE_SEED").unwrap_or_else(|| u64::try_from(clock % 1_000_000_000_000).unwrap());
+    println!("from seed {first}, for {seconds} s");
+    let end = Instant::now() + Duration::from_secs(seconds);
+    simulate_all(first.., || Instant::now() < end);
+}

@@ -1,0 +1,306 @@
+//! What must not happen, judged from outside: by what stands in the keys, by what clients are told, and by when.
+//!
+//! It is written from the contract and shares no code with what it judges. What the contract leaves open it does not
+//! judge; where it cannot know who came first, it takes either.
+
+#[path = "judge/line.rs"]
+mod line;
+#[path = "judge/spans.rs"]
+mod spans;
+#[path = "judge/writes.rs"]
+mod writes;
+
+use super::raw::Raw;
+use super::steps::Share;
+use crate::fake::{Changed, Place};
+pub use line::{Stand, Waits};
+use redis_lock_core::lock::retention::Retention;
+pub use spans::Spans;
+use std::collections::{HashMap, HashSet};
+
+/// Somebody who asks, as the judge sees it; times in microseconds.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub conn: u64,
+    pub places: Vec<Place>,
+    pub share: Share,
+    pub lease: u64,
+    pub wait: u64,
+    pub id: Option<u64>,
+    pub session: bool,
+}
+
+/// The clocks and settings of a server, when it is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// In microseconds since 1970.
+    pub wall: u64,
+    pub monotonic: u64,
+    pub margin: u64,
+    pub retention: Retention,
+    pub place: u64,
+    /// All places are kept: there is room for them.
+    pub keeps_places: bool,
+    /// The longest lease that may be granted; nothing: any.
+    pub longest_lease: Option<u64>,
+}
+
+/// A token, and a key of that grant.
+pub type Grant = (u64, Place);
+
+/// Whom a grant succeeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predecessor {
+    Token(u64),
+    /// A client of the classic pattern.
+    Classic,
+}
+
+/// Why grants may end, or leases change, in one call of the server.
+#[derive(Clone, Debug, Default)]
+pub struct Cause {
+    /// Grants that the caller gives up.
+    pub ended: Vec<Grant>,
+    /// A grant that the caller extends.
+    pub extended: Option<u64>,
+    /// The caller asks for a lock with this ID.
+    pub asks: Option<u64>,
+    /// It cancels this ID.
+    pub cancels: Option<u64>,
+}
+
+/// One server, as the judge knows it.
+#[derive(Debug, Default)]
+pub struct Court {
+    pub(super) line: Vec<Stand>,
+    /// Counts those who come.
+    arrivals: u64,
+    last_token: u64,
+    /// Grants that were sent to who waited: the place that each had, by token and connection.
+    on_the_way: HashMap<(u64, u64), Stand>,
+    /// Grants that nobody received.
+    lost: Vec<Grant>,
+    /// The connection with which a grant of a key ends; nobody has changed the key since.
+    sessions: HashMap<Grant, (u64, bool)>,
+    had_sessions: HashSet<u64>,
+    /// Whom grants succeed, as was told, and when.
+    predecessors: HashMap<Grant, (Option<Predecessor>, u64)>,
+    /// Grants whose connection has ended, and when.
+    ended_sessions: HashMap<Grant, u64>,
+    /// Those of them that are to be ended.
+    due_sessions: HashMap<Grant, u64>,
+    /// Keys about which nobody was told, and until when the server may not know, by its monotonic clock.
+    pub(super) excused: HashMap<Place, u64>,
+    /// The latest timestamp that stood in each key.
+    pub(super) latest: HashMap<Place, u64>,
+    /// As `excused`, for all keys, and for ends of waits.
+    pub(super) all_excused: u64,
+    /// When its clock was set last.
+    pub(super) clock_set: Option<u64>,
+    /// Something was granted since anything happened that may forbid it.
+    pub(super) gate_is_open: bool,
+    /// Since when it may write and grant.
+    open_since: Option<u64>,
+    /// A lease limit stands since then.
+    pub(super) limit_since: u64,
+    /// How many iterations somebody could have been served in, and a timer was set instead.
+    put_off: u32,
+    pub grants: u64,
+    pub hand_offs: u64,
+}
+
+/// A grant that was found in the keys.
+#[derive(Debug)]
+struct Found {
+    token: u64,
+    place: Place,
+    /// The key before it, without grants that ended by this.
+    before: Raw,
+    after: Raw,
+    /// A grant passed on that nobody received: whom that succeeded, its successor succeeds.
+    passed_on: bool,
+}
+
+/// What a holder is told of its grant.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub token: u64,
+    /// Of each of its locks whom it succeeds, if it does.
+    pub before: Vec<Option<Predecessor>>,
+}
+
+/// What a call of the server wrote, as far as it is not explained yet.
+#[derive(Debug, Default)]
+pub struct Writes {
+    found: Vec<Found>,
+    pub(super) prolonged: Vec<(u64, Place, u64, u64)>,
+}
+
+impl Writes {
+    pub fn is_nothing(&self) -> bool {
+        self.found.is_empty() && self.prolonged.is_empty()
+    }
+}
+
+impl Court {
+    /// A grant is told to who asked for it at once. `own`: where it stood before.
+    pub fn granted(&mut self, writes: &mut Writes, asked: &Asked, own: &[Stand], told: &Told, now: Now) {
+        let earliest = own.iter().map(|stand| stand.earliest).min().unwrap_or(u64::MAX);
+        if self.told(writes, asked, told, now) {
+            self.check_overtaking(asked, earliest, told.token);
+        }
+        let (id, places) = (asked.id, &asked.places);
+        self.line.retain(|stand| !(id.is_some() && stand.asked.id == id && stand.shares_key_with(places)));
+    }
+
+    /// A grant is told: a new one, which the keys show, or one that its ID has already. Whether it is new.
+    fn told(&mut self, writes: &mut Writes, asked: &Asked, told: &Told, now: Now) -> bool {
+        let token = told.token;
+        let is_new = writes.found.iter().any(|found| found.token == token);
+        for place in &asked.places {
+            let grant = (token, place.clone());
+            self.ended_sessions.remove(&grant);
+            self.due_sessions.remove(&grant);
+            if asked.session {
+                self.had_sessions.insert(asked.conn);
+                self.sessions.insert(grant, (asked.conn, true));
+            } else {
+                self.sessions.remove(&grant);
+            }
+        }
+        if !is_new {
+            self.lost.retain(|(lost, place)| *lost != token || !asked.places.contains(place));
+            // Of a lock that was copied or renamed, another name is told.
+            self.on_the_way.retain(|(own, _), stand| *own != token || !stand.shares_key_with(&asked.places));
+            for (place, before) in asked.places.iter().zip(&told.before) {
+                let known = self.predecessors.get(&(token, place.clone()));
+                if let Some((known, _)) = known.filter(|(_, since)| now.monotonic < since + 60_000_000) {
+                    assert_eq!(before, known, "{asked:?} is told of {token} again, and of another predecessor");
+                }
+            }
+            return false;
+        }
+        for (place, predecessor) in asked.places.iter().zip(&told.before) {
+            let at = writes.found.iter().position(|found| found.token == token && found.place == *place);
+            let Some(at) = at else { panic!("{asked:?} is told of {token}, which is not in {place:?}") };
+            let Found { before, after, passed_on, .. } = writes.found.swap_remove(at);
+            if !passed_on {
+                before.check_predecessor(asked, *predecessor, now.wall);
+            }
+            self.predecessors.insert((token, place.clone()), (*predecessor, now.monotonic));
+            assert!(
+                before.admits(asked.share.most(), now.wall),
+                "two hold {place:?}: {asked:?} got {token} at {now:?} beside {before:?}"
+            );
+            let is_alone = asked.share == Share::Alone;
+            assert_eq!(matches!(after, Raw::One(_)), is_alone, "{asked:?} made {after:?}");
+            let own = after.holder(token).unwrap();
+            assert_eq!(own.timestamp, now.wall + asked.lease + now.margin, "the timestamp of {asked:?} at {now:?}");
+            assert_eq!(own.id, asked.id, "the ID of {asked:?}");
+            let known = before.holders().iter().map(|holder| holder.token).max().unwrap_or(0);
+            assert!(token > known, "the tokens of {place:?} do not grow: {known}, {token}");
+        }
+        assert!(token > self.last_token, "tokens do not grow: {}, {token}", self.last_token);
+        assert!(token >= now.wall, "the token {token} is older than its grant at {now:?}");
+        let beyond = now.longest_lease.filter(|longest| asked.lease > *longest);
+        assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
+        self.last_token = token;
+        // A grace that was just set finds with the next turn that it had not looked after the gate for a while.
+        self.gate_is_open = now.monotonic > self.limit_since + 300_000;
+        self.put_off = 0;
+        self.grants += 1;
+        true
+    }
+
+    /// A call that was refused was refused rightly: `keys` are what they were before it. A lock that has just come free
+    /// is for those who wait in its line, also for several, until a timer that fires at once has tried them; where nothing
+    /// could be granted until now, until that is tried again.
+    pub fn refused(&self, asked: &Asked, own: &[Stand], keys: &[Raw], timer: Option<u64>, now: Now) {
+        let latest = own.iter().map(|stand| stand.latest).min().unwrap_or(u64::MAX);
+        let most = asked.share.most();
+        let was_barred = self.open_since.is_none_or(|since| now.monotonic <= since + line::RETRY + line::GRAIN);
+        let is_tried_soon = timer.is_some_and(|timer| timer == 0 || was_barred || now.monotonic < self.all_excused);
+        let is_ahead = |place: &Place| {
+            self.line.iter().any(|stand| {
+                let is_own = asked.id.is_some() && stand.asked.id == asked.id;
+                let is_first = stand.asked.places == [place.clone()] || is_tried_soon;
+                stand.waits && !is_own && is_first && stand.asked.places.contains(place) && stand.earliest < latest
+            })
+        };
+        let could_have =
+            asked.places.iter().zip(keys).all(|(place, key)| key.admits(most, now.wall) && !is_ahead(place));
+        assert!(!could_have, "{asked:?} is refused what nobody holds or waits for: {keys:?} at {now:?}");
+    }
+
+    /// All grants of a call were told to somebody.
+    pub fn all_is_told(writes: &Writes) {
+        assert!(writes.found.is_empty(), "nobody was told of {:?}", writes.found);
+    }
+
+    /// Locks that should have ended with their connections by now: the timer ends them, if it may write.
+    fn check_ended_sessions(&mut self, now: Now, timer: Option<u64>, key: &impl Fn(&Place, u64) -> Option<Raw>) {
+        for ((token, place), at) in self.due_sessions.clone() {
+            let Some(raw) = key(&place, now.wall) else { continue };
+            let is_over = raw.holder(token).is_none_or(|holder| holder.timestamp <= at + now.margin);
+            if is_over {
+                self.due_sessions.remove(&(token, place));
+            } else {
+                assert!(timer == Some(0), "{token} holds {place:?} at {now:?}, after its connection ended: {raw:?}");
+            }
+        }
+    }
+
+    /// What was changed by the module, in order.
+    pub fn read(&mut self, journal: &[Changed], cause: &Cause, now: Now) -> Writes {
+        let mut writes = Writes::default();
+        for changed in journal {
+            let end = Raw::of(changed.after.as_ref(), 0).last_end();
+            let latest = self.latest.entry(changed.place.clone()).or_default();
+            *latest = end.max(*latest);
+            if !changed.by_module {
+                // No session survives that its key is renamed, or changed by others.
+                self.due_sessions.retain(|(_, place), _| *place != changed.place);
+                let own = self.sessions.iter_mut().filter(|((_, place), _)| *place == changed.place);
+                own.for_each(|(_, (_, is_sure))| *is_sure = false);
+            }
+        }
+        for changed in journal.iter().filter(|changed| changed.by_module) {
+            self.judge_write(&mut writes, changed, cause, now);
+        }
+        writes
+    }
+
+    /// A connection has ended.
+    pub fn connection_ended(&mut self, conn: u64, now: Now) {
+        let ended = self.sessions.extract_if(|_, (own, _)| *own == conn);
+        for (grant, (_, is_sure)) in ended {
+            if is_sure {
+                self.due_sessions.insert(grant.clone(), now.wall);
+            }
+            self.ended_sessions.insert(grant, now.wall);
+        }
+    }
+
+    /// A grant is extended: the end of its connection was before that.
+    pub fn extended(&mut self, token: u64, places: &[Place]) {
+        self.due_sessions.retain(|(own, place), _| *own != token || !places.contains(place));
+    }
+
+    /// Whether a grant ends with its connection.
+    pub fn has_session(&self, conn: u64) -> bool {
+        self.sessions.values().any(|(own, _)| *own == conn)
+    }
+
+    /// Whether one ever did: where keys were renamed, that may have been forgotten here.
+    pub fn had_session(&self, conn: u64) -> bool {
+        self.had_sessions.contains(&conn)
+    }
+
+    /// Nothing is remembered by a server that is started anew, or becomes another's replica.
+    pub fn forget(&mut self, tokens_too: bool) {
+        let last_token = if tokens_too { 0 } else { self.last_token };
+        let (grants, hand_offs, arrivals) = (self.grants, self.hand_offs, self.arrivals);
+        let (latest, clock_set) = (std::mem::take(&mut self.latest), self.clock_set);
+        *self = Self { arrivals, last_token, latest, clock_set, grants, hand_offs, ..Self::default() };
+    }
+}

@@ -1,0 +1,290 @@
+//! Who came before whom, who has waited for long enough, and who should have been served by now.
+
+use super::{Asked, Court, Now, Raw, Told, Writes};
+use crate::fake::Place;
+
+/// A timer fires in whole milliseconds.
+pub(super) const GRAIN: u64 = 1_000;
+/// A timer that was set while the clock was off for a moment is found late, and set anew.
+const LATE: u64 = 250_000;
+/// For so long after the clock was set.
+const OFF: u64 = 15_000_000;
+/// What may not be written is tried again after so long.
+pub(super) const RETRY: u64 = 20_000;
+
+/// One who waits, or has a place.
+#[derive(Clone, Debug)]
+pub struct Stand {
+    pub asked: Asked,
+    /// When its wait or its place is over.
+    pub until: u64,
+    /// It came then, or not before.
+    pub earliest: u64,
+    /// Or later, but not after this.
+    pub latest: u64,
+    pub waits: bool,
+}
+
+/// How a wait ended without the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Nil.
+    NotGranted,
+    /// A newer call took the place.
+    Replaced,
+    /// The server is a replica now.
+    Demoted,
+    SlotLost,
+    BeyondGrace,
+}
+
+impl Stand {
+    pub fn shares_key_with(&self, places: &[Place]) -> bool {
+        self.asked.places.iter().any(|place| places.contains(place))
+    }
+
+    fn has_same_keys_as(&self, asked: &Asked) -> bool {
+        let own = &self.asked.places;
+        own.len() == asked.places.len() && self.asked.places.iter().all(|place| asked.places.contains(place))
+    }
+}
+
+impl Court {
+    /// The places of an attempt.
+    pub(super) fn own_stands<'s>(&'s self, asked: &'s Asked) -> impl Iterator<Item = &'s Stand> {
+        let is_own = |stand: &&Stand| stand.asked.id.is_some() && stand.asked.id == asked.id;
+        self.line.iter().filter(is_own).filter(|stand| stand.shares_key_with(&asked.places))
+    }
+
+    /// Who was refused waits, or has a place if it has an ID. `own`: where that stood before the call.
+    pub fn arrives(&mut self, asked: Asked, own: &[Stand], waits: bool, now: Now) {
+        self.arrivals += 1;
+        let arrival = self.arrivals;
+        let (id, places) = (asked.id, asked.places.clone());
+        self.line.retain(|stand| !(id.is_some() && stand.asked.id == id && stand.shares_key_with(&places)));
+        let earliest = own.iter().map(|stand| stand.earliest).min().unwrap_or(arrival);
+        let latest = own.iter().map(|stand| stand.latest.min(arrival)).min().unwrap_or(arrival);
+        let until = now.monotonic + if waits { asked.wait } else { now.place };
+        if waits || (id.is_some() && now.place > 0) {
+            self.line.push(Stand { asked, until, earliest, latest, waits });
+        }
+    }
+
+    /// Those whose places an attempt has; one that is over may be there still.
+    pub fn stands_of(&self, asked: &Asked, now: Now) -> Vec<Stand> {
+        let mut own: Vec<Stand> = self.own_stands(asked).cloned().collect();
+        let is_one = own.len() == 1;
+        let is_kept = |stand: &Stand| {
+            is_one
+                && stand.has_same_keys_as(asked)
+                && (stand.waits || (now.keeps_places && now.monotonic < stand.until))
+        };
+        for stand in own.iter_mut().filter(|stand| !is_kept(stand)) {
+            stand.latest = u64::MAX;
+        }
+        own
+    }
+
+    /// Who waits on a connection.
+    pub fn waiter(&self, conn: u64) -> Option<&Stand> {
+        self.line.iter().find(|stand| stand.waits && stand.asked.conn == conn)
+    }
+
+    fn take_waiter(&mut self, conn: u64) -> Stand {
+        let at = self.line.iter().position(|stand| stand.waits && stand.asked.conn == conn);
+        self.line.swap_remove(at.unwrap_or_else(|| panic!("{conn} is answered, and did not wait")))
+    }
+
+    /// Who waited is sent a grant.
+    pub fn granted_to_waiter(&mut self, writes: &mut Writes, conn: u64, told: &Told, now: Now) -> Asked {
+        let token = told.token;
+        let stand = self.take_waiter(conn);
+        self.hand_offs += 1;
+        if self.told(writes, &stand.asked, told, now) {
+            self.check_overtaking(&stand.asked, stand.earliest, token);
+        } else {
+            assert!(stand.asked.id.is_some(), "{stand:?} is sent {token}, which is nothing new");
+        }
+        let asked = stand.asked.clone();
+        self.on_the_way.insert((token, conn), stand);
+        asked
+    }
+
+    /// Nobody who surely came earlier waits for one of the keys alone.
+    pub(super) fn check_overtaking(&self, asked: &Asked, earliest: u64, token: u64) {
+        let ahead = self.line.iter().find(|stand| {
+            let wants_it_alone = stand.asked.places.len() == 1 && stand.shares_key_with(&asked.places);
+            let is_own = stand.asked.id.is_some() && stand.asked.id == asked.id;
+            stand.waits && wants_it_alone && !is_own && stand.latest < earliest
+        });
+        if let Some(ahead) = ahead {
+            panic!("{asked:?} got {token} before {ahead:?}");
+        }
+    }
+
+    /// A wait ended without the lock; `cancelled`: by LOCK.CANCEL.
+    pub fn wait_ended(&mut self, conn: u64, how: Waits, cause: &super::Cause, now: Now) {
+        let mut stand = self.take_waiter(conn);
+        let is_cancelled = cause.cancels.is_some() && cause.cancels == stand.asked.id;
+        match how {
+            Waits::NotGranted if !is_cancelled => {
+                assert!(now.monotonic >= stand.until, "the wait of {stand:?} ended early, at {now:?}");
+                self.keep_place(&mut stand, now);
+            }
+            Waits::Replaced => {
+                assert!(
+                    stand.asked.id.is_some() && cause.asks == stand.asked.id,
+                    "{stand:?} was replaced by {cause:?}"
+                );
+            }
+            Waits::BeyondGrace => {
+                assert!(
+                    now.longest_lease.is_some_and(|longest| stand.asked.lease > longest),
+                    "{stand:?} fits the grace"
+                );
+            }
+            Waits::NotGranted | Waits::Demoted | Waits::SlotLost => {}
+        }
+    }
+
+    fn keep_place(&mut self, stand: &mut Stand, now: Now) {
+        if stand.asked.id.is_some() && now.place > 0 {
+            stand.waits = false;
+            stand.until = now.monotonic + now.place;
+            self.line.push(stand.clone());
+        }
+    }
+
+    /// Places in the line of a key may be gone, and sessions: its slot was lost.
+    pub fn slot_lost(&mut self, place: &Place) {
+        self.due_sessions.retain(|(_, own), _| own != place);
+        for stand in self.line.iter_mut().filter(|stand| !stand.waits && stand.asked.places.contains(place)) {
+            stand.until = 0;
+        }
+    }
+
+    /// A client that waited is gone.
+    pub fn left(&mut self, conn: u64, now: Now) {
+        if self.waiter(conn).is_some() {
+            let mut stand = self.take_waiter(conn);
+            self.keep_place(&mut stand, now);
+        }
+    }
+
+    /// A grant reached its client.
+    pub fn delivered(&mut self, token: u64, conn: u64) {
+        self.on_the_way.remove(&(token, conn));
+    }
+
+    /// A grant did not reach its client: whether it passes on.
+    pub fn undelivered(&mut self, token: u64, conn: u64, now: Now) -> bool {
+        let Some(mut stand) = self.on_the_way.remove(&(token, conn)) else { return false };
+        self.lost.extend(stand.asked.places.iter().map(|place| (token, place.clone())));
+        if !stand.asked.places.is_empty() {
+            self.arrivals += 1;
+            stand.latest = self.arrivals;
+            self.keep_place(&mut stand, now);
+        }
+        true
+    }
+
+    /// An ID is cancelled: it has no place, nor will it have one.
+    pub fn cancelled(&mut self, place: &Place, id: u64, ended: &[(u64, Place)]) {
+        let is_it = |stand: &Stand| stand.asked.id == Some(id) && stand.asked.places.contains(place);
+        self.line.retain(|stand| stand.waits || !is_it(stand));
+        for (_, stand) in self
+            .on_the_way
+            .iter_mut()
+            .filter(|((token, _), stand)| ended.iter().any(|(own, _)| own == token) && is_it(stand))
+        {
+            stand.asked.id = None;
+        }
+    }
+
+    /// Whether an ID has a place in the line of a key.
+    pub fn stands(&self, place: &Place, id: u64) -> Option<&Stand> {
+        self.line.iter().find(|stand| stand.asked.id == Some(id) && stand.asked.places.contains(place))
+    }
+
+    /// The event-loop iteration is over: nobody waits who could have been served, or whose wait is over, unless a timer
+    /// fires at once. `timer`: how many milliseconds until it fires.
+    pub fn end_of_iteration(
+        &mut self,
+        is_open: bool,
+        now: Now,
+        timer: Option<u64>,
+        key: impl Fn(&Place, u64) -> Option<Raw>,
+    ) {
+        let is_open = is_open && (now.longest_lease.is_none() || self.gate_is_open);
+        self.open_since = if is_open { self.open_since.or(Some(now.monotonic)) } else { None };
+        self.line.retain(|stand| stand.waits || stand.until == 0 || now.monotonic < stand.until + 1_000_000);
+        let grain = self.grain(now);
+        let is_late = |stand: &&Stand| stand.waits && now.monotonic > stand.until + grain + 100;
+        if timer != Some(0) && now.monotonic >= self.all_excused {
+            if let Some(stand) = self.line.iter().find(is_late) {
+                panic!("{stand:?} waits longer than it wants to, at {now:?}: the timer fires in {timer:?} ms");
+            }
+        }
+        if let Some(longest) = now.longest_lease.filter(|_| now.monotonic > self.limit_since + 300_000) {
+            if let Some(stand) = self.line.iter().find(|stand| stand.waits && stand.asked.lease > longest) {
+                panic!("{stand:?} waits for a lease that the grace does not cover, at {now:?}");
+            }
+        }
+        let is_ready = self.open_since.is_some_and(|since| now.monotonic > since + RETRY + GRAIN);
+        if !is_ready || now.monotonic < self.all_excused {
+            self.put_off = 0;
+            return;
+        }
+        self.check_ended_sessions(now, timer, &key);
+        match self.who_could_be_served(now, &key).map(|(stand, by_time)| (stand.clone(), by_time)) {
+            None => self.put_off = 0,
+            Some((stand, by_time)) => {
+                // One who takes a lock in the millisecond in which it expires may leave room for others.
+                let most = if by_time { grain / 1_000 } else { 1 };
+                let is_put_off = timer.is_some_and(|timer| timer <= most);
+                assert!(is_put_off, "{stand:?} could be served at {now:?}, and the timer fires in {timer:?} ms");
+                self.put_off += 1;
+                assert!(self.put_off < 100, "{stand:?} could be served at {now:?}, and is put off again and again");
+            }
+        }
+    }
+
+    /// By how much the timer may be late.
+    fn grain(&self, now: Now) -> u64 {
+        let was_set = self.clock_set.is_some_and(|at| now.monotonic < at + OFF);
+        if was_set {
+            LATE
+        } else {
+            GRAIN
+        }
+    }
+
+    /// Somebody who can be served as it is, and whether only the last moment made that so.
+    fn who_could_be_served(&self, now: Now, key: &impl Fn(&Place, u64) -> Option<Raw>) -> Option<(&Stand, bool)> {
+        let waiting = || self.line.iter().filter(|stand| stand.waits);
+        waiting().find_map(|stand| {
+            let most = stand.asked.share.most();
+            let mut by_time = false;
+            for place in &stand.asked.places {
+                if self.excused.get(place).is_some_and(|until| now.monotonic < *until) {
+                    return None;
+                }
+                // Those for this key alone come first, in their order.
+                let is_ahead = |other: &&Stand| {
+                    let wants_it_alone = other.asked.places.len() == 1 && other.asked.places[0] == *place;
+                    !std::ptr::eq(*other, stand) && wants_it_alone && other.earliest < stand.latest
+                };
+                if waiting().any(|other| is_ahead(&other)) {
+                    return None;
+                }
+                let raw = key(place, now.wall)?;
+                if !raw.admits(most, now.wall) || raw.is_held_by(stand.asked.id, now.wall) {
+                    return None;
+                }
+                let then = now.wall - self.grain(now);
+                by_time |= !key(place, then)?.admits(most, then);
+            }
+            Some((stand, by_time))
+        })
+    }
+}

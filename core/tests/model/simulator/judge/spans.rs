@@ -1,0 +1,97 @@
+//! Which grants clients may count on across a change of masters: whatever each server believes, in the one true time.
+
+use super::{Asked, Share};
+use crate::fake::Place;
+
+#[derive(Debug)]
+struct Span {
+    token: u64,
+    place: Place,
+    is_plain: bool,
+    /// In true time.
+    until: u64,
+    reign: u64,
+    conn: u64,
+    session: bool,
+    /// Its connection has ended, of which another master may not hear.
+    has_ended: bool,
+}
+
+/// Grants of all masters.
+#[derive(Debug, Default)]
+pub struct Spans(Vec<Span>);
+
+impl Spans {
+    /// A grant of a master: no client of an earlier one may count on another grant still.
+    pub fn granted(&mut self, asked: &Asked, token: u64, reign: u64, now: u64) {
+        self.0.retain(|span| span.until > now);
+        for place in &asked.places {
+            let others = self.0.iter().filter(|span| span.place == *place && span.reign != reign);
+            let is_beside_plain = others.clone().any(|span| span.is_plain);
+            let count = others.count();
+            // Who holds alone excludes all; a limit is that of the caller.
+            if is_beside_plain || count >= asked.share.most() {
+                let others: Vec<&Span> = self.0.iter().filter(|span| span.place == *place).collect();
+                panic!("two hold {place:?} at {now}: {asked:?} got {token} from master {reign} beside {others:?}");
+            }
+            self.0.push(Span {
+                token,
+                place: place.clone(),
+                is_plain: asked.share == Share::Alone,
+                until: now + asked.lease,
+                reign,
+                conn: asked.conn,
+                session: asked.session,
+                has_ended: false,
+            });
+        }
+    }
+
+    /// A grant was extended, or told again: nobody else may have it meanwhile.
+    pub fn prolonged(&mut self, token: u64, places: &[Place], lease: u64, may_be_shorter: bool, reign: u64, now: u64) {
+        let is_own = |span: &Span| {
+            span.token == token && places.contains(&span.place) && (!span.has_ended || span.reign == reign)
+        };
+        let own = self.0.iter().filter(|span| is_own(span));
+        let own: Vec<(Place, bool)> = own.map(|span| (span.place.clone(), span.is_plain)).collect();
+        for (place, is_plain) in own {
+            let beside = self.0.iter().find(|span| {
+                let is_other = span.token != token && span.place == place && span.until > now;
+                is_other && span.reign != reign && (span.is_plain || is_plain)
+            });
+            if let Some(beside) = beside {
+                panic!("two hold {place:?} at {now}: {token} goes on at master {reign} beside {beside:?}");
+            }
+        }
+        for span in self.0.iter_mut().filter(|span| is_own(span)) {
+            span.until = if may_be_shorter { now + lease } else { span.until.max(now + lease) };
+            span.has_ended = false;
+        }
+    }
+
+    /// A grant that is told again ends with the newer connection, or with none.
+    pub fn belongs_to(&mut self, asked: &Asked, token: u64) {
+        let own = self.0.iter_mut().filter(|span| span.token == token && asked.places.contains(&span.place));
+        for span in own {
+            (span.conn, span.session) = (asked.conn, asked.session);
+        }
+    }
+
+    /// A grant is given up.
+    pub fn ended(&mut self, token: u64) {
+        self.0.retain(|span| span.token != token);
+    }
+
+    /// A connection has ended: its holder has the margin to notice.
+    pub fn connection_ended(&mut self, conn: u64, margin: u64, now: u64) {
+        for span in self.0.iter_mut().filter(|span| span.session && span.conn == conn) {
+            span.until = span.until.min(now + margin);
+            span.has_ended = true;
+        }
+    }
+
+    /// What clients counted on in a key is void: somebody changed it.
+    pub fn void(&mut self, place: &Place) {
+        self.0.retain(|span| span.place != *place);
+    }
+}

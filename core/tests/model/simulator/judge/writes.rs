@@ -1,0 +1,112 @@
+//! Each change of a key, as the contract allows it: a grant ends by its holder, by a successor, by its retention; a lease
+//! changes by its holder, or the end of its connection.
+
+use super::{Cause, Changed, Court, Found, Now, Raw, Writes};
+use redis_lock_core::lock::retention::Retention;
+
+fn ceil_ms(us: u64) -> u64 {
+    us.div_ceil(1_000)
+}
+
+impl Court {
+    pub(super) fn judge_write(&mut self, writes: &mut Writes, changed: &Changed, cause: &Cause, now: Now) {
+        let Changed { place, before, after, .. } = changed;
+        let context = || format!("{place:?}: {before:?} became {after:?} at {now:?} by {cause:?}");
+        let (old, new) = (Raw::of(before.as_ref(), now.wall), Raw::of(after.as_ref(), now.wall));
+        let is_lost = |token: u64| self.lost.contains(&(token, place.clone()));
+        let given_up = |token: u64| cause.ended.contains(&(token, place.clone())) || is_lost(token);
+        let left = old.without(given_up);
+        // A predecessor that is there again is older than the grant that nobody received.
+        let is_restored =
+            |token: u64| old.holders().iter().any(|holder| is_lost(holder.token) && token <= holder.token);
+        let come: Vec<u64> = new.holders().iter().map(|holder| holder.token).collect();
+        let come: Vec<u64> =
+            come.into_iter().filter(|token| old.holder(*token).is_none() && !is_restored(*token)).collect();
+        assert!(come.len() <= 1, "{}", context());
+
+        // Grants that are gone without having been given up are over.
+        let stays_until = |timestamp: u64| match (now.retention, &old) {
+            (Retention::Ms(ms), _) => ceil_ms(timestamp) + ms,
+            (Retention::Forever, Raw::Several(_)) => ceil_ms(timestamp) + 60_000,
+            (Retention::Forever, _) => u64::MAX,
+        };
+        let gone: Vec<_> = left.holders().iter().filter(|holder| new.holder(holder.token).is_none()).collect();
+        for holder in &gone {
+            let session =
+                self.ended_sessions.get(&(holder.token, place.clone())).map_or(u64::MAX, |at| at + now.margin);
+            let end = session.min(holder.timestamp);
+            assert!(end <= now.wall, "{} was held: {}", holder.token, context());
+            let is_forgotten = now.wall / 1_000 >= stays_until(end);
+            assert!(is_forgotten || !come.is_empty(), "{} could be recovered: {}", holder.token, context());
+        }
+        if let (Raw::Several(_), Raw::Several(_), [_]) = (&left, &new, &come[..]) {
+            let replaced: Vec<_> =
+                gone.iter().filter(|holder| now.wall / 1_000 < stays_until(holder.timestamp)).collect();
+            let first = left.holders().iter().min_by_key(|holder| (holder.timestamp, holder.token)).unwrap();
+            let is_first = replaced.iter().all(|holder| holder.timestamp == first.timestamp);
+            assert!(replaced.len() <= 1 && is_first, "another is replaced: {}", context());
+        }
+        let is_others = matches!(old, Raw::Foreign) || (matches!(old, Raw::Number(_)) && !old.is_expired(now.wall));
+        assert!(!is_others, "what is not ours was changed: {}", context());
+
+        for holder in old.holders().iter().filter(|holder| new.holder(holder.token).is_none()) {
+            self.sessions.remove(&(holder.token, place.clone()));
+        }
+        for holder in new.holders() {
+            let Some(earlier) = old.holder(holder.token) else { continue };
+            // A predecessor that had no token is there again with that of the grant.
+            if is_lost(holder.token) && (holder.timestamp <= now.wall || self.clock_set.is_some()) {
+                continue;
+            }
+            assert_eq!(holder.id, earlier.id, "{}", context());
+            if holder.timestamp == earlier.timestamp {
+                continue;
+            }
+            let is_extended = cause.extended == Some(holder.token);
+            // Who waits with the ID of a grant that comes to stand in the key is told of it.
+            let waits = || {
+                self.line
+                    .iter()
+                    .any(|stand| stand.waits && stand.asked.id == holder.id && stand.asked.places.contains(place))
+            };
+            let is_asked_again =
+                holder.id.is_some() && holder.timestamp > earlier.timestamp && (cause.asks == holder.id || waits());
+            let ended = self.ended_sessions.get(&(holder.token, place.clone())).map(|at| at + now.margin);
+            let ends_with_session = ended.is_some_and(|end| holder.timestamp == end.min(earlier.timestamp));
+            assert!(
+                is_extended || is_asked_again || ends_with_session,
+                "the lease of {} changed: {}",
+                holder.token,
+                context()
+            );
+            if is_extended || is_asked_again {
+                writes.prolonged.push((holder.token, place.clone(), earlier.timestamp, holder.timestamp));
+            }
+        }
+
+        let last = new.last_end();
+        let expected = match now.retention {
+            Retention::Forever => None,
+            Retention::Ms(ms) => Some(ceil_ms(last) + ms),
+        };
+        if let (Some(stored), false) = (after, new.holders().is_empty()) {
+            assert_eq!(stored.expire_at_ms, expected, "the native expiry: {}", context());
+        }
+        writes.found.extend(come.iter().map(|token| Found {
+            token: *token,
+            place: place.clone(),
+            before: left.clone(),
+            after: new.clone(),
+            passed_on: old.holders().iter().any(|holder| is_lost(holder.token)),
+        }));
+    }
+
+    /// A grant was sent again to its ID, or extended: so are its leases then.
+    pub fn prolonged(writes: &Writes, token: u64, lease: u64, may_be_shorter: bool, now: Now) {
+        for (own, place, before, after) in &writes.prolonged {
+            let wanted = now.wall + lease + now.margin;
+            let expected = if may_be_shorter { wanted } else { wanted.max(*before) };
+            assert_eq!((*own, *after), (token, expected), "the lease in {place:?} at {now:?}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! One server of the simulator: its clocks, its event loop, and what it knows of its replicas.
+
+use super::judge::Now;
+use super::steps::{Call, Ms};
+use crate::fake::{Node, Place, Settings, Stored};
+use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::lock::grace;
+use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use std::collections::{HashMap, VecDeque};
+
+/// The true time is counted from here.
+const START: u64 = 1_763_710_000_000_000;
+const TICK: u64 = 100_000;
+/// A replica answers, and a master counts those that do, every so many ticks.
+const TICKS_OF_A_SECOND: u64 = 10;
+
+/// An answer of a replica on its way.
+#[derive(Clone, Copy, Debug)]
+struct Ack {
+    replica: usize,
+    arrives: u64,
+    offset: u64,
+}
+
+/// A write, as replicas are told of it.
+#[derive(Clone, Debug)]
+struct Unit {
+    at: u64,
+    place: Place,
+    stored: Option<Stored>,
+}
+
+/// How a replica follows its master.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub master: usize,
+    /// What it has.
+    applied: usize,
+    /// From then on nothing comes through.
+    pub cut_at: Option<u64>,
+}
+
+/// A server that stands still.
+#[derive(Clone, Copy, Debug)]
+struct Stopped {
+    since: u64,
+    until: u64,
+    /// With its machine.
+    is_suspended: bool,
+}
+
+pub struct Site {
+    pub node: Node,
+    /// How far its wall clock is ahead.
+    ahead: i64,
+    /// The latest time that it has shown before it was set.
+    pub latest_wall: u64,
+    /// For how long its machine was suspended.
+    asleep: u64,
+    next_tick: u64,
+    ticks: u64,
+    stopped: Option<Stopped>,
+    pub paused_until: Option<u64>,
+    pub is_dead: bool,
+    /// It follows another, which it is a replica of.
+    pub link: Option<Link>,
+    /// Which of all masters it is or was, in order.
+    pub reign: u64,
+    /// Calls that it has not read yet, and whether they are for several keys.
+    pub backlog: Vec<(u64, Call, bool)>,
+    /// Answers that leave when the iteration ends.
+    pub sent: Vec<(u64, Answer)>,
+    /// What its replicas are told, since all of them were like it.
+    units: Vec<Unit>,
+    acks: VecDeque<Ack>,
+    /// What each replica has answered, and when that was read, by the wall clock.
+    answers: HashMap<usize, (u64, u64)>,
+}
+
+impl Site {
+    pub fn new(settings: Settings, number: usize) -> Self {
+        let node = Node::new(settings, UnixMicros(START));
+        node.world.borrow_mut().is_mute = !settings.tells_of_keys;
+        node.world.borrow_mut().journal = Some(Vec::new());
+        Self {
+            node,
+            ahead: 0,
+            latest_wall: 0,
+            asleep: 0,
+            next_tick: 7_000 * (1 + number as u64),
+            ticks: 0,
+            stopped: None,
+            paused_until: None,
+            is_dead: false,
+            link: None,
+            reign: 0,
+            backlog: Vec::new(),
+            sent: Vec::new(),
+            units: Vec::new(),
+            acks: VecDeque::new(),
+            answers: HashMap::new(),
+        }
+    }
+
+    /// The process starts anew, with what is in its keys.
+    pub fn restart(&mut self, now: u64) {
+        let (settings, keys) = {
+            let world = self.node.world.borrow();
+            (world.settings, world.keys.clone())
+        };
+        self.node = Node::new(settings, UnixMicros(self.wall(now)));
+        self.node.world.borrow_mut().keys = keys;
+        self.node.world.borrow_mut().is_mute = !settings.tells_of_keys;
+        self.node.world.borrow_mut().journal = Some(Vec::new());
+        self.set_clocks(now);
+        self.node.event(|entry| entry.promoted());
+    }
+
+    pub fn wall(&self, now: u64) -> u64 {
+        (START + now).saturating_add_signed(self.ahead)
+    }
+
+    pub fn set_wall(&mut self, now: u64, by: i32) {
+        self.latest_wall = self.latest_wall.max(self.wall(now));
+        self.ahead += i64::from(by) * 1_000;
+    }
+
+    pub const fn monotonic(now: u64) -> u64 {
+        1_000_000 + now
+    }
+
+    /// The clocks and what is known of replicas, as the module is to see them.
+    pub fn set_clocks(&mut self, now: u64) {
+        let wall = self.wall(now);
+        let mut world = self.node.world.borrow_mut();
+        world.wall = UnixMicros(wall);
+        world.monotonic = MonotonicMicros(Self::monotonic(now));
+        world.suspended = Micros(self.asleep);
+        world.is_paused = self.paused_until.is_some_and(|until| now < until);
+        let seconds = |us: u64| i64::try_from(us / 1_000_000).unwrap();
+        let answer =
+            |(offset, read): &(u64, u64)| grace::Answer { offset: *offset, lag_s: seconds(wall) - seconds(*read) };
+        world.replication = Some((self.offset(), self.answers.values().map(answer).collect()));
+    }
+
+    pub fn now(&self, now: u64) -> Now {
+        let Settings { margin, retention, limits, grace, .. } = self.node.world.borrow().settings;
+        Now {
+            wall: self.wall(now),
+            monotonic: Self::monotonic(now),
+            margin: margin.0,
+            retention,
+            place: limits.place.0,
+            keeps_places: limits.waiters >= 100,
+            longest_lease: grace.and_then(|grace| grace.longest_lease()).map(|lease| lease.0),
+        }
+    }
+
+    pub fn is_running(&self, now: u64) -> bool {
+        !self.is_dead && self.stopped.is_none_or(|stopped| now >= stopped.until)
+    }
+
+    /// It stands still.
+    pub fn stop(&mut self, now: u64, time: Ms, is_suspended: bool) {
+        self.stopped.get_or_insert(Stopped { since: now, until: now + u64::from(time) * 1_000, is_suspended });
+    }
+
+    /// Goes on, if it stood still; whether it did.
+    pub fn resume(&mut self, now: u64) -> bool {
+        let stopped = self.stopped.take();
+        if let Some(Stopped { since, is_suspended: true, .. }) = stopped {
+            self.asleep += now - since;
+        }
+        stopped.is_some()
+    }
+
+    /// When it has to do something next.
+    pub fn next_event(&self, now: u64) -> Option<u64> {
+        if self.is_dead {
+            return None;
+        }
+        if let Some(Stopped { until, .. }) = self.stopped {
+            return Some(until.max(now));
+        }
+        let timer = self.node.timer_at().map(|at| at.0.saturating_add_signed(-self.ahead).saturating_sub(START));
+        Some(timer.map_or(self.next_tick, |timer| timer.min(self.next_tick)).max(now))
+    }
+
+    /// In how many milliseconds its timer fires.
+    pub fn timer_in_ms(&self) -> Option<u64> {
+        let world = self.node.world.borrow();
+        world.timer.map(|(_, at_ms)| at_ms.saturating_sub(world.wall.0 / 1_000))
+    }
+
+    /// Whether the cron is due; it is from now on in a tenth of a second again.
+    pub fn is_tick_due(&mut self, now: u64) -> bool {
+        let is_due = now >= self.next_tick;
+        if is_due {
+            self.next_tick = now + TICK;
+            self.ticks += 1;
+        }
+        is_due
+    }
+
+    pub const fn is_second_over(&self) -> bool {
+        self.ticks.is_multiple_of(TICKS_OF_A_SECOND)
+    }
+
+    /// What was written is told to replicas.
+    pub fn replicate(&mut self, now: u64, place: Place, stored: Option<Stored>) {
+        self.units.push(Unit { at: now, place, stored });
+    }
+
+    /// Replicas hear that the master is there, and its offset grows by that.
+    pub fn ping(&mut self, now: u64) {
+        self.replicate(now, (0, b"ping".to_vec()), None);
+    }
+
+    pub fn offset(&self) -> u64 {
+        self.units.len() as u64
+    }
+
+    /// What has come through to a replica until now, in its keys; its offset.
+    pub fn catch_up(&self, replica: &mut Self, now: u64, lag: u64) -> u64 {
+        let Some(link) = &mut replica.link else { return 0 };
+        let until = link.cut_at.unwrap_or(now).min(now);
+        let mut world = replica.node.world.borrow_mut();
+        while let Some(unit) = self.units.get(link.applied).filter(|unit| unit.at + lag <= until) {
+            match unit.stored.clone() {
+                Some(stored) => world.keys.insert(unit.place.clone(), stored),
+                None => world.keys.remove(&unit.place),
+            };
+            link.applied += 1;
+        }
+        link.applied as u64
+    }
+
+    /// A replica has answered.
+    pub fn expect_ack(&mut self, replica: usize, arrives: u64, offset: u64) {
+        self.acks.push_back(Ack { replica, arrives, offset });
+    }
+
+    /// Reads answers that have come.
+    pub fn read_acks(&mut self, now: u64) {
+        let wall = self.wall(now);
+        while self.acks.front().is_some_and(|ack| ack.arrives <= now) {
+            let Some(ack) = self.acks.pop_front() else { break };
+            self.answers.insert(ack.replica, (ack.offset, wall));
+        }
+    }
+
+    /// Counts good replicas, as a server does once a second.
+    pub fn count_good_replicas(&mut self) {
+        let is_short = !self.is_followed(i64::MIN);
+        self.node.world.borrow_mut().is_short_of_replicas = is_short;
+    }
+
+    /// Whether as many replicas as it wants have answered of late; to a server, also those that answer from the future.
+    pub fn is_followed(&self, least: i64) -> bool {
+        let world = self.node.world.borrow();
+        let Some(grace) = world.settings.grace else { return true };
+        let most = i64::try_from(grace.max_lag.0 / 1_000_000).unwrap();
+        let answers = world.replication.iter().flat_map(|(_, answers)| answers);
+        let good = answers.filter(|answer| (least..=most).contains(&answer.lag_s)).count() as u64;
+        good >= grace.wanted
+    }
+
+    /// It is a replica of that one from now on, and has all that it has.
+    pub fn follow(&mut self, master: usize, of: &Self) {
+        let keys = of.node.world.borrow().keys.clone();
+        {
+            let mut world = self.node.world.borrow_mut();
+            world.keys = keys;
+            world.is_replica = true;
+            world.is_short_of_replicas = false;
+        }
+        self.link = Some(Link { master, applied: of.units.len(), cut_at: None });
+        self.units.clear();
+        self.acks.clear();
+        self.answers.clear();
+        self.paused_until = None;
+    }
+
+    /// It is a master from now on, with so many replicas.
+    pub fn lead(&mut self, reign: u64, now: u64) {
+        self.link = None;
+        self.reign = reign;
+        self.units.clear();
+        self.acks.clear();
+        self.answers.clear();
+        self.node.world.borrow_mut().is_replica = false;
+        self.set_clocks(now);
+        self.node.event(|entry| entry.promoted());
+    }
+
+    /// Its operator sets how many replicas it wants.
+    pub fn want(&self, wanted: u64) {
+        if let Some(grace) = &mut self.node.world.borrow_mut().settings.grace {
+            grace.wanted = wanted;
+        }
+    }
+
+    /// A replica is known that was not before: it has just answered, with what it was given.
+    pub fn add_replica(&mut self, replica: usize, now: u64) {
+        self.answers.insert(replica, (self.offset(), self.wall(now)));
+    }
+
+    /// A replica is gone, and the server knows.
+    pub fn remove_replica(&mut self, replica: usize) {
+        self.answers.remove(&replica);
+        self.acks.retain(|ack| ack.replica != replica);
+    }
+}

@@ -1,0 +1,347 @@
+//! A run: servers, clients, and what these ask for.
+
+#[path = "commands.rs"]
+mod commands;
+#[path = "faults.rs"]
+mod faults;
+#[path = "group.rs"]
+mod group;
+#[path = "time.rs"]
+mod time;
+
+use self::commands::Extends;
+use super::judge::{Asked, Cause, Court, Now, Predecessor, Spans, Stand, Told, Waits, Writes};
+use super::raw::Raw;
+use super::site::Site;
+use super::steps::{Call, Fate, Ms, Number, Plan, Put, Share, Step, Time, CLIENTS, IDS, KEYS};
+use crate::fake::{Blocked, Fault, Node, Place, Settings};
+use redis_lock_core::driver::{Ask, Outcome};
+use redis_lock_core::engine::counters::Counter;
+use redis_lock_core::engine::grant::Granted;
+use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::queue::ReplyShape;
+use redis_lock_core::engine::{KeyChange, Limits};
+use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::grace;
+use redis_lock_core::lock::record::Id;
+use redis_lock_core::lock::retention::Retention;
+use redis_lock_core::lock::rules::{self, Release, Request};
+use redis_lock_core::lock::time::Micros;
+use redis_lock_core::lock::token::Token;
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Nobody looks at what has changed for as long, and a little longer.
+const SILENCE: u64 = 1_100_000;
+/// Grants that clients remember.
+const REMEMBERED: usize = 16;
+
+/// What came about.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub steps: u64,
+    /// Event-loop iterations of all servers.
+    pub iterations: u64,
+    pub grants: u64,
+    pub hand_offs: u64,
+    pub refusals: u64,
+    pub deadlocks: u64,
+    pub time_outs: u64,
+    pub sessions_ended: u64,
+    pub undelivered: u64,
+    pub promotions: u64,
+    pub barred: u64,
+    /// Microseconds of the time in it.
+    pub time: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.iterations += other.iterations;
+        self.grants += other.grants;
+        self.hand_offs += other.hand_offs;
+        self.refusals += other.refusals;
+        self.deadlocks += other.deadlocks;
+        self.time_outs += other.time_outs;
+        self.sessions_ended += other.sessions_ended;
+        self.undelivered += other.undelivered;
+        self.promotions += other.promotions;
+        self.barred += other.barred;
+        self.time += other.time;
+    }
+}
+
+struct Client {
+    conn: u64,
+    site: usize,
+}
+
+/// A grant that a client remembers.
+#[derive(Clone)]
+struct Known {
+    token: u64,
+    places: Vec<Place>,
+    site: usize,
+}
+
+pub struct Run {
+    plan: Plan,
+    now: u64,
+    sites: Vec<Site>,
+    courts: Vec<Court>,
+    spans: Spans,
+    clients: Vec<Client>,
+    conns: u64,
+    known: VecDeque<Known>,
+    lag: u64,
+    reigns: u64,
+    limit: usize,
+    is_quiet: bool,
+    pub tally: Tally,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, site) in self.sites.iter().enumerate() {
+            let world = site.node.world.borrow();
+            let wake = site.node.driver.borrow().engine().wake();
+            let timer = site.timer_in_ms();
+            writeln!(out, "  server {at} at {}: timer in {timer:?} ms for {wake:?}, {:?}", self.now, world.log.last())?;
+            for (db, name) in world.keys.keys() {
+                let place = (*db, name.clone());
+                let raw = self.raw(at, &place);
+                writeln!(out, "    {}: {raw:?}", String::from_utf8_lossy(name))?;
+            }
+            for stand in &self.courts[at].line {
+                writeln!(out, "    {stand:?}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn place(key: Number) -> Place {
+    (0, vec![b'a' + key % KEYS])
+}
+
+fn id_of(number: u64) -> Id {
+    Id::parse(number.to_string().as_bytes()).unwrap()
+}
+
+/// What a grant of these keys tells.
+fn told(granted: &Granted, asked: &Asked) -> Told {
+    let before = (0..asked.places.len()).map(|at| granted.before(at));
+    let before = before
+        .map(|before| {
+            before.map(|before| before.token.map_or(Predecessor::Classic, |token| Predecessor::Token(token.get())))
+        })
+        .collect();
+    Told { token: granted.token.get(), before }
+}
+
+fn us(ms: Ms) -> u64 {
+    u64::from(ms) * 1_000
+}
+
+/// Graces under which these leases are the longest; nothing: no grace.
+const LIMITS: [Option<u64>; 3] = [None, Some(1_000_000), Some(100_000)];
+
+impl Run {
+    /// The settings of a run, by its seed.
+    fn settings(plan: Plan, seed: u64) -> Settings {
+        let of = |all: &[u64], by: u64| all[usize::try_from(seed / by % all.len() as u64).unwrap()];
+        let retention = match of(&[0, 2_000, 60_000, u64::MAX], 2) {
+            u64::MAX => Retention::Forever,
+            ms => Retention::Ms(ms),
+        };
+        let margin = Micros(match plan {
+            Plan::Group => 500_000,
+            Plan::Calm | Plan::Rough => of(&[1_000_000, 0, 30_000], 3),
+        });
+        Settings {
+            margin,
+            retention,
+            limits: Limits {
+                waiters: if seed % 11 == 10 { 3 } else { 1_000 },
+                place: Micros(of(&[10_000_000, 300_000, 0], 5)),
+            },
+            edges: 10_000,
+            grace: (plan == Plan::Group).then_some(grace::Settings {
+                grace: Micros(6_000_000),
+                margin,
+                max_lag: Micros(1_000_000),
+                wanted: 2,
+            }),
+            tells_of_keys: plan != Plan::Rough || !seed.is_multiple_of(7),
+            fault: Fault::None,
+        }
+    }
+
+    pub fn new(plan: Plan, seed: u64) -> Self {
+        let settings = Self::settings(plan, seed);
+        let mut sites: Vec<Site> = (0..plan.servers()).map(|number| Site::new(settings, number)).collect();
+        if let [master, replicas @ ..] = &mut sites[..] {
+            for (at, replica) in replicas.iter_mut().enumerate() {
+                replica.follow(0, master);
+                master.add_replica(at + 1, 0);
+            }
+        }
+        let courts = sites.iter().map(|_| Court::default()).collect();
+        let clients = (0..u64::from(CLIENTS)).map(|client| Client { conn: client + 1, site: 0 }).collect();
+        Self {
+            plan,
+            now: 0,
+            sites,
+            courts,
+            spans: Spans::default(),
+            clients,
+            conns: u64::from(CLIENTS),
+            known: VecDeque::new(),
+            lag: 0,
+            reigns: 0,
+            limit: 0,
+            is_quiet: plan == Plan::Calm,
+            tally: Tally::default(),
+        }
+    }
+
+    fn now_at(&self, site: usize) -> Now {
+        self.sites[site].now(self.now)
+    }
+
+    fn raw(&self, site: usize, place: &Place) -> Raw {
+        Raw::of(self.sites[site].node.world.borrow().keys.get(place), self.sites[site].wall(self.now))
+    }
+
+    fn is_lost(&self, site: usize, places: &[Place]) -> bool {
+        let world = self.sites[site].node.world.borrow();
+        world.lost_slots.as_ref().is_some_and(|lost| places.iter().any(|place| lost.contains(&place.1)))
+    }
+
+    /// Whether a server executes commands that write.
+    fn takes_writes(&mut self, site: usize) -> bool {
+        if !self.sites[site].is_running(self.now) || self.sites[site].link.is_some() {
+            return false;
+        }
+        self.sites[site].set_clocks(self.now);
+        let world = self.sites[site].node.world.borrow();
+        !world.is_paused && !world.is_short_of_replicas
+    }
+
+    /// Does a step, if it makes sense.
+    pub fn step(&mut self, step: &Step) {
+        self.tally.steps += 1;
+        match step {
+            Step::Acquire(call) | Step::AcquireAll(call) => {
+                self.acquire(call, matches!(step, Step::AcquireAll(_)));
+            }
+            Step::Recover { client, key, lease, id } => self.recover(*client, *key, *lease, *id),
+            Step::Extend { grant, lease } => self.extend(*grant, Extends::First, *lease),
+            Step::ExtendAll { grant, more, lease } => self.extend(*grant, Extends::AllAnd(*more), *lease),
+            Step::Release { grant, key } => self.release(*grant, *key),
+            Step::ReleaseAll { grant, more } => self.release_all(*grant, *more),
+            Step::Check { grant } => self.check(*grant),
+            Step::Cancel { key, id } => self.cancel(*key, *id),
+            Step::Disconnect { client } => self.disconnect(usize::from(client % CLIENTS)),
+            Step::Lose => self.lose(),
+            Step::Unblock { client } => self.unblock(usize::from(client % CLIENTS)),
+            Step::Pass(time) => self.pass(*time),
+            Step::Delete { key } => self.change(&place(*key), None, Some(KeyChange::Gone)),
+            Step::Evict { key } => self.evict(&place(*key)),
+            Step::Put { key, what } => self.put(*key, *what),
+            Step::Rename { from, to } => self.rename(&place(*from), &place(*to), true),
+            Step::Copy { from, to } => self.rename(&place(*from), &place(*to), false),
+            Step::Flush => self.flush(),
+            Step::Swap => self.swap(),
+            Step::Pause(time) => self.pause(*time),
+            Step::SetClock { server, by } => self.set_clock(usize::from(*server) % self.sites.len(), *by),
+            Step::Stop { server, time } => self.stop(usize::from(*server) % self.sites.len(), *time, false),
+            Step::Suspend { server, time } => self.stop(usize::from(*server) % self.sites.len(), *time, true),
+            Step::Restart { server } => self.restart(usize::from(*server) % self.sites.len()),
+            Step::LoseSlot { key, deleted } => self.lose_slot(*key, *deleted),
+            Step::RegainSlots => self.regain_slots(),
+            Step::SetGrace { longer } => self.set_grace(*longer),
+            Step::Lag(time) => self.lag = us(*time),
+            Step::Promote { replica, fate } => self.promote(usize::from(*replica) % self.sites.len(), *fate),
+            Step::Heal => self.heal(),
+        }
+    }
+
+    /// A call of the server is over: what it wrote and sent is judged.
+    fn after(&mut self, site: usize, cause: &Cause) -> Writes {
+        let journal = std::mem::take(self.sites[site].node.world.borrow_mut().journal.as_mut().unwrap());
+        let now = self.now_at(site);
+        let mut writes = self.courts[site].read(&journal, cause, now);
+        let is_master = self.sites[site].link.is_none();
+        let tells = self.sites[site].node.world.borrow().settings.tells_of_keys;
+        for changed in journal {
+            if !changed.by_module {
+                if !tells {
+                    // A key that expires is found by the timer, a moment later.
+                    self.excuse_key(site, &changed.place, 2_000);
+                }
+                self.spans_are_void(&changed.place, changed.before.as_ref(), now);
+            }
+            if is_master && self.plan == Plan::Group {
+                self.sites[site].replicate(self.now, changed.place, changed.after);
+            }
+        }
+        let letters = std::mem::take(&mut self.sites[site].node.world.borrow_mut().letters);
+        for (Blocked(conn), answer) in letters {
+            self.answered(site, &mut writes, conn, &answer, cause);
+            self.sites[site].sent.push((conn, answer));
+        }
+        writes
+    }
+
+    /// An event of the server, which is no command.
+    fn event(&mut self, site: usize, body: impl FnOnce(&Node)) {
+        self.sites[site].set_clocks(self.now);
+        body(&self.sites[site].node);
+        let writes = self.after(site, &Cause::default());
+        Court::all_is_told(&writes);
+    }
+
+    fn answered(&mut self, site: usize, writes: &mut Writes, conn: u64, answer: &Answer, cause: &Cause) {
+        let now = self.now_at(site);
+        let court = &mut self.courts[site];
+        let how = match answer {
+            Answer::Granted(grant) => {
+                let token = grant.granted.token.get();
+                let asked = {
+                    let stand = court.waiter(conn).map(|stand| stand.asked.clone());
+                    let stand = stand.unwrap_or_else(|| panic!("{conn} is answered, and did not wait"));
+                    court.granted_to_waiter(writes, conn, &told(&grant.granted, &stand), now)
+                };
+                let reign = self.sites[site].reign;
+                if self.known.iter().any(|known| known.token == token) {
+                    self.spans.prolonged(token, &asked.places, asked.lease, false, reign, self.now);
+                    self.spans.belongs_to(&asked, token);
+                } else {
+                    self.spans.granted(&asked, token, reign, self.now);
+                }
+                self.check_told(site, &asked, token);
+                self.remember(site, &asked, token);
+                return;
+            }
+            Answer::NotGranted(_) => Waits::NotGranted,
+            Answer::Failed(Error::Replaced) => Waits::Replaced,
+            Answer::Failed(Error::Demoted) => {
+                assert!(self.sites[site].link.is_some(), "{conn} is told of a demotion");
+                Waits::Demoted
+            }
+            Answer::Failed(Error::SlotLost) => Waits::SlotLost,
+            Answer::Failed(Error::LeaseBeyondGrace(_)) => Waits::BeyondGrace,
+            Answer::Failed(error) => panic!("{conn}: {error}"),
+        };
+        if how == Waits::NotGranted {
+            self.tally.time_outs += 1;
+        }
+        if how == Waits::SlotLost {
+            let places = court.waiter(conn).map(|stand| stand.asked.places.clone()).unwrap_or_default();
+            assert!(self.is_lost(site, &places), "{conn} is told of a slot that is lost");
+        }
+        self.courts[site].wait_ended(conn, how, cause, now);
+    }
+}

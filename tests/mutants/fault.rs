@@ -1,0 +1,131 @@
+//! A fault made on purpose, as a file of this folder describes it: what is wrong, the edits that make the product so,
+//! and the tests that have to find it. Nothing of it is in the product; a copy of the tree gets it.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fmt, fs};
+
+/// The folder of the files.
+pub const FOLDER: &str = "tests/mutants";
+/// What comes before the names of the tests of the model.
+const MODEL: &str = "model/";
+
+/// One file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// The name of the file.
+    #[serde(skip)]
+    pub name: String,
+    /// What is wrong, in one line.
+    pub what: String,
+    /// Each of them has to fail.
+    pub tests: Vec<Test>,
+    /// A fault of memory: what the sanitizer has to report when the tests are run, which need not fail.
+    pub report: Option<String>,
+    /// How it is made.
+    #[serde(rename = "edit")]
+    pub edits: Vec<Edit>,
+}
+
+/// What is changed in a file of the product.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    /// The file, from the root.
+    pub file: String,
+    /// A text that is there once.
+    pub find: String,
+    /// What is there instead.
+    pub replace: String,
+}
+
+/// Where a test is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Suite {
+    /// `tests/integration`: of the module on a server.
+    Integration,
+    /// `core/tests/model`: of the core on a fake server.
+    Model,
+}
+
+/// A test, by its full name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(from = "String")]
+pub struct Test {
+    /// Its binary.
+    pub suite: Suite,
+    /// Its name there.
+    pub name: String,
+}
+
+impl From<String> for Test {
+    fn from(text: String) -> Self {
+        match text.strip_prefix(MODEL) {
+            Some(name) => Self { suite: Suite::Model, name: name.into() },
+            None => Self { suite: Suite::Integration, name: text },
+        }
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = if self.suite == Suite::Model { MODEL } else { "" };
+        write!(out, "{prefix}{}", self.name)
+    }
+}
+
+impl Fault {
+    /// Reads one file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let fault: Self = toml::from_str(text).map_err(|error| format!("{name}: {error}"))?;
+        Ok(Self { name: name.into(), ..fault })
+    }
+
+    /// Reads all files, in the order of their names.
+    ///
+    /// # Errors
+    /// What is wrong with the first that cannot be read.
+    pub fn all(root: &Path) -> Result<Vec<Self>, String> {
+        let folder = root.join(FOLDER);
+        let entries = fs::read_dir(&folder).map_err(|error| format!("{FOLDER}: {error}"))?;
+        let mut faults = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|error| format!("{FOLDER}: {error}"))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.ends_with(".rs") {
+                continue;
+            }
+            let Some(name) = name.strip_suffix(".toml") else { return Err(format!("{FOLDER}/{name}: it is no .toml")) };
+            let text = fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
+            faults.push(Self::parse(name, &text)?);
+        }
+        faults.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(faults)
+    }
+
+    /// The files that it changes, with the fault in them. `read` gives the text of one without it.
+    ///
+    /// # Errors
+    /// Which edit no longer fits.
+    pub fn changed(&self, read: impl Fn(&str) -> Option<String>) -> Result<BTreeMap<&str, String>, String> {
+        let mut changed = BTreeMap::new();
+        for Edit { file, find, replace } in &self.edits {
+            let wrong = |what: &str| format!("{}: {file}: {what}: {find:?}", self.name);
+            let text =
+                changed.remove(file.as_str()).or_else(|| read(file)).ok_or_else(|| wrong("there is no such file"))?;
+            match text.matches(find.as_str()).count() {
+                _ if find == replace => return Err(wrong("replaced by the same")),
+                _ if find.trim().is_empty() => return Err(wrong("nothing to find")),
+                1 => changed.insert(file.as_str(), text.replace(find.as_str(), replace)),
+                0 => return Err(wrong("not found")),
+                count => return Err(wrong(&format!("found {count} times"))),
+            };
+        }
+        Ok(changed)
+    }
+}

@@ -63,6 +63,20 @@ fn timestamps_of_others_count_only_without_a_native_expiry() {
 }
 
 #[test]
+fn the_longest_value_just_fits() {
+    let name = [b'x'; Owner::MAX];
+    let record = Record {
+        timestamp: UnixMicros(9_999_999_999_999_999),
+        token: Token::new(Token::MAX - 1).unwrap(),
+        id: Id::parse(&[b'9'; ID]),
+        owner: Owner::parse(&name),
+    };
+    let encoded = record.encode();
+    assert_eq!(encoded.as_bytes().len(), Encoded::MAX);
+    assert_eq!(Value::read(encoded.as_bytes(), || false), Value::Ours(record));
+}
+
+#[test]
 fn the_timestamp_is_told_as_it_stands_in_the_value() {
     let Fixture { ours, others, foreign } = fixture();
     let told = |text: &str| timestamp_text(Value::read(text.as_bytes(), || false), text.as_bytes()).map(<[u8]>::to_vec);

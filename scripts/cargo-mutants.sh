@@ -10,7 +10,7 @@ cargo mutants --version >/dev/null 2>&1 || { echo "mutants: 'cargo install cargo
 # Each change runs all unit tests and the quick ones of the models, with fewer random steps. The slow models look at
 # millions of states and find hardly a change that the others do not.
 export SEVERAL_STEPS="${SEVERAL_STEPS:-40000}" PROPTEST_CASES="${PROPTEST_CASES:-64}"
-slow="mutants:: failover:: scopes::a_lock_ends scopes::a_call_that scopes::a_queue scopes::leases scopes::clients_of"
+slow="simulator::fresh mutants:: failover:: scopes::a_lock_ends scopes::a_call_that scopes::a_queue scopes::leases scopes::clients_of"
 
 out=target/cargo-mutants
 mkdir -p "$out"

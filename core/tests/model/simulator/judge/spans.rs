@@ -66,6 +66,8 @@ impl Spans {
         for span in self.0.iter_mut().filter(|span| is_own(span)) {
             span.until = if may_be_shorter { now + lease } else { span.until.max(now + lease) };
             span.has_ended = false;
+            // From here on it is that master which has to keep it, by its own clock.
+            span.reign = reign;
         }
     }
 

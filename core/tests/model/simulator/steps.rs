@@ -352,7 +352,7 @@ impl Step {
             (8, Plan::Group) => Self::Lag(random.of(&[0, 1, 50, 900])),
             (9, Plan::Group) => Self::Stop { server, time: random.of(&[30, 300, 600]) },
             (10, Plan::Group) => Self::Suspend { server, time: random.of(&[30, 300, 600]) },
-            (11, Plan::Group) => Self::SetClock { server, by: random.of(&[-700, -60, 60, 700]) },
+            (11, Plan::Group) => Self::SetClock { server, by: random.of(&[-5_000, -700, -60, 60, 700]) },
             _ => Self::Pass(time(random, plan)),
         }
     }

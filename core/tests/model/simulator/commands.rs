@@ -122,7 +122,7 @@ impl Run {
         Court::prolonged(writes, token, asked.lease, false, now);
         let reign = self.sites[site].reign;
         if is_known {
-            self.spans.prolonged(token, &asked.places, asked.lease, false, reign, self.now);
+            self.prolong(site, token, &asked.places, asked.lease, false);
             self.spans.belongs_to(asked, token);
         } else {
             self.spans.granted(asked, token, reign, self.now);
@@ -214,7 +214,8 @@ impl Run {
     fn known_grant(&mut self, grant: Number) -> Option<Known> {
         let at = self.known.len().checked_sub(1 + usize::from(grant) % REMEMBERED)?;
         let mut known = self.known[at].clone();
-        if self.plan == Plan::Group && !self.takes_writes(known.site) {
+        // Some holders go to a new master at once, the others stay with theirs as long as it answers.
+        if self.plan == Plan::Group && (grant % 2 == 1 || !self.takes_writes(known.site)) {
             known.site = self.newest();
         }
         let takes = self.takes_writes(known.site);
@@ -267,11 +268,12 @@ impl Run {
                             known.token
                         );
                     }
-                    let reign = self.sites[site].reign;
-                    self.spans.prolonged(known.token, &known.places, lease, true, reign, self.now);
+                    self.prolong(site, known.token, &known.places, lease, true);
                 }
             }
-            Err(Error::NoReplicas | Error::LeaseBeyondGrace(_)) => assert!(now.longest_lease.is_some()),
+            Err(Error::NoReplicas | Error::LeaseBeyondGrace(_)) => {
+                assert!(now.longest_lease.is_some(), "there is no grace");
+            }
             Err(error) => panic!("{error}"),
         }
     }

@@ -299,6 +299,18 @@ impl Run {
         writes
     }
 
+    /// A grant has another lease from now on.
+    fn prolong(&mut self, site: usize, token: u64, places: &[Place], lease: u64, may_be_shorter: bool) {
+        let is_other = |other: &Site| other.link.is_none() && !other.is_dead && other.reign != self.sites[site].reign;
+        let reign = self.sites[site].reign;
+        if self.sites.iter().any(is_other) {
+            // A new master here needs fewer replicas at once, and only its grace keeps it from granting. Extensions are
+            // safe only if it needs all, and so has to wait for the old master to come back as one.
+            self.spans.is_risked(token, places, reign);
+        }
+        self.spans.prolonged(token, places, lease, may_be_shorter, reign, self.now);
+    }
+
     /// An event of the server, which is no command.
     fn event(&mut self, site: usize, body: impl FnOnce(&Node)) {
         self.sites[site].set_clocks(self.now);
@@ -320,7 +332,7 @@ impl Run {
                 };
                 let reign = self.sites[site].reign;
                 if self.known.iter().any(|known| known.token == token) {
-                    self.spans.prolonged(token, &asked.places, asked.lease, false, reign, self.now);
+                    self.prolong(site, token, &asked.places, asked.lease, false);
                     self.spans.belongs_to(&asked, token);
                 } else {
                     self.spans.granted(&asked, token, reign, self.now);

@@ -79,6 +79,11 @@ impl Spans {
         }
     }
 
+    /// A grant of an earlier master is extended while that one may still grant: nobody may count on it.
+    pub fn is_risked(&mut self, token: u64, places: &[Place], reign: u64) {
+        self.0.retain(|span| span.token != token || span.reign == reign || !places.contains(&span.place));
+    }
+
     /// A grant is given up.
     pub fn ended(&mut self, token: u64) {
         self.0.retain(|span| span.token != token);

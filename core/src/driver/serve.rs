@@ -153,8 +153,13 @@ impl<E: Edge> Entry<'_, E> {
         let found = self.engine().look(line, key.lock(), || key.expires_in_ms(), terms, grace.as_ref(), now);
         match found {
             Found::Grant(successor) => {
+                let is_written = successor.decision.write().is_some();
                 // If the next in line may share it, that has made the line ready again.
                 self.give(permit, line, key_name, key, successor)?;
+                if !is_written {
+                    // Its ID held the lock already: the lock is as it was for the next.
+                    self.engine().go_on(line);
+                }
                 Ok(true)
             }
             Found::Try(ticket) => {

@@ -5,7 +5,7 @@ use super::grant::{Before, Decision, Granted};
 use super::parts::{Engine, KeyName};
 use super::queue::{LineId, Ticket};
 use crate::lock::record::Record;
-use crate::lock::rules::{self, Holds, Release, State, Terms};
+use crate::lock::rules::{self, Acquire, Holds, Release, State, Terms};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
@@ -74,7 +74,10 @@ impl<H> Engine<H> {
                 rules::acquire(lock, &request, rules::Turn::Now, terms, &mut self.tokens, now)
             }
         };
-        let (decision, granted) = Decision::to_grant(&decision.ok()?)?;
+        // An ID that holds it already is told so by the timer: with nothing to write for it, the end of the grant would
+        // not be written either.
+        let decision = decision.ok().filter(|decision| !matches!(decision, Acquire::Keep(_)))?;
+        let (decision, granted) = Decision::to_grant(&decision)?;
         Some(Successor { ticket, decision, granted })
     }
 

@@ -4,7 +4,10 @@
 //! The clocks of the server stand still while a step is done, and are set from one moment in which something is due to
 //! the next, as those of the fake are. So tokens, timestamps, expiries and waits are equal, not alike.
 //!
-//!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::fresh -- --nocapture
+//!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::so_do_fresh -- --nocapture
+//!
+//! Of a set of holders and its COPY only one is used, the other is deleted: what LOCK.* says where both are used may be
+//! late (README.md, Limits), which the fake does not do.
 //!
 //! Left out: an eviction, which needs a server that is full; Restart, LoseSlot and RegainSlots, for which there would have
 //! to be other servers; SetGrace; CLIENT UNBLOCK where the module does not let it end waits; MOVE and RESTORE, which the
@@ -12,6 +15,7 @@
 
 mod clocks;
 mod command;
+mod mixes;
 mod pretended;
 mod real;
 
@@ -25,9 +29,10 @@ mod model {
 }
 
 use clocks::Clocks;
-use command::{Answers, Command, Told};
+use command::{Answers, Command, Told, CONTROL};
+use mixes::Mix;
 use model::fake::{Fault, Settings};
-use model::steps::{Call, Number, Plan, Put, Random, Step, Time, CLIENTS, IDS, KEYS};
+use model::steps::{Call, Number, Put, Random, Step, Time, CLIENTS, IDS, KEYS};
 use pretended::Pretended;
 use real::Real;
 use redis_lock_core::engine::Limits;
@@ -97,7 +102,7 @@ struct Run {
 /// Where a run is; told when it panics, whoever finds something.
 struct Context {
     seed: u64,
-    plan: Plan,
+    mix: Mix,
     steps: VecDeque<String>,
     at: usize,
 }
@@ -105,7 +110,10 @@ struct Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {} ({:?}), step {}; the last steps, each with what it came to:", self.seed, self.plan, self.at);
+            eprintln!(
+                "seed {} ({:?}), step {}; the last steps, each with what it came to:",
+                self.seed, self.mix, self.at
+            );
             self.steps.iter().for_each(|step| eprintln!("    {step}"));
         }
     }
@@ -131,27 +139,13 @@ fn settings(seed: u64) -> Settings {
     }
 }
 
-fn steps(plan: Plan, seed: u64, count: usize) -> Vec<Step> {
-    let mut random = Random::new(seed);
-    let mut steps = Vec::with_capacity(count);
-    while steps.len() < count {
-        let step = Step::any(&mut random, plan);
-        let may_pass_on = matches!(step, Step::Release { .. } | Step::ReleaseAll { .. } | Step::Disconnect { .. });
-        steps.push(step);
-        if may_pass_on && random.below(6) == 0 {
-            steps.push(Step::Lose);
-        }
-    }
-    steps
-}
-
 impl Run {
-    fn start(plan: Plan, seed: u64) -> Option<Self> {
+    fn start(mix: Mix, seed: u64) -> Option<Self> {
         let (settings, clocks) = (settings(seed), Clocks::default());
         let real = Real::start(&settings, clocks)?;
         let mut pretended = Pretended::new(settings, clocks);
         pretended.conns = real.conns();
-        let context = Context { seed, plan, steps: VecDeque::new(), at: 0 };
+        let context = Context { seed, mix, steps: VecDeque::new(), at: 0 };
         Some(Self {
             pretended,
             real,
@@ -268,7 +262,14 @@ impl Run {
             }
             _ => {
                 let Some(command) = self.command(step) else { return };
+                let moves = match command {
+                    Command::Copy { from, .. } if self.pretended.is_set(from) => Some(Command::Delete { key: from }),
+                    _ => None,
+                };
                 self.execute(command, matches!(next, Some(Step::Lose)));
+                if let Some(delete) = moves {
+                    self.execute(delete, false);
+                }
             }
         }
         self.tally.done += 1;
@@ -313,6 +314,8 @@ impl Run {
         }
         let text = format!("{command:?}");
         let mut commands = vec![command];
+        // What two connections send, the server may read in two iterations.
+        let loses = loses && commands[0].is_of_control();
         if let Some(conn) = self.pretended.is_told_now().filter(|conn| loses && !killed.contains(conn)) {
             let lose = Command::Kill { conn };
             self.pretended.execute(&lose);
@@ -321,12 +324,25 @@ impl Run {
             self.tally.lost += 1;
         }
         let at_once = self.real.execute(&commands);
+        let has_moved = matches!(commands[0], Command::Rename { .. }) && at_once.contains(&(CONTROL, Told::Done));
         self.compare_answers(&text, at_once);
+        if let Command::Rename { from, to } = commands[0] {
+            if has_moved {
+                self.follow(from, to);
+            }
+        }
         for conn in killed {
             let client = self.real.conns().iter().position(|own| *own == conn).unwrap();
             self.real.reconnect(client);
         }
         self.pretended.conns = self.real.conns();
+    }
+
+    /// Clients know that their locks have another name now.
+    fn follow(&mut self, from: u8, to: u8) {
+        for known in self.known.iter_mut().filter(|known| !known.keys.contains(&to)) {
+            known.keys.iter_mut().filter(|key| **key == from).for_each(|key| *key = to);
+        }
     }
 
     fn settle(&mut self, what: &str) {
@@ -342,16 +358,6 @@ impl Run {
         let mut found = self.real.answers();
         found.extend(at_once);
         found.sort();
-        if found != expected && std::env::var_os("BESIDE_DEBUG").is_some() {
-            eprintln!("iterations {iterations}");
-            for _ in 0..20 {
-                self.real.settle(1);
-                eprintln!("more: {:?}", self.real.answers());
-            }
-            for key in 0..KEYS {
-                eprintln!("{:?}\n{:?}", self.real.look(key, true), self.pretended.look(key, true));
-            }
-        }
         if !what.ends_with("later") || !expected.is_empty() || found != expected {
             let line = format!("{}: at {} us: {what}: {expected:?}", self.context.at, self.clocks.now);
             self.context.steps.push_back(line);
@@ -368,7 +374,7 @@ impl Run {
     fn count(&mut self, conn: u64, told: &Told, what: &str) {
         let token = match told {
             Told::Details(token, ..) => *token,
-            Told::Number(token) if *token > 1_000_000_000 && conn != command::CONTROL => u64::try_from(*token).unwrap(),
+            Told::Number(token) if *token > 1_000_000_000 && conn != CONTROL => u64::try_from(*token).unwrap(),
             Told::Error(_) => {
                 self.tally.errors += 1;
                 return;
@@ -401,12 +407,13 @@ impl Run {
                 self.execute(Command::Notice { key }, false);
             }
         }
-        let full = self.random.below(2) == 0;
+        let full = self.random.below(if self.context.mix == Mix::Crowd { 8 } else { 2 }) == 0;
         for key in 0..KEYS {
             if !self.pretended.is_past_expiry(key) {
                 let (found, expected) = (self.real.look(key, full), self.pretended.look(key, full));
                 assert_eq!(
-                    found, expected,
+                    found,
+                    expected,
                     "key {} is another on the server (left) than on the fake (right)",
                     char::from(b'a' + key)
                 );
@@ -416,21 +423,13 @@ impl Run {
 }
 
 /// Runs a seed; nothing where there is no server to do it on.
-fn run(plan: Plan, seed: u64, count: usize) -> Option<Tally> {
-    let mut run = Run::start(plan, seed)?;
-    let steps = steps(plan, seed, count);
+fn run(mix: Mix, seed: u64) -> Option<Tally> {
+    let mut run = Run::start(mix, seed)?;
+    let steps = mix.steps(seed, STEPS);
     for (at, step) in steps.iter().enumerate() {
         run.step(step, steps.get(at + 1));
     }
     Some(run.tally)
-}
-
-fn plan(seed: u64) -> Plan {
-    if seed.is_multiple_of(2) {
-        Plan::Calm
-    } else {
-        Plan::Rough
-    }
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -441,27 +440,40 @@ fn number(name: &str) -> Option<u64> {
 fn random_steps_come_to_the_same_on_the_fake_and_on_a_server() {
     let mut sum = Tally::default();
     for seed in 0..4 {
-        let Some(tally) = run(plan(seed), seed, STEPS) else { return };
+        let mix = if seed % 2 == 0 { Mix::Calm } else { Mix::Rough };
+        let Some(tally) = run(mix, seed) else { return };
         sum += tally;
     }
     println!("{sum:?}");
-    let Tally { grants, hand_offs, time_outs, errors, lost, expired, .. } = sum;
-    for (count, least) in [(grants, 400), (hand_offs, 80), (time_outs, 80), (errors, 20), (lost, 10), (expired, 10)] {
+    let Tally { grants, hand_offs, time_outs, errors, expired, .. } = sum;
+    for (count, least) in [(grants, 400), (hand_offs, 80), (time_outs, 80), (errors, 20), (expired, 80)] {
         assert!(count >= least, "{sum:?}");
     }
 }
 
 #[test]
-fn fresh_random_steps_do_too() {
+fn so_do_those_of_a_crowd_whose_locks_are_renamed() {
+    let mut sum = Tally::default();
+    for seed in 0..4 {
+        let Some(tally) = run(Mix::Crowd, seed) else { return };
+        sum += tally;
+    }
+    println!("{sum:?}");
+    assert!(sum.grants >= 800 && sum.hand_offs >= 40, "{sum:?}");
+}
+
+#[test]
+fn so_do_fresh_ones() {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
     let first = number("BESIDE_SEED").unwrap_or_else(|| u64::try_from(clock % 1_000_000_000).unwrap());
     println!("from seed {first}");
     let end = Instant::now() + Duration::from_secs(number("BESIDE_SECONDS").unwrap_or(0));
     let mut sum = Tally::default();
     for seed in first.. {
-        let Some(tally) = run(plan(seed), seed, STEPS) else { return };
+        let Some(tally) = run(Mix::of(seed), seed) else { return };
         sum += tally;
-        if Instant::now() >= end {
+        // One of each kind, in any case.
+        if seed >= first + 2 && Instant::now() >= end {
             break;
         }
     }

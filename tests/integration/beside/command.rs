@@ -42,6 +42,13 @@ pub enum Command {
     Notice { key: u8 },
 }
 
+impl Command {
+    /// Whether no client of the run sends it.
+    pub const fn is_of_control(&self) -> bool {
+        !matches!(self, Self::Acquire { .. } | Self::Recover { .. })
+    }
+}
+
 /// What somebody is told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Told {
@@ -64,9 +71,9 @@ pub fn name(key: u8) -> Vec<u8> {
 /// What stands in a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    String(Vec<u8>),
+    String(String),
     /// Members and their scores, in microseconds.
-    Set(Vec<(Vec<u8>, u64)>),
+    Set(Vec<(String, u64)>),
 }
 
 /// One who stands in a line: its connection, its ID, how long it has waited and will wait, in milliseconds.

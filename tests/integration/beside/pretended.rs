@@ -46,6 +46,10 @@ fn id_of(number: u64) -> Id {
     Id::parse(number.to_string().as_bytes()).unwrap()
 }
 
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
 fn us(ms: u32) -> Micros {
     Micros(u64::from(ms) * 1_000)
 }
@@ -360,6 +364,11 @@ impl Pretended {
         self.node.is_past_expiry(&place(key))
     }
 
+    pub fn is_set(&self, key: u8) -> bool {
+        let world = self.node.world.borrow();
+        world.keys.get(&place(key)).is_some_and(|stored| matches!(stored.content, fake::Content::Set(_)))
+    }
+
     /// A key as it stands.
     pub fn look(&self, key: u8, full: bool) -> Seen {
         let world = self.node.world.borrow();
@@ -383,9 +392,9 @@ impl Pretended {
         });
         let stored = stored.map(|Stored { content, expire_at_ms }| {
             let content = match content {
-                fake::Content::String(bytes) => Content::String(bytes.clone()),
+                fake::Content::String(bytes) => Content::String(text(bytes)),
                 fake::Content::Set(set) => {
-                    let mut set: Vec<_> = set.iter().map(|(member, score)| (member.clone(), *score)).collect();
+                    let mut set: Vec<_> = set.iter().map(|(member, score)| (text(member), *score)).collect();
                     set.sort();
                     Content::Set(set)
                 }

@@ -127,7 +127,9 @@ impl Real {
                 replies += 1;
             };
             match command {
-                Command::Acquire { conn, call, several } => self.ask(*conn, &acquire(call, *several), call.in_transaction),
+                Command::Acquire { conn, call, several } => {
+                    self.ask(*conn, &acquire(call, *several), call.in_transaction)
+                }
                 Command::Recover { conn, key, lease, id } => {
                     let mut recover = words(&[&"LOCK.RECOVER", &text(*key), &"PX", lease]);
                     recover.extend(id.iter().flat_map(|id| words(&[&"ID", id])));
@@ -181,13 +183,9 @@ impl Real {
         }
         let (left, string, set) = (self.control.read().int(), self.control.read(), self.control.read());
         let content = match (string, &set) {
-            (Reply::Text(bytes), _) => Some(Content::String(bytes)),
+            (text @ Reply::Text(_), _) => Some(Content::String(text.text())),
             (_, Reply::List(list)) if !list.is_empty() => {
-                let pairs = list.chunks(2).map(|pair| {
-                    let Reply::Text(member) = &pair[0] else { panic!("no member: {pair:?}") };
-                    (member.clone(), micros(&pair[1].text()))
-                });
-                let mut set: Vec<_> = pairs.collect();
+                let mut set: Vec<_> = list.chunks(2).map(|pair| (pair[0].text(), micros(&pair[1].text()))).collect();
                 set.sort();
                 Some(Content::Set(set))
             }
@@ -198,10 +196,15 @@ impl Real {
         let full = full.then(|| {
             let info = self.control.read();
             let count = |of: &Reply, field: &str| u64::try_from(of.field(field).int()).unwrap();
-            let line = info.field("queue").list().iter().map(|row| {
-                let id = Some(row.field("id")).filter(|id| !id.is_nil()).map(|id| id.text().parse().unwrap());
-                (count(row, "client"), id, count(row, "waited-ms"), count(row, "left-ms"))
-            }).collect();
+            let line = info
+                .field("queue")
+                .list()
+                .iter()
+                .map(|row| {
+                    let id = Some(row.field("id")).filter(|id| !id.is_nil()).map(|id| id.text().parse().unwrap());
+                    (count(row, "client"), id, count(row, "waited-ms"), count(row, "left-ms"))
+                })
+                .collect();
             let Reply::List(fields) = &info else { panic!("no map: {info:?}") };
             let mut tokens = Vec::new();
             if fields.contains(&Reply::Text(b"holders".to_vec())) {

@@ -9,15 +9,18 @@
 //! Of a set of holders and its COPY only one is used, the other is deleted: what LOCK.* says where both are used may be
 //! late (README.md, Limits), which the fake does not do.
 //!
-//! Left out: an eviction, which needs a server that is full; Restart, LoseSlot and RegainSlots, for which there would have
-//! to be other servers; SetGrace; CLIENT UNBLOCK where the module does not let it end waits; MOVE and RESTORE, which the
-//! simulator does not have (`several::moved::`); OWNER; servers whose clocks cannot be made to stand still.
+//! Left out: `Evict`, for which a server has to be full; `Pause`, since the server holds commands back then and the
+//! simulator does not send any; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT
+//! UNBLOCK on servers where the module does not let it end waits; MOVE and RESTORE, which the simulator does not have
+//! (`several::moved::`); OWNER; keys that the server expires by itself; servers whose clocks cannot be made to stand still.
 
 mod clocks;
 mod command;
+mod made_out;
 mod mixes;
 mod pretended;
 mod real;
+mod tally;
 
 /// The fake server and the steps are those of the simulator.
 #[path = "../../core/tests/model"]
@@ -32,7 +35,7 @@ use clocks::Clocks;
 use command::{Answers, Command, Told, CONTROL};
 use mixes::Mix;
 use model::fake::{Fault, Settings};
-use model::steps::{Call, Number, Put, Random, Step, Time, CLIENTS, IDS, KEYS};
+use model::steps::{Random, Step, Time, KEYS};
 use pretended::Pretended;
 use real::Real;
 use redis_lock_core::engine::Limits;
@@ -40,6 +43,7 @@ use redis_lock_core::lock::retention::Retention;
 use redis_lock_core::lock::time::Micros;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+use tally::Tally;
 
 /// So many steps have one server.
 const STEPS: usize = 1_000;
@@ -53,36 +57,6 @@ const TOLD: usize = 25;
 struct Known {
     token: u64,
     keys: Vec<u8>,
-}
-
-/// What came about.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    steps: usize,
-    /// Those that made sense where a run had come to.
-    done: usize,
-    grants: usize,
-    hand_offs: usize,
-    /// Waits that were over.
-    time_outs: usize,
-    errors: usize,
-    /// Connections that ended with an answer on its way to them.
-    lost: usize,
-    /// Keys whose native expiry had passed.
-    expired: usize,
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.steps += other.steps;
-        self.done += other.done;
-        self.grants += other.grants;
-        self.hand_offs += other.hand_offs;
-        self.time_outs += other.time_outs;
-        self.errors += other.errors;
-        self.lost += other.lost;
-        self.expired += other.expired;
-    }
 }
 
 /// Both, side by side.
@@ -155,83 +129,6 @@ impl Run {
             random: Random::new(seed ^ 0x5eed),
             tally: Tally::default(),
             context,
-        })
-    }
-
-    fn conn(&self, client: Number) -> u64 {
-        self.pretended.conns[usize::from(client % CLIENTS)]
-    }
-
-    /// A client that can send a command now.
-    fn sender(&self, client: Number) -> Option<u64> {
-        Some(self.conn(client)).filter(|conn| !self.pretended.is_blocked(*conn))
-    }
-
-    fn known_grant(&self, grant: Number) -> Option<Known> {
-        self.known.len().checked_sub(1 + usize::from(grant) % REMEMBERED).map(|at| self.known[at].clone())
-    }
-
-    /// A step as it is for both, if it makes sense.
-    fn command(&self, step: &Step) -> Option<Command> {
-        let id_of = |id: Number| 1 + id % IDS;
-        let with = |mut keys: Vec<u8>, more: Option<Number>| {
-            keys.extend(more.map(|more| more % KEYS).filter(|more| !keys.contains(more)));
-            keys
-        };
-        Some(match step {
-            Step::Acquire(call) | Step::AcquireAll(call) => Command::Acquire {
-                conn: self.sender(call.client)?,
-                call: Call { id: call.id.map(id_of), ..call.clone() },
-                several: matches!(step, Step::AcquireAll(_)),
-            },
-            Step::Recover { client, key, lease, id } => Command::Recover {
-                conn: self.sender(*client)?,
-                key: key % KEYS,
-                lease: *lease,
-                id: id.map(|id| u64::from(id_of(id))),
-            },
-            Step::Extend { grant, lease } => {
-                let Known { token, keys } = self.known_grant(*grant)?;
-                Command::Extend { token, keys: vec![keys[0]], lease: *lease, several: false }
-            }
-            Step::ExtendAll { grant, more, lease } => {
-                let Known { token, keys } = self.known_grant(*grant)?;
-                Command::Extend { token, keys: with(keys, *more), lease: *lease, several: true }
-            }
-            Step::Release { grant, key } => {
-                let Known { token, keys } = self.known_grant(*grant)?;
-                // Now and then another key than its own.
-                let own = keys[usize::from(*key) % keys.len()];
-                Command::Release { token, key: if grant % 16 == 15 { key % KEYS } else { own } }
-            }
-            Step::ReleaseAll { grant, more } => {
-                let Known { token, keys } = self.known_grant(*grant)?;
-                Command::ReleaseAll { token, keys: with(keys, *more) }
-            }
-            Step::Check { grant } => {
-                let Known { token, keys } = self.known_grant(*grant)?;
-                Command::Check { token, key: keys[0] }
-            }
-            Step::Cancel { key, id } => Command::Cancel { key: key % KEYS, id: u64::from(id_of(*id)) },
-            Step::Disconnect { client } => Command::Kill { conn: self.conn(*client) },
-            Step::Unblock { client } if self.real.can_unblock => Command::Unblock { conn: self.conn(*client) },
-            Step::Delete { key } => Command::Delete { key: key % KEYS },
-            Step::Put { key, what } => {
-                let (value, expires_in_ms) = match what {
-                    Put::Foreign => (b"somebody".to_vec(), None),
-                    Put::ForeignFor(ms) => (b"somebody".to_vec(), Some(*ms)),
-                    Put::Timestamp(ms) => {
-                        let at = (self.clocks.wall() / 1_000).saturating_add_signed(i64::from(*ms));
-                        (at.to_string().into_bytes(), None)
-                    }
-                };
-                Command::Put { key: key % KEYS, value, expires_in_ms }
-            }
-            Step::Rename { from, to } if from != to => Command::Rename { from: from % KEYS, to: to % KEYS },
-            Step::Copy { from, to } if from != to => Command::Copy { from: from % KEYS, to: to % KEYS },
-            Step::Flush => Command::Flush,
-            Step::Swap => Command::Swap,
-            _ => return None,
         })
     }
 

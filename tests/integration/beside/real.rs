@@ -128,7 +128,7 @@ impl Real {
             };
             match command {
                 Command::Acquire { conn, call, several } => {
-                    self.ask(*conn, &acquire(call, *several), call.in_transaction)
+                    self.ask(*conn, &acquire(call, *several), call.in_transaction);
                 }
                 Command::Recover { conn, key, lease, id } => {
                     let mut recover = words(&[&"LOCK.RECOVER", &text(*key), &"PX", lease]);

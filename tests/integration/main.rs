@@ -7,6 +7,7 @@ mod support;
 
 mod acl;
 mod async_load;
+mod beside;
 mod cli;
 mod cluster;
 mod complaints;

@@ -1,6 +1,7 @@
 /* Moves the clocks of a server: preloaded, it adds the microseconds in the file CLOCK_SHIM_FILE, which a test may change
    at any time: three numbers of eight bytes, for the wall clock, CLOCK_MONOTONIC and CLOCK_BOOTTIME. A file that is
-   shorter leaves the others alone. */
+   shorter leaves the others alone. A fourth number that is not 0 is what all three show before that is added: they stand
+   still, until it is changed. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -11,18 +12,20 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WALL, MONOTONIC, BOOT, CLOCKS };
+enum { WALL, MONOTONIC, BOOT, STANDING, NUMBERS };
 
 static volatile int64_t *offset_us;
 
 __attribute__((constructor)) static void map_offset(void) {
     const char *path = getenv("CLOCK_SHIM_FILE");
     int fd = path ? open(path, O_RDONLY) : -1;
-    void *page = fd < 0 ? MAP_FAILED : mmap(NULL, CLOCKS * sizeof *offset_us, PROT_READ, MAP_SHARED, fd, 0);
+    void *page = fd < 0 ? MAP_FAILED : mmap(NULL, NUMBERS * sizeof *offset_us, PROT_READ, MAP_SHARED, fd, 0);
     if (page != MAP_FAILED) offset_us = page;
 }
 
 static int64_t now_us(clockid_t clock, int offset) {
+    int64_t standing = offset_us ? offset_us[STANDING] : 0;
+    if (standing) return standing + offset_us[offset];
     struct timespec at;
     syscall(SYS_clock_gettime, clock, &at);
     return at.tv_sec * INT64_C(1000000) + at.tv_nsec / 1000 + (offset_us ? offset_us[offset] : 0);

@@ -580,6 +580,14 @@ impl Conn {
         silent
     }
 
+    /// Whether something has arrived that was not read.
+    pub fn has_reply(&mut self) -> bool {
+        self.reader.get_ref().set_nonblocking(true).unwrap();
+        let has = self.reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        self.reader.get_ref().set_nonblocking(false).unwrap();
+        has
+    }
+
     fn read_into(&mut self, raw: &mut Vec<u8>) -> std::io::Result<Reply> {
         let start = raw.len();
         if self.reader.read_until(b'\n', raw)? == 0 {

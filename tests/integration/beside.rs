@@ -1,0 +1,378 @@
+//! The fake server of the models does what a server does: random steps of the simulator, done by both side by side, come
+//! to the same answers, the same keys and the same lines, to the microsecond.
+//!
+//! The clocks of the server stand still while a step is done, and are set from one moment in which something is due to
+//! the next, as those of the fake are. So tokens, timestamps, expiries and waits are equal, not alike.
+//!
+//!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::so_do_fresh -- --nocapture
+//!
+//! Of a set of holders and its COPY only one is used, the other is deleted: what LOCK.* says where both are used may be
+//! late (README.md, Limits), which the fake does not do.
+//!
+//! Left out: `Evict`, for which a server has to be full; `Pause`, since the server holds commands back then and the
+//! simulator does not send any; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT
+//! UNBLOCK on servers where the module does not let it end waits; MOVE and RESTORE, which the simulator does not have
+//! (`several::moved::`); OWNER; keys that the server expires by itself; servers whose clocks cannot be made to stand still.
+
+mod clocks;
+mod command;
+mod made_out;
+mod mixes;
+mod pretended;
+mod real;
+mod tally;
+
+/// The fake server and the steps are those of the simulator.
+#[path = "../../core/tests/model"]
+#[allow(clippy::struct_excessive_bools, clippy::redundant_closure_for_method_calls, dead_code)]
+mod model {
+    pub mod fake;
+    #[path = "simulator/steps.rs"]
+    pub mod steps;
+}
+
+use clocks::Clocks;
+use command::{Answers, Command, Told, CONTROL};
+use mixes::Mix;
+use model::fake::{Fault, Settings};
+use model::steps::{Random, Step, Time, KEYS};
+use pretended::Pretended;
+use real::Real;
+use redis_lock_core::engine::Limits;
+use redis_lock_core::lock::retention::Retention;
+use redis_lock_core::lock::time::Micros;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use tally::Tally;
+
+/// So many steps have one server.
+const STEPS: usize = 1_000;
+/// Grants that clients remember.
+const REMEMBERED: usize = 16;
+/// So many steps are told of where there is a difference.
+const TOLD: usize = 25;
+
+/// A grant that a client remembers.
+#[derive(Clone)]
+struct Known {
+    token: u64,
+    keys: Vec<u8>,
+}
+
+/// Both, side by side.
+struct Run {
+    pretended: Pretended,
+    real: Real,
+    clocks: Clocks,
+    known: VecDeque<Known>,
+    /// Who asked for which keys last, and waits or was answered.
+    asked: Vec<(u64, Vec<u8>)>,
+    random: Random,
+    tally: Tally,
+    /// What is told if there is a difference.
+    context: Context,
+}
+
+/// Where a run is; told when it panics, whoever finds something.
+struct Context {
+    seed: u64,
+    mix: Mix,
+    steps: VecDeque<String>,
+    at: usize,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "seed {} ({:?}), step {}; the last steps, each with what it came to:",
+                self.seed, self.mix, self.at
+            );
+            self.steps.iter().for_each(|step| eprintln!("    {step}"));
+        }
+    }
+}
+
+fn settings(seed: u64) -> Settings {
+    let of = |all: &[u64], by: u64| all[usize::try_from(seed / by % all.len() as u64).unwrap()];
+    let retention = match of(&[0, 2_000, 60_000, u64::MAX], 2) {
+        u64::MAX => Retention::Forever,
+        ms => Retention::Ms(ms),
+    };
+    Settings {
+        margin: Micros(of(&[1_000_000, 0, 30_000], 3)),
+        retention,
+        limits: Limits {
+            waiters: if seed % 11 == 10 { 3 } else { 1_000 },
+            place: Micros(of(&[10_000_000, 300_000, 0], 5)),
+        },
+        edges: 10_000,
+        grace: None,
+        tells_of_keys: true,
+        fault: Fault::None,
+    }
+}
+
+impl Run {
+    fn start(mix: Mix, seed: u64) -> Option<Self> {
+        let (settings, clocks) = (settings(seed), Clocks::default());
+        let real = Real::start(&settings, clocks)?;
+        let mut pretended = Pretended::new(settings, clocks);
+        pretended.conns = real.conns();
+        let context = Context { seed, mix, steps: VecDeque::new(), at: 0 };
+        Some(Self {
+            pretended,
+            real,
+            clocks,
+            known: VecDeque::new(),
+            asked: Vec::new(),
+            random: Random::new(seed ^ 0x5eed),
+            tally: Tally::default(),
+            context,
+        })
+    }
+
+    /// Does a step, and one that comes before what it sends has left.
+    fn step(&mut self, step: &Step, next: Option<&Step>) {
+        self.context.at = self.tally.steps;
+        self.tally.steps += 1;
+        match step {
+            Step::Pass(Time::Turn) => self.settle("a turn"),
+            Step::Pass(Time::Us(time)) => self.pass(self.clocks.now + u64::from(*time)),
+            Step::Pass(Time::Timer) => {
+                let next = self.pretended.next_timer().unwrap_or(self.clocks.now);
+                self.pass(next.min(self.clocks.now + 20_000_000));
+            }
+            Step::SetClock { by, .. } => {
+                self.clocks.ahead += i64::from(*by) * 1_000;
+                self.set_clocks();
+                self.settle(&format!("{step:?}"));
+            }
+            Step::Stop { time, .. } | Step::Suspend { time, .. } => {
+                let time = u64::from(*time) * 1_000;
+                self.clocks.now += time;
+                if matches!(step, Step::Suspend { .. }) {
+                    self.clocks.asleep += time;
+                }
+                self.set_clocks();
+                self.settle(&format!("{step:?}"));
+            }
+            _ => {
+                let Some(command) = self.command(step) else { return };
+                let moves = match command {
+                    Command::Copy { from, .. } if self.pretended.is_set(from) => Some(Command::Delete { key: from }),
+                    _ => None,
+                };
+                self.execute(command, matches!(next, Some(Step::Lose)));
+                if let Some(delete) = moves {
+                    self.execute(delete, false);
+                }
+            }
+        }
+        self.tally.done += 1;
+        self.look();
+    }
+
+    fn set_clocks(&mut self) {
+        self.pretended.set_clocks(self.clocks);
+        self.real.set_clocks(self.clocks);
+    }
+
+    /// Time passes, from one moment in which something is due to the next.
+    fn pass(&mut self, until: u64) {
+        let from = self.clocks.now;
+        loop {
+            let next = self.pretended.next_event().max(self.clocks.now);
+            if next > until {
+                break;
+            }
+            self.clocks.now = next;
+            self.set_clocks();
+            self.settle(&format!("{} us later", next - from));
+        }
+        self.clocks.now = until;
+        self.set_clocks();
+        self.settle(&format!("{} us have passed", until - from));
+    }
+
+    fn execute(&mut self, command: Command, loses: bool) {
+        if let Command::Acquire { conn, call, .. } = &command {
+            self.asked.retain(|(asks, _)| asks != conn);
+            self.asked.push((*conn, call.keys.clone()));
+        }
+        if let Command::Recover { conn, key, .. } = &command {
+            self.asked.retain(|(asks, _)| asks != conn);
+            self.asked.push((*conn, vec![*key]));
+        }
+        self.pretended.execute(&command);
+        let mut killed = Vec::new();
+        if let Command::Kill { conn } = command {
+            killed.push(conn);
+        }
+        let text = format!("{command:?}");
+        let mut commands = vec![command];
+        // What two connections send, the server may read in two iterations.
+        let loses = loses && commands[0].is_of_control();
+        if let Some(conn) = self.pretended.is_told_now().filter(|conn| loses && !killed.contains(conn)) {
+            let lose = Command::Kill { conn };
+            self.pretended.execute(&lose);
+            commands.push(lose);
+            killed.push(conn);
+            self.tally.lost += 1;
+        }
+        let at_once = self.real.execute(&commands);
+        let has_moved = matches!(commands[0], Command::Rename { .. }) && at_once.contains(&(CONTROL, Told::Done));
+        self.compare_answers(&text, at_once);
+        if let Command::Rename { from, to } = commands[0] {
+            if has_moved {
+                self.follow(from, to);
+            }
+        }
+        for conn in killed {
+            let client = self.real.conns().iter().position(|own| *own == conn).unwrap();
+            self.real.reconnect(client);
+        }
+        self.pretended.conns = self.real.conns();
+    }
+
+    /// Clients know that their locks have another name now.
+    fn follow(&mut self, from: u8, to: u8) {
+        for known in self.known.iter_mut().filter(|known| !known.keys.contains(&to)) {
+            known.keys.iter_mut().filter(|key| **key == from).for_each(|key| *key = to);
+        }
+    }
+
+    fn settle(&mut self, what: &str) {
+        self.compare_answers(what, Answers::new());
+    }
+
+    /// Both come to rest, and have told the same.
+    fn compare_answers(&mut self, what: &str, at_once: Answers) {
+        let iterations = self.pretended.settle();
+        let expected = self.pretended.answers();
+        // Each comes to an end before the reply to what the next one reads.
+        self.real.settle(iterations + 2);
+        let mut found = self.real.answers();
+        found.extend(at_once);
+        found.sort();
+        if !what.ends_with("later") || !expected.is_empty() || found != expected {
+            let line = format!("{}: at {} us: {what}: {expected:?}", self.context.at, self.clocks.now);
+            self.context.steps.push_back(line);
+        }
+        while self.context.steps.len() > TOLD {
+            self.context.steps.pop_front();
+        }
+        assert_eq!(found, expected, "the server (left) tells other things than the fake (right)");
+        for (conn, told) in &expected {
+            self.count(*conn, told, what);
+        }
+    }
+
+    fn count(&mut self, conn: u64, told: &Told, what: &str) {
+        let token = match told {
+            Told::Details(token, ..) => *token,
+            Told::Number(token) if *token > 1_000_000_000 && conn != CONTROL => u64::try_from(*token).unwrap(),
+            Told::Error(_) => {
+                self.tally.errors += 1;
+                return;
+            }
+            Told::Nil if !what.contains(&format!("conn: {conn},")) => {
+                self.tally.time_outs += 1;
+                return;
+            }
+            _ => return,
+        };
+        self.tally.grants += 1;
+        if !what.contains(&format!("conn: {conn},")) {
+            self.tally.hand_offs += 1;
+        }
+        let keys = self.asked.iter().find(|(asked, _)| *asked == conn).map(|(_, keys)| keys.clone()).unwrap();
+        self.known.retain(|known| known.token != token);
+        self.known.push_back(Known { token, keys });
+        if self.known.len() > REMEMBERED {
+            self.known.pop_front();
+        }
+    }
+
+    /// All keys hold the same, and the same wait for them in the same order. One whose native expiry has passed changes
+    /// when somebody looks at it, so that is not done each time. Nor are the holders and lines asked for each time: what
+    /// the module has in memory of a key is then as it was.
+    fn look(&mut self) {
+        for key in 0..KEYS {
+            if self.pretended.is_past_expiry(key) && self.random.below(4) == 0 {
+                self.tally.expired += 1;
+                self.execute(Command::Notice { key }, false);
+            }
+        }
+        let full = self.random.below(if self.context.mix == Mix::Crowd { 8 } else { 2 }) == 0;
+        for key in 0..KEYS {
+            if !self.pretended.is_past_expiry(key) {
+                let (found, expected) = (self.real.look(key, full), self.pretended.look(key, full));
+                assert_eq!(
+                    found,
+                    expected,
+                    "key {} is another on the server (left) than on the fake (right)",
+                    char::from(b'a' + key)
+                );
+            }
+        }
+    }
+}
+
+/// Runs a seed; nothing where there is no server to do it on.
+fn run(mix: Mix, seed: u64) -> Option<Tally> {
+    let mut run = Run::start(mix, seed)?;
+    let steps = mix.steps(seed, STEPS);
+    for (at, step) in steps.iter().enumerate() {
+        run.step(step, steps.get(at + 1));
+    }
+    Some(run.tally)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn random_steps_come_to_the_same_on_the_fake_and_on_a_server() {
+    let mut sum = Tally::default();
+    for seed in 0..4 {
+        let mix = if seed % 2 == 0 { Mix::Calm } else { Mix::Rough };
+        let Some(tally) = run(mix, seed) else { return };
+        sum += tally;
+    }
+    println!("{sum:?}");
+    let Tally { grants, hand_offs, time_outs, errors, expired, .. } = sum;
+    for (count, least) in [(grants, 400), (hand_offs, 80), (time_outs, 80), (errors, 20), (expired, 80)] {
+        assert!(count >= least, "{sum:?}");
+    }
+}
+
+#[test]
+fn so_do_those_of_a_crowd_whose_locks_are_renamed() {
+    let mut sum = Tally::default();
+    for seed in 0..4 {
+        let Some(tally) = run(Mix::Crowd, seed) else { return };
+        sum += tally;
+    }
+    println!("{sum:?}");
+    assert!(sum.grants >= 800 && sum.hand_offs >= 40, "{sum:?}");
+}
+
+#[test]
+fn so_do_fresh_ones() {
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let first = number("BESIDE_SEED").unwrap_or_else(|| u64::try_from(clock % 1_000_000_000).unwrap());
+    println!("from seed {first}");
+    let end = Instant::now() + Duration::from_secs(number("BESIDE_SECONDS").unwrap_or(0));
+    let mut sum = Tally::default();
+    for seed in first.. {
+        let Some(tally) = run(Mix::of(seed), seed) else { return };
+        sum += tally;
+        // One of each kind, in any case.
+        if seed >= first + 2 && Instant::now() >= end {
+            break;
+        }
+    }
+    println!("{sum:?}");
+}

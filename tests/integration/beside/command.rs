@@ -1,0 +1,89 @@
+//! What is done to both, with the numbers of connections, keys and tokens in place, and what is told.
+
+use super::model::steps::{Call, Ms};
+
+/// The connection that does what no client of a run does.
+pub const CONTROL: u64 = 0;
+
+/// A step, made out for both.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// LOCK.ACQUIRE or LOCK.MACQUIRE
+    Acquire { conn: u64, call: Call, several: bool },
+    /// LOCK.RECOVER
+    Recover { conn: u64, key: u8, lease: Ms, id: Option<u64> },
+    /// LOCK.EXTEND or LOCK.MEXTEND
+    Extend { token: u64, keys: Vec<u8>, lease: Ms, several: bool },
+    /// LOCK.RELEASE
+    Release { token: u64, key: u8 },
+    /// LOCK.MRELEASE
+    ReleaseAll { token: u64, keys: Vec<u8> },
+    /// LOCK.CHECK
+    Check { token: u64, key: u8 },
+    /// LOCK.CANCEL
+    Cancel { key: u8, id: u64 },
+    /// CLIENT KILL
+    Kill { conn: u64 },
+    /// CLIENT UNBLOCK
+    Unblock { conn: u64 },
+    /// DEL
+    Delete { key: u8 },
+    /// SET
+    Put { key: u8, value: Vec<u8>, expires_in_ms: Option<Ms> },
+    /// RENAME
+    Rename { from: u8, to: u8 },
+    /// COPY ... REPLACE
+    Copy { from: u8, to: u8 },
+    /// FLUSHDB
+    Flush,
+    /// SWAPDB with a database in which the keys stand in the other order.
+    Swap,
+    /// A key whose native expiry has passed is looked at, by somebody who asks for no lock.
+    Notice { key: u8 },
+}
+
+impl Command {
+    /// Whether no client of the run sends it.
+    pub const fn is_of_control(&self) -> bool {
+        !matches!(self, Self::Acquire { .. } | Self::Recover { .. })
+    }
+}
+
+/// What somebody is told.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Told {
+    Done,
+    Nil,
+    Number(i64),
+    /// Token, overdue-ms, previous token.
+    Details(u64, Option<u64>, Option<u64>),
+    Error(String),
+}
+
+/// Who is told what.
+pub type Answers = Vec<(u64, Told)>;
+
+/// The name of a key.
+pub fn name(key: u8) -> Vec<u8> {
+    vec![b'a' + key]
+}
+
+/// What stands in a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    String(String),
+    /// Members and their scores, in microseconds.
+    Set(Vec<(String, u64)>),
+}
+
+/// One who stands in a line: its connection, its ID, how long it has waited and will wait, in milliseconds.
+pub type Waits = (u64, Option<u64>, u64, u64);
+
+/// What is seen of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What it holds, and in how many milliseconds it expires.
+    pub stored: Option<(Content, Option<u64>)>,
+    /// The line, and the tokens of several holders; nothing where nobody asked.
+    pub full: Option<(Vec<Waits>, Vec<u64>)>,
+}

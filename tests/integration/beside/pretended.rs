@@ -1,0 +1,420 @@
+//! The fake server in an event loop as a server has it: commands, then timers, then answers, until nothing is left to do.
+#![allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
+
+use super::clocks::Clocks;
+use super::command::{name, Answers, Command, Content, Seen, Told, CONTROL};
+use super::model::fake::{self, Blocked, Node, Place, Settings, Stored};
+use super::model::steps::{Call, Share, KEYS};
+use redis_lock_core::driver::{Ask, Outcome};
+use redis_lock_core::engine::grant::Granted;
+use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::queue::ReplyShape;
+use redis_lock_core::engine::KeyChange;
+use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::record::Id;
+use redis_lock_core::lock::rules::{self, Release, Request};
+use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use redis_lock_core::lock::token::Token;
+
+/// Between two runs of a server's cron.
+const TICK: u64 = 100_000;
+
+/// The timer of the module, as a server keeps it: it looks at it when its event loop says so, which goes by a clock that
+/// is never set, and fires it then if the wall clock has come as far.
+#[derive(Clone, Copy, Debug)]
+struct Alarm {
+    number: u64,
+    wall: u64,
+    awake: u64,
+}
+
+pub struct Pretended {
+    pub node: Node,
+    clocks: Clocks,
+    alarm: Option<Alarm>,
+    /// When the cron runs, on the clock that stands still with the machine.
+    tick: u64,
+    /// Connections that are there.
+    pub conns: Vec<u64>,
+    answers: Answers,
+}
+
+pub fn place(key: u8) -> Place {
+    (0, name(key))
+}
+
+fn id_of(number: u64) -> Id {
+    Id::parse(number.to_string().as_bytes()).unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn us(ms: u32) -> Micros {
+    Micros(u64::from(ms) * 1_000)
+}
+
+fn number(value: impl TryInto<i64>) -> Told {
+    Told::Number(value.try_into().unwrap_or_else(|_| panic!("a number that does not fit a reply")))
+}
+
+fn told(granted: &Granted, shape: ReplyShape) -> Told {
+    match shape {
+        ReplyShape::Token => number(granted.token.get()),
+        ReplyShape::Details => {
+            let before = granted.before(0);
+            let token = before.and_then(|before| before.token).map(Token::get);
+            Told::Details(granted.token.get(), before.map(|before| before.overdue_ms), token)
+        }
+    }
+}
+
+impl Pretended {
+    pub fn new(settings: Settings, clocks: Clocks) -> Self {
+        let node = Node::new(settings, UnixMicros(clocks.wall()));
+        // A server's cron runs for the first time a millisecond after its start.
+        let tick = clocks.awake() + 1_000;
+        let mut own = Self { node, clocks, alarm: None, tick, conns: Vec::new(), answers: Vec::new() };
+        own.set_clocks(clocks);
+        own
+    }
+
+    /// From now on the clocks show that.
+    pub fn set_clocks(&mut self, clocks: Clocks) {
+        self.clocks = clocks;
+        let mut world = self.node.world.borrow_mut();
+        world.wall = UnixMicros(clocks.wall());
+        world.monotonic = MonotonicMicros(clocks.monotonic());
+        world.asleep = Micros(clocks.asleep);
+    }
+
+    /// When the event loop has something to do next, as [`Clocks::now`].
+    pub fn next_event(&self) -> u64 {
+        let awake = self.alarm.map_or(self.tick, |alarm| alarm.awake.min(self.tick));
+        self.clocks.now + awake.saturating_sub(self.clocks.awake())
+    }
+
+    /// When the timer of the module is looked at next.
+    pub fn next_timer(&self) -> Option<u64> {
+        self.alarm.map(|alarm| self.clocks.now + alarm.awake.saturating_sub(self.clocks.awake()))
+    }
+
+    pub fn is_blocked(&self, conn: u64) -> bool {
+        self.node.world.borrow().blocked.contains(&Blocked(conn))
+    }
+
+    /// A connection that an answer is on its way to.
+    pub fn is_told_now(&self) -> Option<u64> {
+        self.node.world.borrow().letters.last().map(|(Blocked(conn), _)| *conn)
+    }
+
+    /// What was told since somebody asked last, in the order of connections.
+    pub fn answers(&mut self) -> Answers {
+        let mut answers = std::mem::take(&mut self.answers);
+        answers.sort();
+        answers
+    }
+
+    /// The event loop runs until it would sleep; how many iterations that took.
+    pub fn settle(&mut self) -> usize {
+        let mut iterations = 0;
+        loop {
+            let fired = self.run_timers();
+            let delivered = self.deliver();
+            self.see_alarm();
+            if !fired && !delivered {
+                return iterations;
+            }
+            iterations += 1;
+            assert!(iterations < 1_000, "the timer fires for ever");
+        }
+    }
+
+    /// A timer that was set since is kept as a server keeps it.
+    fn see_alarm(&mut self) {
+        let timer = self.node.world.borrow().timer;
+        let Some((number, at_ms)) = timer else {
+            self.alarm = None;
+            return;
+        };
+        if self.alarm.is_none_or(|alarm| alarm.number != number) {
+            let delay = (at_ms - self.clocks.wall() / 1_000) * 1_000;
+            self.alarm = Some(Alarm { number, wall: self.clocks.wall() + delay, awake: self.clocks.awake() + delay });
+        }
+    }
+
+    fn run_timers(&mut self) -> bool {
+        let mut has_run = false;
+        loop {
+            self.see_alarm();
+            let (wall, awake) = (self.clocks.wall(), self.clocks.awake());
+            let Some(alarm) = self.alarm.as_mut().filter(|alarm| alarm.awake <= awake) else { break };
+            if alarm.wall > wall {
+                // Whole milliseconds, rounded down, but one at least.
+                alarm.awake = awake + ((alarm.wall - wall) / 1_000).max(1) * 1_000;
+                break;
+            }
+            let fired = *alarm;
+            self.node.world.borrow_mut().timer = None;
+            self.node.event(|entry| entry.timer_fired());
+            has_run = true;
+            self.see_alarm();
+            if let Some(alarm) = self.alarm.as_mut() {
+                // No two timers of a server have the same time, and this one is not gone until its call is over.
+                alarm.wall += u64::from(alarm.wall == fired.wall);
+                if alarm.wall > wall {
+                    alarm.awake = awake + ((alarm.wall - wall) / 1_000).max(1) * 1_000;
+                }
+            }
+        }
+        if self.tick <= self.clocks.awake() {
+            self.tick = self.clocks.awake() + TICK;
+            self.node.event(|entry| entry.tick());
+            has_run = true;
+        }
+        has_run
+    }
+
+    /// Answers leave, to those who are still there.
+    fn deliver(&mut self) -> bool {
+        let letters = std::mem::take(&mut self.node.world.borrow_mut().letters);
+        let has_any = !letters.is_empty();
+        for (Blocked(conn), answer) in letters {
+            let is_there = self.conns.contains(&conn);
+            let told = match &answer {
+                Answer::Granted(grant) => told(&grant.granted, grant.shape),
+                Answer::NotGranted(_) => Told::Nil,
+                Answer::Failed(error) => Told::Error(error.to_string()),
+            };
+            if is_there {
+                self.answers.push((conn, told));
+            }
+            self.node.event(|entry| match answer {
+                Answer::Granted(grant) if is_there => entry.delivered(grant.granted.token),
+                Answer::Granted(grant) => entry.undelivered(grant),
+                Answer::NotGranted(_) | Answer::Failed(_) => {}
+            });
+        }
+        has_any
+    }
+
+    /// Does what a server does when a command comes.
+    pub fn execute(&mut self, command: &Command) {
+        let (who, told) = match command {
+            Command::Acquire { conn, call, several } => {
+                let Some(told) = self.acquire(*conn, call, *several) else { return };
+                (*conn, told)
+            }
+            Command::Recover { conn, key, lease, id } => {
+                let id = id.map(id_of);
+                let request = Request { share: rules::Share::Alone, lease: us(*lease), id, owner: None };
+                let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false };
+                let outcome = self.node.command(*conn, |entry| entry.recover(&name(*key), &ask));
+                (*conn, outcome.map_or_else(failed, |granted| granted.map_or(Told::Nil, |it| details(&it))))
+            }
+            Command::Extend { token, keys, lease, several } => {
+                let names = names(keys);
+                let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+                let token = Token::new(*token).unwrap();
+                let outcome = self.node.command(CONTROL, |entry| {
+                    if *several {
+                        entry.extend_all(&names, token, us(*lease))
+                    } else {
+                        entry.extend(names[0], token, us(*lease))
+                    }
+                });
+                (CONTROL, outcome.map_or_else(failed, number))
+            }
+            Command::Release { token, key } => {
+                let token = Token::new(*token).unwrap();
+                let outcome = self.node.command(CONTROL, |entry| entry.release(&name(*key), token));
+                let told = |release| match release {
+                    Release::InTime => 1,
+                    Release::Late => -1,
+                    Release::Over => 0,
+                };
+                (CONTROL, outcome.map_or_else(failed, |release| Told::Number(told(release))))
+            }
+            Command::ReleaseAll { token, keys } => {
+                let names = names(keys);
+                let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+                let token = Token::new(*token).unwrap();
+                let outcome = self.node.command(CONTROL, |entry| entry.release_all(&names, token));
+                (CONTROL, outcome.map_or_else(failed, number))
+            }
+            Command::Check { token, key } => {
+                let token = Token::new(*token).unwrap();
+                let outcome = self.node.command(CONTROL, |entry| entry.check(&name(*key), token));
+                (CONTROL, outcome.map_or_else(failed, |left| number(left.as_ms())))
+            }
+            Command::Cancel { key, id } => {
+                let outcome = self.node.command(CONTROL, |entry| entry.cancel(&name(*key), id_of(*id)));
+                (CONTROL, outcome.map_or_else(failed, number))
+            }
+            other => (CONTROL, self.do_otherwise(other)),
+        };
+        self.answers.push((who, told));
+    }
+
+    /// What the caller is told at once, if anything.
+    fn acquire(&mut self, conn: u64, call: &Call, several: bool) -> Option<Told> {
+        let share = match call.share {
+            Share::Alone => rules::Share::Alone,
+            Share::Shared => rules::Share::Shared,
+            Share::Limit(most) => rules::Share::Limit(u64::from(most)),
+        };
+        let id = call.id.map(|id| id_of(u64::from(id)));
+        let request = Request { share, lease: us(call.lease), id, owner: None };
+        let shape = if several { ReplyShape::Token } else { ReplyShape::Details };
+        let ask = Ask { request, wait: us(call.wait), shape, session: call.session };
+        let names = names(&call.keys);
+        let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+        self.node.world.borrow_mut().in_transaction = call.in_transaction;
+        let outcome = self.node.command(conn, |entry| {
+            if several {
+                entry.acquire_all(&names, &ask)
+            } else {
+                entry.acquire(names[0], &ask)
+            }
+        });
+        self.node.world.borrow_mut().in_transaction = false;
+        match outcome {
+            Ok(Outcome::Granted(granted)) => Some(told(&granted, shape)),
+            Ok(Outcome::NotGranted) => Some(Told::Nil),
+            Ok(Outcome::Waits) => None,
+            Err(error) => Some(failed(error)),
+        }
+    }
+
+    /// Commands that know nothing of locks.
+    fn do_otherwise(&mut self, command: &Command) -> Told {
+        match command {
+            Command::Kill { conn } => {
+                self.conns.retain(|own| own != conn);
+                self.node.disconnect(*conn);
+                Told::Number(1)
+            }
+            Command::Unblock { conn } => {
+                let is_blocked = self.is_blocked(*conn);
+                if is_blocked {
+                    self.node.event(|entry| entry.client_left(*conn));
+                    self.answers.push((*conn, Told::Nil));
+                }
+                number(is_blocked)
+            }
+            Command::Delete { key } => {
+                let has = self.stored(*key).is_some();
+                self.node.delete(&place(*key));
+                number(has)
+            }
+            Command::Put { key, value, expires_in_ms } => {
+                self.stored(*key);
+                let expire_at_ms = expires_in_ms.map(|ms| self.clocks.wall() / 1_000 + u64::from(ms));
+                let content = fake::Content::String(value.clone());
+                self.node.put(&place(*key), Some(Stored { content, expire_at_ms }));
+                if expire_at_ms.is_some() {
+                    // A server tells of the expiry.
+                    self.node.tell_of_key(&place(*key), KeyChange::Gone);
+                }
+                Told::Done
+            }
+            Command::Rename { from, to } => {
+                let Some(stored) = self.stored(*from) else { return Told::Error("ERR no such key".into()) };
+                self.stored(*to);
+                self.node.put(&place(*to), Some(stored));
+                self.node.put(&place(*from), None);
+                self.node.tell_of_key(&place(*from), KeyChange::Gone);
+                self.node.tell_of_key(&place(*to), KeyChange::Gone);
+                Told::Done
+            }
+            Command::Copy { from, to } => {
+                let Some(stored) = self.stored(*from) else { return Told::Number(0) };
+                self.stored(*to);
+                self.node.put(&place(*to), Some(stored));
+                self.node.tell_of_key(&place(*to), KeyChange::Gone);
+                Told::Number(1)
+            }
+            Command::Flush => {
+                for key in 0..KEYS {
+                    self.node.put(&place(key), None);
+                }
+                self.node.event(|entry| entry.database_changed(Some(0)));
+                Told::Done
+            }
+            Command::Swap => {
+                let stored: Vec<Option<Stored>> = (0..KEYS).map(|key| self.stored(key)).collect();
+                for (key, stored) in (0..KEYS).zip(stored.into_iter().rev()) {
+                    self.node.put(&place(key), stored);
+                }
+                self.node.event(|entry| entry.database_changed(Some(0)));
+                Told::Done
+            }
+            Command::Notice { key } => number(self.stored(*key).is_some()),
+            other => panic!("{other:?} is a command of the module"),
+        }
+    }
+
+    /// A key as somebody else finds it, who may find that its native expiry has passed.
+    fn stored(&self, key: u8) -> Option<Stored> {
+        self.node.expire(&place(key));
+        self.node.world.borrow().keys.get(&place(key)).cloned()
+    }
+
+    pub fn is_past_expiry(&self, key: u8) -> bool {
+        self.node.is_past_expiry(&place(key))
+    }
+
+    pub fn is_set(&self, key: u8) -> bool {
+        let world = self.node.world.borrow();
+        world.keys.get(&place(key)).is_some_and(|stored| matches!(stored.content, fake::Content::Set(_)))
+    }
+
+    /// A key as it stands.
+    pub fn look(&self, key: u8, full: bool) -> Seen {
+        let world = self.node.world.borrow();
+        let stored = world.keys.get(&place(key));
+        let now_ms = self.clocks.wall() / 1_000;
+        let full = full.then(|| {
+            let driver = self.node.driver.borrow();
+            let now = world.monotonic;
+            let line = driver.engine().queues().waiting(0, &name(key)).map(|waiter| {
+                let (waited, left) = (now.since(waiter.since).as_ms(), waiter.until.since(now).as_ms_ceil());
+                (waiter.client, waiter.id.map(Id::get), waited, left)
+            });
+            let line = line.collect();
+            let mut tokens = Vec::new();
+            if let Some(fake::Content::Set(set)) = stored.map(|stored| &stored.content) {
+                let token = |member: &[u8]| std::str::from_utf8(&member[..16]).unwrap().parse().unwrap();
+                tokens = set.keys().map(|member| token(member)).collect();
+                tokens.sort_unstable();
+            }
+            (line, tokens)
+        });
+        let stored = stored.map(|Stored { content, expire_at_ms }| {
+            let content = match content {
+                fake::Content::String(bytes) => Content::String(text(bytes)),
+                fake::Content::Set(set) => {
+                    let mut set: Vec<_> = set.iter().map(|(member, score)| (text(member), *score)).collect();
+                    set.sort();
+                    Content::Set(set)
+                }
+            };
+            (content, expire_at_ms.map(|at| at.saturating_sub(now_ms)))
+        });
+        Seen { stored, full }
+    }
+}
+
+fn details(granted: &Granted) -> Told {
+    told(granted, ReplyShape::Details)
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn failed(error: Error) -> Told {
+    Told::Error(error.to_string())
+}
+
+fn names(keys: &[u8]) -> Vec<Vec<u8>> {
+    keys.iter().map(|key| name(*key)).collect()
+}

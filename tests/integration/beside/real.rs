@@ -1,0 +1,314 @@
+//! A server whose clocks stand still, and are set between what is done.
+
+use super::clocks::Clocks;
+use super::command::{name, Answers, Command, Content, Seen, Told, CONTROL};
+use super::model::fake::Settings;
+use super::model::steps::{Call, Share, CLIENTS, KEYS};
+use crate::metrics::clock::shim::shim;
+use crate::support::{module, server_time_us, Conn, Reply, Server};
+use redis_lock_core::lock::retention::Retention;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub struct Real {
+    offset: File,
+    path: PathBuf,
+    server: Server,
+    control: Conn,
+    /// With the other database.
+    other: Conn,
+    /// The server's numbers of the clients, and their connections.
+    clients: Vec<(u64, Conn)>,
+    /// Whether the module lets CLIENT UNBLOCK end waits.
+    pub can_unblock: bool,
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+type Words = Vec<Vec<u8>>;
+
+fn words(words: &[&dyn ToString]) -> Words {
+    words.iter().map(|word| word.to_string().into_bytes()).collect()
+}
+
+fn text(key: u8) -> String {
+    String::from_utf8(name(key)).unwrap()
+}
+
+fn counted(keys: &[u8]) -> Words {
+    std::iter::once(keys.len().to_string().into_bytes()).chain(keys.iter().map(|key| name(*key))).collect()
+}
+
+impl Real {
+    /// Starts one; nothing, and a message, where its clocks cannot be made to stand still.
+    pub fn start(settings: &Settings, clocks: Clocks) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let Some(shim) = shim() else {
+            eprintln!("skipped: there is no C compiler to build what sets the clock");
+            return None;
+        };
+        // The module is built before the server gets an environment that cargo should not have.
+        module();
+        let path = shim.with_extension(format!("{}.standing", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let offset = File::create(&path).unwrap();
+        offset.write_all_at(&clocks.page(), 0).unwrap();
+        let retention = match settings.retention {
+            Retention::Forever => -1,
+            Retention::Ms(ms) => i64::try_from(ms).unwrap(),
+        };
+        let (margin, place) = (settings.margin.0 / 1_000, settings.limits.place.0 / 1_000);
+        let server = Server::with()
+            .env("LD_PRELOAD", shim.to_str().unwrap())
+            .env("CLOCK_SHIM_FILE", path.to_str().unwrap())
+            .module_args(&["margin-ms", &margin.to_string(), "retention-ms", &retention.to_string()])
+            .module_args(&["place-ms", &place.to_string(), "max-waiters", &settings.limits.waiters.to_string()])
+            .start();
+        server.allow_silent_changes();
+        let mut control = server.conn();
+        let mut other = server.conn();
+        other.ok(&["SELECT", "1"]);
+        // Who finds that a key has expired is then the same for both.
+        control.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        let info = control.text(&["INFO", "server"]);
+        let can_unblock = can_unblock(&info);
+        let mut own = Self { offset, path, server, control, other, clients: Vec::new(), can_unblock };
+        // Valkey 8.1 and later load modules so that they read the clocks past a preloaded library.
+        let reads_past = version(&info, "valkey_version:").is_some_and(|valkey| valkey >= (8, 1));
+        let stands = u64::try_from(server_time_us(&mut own.control)).unwrap() == clocks.wall();
+        if reads_past || !stands {
+            eprintln!("skipped: the clocks of this server cannot be made to stand still");
+            return None;
+        }
+        for _ in 0..CLIENTS {
+            let client = own.connect();
+            own.clients.push(client);
+        }
+        Some(own)
+    }
+
+    fn connect(&self) -> (u64, Conn) {
+        let mut conn = self.server.conn();
+        (u64::try_from(conn.int(&["CLIENT", "ID"])).unwrap(), conn)
+    }
+
+    pub fn conns(&self) -> Vec<u64> {
+        self.clients.iter().map(|(conn, _)| *conn).collect()
+    }
+
+    /// A client whose connection has ended comes back with another.
+    pub fn reconnect(&mut self, client: usize) -> u64 {
+        self.clients[client] = self.connect();
+        self.clients[client].0
+    }
+
+    /// From now on the clocks show that.
+    pub fn set_clocks(&mut self, clocks: Clocks) {
+        self.offset.write_all_at(&clocks.page(), 0).unwrap();
+    }
+
+    /// So many iterations of the event loop have come to an end.
+    pub fn settle(&mut self, iterations: usize) {
+        for _ in 0..iterations {
+            assert_eq!(self.control.call(&["PING"]), Reply::Status("PONG".into()));
+        }
+    }
+
+    /// Sends commands so that the server reads them at once; what is told at once to who has no lock to wait for.
+    pub fn execute(&mut self, commands: &[Command]) -> Answers {
+        let mut bytes = Vec::new();
+        let mut replies = 0;
+        for command in commands {
+            let mut add = |words: &Words| {
+                bytes.extend(crate::support::encoded(words));
+                replies += 1;
+            };
+            match command {
+                Command::Acquire { conn, call, several } => {
+                    self.ask(*conn, &acquire(call, *several), call.in_transaction);
+                }
+                Command::Recover { conn, key, lease, id } => {
+                    let mut recover = words(&[&"LOCK.RECOVER", &text(*key), &"PX", lease]);
+                    recover.extend(id.iter().flat_map(|id| words(&[&"ID", id])));
+                    self.ask(*conn, &recover, false);
+                }
+                Command::Swap => {
+                    for key in 0..KEYS {
+                        let (from, to) = (text(key), text(KEYS - 1 - key));
+                        self.other.int(&["DEL", &to]);
+                        self.control.int(&["COPY", &from, &to, "DB", "1"]);
+                    }
+                    add(&words(&[&"SWAPDB", &0, &1]));
+                }
+                other => add(&plain(other)),
+            }
+        }
+        self.control.send_bytes(&bytes);
+        (0..replies).map(|_| (CONTROL, told(&self.control.read()))).collect()
+    }
+
+    fn ask(&mut self, conn: u64, command: &Words, in_transaction: bool) {
+        let (_, conn) = self.clients.iter_mut().find(|(own, _)| *own == conn).unwrap();
+        if in_transaction {
+            conn.ok(&["MULTI"]);
+            assert_eq!(conn.call(command), Reply::Status("QUEUED".into()));
+            conn.send(&["EXEC"]);
+        } else {
+            conn.send(command);
+        }
+    }
+
+    /// What clients were told since somebody asked last.
+    pub fn answers(&mut self) -> Answers {
+        let mut answers = Vec::new();
+        for (number, conn) in &mut self.clients {
+            while conn.has_reply() {
+                answers.push((*number, told(&conn.read())));
+            }
+        }
+        answers
+    }
+
+    /// A key as it stands.
+    pub fn look(&mut self, key: u8, full: bool) -> Seen {
+        let name = text(key);
+        self.control.send(&["PTTL", &name]);
+        self.control.send(&["GET", &name]);
+        self.control.send(&["ZRANGE", &name, "0", "-1", "WITHSCORES"]);
+        if full {
+            self.control.send(&["LOCK.INFO", &name, "FULL"]);
+        }
+        let (left, string, set) = (self.control.read().int(), self.control.read(), self.control.read());
+        let content = match (string, &set) {
+            (text @ Reply::Text(_), _) => Some(Content::String(text.text())),
+            (_, Reply::List(list)) if !list.is_empty() => {
+                let mut set: Vec<_> = list.chunks(2).map(|pair| (pair[0].text(), micros(&pair[1].text()))).collect();
+                set.sort();
+                Some(Content::Set(set))
+            }
+            (Reply::Nil, _) => None,
+            other => panic!("neither a string nor a set: {other:?}"),
+        };
+        let stored = content.map(|content| (content, u64::try_from(left).ok()));
+        let full = full.then(|| {
+            let info = self.control.read();
+            let count = |of: &Reply, field: &str| u64::try_from(of.field(field).int()).unwrap();
+            let line = info
+                .field("queue")
+                .list()
+                .iter()
+                .map(|row| {
+                    let id = Some(row.field("id")).filter(|id| !id.is_nil()).map(|id| id.text().parse().unwrap());
+                    (count(row, "client"), id, count(row, "waited-ms"), count(row, "left-ms"))
+                })
+                .collect();
+            let Reply::List(fields) = &info else { panic!("no map: {info:?}") };
+            let mut tokens = Vec::new();
+            if fields.contains(&Reply::Text(b"holders".to_vec())) {
+                tokens = info.field("holders").list().iter().map(|holder| count(holder, "token")).collect();
+                tokens.sort_unstable();
+            }
+            (line, tokens)
+        });
+        Seen { stored, full }
+    }
+}
+
+/// A version of a server, if it has one of that name.
+fn version(info: &str, field: &str) -> Option<(u32, u32)> {
+    let text = info.lines().find_map(|line| line.strip_prefix(field))?.trim();
+    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
+    Some((parts.next()?, parts.next()?))
+}
+
+/// Before Redis 7.4 and Valkey 8.0 the module keeps away from it.
+fn can_unblock(info: &str) -> bool {
+    match version(info, "valkey_version:") {
+        Some(valkey) => valkey >= (8, 0),
+        None => version(info, "redis_version:").is_some_and(|redis| redis >= (7, 4)),
+    }
+}
+
+/// A score, which is in seconds and a double.
+fn micros(score: &str) -> u64 {
+    let seconds: f64 = score.parse().unwrap();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let micros = (seconds * 1e6).round() as u64;
+    micros
+}
+
+fn acquire(call: &Call, several: bool) -> Words {
+    let mut args = if several {
+        [words(&[&"LOCK.MACQUIRE"]), counted(&call.keys)].concat()
+    } else {
+        words(&[&"LOCK.ACQUIRE", &text(call.keys[0]), &"DETAILS"])
+    };
+    args.extend(words(&[&"PX", &call.lease]));
+    match call.share {
+        Share::Alone => {}
+        Share::Shared => args.extend(words(&[&"SHARED"])),
+        Share::Limit(most) => args.extend(words(&[&"LIMIT", &most])),
+    }
+    if call.wait > 0 {
+        args.extend(words(&[&"WAIT", &call.wait]));
+    }
+    if let Some(id) = call.id {
+        args.extend(words(&[&"ID", &id]));
+    }
+    if call.session {
+        args.extend(words(&[&"SESSION"]));
+    }
+    args
+}
+
+/// A command that is answered at once.
+fn plain(command: &Command) -> Words {
+    match command {
+        Command::Extend { token, keys, lease, several: false } => {
+            words(&[&"LOCK.EXTEND", &text(keys[0]), token, &"PX", lease])
+        }
+        Command::Extend { token, keys, lease, several: true } => {
+            [words(&[&"LOCK.MEXTEND"]), counted(keys), words(&[token, &"PX", lease])].concat()
+        }
+        Command::Release { token, key } => words(&[&"LOCK.RELEASE", &text(*key), token]),
+        Command::ReleaseAll { token, keys } => [words(&[&"LOCK.MRELEASE"]), counted(keys), words(&[token])].concat(),
+        Command::Check { token, key } => words(&[&"LOCK.CHECK", &text(*key), token]),
+        Command::Cancel { key, id } => words(&[&"LOCK.CANCEL", &text(*key), id]),
+        Command::Kill { conn } => words(&[&"CLIENT", &"KILL", &"ID", conn]),
+        Command::Unblock { conn } => words(&[&"CLIENT", &"UNBLOCK", conn]),
+        Command::Delete { key } => words(&[&"DEL", &text(*key)]),
+        Command::Put { key, value, expires_in_ms } => {
+            let mut set = words(&[&"SET", &text(*key)]);
+            set.push(value.clone());
+            set.extend(expires_in_ms.iter().flat_map(|ms| words(&[&"PX", ms])));
+            set
+        }
+        Command::Rename { from, to } => words(&[&"RENAME", &text(*from), &text(*to)]),
+        Command::Copy { from, to } => words(&[&"COPY", &text(*from), &text(*to), &"REPLACE"]),
+        Command::Flush => words(&[&"FLUSHDB"]),
+        Command::Notice { key } => words(&[&"EXISTS", &text(*key)]),
+        Command::Acquire { .. } | Command::Recover { .. } | Command::Swap => panic!("{command:?} is no plain command"),
+    }
+}
+
+fn told(reply: &Reply) -> Told {
+    let count = |reply: &Reply| Some(reply).filter(|it| !it.is_nil()).map(|it| u64::try_from(it.int()).unwrap());
+    match reply {
+        Reply::Nil => Told::Nil,
+        Reply::Int(number) => Told::Number(*number),
+        Reply::Status(_) => Told::Done,
+        Reply::Error(text) => Told::Error(text.clone()),
+        Reply::List(list) => match &list[..] {
+            // EXEC
+            [only] => told(only),
+            [token, overdue, before, _] => Told::Details(count(token).unwrap(), count(overdue), count(before)),
+            other => panic!("an unexpected list: {other:?}"),
+        },
+        other => panic!("an unexpected reply: {other:?}"),
+    }
+}

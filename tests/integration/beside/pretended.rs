@@ -86,7 +86,7 @@ impl Pretended {
         let mut world = self.node.world.borrow_mut();
         world.wall = UnixMicros(clocks.wall());
         world.monotonic = MonotonicMicros(clocks.monotonic());
-        world.asleep = Micros(clocks.asleep);
+        world.suspended = Micros(clocks.asleep);
     }
 
     /// When the event loop has something to do next, as [`Clocks::now`].
@@ -270,7 +270,7 @@ impl Pretended {
         let ask = Ask { request, wait: us(call.wait), shape, session: call.session };
         let names = names(&call.keys);
         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-        self.node.world.borrow_mut().in_transaction = call.in_transaction;
+        self.node.world.borrow_mut().is_transaction = call.in_transaction;
         let outcome = self.node.command(conn, |entry| {
             if several {
                 entry.acquire_all(&names, &ask)
@@ -278,7 +278,7 @@ impl Pretended {
                 entry.acquire(names[0], &ask)
             }
         });
-        self.node.world.borrow_mut().in_transaction = false;
+        self.node.world.borrow_mut().is_transaction = false;
         match outcome {
             Ok(Outcome::Granted(granted)) => Some(told(&granted, shape)),
             Ok(Outcome::NotGranted) => Some(Told::Nil),

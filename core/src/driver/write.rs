@@ -154,9 +154,11 @@ impl<E: Edge> Entry<'_, E> {
         let all_deleted = written.len() == wanted;
         let mut decision = Decision::to_release(token);
         decision.not_written();
+        let mut engine = self.engine();
         for (name, _) in names.iter().zip(&written) {
-            self.engine().told(&mut decision, *name, Shape::One);
+            engine.told(&mut decision, *name, Shape::One);
         }
+        drop(engine);
         for written in written {
             self.edge.signal(written, decision.events());
         }

@@ -265,8 +265,9 @@ impl Court {
             let latest = self.latest.entry(changed.place.clone()).or_default();
             *latest = end.max(*latest);
             if !changed.by_module {
-                // No session survives that its key is renamed, or changed by others.
+                // No session survives that its key is renamed, or changed by others, nor what is known of a predecessor.
                 self.due_sessions.retain(|(_, place), _| *place != changed.place);
+                self.predecessors.retain(|(_, place), _| *place != changed.place);
                 let own = self.sessions.iter_mut().filter(|((_, place), _)| *place == changed.place);
                 own.for_each(|(_, (_, is_sure))| *is_sure = false);
             }

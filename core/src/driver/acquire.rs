@@ -47,7 +47,7 @@ impl<E: Edge> Entry<'_, E> {
         // Read once: that is a good part of what a refusal costs.
         let lock = key.lock();
         let decision = self.engine().acquire(key_name, lock, &wanted)?;
-        if matches!(decision, Acquire::Prolong(_)) {
+        if matches!(decision, Acquire::Prolong(_) | Acquire::Keep(_)) {
             self.may_extend()?;
         }
         let Some((decision, mut granted)) = Decision::to_grant(&decision) else {
@@ -110,7 +110,7 @@ impl<E: Edge> Entry<'_, E> {
                 return self.wait_or_not(db, &bytes, blocked, ask, too_early);
             }
         };
-        if decisions.iter().any(|decision| matches!(decision, Acquire::Prolong(_))) {
+        if decisions.iter().any(|decision| matches!(decision, Acquire::Prolong(_) | Acquire::Keep(_))) {
             self.may_extend()?;
         }
         let Some((decisions, mut granted)) = Decision::to_grants(&decisions) else { return Err(Error::Internal) };

@@ -1,7 +1,7 @@
 //! Runs in which the simulator found a fault of the module, as short as it made them.
 
 use super::shrink::{run, Outcome};
-use super::steps::{Call, Plan, Share, Step, Time};
+use super::steps::{Call, Fate, Plan, Share, Step, Time};
 
 /// A call for one key, a second's lease.
 const CALL: Call = Call {
@@ -71,4 +71,16 @@ fn the_next_in_line_is_looked_at_after_one_who_has_the_lock_by_its_id() {
     steps.extend([pass(335), Step::Copy { from: 2, to: 0 }, pass(2_274)]);
     // Seed 109839 has no margin: the copy ends before the lock that was there.
     is_fine(Plan::Calm, 109_839, &steps);
+}
+
+#[test]
+fn a_master_that_may_have_been_replaced_tells_no_id_that_it_still_has_the_lock() {
+    let holds = Call { client: 1, keys: vec![1], lease: 2_500, id: Some(2), ..CALL };
+    let asks = Step::Acquire(Call { lease: 1_000, ..holds.clone() });
+    let other = Step::Acquire(Call { client: 2, keys: vec![1], ..CALL });
+    let pass = |ms: u32| Step::Pass(Time::Us(ms * 1_000));
+    // The clock of the old master is set back, so the lock lasts longer there than its holder may count on.
+    let back = Step::SetClock { server: 0, by: -5_000 };
+    let promote = Step::Promote { replica: 2, fate: Fate::Stopped(2_000) };
+    is_fine(Plan::Group, 2, &[pass(7_500), Step::Acquire(holds), back, promote, pass(5_800), asks, pass(300), other]);
 }

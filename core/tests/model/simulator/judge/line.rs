@@ -181,8 +181,10 @@ impl Court {
         let Some(mut stand) = self.on_the_way.remove(&(token, conn)) else { return false };
         self.lost.extend(stand.asked.places.iter().map(|place| (token, place.clone())));
         if !stand.asked.places.is_empty() {
+            // Where its attempt has asked again in another way, that is its place.
+            let stands = self.own_stands(&stand.asked).next().is_some();
             self.arrivals += 1;
-            stand.latest = self.arrivals;
+            stand.latest = if stands { u64::MAX } else { self.arrivals };
             self.keep_place(&mut stand, now);
         }
         true

@@ -1,31 +1,21 @@
 //! What keeps a server from granting: a grace that has not passed, replicas that do not answer, a stall, clocks that
 //! jump. Each is refused to commands and kept from those who wait, said in the log, and over when it should be.
 
+use crate::asks::{alone as ask, seconds, START};
 use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome, Span};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
-use redis_lock_core::engine::queue::ReplyShape;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
 use redis_lock_core::lock::record::Id;
-use redis_lock_core::lock::rules::{Release, Request, Share};
+use redis_lock_core::lock::rules::{Release, Request};
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
-const START: UnixMicros = UnixMicros(1_763_710_000_000_000);
 /// Leases up to 16 s are over when it is: it has to cover the margin, the lag and two seconds besides.
 const GRACE: grace::Settings =
     grace::Settings { grace: seconds(20), margin: seconds(1), max_lag: seconds(1), wanted: 1 };
-
-const fn seconds(number: u64) -> Micros {
-    Micros(number * 1_000_000)
-}
-
-fn ask(lease: u64, wait: u64) -> Ask<'static> {
-    let request = Request { share: Share::Alone, lease: seconds(lease), id: None, owner: None };
-    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
-}
 
 /// A master with one replica that answers, and no grace yet.
 fn node() -> Node {

@@ -1,39 +1,20 @@
 //! Who waits, and who may not: nobody is overtaken, a line has its bounds, a lock that was evicted stays taken, a session
 //! ends once. And what INFO counts of it.
 
+use crate::asks::{alone, ask, named, seconds, settle, START};
 use crate::fake::{Blocked, Content, Node, Settings, Stored};
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
-use redis_lock_core::engine::queue::ReplyShape;
 use redis_lock_core::engine::{KeyChange, KeyName, Limits};
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::record::Id;
-use redis_lock_core::lock::rules::{Release, Request, Share};
+use redis_lock_core::lock::rules::{Release, Share};
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
-const START: UnixMicros = UnixMicros(1_763_710_000_000_000);
-
-const fn seconds(number: u64) -> Micros {
-    Micros(number * 1_000_000)
-}
-
-fn ask(share: Share, lease: u64, wait: u64) -> Ask<'static> {
-    let request = Request { share, lease: seconds(lease), id: None, owner: None };
-    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
-}
-
-fn alone(lease: u64, wait: u64) -> Ask<'static> {
-    ask(Share::Alone, lease, wait)
-}
-
 fn id(number: u64) -> Id {
     Id::parse(number.to_string().as_bytes()).unwrap()
-}
-
-fn named(number: u64, ask: Ask<'static>) -> Ask<'static> {
-    Ask { request: Request { id: Some(id(number)), ..ask.request }, ..ask }
 }
 
 fn in_session(ask: Ask<'static>) -> Ask<'static> {
@@ -79,12 +60,6 @@ fn place(name: &[u8]) -> (i32, Vec<u8>) {
 
 fn ends_at(node: &Node, name: &[u8]) -> Option<UnixMicros> {
     node.with_lock(&place(name), |lock| lock.last_end())
-}
-
-/// The timer, until nothing is due.
-fn settle(node: &Node) {
-    let fires = (0..1_000).take_while(|_| node.fire()).count();
-    assert!(fires < 1_000, "the timer fires for ever");
 }
 
 /// The event loop runs until then.

@@ -6,6 +6,7 @@
 #![allow(clippy::arithmetic_side_effects, clippy::redundant_closure_for_method_calls, dead_code)]
 #![allow(clippy::struct_excessive_bools)]
 
+mod asks;
 mod canonical;
 mod check;
 mod classic;

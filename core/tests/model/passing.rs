@@ -1,46 +1,20 @@
 //! How locks pass on outside of the command that releases them: grants that nobody received, locks that others changed,
 //! keys that the server does not let the module write; and what listeners are told of each.
 
+use crate::asks::{alone, ask, named, seconds, settle, START};
 use crate::fake::{Blocked, Content, Node, Settings, Stored};
 use redis_lock_core::driver::{Ask, Outcome, WriteRefused};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::grant::{Event, Granted};
 use redis_lock_core::engine::outbox::{Answer, Grant};
-use redis_lock_core::engine::queue::ReplyShape;
 use redis_lock_core::lock::error::Error;
-use redis_lock_core::lock::record::{Id, Owner};
+use redis_lock_core::lock::record::Owner;
 use redis_lock_core::lock::rules::{Release, Request, Share, State};
-use redis_lock_core::lock::time::{Micros, UnixMicros};
+use redis_lock_core::lock::time::Micros;
 use redis_lock_core::lock::token::Token;
-
-const START: UnixMicros = UnixMicros(1_763_710_000_000_000);
-
-const fn seconds(number: u64) -> Micros {
-    Micros(number * 1_000_000)
-}
-
-/// What a client asks for: a lease and a wait in seconds.
-fn ask(share: Share, lease: u64, wait: u64) -> Ask<'static> {
-    let request = Request { share, lease: seconds(lease), id: None, owner: None };
-    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
-}
-
-fn alone(lease: u64, wait: u64) -> Ask<'static> {
-    ask(Share::Alone, lease, wait)
-}
-
-fn named(id: u64, ask: Ask<'static>) -> Ask<'static> {
-    Ask { request: Request { id: Id::parse(id.to_string().as_bytes()), ..ask.request }, ..ask }
-}
 
 fn labelled(ask: Ask<'static>) -> Ask<'static> {
     Ask { request: Request { owner: Owner::parse(b"cron@db1"), ..ask.request }, ..ask }
-}
-
-/// The timer, until nothing is due.
-fn settle(node: &Node) {
-    let fires = (0..1_000).take_while(|_| node.fire()).count();
-    assert!(fires < 1_000, "the timer fires for ever");
 }
 
 fn node() -> Node {

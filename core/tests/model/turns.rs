@@ -1,38 +1,16 @@
 //! What a call from the server comes to at its end, and what the timer does in one event-loop iteration: it listens when
 //! it has to, sets one timer, and leaves the rest for later when a turn becomes too long.
 
+use crate::asks::{alone as ask, named, seconds, settle, START};
 use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
-use redis_lock_core::engine::queue::ReplyShape;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
-use redis_lock_core::lock::record::Id;
-use redis_lock_core::lock::rules::{Release, Request, Share};
-use redis_lock_core::lock::time::{Micros, UnixMicros};
+use redis_lock_core::lock::rules::Release;
+use redis_lock_core::lock::time::Micros;
 use redis_lock_core::lock::token::Token;
-
-const START: UnixMicros = UnixMicros(1_763_710_000_000_000);
-
-const fn seconds(number: u64) -> Micros {
-    Micros(number * 1_000_000)
-}
-
-fn ask(lease: u64, wait: u64) -> Ask<'static> {
-    let request = Request { share: Share::Alone, lease: seconds(lease), id: None, owner: None };
-    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
-}
-
-fn named(id: u64, ask: Ask<'static>) -> Ask<'static> {
-    Ask { request: Request { id: Id::parse(id.to_string().as_bytes()), ..ask.request }, ..ask }
-}
-
-/// The timer, until nothing is due.
-fn settle(node: &Node) {
-    let fires = (0..1_000).take_while(|_| node.fire()).count();
-    assert!(fires < 1_000, "the timer fires for ever");
-}
 
 fn node() -> Node {
     Node::new(Settings::default(), START)

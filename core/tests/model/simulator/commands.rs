@@ -286,7 +286,7 @@ impl Run {
     pub(super) fn release(&mut self, grant: Number, key: Number) {
         let Some(known) = self.known_grant(grant) else { return };
         let at = usize::from(key) % known.places.len();
-        // Now and then another key than its own.
+        // No seed draws 15; steps that are written by hand name another key than its own with it.
         let place = if key % 16 == 15 { place(key) } else { known.places[at].clone() };
         if self.is_lost(known.site, std::slice::from_ref(&place)) {
             return;

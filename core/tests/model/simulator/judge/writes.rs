@@ -49,8 +49,11 @@ impl Court {
         let is_others = matches!(old, Raw::Foreign) || (matches!(old, Raw::Number(_)) && !old.is_expired(now.wall));
         assert!(!is_others, "what is not ours was changed: {}", context());
 
+        // If a successor does not receive its grant, its predecessor comes back, and may still end with its connection.
         for holder in old.holders().iter().filter(|holder| new.holder(holder.token).is_none()) {
-            self.sessions.remove(&(holder.token, place.clone()));
+            if let Some((_, is_sure)) = self.sessions.get_mut(&(holder.token, place.clone())) {
+                *is_sure = false;
+            }
         }
         for holder in new.holders() {
             let Some(earlier) = old.holder(holder.token) else { continue };

@@ -82,16 +82,18 @@ fn load(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
 /// As [`read`].
 pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<Box<Set>, Unseen> {
     let holders = &set.members.holders;
-    let holder = match expected {
-        _ if !set.was_kept() => return Ok(set),
-        Expected::Nothing => None,
-        Expected::Grant(token) => holders.get(token),
-        Expected::Attempt(id) => id.and_then(|id| holders.by_id(id)),
+    let stands = match expected {
+        _ if !set.was_kept() => true,
+        Expected::Nothing | Expected::Attempt(None) => true,
+        Expected::Grant(token) => holders.get(token).is_none_or(|holder| has(zset, holder)),
+        // Which of them are live depends on the clock, and it has not been looked at yet.
+        Expected::Attempt(Some(id)) => holders.of_attempt(id).all(|holder| has(zset, holder)),
     };
-    if holder.is_none_or(|holder| has(zset, holder)) {
-        return Ok(set);
+    if stands {
+        Ok(set)
+    } else {
+        load(zset)
     }
-    load(zset)
 }
 
 /// Of a large set the last holder to end, and how many are live; a smaller one as a whole. The others are only counted,

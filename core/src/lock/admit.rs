@@ -129,8 +129,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, turn: Turn, now: UnixM
         }
         State::Held(..) | State::Foreign => return Admission::Refused,
         State::Several(holders) => {
-            let own = request.id.and_then(|id| holders.by_id(id)).filter(|own| !holders.is_over(own));
-            if let Some(own) = own {
+            if let Some(own) = request.id.and_then(|id| holders.held_by(id)) {
                 return if alone { Admission::AskedOtherwise } else { Admission::Already(own.record()) };
             }
             let fits = |count: usize| u64::try_from(count).unwrap_or(u64::MAX) < request.share.most();

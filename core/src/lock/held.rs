@@ -73,9 +73,7 @@ pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicr
 pub fn held_by(state: State<'_>, id: Id) -> Option<Token> {
     match state {
         State::Held(_, Some(record)) if record.id == Some(id) => Some(record.token),
-        State::Several(holders) => {
-            holders.by_id(id).filter(|holder| !holders.is_over(holder)).map(|holder| holder.token)
-        }
+        State::Several(holders) => holders.held_by(id).map(|holder| holder.token),
         _ => None,
     }
 }

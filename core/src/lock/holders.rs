@@ -50,7 +50,7 @@ impl Holder {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
     all: BTreeMap<Token, Holder>,
-    ids: BTreeMap<Id, Token>,
+    ids: BTreeSet<(Id, Token)>,
     /// By their ends.
     ends: BTreeSet<(UnixMicros, Token)>,
     /// How many of them had not expired at `at`.
@@ -61,7 +61,7 @@ pub struct Holders {
 }
 
 impl FromIterator<Holder> for Holders {
-    /// All at once, as of the beginning of time. Of several with one ID the one with the largest token has it.
+    /// All at once, as of the beginning of time.
     fn from_iter<I: IntoIterator<Item = Holder>>(holders: I) -> Self {
         // Sorted lists are made into trees without a search for each element. The server has a set sorted by its ends.
         let mut all: Vec<Holder> = holders.into_iter().collect();
@@ -72,9 +72,7 @@ impl FromIterator<Holder> for Holders {
         if all.len() < count {
             ends = all.iter().map(of_end).collect();
         }
-        let mut ids: Vec<_> = all.iter().filter_map(|holder| Some((holder.id?, holder.token))).collect();
-        ids.sort_unstable();
-        let ids = ids.into_iter().collect();
+        let ids = all.iter().filter_map(|holder| Some((holder.id?, holder.token))).collect();
         let all: BTreeMap<_, _> = all.into_iter().map(|holder| (holder.token, holder)).collect();
         let latest = all.last_key_value().map(|(token, _)| *token);
         let at = UnixMicros::default();
@@ -140,10 +138,17 @@ impl Holders {
         larger.or_else(|| self.all.first_key_value()).map(|(_, holder)| holder)
     }
 
-    /// The holder that an attempt made; live, unless nobody has noticed yet that it expired.
+    /// The live holder that an attempt made: the latest, if the clock was set back and an earlier one is live again.
     #[must_use]
-    pub fn by_id(&self, id: Id) -> Option<&Holder> {
-        self.all.get(self.ids.get(&id)?)
+    pub fn held_by(&self, id: Id) -> Option<&Holder> {
+        self.of_attempt(id).rfind(|holder| !self.is_over(holder))
+    }
+
+    /// All that an attempt made, live or expired.
+    #[must_use]
+    pub fn of_attempt(&self, id: Id) -> impl DoubleEndedIterator<Item = &Holder> {
+        let tokens = self.ids.range((id, Token::FIRST)..=(id, Token::LAST));
+        tokens.filter_map(|(_, token)| self.all.get(token))
     }
 
     /// Whether a timestamp had passed at the last [`Holders::look`].
@@ -212,7 +217,7 @@ impl Holders {
             self.live = self.live.saturating_add(1);
         }
         if let Some(id) = holder.id {
-            self.ids.insert(id, holder.token);
+            self.ids.insert((id, holder.token));
         }
         self.latest = self.latest.max(Some(holder.token));
         self.all.insert(holder.token, holder);
@@ -226,9 +231,7 @@ impl Holders {
             self.live = self.live.saturating_sub(1);
         }
         if let Some(id) = holder.id {
-            if self.ids.get(&id) == Some(&token) {
-                self.ids.remove(&id);
-            }
+            self.ids.remove(&(id, token));
         }
         Some(holder)
     }
@@ -351,10 +354,11 @@ mod tests {
                     prop_assert_eq!(holders.is_over(known), known.timestamp.0 <= now);
                 }
                 for id in 1..4 {
-                    let last = plain.iter().rfind(|known| known.id == holder(0, 0, id).id);
-                    let found = holders.by_id(holder(0, 0, id).id.unwrap());
-                    prop_assert!(found.is_none_or(|found| plain.contains(found)));
-                    prop_assert!(last.is_none() || found.is_none() || found == last);
+                    let id = holder(0, 0, id).id;
+                    let own = || plain.iter().filter(|known| known.id == id);
+                    let latest = own().filter(|known| known.timestamp.0 > now).max_by_key(|known| known.token);
+                    prop_assert_eq!(holders.held_by(id.unwrap()), latest);
+                    prop_assert_eq!(holders.of_attempt(id.unwrap()).count(), own().count());
                 }
             }
         }

@@ -13,6 +13,9 @@ impl Token {
     /// 2^53 - 1, the largest integer that is exact in every language.
     pub const MAX: u64 = (1 << 53) - 1;
 
+    /// The smallest there can be.
+    pub const FIRST: Self = Self(0);
+
     /// The largest there can be.
     pub const LAST: Self = Self(Self::MAX);
 

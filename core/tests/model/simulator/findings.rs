@@ -84,3 +84,20 @@ fn a_master_that_may_have_been_replaced_tells_no_id_that_it_still_has_the_lock()
     let promote = Step::Promote { replica: 2, fate: Fate::Stopped(2_000) };
     is_fine(Plan::Group, 2, &[pass(7_500), Step::Acquire(holds), back, promote, pass(5_800), asks, pass(300), other]);
 }
+
+#[test]
+fn an_id_of_two_grants_in_a_set_holds_by_the_earlier_when_that_is_the_one_that_lives() {
+    let holds = Call { client: 1, keys: vec![1], share: Share::Shared, lease: 100, id: Some(2), ..CALL };
+    let [first, second] = [holds.clone(), Call { lease: 500, ..holds.clone() }].map(Step::Acquire);
+    let other = Step::Acquire(Call { client: 2, id: None, lease: 3_000, ..holds });
+    let pass = |ms: u32| Step::Pass(Time::Us(ms * 1_000));
+    // The clock is set back, and the first grant lives again; its holder extends it.
+    let back = Step::SetClock { server: 0, by: -700 };
+    let extend = Step::Extend { grant: 2, lease: 3_000 };
+    let cancel = Step::Cancel { key: 1, id: 2 };
+    let now_the_first = [first, other, pass(200), second, back, extend, pass(1_500)];
+    for own in [Step::Acquire(Call { client: 3, share: Share::Shared, keys: vec![1], id: Some(2), ..CALL }), cancel] {
+        // Seed 4 has no margin, and keeps who expired.
+        is_fine(Plan::Rough, 4, &[&now_the_first[..], &[own]].concat());
+    }
+}

@@ -199,6 +199,10 @@ impl Court {
                 before.admits(asked.share.most(), now.wall),
                 "two hold {place:?}: {asked:?} got {token} at {now:?} beside {before:?}"
             );
+            assert!(
+                !before.is_held_by(asked.id, now.wall),
+                "{asked:?} got {token} at {now:?} beside its own: {before:?}"
+            );
             let is_alone = asked.share == Share::Alone;
             assert_eq!(matches!(after, Raw::One(_)), is_alone, "{asked:?} made {after:?}");
             let own = after.holder(token).unwrap();

@@ -177,8 +177,12 @@ impl Court {
         }
         if !is_new {
             self.lost.retain(|(lost, place)| *lost != token || !asked.places.contains(place));
-            // Of a lock that was copied or renamed, another name is told.
             self.on_the_way.retain(|(own, _), stand| *own != token || !stand.shares_key_with(&asked.places));
+            // Of a lock that was copied or renamed, another name is told: its attempt may have a place again, or not.
+            self.on_the_way
+                .iter_mut()
+                .filter(|((own, _), _)| *own == token)
+                .for_each(|(_, stand)| stand.latest = u64::MAX);
             for (place, before) in asked.places.iter().zip(&told.before) {
                 let known = self.predecessors.get(&(token, place.clone()));
                 if let Some((known, _)) = known.filter(|(_, since)| now.monotonic < since + 60_000_000) {

@@ -182,9 +182,9 @@ impl Court {
         self.lost.extend(stand.asked.places.iter().map(|place| (token, place.clone())));
         if !stand.asked.places.is_empty() {
             // Where its attempt has asked again in another way, that is its place.
-            let stands = self.own_stands(&stand.asked).next().is_some();
+            let has_asked_again = stand.latest == u64::MAX || self.own_stands(&stand.asked).next().is_some();
             self.arrivals += 1;
-            stand.latest = if stands { u64::MAX } else { self.arrivals };
+            stand.latest = if has_asked_again { u64::MAX } else { self.arrivals };
             self.keep_place(&mut stand, now);
         }
         true

@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,11 @@ fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, S
 
 memcheck: install-deps ## Run the integration tests with AddressSanitizer: some minutes
 	@scripts/memcheck.sh
+
+msrv: install-deps ## Check that the module compiles with the oldest Rust that Cargo.toml names (rustup)
+	@set -eu; rust=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
+		rustup toolchain install --no-self-update --profile minimal $$rust; \
+		cargo +$$rust check --locked --lib --target-dir target/msrv
 
 lint: install-deps ## Check format, lints and documentation, and that it compiles for ARM64
 	cargo fmt --all --check

@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,11 +73,21 @@ msrv: install-deps ## Check that the module compiles with the oldest Rust that C
 		rustup toolchain install --no-self-update --profile minimal $$rust; \
 		cargo +$$rust check --locked --lib --target-dir target/msrv
 
+advisories: ## Ask the RustSec database about the crates that are used (cargo-deny; needs the network)
+	@cargo deny --version >/dev/null 2>&1 || { echo "advisories: 'cargo install cargo-deny --locked' first" >&2; exit 1; }
+	cargo deny check advisories
+
 lint: install-deps ## Check format, lints and documentation, and that it compiles for ARM64
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@scripts/arm64.sh check || [ $$? = 3 ]
+	@if cargo deny --version >/dev/null 2>&1; then \
+		cargo deny --offline check bans licenses sources; \
+	else echo "lint: skipped deny.toml: 'cargo install cargo-deny --locked' first"; fi
+	@if command -v shellcheck >/dev/null; then \
+		shellcheck .ci/run scripts/*.sh packaging/redis-lock-module packaging/deb/p*; \
+	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
 
 fmt: ## Format the code
 	cargo fmt --all

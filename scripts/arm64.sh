@@ -73,7 +73,7 @@ check() {
 # Debian's server, and what it needs, unpacked.
 server() {
     [ ! -x "$home/server" ] || return 0
-    have apt-get && have dpkg-deb || cannot tested "its server comes from Debian's packages, which need apt and dpkg-deb"
+    { have apt-get && have dpkg-deb; } || cannot tested "its server comes from Debian's packages, which need apt and dpkg-deb"
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     trap 'exit 130' INT TERM

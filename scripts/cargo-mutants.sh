@@ -22,7 +22,7 @@ cargo mutants --package redis-lock-core --output "$out" "$@" || status=$?
 # 2: some were missed; 3: some ran out of time.
 case $status in 0 | 2 | 3) ;; *) exit "$status" ;; esac
 
-count() { cat "$out/mutants.out/$1.txt" | wc -l; }
+count() { wc -l <"$out/mutants.out/$1.txt"; }
 missed=$(count missed) timeout=$(count timeout) caught=$(count caught)
 viable=$((missed + timeout + caught))
 echo "$viable changes that compile: $caught caught, $timeout without end, $missed missed; $(count unviable) do not compile"

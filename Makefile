@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,14 @@ msrv: install-deps ## Check that the module compiles with the oldest Rust that C
 advisories: ## Ask the RustSec database about the crates that are used (cargo-deny; needs the network)
 	@cargo deny --version >/dev/null 2>&1 || { echo "advisories: 'cargo install cargo-deny --locked' first" >&2; exit 1; }
 	cargo deny check advisories
+
+# .github/workflows/nightly.yml runs the same, each on a machine of its own.
+NIGHTLY = torture simulate fuzz mutants memcheck test-arm64 reproducible msrv advisories
+nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
+	@failed=; for check in $(NIGHTLY); do \
+		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "nightly: FAILED:$$failed" >&2; exit 1; fi
 
 lint: install-deps ## Check format, lints and documentation, and that it compiles for ARM64
 	cargo fmt --all --check

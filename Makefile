@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,11 @@ lint: install-deps ## Check format, lints and documentation, and that it compile
 	@if command -v shellcheck >/dev/null; then \
 		shellcheck .ci/run scripts/*.sh packaging/redis-lock-module packaging/deb/p*; \
 	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
+
+# From where a branch left main, unless it is said.
+SINCE ?= origin/main
+subjects: ## Check the subjects of the commits since SINCE=origin/main
+	@git log --no-merges --format=%s $(SINCE)..HEAD | scripts/subjects.sh
 
 fmt: ## Format the code
 	cargo fmt --all

@@ -48,9 +48,9 @@ simulate: install-deps ## Simulate servers, clients, clocks and failovers for SE
 	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --nocapture
 
 torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
-	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); seconds=$(or $(SECONDS),60); \
-		TORTURE_SEED=$$seed TORTURE_SECONDS=$$seconds cargo test --quiet --test torture run:: -- --nocapture; \
-		LOCK_SEED=$$seed LOCK_FAILOVERS=$$((seconds / 20 + 1)) \
+	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
+		TORTURE_SEED=$$seed TORTURE_SECONDS=$(SECONDS) cargo test --quiet --test torture run:: -- --nocapture; \
+		LOCK_SEED=$$seed LOCK_FAILOVERS=$$(($(SECONDS) / 20 + 1)) \
 			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
 
 test-matrix: build ## Run the integration tests on every server version that can be had; writes docs/SERVERS.md
@@ -85,7 +85,7 @@ nightly: build ## Run the slow checks one after the other, the random ones for S
 	done; \
 	if [ -n "$$failed" ]; then echo "nightly: FAILED:$$failed" >&2; exit 1; fi
 
-lint: install-deps ## Check format, lints and documentation, and that it compiles for ARM64
+lint: install-deps ## Check format, lints, documentation, crates and scripts, and that it compiles for ARM64
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps

@@ -53,13 +53,13 @@ torture: build ## Break things at random for SECONDS=60, from SEED if given, and
 		LOCK_SEED=$$seed LOCK_FAILOVERS=$$(($(SECONDS) / 20 + 1)) \
 			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
 
-test-matrix: build ## Run the integration tests on every server version that can be had; writes docs/SERVERS.md
+test-matrix: build ## Run the integration tests on every server that can be fetched; writes docs/SERVERS.md
 	@scripts/test-matrix.sh
 
-mutants: install-deps ## See that the tests find faults made on purpose: some minutes
+mutants: install-deps ## Make faults on purpose, and check that the tests find them: some ten minutes
 	@scripts/mutants.sh
 
-cargo-mutants: install-deps ## Change the core in every small way, and see that its tests fail: two hours (cargo-mutants)
+cargo-mutants: install-deps ## Make every small change of the core, and check that its tests fail: two hours (cargo-mutants)
 	@scripts/cargo-mutants.sh
 
 fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
@@ -129,14 +129,14 @@ bench-tables: ## Fill the tables and draw the plots of README.md and benches/REA
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh
 
-# Not after `build`: root, who installs, often has no cargo, and should not leave files in target/.
+# Does not build: root often has no cargo, and should not leave files in target/.
 install: ## Install what `make build` built into this machine's server (as root; PREFIX, MODULEDIR, CONF, DESTDIR)
 	@scripts/install.sh install
 
-uninstall: ## Take it away again
+uninstall: ## Remove what `make install` installed
 	@scripts/install.sh uninstall
 
-package: install-deps ## Make archives and Debian packages for others, in target/package/, for ARM64 too
+package: install-deps ## Make the archives and Debian packages of a release, in target/package/, for ARM64 too
 	@scripts/package.sh
 
 reproducible: install-deps ## Make the packages twice, in two folders, and compare them: some minutes

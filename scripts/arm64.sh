@@ -1,13 +1,13 @@
 #!/bin/sh
-# The module for 64-bit ARM, from a machine of another kind: `make lint`, `make package`, `make test-arm64`.
+# Checks, builds and tests the module for 64-bit ARM on another machine: `make lint`, `make package`, `make test-arm64`.
 #
-#   arm64.sh check   whether it compiles; needs rustup, and no compiler for ARM
-#   arm64.sh build   builds it with what CARGO_ENCODED_RUSTFLAGS and CFLAGS say, in the target folder that is named
-#   arm64.sh test    builds it and runs tests (`waiting|wire`: those of these files) on Debian's ARM64 redis-server, under qemu-user-static
+#   arm64.sh check             see whether it compiles; needs rustup, but no compiler for ARM
+#   arm64.sh build OPTIONS...  build it; OPTIONS go to cargo, CARGO_ENCODED_RUSTFLAGS and CFLAGS count
+#   arm64.sh test [FILES]      run the tests of FILES (`waiting|wire`) on Debian's ARM64 redis-server, under qemu
 #
 # Debian's cross compiler and qemu are installed if root runs this (packages for this machine's own architecture). The
 # server comes unpacked from Debian's arm64 packages, with lists of packages of its own: the system's apt and dpkg stay
-# as they are. Where something cannot be had, one line says so, and it ends with 3.
+# as they are. If something cannot be installed, one line says so, and the script ends with 3.
 set -eu
 
 cd "$(dirname "$0")/.."

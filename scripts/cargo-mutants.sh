@@ -1,7 +1,7 @@
 #!/bin/sh
-# Changes the core in each small way that cargo-mutants knows, one at a time, and sees that its tests fail: at least LEAST
-# percent of what compiles (95). FOLDERS are those that are changed. Arguments are those of cargo-mutants: `--shard 0/20`
-# is every twentieth change.
+# Makes each small change of the core that cargo-mutants knows, one at a time, and runs the tests. Fails when they miss
+# too many: at least LEAST percent (95) of the changes that compile have to be caught. FOLDERS names the folders to
+# change. Arguments go to cargo-mutants: `--shard 0/20` makes every twentieth change.
 set -eu
 cd "$(dirname "$0")/.."
 

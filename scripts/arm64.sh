@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 triple=aarch64-unknown-linux-gnu
 target=${CARGO_TARGET_DIR:-$PWD/target}
-home=$target/arm64
+folder=$target/arm64
 
 say() { echo "arm64: $*" >&2; }
 # cannot WHAT WHY
@@ -71,8 +71,8 @@ check() {
 }
 
 # Debian's server, and what it needs, unpacked.
-server() {
-    [ ! -x "$home/server" ] || return 0
+fetch_server() {
+    [ ! -x "$folder/server" ] || return 0
     { have apt-get && have dpkg-deb; } || cannot tested "its server comes from Debian's packages, which need apt and dpkg-deb"
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
@@ -90,33 +90,33 @@ server() {
         cannot tested "$(grep . "$work/log" | tail -n 1)"
     fi
     for package in "$work"/archives/*.deb; do dpkg-deb -x "$package" "$work/root"; done
-    mkdir -p "$home"
-    rm -rf "$home/root"
-    mv "$work/root" "$home/root"
-    cp "$home/root/usr/bin/redis-check-rdb" "$home/root/usr/bin/redis-server"
-    cat >"$home/server.new" <<'SERVER'
+    mkdir -p "$folder"
+    rm -rf "$folder/root"
+    mv "$work/root" "$folder/root"
+    cp "$folder/root/usr/bin/redis-check-rdb" "$folder/root/usr/bin/redis-server"
+    cat >"$folder/server.new" <<'SERVER'
 #!/bin/sh
 # A file name in front of the server's own is looked for below `root` first: there are its libraries.
 here=$(cd "$(dirname "$0")" && pwd)
 exec qemu-aarch64-static -L "$here/root" "$here/root/usr/bin/redis-server" "$@"
 SERVER
-    chmod 755 "$home/server.new"
-    "$home/server.new" --version >/dev/null || cannot tested "the server does not start under qemu"
-    mv "$home/server.new" "$home/server"
+    chmod 755 "$folder/server.new"
+    "$folder/server.new" --version >/dev/null || cannot tested "the server does not start under qemu"
+    mv "$folder/server.new" "$folder/server"
 }
 
-test_it() {
+run_tests() {
     compiler_for tested
     have qemu-aarch64-static || packages_for tested " qemu-user-static"
-    server
-    cross build --release --lib --target-dir "$home/build"
-    say "$("$home/server" --version)"
+    fetch_server
+    cross build --release --lib --target-dir "$folder/build"
+    say "$("$folder/server" --version)"
     cargo build --quiet --test integration
     # The runner takes words that are anywhere in a name, as in cluster::sessions; these are the tests of whole files.
     tests=$(cargo test --quiet --test integration -- --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "^($1)::")
     # Emulated, a server is some ten times as slow: fewer at once, so that no deadline passes for that.
     # shellcheck disable=SC2086 # one name is one word
-    REDIS_SERVER=$home/server LOCK_MODULE=$home/build/$triple/release/libredis_lock.so RUST_TEST_THREADS=2 \
+    REDIS_SERVER=$folder/server LOCK_MODULE=$folder/build/$triple/release/libredis_lock.so RUST_TEST_THREADS=2 \
         cargo test --test integration -- --exact $tests
 }
 
@@ -129,7 +129,7 @@ build)
     ;;
 test)
     # Files of tests/integration: commands, waiting, sessions, persistence.
-    test_it "${2:-wire|waiting|sessions|persistence}"
+    run_tests "${2:-wire|waiting|sessions|persistence}"
     ;;
 *)
     say "called as 'arm64.sh check', 'arm64.sh build' or 'arm64.sh test'"

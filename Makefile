@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck lint fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt demo bench bench-tables bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,18 +48,18 @@ simulate: install-deps ## Simulate servers, clients, clocks and failovers for SE
 	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --nocapture
 
 torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
-	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); seconds=$(or $(SECONDS),60); \
-		TORTURE_SEED=$$seed TORTURE_SECONDS=$$seconds cargo test --quiet --test torture run:: -- --nocapture; \
-		LOCK_SEED=$$seed LOCK_FAILOVERS=$$((seconds / 20 + 1)) \
+	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
+		TORTURE_SEED=$$seed TORTURE_SECONDS=$(SECONDS) cargo test --quiet --test torture run:: -- --nocapture; \
+		LOCK_SEED=$$seed LOCK_FAILOVERS=$$(($(SECONDS) / 20 + 1)) \
 			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
 
-test-matrix: build ## Run the integration tests on every server version that can be had; writes docs/SERVERS.md
+test-matrix: build ## Run the integration tests on every server that can be fetched; writes docs/SERVERS.md
 	@scripts/test-matrix.sh
 
-mutants: install-deps ## See that the tests find faults made on purpose: some minutes
+mutants: install-deps ## Make faults on purpose, and check that the tests find them: some ten minutes
 	@scripts/mutants.sh
 
-cargo-mutants: install-deps ## Change the core in every small way, and see that its tests fail: two hours (cargo-mutants)
+cargo-mutants: install-deps ## Make every small change of the core, and check that its tests fail: two hours (cargo-mutants)
 	@scripts/cargo-mutants.sh
 
 fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
@@ -68,11 +68,39 @@ fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, S
 memcheck: install-deps ## Run the integration tests with AddressSanitizer: some minutes
 	@scripts/memcheck.sh
 
-lint: install-deps ## Check format, lints and documentation, and that it compiles for ARM64
+msrv: install-deps ## Check that the module compiles with the oldest Rust that Cargo.toml names (rustup)
+	@set -eu; rust=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
+		rustup toolchain install --no-self-update --profile minimal $$rust; \
+		cargo +$$rust check --locked --lib --target-dir target/msrv
+
+advisories: ## Ask the RustSec database about the crates that are used (cargo-deny; needs the network)
+	@cargo deny --version >/dev/null 2>&1 || { echo "advisories: 'cargo install cargo-deny --locked' first" >&2; exit 1; }
+	cargo deny check advisories
+
+# .github/workflows/nightly.yml runs the same, each on a machine of its own.
+NIGHTLY = torture simulate fuzz mutants memcheck test-arm64 reproducible msrv advisories
+nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
+	@failed=; for check in $(NIGHTLY); do \
+		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "nightly: FAILED:$$failed" >&2; exit 1; fi
+
+lint: install-deps ## Check format, lints, documentation, crates and scripts, and that it compiles for ARM64
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@scripts/arm64.sh check || [ $$? = 3 ]
+	@if cargo deny --version >/dev/null 2>&1; then \
+		cargo deny --offline check bans licenses sources; \
+	else echo "lint: skipped deny.toml: 'cargo install cargo-deny --locked' first"; fi
+	@if command -v shellcheck >/dev/null; then \
+		shellcheck .ci/run scripts/*.sh packaging/redis-lock-module packaging/deb/p*; \
+	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
+
+# From where a branch left main, unless it is said.
+SINCE ?= origin/main
+subjects: ## Check the subjects of the commits since SINCE=origin/main
+	@git log --no-merges --format=%s $(SINCE)..HEAD | scripts/subjects.sh
 
 fmt: ## Format the code
 	cargo fmt --all
@@ -101,14 +129,14 @@ bench-tables: ## Fill the tables and draw the plots of README.md and benches/REA
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh
 
-# Not after `build`: root, who installs, often has no cargo, and should not leave files in target/.
+# Does not build: root often has no cargo, and should not leave files in target/.
 install: ## Install what `make build` built into this machine's server (as root; PREFIX, MODULEDIR, CONF, DESTDIR)
 	@scripts/install.sh install
 
-uninstall: ## Take it away again
+uninstall: ## Remove what `make install` installed
 	@scripts/install.sh uninstall
 
-package: install-deps ## Make archives and Debian packages for others, in target/package/, for ARM64 too
+package: install-deps ## Make the archives and Debian packages of a release, in target/package/, for ARM64 too
 	@scripts/package.sh
 
 reproducible: install-deps ## Make the packages twice, in two folders, and compare them: some minutes

@@ -1,20 +1,20 @@
 #!/bin/sh
-# The module for 64-bit ARM, from a machine of another kind: `make lint`, `make package`, `make test-arm64`.
+# Checks, builds and tests the module for 64-bit ARM on another machine: `make lint`, `make package`, `make test-arm64`.
 #
-#   arm64.sh check   whether it compiles; needs rustup, and no compiler for ARM
-#   arm64.sh build   builds it with what CARGO_ENCODED_RUSTFLAGS and CFLAGS say, in the target folder that is named
-#   arm64.sh test    builds it and runs tests (`waiting|wire`: those of these files) on Debian's ARM64 redis-server, under qemu-user-static
+#   arm64.sh check             see whether it compiles; needs rustup, but no compiler for ARM
+#   arm64.sh build OPTIONS...  build it; OPTIONS go to cargo, CARGO_ENCODED_RUSTFLAGS and CFLAGS count
+#   arm64.sh test [FILES]      run the tests of FILES (`waiting|wire`) on Debian's ARM64 redis-server, under qemu
 #
 # Debian's cross compiler and qemu are installed if root runs this (packages for this machine's own architecture). The
 # server comes unpacked from Debian's arm64 packages, with lists of packages of its own: the system's apt and dpkg stay
-# as they are. Where something cannot be had, one line says so, and it ends with 3.
+# as they are. If something cannot be installed, one line says so, and the script ends with 3.
 set -eu
 
 cd "$(dirname "$0")/.."
 export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 triple=aarch64-unknown-linux-gnu
 target=${CARGO_TARGET_DIR:-$PWD/target}
-home=$target/arm64
+folder=$target/arm64
 
 say() { echo "arm64: $*" >&2; }
 # cannot WHAT WHY
@@ -71,9 +71,9 @@ check() {
 }
 
 # Debian's server, and what it needs, unpacked.
-server() {
-    [ ! -x "$home/server" ] || return 0
-    have apt-get && have dpkg-deb || cannot tested "its server comes from Debian's packages, which need apt and dpkg-deb"
+fetch_server() {
+    [ ! -x "$folder/server" ] || return 0
+    { have apt-get && have dpkg-deb; } || cannot tested "its server comes from Debian's packages, which need apt and dpkg-deb"
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     trap 'exit 130' INT TERM
@@ -90,33 +90,33 @@ server() {
         cannot tested "$(grep . "$work/log" | tail -n 1)"
     fi
     for package in "$work"/archives/*.deb; do dpkg-deb -x "$package" "$work/root"; done
-    mkdir -p "$home"
-    rm -rf "$home/root"
-    mv "$work/root" "$home/root"
-    cp "$home/root/usr/bin/redis-check-rdb" "$home/root/usr/bin/redis-server"
-    cat >"$home/server.new" <<'SERVER'
+    mkdir -p "$folder"
+    rm -rf "$folder/root"
+    mv "$work/root" "$folder/root"
+    cp "$folder/root/usr/bin/redis-check-rdb" "$folder/root/usr/bin/redis-server"
+    cat >"$folder/server.new" <<'SERVER'
 #!/bin/sh
 # A file name in front of the server's own is looked for below `root` first: there are its libraries.
 here=$(cd "$(dirname "$0")" && pwd)
 exec qemu-aarch64-static -L "$here/root" "$here/root/usr/bin/redis-server" "$@"
 SERVER
-    chmod 755 "$home/server.new"
-    "$home/server.new" --version >/dev/null || cannot tested "the server does not start under qemu"
-    mv "$home/server.new" "$home/server"
+    chmod 755 "$folder/server.new"
+    "$folder/server.new" --version >/dev/null || cannot tested "the server does not start under qemu"
+    mv "$folder/server.new" "$folder/server"
 }
 
-test_it() {
+run_tests() {
     compiler_for tested
     have qemu-aarch64-static || packages_for tested " qemu-user-static"
-    server
-    cross build --release --lib --target-dir "$home/build"
-    say "$("$home/server" --version)"
+    fetch_server
+    cross build --release --lib --target-dir "$folder/build"
+    say "$("$folder/server" --version)"
     cargo build --quiet --test integration
     # The runner takes words that are anywhere in a name, as in cluster::sessions; these are the tests of whole files.
     tests=$(cargo test --quiet --test integration -- --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "^($1)::")
     # Emulated, a server is some ten times as slow: fewer at once, so that no deadline passes for that.
     # shellcheck disable=SC2086 # one name is one word
-    REDIS_SERVER=$home/server LOCK_MODULE=$home/build/$triple/release/libredis_lock.so RUST_TEST_THREADS=2 \
+    REDIS_SERVER=$folder/server LOCK_MODULE=$folder/build/$triple/release/libredis_lock.so RUST_TEST_THREADS=2 \
         cargo test --test integration -- --exact $tests
 }
 
@@ -129,7 +129,7 @@ build)
     ;;
 test)
     # Files of tests/integration: commands, waiting, sessions, persistence.
-    test_it "${2:-wire|waiting|sessions|persistence}"
+    run_tests "${2:-wire|waiting|sessions|persistence}"
     ;;
 *)
     say "called as 'arm64.sh check', 'arm64.sh build' or 'arm64.sh test'"

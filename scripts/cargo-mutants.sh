@@ -1,7 +1,7 @@
 #!/bin/sh
-# Changes the core in each small way that cargo-mutants knows, one at a time, and sees that its tests fail: at least LEAST
-# percent of what compiles (95). FOLDERS are those that are changed. Arguments are those of cargo-mutants: `--shard 0/20`
-# is every twentieth change.
+# Makes each small change of the core that cargo-mutants knows, one at a time, and runs the tests. Fails when they miss
+# too many: at least LEAST percent (95) of the changes that compile have to be caught. FOLDERS names the folders to
+# change. Arguments go to cargo-mutants: `--shard 0/20` makes every twentieth change.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ cargo mutants --package redis-lock-core --output "$out" "$@" || status=$?
 # 2: some were missed; 3: some ran out of time.
 case $status in 0 | 2 | 3) ;; *) exit "$status" ;; esac
 
-count() { cat "$out/mutants.out/$1.txt" | wc -l; }
+count() { wc -l <"$out/mutants.out/$1.txt"; }
 missed=$(count missed) timeout=$(count timeout) caught=$(count caught)
 viable=$((missed + timeout + caught))
 echo "$viable changes that compile: $caught caught, $timeout without end, $missed missed; $(count unviable) do not compile"

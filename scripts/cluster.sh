@@ -1,6 +1,7 @@
 #!/bin/sh
 # Starts a cluster with the module on this machine, three masters and three replicas, in the foreground: `make cluster`.
-# `make cluster PORT=7100` names the first of its ports. It is ready at the line "cluster ready: PORT ...". Ctrl-C, or any other end, stops its servers and removes their data.
+# `make cluster PORT=7100` names the first of its ports. The line "cluster ready: PORT ..." says that it is ready. Ctrl-C,
+# or any other end, stops its servers and removes their data.
 #
 # From the environment:
 #   CLUSTER_PORT         the first of six ports in a row, 7000 if not given; the cluster's own traffic takes them plus 10000
@@ -105,7 +106,7 @@ echo "Starting ${server##*/} six times with the module, in $dir"
 until_all is_up
 addresses=$(for node in $ports; do echo "127.0.0.1:$node"; done)
 # shellcheck disable=SC2086 # the addresses are meant to be split
-# Servers that were busy when they were to meet never do, and redis-cli waits for that for ever.
+# redis-cli waits without end for servers that were too busy to meet.
 timeout --foreground 30 "$cli" --cluster create $addresses --cluster-replicas 1 --cluster-yes \
     </dev/null >"$dir/create" 2>&1 || fail "the cluster was not created: $(tail -n 5 "$dir/create")"
 until_all is_in_cluster

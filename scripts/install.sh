@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 built=$here/libredis_lock.so
 [ -f "$built" ] || built=${CARGO_TARGET_DIR:-$here/target}/release/libredis_lock.so
 built=${MODULE:-$built}
-line=$here/packaging/redis-lock-module
+tool=$here/packaging/redis-lock-module
 module=$moduledir/libredis_lock.so
 
 say() { echo "install: $*"; }
@@ -38,11 +38,10 @@ if [ -z "$destdir" ] && command -v dpkg-query >/dev/null && dpkg-query -S "$modu
     die "$module belongs to the package $(dpkg-query -S "$module" | cut -d: -f1): apt installs and removes that"
 fi
 
-# redis-lock-module for CONF, a list, or for what is there.
-line() {
-    set -- "$line" "$1" --module "$module" --root "$destdir"
+# configured enable|disable: the line in the configurations that CONF lists, or in those that are there.
+configured() {
     # shellcheck disable=SC2086 # CONF is a list
-    "$@" ${CONF:-}
+    "$tool" "$1" --module "$module" --root "$destdir" ${CONF:-}
 }
 
 case ${1:-} in
@@ -59,11 +58,11 @@ install)
     chmod 755 "$destdir$module.new"
     mv -f "$destdir$module.new" "$destdir$module"
     say "$destdir$module"
-    line enable
+    configured enable
     ;;
 uninstall)
     # First the line: a server that is told to load a file that is gone does not start.
-    line disable
+    configured disable
     rm -f "$destdir$module"
     say "$destdir$module is gone"
     # The folders too, if nothing else is in them.

@@ -34,7 +34,7 @@ export LOCK_MODULE="$target/$host/release/libredis_lock.so" REDIS_SERVER="$repor
 export LOCK_TERM=1 RUST_BACKTRACE=0
 
 run() { cargo test --quiet --test integration -- "$@"; }
-# Reports that have the module in them; the server's own are not ours to mend.
+# Reports that have the module in them; those of the server alone are not about this project.
 found() { grep -l "$1" "$reports"/report.* 2>/dev/null | xargs -r grep -l libredis_lock; }
 
 cargo run --quiet --example mutants -- memory >"$reports/faults"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sees that the tests find the faults of tests/mutants, each in a copy of the tree. Ends non-zero when one survives. Some
-# minutes. Arguments: only these faults.
+# Makes each fault of tests/mutants in a copy of the tree and runs the tests that have to find it. Fails when one
+# survives. Takes some ten minutes. Arguments: only these faults.
 set -eu
 cd "$(dirname "$0")/.."
 exec cargo run --quiet --example mutants -- run "$@"

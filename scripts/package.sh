@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes what is given to others, in target/package/: `make package`.
+# Makes the archives and Debian packages of a release, in target/package/: `make package`.
 #
 #   redis-lock-VERSION-TARGET.tar.gz        the module, its documents, and scripts/install.sh
 #   redis-lock-VERSION-TARGET-debug.tar.gz  its debug information

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the integration tests on every server version that can be had, prints a table, and writes it to docs/SERVERS.md.
-# Ends non-zero when something failed or took too long.
+# Runs the integration tests on every server in .servers/ and on the installed one, prints a table, and writes it to
+# docs/SERVERS.md. Fails when a test failed or a server took too long.
 #
 # One build of module and tests is used for all. From the environment:
 #   MATRIX_SERVERS  names under .servers/ (and redis-server, that of the PATH); all there are if not given
@@ -94,7 +94,7 @@ fi
 {
     echo "# Servers"
     echo
-    echo "The integration tests on every server that \`make test-matrix\` could have, with one build of the module."
+    echo "The integration tests on every server that \`make test-matrix\` could fetch, with one build of the module."
     echo "Last run: $(date -u +%Y-%m-%d), commit $commit, $(uname -sm)."
     echo
     echo "| server | passed | failed | |"

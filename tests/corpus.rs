@@ -1,27 +1,28 @@
-//! Replays what the fuzzers kept (`fuzz/corpus`), and what they once failed on, with the same checks and
-//! any compiler.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::arithmetic_side_effects)]
+//! Replays what the fuzzers kept (`fuzz/corpus`) with the same checks and any compiler, and holds its packed form to what
+//! `fuzz/pack.rs` promises.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
+#[path = "../fuzz/pack.rs"]
+mod pack;
 #[path = "../fuzz/properties/mod.rs"]
 mod properties;
 
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 fn replay(target: &str, least: usize, check: fn(&[u8])) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
-    let mut count = 0;
-    for file in fs::read_dir(&corpus).unwrap() {
-        let path = file.unwrap().path();
-        let input = fs::read(&path).unwrap();
-        // The name of the input is what helps, if it fails.
+    let inputs = pack::read(target).unwrap();
+    assert!(inputs.len() >= least, "only {} inputs for {target}", inputs.len());
+    for input in inputs {
+        // The input is what helps, if it fails.
         if let Err(failure) = std::panic::catch_unwind(|| check(&input)) {
-            eprintln!("{}", path.display());
+            eprintln!("input of {target}: b\"{}\"", input.escape_ascii());
             std::panic::resume_unwind(failure);
         }
-        count += 1;
     }
-    assert!(count >= least, "only {count} inputs in {}", corpus.display());
 }
 
 #[test]
@@ -37,4 +38,45 @@ fn arguments_of_the_corpus_are_read_as_the_contract_says() {
 #[test]
 fn steps_of_the_corpus_leave_the_queue_as_a_plain_list() {
     replay("queue", 100, properties::queue::check);
+}
+
+proptest! {
+    #[test]
+    fn what_is_packed_is_unpacked_the_same(inputs in btree_set(vec(any::<u8>(), 0..300), 0..20)) {
+        prop_assert_eq!(pack::unpack(&pack::pack(&inputs).unwrap()), Ok(inputs));
+    }
+}
+
+#[test]
+fn inputs_of_any_length_are_packed_or_refused() {
+    let longest = BTreeSet::from([vec![], vec![7; 65535]]);
+    assert_eq!(pack::unpack(&pack::pack(&longest).unwrap()).unwrap(), longest);
+    assert_eq!(pack::pack(&BTreeSet::from([vec![7; 65536]])), Err("an input has 65536 bytes".into()));
+}
+
+#[test]
+fn a_packed_corpus_that_was_changed_or_cut_off_is_an_error() {
+    let packed = pack::pack(&BTreeSet::from([vec![], b"a".to_vec(), b"LOCK.ACQUIRE".to_vec()])).unwrap();
+    for place in 0..packed.len() {
+        assert!(pack::unpack(&packed[..place]).is_err(), "{place} bytes are left");
+        let mut changed = packed.clone();
+        changed[place] ^= 1;
+        assert!(pack::unpack(&changed).is_err(), "byte {place} is another");
+    }
+    let longer = [packed.as_slice(), b"\0\0"].concat();
+    assert_eq!(pack::unpack(&longer), Err("its checksum is wrong: it was changed or cut off".into()));
+    assert_eq!(pack::unpack(b"some other file"), Err("not a packed corpus".into()));
+    let missing = pack::read("nothing").unwrap_err();
+    assert!(missing.contains("fuzz/corpus/nothing.bin: "), "{missing}");
+}
+
+#[test]
+fn the_documents_say_how_large_the_corpus_is() {
+    let targets = ["arguments", "queue", "value"];
+    let inputs: usize = targets.iter().map(|target| pack::read(target).unwrap().len()).sum();
+    let bytes: u64 = targets.iter().map(|target| fs::metadata(pack::file(target)).unwrap().len()).sum();
+    let count = format!("{},{:03}", inputs / 1000, inputs % 1000);
+    let testing = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/TESTING.md");
+    let figure = format!("(`fuzz/corpus`, {count} inputs, {} KB)", (bytes + 500) / 1000);
+    assert!(fs::read_to_string(testing).unwrap().contains(&figure), "docs/TESTING.md does not say {figure}");
 }

@@ -110,21 +110,6 @@ fn a_holder_among_many_costs_what_the_documents_say() {
 }
 
 #[test]
-fn the_corpus_has_as_many_inputs_as_the_documents_say() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
-    let (mut count, mut bytes) = (0, 0);
-    for target in fs::read_dir(corpus).unwrap() {
-        for input in fs::read_dir(target.unwrap().path()).unwrap() {
-            count += 1;
-            bytes += i64::try_from(input.unwrap().metadata().unwrap().len()).unwrap();
-        }
-    }
-    let testing = text("docs/TESTING.md");
-    assert_eq!(number(&testing, "(`fuzz/corpus`, ", " inputs, "), count);
-    assert_eq!(number(&testing, " inputs, ", " KB) is kept"), (bytes + 500) / 1000);
-}
-
-#[test]
 fn what_a_replica_answers_is_what_the_documents_say() {
     let readme = text("README.md");
     let listed =

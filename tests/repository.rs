@@ -1,0 +1,171 @@
+//! What stands around the code is true: workflows call targets that `make` has, the nightly one runs what `make nightly`
+//! runs, dependabot looks where something is, the version has its section in the changelog, and `make subjects` tells
+//! subjects of commits apart.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The words of a list of targets: `make fuzz SECONDS=60 && make lint` calls `fuzz` and `lint`.
+fn calls(text: &str) -> BTreeSet<String> {
+    let is_target = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    let target = |after: &str| after.chars().take_while(|letter| is_target(*letter)).collect::<String>();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    lines.flat_map(|line| line.split("make ").skip(1).map(target)).collect()
+}
+
+/// The targets that the Makefile has rules for.
+fn targets() -> BTreeSet<String> {
+    let makefile = read("Makefile");
+    let rule =
+        |line: &str| line.split_once(':').filter(|(_, rest)| !rest.starts_with('=')).map(|(name, _)| name.into());
+    makefile
+        .lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()))
+        .filter_map(rule)
+        .collect()
+}
+
+fn yaml_files() -> Vec<PathBuf> {
+    let folders = [".github", ".github/workflows", ".github/ISSUE_TEMPLATE"];
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "yml")).collect()
+}
+
+/// Runs a script of the project with this input.
+fn run(script: &str, input: &str) -> Output {
+    let mut child = Command::new(root().join(script))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// YAML files as Python reads them, or nothing where Python cannot.
+fn parsed(files: &[PathBuf]) -> Option<Vec<Value>> {
+    // The key `on` is read as true.
+    let program = "import sys, json\n\
+                   try: import yaml\n\
+                   except ImportError: sys.exit(3)\n\
+                   for file in sys.argv[1:]: print(json.dumps(yaml.safe_load(open(file))))";
+    let output = Command::new("python3").args(["-c", program]).args(files).output().ok();
+    let Some(output) = output.filter(|output| output.status.code() != Some(3)) else {
+        println!("skipped: python3 has no yaml (Debian: python3-yaml)");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(serde_json::Deserializer::from_slice(&output.stdout).into_iter().map(Result::unwrap).collect())
+}
+
+#[test]
+fn each_target_that_a_workflow_calls_is_there() {
+    let targets = targets();
+    let mut called = 0;
+    for file in yaml_files() {
+        let calls = calls(&fs::read_to_string(&file).unwrap());
+        called += calls.len();
+        let missing: Vec<_> = calls.difference(&targets).collect();
+        assert!(missing.is_empty(), "{} calls make {missing:?}", file.display());
+    }
+    assert!(called >= 10, "only {called} calls of make were found");
+    assert!(!targets.contains("no-such-target"));
+}
+
+#[test]
+fn the_nightly_workflow_runs_what_make_nightly_runs() {
+    let makefile = read("Makefile");
+    let list = makefile.lines().find_map(|line| line.strip_prefix("NIGHTLY = ")).unwrap();
+    let list: BTreeSet<_> = list.split(' ').map(str::to_string).collect();
+    assert_eq!(calls(&read(".github/workflows/nightly.yml")), list);
+}
+
+#[test]
+fn workflows_and_templates_are_what_their_reader_expects() {
+    let files = yaml_files();
+    let Some(parsed) = parsed(&files) else { return };
+    for (file, yaml) in files.iter().zip(parsed) {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        if file.parent().unwrap().ends_with("workflows") {
+            assert!(yaml["name"].is_string() && yaml["true"].is_object(), "{name}: no name or nothing starts it");
+            assert_eq!(yaml["permissions"]["contents"], "read", "{name}");
+            for (job, steps) in yaml["jobs"].as_object().unwrap() {
+                assert!(steps["runs-on"].is_string() && steps["timeout-minutes"].is_u64(), "{name}: {job}");
+                let steps = steps["steps"].as_array().unwrap();
+                let does_one = |step: &&Value| step["uses"].is_string() != step["run"].is_string();
+                assert!(!steps.is_empty() && steps.iter().all(|step| does_one(&step)), "{name}: {job}");
+            }
+        } else if name == "bug" || name == "feature" {
+            let fields = yaml["body"].as_array().unwrap();
+            assert!(fields.iter().any(|field| field["validations"]["required"] == true), "{name}: nothing is required");
+        }
+    }
+}
+
+#[test]
+fn dependabot_looks_where_something_is() {
+    let Some(yaml) = parsed(&[root().join(".github/dependabot.yml")]) else { return };
+    for update in yaml[0]["updates"].as_array().unwrap() {
+        let file = match update["package-ecosystem"].as_str().unwrap() {
+            "cargo" => "Cargo.toml",
+            "github-actions" => ".github/workflows/ci.yml",
+            "pip" => "requirements.txt",
+            "npm" => "package.json",
+            other => panic!("what has {other} to look at?"),
+        };
+        let folders = update["directories"].as_array().cloned().unwrap_or_else(|| vec![update["directory"].clone()]);
+        for folder in folders {
+            let path = root().join(folder.as_str().unwrap().trim_start_matches('/')).join(file);
+            assert!(path.is_file(), "{} is not there", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_version_has_its_section_in_the_changelog() {
+    let version = format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"));
+    assert!(read("core/Cargo.toml").contains(&version), "core/Cargo.toml has another version");
+    let changelog = read("CHANGELOG.md");
+    let mut versions = changelog.lines().filter(|line| line.starts_with("## ") && !line.contains("[Unreleased]"));
+    let (newest, heading) = (versions.next().unwrap(), format!("## [{}] - ", env!("CARGO_PKG_VERSION")));
+    assert!(newest.starts_with(&heading), "the newest version of CHANGELOG.md is {newest}, not {heading}");
+}
+
+#[test]
+fn a_subject_is_short_and_imperative() {
+    let check = |subject: &str| run("scripts/subjects.sh", &format!("{subject}\n"));
+    // Letters count, not bytes.
+    for good in ["Fix the lease", "Use one clock", "Address a test of 7.0", &format!("F{}", "ü".repeat(71))] {
+        let output = check(good);
+        assert!(output.status.success(), "{good}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let cases = [
+        (&*format!("F{}", "i".repeat(72)), "longer than 72 characters"),
+        ("fix the lease", "no capital letter first"),
+        ("fixup! Fix the lease", "no capital letter first"),
+        ("WIP", "not ready"),
+        ("Fix the lease.", "a full stop at the end"),
+        ("Fixes the lease", "not in the imperative"),
+        ("Updating the lease", "not in the imperative"),
+        ("Dropped the lease", "not in the imperative"),
+    ];
+    for (bad, why) in cases {
+        let output = check(bad);
+        assert_eq!(output.status.code(), Some(1), "{bad}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("subjects: {why}: {bad}\n"));
+    }
+}

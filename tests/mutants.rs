@@ -76,7 +76,7 @@ fn every_fault_fits_the_product_and_names_tests_that_are_there() {
     assert!(rot.is_empty(), "\n{}\n", rot.join("\n"));
     let count = faults.iter().filter(|fault| fault.report.is_none()).count();
     let figure = format!("| `make mutants` | {count} of {count} found |");
-    assert!(read("README.md").unwrap().contains(&figure), "README.md does not say: {figure}");
+    assert!(read("docs/TESTING.md").unwrap().contains(&figure), "docs/TESTING.md does not say: {figure}");
 }
 
 const FILE: &str = r#"

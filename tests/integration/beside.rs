@@ -7,7 +7,7 @@
 //!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::so_do_fresh -- --nocapture
 //!
 //! Of a set of holders and its COPY only one is used, the other is deleted: what LOCK.* says where both are used may be
-//! late (README.md, Limits), which the fake does not do.
+//! late (docs/SEMANTICS.md, Several holders), which the fake does not do.
 //!
 //! Left out: `Evict`, for which a server has to be full; `Pause`, since the server holds commands back then and the
 //! simulator does not send any; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT

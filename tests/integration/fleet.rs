@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::{Conn, Reply, Server};
 
-/// One lease for all, in seconds, as the README demands of a fleet.
+/// One lease for all, in seconds, as docs/SEMANTICS.md demands of a fleet.
 const LEASE_S: i64 = 1;
 const LEASE: Duration = Duration::from_secs(1);
 const RUN: Duration = Duration::from_secs(6);

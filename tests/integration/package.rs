@@ -153,7 +153,8 @@ fn install_goes_where_moduledir_and_conf_say() {
 fn the_documents_name_a_path_that_debians_unit_can_load_from() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![root.join("redis.conf"), root.join("README.md"), root.join("SECURITY.md")];
-    files.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    files.extend(pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     let mut found = 0;
     for file in files {
         let text = fs::read_to_string(&file).unwrap();

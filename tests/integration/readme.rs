@@ -1,4 +1,4 @@
-//! What the README shows is what a server does: its sessions, settings, commands, counters and errors.
+//! What the pages for users show is what a server does: their sessions, settings, commands and errors.
 //!
 //! A session is a block fenced as `console`, run against a server of its own:
 //! - `A> command` sends as client A, whose connection opens with its first line and stays; `$ redis-cli
@@ -10,11 +10,16 @@
 
 use crate::support::{until, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const README: &str = include_str!("../../README.md");
+const COMMANDS: &str = include_str!("../../docs/COMMANDS.md");
+const OPERATING: &str = include_str!("../../docs/OPERATING.md");
 const DESIGN: &str = include_str!("../../docs/DESIGN.md");
+/// The pages that show sessions.
+const PAGES: [(&str, &str); 3] =
+    [("README.md", README), ("docs/COMMANDS.md", COMMANDS), ("docs/OPERATING.md", OPERATING)];
 const ERRORS: &str = include_str!("../../core/src/lock/error.rs");
 
 /// By how much milliseconds may differ from the documented ones, on a busy machine.
@@ -27,11 +32,11 @@ struct Step<'a> {
     reply: Vec<&'a str>,
 }
 
-/// The sessions of the README, each with the number of its first line.
-fn sessions() -> Vec<(usize, Vec<Step<'static>>)> {
+/// The sessions of a page, each with the number of its first line.
+fn sessions(page: &'static str) -> Vec<(usize, Vec<Step<'static>>)> {
     let mut sessions = Vec::new();
     let mut open: Option<(usize, Vec<Step>)> = None;
-    for (at, line) in README.lines().enumerate() {
+    for (at, line) in page.lines().enumerate() {
         match &mut open {
             None if line == "```console" => open = Some((at + 2, Vec::new())),
             None => {}
@@ -77,7 +82,7 @@ fn is_duration(line: &str) -> bool {
     seconds.is_some_and(|seconds| seconds.parse::<f64>().is_ok())
 }
 
-/// Splits a command as redis-cli does, as far as the README needs it.
+/// Splits a command as redis-cli does, as far as the pages need it.
 fn words(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -116,7 +121,7 @@ fn printed(reply: &Reply, indent: &str) -> Vec<String> {
     }
 }
 
-/// What numbers of the README stand for in this run.
+/// What the numbers of a session stand for in this run.
 #[derive(Default)]
 struct Numbers {
     tokens: BTreeMap<String, String>,
@@ -124,7 +129,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// A command of the README with the tokens of this run.
+    /// A command of the session with the tokens of this run.
     fn in_this_run(&self, command: &str) -> String {
         self.tokens.iter().fold(command.to_string(), |command, (shown, real)| command.replace(shown, real))
     }
@@ -182,7 +187,7 @@ fn stands_for(known: &mut BTreeMap<String, String>, shown: &str, real: &str) -> 
 fn pieces(line: &str) -> Vec<&str> {
     line.as_bytes()
         .chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit())
-        .map(|run| std::str::from_utf8(run).expect("the README is ASCII"))
+        .map(|run| std::str::from_utf8(run).expect("sessions are ASCII"))
         .collect()
 }
 
@@ -236,7 +241,7 @@ impl Session {
     fn until_all_wait(&self) {
         let mut conn = self.server.conn();
         let expected = format!("blocked_clients:{}", self.waiting.len());
-        until("the client waits, as the README shows by giving no reply", || {
+        until("the client waits, as the session shows by giving no reply", || {
             conn.text(&["INFO", "clients"]).lines().any(|line| line.trim() == expected).then_some(())
         });
     }
@@ -249,23 +254,29 @@ fn is_before_7(conn: &mut Conn) -> bool {
 
 #[test]
 fn the_sessions_run_as_shown() {
-    let sessions = sessions();
-    assert!(sessions.len() >= 10, "the README shows sessions");
-    for (at, steps) in sessions {
-        let server = Server::start();
-        let needs_7 = steps.iter().any(|step| step.line.contains("CONFIG"));
-        if needs_7 && is_before_7(&mut server.conn()) {
-            continue;
+    for (name, page) in PAGES {
+        let sessions = sessions(page);
+        assert!(!sessions.is_empty(), "{name} shows a session");
+        for (at, steps) in sessions {
+            run_as_shown(&format!("{name}, session at line {at}"), &steps);
         }
-        let (clients, waiting, numbers) = Default::default();
-        let mut session = Session { server, clients, waiting, numbers };
-        for step in &steps {
-            session.run(&format!("README.md, session at line {at}: {}", step.line), step);
-        }
-        // Of 16 digits each, and in the order in which they are shown.
-        let tokens: Vec<_> = session.numbers.tokens.values().collect();
-        assert!(tokens.is_sorted(), "README.md, session at line {at}: the tokens do not grow as shown");
     }
+}
+
+fn run_as_shown(what: &str, steps: &[Step]) {
+    let server = Server::start();
+    let needs_7 = steps.iter().any(|step| step.line.contains("CONFIG"));
+    if needs_7 && is_before_7(&mut server.conn()) {
+        return;
+    }
+    let (clients, waiting, numbers) = Default::default();
+    let mut session = Session { server, clients, waiting, numbers };
+    for step in steps {
+        session.run(&format!("{what}: {}", step.line), step);
+    }
+    // Of 16 digits each, and in the order in which they are shown.
+    let tokens: Vec<_> = session.numbers.tokens.values().collect();
+    assert!(tokens.is_sorted(), "{what}: the tokens do not grow as shown");
 }
 
 /// The cells of the rows of a table that open with this.
@@ -281,7 +292,7 @@ fn the_settings_are_those_of_the_table() {
     if is_before_7(&mut conn) {
         return;
     }
-    let table = rows(README, "| `lock.");
+    let table = rows(OPERATING, "| `lock.");
     let shown: BTreeMap<String, String> =
         table.iter().map(|row| (row[0].trim_matches('`').into(), row[1].into())).collect();
     let reply = conn.call(&["CONFIG", "GET", "lock.*"]);
@@ -308,7 +319,7 @@ fn the_commands_are_those_of_the_server() {
     let table: BTreeSet<String> =
         rows(README, "| [`LOCK.").iter().map(|row| row[0].split('`').nth(1).expect("a command").to_string()).collect();
     // `    LOCK.INFO key [FULL]`, below the heading of the command.
-    let syntax: BTreeSet<String> = README
+    let syntax: BTreeSet<String> = COMMANDS
         .split("\n### ")
         .filter(|section| section.starts_with("LOCK."))
         .map(|section| {
@@ -337,24 +348,6 @@ fn the_commands_are_those_of_the_server() {
         let list = conn.call(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]);
         assert_eq!(table, list.list().iter().map(|name| name.text().to_uppercase()).collect());
     }
-}
-
-#[test]
-fn the_fields_of_info_are_those_of_the_table() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    // The percentiles are there once a lock was waited for and given back.
-    let token = conn.int(&["LOCK.ACQUIRE", "door", "EX", "30"]).to_string();
-    let mut waiter = server.conn();
-    waiter.send(&["LOCK.ACQUIRE", "door", "EX", "30", "WAIT", "20000"]);
-    until("it waits", || conn.text(&["INFO", "lock"]).contains("lock_waiters:1").then_some(()));
-    assert_eq!(conn.int(&["LOCK.RELEASE", "door", &token]), 1);
-    waiter.read().int();
-    let info = conn.text(&["INFO", "lock"]);
-    let real: Vec<&str> = info.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
-    let shown: Vec<&str> =
-        rows(README, "| `lock_").iter().flat_map(|row| row[0].split('`').skip(1).step_by(2)).collect();
-    assert_eq!(shown, real);
 }
 
 /// The texts of the errors in the source, cut at what is filled in.
@@ -391,7 +384,7 @@ fn errors_that_are_quoted_exist_and_the_design_has_them_all() {
     let quoted = |document: &'static str| -> Vec<&'static str> {
         document.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|text| has_code(text)).collect()
     };
-    for (name, document) in [("README.md", README), ("docs/DESIGN.md", DESIGN)] {
+    for (name, document) in [("docs/COMMANDS.md", COMMANDS), ("docs/DESIGN.md", DESIGN)] {
         for text in quoted(document) {
             assert!(texts.iter().any(|known| is_text(text, known)), "{name}: there is no error '{text}'");
         }
@@ -406,20 +399,49 @@ fn errors_that_are_quoted_exist_and_the_design_has_them_all() {
     }
 }
 
+/// All pages: those at the top, and those of the folders that have some.
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["", "docs", "examples", "benches"].map(|folder| root.join(folder));
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+/// The anchor that a heading gets.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>().replace(' ', "-")
+}
+
 #[test]
 fn links_lead_somewhere() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (name, document, folder) in [("README.md", README, root.into()), ("docs/DESIGN.md", DESIGN, root.join("docs"))]
-    {
+    let mut checked = 0;
+    for page in pages() {
+        let name = page.display();
+        let document = std::fs::read_to_string(&page).unwrap();
         for link in document.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
-            let path = if file.is_empty() { root.join(name) } else { folder.join(file) };
+            if link.contains("://") {
+                continue;
+            }
+            let (file, wanted) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+            let path = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
             assert!(path.exists(), "{name}: {link} is not there");
-            let Some(anchor) = anchor else { continue };
+            checked += 1;
+            let Some(wanted) = wanted else { continue };
             let text = std::fs::read_to_string(&path).unwrap();
-            let anchor_of = |heading: &str| heading.trim_start_matches('#').trim().to_lowercase().replace('.', "");
-            let found = text.lines().any(|line| line.starts_with('#') && anchor_of(line).replace(' ', "-") == anchor);
+            let found = text.lines().any(|line| line.starts_with('#') && anchor(line) == wanted);
             assert!(found, "{name}: there is no heading for {link}");
         }
+    }
+    assert!(checked > 100, "only {checked} links were found");
+}
+
+#[test]
+fn the_readme_can_be_read_in_two_minutes_and_leads_to_every_page() {
+    assert!(README.lines().count() <= 250, "the README has {} lines", README.lines().count());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for page in pages() {
+        let name = page.strip_prefix(root).unwrap().to_str().unwrap();
+        assert!(name == "README.md" || README.contains(&format!("]({name})")), "the README does not link {name}");
     }
 }

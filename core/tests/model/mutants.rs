@@ -11,7 +11,7 @@ fn finds(scope: Scope, fault: Fault, property: &'static str) {
     check::fails(&format!("{fault:?}"), property, &Protocol::new(Scope { fault, ..scope }));
 }
 
-/// No rule is broken, but a condition that the README states.
+/// No rule is broken, but a condition that docs/SEMANTICS.md states.
 fn finds_without(condition: &str, scope: Scope) {
     check::fails(&format!("without {condition}"), EXCLUSION, &Protocol::new(scope));
 }

@@ -91,7 +91,8 @@ fn the_example_of_the_readme_runs() {
     let client = format!("redis.Redis(port={})", server.port());
     let examples = install::sources().join("../../examples/python");
     let mut command = Command::new(python);
-    command.args(["-c", &example.replace("redis.Redis()", &client)]).env("PYTHONPATH", examples);
+    let example = example.replace("redis.Redis()", &client).replace("range(10)", "range(1)");
+    command.args(["-c", &example]).env("PYTHONPATH", examples);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");

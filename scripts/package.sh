@@ -163,11 +163,12 @@ package() {
     tree=$work/$triple/deb
     doc=$tree/usr/share/doc/redis-lock
     mkdir -p "$tree/DEBIAN" "$tree/usr/lib/redis/modules" "$tree/usr/sbin" "$tree/usr/share/man/man8" \
-        "$tree/usr/share/lintian/overrides" "$doc/examples"
+        "$tree/usr/share/lintian/overrides" "$doc/examples" "$doc/pictures"
     cp "$so" "$tree/usr/lib/redis/modules/"
     cp packaging/redis-lock-module "$tree/usr/sbin/"
     gzip -9nc packaging/redis-lock-module.8 >"$tree/usr/share/man/man8/redis-lock-module.8.gz"
     cp README.md SECURITY.md docs/*.md "$work/THIRD-PARTY-LICENSES.txt" "$doc/"
+    cp docs/pictures/*.svg "$doc/pictures/"
     cp -R redis.conf grafana "$doc/examples/"
     gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
     printf 'redis-lock (%s) unstable; urgency=medium\n\n  * Version %s: see changelog.gz.\n\n -- %s  %s\n' \

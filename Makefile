@@ -109,22 +109,14 @@ demo: build ## Show how the hand-made lock fails and LOCK.* does not
 	cargo run --quiet --example demo
 
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
-	cargo bench --bench pair
-	cargo bench --bench pair -- --extra
-	cargo bench --bench several
-	cargo bench --bench memory
-	cargo bench --bench instructions
-	cargo bench --bench handoff
-	cargo bench --bench overhead
-	cargo bench --bench plots
-	cargo bench --bench bounds
+	cargo bench --bench lock
 
 bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed
-	cargo bench --bench instructions
+	cargo bench --bench lock -- instructions
 
 bench-tables: ## Fill the tables and draw the plots of README.md and benches/README.md from the newest raw runs
-	cargo bench --bench plots
-	cargo bench --bench bounds -- --write
+	cargo bench --bench lock -- plots
+	cargo bench --bench lock -- bounds --write
 
 pictures: ## Draw the pictures of the documents from the texts in docs/pictures
 	cargo run --quiet --example pictures

@@ -1,33 +1,21 @@
-//! What came out: a line for each bound, from the newest raw runs on the server that `REDIS_SERVER` names.
+//! Prints the results: a line for each bound, from the newest raw runs on the server that `REDIS_SERVER` names.
 //!
-//! `-- --write` instead fills the tables in README.md and benches/README.md, between `<!-- table: NAME -->` and
+//! `--write` instead fills the tables in README.md and benches/README.md, between `<!-- table: NAME -->` and
 //! `<!-- end of table -->`, from the newest raw runs on all servers, so that no figure is typed. Nothing is measured.
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::cast_precision_loss,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used
-)]
 
-mod common;
-#[path = "../tests/support/mod.rs"]
-mod support;
-#[path = "bounds/tables.rs"]
+pub mod list;
 mod tables;
 
-use common::bounds::{
-    verdict, Bound, Of, BARE_RELEASE, BOUNDS, EXTEND, LIMIT, LIMIT_REFUSED, MANY_KEYS, PAIR, REFUSED, SHARED,
+use crate::measure::runs::{cpu_us, number, Row, Run};
+use crate::measure::{median, print_table, root, Call, Ratio};
+use crate::support::server_binary;
+use list::{
+    judged, verdict, Bound, Of, BARE_RELEASE, BOUNDS, EXTEND, LIMIT, LIMIT_REFUSED, MANY_KEYS, OURS, PAIR, REFUSED,
+    SHARED,
 };
-use common::print_table;
-use common::runs::{cpu_us, number, Ratio, Run};
-use std::path::Path;
 use std::process::Command;
 
-const OURS: &str = "LOCK.*";
-
-/// What a bound came to.
+/// The measured ratio of a bound.
 struct Outcome {
     ratio: Ratio,
     /// The same in instructions, where they were counted.
@@ -53,7 +41,7 @@ impl Outcome {
                 (of("10000"), of("10"), instructions_of_hand_off(server))
             }
             Of::Memory => {
-                let run = Run::newest("memory", server, |_| true)?;
+                let run = Run::newest_of("memory", server)?;
                 let of =
                     |name: &str| run.rounds(|row| row["contender"] == name, |row| number(row, "used_memory_bytes"));
                 (of(OURS), of(bound.against), None)
@@ -67,7 +55,7 @@ impl Outcome {
     }
 }
 
-fn is_of_crowd(part: &'static str, clients: &str) -> impl Fn(&common::runs::Row) -> bool {
+fn is_of_crowd(part: &'static str, clients: &str) -> impl Fn(&Row) -> bool {
     let clients = clients.to_string();
     move |row| row["part"] == part && row["clients"] == clients && row["contender"] == OURS
 }
@@ -96,11 +84,11 @@ fn commands(operation: &str, contender: &str) -> &'static [&'static str] {
 }
 
 fn instructions_of_pair(bound: &Bound, server: &str) -> Option<f64> {
-    let run = Run::newest("instructions", server, |_| true)?;
+    let run = Run::newest_of("instructions", server)?;
     let of = |contender: &str| {
         let each = commands(bound.operation, contender).iter().map(|command| {
             let of = run.rounds(|row| row["command"] == *command, |row| number(row, "instructions"));
-            (!of.is_empty()).then(|| common::median(of))
+            (!of.is_empty()).then(|| median(of))
         });
         each.sum::<Option<f64>>()
     };
@@ -118,7 +106,7 @@ fn instructions_of_hand_off(server: &str) -> Option<f64> {
 
 /// The name of the server that would be measured, as in the names of raw files.
 fn server() -> String {
-    let output = Command::new(support::server_binary()).arg("--version").output().expect("the server can be run");
+    let output = Command::new(server_binary()).arg("--version").output().expect("the server can be run");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let version = text.split_whitespace().find_map(|word| word.strip_prefix("v=")).expect("it tells its version");
     let name = if text.starts_with("Valkey") { "valkey" } else { "redis" };
@@ -134,27 +122,26 @@ fn print_summary(server: &str) {
             continue;
         };
         let Ratio { median, low, high, rounds } = outcome.ratio;
-        rows.push(vec![
+        let mut row = vec![
             bound.operation.into(),
             bound.against.into(),
             format!("{median:.3}"),
             format!("{low:.2} to {high:.2}"),
             rounds.to_string(),
             outcome.instructions.map_or("-".into(), |ratio| format!("{ratio:.3}")),
-            format!("{:.2}", bound.at_most),
-            verdict(median, Some(bound.at_most)).into(),
-        ]);
+        ];
+        row.extend(judged(median, Some(bound.at_most)));
+        rows.push(row);
     }
     println!("\nLOCK.* on {server}, in times of the other: server CPU, or bytes of used_memory");
     let header = ["LOCK.*", "against", "median", "in the rounds", "rounds", "instructions", "at most", "verdict"];
     print_table(2, &header, &rows);
 }
 
-fn main() {
-    if std::env::args().any(|arg| arg == "--write") {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+pub fn show(call: &Call) {
+    if call.has("--write") && !call.smoke {
         for name in ["README.md", "benches/README.md"] {
-            tables::fill(&root.join(name));
+            tables::fill(&root().join(name));
         }
     } else {
         print_summary(&server());

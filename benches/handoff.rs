@@ -1,40 +1,25 @@
-//! What it takes to hand a lock on: LOCK.ACQUIRE with WAIT against what people wait with instead.
+//! The cost of handing a lock on: LOCK.ACQUIRE with WAIT against what people wait with instead.
 //!
 //! Three parts: one hot lock that 4, 16 and 64 client processes want again and again; one hand-off with 10 to 10,000
-//! waiters behind it, in CPU time and in instructions; the memory of a waiter. `-- hot`, `-- crowd`, `-- instructions`,
-//! `-- memory` choose among them. README.md in this folder tells the rest.
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::cast_precision_loss,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used
-)]
+//! waiters behind it, in CPU time and in instructions; the memory of a waiter. `hot`, `crowd`, `instructions` and
+//! `memory` choose among them.
 
-mod common;
-#[path = "handoff/crowd.rs"]
 mod crowd;
-#[path = "handoff/hot.rs"]
 mod hot;
-#[path = "../tests/clients/install.rs"]
-mod install;
-#[path = "../tests/support/mod.rs"]
-mod support;
-#[path = "handoff/worker.rs"]
 mod worker;
 
-use common::{Origin, ServerCpu, Settings};
+pub use worker::{arguments as worker_arguments, run as work};
+
+use crate::measure::{Call, Origin, ServerCpu};
+use crate::support::Server;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use support::Server;
 
 const ROUNDS: usize = 7;
 /// Hand-offs of each contender for each number of waiters in a round.
 const OPERATIONS: usize = 20_000;
 
 /// One line of the raw file; what was not measured in its part stays empty.
-#[derive(Default)]
 struct Row {
     part: &'static str,
     clients: usize,
@@ -84,43 +69,36 @@ fn raise_open_files() {
     }
 }
 
-/// Whether a part is to be measured: all, unless some are named.
-fn wanted(part: &str) -> bool {
-    let mut named = std::env::args().skip(1).filter(|arg| arg != "--bench").peekable();
-    named.peek().is_none() || named.any(|arg| arg == part)
-}
+/// The parts, by which they can be chosen.
+pub const PARTS: [&str; 4] = ["hot", "crowd", "instructions", "memory"];
 
-fn main() {
-    if worker::is_worker() {
-        return worker::run();
+pub fn measure(call: &Call) {
+    if !call.smoke {
+        raise_open_files();
     }
-    raise_open_files();
-    let settings = Settings::read(ROUNDS, OPERATIONS);
+    let settings = call.settings(ROUNDS, OPERATIONS);
     let server = Server::with().args(&["--maxclients", "20000"]).module_args(&["max-waiters", "20000"]).start();
-    let mut origin = Origin::of("handoff", &server);
-    origin.add("cpu time", ServerCpu::of(&server).source());
-    origin.add("rounds", settings.rounds);
-    origin.add("a round on the hot lock", format!("{:?}", hot::duration(&settings)));
-    origin.add("hand-offs with a crowd", format!("{} of each contender in each round", settings.operations));
-    origin.print();
-
+    let origin = Origin::of("handoff", &server, &settings)
+        .with("cpu time", ServerCpu::of(&server).source())
+        .with("rounds", settings.rounds)
+        .with("a round on the hot lock", format!("{:?}", hot::duration(&settings)))
+        .with("hand-offs with a crowd", format!("{} of each contender in each round", settings.operations))
+        .printed();
+    let is_wanted = |part: &str| call.arguments.is_empty() || call.has(part);
     let mut rows = Vec::new();
-    if wanted("hot") {
+    if is_wanted("hot") {
         rows.extend(hot::measure(&server, &settings));
     }
-    if wanted("crowd") {
+    if is_wanted("crowd") {
         rows.extend(crowd::measure(&server, &settings));
     }
     drop(server);
-    if wanted("instructions") {
+    if is_wanted("instructions") {
         rows.extend(crowd::measure_instructions(&settings));
     }
-    if wanted("memory") {
+    if is_wanted("memory") {
         rows.extend(crowd::measure_memory(&settings));
     }
-    if !settings.smoke {
-        let header = format!("part,clients,contender,round,place,{}", VALUES.join(","));
-        let lines: Vec<String> = rows.iter().map(Row::line).collect();
-        println!("raw rounds: {}", origin.write_raw(&header, &lines).display());
-    }
+    let lines: Vec<String> = rows.iter().map(Row::line).collect();
+    origin.keep(&format!("part,clients,contender,round,place,{}", VALUES.join(",")), &lines);
 }

@@ -4,32 +4,15 @@
 //! the command, replication, the reply. Each command is sent N and 2N times, 100 at once over one connection; the
 //! difference, divided by N, is one command. So no symbols are needed and what happens once falls out. All of it is done
 //! twice, on two servers, to show how far it can be repeated. Skipped where valgrind is not installed.
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::cast_precision_loss,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used
-)]
 
-mod common;
-#[path = "pair/lane.rs"]
-mod lane;
-#[path = "several/work.rs"]
-mod several;
-#[path = "../tests/support/mod.rs"]
-mod support;
-#[path = "pair/work.rs"]
-mod work;
-
-use common::callgrind::Callgrind;
-use common::{median, print_table, Origin, Settings};
-use lane::Lane;
-use std::path::{Path, PathBuf};
+use crate::measure::callgrind::Callgrind;
+use crate::measure::{median, print_table, root, Call, Origin, Settings};
+use crate::pair::lane::Lane;
+use crate::pair::work::{commands, Command};
+use crate::several;
+use crate::support::Server;
+use std::path::PathBuf;
 use std::process;
-use support::Server;
-use work::{commands, Command};
 
 /// N.
 const OPERATIONS: usize = 2_000;
@@ -42,21 +25,20 @@ const RUNS: usize = 2;
 /// How far two runs may be apart, in percent.
 const REPEATABLE: f64 = 0.1;
 
-fn main() {
-    let settings = Settings::read(RUNS, OPERATIONS);
+pub fn measure(call: &Call) {
+    let settings = call.settings(RUNS, OPERATIONS);
     if settings.smoke {
         return;
     }
-    match measure(&settings) {
-        Ok(()) => {}
-        Err(why) => eprintln!("skipped: instructions: {why}"),
+    if let Err(why) = count(&settings) {
+        eprintln!("skipped: instructions: {why}");
     }
 }
 
-fn measure(settings: &Settings) -> Result<(), String> {
-    let mut origin = Origin::of("instructions", &Server::start());
-    origin.add("runs", RUNS);
-    origin.add("commands", format!("{0} and {1} of each in each run", settings.operations, 2 * settings.operations));
+fn count(settings: &Settings) -> Result<(), String> {
+    let origin = Origin::of("instructions", &Server::start(), settings)
+        .with("runs", RUNS)
+        .with("commands", format!("{0} and {1} of each in each run", settings.operations, 2 * settings.operations));
     let mut rows = Vec::new();
     let mut names: Vec<&'static str> = Vec::new();
     let mut counted: Vec<Vec<f64>> = Vec::new();
@@ -80,7 +62,7 @@ fn measure(settings: &Settings) -> Result<(), String> {
         }
         eprintln!("run {} of {RUNS}", run + 1);
     }
-    origin.print();
+    let origin = origin.printed();
     let mut table = Vec::new();
     for (name, runs) in names.iter().zip(&counted) {
         let apart = 100.0 * (runs[0] - runs[1]).abs() / runs[0];
@@ -92,7 +74,7 @@ fn measure(settings: &Settings) -> Result<(), String> {
     }
     let repeatable = format!("within {REPEATABLE} %");
     print_table(1, &["one command", "instructions", "again", "apart", &repeatable], &table);
-    println!("raw rounds: {}", origin.write_raw("command,run,commands,instructions", &rows).display());
+    origin.keep("command,run,commands,instructions", &rows);
     Ok(())
 }
 
@@ -103,7 +85,7 @@ struct SameAgain {
 
 impl SameAgain {
     fn compiled() -> Result<Self, String> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions/same_again.c");
+        let source = root().join("benches/instructions/same_again.c");
         let path = std::env::temp_dir().join(format!("same_again-{}.so", std::process::id()));
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let mut command = process::Command::new(compiler);
@@ -126,7 +108,7 @@ impl Drop for SameAgain {
 fn count_all(callgrind: &mut Callgrind, operations: usize) -> Result<Vec<(&'static str, f64)>, String> {
     let mut conn = callgrind.server.conn();
     let mut commands = commands(&mut conn);
-    commands.extend(several::commands(&mut conn));
+    commands.extend(several::work::commands(&mut conn));
     // With these the tables of keys and of expiries never shrink, so that nobody pays for their growing again.
     for number in 0..OTHERS * operations {
         conn.ok(&["SET", &format!("other:{number}"), "value", "EX", "100000"]);

@@ -1,25 +1,12 @@
-//! What a held lock costs in memory: a lock of LOCK.ACQUIRE against a key of SET NX PX with a token of 36 bytes.
+//! Memory of a held lock: a lock of LOCK.ACQUIRE against a key of SET NX PX with a token of 36 bytes.
 //!
 //! Measured is by how much `used_memory` grows with 100,000 of them under the same names, all of the module's own memory
 //! included. Every measurement has a server of its own, so that nothing freed is used again.
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::cast_precision_loss,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used
-)]
 
-mod common;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
-use common::bounds::{at_most, verdict, MEMORY};
-use common::runs::Ratio;
-use common::{argument, field, median, print_table, Origin, Pipe, Settings};
+use crate::bounds::list::{at_most, verdict, MEMORY, OURS};
+use crate::measure::{argument, info, median, print_table, Call, Origin, Pipe, Ratio};
+use crate::support::{Conn, Server};
 use std::time::{Duration, Instant};
-use support::{Conn, Server};
 
 const ROUNDS: usize = 3;
 const KEYS: usize = 100_000;
@@ -31,7 +18,7 @@ enum Way {
     Set,
 }
 
-const WAYS: [(Way, &str); 2] = [(Way::Lock, "LOCK.*"), (Way::Set, "SET NX PX, 36 bytes")];
+const WAYS: [(Way, &str); 2] = [(Way::Lock, OURS), (Way::Set, "SET NX PX, 36 bytes")];
 
 fn name(number: usize) -> String {
     format!("bench:lock:{number:08}")
@@ -61,9 +48,7 @@ impl Way {
 
 /// `used_memory`, once it stays as it is: tables of keys are moved bit by bit, buffers given back after a while.
 fn settled(conn: &mut Conn, quiet: Duration) -> u64 {
-    let used = |conn: &mut Conn| -> u64 {
-        field(&conn.text(&["INFO", "memory"]), "used_memory").and_then(|text| text.parse().ok()).expect("used_memory")
-    };
+    let used = |conn: &mut Conn| -> u64 { info(conn, "memory", "used_memory") };
     let end = Instant::now() + 20 * quiet;
     let (mut last, mut since) = (used(conn), Instant::now());
     while since.elapsed() < quiet && Instant::now() < end {
@@ -77,10 +62,10 @@ fn settled(conn: &mut Conn, quiet: Duration) -> u64 {
 }
 
 /// Bytes of `used_memory` for each key, and what MEMORY USAGE says of one.
-fn measure(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
+fn grown_by(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
     let server = Server::start();
     let mut conn = server.conn();
-    // What the server and the module have once, they have before.
+    // One-time allocations of the server and the module come before the count.
     let mut pipe = Pipe::to(&server);
     way.take(&mut pipe, 0, AT_ONCE.min(keys));
     drop(pipe);
@@ -97,18 +82,18 @@ fn measure(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
     (each, conn.int(&["MEMORY", "USAGE", &name(0)]) as f64)
 }
 
-fn main() {
-    let settings = Settings::read(ROUNDS, KEYS);
+pub fn measure(call: &Call) {
+    let settings = call.settings(ROUNDS, KEYS);
     let quiet = Duration::from_millis(if settings.smoke { 0 } else { 1_500 });
-    let mut origin = Origin::of("memory", &Server::start());
-    origin.add("rounds", format!("{}, each with new servers", settings.rounds));
-    origin.add("keys", settings.operations);
-    origin.print();
+    let origin = Origin::of("memory", &Server::start(), &settings)
+        .with("rounds", format!("{}, each with new servers", settings.rounds))
+        .with("keys", settings.operations)
+        .printed();
     let mut rows = Vec::new();
     let mut measured: [Vec<(f64, f64)>; WAYS.len()] = Default::default();
     for round in 1..=settings.rounds {
         for (at, (way, name)) in WAYS.iter().enumerate() {
-            let (each, usage) = measure(*way, settings.operations, quiet);
+            let (each, usage) = grown_by(*way, settings.operations, quiet);
             measured[at].push((each, usage));
             rows.push(format!("\"{name}\",{round},{},{each:.1},{usage}", settings.operations));
         }
@@ -125,8 +110,5 @@ fn main() {
         let bound = at_most(MEMORY, WAYS[1].1, origin.server());
         println!("ratio {:.3}, {}", ratio.median, verdict(ratio.median, bound));
     }
-    if !settings.smoke {
-        let path = origin.write_raw("contender,round,keys,used_memory_bytes,memory_usage_bytes", &rows);
-        println!("raw rounds: {}", path.display());
-    }
+    origin.keep("contender,round,keys,used_memory_bytes,memory_usage_bytes", &rows);
 }

@@ -1,29 +1,17 @@
-//! What the loaded module costs commands that have nothing to do with it.
+//! The cost of the loaded module for commands that have nothing to do with it.
 //!
 //! The same server binary without the module and with it, in three states: before the first client waits, after one
 //! has waited (the module listens to keyspace events from then on), and after one has had a SESSION (it is told of
 //! connections that end). Measured is the CPU time of the server per command. Every round starts new servers, because
-//! two runs of the very same binary differ by a few percent: where it is loaded decides what its caches can do. How
-//! much that is shows in a second server without the module. README.md in this folder tells the rest.
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::cast_precision_loss,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used
-)]
+//! two runs of the very same binary differ by a few percent: where it is loaded decides what its caches can do. A
+//! second server without the module shows how much that is.
 
-mod common;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
-use common::bounds::verdict;
-use common::{argument, median, print_table, sorted, Cost, Origin, Pipe, ServerCpu, Settings};
+use crate::bounds::list::judged;
+use crate::measure::{argument, median, print_table, sorted, turn, Call, Cost, Origin, Pipe, ServerCpu};
+use crate::support::{show, until, Server};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
-use support::{show, until, Server};
 
 /// Connections that take turns, and commands of each on their way: together less than a server reads at once.
 const LANES: usize = 8;
@@ -34,7 +22,7 @@ const OPERATIONS: usize = 200_000;
 /// A connection costs as much as so many commands.
 const COMMANDS_PER_CONNECTION: usize = 40;
 
-/// What a server may cost at most, in times of one without the module, before the first client waits.
+/// The highest ratio to a server without the module, before the first client waits.
 const AT_MOST: f64 = 1.03;
 
 /// How a server is before it is measured.
@@ -154,15 +142,15 @@ fn connect_and_leave(server: &Server, times: usize) {
 
 const CONNECTION: &str = "connect, PING, disconnect";
 
-/// What was measured of one operation: for each state, for each round.
+/// The costs of one operation: for each state, for each round.
 struct Operation {
     name: &'static str,
     times: usize,
     costs: [Vec<Cost>; STATES.len()],
 }
 
-fn main() {
-    let settings = Settings::read(ROUNDS, OPERATIONS);
+pub fn measure(call: &Call) {
+    let settings = call.settings(ROUNDS, OPERATIONS);
     let operations = settings.operations.next_multiple_of(LANES * BATCH);
     let connections = (operations / COMMANDS_PER_CONNECTION).max(1);
     let sweeps = sweeps(operations);
@@ -174,13 +162,13 @@ fn main() {
         .collect();
 
     let server = Server::start();
-    let mut origin = Origin::of("overhead", &server);
-    origin.add("cpu time", ServerCpu::of(&server).source());
-    origin.add("rounds", format!("{}, each with new servers", settings.rounds));
-    origin.add("operations", format!("{operations} commands and {connections} connections in each state and round"));
-    origin.add("on their way", format!("{LANES} connections with {BATCH} commands each"));
+    let origin = Origin::of("overhead", &server, &settings)
+        .with("cpu time", ServerCpu::of(&server).source())
+        .with("rounds", format!("{}, each with new servers", settings.rounds))
+        .with("operations", format!("{operations} commands and {connections} connections in each state and round"))
+        .with("on their way", format!("{LANES} connections with {BATCH} commands each"))
+        .printed();
     drop(server);
-    origin.print();
 
     let mut rows = Vec::new();
     // Round 0 warms up and is not counted, except when there is no other.
@@ -191,24 +179,14 @@ fn main() {
             servers.iter().map(|server| (0..LANES).map(|_| Pipe::to(server)).collect()).collect();
         for (index, operation) in measured.iter_mut().enumerate() {
             for place in 0..STATES.len() {
-                // Who comes first changes from round to round, and so does the direction.
-                let turn = (place + round / 2) % STATES.len();
-                let at = if round % 2 == 0 { turn } else { STATES.len() - 1 - turn };
+                let at = turn(place, STATES.len(), round, round / 2);
                 let cost = Cost::of(&mut cpus[at], || match sweeps.get(index) {
                     Some(sweep) => sweep.run(&mut lanes[at]),
                     None => connect_and_leave(&servers[at], connections),
                 });
                 if round > 0 {
                     operation.costs[at].push(cost);
-                    rows.push(format!(
-                        "\"{}\",\"{}\",{round},{},{},{},{}",
-                        operation.name,
-                        STATES[at].1,
-                        place + 1,
-                        operation.times,
-                        cost.cpu.as_nanos(),
-                        cost.wall.as_nanos()
-                    ));
+                    rows.push(cost.row(operation.name, STATES[at].1, round, place, operation.times));
                 }
             }
         }
@@ -217,14 +195,11 @@ fn main() {
         }
     }
     print_costs(&measured);
-    if !settings.smoke {
-        let path = origin.write_raw("operation,state,round,place,operations,cpu_ns,wall_ns", &rows);
-        println!("raw rounds: {}", path.display());
-    }
+    origin.keep("operation,state,round,place,operations,cpu_ns,wall_ns", &rows);
 }
 
-/// What one operation costs in the median of the rounds, and how that stands to a server without the module: the median
-/// of the rounds' ratios, and between which two the middle half of them is.
+/// Prints the median cost of one operation, its ratio to a server without the module (the median of the rounds' ratios),
+/// and the range of the middle half of the ratios.
 fn print_costs(measured: &[Operation]) {
     let mut rows = Vec::new();
     for Operation { name, times, costs } in measured {
@@ -235,15 +210,15 @@ fn print_costs(measured: &[Operation]) {
             let ratio = median(ratios.iter().copied());
             let quarter = ratios.len() / 4;
             let bound = (*state == State::Loaded).then_some(AT_MOST);
-            rows.push(vec![
+            let mut row = vec![
                 (*name).into(),
                 (*label).into(),
                 format!("{micros:.3}"),
                 format!("{ratio:.3}"),
                 format!("{:.3} to {:.3}", ratios[quarter], ratios[ratios.len() - 1 - quarter]),
-                bound.map_or("-".into(), |bound| format!("{bound:.2}")),
-                verdict(ratio, bound).into(),
-            ]);
+            ];
+            row.extend(judged(ratio, bound));
+            rows.push(row);
         }
     }
     let header = ["operation", "server", "server CPU, µs", "ratio", "middle half", "expected at most", "verdict"];

@@ -2,35 +2,23 @@
 //!
 //! Bars: what a pair costs, on each server. Lines, on one server, both axes logarithmic: latency and server CPU of a
 //! hand-off against the number of clients that want the lock. Nothing is measured here.
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::cast_precision_loss,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used
-)]
 
-mod common;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
+use crate::bounds::list::{OURS, PAIR};
+use crate::measure::runs::{cpu_us, number, servers, Row, Run};
+use crate::measure::{median, root, Call};
 use anyhow::{Context as _, Result};
-use common::bounds::PAIR;
-use common::median;
-use common::runs::{cpu_us, number, servers, Row, Run};
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const SERVER: &str = "redis-7.0.15";
 const SIZE: (u32, u32) = (760, 420);
 const FONT: &str = "sans-serif";
 
-fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches").join(name)
+fn folder() -> PathBuf {
+    root().join("benches/plots")
 }
 
 /// Medians over the rounds: contender, then number of clients.
@@ -54,7 +42,7 @@ struct Bar {
     value: Option<f64>,
 }
 
-/// What a pair costs in each way, the cheapest first, on each server on which it was measured.
+/// The cost of a pair in each way, the cheapest first, on each server on which it was measured.
 fn pairs() -> Vec<Bar> {
     let mut bars = Vec::new();
     for server in servers() {
@@ -74,7 +62,7 @@ fn pairs() -> Vec<Bar> {
 fn pair_bars() -> Result<()> {
     let bars = pairs();
     let most = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max);
-    let path = folder("plots/pair.svg");
+    let path = folder().join("pair.svg");
     let count = i32::try_from(bars.len())?;
     let size = (SIZE.0, 90 + 19 * u32::try_from(bars.len())?);
     let area = SVGBackend::new(&path, size).into_drawing_area();
@@ -102,7 +90,7 @@ fn pair_bars() -> Result<()> {
         .draw()?;
     let valued = || (0..count).zip(&bars).filter_map(|(at, bar)| Some((at, bar, bar.value?)));
     chart.draw_series(valued().map(|(at, bar, value)| {
-        let color = if bar.label == "LOCK.*" { RED.mix(0.8) } else { BLUE.mix(0.4) };
+        let color = if bar.label == OURS { RED.mix(0.8) } else { BLUE.mix(0.4) };
         let ends = [(0.0, SegmentValue::Exact(at)), (value, SegmentValue::Exact(at + 1))];
         let mut bar = Rectangle::new(ends, color.filled());
         bar.set_margin(3, 3, 0, 0);
@@ -123,7 +111,7 @@ fn lines(file: &str, caption: &str, x: &str, run: &str, lines: &Lines) -> Result
         |of: &mut dyn Iterator<Item = f64>| of.fold((f64::MAX, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
     let (low_x, high_x) = ends(&mut all().map(|point| f64::from(point.0)));
     let (low_y, high_y) = ends(&mut all().map(|point| point.1));
-    let path = folder("plots").join(file);
+    let path = folder().join(file);
     let area = SVGBackend::new(&path, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
@@ -134,8 +122,8 @@ fn lines(file: &str, caption: &str, x: &str, run: &str, lines: &Lines) -> Result
         .build_cartesian_2d((low_x * 0.9..high_x * 1.1).log_scale(), (low_y * 0.7..high_y * 1.6).log_scale())?;
     chart.configure_mesh().x_desc(format!("{x}; {run}")).label_style((FONT, 13)).draw()?;
     for (at, (contender, points)) in lines.iter().enumerate() {
-        let is_ours = contender.starts_with("LOCK.*");
-        let color = if contender == "LOCK.*" { RED.to_rgba() } else { Palette99::pick(at + 1).to_rgba() };
+        let is_ours = contender.starts_with(OURS);
+        let color = if contender == OURS { RED.to_rgba() } else { Palette99::pick(at + 1).to_rgba() };
         let style = color.stroke_width(if is_ours { 3 } else { 1 });
         let points = points.iter().map(|(clients, value)| (f64::from(*clients), *value));
         chart
@@ -167,10 +155,12 @@ fn hand_off_lines() -> Result<()> {
     lines("crowd-cpu.svg", "Hand-off before a crowd: server CPU, µs", "clients that wait", &name, &crowd)
 }
 
-fn main() -> Result<()> {
-    std::fs::create_dir_all(folder("plots"))?;
-    pair_bars()?;
-    hand_off_lines()?;
-    println!("plots: {}", folder("plots").display());
-    Ok(())
+pub fn draw(call: &Call) {
+    if call.smoke {
+        return;
+    }
+    std::fs::create_dir_all(folder()).unwrap();
+    pair_bars().unwrap();
+    hand_off_lines().unwrap();
+    println!("plots: {}", folder().display());
 }

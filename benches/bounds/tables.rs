@@ -1,9 +1,9 @@
 //! The tables of the READMEs, from the newest raw runs.
 
-use super::{commands, Outcome, OURS};
-use crate::common::bounds::{BOUNDS, PAIR};
-use crate::common::runs::{cpu_us, number, servers, Ratio, Row, Run};
-use crate::common::{markdown, median};
+use super::list::{BOUNDS, OURS, PAIR};
+use super::{commands, Outcome};
+use crate::measure::runs::{cpu_us, number, servers, Row, Run};
+use crate::measure::{markdown, median, Ratio};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -68,7 +68,7 @@ fn bounds() -> String {
 
 /// The servers on which pairs were measured since there are bounds: those that have counted the memory too.
 fn measured() -> Vec<String> {
-    servers().into_iter().filter(|server| Run::newest("memory", server, |_| true).is_some()).collect()
+    servers().into_iter().filter(|server| Run::newest_of("memory", server).is_some()).collect()
 }
 
 /// Names in the order in which they come first.
@@ -82,7 +82,7 @@ fn is(column: &'static str, value: &str) -> impl Fn(&Row) -> bool {
     move |row| row.get(column) == Some(&value)
 }
 
-/// The median of the values, to so many decimals; nothing where there are none.
+/// The median of the values, with this many decimals; empty where there are none.
 fn middle(values: Vec<f64>, decimals: usize) -> String {
     if values.is_empty() {
         return String::new();
@@ -93,8 +93,8 @@ fn middle(values: Vec<f64>, decimals: usize) -> String {
 /// µs of server CPU, for each way and server.
 fn ways(bench: &str) -> String {
     let servers: Vec<String> =
-        measured().into_iter().filter(|server| Run::newest(bench, server, |_| true).is_some()).collect();
-    let runs: Vec<Option<Run>> = servers.iter().map(|server| Run::newest(bench, server, |_| true)).collect();
+        measured().into_iter().filter(|server| Run::newest_of(bench, server).is_some()).collect();
+    let runs: Vec<Option<Run>> = servers.iter().map(|server| Run::newest_of(bench, server)).collect();
     let rows = || runs.iter().flatten().flat_map(|run| &run.rows);
     let operations = in_order(rows().map(|row| &row["operation"]));
     // The order of the contenders changes within a round; by name it is the same for all servers.
@@ -122,7 +122,7 @@ fn ways(bench: &str) -> String {
 fn instructions() -> String {
     let runs: Vec<(String, Run)> = servers()
         .into_iter()
-        .filter_map(|server| Some((server.clone(), Run::newest("instructions", &server, |_| true)?)))
+        .filter_map(|server| Some((server.clone(), Run::newest_of("instructions", &server)?)))
         .collect();
     let names: Vec<&String> = in_order(runs.iter().flat_map(|(_, run)| run.rows.iter().map(|row| &row["command"])));
     let count = |run: &Run, name: &str| run.rounds(is("command", name), |row| number(row, "instructions"));
@@ -149,7 +149,7 @@ fn instructions() -> String {
 fn memory() -> String {
     let servers = measured();
     let rows = servers.iter().filter_map(|server| {
-        let run = Run::newest("memory", server, |_| true)?;
+        let run = Run::newest_of("memory", server)?;
         let of = |name: &str, column: &str| run.rounds(is("contender", name), |row| number(row, column));
         let their = "SET NX PX, 36 bytes";
         let used = [OURS, their].map(|name| of(name, "used_memory_bytes"));
@@ -179,9 +179,9 @@ fn memory() -> String {
     markdown(2, &header, &rows.collect::<Vec<_>>())
 }
 
-/// What a pair costs in other configurations.
+/// The cost of a pair in other configurations.
 fn extra() -> String {
-    let Some(run) = Run::newest("extra", MAIN, |_| true) else { return "not measured\n".into() };
+    let Some(run) = Run::newest_of("extra", MAIN) else { return "not measured\n".into() };
     let mut rows = Vec::new();
     for configuration in in_order(run.rows.iter().map(|row| &row["operation"])) {
         let of = |name: &str| run.rounds(|row| row["operation"] == *configuration && row["contender"] == name, cpu_us);
@@ -259,13 +259,12 @@ fn hot() -> String {
     markdown(1, &header, &rows)
 }
 
-/// What the other tables are from.
+/// The runs behind the other tables.
 fn runs() -> String {
     let mut rows = Vec::new();
     let parts = ["hot lock", "crowd", "instructions", "used_memory"];
     for server in measured() {
-        let whole =
-            ["pair", "several", "memory", "instructions", "extra"].map(|bench| Run::newest(bench, &server, |_| true));
+        let whole = ["pair", "several", "memory", "instructions", "extra"].map(|bench| Run::newest_of(bench, &server));
         let of_hand_off = parts.map(|part| Run::newest("handoff", &server, is("part", part)));
         let mut found: Vec<Run> = whole.into_iter().chain(of_hand_off).flatten().collect();
         found.dedup_by(|one, other| one.name == other.name);

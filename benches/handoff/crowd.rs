@@ -1,17 +1,17 @@
 //! One hand-off with many waiters behind it, and what a waiter costs in memory.
 //!
-//! This process has a connection for each waiter. Who holds the lock releases it and asks for it again in one write;
+//! This process has a connection for each waiter. The holder releases the lock and asks for it again in one write;
 //! the next in line gets it: the line keeps its length, and each hand-off is two commands.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-use crate::common::bounds::{at_most, verdict, HAND_OFF};
-use crate::common::callgrind::Callgrind;
-use crate::common::{field, median, print_table, Cost, ServerCpu, Settings};
+use super::Row;
+use crate::bounds::list::{at_most, judged, HAND_OFF, OURS};
+use crate::measure::callgrind::Callgrind;
+use crate::measure::{info, median, print_table, Cost, ServerCpu, Settings};
 use crate::support::{until, Conn, Server};
-use crate::Row;
 
 const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
 /// Files that this process and a server need besides the waiters.
@@ -28,7 +28,7 @@ enum Way {
 impl Way {
     fn name(self) -> &'static str {
         match self {
-            Way::Lock => "LOCK.*",
+            Way::Lock => OURS,
             Way::Queue => "BLPOP + RPUSH",
         }
     }
@@ -89,7 +89,7 @@ impl Crowd {
         }
     }
 
-    /// Hands the lock on, so many times.
+    /// Hands the lock on this many times.
     fn pass(&mut self, times: usize) {
         for _ in 0..times {
             let at = self.holder;
@@ -124,13 +124,8 @@ fn wire(words: &[&str]) -> String {
     wire
 }
 
-fn number(conn: &mut Conn, section: &str, name: &str) -> usize {
-    let info = conn.text(&["INFO", section]);
-    field(&info, name).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {name} in INFO"))
-}
-
 fn blocked(conn: &mut Conn) -> usize {
-    number(conn, "clients", "blocked_clients")
+    info(conn, "clients", "blocked_clients")
 }
 
 /// The numbers of waiters that the system lets one process have.
@@ -187,16 +182,16 @@ fn print_by_size(sizes: &[usize], costs: &[[Vec<f64>; 2]], decimals: usize) {
         let ratio = |of: &[f64], to: &[f64]| median(of.iter().zip(to).map(|(of, to)| of / to));
         let grown = ratio(ours, &first[0]);
         let bound = (*size == SIZES[SIZES.len() - 1]).then(|| at_most(HAND_OFF, "hand-off with 10", "")).flatten();
-        rows.push(vec![
+        let mut row = vec![
             size.to_string(),
             format!("{:.decimals$}", median(ours.iter().copied())),
             format!("{grown:.2}"),
             format!("{:.decimals$}", median(queue.iter().copied())),
             format!("{:.2}", ratio(queue, &first[1])),
             format!("{:.2}", ratio(ours, queue)),
-            bound.map_or("-".into(), |bound| format!("{bound:.2}")),
-            verdict(grown, bound).into(),
-        ]);
+        ];
+        row.extend(judged(grown, bound));
+        rows.push(row);
     }
     let header = [
         "waiters",
@@ -298,7 +293,7 @@ pub fn measure_memory(settings: &Settings) -> Vec<Row> {
 
 /// `used_memory` and what is resident, in bytes.
 fn memory(server: &Server, conn: &mut Conn) -> (f64, f64) {
-    let used = number(conn, "memory", "used_memory") as f64;
+    let used = info(conn, "memory", "used_memory");
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(f64::NAN);

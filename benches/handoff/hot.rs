@@ -1,15 +1,16 @@
 //! One hot lock that several client processes want again and again.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::bounds::verdict;
-use crate::common::{field, median, print_table, sorted, ServerCpu, Settings};
+use super::worker::{now_us, sleep_until, spawn};
+use super::Row;
+use crate::bounds::list::verdict;
+use crate::install;
+use crate::measure::{info, median, print_table, root, sorted, turn, ServerCpu, Settings};
 use crate::support::{temp_dir, until, Conn, Server};
-use crate::worker::{now_us, sleep_until, spawn};
-use crate::{install, Row};
 
 const CLIENTS: [usize; 3] = [4, 16, 64];
 /// From the moment that all client processes are there.
@@ -42,7 +43,7 @@ const CONTENDERS: [Contender; 7] = [
     Contender { name: "redis-py Lock, sleep=0.001", language: Language::Python, way: "redis-py-1ms" },
 ];
 
-/// What one contender did in one round.
+/// The result of one contender in one round.
 struct Run {
     hand_offs: f64,
     cpu: Duration,
@@ -62,7 +63,7 @@ impl Run {
         self.cpu.as_secs_f64() * 1e6 / self.hand_offs
     }
 
-    /// The wait that so many of a thousand did not exceed.
+    /// The wait that `per_mille` of a thousand did not exceed.
     fn wait_us(&self, per_mille: usize) -> f64 {
         self.waits_us[(self.waits_us.len() * per_mille / 1000).min(self.waits_us.len() - 1)]
     }
@@ -100,9 +101,7 @@ pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
     for round in 1..=settings.rounds {
         for (clients, runs) in counts.iter().zip(&mut runs) {
             for place in 0..CONTENDERS.len() {
-                // Who comes first changes from round to round, and so does the direction.
-                let turn = (place + 2 * round) % CONTENDERS.len();
-                let at = if round % 2 == 0 { turn } else { CONTENDERS.len() - 1 - turn };
+                let at = turn(place, CONTENDERS.len(), round, 2 * round);
                 let contender = &CONTENDERS[at];
                 let interpreter = match contender.language {
                     Language::Rust => None,
@@ -127,8 +126,7 @@ pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
 
 /// The commands that a server has run so far, but for this one.
 fn commands(conn: &mut Conn) -> f64 {
-    let info = conn.text(&["INFO", "stats"]);
-    field(&info, "total_commands_processed").and_then(|text| text.parse().ok()).expect("a number of commands")
+    info(conn, "stats", "total_commands_processed")
 }
 
 fn one_run(
@@ -186,7 +184,7 @@ fn one_run(
 }
 
 fn spawn_python(interpreter: &Path, way: &str, port: u16, key: &str, dir: &Path, clients: usize) -> Child {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches/handoff/workers.py");
+    let script = root().join("benches/handoff/workers.py");
     let mut command = Command::new(interpreter);
     command.arg(script).args([way, &port.to_string(), key]).arg(dir).arg(clients.to_string());
     command.stdin(Stdio::null()).spawn().expect("Python can be run")
@@ -265,7 +263,7 @@ fn print_runs(runs: &[Vec<Run>]) {
     print_table(2, &header, &rows);
 }
 
-/// What LOCK.* is expected to do; ratios are the medians of the rounds' ratios.
+/// Prints how LOCK.* stands against expectations; ratios are the medians of the rounds' ratios.
 fn print_verdicts(counts: &[usize], runs: &[Vec<Vec<Run>>]) {
     let mut rows = Vec::new();
     for (clients, runs) in counts.iter().zip(runs) {
@@ -282,7 +280,7 @@ fn print_verdicts(counts: &[usize], runs: &[Vec<Vec<Run>>]) {
             median(runs[ours].iter().zip(&runs[peer]).map(|(our, their)| of(our) / of(their)))
         };
         let ours = &runs[OURS];
-        // What was under way at the edges of a round is in it by half.
+        // Hand-offs under way at the edges of a round are in it by half.
         let commands = middle(ours, |run| run.commands / run.hand_offs);
         row("commands per hand-off", (commands * 20.0).round() / 20.0, 2.0, false);
         row("wait p99 / p50", middle(ours, |run| run.wait_us(990) / run.wait_us(500)), 2.0, false);

@@ -36,7 +36,7 @@ impl Lock for Ours {
     }
 }
 
-/// The server's own queue of blocked clients, used as a lock without any safety: who dies takes the lock along.
+/// The server's own queue of blocked clients, used as a lock without any safety: a client that dies takes the lock along.
 struct Queue {
     conn: Conn,
     key: String,
@@ -52,7 +52,7 @@ impl Lock for Queue {
     }
 }
 
-/// Redisson's scheme: who does not get the lock subscribes, and all who do are woken by each release.
+/// Redisson's scheme: a client that does not get the lock subscribes, and each release wakes all subscribers.
 struct PubSub {
     conn: Conn,
     subscriber: Conn,
@@ -110,9 +110,9 @@ pub fn sleep_until(at_us: u64) {
     std::thread::sleep(Duration::from_micros(at_us.saturating_sub(now_us())));
 }
 
-/// Whether this process is to be one.
-pub fn is_worker() -> bool {
-    std::env::args().nth(1).is_some_and(|arg| arg == MARK)
+/// Its arguments, if this process is to be one.
+pub fn arguments(words: &[String]) -> Option<&[String]> {
+    words.split_first().and_then(|(first, rest)| (first == MARK).then_some(rest))
 }
 
 /// Starts one in Rust.
@@ -123,9 +123,8 @@ pub fn spawn(way: &str, port: u16, key: &str, dir: &Path, number: usize) -> Chil
 }
 
 /// Is one.
-pub fn run() {
-    let args: Vec<String> = std::env::args().skip(2).collect();
-    let [way, port, key, dir, number] = &args[..] else { panic!("not a worker's arguments: {args:?}") };
+pub fn run(arguments: &[String]) {
+    let [way, port, key, dir, number] = arguments else { panic!("not a worker's arguments: {arguments:?}") };
     let connect = || Conn::to(port.parse().unwrap()).unwrap();
     let mut lock: Box<dyn Lock> = match &**way {
         "lock" => Box::new(Ours { conn: connect(), key: key.clone(), token: String::new() }),

@@ -1,16 +1,15 @@
 //! The same pair of commands where a server has more to do: persistence, a replica, many other keys, many clients that
 //! wait for each reply, threads; and with more asked of LOCK.*. No bounds: what it costs there is to be seen.
 
-use crate::common::{Origin, Pipe, Settings};
-use crate::lane::{Stand, COLUMNS};
+use super::lane::{Stand, COLUMNS};
+use super::work::{pair, with_options, Workload};
+use super::{tables, KEYS, LANES};
+use crate::measure::{Call, Origin, Pipe};
 use crate::support::Server;
-use crate::tables::{print_costs, print_ratios};
-use crate::work::{pair, with_options, Workload};
-use crate::{KEYS, LANES};
 use std::fmt::Write as _;
 
-pub const ROUNDS: usize = 7;
-pub const OPERATIONS: usize = 50_000;
+const ROUNDS: usize = 7;
+const OPERATIONS: usize = 50_000;
 
 const OTHER_KEYS: usize = 1_000_000;
 const CLIENTS: usize = 50;
@@ -38,12 +37,13 @@ const CONFIGURATIONS: [Configuration; 6] = [
 ];
 
 /// Measures all of them, each on a server of its own.
-pub fn measure(settings: &Settings) {
-    let mut origin = Origin::of("extra", &Server::start());
-    origin.add("rounds", settings.rounds);
-    origin.add("operations", format!("{} of each contender in each round", settings.operations));
-    origin.add("on their way", format!("{LANES} connections with {KEYS} commands each, unless it says otherwise"));
-    origin.print();
+pub fn measure(call: &Call) {
+    let settings = call.settings(ROUNDS, OPERATIONS);
+    let origin = Origin::of("extra", &Server::start(), &settings)
+        .with("rounds", settings.rounds)
+        .with("operations", format!("{} of each contender in each round", settings.operations))
+        .with("on their way", format!("{LANES} connections with {KEYS} commands each, unless it says otherwise"))
+        .printed();
     let mut rows = Vec::new();
     let mut measured: Vec<Workload> = Vec::new();
     for configuration in &CONFIGURATIONS {
@@ -67,14 +67,11 @@ pub fn measure(settings: &Settings) {
         eprintln!("{}: done", configuration.name);
         measured.push(workload);
     }
-    print_costs(&measured, settings.operations);
-    print_ratios(&measured, origin.server());
-    if !settings.smoke {
-        println!("raw rounds: {}", origin.write_raw(COLUMNS, &rows).display());
-    }
+    tables::print(&measured, settings.operations, origin.server());
+    origin.keep(COLUMNS, &rows);
 }
 
-/// Sets so many keys that nobody touches later.
+/// Sets this many keys, which nobody touches later.
 fn fill(server: &Server, keys: usize) {
     const AT_ONCE: usize = 1_000;
     let mut pipe = Pipe::to(server);

@@ -1,23 +1,22 @@
 //! How operations are sent: many keys at once, over several connections in turn.
-#![allow(dead_code)]
 
-use crate::common::{argument, Cost, Pipe, ServerCpu};
+use super::work::Workload;
+use crate::measure::{argument, turn, Cost, Pipe, ServerCpu};
 use crate::support::{show, Conn, Server};
-use crate::work::Workload;
 use std::ops::Range;
 
 /// As many keys as a command for several has here.
 pub const MANY: usize = 10;
 
-/// A key that is locked and unlocked. What goes into commands is kept as it goes over the wire: the client has to be
+/// A key that is locked and unlocked. All parts of commands are kept as it goes over the wire: the client has to be
 /// faster than the server.
 struct Lock {
     key: Vec<u8>,
     /// For commands that lock several at once.
     keys: Vec<Vec<u8>>,
-    /// What a client of SET NX PX stores: 36 bytes, as a UUID has.
+    /// The value of SET NX PX: 36 bytes, as a UUID has.
     secret: Vec<u8>,
-    /// What LOCK.ACQUIRE replied last.
+    /// The last reply of LOCK.ACQUIRE.
     token: Vec<u8>,
     /// The number of an attempt.
     id: Vec<u8>,
@@ -178,21 +177,21 @@ fn run(lanes: &mut [Lane], steps: &[Step], times: usize) {
     }
 }
 
-/// What every line of the raw file has.
+/// The columns of the raw file, as [`Cost::row`] fills them.
 pub const COLUMNS: &str = "operation,contender,round,place,operations,cpu_ns,wall_ns";
 
 /// A server and the connections over which it is measured.
 pub struct Stand {
     pub server: Server,
     pub cpu: ServerCpu,
-    /// What one measurement does, whole steps of all lanes.
+    /// The operations of one measurement: whole steps of all lanes.
     pub operations: usize,
     lanes: Vec<Lane>,
     times: usize,
 }
 
 impl Stand {
-    /// With so many lanes of so many keys; at least `operations`.
+    /// With `lanes` lanes of `keys` keys; a measurement has at least `operations`.
     pub fn new(server: Server, lanes: usize, keys: usize, operations: usize) -> Self {
         let times = operations.div_ceil(lanes * keys);
         let (cpu, operations) = (ServerCpu::of(&server), times * lanes * keys);
@@ -219,9 +218,7 @@ impl Stand {
         let count = contenders.len();
         let mut rows = Vec::new();
         for place in 0..count {
-            // Who comes first changes from round to round, and so does the direction.
-            let turn = (place + round / 2) % count;
-            let contender = &mut contenders[if round.is_multiple_of(2) { turn } else { count - 1 - turn }];
+            let contender = &mut contenders[turn(place, count, round, round / 2)];
             let Self { server, cpu, lanes, times, operations } = self;
             run(lanes, &contender.before, 1);
             let cost = Cost::of(cpu, || run(lanes, &contender.steps, *times));
@@ -230,9 +227,7 @@ impl Stand {
             }
             if round > 0 {
                 contender.costs.push(cost);
-                let (contender, place) = (contender.name, place + 1);
-                let (cpu, wall) = (cost.cpu.as_nanos(), cost.wall.as_nanos());
-                rows.push(format!("\"{name}\",\"{contender}\",{round},{place},{operations},{cpu},{wall}"));
+                rows.push(cost.row(name, contender.name, round, place, *operations));
             }
         }
         rows

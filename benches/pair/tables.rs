@@ -1,12 +1,17 @@
-//! What was measured, as tables.
+//! The results of a bench of pairs, as tables.
 
-use crate::common::bounds::{at_most, verdict};
-use crate::common::runs::Ratio;
-use crate::common::{median, print_table, Cost};
-use crate::work::Workload;
+use super::work::Workload;
+use crate::bounds::list::{at_most, judged};
+use crate::measure::{median, print_table, Cost, Ratio};
 
-/// What one operation costs, in the median of the rounds.
-pub fn print_costs(workloads: &[Workload], operations: usize) {
+/// Prints the results on a server, with this many operations in a round.
+pub fn print(workloads: &[Workload], operations: usize, server: &str) {
+    print_costs(workloads, operations);
+    print_ratios(workloads, server);
+}
+
+/// Prints the cost of one operation, the median of the rounds.
+fn print_costs(workloads: &[Workload], operations: usize) {
     let mut rows = Vec::new();
     for workload in workloads {
         for contender in &workload.contenders {
@@ -27,7 +32,7 @@ pub fn print_costs(workloads: &[Workload], operations: usize) {
 
 /// Ours against each peer, as the median of the rounds' ratios. Rounds are compared with themselves, so that what slows
 /// down a whole round (other work on the machine, a lower clock of the CPU) slows down both sides.
-pub fn print_ratios(workloads: &[Workload], server: &str) {
+fn print_ratios(workloads: &[Workload], server: &str) {
     let mut rows = Vec::new();
     for Workload { name, contenders } in workloads {
         let (ours, peers) = contenders.split_first().expect("ours is the first");
@@ -38,16 +43,15 @@ pub fn print_ratios(workloads: &[Workload], server: &str) {
                 Ratio::of(&ours, &theirs).expect("as many rounds of each")
             };
             let cpu = ratio(|cost| cost.cpu.as_secs_f64());
-            let bound = at_most(name, peer.name, server);
-            rows.push(vec![
+            let mut row = vec![
                 (*name).into(),
                 peer.name.into(),
                 format!("{:.2}", cpu.median),
                 format!("{:.2} to {:.2}", cpu.low, cpu.high),
                 format!("{:.2}", ratio(|cost| cost.wall.as_secs_f64()).median),
-                bound.map_or("-".into(), |bound| format!("{bound:.2}")),
-                verdict(cpu.median, bound).into(),
-            ]);
+            ];
+            row.extend(judged(cpu.median, at_most(name, peer.name, server)));
+            rows.push(row);
         }
     }
     let header = ["LOCK.*", "against", "server CPU", "in the rounds", "wall", "expected at most", "verdict"];

@@ -1,15 +1,11 @@
 //! The contenders: what each sends, and what it has to be answered.
-#![allow(dead_code)]
 
-use crate::common::bounds::{EXTEND, PAIR, REFUSED};
-use crate::common::Cost;
-use crate::lane::{loaded, step, Expect, Step, DETAILS, NIL, OK, ONE, TOKEN};
+use super::lane::{loaded, step, Expect, Step, DETAILS, NIL, OK, ONE, TOKEN};
+use crate::bounds::list::{EXTEND, OURS, PAIR, REFUSED};
+use crate::measure::Cost;
 use crate::support::{Conn, Reply};
 
-/// Our side, as it is called in the raw files.
-pub const OURS: &str = "LOCK.*";
-
-/// What everybody asks for.
+/// The lease that all contenders ask for.
 pub const LEASE_MS: &str = "30000";
 
 /// The script that the documentation of SET gives for a safe release.

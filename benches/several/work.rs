@@ -1,12 +1,11 @@
-//! What is held by several, and several keys: the contenders.
-#![allow(dead_code)]
+//! The contenders for several holders and several keys.
 
-use crate::common::bounds::{BARE_RELEASE, LIMIT, LIMIT_REFUSED, LUA_SEMAPHORE, MANY_KEYS, SHARED};
-use crate::lane::{loaded, step, Part, Step, MANY, NIL, OK, ONE, TEN, TOKEN, TRANSACTION, ZERO};
+use crate::bounds::list::{BARE_RELEASE, LIMIT, LIMIT_REFUSED, LUA_SEMAPHORE, MANY_KEYS, OURS, SHARED};
+use crate::pair::lane::{loaded, step, Part, Step, MANY, NIL, OK, ONE, TEN, TOKEN, TRANSACTION, ZERO};
+use crate::pair::work::{release, set, Command, Contender, Workload, LEASE_MS};
 use crate::support::Conn;
-use crate::work::{release, set, Command, Contender, Workload, LEASE_MS, OURS};
 
-/// For those who hold it all the time.
+/// The lease of those that hold it all the time.
 const LONG_MS: &str = "600000";
 
 const CROWDS: [(&str, usize); 4] = [
@@ -16,7 +15,7 @@ const CROWDS: [(&str, usize); 4] = [
     ("SHARED, 4,000 others", 4_000),
 ];
 
-/// The semaphore of many libraries: who holds it stands in a sorted set, with the end of its lease. The clock is the
+/// The semaphore of many libraries: a sorted set has its holders and the ends of their leases. The clock is the
 /// server's, as that of LOCK.* is.
 const SEMAPHORE_ACQUIRE: &str = "local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000) \
     redis.call('zremrangebyscore',KEYS[1],'-inf',now) \
@@ -50,7 +49,7 @@ pub fn semaphore(conn: &mut Conn, name: &'static str, holders: usize, share: &st
     Workload { name, contenders }
 }
 
-/// What is held by several, and several keys.
+/// Several holders, and several keys.
 pub fn of_several(conn: &mut Conn) -> Vec<Workload> {
     let lua = loaded(conn, SEMAPHORE_ACQUIRE);
     let fill = |at| step(&format!("EVALSHA {lua} 1 KEY 10 other-{at:08} {LONG_MS}"), ONE);

@@ -1,6 +1,6 @@
 //! The raw runs in `benches/runs/`, read again.
 
-use super::{median, root, sorted};
+use super::root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -11,7 +11,7 @@ pub type Row = BTreeMap<String, String>;
 pub struct Run {
     /// The name of its file.
     pub name: String,
-    /// What it was measured on.
+    /// The lines of its head.
     pub facts: BTreeMap<String, String>,
     pub rows: Vec<Row>,
 }
@@ -39,6 +39,11 @@ impl Run {
         names.into_iter().rev().filter_map(Self::read).find(|run| run.rows.iter().any(&has))
     }
 
+    /// The newest run of a bench on a server.
+    pub fn newest_of(bench: &str, server: &str) -> Option<Self> {
+        Self::newest(bench, server, |_| true)
+    }
+
     pub fn fact(&self, name: &str) -> &str {
         self.facts.get(name).map_or("unknown", String::as_str)
     }
@@ -49,7 +54,7 @@ impl Run {
         self
     }
 
-    /// What each value of a column has come to in the rounds, one behind the other.
+    /// The values of the rows, in the order of the rounds.
     pub fn rounds(&self, is_wanted: impl Fn(&Row) -> bool, value: impl Fn(&Row) -> Option<f64>) -> Vec<f64> {
         let mut rows: Vec<&Row> = self.rows.iter().filter(|row| is_wanted(row)).collect();
         rows.sort_by_key(|row| number(row, "round").map(f64::to_bits));
@@ -99,25 +104,4 @@ pub fn number(row: &Row, column: &str) -> Option<f64> {
 pub fn cpu_us(row: &Row) -> Option<f64> {
     let count = number(row, "operations").or_else(|| number(row, "hand_offs"))?;
     Some(number(row, "cpu_ns")? / count / 1_000.0)
-}
-
-/// The median of the rounds' ratios, the lowest and the highest. A round is compared with itself, so that what slows
-/// down all of it cancels out.
-#[derive(Clone, Copy)]
-pub struct Ratio {
-    pub median: f64,
-    pub low: f64,
-    pub high: f64,
-    pub rounds: usize,
-}
-
-impl Ratio {
-    pub fn of(ours: &[f64], theirs: &[f64]) -> Option<Self> {
-        if ours.is_empty() || ours.len() != theirs.len() {
-            return None;
-        }
-        let ratios = sorted(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs));
-        let (low, high) = (*ratios.first()?, *ratios.last()?);
-        Some(Self { median: median(ratios.iter().copied()), low, high, rounds: ratios.len() })
-    }
 }

@@ -46,7 +46,7 @@ impl Callgrind {
         let server = options.binary(script).try_start();
         let server = server.map_err(|log| format!("the server does not run under valgrind: {log}"))?;
         let mut conn = server.conn();
-        // What the server does by the clock would count fifty times as much in this slow motion.
+        // Periodic work of the server would count fifty times as much in this slow motion.
         // Servers that do not know the word go on with it.
         conn.call(&["DEBUG", "PAUSE-CRON", "1"]);
         Ok(Self { server, dumps: 0, dir })
@@ -55,7 +55,7 @@ impl Callgrind {
     /// The server's instructions during `work`.
     ///
     /// # Errors
-    /// What callgrind did not do.
+    /// The step that callgrind did not do.
     pub fn count(&mut self, work: impl FnOnce()) -> Result<f64, String> {
         self.monitor(&["instrumentation", "on"])?;
         work();

@@ -1,16 +1,16 @@
-//! What the project wants to hold: what an operation of LOCK.* costs, in times of what people use instead.
+//! The bounds: how many times the cost of its peer an operation of LOCK.* may cost.
 //!
-//! The one list of it: the benches print verdicts by it, the summary of `make bench` has a line for each.
+//! The one list of it: the benches print verdicts by it, the bench bounds has a line for each.
 
 /// One line of the list.
 pub struct Bound {
     pub operation: &'static str,
-    /// What stands below the ratio.
+    /// The peer, below the fraction line of the ratio.
     pub against: &'static str,
     /// Beginnings of the names of the servers that it is for.
     pub on: &'static [&'static str],
     pub at_most: f64,
-    /// What is measured.
+    /// The measure.
     pub of: Of,
 }
 
@@ -24,6 +24,9 @@ pub enum Of {
     Memory,
 }
 
+/// Our side, as it is called in the raw files.
+pub const OURS: &str = "LOCK.*";
+
 const ALL: &[&str] = &[""];
 
 pub const PAIR: &str = "acquire and release";
@@ -35,7 +38,7 @@ pub const LIMIT: &str = "LIMIT 20, 10 others hold it";
 pub const LIMIT_REFUSED: &str = "LIMIT 10, refused";
 pub const MANY_KEYS: &str = "10 keys at once";
 pub const LUA_SEMAPHORE: &str = "Lua semaphore";
-/// What libraries do that do not tell whether the release was in time.
+/// A release that does not report whether it was in time, as in many libraries.
 pub const BARE_RELEASE: &str = "Lua semaphore, ZREM";
 pub const MEMORY: &str = "memory of a held lock";
 
@@ -74,6 +77,11 @@ impl Bound {
 pub fn at_most(operation: &str, against: &str, server: &str) -> Option<f64> {
     let found = BOUNDS.iter().find(|bound| bound.operation == operation && bound.against == against);
     found.filter(|bound| bound.is_for(server)).map(|bound| bound.at_most)
+}
+
+/// The cells for a bound and how a ratio stands against it.
+pub fn judged(ratio: f64, at_most: Option<f64>) -> [String; 2] {
+    [at_most.map_or("-".into(), |bound| format!("{bound:.2}")), verdict(ratio, at_most).into()]
 }
 
 /// How a ratio stands against what is expected of it.

@@ -1,0 +1,92 @@
+//! Measures LOCK.* beside what people use instead: `cargo bench --bench lock -- NAME` runs one of [`BENCHES`], without a
+//! name all of them.
+//!
+//! `cargo test --bench lock` only tries them out: one short round of each, and nothing is written. README.md in this
+//! folder says what each measures.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::cast_precision_loss,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+mod bounds;
+mod handoff;
+#[path = "../tests/clients/install.rs"]
+mod install;
+mod instructions;
+mod measure;
+mod memory;
+mod overhead;
+mod pair;
+mod plots;
+mod several;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use measure::Call;
+use std::process::{Command, ExitCode};
+
+struct Bench {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    run: fn(&Call),
+}
+
+const BENCHES: [Bench; 8] = [
+    Bench { name: "pair", arguments: &["--extra"], run: pair::measure },
+    Bench { name: "several", arguments: &[], run: several::measure },
+    Bench { name: "memory", arguments: &[], run: memory::measure },
+    Bench { name: "instructions", arguments: &[], run: instructions::measure },
+    Bench { name: "handoff", arguments: &handoff::PARTS, run: handoff::measure },
+    Bench { name: "overhead", arguments: &[], run: overhead::measure },
+    Bench { name: "plots", arguments: &[], run: plots::draw },
+    Bench { name: "bounds", arguments: &["--write"], run: bounds::show },
+];
+
+/// The benches that run when none is named.
+const ALL: &str = "pair, pair --extra, several, memory, instructions, handoff, overhead, plots, bounds";
+
+/// `cargo bench`, unlike `cargo test`, passes it.
+const MARK: &str = "--bench";
+
+fn main() -> ExitCode {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(worker) = handoff::worker_arguments(&words) {
+        handoff::work(worker);
+        return ExitCode::SUCCESS;
+    }
+    let smoke = !words.iter().any(|word| word == MARK);
+    words.retain(|word| word != MARK);
+    let Some((name, arguments)) = words.split_first() else { return run_all(smoke) };
+    let bench = BENCHES.iter().find(|bench| bench.name == name);
+    let Some(bench) = bench.filter(|bench| arguments.iter().all(|word| bench.arguments.contains(&&**word))) else {
+        return usage();
+    };
+    (bench.run)(&Call { arguments: arguments.to_vec(), smoke });
+    ExitCode::SUCCESS
+}
+
+/// Each in a process of its own, so that none is measured in the memory that another has left.
+fn run_all(smoke: bool) -> ExitCode {
+    for words in ALL.split(", ") {
+        println!("\n{words}\n");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let status = command.args((!smoke).then_some(MARK)).args(words.split(' ')).status();
+        if !status.expect("this program runs again").success() {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn usage() -> ExitCode {
+    eprintln!("cargo bench --bench lock -- one of");
+    for Bench { name, arguments, .. } in &BENCHES {
+        let arguments: Vec<String> = arguments.iter().map(|argument| format!(" [{argument}]")).collect();
+        eprintln!("  {name}{}", arguments.concat());
+    }
+    ExitCode::from(2)
+}

@@ -1,6 +1,6 @@
-//! Every error that the commands answer with, and its text on the wire, in this one place.
+//! Every error that the commands reply with, and its text on the wire, in this one place.
 //!
-//! A text opens with a code word and names the argument at fault; nothing in it has to be parsed.
+//! A text begins with a code word and names the argument at fault; clients never have to parse the rest.
 
 use super::holders;
 use std::fmt;
@@ -24,9 +24,9 @@ pub enum Error {
     ShareTwice,
     /// The name of the key.
     KeyLength,
-    /// The name of that one of several keys, counted from 1.
+    /// The name of one of several keys, counted from 1.
     KeyLengthOf(usize),
-    /// How many keys there are.
+    /// `numkeys`.
     NumKeys,
     /// Two of the keys, counted from 1, are the same.
     SameKey {
@@ -39,56 +39,56 @@ pub enum Error {
     Cursor,
     /// The STATE of LOCK.SCAN.
     StateName,
-    /// Neither `EX` nor `PX` is there.
+    /// Neither `EX` nor `PX` is given.
     LeaseMissing,
     /// `EX` or `PX` twice, or one of each.
     LeaseTwice,
-    /// That option twice.
+    /// An option is given twice.
     Twice(&'static str),
-    /// That option is the last argument, its value is missing.
+    /// An option is the last argument: its value is missing.
     NoValue(&'static str),
-    /// Argument `position`, counted from 1 behind the command name, is not an option of the command.
+    /// Argument `position`, counted from 1 after the command name, is not an option of the command.
     NotAnOption {
         /// Which argument.
         position: usize,
         /// The command, as users write it.
         command: &'static str,
     },
-    /// The key holds another type than a lock does.
+    /// The key holds a type that is no lock.
     WrongType,
     /// The server has no usable clock.
     Clock,
-    /// So many milliseconds of the grace are left.
+    /// The server is in its grace for that many more milliseconds.
     Grace(u64),
-    /// A lease longer than so many milliseconds could outlive the grace of a new master.
+    /// The lease could outlive the grace of a new master; the longest allowed one, in milliseconds.
     LeaseBeyondGrace(u64),
-    /// It is not known whether this server is still the master.
+    /// The server does not know whether it is still the master.
     NoReplicas,
     /// As many clients wait as `lock.max-waiters` allows.
     BusyLocks,
     /// Too many attempts for several keys have this ID.
     BusyId,
-    /// SESSION where the caller is no connection of its own.
+    /// SESSION in a call that does not come from a connection.
     Session,
-    /// An attempt that holds the lock among several asked for it again alone.
+    /// An attempt that holds the lock with SHARED or LIMIT asks for it again without them.
     HeldAmongSeveral,
-    /// An attempt that holds the lock alone asked for it again with SHARED or LIMIT.
+    /// An attempt that holds the lock alone asks for it again with SHARED or LIMIT.
     HeldAlone,
     /// A sorted set with more members than a lock can have holders.
     TooManyHolders,
-    /// A wait that would never end.
+    /// The wait would never end.
     Deadlock,
     /// The COUNT of LOCK.TOP.
     Count,
-    /// A wait ended: a newer call with its ID stands in its place.
+    /// The wait ended: a newer call with its ID took its place.
     Replaced,
-    /// This server is a replica, on which clients may write or not.
+    /// This server is a replica, whether it lets clients write or not.
     ReadOnly,
-    /// A wait ended: this server is a replica now.
+    /// The wait ended: this server became a replica.
     Demoted,
-    /// A wait ended: the slot of the key is not served here any more.
+    /// The wait ended: this server no longer serves the slot of the key.
     SlotLost,
-    /// The server could not be made to write.
+    /// The server did not carry out a write.
     Internal,
 }
 

@@ -1,6 +1,6 @@
 //! `LOCK.HELP`
 //!
-//! Reply: array of lines, as other commands' HELP. O(1).
+//! Reply: an array of lines, like the HELP of other commands. O(1).
 
 use super::doc::{Doc, Flags, Keys};
 use crate::lock::error::Error;

@@ -1,9 +1,9 @@
 //! `LOCK.MRELEASE numkeys key [key ...] token`
 //!
-//! Gives several locks back, those that the grant still holds; each passes on as in LOCK.RELEASE.
+//! Gives several locks back, as far as the grant still stands. Each passes on as in LOCK.RELEASE.
 //!
-//! Reply: how many it released, in time or late. Errors: `ERR`, `WRONGTYPE`. O(k) in the keys without
-//! waiters, O(k log n) with n of them.
+//! Reply: how many it released, in time or late. Errors: `ERR`, `WRONGTYPE`. O(k) in the keys without waiters, O(k log
+//! n) with n waiters each.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;

@@ -39,7 +39,7 @@ pub struct Answer {
 pub struct Reign {
     /// When it started or became master.
     pub since: MonotonicMicros,
-    /// When the current event-loop iteration began.
+    /// When the current turn of the server's loop began.
     seen: MonotonicMicros,
     doubt: Doubt,
     /// Whether enough replicas had answered recently at the last check.
@@ -61,15 +61,15 @@ impl Reign {
         self.since.after(settings.grace).since(now)
     }
 
-    /// Notes that an event-loop iteration begins at `now`. Returns whether the server stalled before.
+    /// Notes that a new turn of the server's loop begins at `now`. Returns whether the server stalled before.
     pub fn begin_turn(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
         let stalled = self.notice_stall(settings, now);
         self.seen = now;
         stalled
     }
 
-    /// Whether the iteration has lasted too long. A long iteration can consist of many short commands, so the time is
-    /// counted from its beginning: answers of replicas are read only there.
+    /// Whether the turn has lasted too long. A long turn can consist of many short commands, so it is counted from its
+    /// beginning: answers of replicas are read only there.
     pub fn notice_stall(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
         let stalled = settings.grace.0 > 0 && now.since(self.seen) > settings.longest_stall();
         if stalled {
@@ -89,8 +89,8 @@ impl Reign {
         self.doubt != Doubt::None
     }
 
-    /// Whether the replicas have to be checked, at the latest when an iteration begins. The server counts its good
-    /// replicas too, but only every few iterations, however long they take.
+    /// Whether the replicas have to be checked, at the latest when a turn begins. The server counts its good replicas
+    /// too, but only every few turns, however long they take.
     #[must_use]
     pub fn has_to_look(&self, settings: &Settings, now: MonotonicMicros) -> bool {
         self.is_doubtful() || (settings.wanted > 0 && now.since(self.looked) >= LOOK_AT_REPLICAS)

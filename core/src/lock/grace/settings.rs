@@ -4,7 +4,7 @@ use crate::lock::error::Error;
 use crate::lock::time::{Micros, UnixMicros};
 
 /// The time that a failover may take beyond all settings: one second because lags are whole seconds, 50 ms between
-/// checks of the replicas, and the rest for event-loop iterations.
+/// checks of the replicas, and the rest for turns of the server's loop.
 const RESERVE: Micros = Micros(2_000_000);
 const RESERVE_FOR_TURNS: Micros = Micros(900_000);
 /// The shortest margin that is safe: the event loop of a healthy server never stands still for longer.
@@ -37,10 +37,10 @@ impl Settings {
         Some(Micros(self.grace.0.saturating_sub(taken)))
     }
 
-    /// The longest event-loop iteration that goes unnoticed. After one, the answers of replicas that waited to be read
-    /// look younger than they are by two iterations: the one in which they arrived and the one in which they are read.
-    /// And the result of a check at the start of an iteration holds to its end. The margin and its part of [`RESERVE`]
-    /// make up for the three.
+    /// The longest turn of the server's loop that goes unnoticed. After one, the answers of replicas that waited to be
+    /// read look younger than they are by two turns: the one in which they arrived and the one in which they are read.
+    /// And the result of a check at the start of a turn holds to its end. The margin and its part of [`RESERVE`] make
+    /// up for the three.
     pub(super) fn longest_stall(&self) -> Micros {
         let margin = self.margin.max(LEAST_MARGIN);
         let two = margin.min(self.max_lag).0 / 2;

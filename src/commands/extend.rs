@@ -20,7 +20,7 @@ pub struct Extend;
 impl Command for Extend {
     const DOC: &'static Doc = &Doc {
         name: c"lock.extend",
-        summary: c"Sets the lease of a lock that is still held.",
+        summary: c"Sets a new lease on a lock that is still held.",
         complexity: c"O(1)",
         arity: 5,
         flags: Flags::Write,

@@ -23,7 +23,7 @@ pub struct Mextend;
 impl Command for Mextend {
     const DOC: &'static Doc = &Doc {
         name: c"lock.mextend",
-        summary: c"Sets the lease of several locks, if all of them are still held.",
+        summary: c"Sets a new lease on several locks, if all of them are still held.",
         complexity: c"O(K) in the keys",
         arity: -6,
         flags: Flags::WriteSlow,

@@ -21,7 +21,7 @@ pub struct Mrelease;
 impl Command for Mrelease {
     const DOC: &'static Doc = &Doc {
         name: c"lock.mrelease",
-        summary: c"Gives several locks back, each to the first who waits if there is one.",
+        summary: c"Gives several locks back. The first client in line for each gets it.",
         complexity: c"O(K) in the keys, and O(log N) more for each that N wait for",
         arity: -4,
         flags: Flags::WriteSlow,

@@ -24,7 +24,7 @@ pub struct Recover;
 impl Command for Recover {
     const DOC: &'static Doc = &Doc {
         name: c"lock.recover",
-        summary: c"Takes the lock over, only if it is expired. Returns token, overdue-ms, previous token and owner.",
+        summary: c"Takes the lock over only if it has expired. Returns token, overdue-ms, previous token and owner.",
         complexity: c"O(1)",
         arity: -4,
         flags: Flags::WriteDenyOom,

@@ -20,7 +20,7 @@ pub struct Release;
 impl Command for Release {
     const DOC: &'static Doc = &Doc {
         name: c"lock.release",
-        summary: c"Gives the lock back, to the first who waits if there is one.",
+        summary: c"Gives the lock back. The first client in line gets it.",
         complexity: c"O(1) without waiters, O(log N) in them",
         arity: 3,
         flags: Flags::Write,

@@ -43,7 +43,7 @@ pub struct Scan;
 impl Command for Scan {
     const DOC: &'static Doc = &Doc {
         name: c"lock.scan",
-        summary: c"Returns the locks of this database, step by step.",
+        summary: c"Iterates over the locks of this database.",
         complexity: c"O(N) in COUNT",
         arity: -2,
         flags: Flags::ReadUnnamed,

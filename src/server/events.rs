@@ -39,7 +39,7 @@ pub fn begin(context: &Context) -> Result<(), String> {
         ("role change", raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, on_role_change),
     ] {
         if !subscribe_to(context, id, on_event) {
-            return Err(format!("the server does not tell of the event {name}"));
+            return Err(format!("the server has no event {name}"));
         }
     }
     let is_told = subscribe_to(context, raw::REDISMODULE_EVENT_CONFIG, on_config_change);

@@ -107,7 +107,9 @@ pub unsafe fn on_unload(ctx: *mut raw::RedisModuleCtx) -> libc::c_int {
         let settings = &module().settings;
         if settings.are_changed() {
             let command = settings.load_command();
-            log::warning(&format!("unloaded, and its settings with it. To load it again with them: {command}"));
+            log::warning(&format!(
+                "the module is unloaded, and its settings are lost. To load it again with the same settings: {command}"
+            ));
         }
         // Redis 6.2 unloads a module that has a timer, which would then call code that is gone.
         let edge = edge::ServerEdge::of(&context, Writer::Timer);
@@ -133,7 +135,7 @@ pub fn check_commands(context: &Context) -> Result<(), String> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(format!("it needs the commands {}, which rename-command took away", missing.join(", ")))
+    Err(format!("it needs the commands {}, which rename-command removed", missing.join(", ")))
 }
 
 /// Reads the module arguments and registers the settings.
@@ -171,9 +173,9 @@ pub fn log_loaded(context: &Context, name: &str, has_arguments: bool) {
     let settings = &module().settings;
     if !has_arguments && !settings.are_changed() && is_running(context) {
         log::warning(&format!(
-            "loaded into a running server without settings: all are at their defaults. Those that it had before it was \
-             unloaded, or that are in the configuration file, are not in force, and CONFIG REWRITE loses them. Give them \
-             with it: {}",
+            "loaded into a running server without settings: all are at their defaults. Settings from before an unload, \
+             or from the configuration file, are not in force, and CONFIG REWRITE loses them. Pass them when you load \
+             the module: {}",
             settings.load_command_for_example()
         ));
     }

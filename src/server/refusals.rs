@@ -83,11 +83,11 @@ const MOST_LOGGED: usize = 16;
 
 /// Logs why the server refuses a call of the module, each reason once: such calls are retried again and again.
 fn log_refused(command: &CStr, reason: &str) {
-    let text = format!("the server refuses {} to the module: {}", command.to_string_lossy(), reason.trim());
+    let text = format!("the server refuses to run {} for the module: {}", command.to_string_lossy(), reason.trim());
     let mut logged = module().refusals.borrow_mut();
     if logged.len() >= MOST_LOGGED || logged.contains(&text) {
         return;
     }
-    log::warning(&format!("{text}; locks that need it pass on later, the others do now"));
+    log::warning(&format!("{text}; locks that need it are passed on later, all others at once"));
     logged.push(text);
 }

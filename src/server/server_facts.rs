@@ -105,6 +105,6 @@ pub fn read(context: &Context, changes: Changes) {
         log::warning(&text);
     }
     if evicts_all && !before.evicts_all {
-        log::warning("maxmemory-policy evicts any key: a lock that is evicted is free, whoever holds it");
+        log::warning("maxmemory-policy evicts any key: an evicted lock is free, even if somebody holds it");
     }
 }

@@ -135,8 +135,8 @@ pub fn want_of_room(max_waiters: usize, max_clients: u64) -> Option<String> {
     let left = max_clients.saturating_sub(max_waiters);
     (left < max_clients.div_ceil(LEFT_FOR_OTHERS)).then(|| {
         format!(
-            "lock.max-waiters {max_waiters} leaves {left} of maxclients {max_clients} for all who do not wait, less than \
-             a tenth: when as many wait, nobody else can connect. Lower the one or raise the other"
+            "lock.max-waiters {max_waiters} leaves {left} of maxclients {max_clients} for clients that do not wait, \
+             less than a tenth: when that many wait, nobody else can connect. Lower max-waiters or raise maxclients"
         )
     })
 }

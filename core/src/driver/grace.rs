@@ -58,13 +58,14 @@ impl<E: Edge> Entry<'_, E> {
         }
         if let Some(suspended) = jumps.suspended {
             let ms = suspended.as_ms();
-            let text =
-                format!("the machine was suspended for {ms} ms: leases ran on, and waits that ended are answered now");
+            let text = format!(
+                "the machine was suspended for {ms} ms: leases kept running, and waits that ended are answered now"
+            );
             self.edge.log(Level::Warning, &text);
         }
         if let Some(step_us) = jumps.step_us {
             let ms = step_us / 1_000;
-            let text = format!("the wall clock was set by {ms} ms: leases end by so much earlier or later");
+            let text = format!("the wall clock was set by {ms} ms: leases end earlier or later by that much");
             self.edge.log(Level::Warning, &text);
         }
         reading.monotonic

@@ -129,11 +129,11 @@ impl fmt::Display for Error {
                 write!(out, "GRACE lease is longer than {longest_ms} ms, the most that lock.failover-grace-ms covers")
             }
             Self::NoReplicas => out.write_str(
-                "NOREPLICAS too few replicas have answered of late, or since this server stood still or its clock was set: no lease until then",
+                "NOREPLICAS too few replicas have answered recently, or since this server stood still or its clock was set: no lease until enough have",
             ),
-            Self::BusyId => out.write_str("BUSYLOCKS id is that of 64 waits for several keys already"),
+            Self::BusyId => out.write_str("BUSYLOCKS 64 waits for several keys already use this id"),
             Self::BusyLocks => {
-                out.write_str("BUSYLOCKS lock.max-waiters clients wait for locks on this server already")
+                out.write_str("BUSYLOCKS lock.max-waiters clients already wait for locks on this server")
             }
             Self::Session => {
                 out.write_str("ERR SESSION needs a connection, not a script, a function or another module")
@@ -152,11 +152,11 @@ impl fmt::Display for Error {
             Self::Deadlock => out
                 .write_str("DEADLOCK the holder of the key waits, itself or through others, for a lock of this client"),
             Self::Count => out.write_str("ERR count is not a whole number between 1 and 1000"),
-            Self::Replaced => out.write_str("UNBLOCKED a newer call with the id of this one waits in its place"),
-            Self::ReadOnly => out.write_str("READONLY this server is a replica: the locks are those of its master"),
-            Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the key was waited for"),
+            Self::Replaced => out.write_str("UNBLOCKED a newer call with the same id replaced this one"),
+            Self::ReadOnly => out.write_str("READONLY this server is a replica: locks change only on its master"),
+            Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the client waited"),
             Self::SlotLost => out
-                .write_str("UNBLOCKED the slot of the key left this server, or is not served, while it was waited for"),
+                .write_str("UNBLOCKED the slot of the key left this server, or is not served, while the client waited"),
             Self::Internal => out.write_str("ERR internal error of the lock module, see the log of the server"),
         }
     }

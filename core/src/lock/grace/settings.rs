@@ -106,18 +106,17 @@ impl Fault {
         match self {
             Self::NoLease => "lock.failover-grace-ms is too short for any lease: no lock is granted",
             Self::NoReplicas => {
-                "lock.failover-grace-ms without min-replicas-to-write: if there are replicas, a master that was replaced still grants"
+                "lock.failover-grace-ms without min-replicas-to-write: \
+                 if there are replicas, a master that was replaced keeps granting locks"
             }
             Self::TooFewReplicas => {
                 "lock.failover-grace-ms with a min-replicas-to-write below the number of replicas: \
-                 a master that was replaced still grants"
+                 a master that was replaced keeps granting locks"
             }
-            Self::ShortMargin => {
-                "lock.failover-grace-ms with a lock.margin-ms below 500: a short stall is not made up for"
-            }
+            Self::ShortMargin => "lock.failover-grace-ms with a lock.margin-ms below 500: a short stall is not covered",
             Self::LongLease => {
-                "lock.failover-grace-ms is too short for a lease that was granted before: \
-                 after a failover now it may be granted again before it ends"
+                "lock.failover-grace-ms is too short for a lease that was already granted: \
+                 after a failover the lock may be granted again before that lease ends"
             }
         }
     }

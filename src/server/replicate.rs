@@ -65,7 +65,7 @@ impl Events {
 /// # Errors
 /// Why it was not written.
 pub fn write<'a>(permit: Permit, mut key: Key<'a>, mut change: Change<'_>) -> Result<Written<'a>, WriteRefused> {
-    // SAFETY: the driver tells of what was written before the call ends.
+    // SAFETY: the driver signals what was written before the call ends.
     let (context, name) = (unsafe { key.context().copy() }, key.name());
     let mut set = key.take_set();
     if let Change::Several(several) = &mut change {
@@ -95,7 +95,7 @@ pub fn delete_all<'a>(keys: Vec<Key<'a>>) -> Vec<Written<'a>> {
         delete(&key).ok()?;
         let mut events = Events::default();
         events.add(Happened::Del);
-        // SAFETY: the driver tells of what was written before the call ends.
+        // SAFETY: the driver signals what was written before the call ends.
         let context = unsafe { key.context().copy() };
         Some(Written { context, name: key.name(), events })
     };

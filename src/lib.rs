@@ -1,14 +1,14 @@
 //! A Redis and Valkey module that makes locking a native server command.
 //!
-//! Built as `libredis_lock.so` and loaded by a server. What is decided, and in which order, is in the crate
-//! `redis_lock_core`, which needs no server; this crate gives it one. Each knows only those to its right:
-//! `load -> commands -> server -> driver -> engine -> lock`.
+//! Built as `libredis_lock.so` and loaded by a server. The crate `redis_lock_core` decides everything and needs no
+//! server; this crate connects it to one. Each layer depends only on those to its right: `load -> commands -> server ->
+//! driver -> engine -> lock`.
 //!
-//! - [`commands`]: one file per command: its arguments, one question to the driver, its reply.
-//! - [`server`]: the edge to the server's module API, the only folder with `unsafe`.
-//! - [`driver`], [`engine`], [`lock`]: the order of events, what is remembered, the rules.
+//! - [`commands`]: one file per command: its arguments, one call of the driver, its reply.
+//! - [`server`]: the edge to the server's module API, and the only folder with `unsafe`.
+//! - [`driver`], [`engine`], [`lock`]: the order of events, the module's memory, the rules.
 //!
-//! `docs/DESIGN.md` has the states, the invariants and what was rejected.
+//! `docs/DESIGN.md` has the states, the invariants and the rejected designs.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 

@@ -1,4 +1,4 @@
-//! Loading: which commands there are, and in which order the server is asked for what the module needs.
+//! Loads the module: the list of commands, and the order of registration.
 
 use crate::commands::acquire::Acquire;
 use crate::commands::cancel::Cancel;
@@ -16,7 +16,7 @@ use crate::commands::top::Top;
 use crate::server::context::Context;
 use crate::server::on_load::{self, export_module, Registration};
 
-/// The version of the crate as MODULE LIST shows it: 1.2.3 is 10203, so minor and patch stay below 100.
+/// The version of the crate as MODULE LIST shows it: 1.2.3 becomes 10203, so minor and patch stay below 100.
 const VERSION: i32 = {
     let [major, minor, patch] = [
         part(env!("CARGO_PKG_VERSION_MAJOR")),
@@ -37,7 +37,7 @@ const fn part(text: &str) -> i32 {
     number
 }
 
-/// All commands.
+/// All commands of the module.
 static COMMANDS: [Registration; 13] = [
     Registration::of::<Acquire>(),
     Registration::of::<Recover>(),

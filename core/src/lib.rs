@@ -1,10 +1,11 @@
-//! What the lock module decides and in which order, without a server: pure Rust, no `unsafe`, no clock of its own.
+//! The lock module without a server: its rules, its state and the order of events. Pure Rust, no `unsafe`, no clock of
+//! its own.
 //!
-//! - [`lock`]: values and rules. What a value in a key means, who may have the lock, which token a grant gets.
-//! - [`engine`]: what is remembered besides the keys, and what each event comes to.
-//! - [`driver`]: in which order things happen, on a server or on a fake of one.
+//! - [`lock`]: values and rules: what a value in a key means, who may have the lock, which token a grant gets.
+//! - [`engine`]: what the module remembers besides the keys, and what it decides on each event.
+//! - [`driver`]: the order in which things happen, on a real server or on a fake one.
 //!
-//! Each knows only those above it.
+//! Each module depends only on those above it.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]

@@ -1,16 +1,15 @@
-//! `LOCK.ACQUIRE key EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name]
-//! [SESSION] [DETAILS] [SHARED|LIMIT n]`
+//! `LOCK.ACQUIRE key EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name] [SESSION] [DETAILS]
+//! [SHARED|LIMIT n]`
 //!
-//! Takes the lock if nobody has it: a free key, or one whose timestamp has passed. With `WAIT` the
-//! client blocks until it is its turn; not in a transaction or a script. With `SESSION` the lock
-//! expires when the connection ends: its timestamp becomes that time and the margin. With `SHARED` it
-//! shares the lock with all others who ask so, with `LIMIT` with fewer than n others.
+//! Takes the lock if it is free or expired. With `WAIT` the client blocks until it is its turn, except in a transaction
+//! or a script. With `SESSION` the lock ends one margin after the connection. With `SHARED` the caller shares the lock
+//! with all others that share it too, with `LIMIT` with fewer than n others.
 //!
-//! Reply: the token (integer), nil when somebody else has it, after the wait if any; with `DETAILS`
-//! an array of token, overdue-ms, previous token, previous owner. Sent again with the ID of the
-//! holder: its token, and a lease that is never shorter; with the ID of a waiter: its place.
-//! Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `DEADLOCK`, `GRACE`, `NOREPLICAS`, `UNBLOCKED`. O(1) without waiters,
-//! O(log n) in them and in the holders.
+//! Reply: the token (integer), or nil if somebody else has the lock, with `WAIT` once the wait is over; with `DETAILS`
+//! an array of token, overdue-ms, previous token, previous owner. The same ID again: if it holds the lock, its token,
+//! and its lease never becomes shorter; if it waits, its place. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`,
+//! `BUSYLOCKS`, `DEADLOCK`, `GRACE`, `NOREPLICAS`, `UNBLOCKED`. O(1) without waiters, O(log n) in the waiters and the
+//! holders.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name, Options};

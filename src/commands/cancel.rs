@@ -1,10 +1,10 @@
 //! `LOCK.CANCEL key id`
 //!
-//! Ends an attempt, wherever it stands: it waits no longer (its client gets nil), keeps no place,
-//! and holds the lock no longer (which passes on as in LOCK.RELEASE).
+//! Ends an attempt. If it waits, its client gets nil. If it keeps a place in line, the place is gone. If it holds the
+//! lock, the lock passes on as in LOCK.RELEASE.
 //!
-//! Reply: 1 when that ID stood in the queue, kept a place, or held the lock; else 0. Errors: `ERR`,
-//! `WRONGTYPE`. O(log n) in the waiters.
+//! Reply: 1 if that ID waited, kept a place, or held the lock; else 0. Errors: `ERR`, `WRONGTYPE`. O(log n) in the
+//! waiters.
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse;

@@ -1,9 +1,9 @@
 //! `LOCK.CHECK key token`
 //!
-//! Made for MULTI, scripts and functions: write only if you still hold.
+//! Returns how much of the lease is left. For MULTI, scripts and functions: write only while the lock is held.
 //!
-//! Reply: milliseconds of lease left to the holder of that token, without the margin, rounded down;
-//! 0 when it holds no longer. Readonly. Errors: `ERR`, `WRONGTYPE`. O(1).
+//! Reply: the milliseconds left of the lease of that token's holder, without the margin, rounded down; 0 if the grant
+//! has ended. Read-only. Errors: `ERR`, `WRONGTYPE`. O(1).
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;

@@ -1,4 +1,4 @@
-//! What the server is told of the commands: arguments that several of them have.
+//! Descriptions of the commands for the server: arguments that several commands have.
 
 pub use crate::server::command_docs::{Arg, Doc, Flags, KeyAccess, Keys, Kind};
 

@@ -1,8 +1,8 @@
 //! `LOCK.EXTEND key token EX seconds|PX milliseconds`
 //!
-//! Sets the lease of a grant that is still held, counted from now; it may become shorter.
+//! Sets a new lease, counted from now, on a lock that is still held. The new lease may be shorter.
 //!
-//! Reply: 1; 0 when that grant is over. Errors: `ERR`, `WRONGTYPE`, `CLOCK`. O(1).
+//! Reply: 1, or 0 if that grant has ended. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `GRACE`, `NOREPLICAS`. O(1).
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name, Options};
@@ -20,7 +20,7 @@ pub struct Extend;
 impl Command for Extend {
     const DOC: &'static Doc = &Doc {
         name: c"lock.extend",
-        summary: c"Sets the lease of a lock that is still held.",
+        summary: c"Sets a new lease on a lock that is still held.",
         complexity: c"O(1)",
         arity: 5,
         flags: Flags::Write,

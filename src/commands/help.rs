@@ -1,6 +1,6 @@
 //! `LOCK.HELP`
 //!
-//! Reply: array of lines, as other commands' HELP. O(1).
+//! Reply: an array of lines, like the HELP of other commands. O(1).
 
 use super::doc::{Doc, Flags, Keys};
 use crate::lock::error::Error;
@@ -13,31 +13,31 @@ const LINES: [&CStr; 30] = [
     c"LOCK.<command> <key> [<arg> ...]. A lock is a key; its lease is given with EX or PX. Commands are:",
     c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [DETAILS] [SHARED|LIMIT <n>]",
     c"    Take the lock if nobody has it, or wait for it in line. Return its token, or nil.",
-    c"    With SHARED, share it with all who ask so; with LIMIT <n>, with fewer than n others.",
+    c"    With SHARED, share it with others that share it too; with LIMIT <n>, with fewer than n others.",
     c"RECOVER <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>] [SESSION]",
-    c"    Take the lock over only if it is expired. Return the token, how many milliseconds it is overdue,",
+    c"    Take the lock over only if it has expired. Return the token, how many milliseconds ago it expired,",
     c"    the previous token and the previous owner, or nil.",
     c"EXTEND <key> <token> EX <seconds>|PX <milliseconds>",
-    c"    Set the lease of a lock that is held. Return 1, or 0 when that grant is over.",
+    c"    Set a new lease on a lock that is held. Return 1, or 0 if that grant has ended.",
     c"RELEASE <key> <token>",
-    c"    Give the lock back. Return 1, -1 when its time had passed but nobody had taken it,",
-    c"    or 0 when that grant was over.",
+    c"    Give the lock back. Return 1, or -1 if it had expired but nobody had taken it,",
+    c"    or 0 if that grant had ended.",
     c"CHECK <key> <token>",
-    c"    Return the milliseconds of lease left to that holder, or 0.",
+    c"    Return the milliseconds of lease left to the holder of that token, or 0.",
     c"CANCEL <key> <id>",
-    c"    End an attempt that waits, keeps a place or holds. Return 1, or 0 when there was none.",
+    c"    End an attempt that waits, keeps a place or holds the lock. Return 1, or 0 if there was none.",
     c"MACQUIRE <numkeys> <key> [<key> ...] EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION]",
     c"    Take all of these locks, or wait for them. Return one token for all, or nil.",
     c"MEXTEND <numkeys> <key> [<key> ...] <token> EX <seconds>|PX <milliseconds>",
-    c"    Set the lease of all of these locks. Return 1, or 0 when any of them is over.",
+    c"    Set a new lease on all of these locks. Return 1, or 0 if any of the grants has ended.",
     c"MRELEASE <numkeys> <key> [<key> ...] <token>",
     c"    Give these locks back. Return how many that grant still held.",
     c"INFO <key> [FULL]",
-    c"    Return who holds the lock, since when and for how long; with FULL who waits.",
+    c"    Return who holds the lock, since when and for how long; with FULL, who waits.",
     c"TOP [COUNT <n>]",
     c"    Return the locks of this server with the longest queues.",
     c"SCAN <cursor> [MATCH <pattern>] [COUNT <n>] [STATE held|expired|foreign]",
-    c"    Return the locks of this database, step by step.",
+    c"    Iterate over the locks of this database.",
     c"HELP",
     c"    Print this help.",
 ];
@@ -48,7 +48,7 @@ pub struct Help;
 impl Command for Help {
     const DOC: &'static Doc = &Doc {
         name: c"lock.help",
-        summary: c"Returns what the commands do.",
+        summary: c"Returns a summary of the commands.",
         complexity: c"O(1)",
         arity: 1,
         flags: Flags::Help,

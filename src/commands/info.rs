@@ -1,14 +1,14 @@
 //! `LOCK.INFO key [FULL]`
 //!
-//! Who holds the lock, since when, for how long. Reply: a map, a flat array in RESP2, always with
-//! all fields in this order: state, token, id, owner, timestamp, held-ms, lease-ms, free-in-ms,
-//! overdue-ms, session, waiters, oldest-wait-ms; nil where one has no meaning. `FULL` adds queue:
-//! array of maps id, client, addr, name, owner, waited-ms, left-ms, at most 1000. Readonly.
+//! Shows who holds the lock, since when, and for how long. Reply: a map (a flat array in RESP2) that always has these
+//! fields, in this order: state, token, id, owner, timestamp, held-ms, lease-ms, free-in-ms, overdue-ms, session,
+//! waiters, oldest-wait-ms. A field without meaning is nil. `FULL` adds queue: an array of at most 1000 maps of id,
+//! client, addr, name, owner, waited-ms, left-ms. Read-only.
 //!
-//! With several holders they tell of the one that ends last, free-in-ms of when a caller could have the
-//! lock alone; `FULL` adds holders before queue: array of maps token, id, owner, timestamp, held-ms,
-//! lease-ms, overdue-ms, session, at most 1000, those that end first first.
-//! Errors: `ERR`, `WRONGTYPE`. O(1); with `FULL` O(n) in the waiters and holders shown.
+//! With several holders the fields describe the one that ends last, and free-in-ms is when a caller could have the lock
+//! alone. `FULL` adds holders before queue: an array of at most 1000 maps of token, id, owner, timestamp, held-ms,
+//! lease-ms, overdue-ms, session, in the order in which they end. Errors: `ERR`, `WRONGTYPE`. O(1); with `FULL` O(n) in
+//! the waiters and holders shown.
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse::{Name, Options};
@@ -86,12 +86,12 @@ impl Command for Info {
     }
 }
 
-/// The connection that a grant ends with.
+/// The connection with which a grant ends.
 fn session_of(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<u64> {
     entry.engine().sessions().binding(key.db, key.name, token?).map(|binding| binding.client)
 }
 
-/// Replies with the name of a field and its value.
+/// Replies with a field: its name and its value.
 pub fn field(context: &Context, name: &str, reply: impl FnOnce(&Context)) {
     context.reply_bytes(name.as_bytes());
     reply(context);
@@ -113,7 +113,7 @@ fn reply_holders(context: &Context, entry: &mut Entry<'_>, name: KeyName<'_>, ho
     }
 }
 
-/// One who waits, as far as the queue knows.
+/// A waiter, as the queue knows it.
 struct Row {
     id: Option<Id>,
     client: u64,
@@ -122,7 +122,7 @@ struct Row {
     left_ms: u64,
 }
 
-/// Those who wait, in order, at most [`MOST_ROWS`].
+/// The waiters, in order, at most [`MOST_ROWS`].
 fn reply_queue(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>) {
     let now = clock::monotonic();
     let row = |waiter: &Waiter<_>| Row {
@@ -150,7 +150,7 @@ fn reply_queue(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>) {
     }
 }
 
-/// The fields that the key itself tells.
+/// The fields that come from the key itself.
 fn reply_key(context: &Context, terms: Terms, key: &Key<'_>) {
     let now = key.now();
     let lock = key.lock();
@@ -175,7 +175,7 @@ fn reply_key(context: &Context, terms: Terms, key: &Key<'_>) {
     field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
 }
 
-/// token, id, owner, timestamp, held-ms, lease-ms; the last two if it is held at that time.
+/// token, id, owner, timestamp, held-ms, lease-ms; the last two only if it is held at that time.
 fn reply_record(
     context: &Context,
     terms: Terms,

@@ -1,13 +1,12 @@
-//! `LOCK.MACQUIRE numkeys key [key ...] EX seconds|PX milliseconds [WAIT milliseconds] [ID id]
-//! [OWNER name] [SESSION]`
+//! `LOCK.MACQUIRE numkeys key [key ...] EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name] [SESSION]`
 //!
-//! Takes several locks at once: all or nothing. While it waits it holds none and reserves none: it stands in the
-//! line of one key that it cannot have, and is tried when that comes free. So it can neither deadlock nor hold
-//! others up.
+//! Takes several locks: all or none. While the command waits it holds none of them and reserves none. It waits in the
+//! queue of one key that it cannot have, and is tried when that key comes free. So it can neither deadlock nor delay
+//! others.
 //!
-//! Reply: one token for all the keys, or nil, after the wait if any. Sent again with the ID that holds
-//! them all: its token. In a cluster the keys share a slot. Errors: as LOCK.ACQUIRE. O(k) in the keys, and O(log n)
-//! in the waiters of one of them.
+//! Reply: one token for all keys, or nil, with `WAIT` once the wait is over. The same ID again, if it holds all of
+//! them: its token. In a cluster the keys share a slot. Errors: as LOCK.ACQUIRE. O(k) in the keys, and O(log n) in the
+//! waiters of one of them.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name, Options};

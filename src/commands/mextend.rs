@@ -1,9 +1,9 @@
 //! `LOCK.MEXTEND numkeys key [key ...] token EX seconds|PX milliseconds`
 //!
-//! Sets the lease of several locks that one grant still holds, counted from now: of all or of none.
+//! Sets a new lease, counted from now, on several locks that one grant still holds: on all of them or on none.
 //!
-//! Reply: 1; 0 when any of them is over, and nothing has changed then. Errors: `ERR`, `WRONGTYPE`, `CLOCK`,
-//! `NOREPLICAS`. O(k) in the keys.
+//! Reply: 1, or 0 if any of the grants has ended; nothing has changed then. Errors: `ERR`, `WRONGTYPE`, `CLOCK`,
+//! `GRACE`, `NOREPLICAS`. O(k) in the keys.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name, Options};
@@ -23,7 +23,7 @@ pub struct Mextend;
 impl Command for Mextend {
     const DOC: &'static Doc = &Doc {
         name: c"lock.mextend",
-        summary: c"Sets the lease of several locks, if all of them are still held.",
+        summary: c"Sets a new lease on several locks, if all of them are still held.",
         complexity: c"O(K) in the keys",
         arity: -6,
         flags: Flags::WriteSlow,

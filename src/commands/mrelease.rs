@@ -1,9 +1,9 @@
 //! `LOCK.MRELEASE numkeys key [key ...] token`
 //!
-//! Gives several locks back, those that the grant still holds; each passes on as in LOCK.RELEASE.
+//! Gives several locks back, as far as the grant still stands. Each passes on as in LOCK.RELEASE.
 //!
-//! Reply: how many it released, in time or late. Errors: `ERR`, `WRONGTYPE`. O(k) in the keys without
-//! waiters, O(k log n) with n of them.
+//! Reply: how many it released, in time or late. Errors: `ERR`, `WRONGTYPE`. O(k) in the keys without waiters, O(k log
+//! n) with n waiters each.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;
@@ -21,7 +21,7 @@ pub struct Mrelease;
 impl Command for Mrelease {
     const DOC: &'static Doc = &Doc {
         name: c"lock.mrelease",
-        summary: c"Gives several locks back, each to the first who waits if there is one.",
+        summary: c"Gives several locks back. The first client in line for each gets it.",
         complexity: c"O(K) in the keys, and O(log N) more for each that N wait for",
         arity: -4,
         flags: Flags::WriteSlow,

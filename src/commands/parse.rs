@@ -1,6 +1,6 @@
-//! Reading arguments: pure, so that tests and fuzzers need no server.
+//! Parses arguments, without a server, so that tests and fuzzers need none.
 //!
-//! The first argument at fault, from left to right, is the one that the error names.
+//! The error names the first argument at fault, from left to right.
 
 use crate::driver::Ask;
 use crate::engine::queue::ReplyShape;
@@ -15,16 +15,16 @@ use std::ops::Range;
 /// The longest lease and the longest wait: 10 years.
 const LONGEST_MS: u64 = 315_360_000_000;
 
-/// The longest name of a key of which a lock is granted, in bytes: names are kept for those who wait.
+/// The longest key name of a lock that can be granted, in bytes: names are kept for waiters.
 const LONGEST_KEY: usize = 4_096;
 /// The most keys of one command.
 const MOST_KEYS: usize = 1_024;
 
 /// The arguments of a command, without its name.
 pub trait Arguments<'a> {
-    /// How many there are.
+    /// The number of arguments.
     fn count(&self) -> usize;
-    /// One of them, counted from 0.
+    /// An argument, counted from 0.
     fn at(&self, at: usize) -> Option<&'a [u8]>;
 }
 
@@ -98,7 +98,7 @@ impl Name {
     }
 }
 
-/// What the options of a command said.
+/// The options of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options<'a> {
     lease: Option<Micros>,
@@ -111,16 +111,16 @@ pub struct Options<'a> {
     pub pattern: Option<&'a [u8]>,
     /// The value of `STATE`.
     pub state: Option<&'a [u8]>,
-    /// `SESSION` was there.
+    /// `SESSION` was given.
     pub session: bool,
-    /// `DETAILS` was there.
+    /// `DETAILS` was given.
     pub details: bool,
-    /// `FULL` was there.
+    /// `FULL` was given.
     pub full: bool,
 }
 
 impl<'a> Options<'a> {
-    /// Reads all arguments from `from` on as options of `command`, which has those in `known`.
+    /// Parses all arguments from `from` on as options of `command`, which accepts those in `known`.
     ///
     /// # Errors
     /// The first argument at fault.
@@ -176,19 +176,19 @@ impl<'a> Options<'a> {
         self.lease.ok_or(Error::LeaseMissing)
     }
 
-    /// How long to wait; not at all unless `WAIT` was there.
+    /// How long to wait; zero without `WAIT`.
     #[must_use]
     pub fn wait(&self) -> Micros {
         self.wait.unwrap_or(Micros(0))
     }
 
-    /// `COUNT`, if it was there.
+    /// `COUNT`, if it was given.
     #[must_use]
     pub const fn count(&self) -> Option<usize> {
         self.count
     }
 
-    /// What a command asks for that takes locks.
+    /// The arguments of a command that takes locks.
     ///
     /// # Errors
     /// [`Error::LeaseMissing`]
@@ -197,7 +197,7 @@ impl<'a> Options<'a> {
         Ok(Ask { request: self.request()?, wait: self.wait(), shape, session: self.session })
     }
 
-    /// What the lock rules need to know.
+    /// The request for the lock rules.
     ///
     /// # Errors
     /// [`Error::LeaseMissing`]
@@ -222,8 +222,8 @@ pub fn id(arg: &[u8]) -> Result<Id, Error> {
     Id::parse(arg).ok_or(Error::Id)
 }
 
-/// Where the keys are of a command whose first argument tells how many there are; `behind`: how many
-/// arguments follow them at least.
+/// The positions of the keys of a command that begins with `numkeys`; `behind`: how many arguments follow the keys at
+/// least.
 ///
 /// # Errors
 /// [`Error::NumKeys`]
@@ -234,7 +234,7 @@ pub fn keys<'a>(args: &impl Arguments<'a>, behind: usize) -> Result<Range<usize>
     Ok(1..count.saturating_add(1))
 }
 
-/// Makes sure that the name of a key is not too long to take its lock.
+/// Checks that the name of a key is not too long for a lock.
 ///
 /// # Errors
 /// [`Error::KeyLength`]
@@ -245,19 +245,19 @@ pub fn key_to_take(name: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes sure that several locks can be taken: none of the keys has too long a name, or is there twice.
+/// Checks that several locks can be taken: no key name is too long, and no key is given twice.
 ///
 /// # Errors
 /// [`Error::KeyLengthOf`], [`Error::SameKey`]
 pub fn keys_to_take<'a>(args: &impl Arguments<'a>, keys: Range<usize>) -> Result<(), Error> {
     let is_too_long = |at: &usize| args.at(*at).is_some_and(|name| name.len() > LONGEST_KEY);
     let too_long = keys.clone().find(is_too_long);
-    // The first argument at fault is named: what comes behind a key that is too long is not looked at.
+    // The error names the first argument at fault, so keys after one that is too long are not compared.
     different_keys(args, keys.start..too_long.unwrap_or(keys.end))?;
     too_long.map_or(Ok(()), |key| Err(Error::KeyLengthOf(key)))
 }
 
-/// Makes sure that no key is there twice.
+/// Checks that no key is given twice.
 ///
 /// # Errors
 /// [`Error::SameKey`]

@@ -1,10 +1,10 @@
 //! `LOCK.RECOVER key EX seconds|PX milliseconds [ID id] [OWNER name] [SESSION]`
 //!
-//! Takes the lock over, only if its timestamp has passed: its holder never released it, and its
-//! work may be half done.
+//! Takes the lock over only if it has expired: its holder never released it, and the work may be half done.
 //!
-//! Reply: array of token, overdue-ms, previous token, previous owner (the last two nil where
-//! unknown); nil when there is nothing expired. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`. O(1).
+//! Reply: an array of token, overdue-ms, previous token, previous owner (the last two nil if unknown), or nil if the
+//! lock has not expired or clients wait for it. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`, `GRACE`, `NOREPLICAS`.
+//! O(1).
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name, Options};
@@ -24,7 +24,7 @@ pub struct Recover;
 impl Command for Recover {
     const DOC: &'static Doc = &Doc {
         name: c"lock.recover",
-        summary: c"Takes the lock over, only if it is expired. Returns token, overdue-ms, previous token and owner.",
+        summary: c"Takes the lock over only if it has expired. Returns token, overdue-ms, previous token and owner.",
         complexity: c"O(1)",
         arity: -4,
         flags: Flags::WriteDenyOom,

@@ -1,11 +1,10 @@
 //! `LOCK.RELEASE key token`
 //!
-//! Gives the lock back, only if that grant still stands: a late or a foreign holder changes nothing.
-//! If somebody waits, the first gets it in the same change of the key.
+//! Gives the lock back if that grant still stands: the token of another grant changes nothing. If clients wait, the
+//! same change of the key grants the lock to the first of them.
 //!
-//! Reply: 1 released in time; -1 released after its timestamp, nobody had taken it; 0 that grant was
-//! over. Errors: `ERR`, `WRONGTYPE`. O(1) without waiters,
-//! O(log n) in them.
+//! Reply: 1, released in time; -1, released after it had expired, but before anybody took it; 0, that grant had ended.
+//! Errors: `ERR`, `WRONGTYPE`. O(1) without waiters, O(log n) in the waiters.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;
@@ -21,7 +20,7 @@ pub struct Release;
 impl Command for Release {
     const DOC: &'static Doc = &Doc {
         name: c"lock.release",
-        summary: c"Gives the lock back, to the first who waits if there is one.",
+        summary: c"Gives the lock back. The first client in line gets it.",
         complexity: c"O(1) without waiters, O(log N) in them",
         arity: 3,
         flags: Flags::Write,

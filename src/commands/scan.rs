@@ -1,12 +1,12 @@
 //! `LOCK.SCAN cursor [MATCH pattern] [COUNT n] [STATE held|expired|foreign]`
 //!
-//! The locks of this database, step by step as SCAN: locks that are held or expired, or those in one
-//! state. A foreign one is any string that is no timestamp. Only keys that the caller may read; servers
-//! before 7.0 cannot tell, and there it is a command for operators.
+//! Iterates over the locks of this database, as SCAN does: over locks that are held or expired, or over those in one
+//! state. Foreign is every string that is no timestamp. It returns only keys that the caller may read; servers before
+//! 7.0 cannot tell, and there it is a command for operators.
 //!
-//! Reply: the next cursor, 0 at the end, and an array of maps key, state, token, owner, free-in-ms,
-//! holders (flat arrays in RESP2); how many hold it now; nil where one has no meaning. Readonly. Errors:
-//! `ERR`. O(n) in COUNT.
+//! Reply: the next cursor, 0 at the end, and an array of maps (flat arrays in RESP2) of key, state, token, owner,
+//! free-in-ms, holders (how many hold the lock now). A field without meaning is nil. Read-only. Errors: `ERR`. O(n) in
+//! COUNT.
 
 use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::info::field;
@@ -27,7 +27,7 @@ const NAME: &str = "LOCK.SCAN";
 const OPTIONS: [Name; 3] = [Name::Match, Name::Count, Name::State];
 const DEFAULT_COUNT: usize = 10;
 
-/// What the reply tells of a lock.
+/// A lock in the reply.
 struct Row {
     key: Box<[u8]>,
     state: &'static str,
@@ -43,7 +43,7 @@ pub struct Scan;
 impl Command for Scan {
     const DOC: &'static Doc = &Doc {
         name: c"lock.scan",
-        summary: c"Returns the locks of this database, step by step.",
+        summary: c"Iterates over the locks of this database.",
         complexity: c"O(N) in COUNT",
         arity: -2,
         flags: Flags::ReadUnnamed,
@@ -91,7 +91,7 @@ impl Command for Scan {
     }
 }
 
-/// A key as a lock; nothing if it is none, or not for this reader.
+/// A key as a lock; `None` if it is no lock, or if this reader may not see it.
 fn row(context: &Context, reader: &Reader<'_>, bytes: Box<[u8]>) -> Option<Row> {
     let name = OwnString::of(&bytes).filter(|name| reader.may_read(name.as_arg()))?;
     let now = clock::of_command();

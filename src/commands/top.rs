@@ -1,11 +1,9 @@
 //! `LOCK.TOP [COUNT n]`
 //!
-//! The locks with the longest queues on this server, in all databases, longest first; at most n, by
-//! default 10.
+//! Lists the locks with the longest queues on this server, in all databases, longest first: at most n, by default 10.
 //!
-//! Reply: array of maps db, key, owner, held-ms, waiters, oldest-wait-ms (flat arrays in RESP2); the
-//! owner and held-ms are nil where unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k
-//! keys that are waited for.
+//! Reply: an array of maps (flat arrays in RESP2) of db, key, owner, held-ms, waiters, oldest-wait-ms. The owner and
+//! held-ms are nil if unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k keys that have a queue.
 
 use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::info::field;
@@ -59,7 +57,7 @@ impl Command for Top {
     }
 }
 
-/// Label of the holder, and for how long it has held.
+/// The label of the holder, and how long it has held the lock.
 type Holder = (Option<Box<[u8]>>, Option<u64>);
 
 fn holder(context: &Context, name: &OwnString) -> Option<Holder> {

@@ -1,7 +1,7 @@
 //! The functions of the server that the module uses, looked up once at load.
 //!
-//! What every supported server has is a plain function pointer, so that no call has to unwrap one:
-//! a server that lacks it is too old and the load fails. What newer servers add is an `Option`.
+//! A function that every supported server has is a plain function pointer, so no call has to unwrap one: on a server
+//! without it, which is too old, the load fails. A function of newer servers is an `Option`.
 
 use redis_module::raw;
 use std::cell::UnsafeCell;
@@ -13,7 +13,7 @@ macro_rules! api {
         pub struct Api { $(pub $name: $kind,)* $(pub $opt: Option<$opt_kind>,)* }
 
         impl Api {
-            /// Reads the table that the server filled in; the name of what is missing otherwise.
+            /// Reads the table that the server filled in; otherwise the name of a missing function.
             ///
             /// # Safety
             /// `Export_RedisModule_Init` has succeeded.
@@ -141,7 +141,7 @@ unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new(MaybeUninit::uninit()));
 
-/// Fills in the table; the name of the function that the server lacks otherwise.
+/// Fills in the table; otherwise the name of the function that the server lacks.
 ///
 /// # Safety
 /// Called by the load of the module, after `Export_RedisModule_Init` has succeeded, before

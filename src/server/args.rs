@@ -45,13 +45,13 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// How many there are.
+    /// The number of arguments.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.strings.len()
     }
 
-    /// One of them, counted from 0.
+    /// An argument, counted from 0.
     #[must_use]
     pub fn at(&self, at: usize) -> Option<&'a [u8]> {
         self.string(at).map(Arg::as_bytes)

@@ -1,6 +1,6 @@
-//! What the server calls of a client that it keeps blocked: for its reply, when its answer is given back, when it is gone.
+//! Callbacks for a blocked client: to reply to it, to free its answer, and when it is gone.
 //!
-//! A blocked client is released exactly once, also when it is gone.
+//! A blocked client is released exactly once, even when it is gone.
 
 use super::api::api;
 use super::call::enter;
@@ -12,7 +12,7 @@ use crate::driver::Writer;
 use crate::engine::outbox::{Answer, Letter};
 use redis_module::raw;
 
-/// A client is to be answered.
+/// Replies to a client that is unblocked.
 ///
 /// # Safety
 /// Called by the server for a client that the module blocked.
@@ -37,8 +37,8 @@ pub unsafe extern "C" fn on_reply(
     0
 }
 
-/// Called once for every letter. One that was not delivered and grants the lock passes it on: not here, where the server
-/// may be in the middle of anything, but soon.
+/// Frees a letter; called once for each. A grant that was not delivered is passed on: not here, where the server may be
+/// in the middle of anything, but soon.
 ///
 /// # Safety
 /// Called by the server with a letter of the module.

@@ -1,6 +1,6 @@
-//! A call from the server: no panic leaves it, and it ends with [`crate::driver::Entry::finish`], so that no change can be
-//! forgotten by the timer. And no command that writes passes on a replica, whether the server lets clients write there or
-//! not: the locks are those of its master.
+//! Every call from the server: no panic leaves it, and it ends with [`crate::driver::Entry::finish`], so that the timer
+//! forgets no change. On a replica every command that writes is refused, whether the server lets clients write there or
+//! not: the locks belong to its master.
 
 use super::args::Args;
 use super::command_docs::{Doc, Keys};
@@ -13,7 +13,7 @@ use crate::driver::{self, Writer};
 use crate::lock::error::Error;
 use redis_module::raw;
 
-/// One call from the server: lends the engine, or the server.
+/// One call from the server. It lends the engine or the server.
 pub type Entry<'c> = driver::Entry<'static, ServerEdge<'c>>;
 
 /// The C function of a command.
@@ -22,17 +22,17 @@ pub type Run =
 
 /// A command of the module.
 pub trait Command {
-    /// What the server is told of it.
+    /// The description for the server.
     const DOC: &'static Doc;
 
-    /// Runs it: reads the arguments behind its name, asks the driver, and replies through the context.
+    /// Runs it: parses the arguments after its name, calls the driver, and replies through the context.
     ///
     /// # Errors
-    /// What the caller is told; nothing has changed then.
+    /// The error for the caller; nothing has changed then.
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error>;
 }
 
-/// Runs what the server called; `None` if it panicked.
+/// Runs a callback of the server; `None` if it panicked.
 pub fn enter<R>(context: &Context, writer: Writer, body: impl FnOnce(&mut Entry<'_>) -> R) -> Option<R> {
     let mut entry = driver::Entry::new(&module().driver, ServerEdge::of(context, writer));
     let result = guarded(|| body(&mut entry));
@@ -40,7 +40,7 @@ pub fn enter<R>(context: &Context, writer: Writer, body: impl FnOnce(&mut Entry<
     result
 }
 
-/// The C function of a command: runs it and answers with its error, if it has one.
+/// The C function of a command: runs it and replies with its error, if there is one.
 ///
 /// # Safety
 /// Called by the server, with what it calls a command with.
@@ -65,8 +65,8 @@ pub unsafe extern "C" fn run<C: Command>(
     0
 }
 
-/// Whether a command that writes is refused on a replica. The server never refuses what its master sends (nothing of
-/// ours: effects alone are replicated), and it only asks where the keys are.
+/// Whether a writing command has to be refused on a replica. It is not if the master sends it (which it never does:
+/// only effects are replicated), or if the call only asks for the positions of the keys.
 fn is_refused(context: &Context, doc: &Doc) -> bool {
     let asks_for_keys = matches!(doc.keys, Keys::Counted(_)) && context.is_asked_for_keys();
     !asks_for_keys && !context.has_flags(raw::REDISMODULE_CTX_FLAGS_REPLICATED)

@@ -1,7 +1,7 @@
 //! The server's wall clock, and clocks that are never set, in microseconds.
 //!
-//! `CLOCK_MONOTONIC` stops while the machine is suspended; leases do not, nor does the patience of clients. So what is
-//! never set is `CLOCK_BOOTTIME`, which counts that time, and the other one only tells that there was a suspend.
+//! `CLOCK_MONOTONIC` stops while the machine is suspended; leases do not stop, nor do waits. So the monotonic clock is
+//! `CLOCK_BOOTTIME`, which counts that time, and `CLOCK_MONOTONIC` serves only to detect a suspend.
 
 use super::api::api;
 use crate::engine;
@@ -22,8 +22,7 @@ impl engine::Clock for ServerClock {
     }
 }
 
-/// Now. From the server where it tells microseconds (7.2 and later), else from the system's clock,
-/// which is the same.
+/// Now: from the server if it gives microseconds (7.2 and later), otherwise from the system's clock, which is the same.
 #[must_use]
 pub fn now() -> UnixMicros {
     if let Some(microseconds) = api().microseconds {
@@ -37,8 +36,8 @@ pub fn now() -> UnixMicros {
     UnixMicros(part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_usec)))
 }
 
-/// The time of the command that runs: read by the server when it began, where it tells that (7.2 and
-/// later), else now. A transaction or a script is one point in time then.
+/// The time of the running command: read by the server when it began, if the server gives that (7.2 and later),
+/// otherwise now. With that, a transaction or a script is one point in time.
 #[must_use]
 pub fn of_command() -> UnixMicros {
     match api().cached_microseconds {
@@ -48,13 +47,13 @@ pub fn of_command() -> UnixMicros {
     }
 }
 
-/// Now, on a clock that is never set and runs on while the machine is suspended: for how long somebody has waited.
+/// Now, on a clock that is never set and runs on during suspend: measures waits.
 #[must_use]
 pub fn monotonic() -> MonotonicMicros {
     read(libc::CLOCK_BOOTTIME).unwrap_or_else(awake)
 }
 
-/// Now, on a clock that is never set and stands still while the machine is suspended.
+/// Now, on a clock that is never set and stands still during suspend.
 fn awake() -> MonotonicMicros {
     read(libc::CLOCK_MONOTONIC).unwrap_or(MonotonicMicros(0))
 }
@@ -66,7 +65,7 @@ pub fn all() -> Reading {
     Reading { wall: now(), monotonic: monotonic(), awake: awake() }
 }
 
-/// A clock of the system; nothing where there is no such clock.
+/// A clock of the system; `None` if there is no such clock.
 fn read(clock: libc::clockid_t) -> Option<MonotonicMicros> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for a write.

@@ -1,5 +1,5 @@
-//! What the server is told of a command: for COMMAND INFO, COMMAND DOCS, hints of redis-cli, ACLs
-//! and cluster routing.
+//! The description of a command for the server: for COMMAND INFO, COMMAND DOCS, the hints of redis-cli, ACLs and
+//! cluster routing.
 
 use redis_module::raw;
 use std::ffi::CStr;
@@ -12,7 +12,7 @@ pub struct Doc {
     pub summary: &'static CStr,
     /// What it costs.
     pub complexity: &'static CStr,
-    /// How many arguments with the name; at least as many if negative.
+    /// The number of arguments, the name included; if negative, the least number.
     pub arity: i32,
     /// The server's flags.
     pub flags: Flags,
@@ -31,23 +31,23 @@ pub enum Flags {
     WriteDenyOom,
     /// Writes, or gives memory back.
     Write,
-    /// The same, for many keys.
+    /// Like `Write`, for many keys.
     WriteSlow,
     /// Reads.
     Read,
-    /// Reads, and may have much to tell.
+    /// Reads, and may have a long reply.
     ReadSlow,
-    /// Reads keys that it does not name: those that its caller may read. For operators where the server
-    /// cannot tell which those are.
+    /// Reads keys that it does not name: those that its caller may read. For operators if the server cannot tell which
+    /// those are.
     ReadUnnamed,
-    /// Reads what the whole server does: for operators.
+    /// Reads the state of the whole server: for operators.
     Admin,
     /// Touches no data.
     Help,
 }
 
 impl Flags {
-    /// Whether a command with them grants, extends, releases or cancels: on a replica it is refused.
+    /// Whether a command with these flags grants, extends, releases or cancels: it is refused on a replica.
     #[must_use]
     pub const fn writes(self) -> bool {
         match self {
@@ -64,20 +64,20 @@ pub enum Keys {
     None,
     /// The first argument.
     First(KeyAccess),
-    /// As many as the first argument says, behind it.
+    /// As many as the first argument says, after it.
     Counted(KeyAccess),
 }
 
-/// What a command does to its key.
+/// What a command does with its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyAccess {
-    /// Tells of its value and may change it.
+    /// Returns its value and may change it.
     AccessUpdate,
-    /// May change it, telling nothing but whether the caller knew its value.
+    /// May change it, and reveals only whether the caller knew its value.
     Update,
-    /// May delete it, or give it to another.
+    /// May delete it, or hand it over.
     Delete,
-    /// Tells of its value.
+    /// Returns its value.
     Access,
 }
 
@@ -87,9 +87,9 @@ pub struct Arg {
     pub name: &'static CStr,
     /// What it is.
     pub kind: Kind,
-    /// The word in front of it, or the word that it is.
+    /// The word before it, or the word that it is.
     pub token: Option<&'static CStr>,
-    /// It can be left out.
+    /// Whether it is optional.
     pub optional: bool,
 }
 
@@ -110,14 +110,14 @@ pub enum Kind {
 }
 
 impl KeyAccess {
-    /// The same, as the server reads it.
+    /// The flags as the server takes them.
     pub(super) const fn flags(self) -> u32 {
         match self {
             Self::AccessUpdate => {
                 raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
             }
             Self::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
-            // One kind of write is all that the server takes.
+            // The server accepts only one kind of write.
             Self::Delete => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
             Self::Access => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         }
@@ -125,7 +125,7 @@ impl KeyAccess {
 }
 
 impl Keys {
-    /// What is done to the keys, as the server reads it.
+    /// The access to the keys as the server takes it.
     pub(super) const fn flags(self) -> i32 {
         match self {
             Self::None => 0,

@@ -1,4 +1,4 @@
-//! Sets the settings: from module arguments on every server, by `CONFIG GET/SET lock.<name>` on 7.0 and later.
+//! Applies the settings: from module arguments on every server, by `CONFIG GET/SET lock.<name>` on 7.0 and later.
 
 use super::api::api;
 use super::context::Context;
@@ -7,8 +7,8 @@ use super::settings::{Setting, Settings};
 use crate::lock::record::number;
 use redis_module::raw;
 
-/// Reads the module arguments, `name value` pairs, and registers the settings with the server,
-/// whose configuration file then has the last word.
+/// Reads the module arguments, pairs of `name value`, and registers the settings with the server. After that the
+/// server's configuration file overrides them.
 ///
 /// # Errors
 /// What is wrong, naming the argument.
@@ -58,8 +58,8 @@ fn read_arguments(all: &[&Setting], args: &[&[u8]]) -> Result<Vec<Option<i64>>, 
     Ok(given)
 }
 
-/// Registers a setting where the server has a configuration for modules. Its default there is the
-/// module argument, so that a rewritten configuration file holds only what differs from it.
+/// Registers a setting if the server has a configuration for modules. Its default there is the module argument, so that
+/// a rewritten configuration file holds only what differs from it.
 fn register(context: &Context, setting: &'static Setting) -> Result<(), String> {
     let Some(register) = api().register_numeric_config else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A call by the server: its arguments and its replies.
+//! A call from the server: its arguments and its replies.
 
 use super::api::api;
 use super::command_docs::Keys;
@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A call by the server, good until it returns.
+/// A call from the server; valid until it returns.
 pub struct Context(*mut raw::RedisModuleCtx);
 
 impl Context {
@@ -38,7 +38,7 @@ impl Context {
         Version::read(version(c"redis_version").as_deref(), version(c"valkey_version").as_deref())
     }
 
-    /// A setting of the server, as text; `None` where the operator took CONFIG away.
+    /// A setting of the server, as text; `None` if the operator disabled CONFIG.
     #[must_use]
     pub fn config(&self, name: &CStr) -> Option<String> {
         // SAFETY: the context is valid, the format takes the two C strings that follow. The text
@@ -59,17 +59,17 @@ impl Context {
         }
     }
 
-    /// Whether the server only asks where the keys are.
+    /// Whether this call only asks for the positions of the keys.
     #[must_use]
     pub fn is_asked_for_keys(&self) -> bool {
         // SAFETY: the context is valid.
         unsafe { (api().is_keys_position_request)(self.0) != 0 }
     }
 
-    /// Tells where the keys are, counted behind the command name from 0; none where they are not found.
+    /// Reports the positions of the keys, counted from 0 after the command name; none if they cannot be found.
     pub fn tell_keys(&self, keys: Result<Range<usize>, Error>, access: &Keys) {
         for at in keys.into_iter().flatten().filter_map(|at| i32::try_from(at).ok()) {
-            // The server counts the name too.
+            // The server counts the command name too.
             let at = at.saturating_add(1);
             match api().key_at_pos_with_flags {
                 // SAFETY: the context is that of a request for the positions of keys.
@@ -87,8 +87,8 @@ impl Context {
         unsafe { (api().get_selected_db)(self.0) }
     }
 
-    /// Selects a database; whether there is one of that number. In a command it is the caller's that
-    /// changes: it has to be selected again.
+    /// Selects a database. Returns whether it exists. In a command this changes the caller's database, which has to be
+    /// selected again afterwards.
     #[allow(clippy::must_use_candidate, reason = "a database that was selected before is there")]
     pub fn select_db(&self, db: i32) -> bool {
         // SAFETY: the context is valid.
@@ -115,7 +115,7 @@ impl Context {
         unsafe { (api().reply_with_long_long)(self.0, value) };
     }
 
-    /// Replies with a count of milliseconds or the like.
+    /// Replies with a count, such as milliseconds.
     pub fn reply_count(&self, value: u64) {
         self.reply_integer(i64::try_from(value).unwrap_or(i64::MAX));
     }
@@ -148,13 +148,13 @@ impl Context {
         unsafe { (api().reply_with_simple_string)(self.0, text.as_ptr()) };
     }
 
-    /// Replies nil, where another reply would be an integer or a string.
+    /// Replies nil in place of an integer or a string.
     pub fn reply_nil(&self) {
         // SAFETY: the context is valid.
         unsafe { (api().reply_with_null)(self.0) };
     }
 
-    /// Replies nil, where another reply would be an array.
+    /// Replies nil in place of an array.
     pub fn reply_nil_array(&self) {
         // SAFETY: the context is valid.
         unsafe { (api().reply_with_null_array)(self.0) };
@@ -166,7 +166,7 @@ impl Context {
         unsafe { (api().reply_with_array)(self.0, length) };
     }
 
-    /// Opens a map of `length` pairs; where the server has none (RESP2, 6.2) a flat array.
+    /// Opens a map of `length` pairs that follow; if the server has no maps (RESP2, 6.2), a flat array.
     pub fn reply_map(&self, length: i64) {
         match api().reply_with_map {
             // SAFETY: the context is valid.
@@ -179,13 +179,13 @@ impl Context {
 
     /// Replies with an error.
     pub fn reply_error(&self, error: Error) {
-        // The texts have no NUL; if one had, the code word would still be there.
+        // No text contains NUL; if one did, the code word would still be sent.
         let text = CString::new(error.to_string()).unwrap_or_else(|_| c"ERR".into());
         // SAFETY: the context is valid; the server copies the text.
         unsafe { (api().reply_with_error)(self.0, text.as_ptr()) };
     }
 
-    /// Replies as the server does to a wrong number of arguments.
+    /// Replies with the server's error for a wrong number of arguments.
     pub fn reply_wrong_arity(&self) {
         // SAFETY: the context is valid.
         unsafe { (api().wrong_arity)(self.0) };
@@ -197,7 +197,7 @@ impl Context {
         self.server_section(section)?.field(field)
     }
 
-    /// A section of the server's INFO, made once for all fields that are asked for.
+    /// A section of the server's INFO, built once for all fields that are read.
     #[must_use]
     pub fn server_section(&self, section: &CStr) -> Option<ServerInfo<'_>> {
         // SAFETY: the context is valid, the name is a C string.
@@ -236,7 +236,7 @@ impl Drop for ServerInfo<'_> {
     }
 }
 
-/// A string of the server that is an argument of a call, good as long as the call.
+/// A server string that is an argument of a call; valid as long as the call.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Arg<'a> {
@@ -245,7 +245,7 @@ pub struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// A string that the server lends with a call.
+    /// A string that the server passes with a call.
     ///
     /// # Safety
     /// The string is valid for `'a`.
@@ -271,11 +271,11 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// A string of the server that the module made, and the database of its key selected.
+/// A server string that the module owns.
 pub struct OwnString(*mut raw::RedisModuleString);
 
 impl OwnString {
-    /// The name of a key; its database is the selected one of `context` from now on.
+    /// The name of a key. Selects its database in `context`.
     #[must_use]
     pub fn in_db(context: &Context, db: i32, name: &[u8]) -> Option<Self> {
         if context.select_db(db) {
@@ -294,7 +294,7 @@ impl OwnString {
         Self::not_null(string)
     }
 
-    /// A string that the server gave to the module; `None` for a null pointer.
+    /// A string whose ownership the server passed to the module; `None` for a null pointer.
     ///
     /// # Safety
     /// The string is the module's to free.
@@ -302,7 +302,7 @@ impl OwnString {
         Self::not_null(string)
     }
 
-    /// Made only of a string: the drop of one without would end the server.
+    /// Only ever holds a string: dropping a null pointer would end the server.
     fn not_null(string: *mut raw::RedisModuleString) -> Option<Self> {
         if string.is_null() {
             None

@@ -1,4 +1,4 @@
-//! The real edge: what the driver needs, from the server's module API.
+//! The edge to the real server, through its module API.
 
 use super::api::api;
 use super::client::{self, Client};
@@ -26,12 +26,12 @@ use redis_module::raw;
 pub struct ServerEdge<'c> {
     context: &'c Context,
     module: &'static Module,
-    /// Whether a command runs: then keys are changed in place.
+    /// The writer: a command changes keys in place.
     writer: Writer,
 }
 
 impl<'c> ServerEdge<'c> {
-    /// The server calls; `writer`: a command, or else the timer.
+    /// Wraps one call from the server; `writer`: a command, or else the timer.
     #[must_use]
     pub fn of(context: &'c Context, writer: Writer) -> Self {
         Self { context, module: module(), writer }
@@ -151,8 +151,8 @@ impl Edge for ServerEdge<'_> {
         !self.context.has_flags(never)
     }
 
-    /// The server is given no time-out, because one that fires together with an answer loses the reply or ends the server
-    /// on some versions: deadlines are the module's own.
+    /// Gives the server no time-out: on some versions, one that fires together with an answer loses the reply or ends
+    /// the server. The module keeps the deadlines itself.
     fn block(&mut self) -> Option<Handle> {
         let callbacks = self.module.callbacks.get()?;
         let on_unblock = callbacks.unblock.filter(|_| self.module.can_be_unblocked());
@@ -211,7 +211,7 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn listen_to_keys(&mut self) {
-        // Where the generic ones do harm, keys that come free are found by looking.
+        // Where generic events do harm, keys that come free are found by checking.
         let generic = if self.module.can_be_listened_to() { raw::REDISMODULE_NOTIFY_GENERIC } else { 0 };
         let classes = generic | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
         let on_key = self.module.callbacks.get().and_then(|callbacks| callbacks.key);

@@ -1,5 +1,5 @@
-//! What the server tells of: keys that come free, databases that are flushed or swapped, its role,
-//! its configuration, and the passing of time.
+//! The events of the server: keys that come free, databases that are flushed or swapped, its role, its configuration,
+//! and the passing of time.
 
 use super::api::api;
 use super::blocked;
@@ -16,10 +16,10 @@ use crate::engine::{KeyChange, KeyName};
 use redis_module::raw;
 use std::ffi::CStr;
 
-/// Begins to listen to what costs nothing while nobody waits.
+/// Subscribes to events that cost nothing while nobody waits.
 ///
 /// # Errors
-/// The event that the server does not have.
+/// The event that the server lacks.
 pub fn begin(context: &Context) -> Result<(), String> {
     let callbacks = Callbacks {
         reply: Some(blocked::on_reply),
@@ -39,7 +39,7 @@ pub fn begin(context: &Context) -> Result<(), String> {
         ("role change", raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, on_role_change),
     ] {
         if !subscribe_to(context, id, on_event) {
-            return Err(format!("the server does not tell of the event {name}"));
+            return Err(format!("the server has no event {name}"));
         }
     }
     let is_told = subscribe_to(context, raw::REDISMODULE_EVENT_CONFIG, on_config_change);
@@ -55,7 +55,7 @@ pub fn begin(context: &Context) -> Result<(), String> {
 
 type OnEvent = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut libc::c_void);
 
-/// Asks for an event of the server; whether it has such an event.
+/// Subscribes to an event of the server. Returns whether the server has it.
 fn subscribe_to(context: &Context, id: u64, on_event: OnEvent) -> bool {
     let event = raw::RedisModuleEvent { id, dataver: 1 };
     // SAFETY: the context is valid; a server that does not know the event says so.
@@ -134,7 +134,7 @@ unsafe extern "C" fn on_key(
     event: *const libc::c_char,
     name: *mut raw::RedisModuleString,
 ) -> libc::c_int {
-    // Every deletion of any key comes here: with nobody waiting nothing can follow from it.
+    // The server calls this for every deletion of any key: with no waiters there is nothing to do.
     let is_awaited = module().driver.try_borrow().is_ok_and(|driver| driver.engine().queues().waiters() > 0);
     if !is_awaited {
         return 0;

@@ -1,9 +1,9 @@
-//! What is known of the server: its version, and those of its settings that matter to locks.
+//! The module's knowledge of the server: its version, and those of its settings that matter to locks.
 
 use super::version::Version;
 use crate::lock::time::{Micros, UnixMicros};
 
-/// What is known of the server.
+/// The module's knowledge of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Which server it is.
@@ -16,16 +16,16 @@ pub struct Facts {
     pub(super) min_replicas: u64,
     /// `min-replicas-max-lag`
     pub(super) max_lag: Micros,
-    /// What is wrong with the limit of waiters, as last logged.
+    /// The fault in the limit of waiters that was last logged.
     pub(super) want_of_room: Option<String>,
-    /// When to look again; never where the server tells of changes.
+    /// When to read them again; `None` if the server reports changes.
     pub(super) look_again: Option<UnixMicros>,
 }
 
-/// How the server tells of changes of its configuration.
+/// How the server reports changes of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// By an event.
+    /// With an event.
     Told,
     /// Not at all.
     Silent,

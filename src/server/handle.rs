@@ -1,8 +1,8 @@
-//! What the server gives the module to keep: a client that is blocked, a timer.
+//! Things that the server lets the module keep: a blocked client, a timer.
 
 use redis_module::raw;
 
-/// A client that the server keeps blocked; given back exactly once, also when it is gone.
+/// A blocked client; released exactly once, even when it is gone.
 #[derive(Debug)]
 pub struct Handle(pub(super) *mut raw::RedisModuleBlockedClient);
 
@@ -10,14 +10,14 @@ pub struct Handle(pub(super) *mut raw::RedisModuleBlockedClient);
 #[derive(Clone, Copy, Debug)]
 pub struct TimerId(pub(super) raw::RedisModuleTimerID);
 
-/// What the server calls: set when the module is loaded, so that whoever asks for a call need not know who is called.
+/// The module's callbacks. They are set at load, so that the code that registers one need not know its target.
 #[derive(Clone, Copy)]
 pub struct Callbacks {
-    /// A blocked client is to be answered.
+    /// Replies to a blocked client.
     pub reply: raw::RedisModuleCmdFunc,
-    /// Its answer is given back.
+    /// Frees its answer.
     pub free: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut libc::c_void),
-    /// It is gone.
+    /// The client is gone.
     pub disconnect: raw::RedisModuleDisconnectFunc,
     /// CLIENT UNBLOCK ... TIMEOUT ends its wait.
     pub unblock: raw::RedisModuleCmdFunc,

@@ -1,27 +1,27 @@
-//! How long locks were held and waited for, for the percentiles in INFO.
+//! Histograms of how long locks were held and waited for, for the percentiles in INFO.
 
 use crate::driver::Span;
 use crate::lock::time::Micros;
 use hdrhistogram::Histogram;
 
-/// A day in µs: what takes longer counts as a day.
+/// A day in µs: longer spans count as a day.
 const LONGEST_US: u64 = 86_400_000_000;
 
-/// How long things took, each time.
+/// The durations of all spans.
 pub struct Spans {
     waits: Histogram<u64>,
     holds: Histogram<u64>,
 }
 
 impl Spans {
-    /// None yet. Two significant digits up to a day: some 20 KB each.
+    /// Empty. Two significant digits up to a day take about 20 KB each.
     #[must_use]
     pub fn new() -> Option<Self> {
         let histogram = || Histogram::new_with_bounds(1, LONGEST_US, 2).ok();
         Some(Self { waits: histogram()?, holds: histogram()? })
     }
 
-    /// One more.
+    /// Records a span.
     pub fn record(&mut self, span: Span, took: Micros) {
         let histogram = match span {
             Span::Wait => &mut self.waits,
@@ -30,7 +30,7 @@ impl Spans {
         histogram.saturating_record(took.0.clamp(1, LONGEST_US));
     }
 
-    /// What so many percent of them did not exceed, in µs; nothing where there was none.
+    /// The duration in µs that `percent` percent of the spans did not exceed; `None` if there were none.
     #[must_use]
     pub fn percentile_us(&self, span: Span, percent: f64) -> Option<u64> {
         let histogram = match span {

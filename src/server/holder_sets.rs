@@ -1,17 +1,17 @@
-//! Several holders of one lock, read from a sorted set.
+//! Reads the holders of a lock from a sorted set.
 //!
-//! The server cannot find a member by its token, so a set is read as a whole. `set_cache.rs` has those of more than a
-//! few holders in memory from one command to the next. What is in memory counts only while the key agrees:
+//! The server cannot find a member by its token, so a set is read as a whole. `set_cache.rs` keeps sets with more than
+//! a few holders in memory from one command to the next. A set in memory counts only while the key agrees:
 //!
-//! - it has as many members;
-//! - its last holder to end is in the key, and at every fourth use so is one other, each time the next: what others
-//!   changed by hand is noticed after at most four times as many uses as there are holders;
+//! - the key has as many members;
+//! - its last holder to end is in the key. Every fourth use also checks one other holder, each in turn: a change by
+//!   hand is noticed after at most four times as many uses as there are holders;
 //! - a grant that is reported as held was found in the key by this command ([`confirmed`]).
 //!
-//! A set that is read as a whole gives up every other one in memory whose last holder is in it: that key was renamed,
-//! moved or copied. So, as long as only the module writes holders, a set in memory is that of its key.
+//! A set that is read as a whole drops every other one in memory that contains its last holder: that key was renamed,
+//! moved or copied. So, as long as only the module writes holders, a set in memory equals its key.
 //!
-//! A replica has none in memory, because there the changes come from the master.
+//! A replica keeps none in memory: its changes come from the master.
 
 use super::context::{Arg, Context};
 use super::module::module;
@@ -23,11 +23,11 @@ use crate::lock::holders::{self, Holder, Holders};
 use crate::lock::record::Record;
 use crate::lock::time::UnixMicros;
 
-/// Fewer are read anew each time.
+/// Sets of up to this many holders are read again each time.
 pub const FEW: usize = 2;
-/// Every so many uses the key is asked for one more holder.
+/// One use in this many checks one more holder in the key.
 const ASK: u8 = 4;
-/// So many are read as a whole where a part of them would do.
+/// Sets of up to this many holders are read as a whole even if a part of them would do.
 const SOME: usize = 64;
 
 /// The holders in an open sorted set.
@@ -45,7 +45,7 @@ pub fn read(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
     load(zset)
 }
 
-/// The same, read from the key as a whole.
+/// The holders, read from the key as a whole.
 ///
 /// # Errors
 /// As [`read`].
@@ -75,8 +75,8 @@ fn load(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
     Ok(Members { holders, ended: Vec::new() }.into())
 }
 
-/// Makes sure that what a caller expects stands in the key, where that was not read just now: nobody is told that a grant
-/// is held unless the key says so.
+/// Makes sure that what a caller expects is in the key, unless the key was just read: nobody is told that a grant is
+/// held unless the key says so.
 ///
 /// # Errors
 /// As [`read`].
@@ -86,7 +86,7 @@ pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<B
         _ if !set.was_kept() => true,
         Expected::Nothing | Expected::Attempt(None) => true,
         Expected::Grant(token) => holders.get(token).is_none_or(|holder| has(zset, holder)),
-        // Which of them are live depends on the clock, and it has not been looked at yet.
+        // It is not known yet which of them are live: that depends on the clock.
         Expected::Attempt(Some(id)) => holders.of_attempt(id).all(|holder| has(zset, holder)),
     };
     if stands {
@@ -96,8 +96,8 @@ pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<B
     }
 }
 
-/// Of a large set the last holder to end, and how many are live; a smaller one as a whole. The others are only counted,
-/// so foreign members among them are not seen.
+/// Reads only the last holder to end and the number of live ones of a large set; a smaller one as a whole. The other
+/// members are only counted, so foreign ones among them are not noticed.
 ///
 /// # Errors
 /// As [`read`].
@@ -131,12 +131,12 @@ pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
     sets.put(place, set);
 }
 
-/// Whether a holder stands in the key as it is known here.
+/// Whether a holder is in the key with the timestamp that is known here.
 fn has(zset: &Zset<'_>, holder: &Holder) -> bool {
     zset.timestamp(holder.record().encode().member()) == Some(holder.timestamp)
 }
 
-/// Whether the key agrees with what is in memory.
+/// Whether the key agrees with the set in memory.
 fn is_current(zset: &Zset<'_>, set: &mut Set) -> bool {
     let holders = &set.members.holders;
     let Some(last) = holders.last_to_end() else { return false };
@@ -150,7 +150,7 @@ fn is_current(zset: &Zset<'_>, set: &mut Set) -> bool {
     is_current
 }
 
-/// How many members a sorted set has.
+/// The number of members of a sorted set.
 fn count(zset: &Zset<'_>) -> Result<usize, Unseen> {
     let count = zset.len();
     if count > holders::MOST {

@@ -1,4 +1,4 @@
-//! The section `lock` of the server's INFO. Field names get the prefix `lock_` from the server.
+//! The section `lock` of the server's INFO. The server prefixes field names with `lock_`.
 
 use super::api::api;
 use super::clock;
@@ -26,7 +26,7 @@ pub fn register(context: &Context) -> Result<(), String> {
 }
 
 unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, _is_crash_report: libc::c_int) {
-    // While the server crashes in the middle of the module, the engine may be lent: nothing is said then.
+    // If the server crashes inside the module, the engine may be borrowed: the section is left out then.
     guarded(|| {
         if let Ok(driver) = module().driver.try_borrow() {
             Section(info).write(module(), driver.engine());
@@ -71,7 +71,7 @@ impl Section {
         unsafe { (api().info_add_field_u_long_long)(self.0, name.as_ptr(), value) };
     }
 
-    /// As the section latencystats of the server shows them; nothing where nothing was recorded.
+    /// In the form of the server's section latencystats; nothing if no span was recorded.
     fn spans(&self, name: &CStr, module: &Module, span: Span) {
         const PERCENTILES: [(&CStr, f64); 3] = [(c"p50", 50.0), (c"p99", 99.0), (c"p99.9", 99.9)];
         let spans = module.spans.borrow();

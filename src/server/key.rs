@@ -1,4 +1,4 @@
-//! A key of the server: opened, and read as a lock. How it is written: `replicate.rs`.
+//! A key of the server: opened, and read as a lock. `replicate.rs` writes it.
 
 use super::api::api;
 use super::context::{Arg, Context};
@@ -16,10 +16,10 @@ use redis_module::raw;
 /// How a key is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// To be changed in place. Only a change is signalled to WATCH and client tracking: the module has turned the
+    /// For a change in place. Only a real change is signalled to WATCH and client tracking: the module has turned the
     /// implicit signal off.
     Write,
-    /// To be read, without counting as a use.
+    /// For reading, without counting as a use.
     Read,
 }
 
@@ -36,16 +36,16 @@ impl Mode {
 pub struct Key<'a> {
     context: Context,
     name: Arg<'a>,
-    /// Null: opened for reading, and it does not exist; or closed.
+    /// Null if it was opened for reading and does not exist, or if it is closed.
     handle: *mut raw::RedisModuleKey,
-    /// Several holders, where the key is a sorted set of them.
+    /// The holders, if the key is a sorted set of them.
     set: Option<Box<Set>>,
-    /// What it held, once it is closed.
+    /// Facts about its contents, once it is closed.
     closed: Option<Known>,
     now: UnixMicros,
 }
 
-/// What a change of a key depends on: still known when it is closed.
+/// The facts that a change of a key depends on; still known when it is closed.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     is_string: bool,
@@ -53,7 +53,7 @@ struct Known {
 }
 
 impl<'a> Key<'a> {
-    /// Opens a key, and tells of it as of `now`.
+    /// Opens a key and reads it as of `now`.
     ///
     /// # Errors
     /// [`Unseen::WrongType`] when it holds neither a string nor a sorted set of holders, [`Unseen::TooManyHolders`].
@@ -67,8 +67,8 @@ impl<'a> Key<'a> {
         Self::open_as(context, name, mode, now, |zset| holder_sets::confirmed(zset, holder_sets::read(zset)?, expected))
     }
 
-    /// Opens a key that is only read, for one row of many: of several holders it tells how many are live, and of the
-    /// one that ends last, nothing of the others. That costs O(log n), however many there are.
+    /// Opens a key only to read it, for one row of many: for several holders it gives the number of live ones and the
+    /// one that ends last. That costs O(log n), however many there are.
     ///
     /// # Errors
     /// As [`Key::open`].
@@ -77,7 +77,7 @@ impl<'a> Key<'a> {
         Self::open_as(unsafe { context.copy() }, name, Mode::Read, now, |zset| holder_sets::glimpse(zset, now))
     }
 
-    /// As [`Key::open`], only to be read.
+    /// As [`Key::open`], only for reading.
     ///
     /// # Errors
     /// As [`Key::open`].
@@ -116,7 +116,7 @@ impl<'a> Key<'a> {
         isize::try_from(kind).unwrap_or(raw::REDISMODULE_KEYTYPE_EMPTY)
     }
 
-    /// The call in which it is open.
+    /// The call in which it was opened.
     pub(super) const fn context(&self) -> &Context {
         &self.context
     }
@@ -132,7 +132,7 @@ impl<'a> Key<'a> {
         self.handle
     }
 
-    /// Takes the several holders out, to be changed in the key.
+    /// Takes the set of holders, to be changed in the key.
     pub(super) const fn take_set(&mut self) -> Option<Box<Set>> {
         self.set.take()
     }
@@ -152,7 +152,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// What a string in the key means; `None` where there is none.
+    /// The meaning of the string in the key; `None` if there is no string.
     #[must_use]
     pub fn value(&self) -> Option<Value<'_>> {
         self.bytes().map(|bytes| Value::read(bytes, || self.has_native_expiry()))

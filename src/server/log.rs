@@ -19,24 +19,24 @@ pub fn log(level: Level, text: &str) {
     unsafe { (api().log)(context, level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
 }
 
-/// Something to look at.
+/// Logs something that an operator should look into.
 pub fn warning(text: &str) {
     log(Level::Warning, text);
 }
 
-/// Something to know.
+/// Logs something for information.
 pub fn notice(text: &str) {
     log(Level::Notice, text);
 }
 
-/// From here on lines in the log name the module.
+/// From now on lines in the log name the module.
 pub(super) fn open(context: &Context) {
     // SAFETY: the context is that of the load, in which the server knows the module's name.
     let own = unsafe { (api().get_detached_thread_safe_context)(context.as_ptr()) };
     module().log.set(Some(own).filter(|own| !own.is_null()));
 }
 
-/// Gives back what [`open`] took: the module is unloaded, or was not loaded.
+/// Frees what [`open`] took: the module is unloaded, or was not loaded.
 pub(super) fn close() {
     if let Some(own) = module().log.take() {
         // SAFETY: made by `open`, freed once.
@@ -44,7 +44,7 @@ pub(super) fn close() {
     }
 }
 
-/// The one line that a server gets which is too old: what it lacks.
+/// The one line for a server that is too old: names the function that it lacks.
 pub(super) fn without_api(ctx: *mut raw::RedisModuleCtx, missing: &str) {
     let text =
         CString::new(format!("the module is not loaded: it needs Redis 6.2 or later, this server has no {missing}"))

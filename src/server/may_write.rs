@@ -1,12 +1,12 @@
-//! Whether the server lets a module write now, outside of a command: never while clients are paused, for example.
+//! Whether the server lets a module write now, outside of a command. It does not while clients are paused, for example.
 
 use super::api::api;
 use super::context::Context;
 use super::module::module;
 use redis_module::raw;
 
-/// Whether the server lets a module write now, outside of a command: never as a replica, while loading, while paused or
-/// failing over, or short of good replicas.
+/// Whether the server lets a module write now, outside of a command: not as a replica, while loading, while paused or
+/// failing over, or with too few good replicas.
 pub fn may_write(context: &Context) -> bool {
     let never = raw::REDISMODULE_CTX_FLAGS_SLAVE
         | raw::REDISMODULE_CTX_FLAGS_READONLY
@@ -17,13 +17,13 @@ pub fn may_write(context: &Context) -> bool {
     !is_paused && !context.has_flags(never) && has_good_replicas(context)
 }
 
-/// Whether there are as many good replicas as `min-replicas-to-write` asks for.
+/// Whether there are as many good replicas as `min-replicas-to-write` requires.
 fn has_good_replicas(context: &Context) -> bool {
     let wanted = module().min_replicas(context);
     if wanted == 0 {
         return true;
     }
-    // The field is there only while the server obeys the setting.
+    // The field exists only while the server obeys the setting.
     match context.server_info(c"replication", c"min_slaves_good_slaves") {
         Some(good) => good.trim().parse::<u64>().is_ok_and(|good| good >= wanted),
         None => true,

@@ -1,7 +1,7 @@
 //! The edge: everything that touches the server's module API, and the only folder with `unsafe`.
 //!
-//! All of it runs on the server's main thread. What the server calls goes through [`call`], which gives each call an
-//! entry to the driver; what the driver needs from the server is in [`edge`].
+//! All of it runs on the server's main thread. Every call from the server goes through [`call`], which gives it an
+//! entry to the driver; [`edge`] has what the driver needs from the server.
 #![allow(unsafe_code)]
 
 mod alloc;

@@ -1,7 +1,7 @@
-//! What the module remembers between calls, in its one static.
+//! The state that the module keeps between calls, in one static.
 //!
-//! All of it is touched by the server's main thread alone. Each part is lent for a moment and never across a call into
-//! the server, which can call back.
+//! Only the server's main thread touches it. Each part is borrowed briefly and never across a call into the server,
+//! which can call back.
 
 use super::context::OwnString;
 use super::facts::Facts;
@@ -14,36 +14,34 @@ use lazy_static::lazy_static;
 use redis_module::raw;
 use std::cell::{Cell, RefCell};
 
-/// What the module remembers.
+/// The state that the module keeps between calls.
 #[derive(Default)]
 pub struct Module {
-    /// Who waits, and all else that decisions depend on.
+    /// The queues, and everything else that decisions depend on.
     pub driver: RefCell<Driver<Handle, TimerId>>,
-    /// What the server calls; nothing while the module is not loaded.
+    /// The module's callbacks; `None` while it is not loaded.
     pub callbacks: Cell<Option<Callbacks>>,
-    /// What the operator has set.
+    /// The operator's settings.
     pub settings: Settings,
-    /// What is known of the server.
+    /// The module's knowledge of the server.
     pub facts: RefCell<Facts>,
-    /// The holders of locks with many.
+    /// The sets of holders in memory.
     pub sets: RefCell<Kept>,
-    /// How long locks were held and waited for; nothing while the module is not loaded.
+    /// How long locks were held and waited for; `None` while the module is not loaded.
     pub spans: RefCell<Option<Box<Spans>>>,
-    /// Whether this server is a replica: asked by every command that writes, for which the server's own answer takes
-    /// long.
+    /// Whether this server is a replica. Every writing command asks, and asking the server takes long.
     pub is_replica: Cell<bool>,
-    /// The key that the module is writing, whose events are no news.
+    /// The key that the module is writing: its events are ignored.
     pub written: Cell<Option<*mut raw::RedisModuleString>>,
-    /// The words that replicate an expiry, as the last grant needed them.
+    /// The arguments that replicate an expiry, from the last grant.
     pub expiry: RefCell<Option<Expiry>>,
     /// A context that outlives calls, so that every line in the log names the module.
     pub log: Cell<Option<*mut raw::RedisModuleCtx>>,
-    /// Refusals of the server that were logged.
+    /// The refusals of the server that were already logged.
     pub refusals: RefCell<Vec<String>>,
 }
 
-/// `PXAT ms` as strings of the server. Under load the next grant often has the same expiry: strings that are there cost it
-/// nothing.
+/// `PXAT ms` as server strings. Under load the next grant often has the same expiry and reuses them.
 pub struct Expiry {
     /// Unix milliseconds.
     pub ms: u64,
@@ -53,7 +51,7 @@ pub struct Expiry {
     pub text: OwnString,
 }
 
-/// Of the server's main thread alone.
+/// For the server's main thread alone.
 struct MainThread(Module);
 
 // SAFETY: the server calls the module's commands and callbacks on its main thread only, and the module starts no thread.
@@ -65,14 +63,14 @@ lazy_static! {
     static ref MODULE: MainThread = MainThread(Module::default());
 }
 
-/// What the module remembers.
+/// The state that the module keeps between calls.
 #[must_use]
 pub fn module() -> &'static Module {
     &MODULE.0
 }
 
 impl Module {
-    /// Gives back all memory: the module is unloaded.
+    /// Frees all memory: the module is unloaded.
     pub fn unload(&self) {
         drop(self.driver.take());
         drop(self.sets.take());

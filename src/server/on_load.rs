@@ -1,4 +1,4 @@
-//! The server's way in and out: the C functions by which it loads and unloads the module, and what they need.
+//! The entry points: the C functions by which the server loads and unloads the module.
 
 use super::api::{self, api};
 use super::args::Args;
@@ -15,15 +15,15 @@ pub use register::{Category, Registration};
 const OK: i32 = 0;
 const ERR: i32 = 1;
 
-/// Valkey 9 moves slots at once only if every module says that it can do with that. We can: slots
-/// are looked at, not remembered. Redis has no such option, and other uses for the bit.
+/// Valkey 9 moves slots atomically only if every module declares that it supports that. This one does: slots are looked
+/// up, not remembered. Redis has no such option, and uses the bit for something else.
 const VALKEY_ATOMIC_SLOT_MIGRATION: i32 = 1 << 5;
 
-/// Makes the functions by which the server loads and unloads the module out of its name, its version as MODULE LIST shows
-/// it, and `fn(&Context, &[&[u8]]) -> Result<(), String>`, which gets the module arguments.
+/// Makes the functions by which the server loads and unloads the module. Takes its name, its version as MODULE LIST
+/// shows it, and `fn(&Context, &[&[u8]]) -> Result<(), String>`, which gets the module arguments.
 macro_rules! export_module {
     ($name:expr, $version:expr, $load:path) => {
-        /// The server's way in.
+        /// The entry point for loading.
         ///
         /// # Safety
         /// Called by the server when it loads the module.
@@ -38,7 +38,7 @@ macro_rules! export_module {
             unsafe { $crate::server::on_load::on_load($name, $version, $load, ctx, argv, argc) }
         }
 
-        /// The server's way out; it does not get here while clients wait.
+        /// The entry point for unloading; the server does not call it while clients wait.
         ///
         /// # Safety
         /// Called by the server when it unloads the module.
@@ -96,7 +96,7 @@ pub unsafe fn on_load(
     ERR
 }
 
-/// Unloads the module: gives all of its memory back.
+/// Unloads the module and frees all of its memory.
 ///
 /// # Safety
 /// Called with what the server unloads the module with.
@@ -107,9 +107,11 @@ pub unsafe fn on_unload(ctx: *mut raw::RedisModuleCtx) -> libc::c_int {
         let settings = &module().settings;
         if settings.are_changed() {
             let command = settings.load_command();
-            log::warning(&format!("unloaded, and its settings with it. To load it again with them: {command}"));
+            log::warning(&format!(
+                "the module is unloaded, and its settings are lost. To load it again with the same settings: {command}"
+            ));
         }
-        // Redis 6.2 unloads a module that has a timer, and would call code that is gone.
+        // Redis 6.2 unloads a module that has a timer, which would then call code that is gone.
         let edge = edge::ServerEdge::of(&context, Writer::Timer);
         driver::Entry::new(&module().driver, edge).stop_timer();
         module().unload();
@@ -118,21 +120,22 @@ pub unsafe fn on_unload(ctx: *mut raw::RedisModuleCtx) -> libc::c_int {
     OK
 }
 
-/// The server's commands that write locks outside of commands and on replicas, or tell whose a slot is.
+/// The server's commands that the module needs: to write locks outside of commands and on replicas, and to ask whether
+/// a slot is served here.
 const NEEDED: [&CStr; 7] = [c"SET", c"DEL", c"ZADD", c"ZREM", c"PEXPIREAT", c"PERSIST", c"EXISTS"];
 
-/// Makes sure that the server knows the commands that the module calls and replicates: without them grants would not
-/// reach replicas, and nobody who waits would be served.
+/// Checks that the server has the commands that the module calls and replicates. Without them grants would not reach
+/// replicas, and no waiter would be served.
 ///
 /// # Errors
-/// Which of them are missing.
+/// The missing ones.
 pub fn check_commands(context: &Context) -> Result<(), String> {
     let missing: Vec<_> =
         NEEDED.iter().filter(|name| !refusals::has_command(context, name)).map(|name| name.to_string_lossy()).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    Err(format!("it needs the commands {}, which rename-command took away", missing.join(", ")))
+    Err(format!("it needs the commands {}, which rename-command removed", missing.join(", ")))
 }
 
 /// Reads the module arguments and registers the settings.
@@ -143,7 +146,7 @@ pub fn load_settings(context: &Context, args: &[&[u8]]) -> Result<(), String> {
     configure::load(context, &module().settings, args)
 }
 
-/// Tells the server what the module can do with.
+/// Tells the server which options the module supports.
 pub fn set_options(context: &Context) {
     let slot_migration = if context.version().is_valkey() { VALKEY_ATOMIC_SLOT_MIGRATION } else { 0 };
     let options = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
@@ -151,10 +154,10 @@ pub fn set_options(context: &Context) {
     unsafe { (api().set_module_options)(context.as_ptr(), options.cast_signed() | slot_migration) };
 }
 
-/// Registers the commands, the section of INFO, and what the server calls.
+/// Registers the commands, the section of INFO, and the callbacks.
 ///
 /// # Errors
-/// What the server did not accept.
+/// The part that the server did not accept.
 pub fn register_all(context: &Context, commands: &[Registration]) -> Result<(), String> {
     let category = register::add_category(context);
     for command in commands {
@@ -164,21 +167,21 @@ pub fn register_all(context: &Context, commands: &[Registration]) -> Result<(), 
     events::begin(context)
 }
 
-/// Logs that the module is loaded, and what an operator may have forgotten.
+/// Logs that the module is loaded, and settings that an operator may have forgotten.
 pub fn log_loaded(context: &Context, name: &str, has_arguments: bool) {
     log::notice(&format!("{name} loaded"));
     let settings = &module().settings;
     if !has_arguments && !settings.are_changed() && is_running(context) {
         log::warning(&format!(
-            "loaded into a running server without settings: all are at their defaults. Those that it had before it was \
-             unloaded, or that are in the configuration file, are not in force, and CONFIG REWRITE loses them. Give them \
-             with it: {}",
+            "loaded into a running server without settings: all are at their defaults. Settings from before an unload, \
+             or from the configuration file, are not in force, and CONFIG REWRITE loses them. Pass them when you load \
+             the module: {}",
             settings.load_command_for_example()
         ));
     }
 }
 
-/// Whether the module is loaded by a client, and not when the server starts: then there are none yet.
+/// Whether a client loads the module into a running server: when the server starts there are no clients yet.
 fn is_running(context: &Context) -> bool {
     let clients = context.server_info(c"clients", c"connected_clients");
     clients.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > 0)

@@ -1,7 +1,7 @@
-//! Which keys the caller of a command may read, for commands that return keys nobody named.
+//! Which keys the caller of a command may read, for commands that return keys that nobody named.
 //!
-//! The server checks the rights to the keys that a command names. LOCK.SCAN names none, so it asks for each key
-//! that it finds. The user is looked up once for each call.
+//! The server checks the permissions for keys that a command names. LOCK.SCAN names none, so it asks for each key that
+//! it finds. The user is looked up once per call.
 
 use super::api::{api, Api};
 use super::client::{self, Client};
@@ -11,18 +11,18 @@ use redis_module::raw;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// What the caller of a command may read.
+/// The keys that the caller of a command may read.
 pub enum Reader<'a> {
-    /// Every key: the server cannot tell (before 7.0), or the call has no user, as those of the master and of
+    /// Every key: the server cannot tell (before 7.0), or the call has no user, such as those of the master and of
     /// other modules.
     Everything,
-    /// What its user may read.
+    /// Those that its user may read.
     User(User<'a>),
-    /// Nothing: its user is none of the server's, so its rights are not known.
+    /// None: the server does not know its user, so its permissions are unknown.
     Nothing,
 }
 
-/// A user of the server, good until the call ends.
+/// A user of the server; valid until the call ends.
 pub struct User<'a> {
     handle: NonNull<raw::RedisModuleUser>,
     check: Check,

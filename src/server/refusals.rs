@@ -1,4 +1,4 @@
-//! What the server says to a command of its own that the module calls: whether it was carried out, and why not.
+//! The reply of the server to one of its own commands that the module called: whether it was carried out, and why not.
 
 use super::api::api;
 use super::context::{Arg, Context};
@@ -8,7 +8,7 @@ use crate::driver::WriteRefused;
 use redis_module::raw;
 use std::ffi::CStr;
 
-/// Before a call whose [`errno`] matters.
+/// Clears errno before a call whose [`errno`] matters.
 pub fn clear_errno() {
     // SAFETY: the address of this thread's errno is valid.
     unsafe { *libc::__errno_location() = 0 };
@@ -20,8 +20,8 @@ pub fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
-/// Whether the slot of a key is served by this server; always, without a cluster. Asking a command
-/// is the one way that every server has.
+/// Whether this server serves the slot of a key; always, without a cluster. Calling a command is the one way to find
+/// out that every server has.
 #[must_use]
 pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
     if !context.has_flags(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
@@ -33,8 +33,8 @@ pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
     done(c"EXISTS", reply) != Err(WriteRefused::NotOurs)
 }
 
-/// Whether the server has a command of that name. One that was called with too few arguments is not carried out, and one
-/// that is not there is said to be so.
+/// Whether the server has a command of that name. The call has too few arguments to be carried out, and an unknown
+/// command is reported as such.
 #[must_use]
 pub fn has_command(context: &Context, command: &CStr) -> bool {
     clear_errno();
@@ -48,7 +48,7 @@ pub fn has_command(context: &Context, command: &CStr) -> bool {
     is_known
 }
 
-/// Whether a command that the module called was carried out; gives its reply back.
+/// Whether a command that the module called was carried out. Frees its reply.
 pub(super) fn done(command: &CStr, reply: *mut raw::RedisModuleCallReply) -> Result<(), WriteRefused> {
     if reply.is_null() {
         return match errno() {
@@ -78,16 +78,16 @@ pub(super) fn done(command: &CStr, reply: *mut raw::RedisModuleCallReply) -> Res
     }
 }
 
-/// So many different refusals are logged.
+/// How many different refusals are logged.
 const MOST_LOGGED: usize = 16;
 
-/// Logs why the server does not do what the module wants, each reason once: it is tried again and again.
+/// Logs why the server refuses a call of the module, each reason once: such calls are retried again and again.
 fn log_refused(command: &CStr, reason: &str) {
-    let text = format!("the server refuses {} to the module: {}", command.to_string_lossy(), reason.trim());
+    let text = format!("the server refuses to run {} for the module: {}", command.to_string_lossy(), reason.trim());
     let mut logged = module().refusals.borrow_mut();
     if logged.len() >= MOST_LOGGED || logged.contains(&text) {
         return;
     }
-    log::warning(&format!("{text}; locks that need it pass on later, the others do now"));
+    log::warning(&format!("{text}; locks that need it are passed on later, all others at once"));
     logged.push(text);
 }

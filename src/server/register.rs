@@ -1,4 +1,4 @@
-//! Registers a command with all that the server wants to know of it, as far as it can be told.
+//! Registers a command with all of its metadata that the server can take.
 
 use super::api::api;
 use super::call::{self, Command, Run};
@@ -9,7 +9,7 @@ use redis_module::raw;
 use std::ffi::{CStr, CString};
 use std::ptr;
 
-/// A command that is to be registered.
+/// A command to be registered.
 #[derive(Clone, Copy)]
 pub struct Registration {
     doc: &'static Doc,
@@ -17,30 +17,30 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Of that command.
+    /// The registration of a command.
     #[must_use]
     pub const fn of<C: Command>() -> Self {
         Self { doc: C::DOC, run: call::run::<C> }
     }
 }
 
-/// Whether the commands have an ACL category of their own.
+/// Whether the commands have their own ACL category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
-    /// They have.
+    /// They do.
     Own,
-    /// The server has no such thing, or did not take it.
+    /// The server has no categories of modules, or did not accept it.
     None,
 }
 
-/// The ACL category of all our commands, where the server lets a module add one (7.4, Valkey 8).
+/// The ACL category of all our commands, if the server lets a module add one (7.4, Valkey 8).
 const CATEGORY: &CStr = c"lock";
-/// The version of the module that the commands came with.
+/// The version of the module that introduced the commands.
 const SINCE: &CStr = c"0.1.0";
 const OK: i32 = 0;
 
 impl Flags {
-    /// What the kind amounts to on this server.
+    /// The kind that applies on this server.
     fn here(self) -> Self {
         match self {
             Self::ReadUnnamed if !Reader::can_be_told() => Self::Admin,
@@ -48,7 +48,8 @@ impl Flags {
         }
     }
 
-    /// As the server reads them; without `blocking` where it does not know that (6.2).
+    /// The names of the flags for the server; the second time without `blocking`, for a server that does not know it
+    /// (6.2).
     fn names(self) -> (&'static CStr, &'static CStr) {
         match self.here() {
             Self::WriteDenyOomBlocking => (c"write deny-oom blocking", c"write deny-oom"),
@@ -62,7 +63,7 @@ impl Flags {
         }
     }
 
-    /// The ACL categories that the server would give a command of its own with these flags.
+    /// The ACL categories that the server would give one of its own commands with these flags.
     fn categories(self) -> &'static CStr {
         match self.here() {
             Self::WriteDenyOomBlocking => c"lock write slow blocking",
@@ -94,7 +95,7 @@ pub fn register(context: &Context, registration: &Registration, category: Catego
     let Registration { doc, run } = *registration;
     let refused =
         |what: &str| format!("the server did not accept {what} of the command {}", doc.name.to_string_lossy());
-    // Servers before 7.0 look at the rights to the keys only where a first key is named.
+    // Servers before 7.0 check the permissions for keys only if a first key is named.
     let (first, last, step) = match doc.keys {
         Keys::None => (0, 0, 0),
         Keys::First(_) => (1, 1, 1),
@@ -163,7 +164,7 @@ unsafe fn describe(set: SetInfo, command: *mut raw::RedisModuleCommand, doc: &Do
     unsafe { set(command, &raw const info) == OK }
 }
 
-/// Where the keys are.
+/// The positions of the keys.
 fn key_spec(keys: Keys) -> Option<raw::RedisModuleCommandKeySpec> {
     let (Keys::First(access) | Keys::Counted(access)) = keys else { return None };
     let mut spec = no_key_spec();
@@ -187,7 +188,7 @@ fn no_key_spec() -> raw::RedisModuleCommandKeySpec {
     unsafe { std::mem::zeroed() }
 }
 
-/// A list of arguments as the server reads it; kept in `lists`.
+/// A list of arguments in the server's form; stored in `lists`.
 fn c_args(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *mut raw::RedisModuleCommandArg {
     if args.is_empty() {
         return ptr::null_mut();
@@ -195,7 +196,7 @@ fn c_args(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *mu
     let mut list: Vec<_> = args.iter().map(|arg| c_arg(arg, lists)).collect();
     // SAFETY: all of the structure is integers and pointers, for which zero is a value: the end.
     list.push(unsafe { std::mem::zeroed() });
-    // The list's own memory does not move with it.
+    // The memory of the list does not move with it.
     let first = list.as_mut_ptr();
     lists.push(list);
     first

@@ -1,4 +1,4 @@
-//! What the server knows of its replicas, and whether it is one.
+//! The server's knowledge of its replicas, and whether it is one itself.
 
 use super::context::{Context, ServerInfo};
 use super::module::module;
@@ -6,7 +6,7 @@ use crate::driver::Replication;
 use crate::lock::grace::Answer;
 use std::ffi::CString;
 
-/// More replicas are not looked at.
+/// The most replicas that are read.
 const MOST_REPLICAS: u32 = 64;
 
 /// How many replicas are connected.
@@ -15,7 +15,7 @@ pub fn connected(context: &Context) -> u64 {
     connected.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// What the replicas have answered; nothing where the server does not tell its offset.
+/// The last answers of the replicas; `None` if the server does not report its offset.
 pub fn answers(context: &Context) -> Option<Replication> {
     let info = context.server_section(c"replication")?;
     let offset = info.field(c"master_repl_offset")?.trim().parse().ok()?;
@@ -33,7 +33,7 @@ fn read(info: &ServerInfo<'_>) -> Vec<Answer> {
     (0..MOST_REPLICAS).map_while(|at| number(at).and_then(replica)).filter_map(answer).collect()
 }
 
-/// Whether this server is a replica, as it told last.
+/// Whether this server is a replica, as last reported.
 #[must_use]
 pub fn is_replica() -> bool {
     module().is_replica.get()

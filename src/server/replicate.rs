@@ -1,8 +1,8 @@
-//! Changes keys and replicates that: carries the commands that a change comes to out, in one of two ways.
+//! Writes keys and replicates the changes: carries out the commands of a change, in one of two ways.
 //!
-//! A command changes the open key in place and replicates the same. Outside of commands the server's own commands are
-//! called, which know whether the slot is ours. Within a command nothing is done the second way: Redis 6.2 replicates
-//! what its own commands wrote before what was written in place.
+//! A command of the module changes the open key in place and replicates the same. Outside of commands the server's own
+//! commands are called, which check whether the slot is ours. The second way is never used within a command: Redis 6.2
+//! replicates what its own commands wrote before what was written in place.
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
@@ -22,21 +22,20 @@ use std::ffi::CStr;
 const OK: i32 = 0;
 const NO_EXPIRE: i64 = -1;
 
-/// A member that is longer than the server has in a set in the form for few (`zset-max-listpack-value`, 64 by
-/// default). In that form scores are text: each of them is read at every change, which with 100 holders
-/// costs ten times as much. A set that had such a member once is in the form for many, until it is loaded
-/// from a file.
+/// A member that is longer than the server allows in a set in the compact form (`zset-max-listpack-value`, 64 by
+/// default). In that form scores are text, and every change parses each of them, which with 100 holders costs ten times
+/// as much. A set that once had such a member stays in the form for many members until it is loaded from a file.
 const LONG: [u8; 65] = [b'-'; 65];
 
-/// A key that was changed and closed, of which nobody has been told.
+/// A key that was changed and closed; the change has not been signalled yet.
 pub struct Written<'a> {
     context: Context,
     name: Arg<'a>,
-    /// What listeners are to be told; the server does that itself where its own commands were called.
+    /// The events to publish; the server publishes them itself if its own commands were called.
     events: Events,
 }
 
-/// What has happened to a key, in the order in which listeners are told.
+/// The changes of a key, in the order in which they are published.
 #[derive(Clone, Copy)]
 enum Happened {
     Set,
@@ -47,7 +46,7 @@ enum Happened {
     Expire,
 }
 
-/// The events of a change, a bit for each.
+/// The events of a change, one bit each.
 #[derive(Clone, Copy, Default)]
 struct Events(u8);
 
@@ -64,9 +63,9 @@ impl Events {
 /// Changes a key and closes it.
 ///
 /// # Errors
-/// Why it was not done.
+/// Why it was not written.
 pub fn write<'a>(permit: Permit, mut key: Key<'a>, mut change: Change<'_>) -> Result<Written<'a>, WriteRefused> {
-    // SAFETY: the driver tells of what was written before the call ends.
+    // SAFETY: the driver signals what was written before the call ends.
     let (context, name) = (unsafe { key.context().copy() }, key.name());
     let mut set = key.take_set();
     if let Change::Several(several) = &mut change {
@@ -89,14 +88,14 @@ pub fn write<'a>(permit: Permit, mut key: Key<'a>, mut change: Change<'_>) -> Re
     Ok(Written { context, name, events })
 }
 
-/// Deletes keys in place, and replicates that as one command; those that were.
+/// Deletes keys in place, and replicates that as one command. Returns those that were deleted.
 pub fn delete_all<'a>(keys: Vec<Key<'a>>) -> Vec<Written<'a>> {
     let delete = |mut key: Key<'a>| {
         drop(key.take_set());
         delete(&key).ok()?;
         let mut events = Events::default();
         events.add(Happened::Del);
-        // SAFETY: the driver tells of what was written before the call ends.
+        // SAFETY: the driver signals what was written before the call ends.
         let context = unsafe { key.context().copy() };
         Some(Written { context, name: key.name(), events })
     };
@@ -109,7 +108,7 @@ pub fn delete_all<'a>(keys: Vec<Key<'a>>) -> Vec<Written<'a>> {
 }
 
 impl Written<'_> {
-    /// Tells WATCH, client tracking and listeners, of these events of our own besides.
+    /// Signals the change to WATCH, client tracking and listeners, and publishes these events of our own too.
     pub fn signal(self, own: &[Event]) {
         let Self { context, name, events } = self;
         let _writing = Writing::of(name);
@@ -135,7 +134,7 @@ impl Written<'_> {
 /// Changes an open key, and replicates the same.
 fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>) -> Result<Events, WriteRefused> {
     let (context, name) = (key.context(), key.name());
-    // One that was opened for reading, and does not exist, or that was closed.
+    // Not a key that was opened for reading and does not exist, or that was closed.
     succeeded(!key.handle().is_null())?;
     let mut events = Events::default();
     change.try_each(|primitive| {
@@ -167,7 +166,7 @@ fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>
             Primitive::Zrem(holder) => {
                 let value = holder.record().encode();
                 if !remove(key, &value)? {
-                    // What was not in the key shows that others have changed it.
+                    // A holder that is missing from the key shows that others have changed it.
                     set.take();
                 }
                 events.add(Happened::Zrem);
@@ -209,8 +208,8 @@ fn set_expiry(key: &Key<'_>, at_ms: Option<u64>) {
     unsafe { (api().set_abs_expire)(key.handle(), at_ms) };
 }
 
-/// Puts bytes in a key, in place where it holds as many: no object is made for the server to copy from, and the string is
-/// never a compact encoding that the next read would unpack.
+/// Writes bytes to a key, in place if it holds as many: no object is made for the server to copy from, and the string
+/// never gets a compact encoding that the next read would have to unpack.
 fn overwrite(key: &Key<'_>, bytes: &[u8]) -> Result<(), WriteRefused> {
     // SAFETY: the handle is open for writing and holds a string or nothing; the server gives the address of as many
     // writable bytes as it says, valid until the key is touched again.
@@ -228,7 +227,7 @@ fn overwrite(key: &Key<'_>, bytes: &[u8]) -> Result<(), WriteRefused> {
     Ok(())
 }
 
-/// Brings a set into the form for many, if it has more than a few.
+/// Brings a set into the form for many members, if it has more than a few.
 fn make_tree(key: &Key<'_>, set: &mut Set) -> Result<(), WriteRefused> {
     if set.is_tree || set.members.holders.len() <= holder_sets::FEW {
         return Ok(());
@@ -258,7 +257,7 @@ fn add(key: &Key<'_>, value: &Encoded) -> Result<(), WriteRefused> {
     })
 }
 
-/// Takes a holder out; whether it was in the key.
+/// Removes a holder. Returns whether it was in the key.
 fn remove(key: &Key<'_>, value: &Encoded) -> Result<bool, WriteRefused> {
     let member = own_string(value.member())?;
     let (context, name, member) = (key.context().as_ptr(), key.name().as_ptr(), member.as_arg().as_ptr());
@@ -292,7 +291,7 @@ fn replicate_set(
     })
 }
 
-/// Tells replicas and the AOF of keys that were deleted.
+/// Replicates the deletion of keys.
 fn replicate_del(context: &Context, names: &[Arg<'_>]) {
     let (context, del) = (context.as_ptr(), c"DEL".as_ptr());
     // SAFETY: s takes a string of the server, v an array of them with its length (size_t); a name is nothing
@@ -305,7 +304,7 @@ fn replicate_del(context: &Context, names: &[Arg<'_>]) {
     }
 }
 
-/// Lends `PXAT` and an expiry as strings of the server, which the last grant may have left.
+/// Lends `PXAT` and an expiry as server strings, reused from the last grant if possible.
 fn with_expiry(
     ms: u64,
     replicate: impl FnOnce(*mut raw::RedisModuleString, *mut raw::RedisModuleString) -> i32,
@@ -321,7 +320,7 @@ fn with_expiry(
     Ok(())
 }
 
-/// Changes a key that is closed by a command of the server.
+/// Changes a closed key with a command of the server.
 fn call(context: &Context, name: Arg<'_>, primitive: &Primitive<'_>) -> Result<(), WriteRefused> {
     let (ctx, key) = (context.as_ptr(), name.as_ptr());
     clear_errno();

@@ -1,4 +1,4 @@
-//! Replies to those who ask for a lock: also given to clients that waited, when no command runs.
+//! Replies to requests for a lock, also to clients that waited, when no command runs.
 
 use super::context::Context;
 use crate::engine::grant::{Before, Granted};

@@ -5,10 +5,10 @@ use super::context::Context;
 use crate::lock::record::number;
 use redis_module::raw;
 
-/// The cursor and the names of the keys that one step of the server's SCAN gives.
+/// The next cursor and the key names that one step of the server's SCAN returns.
 pub type Scanned = (Box<[u8]>, Vec<Box<[u8]>>);
 
-/// A step of the server's SCAN of the selected database; nothing if it does not accept the arguments.
+/// One step of the server's SCAN over the selected database; `None` if the server does not accept the arguments.
 #[must_use]
 pub fn scan(context: &Context, cursor: &[u8], pattern: Option<&[u8]>, count: usize) -> Option<Scanned> {
     number(cursor)?;

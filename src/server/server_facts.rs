@@ -1,5 +1,4 @@
-//! Asks the server what is to be known of it: when the module is loaded, when the server tells of a change, and once a
-//! second where it does not.
+//! Reads facts about the server: at load, when the server reports a change, and once a second if it reports none.
 
 use super::context::Context;
 use super::facts::{Changes, Facts};
@@ -14,19 +13,19 @@ use crate::lock::retention::Retention;
 use crate::lock::time::Micros;
 use std::cell::Ref;
 
-/// How old they may be, where the server does not tell of changes.
+/// How old they may be if the server does not report changes.
 const AGE: Micros = Micros(1_000_000);
 
-/// `min-replicas-max-lag` where it is 0 (off), or the operator took CONFIG away.
+/// `min-replicas-max-lag` if it is 0 (off), or if the operator disabled CONFIG.
 const DEFAULT_MAX_LAG_S: u64 = 10;
 
 impl Module {
-    /// How long what has expired stays: under a `volatile-*` policy a native expiry would let a lock be evicted, so there
-    /// is none.
+    /// How long expired locks and holders stay. Under a `volatile-*` policy a key gets no native expiry: it would let
+    /// the lock be evicted.
     pub fn retentions(&self, context: &Context) -> Retentions {
         let set = self.settings.retention();
         let key = if self.facts(context).evicts_volatile { Retention::Forever } else { set };
-        // A holder among others goes, whether their key has a native expiry or not.
+        // An expired holder leaves its set, whether the key has a native expiry or not.
         Retentions { key, holder: set }
     }
 
@@ -35,7 +34,7 @@ impl Module {
         self.facts(context).min_replicas
     }
 
-    /// What the safety across failover depends on; nothing where it is off.
+    /// The settings of safety across failover; `None` if it is off.
     #[inline]
     pub fn grace(&self, context: &Context) -> Option<grace::Settings> {
         let grace = self.settings.failover_grace();
@@ -51,14 +50,14 @@ impl Module {
         self.known_grace(grace)
     }
 
-    /// The same without a look at the server; for INFO.
+    /// The same without asking the server; for INFO.
     pub fn known_grace(&self, grace: Micros) -> grace::Settings {
         let facts = self.facts.borrow();
         let margin = self.settings.terms().margin;
         grace::Settings { grace, margin, max_lag: facts.max_lag, wanted: facts.min_replicas }
     }
 
-    /// Whether the module may listen to generic keyspace events.
+    /// Whether the module may subscribe to generic keyspace events.
     pub fn can_be_listened_to(&self) -> bool {
         self.facts.borrow().version.is_some_and(Version::can_be_listened_to)
     }
@@ -68,7 +67,7 @@ impl Module {
         self.facts.borrow().version.is_some_and(Version::can_be_unblocked)
     }
 
-    /// What is known of the server, not older than [`AGE`].
+    /// The facts about the server, not older than [`AGE`].
     #[inline]
     fn facts(&self, context: &Context) -> Ref<'_, Facts> {
         let known = self.facts.borrow();
@@ -81,7 +80,7 @@ impl Module {
     }
 }
 
-/// Reads what is to be known of the server.
+/// Reads the facts about the server.
 pub fn read(context: &Context, changes: Changes) {
     let policy = context.server_info(c"memory", c"maxmemory_policy");
     let setting = |name| context.config(name).and_then(|text| number(text.as_bytes()));
@@ -106,6 +105,6 @@ pub fn read(context: &Context, changes: Changes) {
         log::warning(&text);
     }
     if evicts_all && !before.evicts_all {
-        log::warning("maxmemory-policy evicts any key: a lock that is evicted is free, whoever holds it");
+        log::warning("maxmemory-policy evicts any key: an evicted lock is free, even if somebody holds it");
     }
 }

@@ -1,8 +1,7 @@
-//! Sets of holders that are in memory from one command to the next, those that were used last first.
+//! A cache of sets of holders from one command to the next, the most recently used first.
 //!
-//! Bounded: at most [`MOST`] holders in all of them. What nobody uses is given up after some seconds, since a key that
-//! vanishes tells nobody. However much there is, it is freed a part at a time. When nothing is left, all memory is
-//! returned.
+//! It is bounded: at most [`MOST`] holders in all of them. A set that is not used is dropped after some seconds, since
+//! nothing reports a key that vanishes. Large amounts are freed a part at a time. An empty cache returns all memory.
 
 use crate::lock::effect::Members;
 use crate::lock::holders::Holders;
@@ -11,25 +10,25 @@ use lru::LruCache;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// How many holders are in memory, of all sets together: 36 MB with IDs and owners of 40 characters.
+/// The most holders in memory, of all sets together: 36 MB with IDs and owners of 40 characters.
 const MOST: usize = 262_144;
-/// A set that nobody uses is given up after so many ticks, of which there are some ten a second.
+/// The ticks after which an unused set is dropped; there are about ten a second.
 const UNUSED: u64 = 100;
-/// So many holders are freed in one tick.
+/// How many holders are freed in one tick.
 const PART: usize = 8_192;
-/// What a set costs besides its holders, in holders.
+/// The cost of a set besides its holders, counted in holders.
 const OF_SET: usize = 2;
 
-/// Several holders, as they lie in a sorted set.
+/// The holders in a sorted set.
 #[derive(Default)]
 pub struct Set {
-    /// Who they are.
+    /// The holders.
     pub members: Members,
-    /// The server has it in the form for many, in which a change costs O(log n): see `replicate.rs`.
+    /// Whether the server has it in the form for many members, in which a change costs O(log n): see `replicate.rs`.
     pub is_tree: bool,
-    /// Database and name of its key, where it was in memory.
+    /// The database and name of its key, if it came from the cache.
     place: Option<Rc<[u8]>>,
-    /// When it was last used, in ticks.
+    /// The tick of its last use.
     used: u64,
     /// How often it was used.
     pub uses: u8,
@@ -38,20 +37,20 @@ pub struct Set {
 }
 
 impl From<Members> for Box<Set> {
-    /// As it was read from its key, or is about to be written.
+    /// A set that was read from its key, or is about to be written.
     fn from(members: Members) -> Self {
         Self::new(Set { members, ..Set::default() })
     }
 }
 
 impl Set {
-    /// Whether it was in memory, and not read from the key by this command.
+    /// Whether it came from the cache, and was not read from the key by this command.
     #[must_use]
     pub const fn was_kept(&self) -> bool {
         self.place.is_some()
     }
 
-    /// Where it was in memory.
+    /// Its place in the cache.
     pub const fn take_place(&mut self) -> Option<Rc<[u8]>> {
         self.place.take()
     }
@@ -61,25 +60,25 @@ impl Set {
 #[derive(Default)]
 pub struct Kept {
     current: Sets,
-    /// Sets that were given up all at once.
+    /// Sets that were dropped all at once, still to be freed.
     given_up: Vec<Sets>,
     tick: u64,
-    /// Where a place is put together.
+    /// The buffer in which a place is built.
     place: Vec<u8>,
 }
 
 #[derive(Default)]
 struct Sets {
-    /// None before the first, since an empty cache has memory of its own.
+    /// `None` before the first set, since an empty cache has memory of its own.
     by_place: Option<LruCache<Rc<[u8]>, Box<Set>>>,
     /// The place of each set, by the token of its last holder to end.
     by_last: FxHashMap<Token, Rc<[u8]>>,
-    /// How many holders they have.
+    /// The number of their holders.
     holders: usize,
 }
 
 impl Kept {
-    /// Gives all up.
+    /// Drops all sets.
     pub fn clear(&mut self) {
         let sets = std::mem::take(&mut self.current);
         if sets.by_place.is_some() {
@@ -87,7 +86,7 @@ impl Kept {
         }
     }
 
-    /// Frees a part of what was given up, and gives up what nobody has used in a while.
+    /// Frees a part of what was dropped, and drops sets that were not used for a while.
     pub fn tick(&mut self) {
         self.tick = self.tick.wrapping_add(1);
         let mut freed = 0_usize;
@@ -121,14 +120,14 @@ impl Kept {
         self.place.extend(name);
     }
 
-    /// Takes the set of a key, which knows its place then.
+    /// Removes and returns the set of a key, which then remembers its place.
     pub fn take(&mut self, db: i32, name: &[u8]) -> Option<Box<Set>> {
         self.current.by_place.as_ref()?;
         self.set_place(db, name);
         self.current.take(&self.place)
     }
 
-    /// Puts a set in.
+    /// Adds a set.
     pub fn put(&mut self, place: Rc<[u8]>, mut set: Box<Set>) {
         set.used = self.tick;
         self.current.put(place, set);
@@ -139,8 +138,8 @@ impl Kept {
         }
     }
 
-    /// These holders were read from a key that is not in memory: where it is known by another name, it was renamed,
-    /// moved or copied, and that one is given up.
+    /// These holders were read from a key that is not in memory. If they are known under another name, the key was
+    /// renamed, moved or copied, and the set of that name is dropped.
     pub fn give_up_moved(&mut self, holders: &Holders) {
         if self.current.by_last.is_empty() {
             return;
@@ -158,7 +157,7 @@ impl Sets {
         self.by_place.as_ref()?.peek_lru().map(|(_, set)| &**set)
     }
 
-    /// Drops the set that nobody has used for longest; how many holders it had.
+    /// Drops the least recently used set. Returns how many holders it had.
     fn pop_last(&mut self) -> Option<usize> {
         let (place, set) = self.by_place.as_mut()?.pop_lru()?;
         self.taken(&place, &set);
@@ -184,7 +183,7 @@ impl Sets {
         }
     }
 
-    /// A set is in here no longer.
+    /// Updates the counts after a set was removed.
     fn taken(&mut self, place: &Rc<[u8]>, set: &Set) {
         self.holders = self.holders.saturating_sub(set.members.holders.len());
         if let Some(last) = set.members.holders.last_to_end() {

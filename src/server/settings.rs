@@ -1,4 +1,4 @@
-//! What an operator can set. How: `configure.rs`.
+//! The operator's settings. `configure.rs` applies them.
 
 use super::api::api;
 use crate::engine::Limits;
@@ -53,7 +53,7 @@ impl Default for Settings {
         Self {
             margin: Setting::new(c"margin-ms", 1_000, 0, HOUR_MS),
             retention: Setting::new(c"retention-ms", 60_000, -1, TEN_YEARS_MS),
-            // Half of what `maxclients` is by default: the other half is for those who hold locks, and for operators.
+            // Half of the default of `maxclients`: the other half is for holders and operators.
             max_waiters: Setting::new(c"max-waiters", 5_000, 0, 1_000_000),
             place: Setting::new(c"place-ms", 10_000, 0, HOUR_MS),
             deadlock_edges: Setting::new(c"deadlock-edges", 10_000, 0, 1_000_000),
@@ -63,26 +63,26 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// In the order in which they are documented.
+    /// All settings, in the order of the documentation.
     pub(super) const fn all(&self) -> [&Setting; 6] {
-        // Without `..`: one that is forgotten here is found by the compiler.
+        // Without `..`, so that the compiler finds one that is forgotten here.
         let Self { margin, retention, max_waiters, place, deadlock_edges, grace } = self;
         [margin, retention, max_waiters, place, deadlock_edges, grace]
     }
 
-    /// What the lock rules need to know.
+    /// The settings of the lock rules.
     #[must_use]
     pub fn terms(&self) -> Terms {
         Terms { margin: self.margin.get_ms() }
     }
 
-    /// How long an expired lock is to stay.
+    /// How long an expired lock stays.
     #[must_use]
     pub fn retention(&self) -> Retention {
         u64::try_from(self.retention.value.get()).map_or(Retention::Forever, Retention::Ms)
     }
 
-    /// What the queue needs to know.
+    /// The settings of the queue.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits { waiters: self.max_waiters.get_count(), place: self.place.get_ms() }
@@ -94,7 +94,7 @@ impl Settings {
         self.deadlock_edges.get_count()
     }
 
-    /// For how long a new master grants nothing.
+    /// How long a new master grants nothing.
     #[must_use]
     #[inline]
     pub fn failover_grace(&self) -> Micros {
@@ -120,28 +120,28 @@ impl Settings {
         load_command_with(self.changed().map(|setting| (setting.name.to_string_lossy(), setting.value.get())))
     }
 
-    /// The same with a setting for an example.
+    /// The same with an example of a setting.
     #[must_use]
     pub fn load_command_for_example(&self) -> String {
         load_command_with([(self.grace.name.to_string_lossy(), 20_000)].into_iter())
     }
 }
 
-/// What an operator is told when so many clients may wait that next to no connection is left for others, of those that
-/// the server accepts: who holds a lock could not come back to release it, and BUSYLOCKS would come too late.
+/// The warning for an operator when so many clients may wait that almost none of the connections that the server
+/// accepts are left for others: a holder could not connect to release its lock, and BUSYLOCKS would come too late.
 #[must_use]
 pub fn want_of_room(max_waiters: usize, max_clients: u64) -> Option<String> {
     let max_waiters = u64::try_from(max_waiters).unwrap_or(u64::MAX);
     let left = max_clients.saturating_sub(max_waiters);
     (left < max_clients.div_ceil(LEFT_FOR_OTHERS)).then(|| {
         format!(
-            "lock.max-waiters {max_waiters} leaves {left} of maxclients {max_clients} for all who do not wait, less than \
-             a tenth: when as many wait, nobody else can connect. Lower the one or raise the other"
+            "lock.max-waiters {max_waiters} leaves {left} of maxclients {max_clients} for clients that do not wait, \
+             less than a tenth: when that many wait, nobody else can connect. Lower max-waiters or raise maxclients"
         )
     })
 }
 
-/// Such a part of all connections.
+/// At least one in this many connections has to be left for others.
 const LEFT_FOR_OTHERS: u64 = 10;
 
 fn load_command_with<'a>(given: impl Iterator<Item = (Cow<'a, str>, i64)>) -> String {

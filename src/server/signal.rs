@@ -1,4 +1,4 @@
-//! Telling WATCH, client tracking and listeners of keyspace events of a change.
+//! Signals changes to WATCH, client tracking and listeners of keyspace events.
 
 use super::api::api;
 use super::context::{Arg, Context};
@@ -18,7 +18,7 @@ const fn name_of(event: Event) -> &'static CStr {
     }
 }
 
-/// Whether this module is writing that key, so that what it hears of it is no news.
+/// Whether this module is writing that key, so that its events can be ignored.
 #[must_use]
 pub fn is_written(name: Arg<'_>) -> bool {
     module().written.get().is_some_and(|written| {
@@ -28,14 +28,14 @@ pub fn is_written(name: Arg<'_>) -> bool {
     })
 }
 
-/// Changes of a key are our own while this lives; also within another one, and no longer when it panics.
+/// While this lives, changes of a key count as our own. It can be nested, and ends when the code panics.
 pub struct Writing<'n> {
     before: Option<*mut raw::RedisModuleString>,
     name: std::marker::PhantomData<Arg<'n>>,
 }
 
 impl<'n> Writing<'n> {
-    /// From here on changes of that key are our own.
+    /// From now on changes of that key count as our own.
     #[must_use]
     pub fn of(name: Arg<'n>) -> Self {
         let before = module().written.replace(Some(name.as_ptr()));
@@ -49,21 +49,21 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Tells WATCH, client tracking and listeners of keyspace events of a change.
+/// Signals a change to WATCH, client tracking and listeners of keyspace events.
 pub fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
     // SAFETY: context and name are those of the running call.
     unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
     self::event(context, name, class, event);
 }
 
-/// Tells of several events of our own.
+/// Publishes several events of our own.
 pub fn own_events(context: &Context, name: Arg<'_>, events: &[Event]) {
     for event in events {
         self::event(context, name, raw::REDISMODULE_NOTIFY_MODULE, name_of(*event));
     }
 }
 
-/// Tells listeners of one event.
+/// Publishes one event.
 pub fn event(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
     // SAFETY: context and name are those of the running call, the event is a C string.
     unsafe { (api().notify_keyspace_event)(context.as_ptr(), class, event.as_ptr(), name.as_ptr()) };

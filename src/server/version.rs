@@ -1,13 +1,13 @@
-//! Which server this is, for the few things that cannot be found out otherwise.
+//! Which server this is, for the few things that cannot be found out in another way.
 
 use crate::lock::record::number;
 
 /// A server and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// Redis, or what says so.
+    /// Redis, or a server that says so.
     Redis(u64, u64, u64),
-    /// Valkey, which says that it is Redis 7.2.4 besides.
+    /// Valkey, which also says that it is Redis 7.2.4.
     Valkey(u64, u64, u64),
 }
 
@@ -34,8 +34,8 @@ impl Version {
         matches!(self, Self::Valkey(..))
     }
 
-    /// Whether CLIENT UNBLOCK is safe: before Redis 7.4 and Valkey 8.0 the callback that it needs can
-    /// lose a reply or end the server.
+    /// Whether CLIENT UNBLOCK is safe: before Redis 7.4 and Valkey 8.0 the callback that it needs can lose a reply or
+    /// end the server.
     #[must_use]
     pub fn can_be_unblocked(self) -> bool {
         match self {
@@ -44,9 +44,8 @@ impl Version {
         }
     }
 
-    /// Whether a module can listen to generic keyspace events without harm to others: from Valkey 8.1
-    /// on, until mended (pull request 4024), a client whose MOVE or COPY is listened to is left in
-    /// the other database.
+    /// Whether a module can subscribe to generic keyspace events without harm to others: from Valkey 8.1 on, until
+    /// fixed (pull request 4024), a client whose MOVE or COPY is listened to is left in the other database.
     #[must_use]
     pub fn can_be_listened_to(self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! An open sorted set: how many members it has, whether one is there, all of them in order.
+//! An open sorted set: its size, the score of a member, and all members in order.
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
@@ -6,7 +6,7 @@ use crate::lock::record::timestamp_of;
 use crate::lock::time::UnixMicros;
 use redis_module::raw;
 
-/// What the server's functions return when they did what they were asked.
+/// The return value of the server's functions on success.
 const OK: i32 = 0;
 
 /// An open key that is a sorted set.
@@ -32,7 +32,7 @@ impl<'k> Zset<'k> {
         Self { context, name, handle }
     }
 
-    /// The call in which it is open.
+    /// The call in which it was opened.
     pub(super) const fn context(&self) -> &'k Context {
         self.context
     }
@@ -42,13 +42,13 @@ impl<'k> Zset<'k> {
         self.name
     }
 
-    /// How many members it has.
+    /// The number of members.
     pub(super) fn len(&self) -> usize {
         // SAFETY: the handle is open.
         unsafe { (api().value_length)(self.handle) }
     }
 
-    /// The timestamp that the score of a member says; nothing where there is no such member. O(1).
+    /// The timestamp in the score of a member; `None` if there is no such member. O(1).
     pub(super) fn timestamp(&self, member: &[u8]) -> Option<UnixMicros> {
         let member = OwnString::of(member)?;
         let mut score = 0.0;
@@ -57,7 +57,7 @@ impl<'k> Zset<'k> {
         (found == OK).then(|| timestamp_of(score)).flatten()
     }
 
-    /// How many members have not expired at `now`, by the server's ZCOUNT.
+    /// The number of members that have not expired at `now`, by the server's ZCOUNT.
     pub(super) fn live(&self, now: UnixMicros) -> Option<usize> {
         let after = format!("({}.{:06}", now.0 / 1_000_000, now.0 % 1_000_000);
         // SAFETY: the format takes a string of the server, a buffer with its length (size_t) and a C string. The reply
@@ -75,7 +75,7 @@ impl<'k> Zset<'k> {
         }
     }
 
-    /// Shows `see` the members from one end on, until it says false.
+    /// Passes the members to `see` from one end on, until it returns false.
     pub(super) fn walk(&self, from: End, mut see: impl FnMut(f64, &[u8]) -> bool) {
         let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
         // SAFETY: the handle is an open sorted set; nothing changes it until the walk is over. Each string

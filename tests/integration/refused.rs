@@ -77,7 +77,7 @@ fn waiter(locks: &mut Locks, key: &str) -> Conn {
 }
 
 fn refusals_logged(locks: &Locks) -> usize {
-    locks.server.log().matches("the server refuses SET to the module").count()
+    locks.server.log().matches("the server refuses to run SET for the module").count()
 }
 
 #[test]

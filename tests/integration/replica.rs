@@ -76,7 +76,7 @@ fn a_writable_replica_leaves_the_locks_to_its_master_too() {
     ];
     let named: Vec<_> = writes.iter().map(|command| command[0].to_string()).collect();
     assert_eq!(named, commands_that_write(&mut read), "each command that writes is tried");
-    let text = "READONLY this server is a replica: the locks are those of its master";
+    let text = "READONLY this server is a replica: locks change only on its master";
     for command in writes {
         assert_eq!(read.call(command).error(), text, "{command:?}");
         // In a transaction, in a script, and where only the keys are asked for.

@@ -195,7 +195,7 @@ fn settings_that_are_lost_by_unloading_are_warned_of_and_loadex_keeps_them() {
 
 /// How often the log says that waiters can take all connections.
 fn wants_of_room(server: &Server) -> usize {
-    server.log().matches("for all who do not wait, less than a tenth").count()
+    server.log().matches("for clients that do not wait, less than a tenth").count()
 }
 
 #[test]

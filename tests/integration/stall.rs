@@ -164,7 +164,7 @@ fn a_lease_from_before_the_grace_is_warned_of_until_it_ends() {
     conn.int(&["LOCK.ACQUIRE", "door", "PX", "4000"]);
     conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", GRACE_MS]);
     until("it is found", || is_misconfigured(&mut conn).then_some(()));
-    assert!(master.log().contains("too short for a lease that was granted before"), "{}", master.log_tail(5));
+    assert!(master.log().contains("too short for a lease that was already granted"), "{}", master.log_tail(5));
     until("the lease ends", || (!is_misconfigured(&mut conn)).then_some(()));
 }
 

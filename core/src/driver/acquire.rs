@@ -1,4 +1,4 @@
-//! LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER: somebody asks for a lock.
+//! LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER: a caller asks for a lock.
 
 use super::edge::{Access, Edge, Expected, Key, Permit};
 use super::entry::Entry;
@@ -10,27 +10,27 @@ use crate::lock::error::Error;
 use crate::lock::rules::{self, Acquire, Request, State};
 use crate::lock::time::Micros;
 
-/// What a command asks for.
+/// The arguments of a command that asks for a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// The request.
     pub request: Request<'a>,
-    /// For how long it is willing to wait; zero: not at all.
+    /// How long to wait; zero: not at all.
     pub wait: Micros,
-    /// What the answer tells.
+    /// The shape of the reply.
     pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
 }
 
-/// What comes of it.
+/// The outcome of such a command.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It got the lock.
+    /// The lock was granted.
     Granted(Granted),
-    /// It did not.
+    /// The lock was refused.
     NotGranted,
-    /// It waits: it is answered later.
+    /// The client waits and is answered later.
     Waits,
 }
 
@@ -38,13 +38,13 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.ACQUIRE.
     ///
     /// # Errors
-    /// What the caller is told: nothing has changed then.
+    /// The error for the caller; nothing has changed then.
     pub fn acquire(&mut self, name: E::Name<'_>, ask: &Ask<'_>) -> Result<Outcome, Error> {
         let wanted = self.wanted(ask)?;
         let request = wanted.request;
         let key = self.edge.open(name, Access::Caller, Expected::Attempt(request.id), wanted.now)?;
         let key_name = self.edge.key_name(name);
-        // Read once: that is a good part of what a refusal costs.
+        // Read once: reading is a good part of the cost of a refusal.
         let lock = key.lock();
         let decision = self.engine().acquire(key_name, lock, &wanted)?;
         if matches!(decision, Acquire::Prolong(_) | Acquire::Keep(_)) {
@@ -62,10 +62,10 @@ impl<E: Edge> Entry<'_, E> {
         Ok(Outcome::Granted(granted))
     }
 
-    /// LOCK.RECOVER; nothing where there is nothing expired.
+    /// LOCK.RECOVER. `None` if no expired lock is there to be taken over.
     ///
     /// # Errors
-    /// What the caller is told: nothing has changed then.
+    /// The error for the caller; nothing has changed then.
     pub fn recover(&mut self, name: E::Name<'_>, ask: &Ask<'_>) -> Result<Option<Granted>, Error> {
         let wanted = self.wanted(ask)?;
         let key = self.edge.open(name, Access::Caller, Expected::Nothing, wanted.now)?;
@@ -84,7 +84,7 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.MACQUIRE.
     ///
     /// # Errors
-    /// What the caller is told: nothing has changed then.
+    /// The error for the caller; nothing has changed then.
     pub fn acquire_all<'n>(&mut self, names: &[E::Name<'n>], ask: &Ask<'_>) -> Result<Outcome, Error> {
         let wanted = self.wanted(ask)?;
         let request = wanted.request;
@@ -100,7 +100,7 @@ impl<E: Edge> Entry<'_, E> {
             Err(behind) => {
                 let met = locks.iter().position(|lock| !lock.is_nobodys());
                 let lock = |at: usize| locks.get(at).copied().unwrap_or(State::Free);
-                // The key that it cannot have, where it is going to wait.
+                // A key that it cannot have: it waits in that queue.
                 let at = met.or(behind).unwrap_or(0);
                 let Some(key) = keys.get(at) else { return Err(Error::NumKeys) };
                 let blocked = blocked(at, lock(at), key, request);
@@ -123,7 +123,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(Outcome::Granted(granted))
     }
 
-    /// What a command that asks for a lock needs to know, before a key is opened.
+    /// Collects what a command that asks for a lock needs, before a key is opened.
     fn wanted<'a>(&mut self, ask: &'a Ask<'a>) -> Result<Wanted<'a>, Error> {
         if ask.session && !self.edge.is_connection() {
             return Err(Error::Session);
@@ -138,7 +138,7 @@ impl<E: Edge> Entry<'_, E> {
     }
 }
 
-/// The key with that number is in the way of a request.
+/// The key with that index, which a request cannot have.
 fn blocked(at: usize, lock: State<'_>, key: &impl Key, request: &Request<'_>) -> Blocked {
     let due = due(lock, request.share, || key.expires_in_ms(), key.now());
     Blocked { at, due, last_end: lock.last_end() }

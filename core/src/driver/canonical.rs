@@ -1,11 +1,11 @@
-//! What is remembered between calls, as it is compared: that of the engine, and the timer.
+//! The canonical form of what is remembered between calls: that of the engine, and the timer.
 
 use super::entry::Driver;
 use crate::engine::outbox::Answer;
 use crate::engine::{self, Wake};
 use crate::lock::time::MonotonicMicros;
 
-/// The canonical form of a [`Driver`]. The server numbers its timers as it likes.
+/// The canonical form of a [`Driver`]. It leaves out the IDs of timers, which the server chooses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Canonical<H> {
     engine: engine::Canonical<H>,
@@ -15,7 +15,7 @@ pub struct Canonical<H> {
 }
 
 impl<H: Clone, T> Driver<H, T> {
-    /// The canonical form at `now`. `sent`: the answers of which it is not known yet whether they arrive.
+    /// The canonical form at `now`. `sent`: the answers that may or may not arrive.
     #[must_use]
     pub fn canonical(&self, sent: &[&Answer], now: MonotonicMicros) -> Canonical<H> {
         Canonical {

@@ -1,4 +1,4 @@
-//! Looks at the keys that a search for a deadlock asks for.
+//! Opens the keys that a search for a deadlock asks for.
 
 use super::edge::{Access, Edge, Expected, Key};
 use super::entry::Entry;

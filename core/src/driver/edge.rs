@@ -1,4 +1,4 @@
-//! What the driver needs from a server. The module's edge is `src/server`; the models have a fake one.
+//! The interface to a server. `src/server` implements it for the module; the models have a fake one.
 
 use crate::engine::grant::Event;
 use crate::engine::outbox::Letter;
@@ -12,25 +12,25 @@ use crate::lock::rules::{State, Terms};
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
-/// How a key is opened.
+/// The purpose of opening a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The command that runs names it, and may change it.
+    /// The running command names it and may change it.
     Caller,
-    /// The command that runs only reads it, or nobody will ever change it for this.
+    /// It is only read.
     ReadOnly,
-    /// For somebody who waits: whether it is served here is asked, and it may be changed.
+    /// For a waiter: checks whether it is served here, and may change it.
     Waiter,
 }
 
-/// What the caller says of the key: it has to be found in the key itself, not in what is remembered of it.
+/// What the caller claims about the key. It has to be found in the key itself, not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Nothing.
+    /// No claim.
     Nothing,
-    /// This grant.
+    /// That this grant stands.
     Grant(Token),
-    /// The grant of this attempt.
+    /// That this attempt holds the lock.
     Attempt(Option<Id>),
 }
 
@@ -39,7 +39,7 @@ pub enum Expected {
 pub enum Unseen {
     /// It holds neither a string nor a sorted set of holders.
     WrongType,
-    /// It holds more holders than a lock has.
+    /// It has more members than a lock can have holders.
     TooManyHolders,
     /// Its slot is not served here.
     NotServed,
@@ -58,28 +58,28 @@ impl From<Unseen> for Error {
 /// Why a key was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteRefused {
-    /// The slot of the key is not ours, or the cluster is down.
+    /// This server does not serve the slot of the key, or the cluster is down.
     NotOurs,
-    /// Anything else: it may be done later.
+    /// Any other reason: the write can be retried.
     ForNow,
 }
 
 impl From<WriteRefused> for Error {
-    /// To a command that runs, the server refuses no write that it could do later.
+    /// In a running command the server refuses no write that could be retried.
     fn from(_: WriteRefused) -> Self {
         Self::Internal
     }
 }
 
-/// Who writes. Given by the driver alone: outside of commands once in each event-loop iteration, when it has asked
-/// whether the module may write.
+/// The permission to write. Only the driver gives it: outside of commands once in each event-loop iteration, after it
+/// has asked whether the module may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit(Writer);
 
-/// Who writes.
+/// The writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// A command that runs.
+    /// A running command.
     Command,
     /// The timer.
     Timer,
@@ -89,61 +89,61 @@ impl Permit {
     pub(super) const COMMAND: Self = Self(Writer::Command);
     pub(super) const TIMER: Self = Self(Writer::Timer);
 
-    /// Who writes.
+    /// The writer.
     #[must_use]
     pub const fn writer(self) -> Writer {
         self.0
     }
 }
 
-/// A key that is open, as it is at one point in time.
+/// An open key, as it is at one point in time.
 pub trait Key {
-    /// What it is to everybody but its writer.
+    /// The state of its lock.
     fn lock(&self) -> State<'_>;
-    /// The time that it tells of.
+    /// The point in time.
     fn now(&self) -> UnixMicros;
     /// Milliseconds until its native expiry, if it has one.
     fn expires_in_ms(&self) -> Option<u64>;
-    /// How it holds a lock.
+    /// The form in which it holds a lock.
     fn shape(&self) -> Shape;
     /// Whether it holds a string.
     fn is_string(&self) -> bool;
     /// Whether it has a native expiry.
     fn has_expiry(&self) -> bool;
-    /// Its holders, where it holds several.
+    /// Its holders, if it is a set of them.
     fn members(&mut self) -> Option<&mut Members>;
-    /// It is not read any longer, and other keys are about to be written.
+    /// Closes it: it is no longer read, and other keys are about to be written.
     fn close(&mut self);
 }
 
 /// How long something took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// Somebody waited, and got the lock.
+    /// From the start of a wait to its grant.
     Wait,
-    /// A lock was held, and given back.
+    /// From a grant to its release.
     Hold,
 }
 
-/// How much an operator cares for a line in the log.
+/// The level of a line in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Something to look at.
+    /// An operator should look into it.
     Warning,
-    /// Something to know.
+    /// For information.
     Notice,
 }
 
-/// What a master knows of its replicas.
+/// A master's knowledge of its replicas.
 #[derive(Debug)]
 pub struct Replication {
     /// Its own offset.
     pub offset: u64,
-    /// What those that are online have answered.
+    /// The last answers of those that are online.
     pub answers: Vec<grace::Answer>,
 }
 
-/// What the driver needs from a server. Methods that take `&mut self` may call back into the module.
+/// The interface to a server. Methods that take `&mut self` may call back into the module.
 pub trait Edge {
     /// Reads the clocks.
     type Clock: Clock;
@@ -151,40 +151,40 @@ pub trait Edge {
     type Handle;
     /// A timer of the server.
     type TimerId: Copy;
-    /// The name of a key, lent for a call.
+    /// The name of a key, borrowed for a call.
     type Name<'n>: Copy;
-    /// A name of its own.
+    /// An owned name.
     type OwnName;
-    /// A key that is open.
+    /// An open key.
     type Key<'n>: Key;
-    /// A change that nobody was told of yet.
+    /// A change that has not been signalled yet.
     type Written<'n>;
 
     /// Reads the clocks.
     fn clock(&self) -> Self::Clock;
-    /// The time of the command that runs.
+    /// The time of the running command.
     fn command_time(&self) -> UnixMicros;
     /// All clocks, to be compared.
     fn reading(&self) -> Reading;
 
-    /// What the operator has set for leases.
+    /// The operator's settings for leases.
     fn terms(&self) -> Terms;
-    /// What the operator has set for the queue.
+    /// The operator's settings for the queue.
     fn limits(&self) -> Limits;
     /// How many edges a search for a deadlock may inspect.
     fn most_edges(&self) -> usize;
-    /// How long what has expired stays.
+    /// How long expired locks and holders stay.
     fn retentions(&mut self) -> Retentions;
-    /// What safety across failover depends on; nothing where it is off.
+    /// The settings of safety across failover; `None` if it is off.
     fn grace(&mut self) -> Option<grace::Settings>;
 
     /// Database and bytes of a name.
     fn key_name<'n>(&self, name: Self::Name<'n>) -> KeyName<'n>;
-    /// The name of a key, whose database is selected from now on; nothing if there is none.
+    /// The owned name of a key; selects its database. `None` if there is no such name or database.
     fn name(&mut self, key: KeyName<'_>) -> Option<Self::OwnName>;
-    /// A name, lent.
+    /// Borrows a name.
     fn lend(name: &Self::OwnName) -> Self::Name<'_>;
-    /// Selects a database: in a command, that of its caller again.
+    /// Selects a database; a command selects that of its caller again.
     fn select(&mut self, db: i32);
 
     /// Whether the slot of a key is served here.
@@ -192,7 +192,7 @@ pub trait Edge {
     /// Opens a key, as of `now`.
     ///
     /// # Errors
-    /// Why it cannot be seen.
+    /// Why it cannot be opened.
     fn open<'n>(
         &mut self,
         name: Self::Name<'n>,
@@ -200,55 +200,55 @@ pub trait Edge {
         expected: Expected,
         now: UnixMicros,
     ) -> Result<Self::Key<'n>, Unseen>;
-    /// Changes a key and closes it, replicas and the AOF included.
+    /// Changes a key, replicates the change, and closes the key.
     ///
     /// # Errors
-    /// Why it was not done.
+    /// Why it was not written.
     fn write<'n>(
         &mut self,
         permit: Permit,
         key: Self::Key<'n>,
         change: Change<'_>,
     ) -> Result<Self::Written<'n>, WriteRefused>;
-    /// Deletes several keys at once; those that were.
+    /// Deletes several keys at once. Returns those that were deleted.
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>>;
-    /// Tells WATCH, client tracking and listeners of keyspace events of a change, and of these events besides.
+    /// Signals a change to WATCH, client tracking and listeners of keyspace events, and publishes these events too.
     fn signal(&mut self, written: Self::Written<'_>, events: &[Event]);
 
-    /// The client of the command that runs.
+    /// The client of the running command.
     fn client(&self) -> u64;
-    /// Whether that is a connection of its own, whose end the server tells.
+    /// Whether that client is a connection of its own, whose end the server reports.
     fn is_connection(&self) -> bool;
-    /// Whether that may be kept waiting: not in a transaction or a script.
+    /// Whether that client may be blocked: not in a transaction or a script.
     fn may_block(&self) -> bool;
-    /// Blocks the client of the command that runs, if the server does.
+    /// Blocks the client of the running command; `None` if the server does not.
     fn block(&mut self) -> Option<Self::Handle>;
-    /// Answers a client that was blocked.
+    /// Answers a blocked client.
     fn answer(&mut self, handle: Self::Handle, letter: Box<Letter>);
-    /// Gives a client back that is gone, or that the server has answered itself.
+    /// Releases a blocked client that is gone, or that the server has answered itself.
     fn release(&mut self, handle: Self::Handle);
 
     /// Whether the server lets a module write now, outside of a command: it is no replica, not loading, not paused, and
-    /// has as many good replicas as it wants.
+    /// has as many good replicas as `min-replicas-to-write` requires.
     fn may_write(&mut self) -> bool;
-    /// Whether waiters of keys whose slots are not served here can be told so now.
+    /// Whether waiters can be told now that their slot is not served here.
     fn may_lose_slots(&self) -> bool;
     /// Whether this server is a replica.
     fn is_replica(&self) -> bool;
     /// How many replicas are connected.
     fn replicas(&mut self) -> u64;
-    /// What the replicas have answered; nothing where the server does not tell.
+    /// The answers of the replicas; `None` if the server does not report them.
     fn replication(&mut self) -> Option<Replication>;
 
     /// Sets a timer.
     fn set_timer(&mut self, after_ms: u64) -> Self::TimerId;
     /// Stops a timer, if it has not fired.
     fn stop_timer(&mut self, timer: Self::TimerId);
-    /// Asks to be told of keys that come free.
+    /// Subscribes to keys that come free.
     fn listen_to_keys(&mut self);
-    /// Whether all of them are told of.
+    /// Whether the server reports all of them.
     fn tells_of_keys(&self) -> bool;
-    /// Asks to be told of connections that end.
+    /// Subscribes to connections that end.
     fn listen_to_clients(&mut self);
 
     /// Records how long something took.

@@ -1,4 +1,4 @@
-//! One call from the server, and what is remembered between calls.
+//! One call from the server, and the state that is kept between calls.
 
 use super::edge::Edge;
 use crate::engine::{Engine, KeyName, Wake};
@@ -14,14 +14,14 @@ pub(super) struct Timer<T> {
     pub(super) at: MonotonicMicros,
 }
 
-/// What is remembered between calls from the server. `H` is a blocked client, `T` a timer.
+/// The state that is kept between calls from the server. `H` is a blocked client, `T` a timer.
 #[derive(Clone, Debug)]
 pub struct Driver<H, T> {
     pub(super) engine: Engine<H>,
     pub(super) timer: Option<Timer<T>>,
-    /// The server tells of keys that come free.
+    /// Whether it has subscribed to keys that come free.
     pub(super) hears_of_keys: bool,
-    /// The server tells of connections that end.
+    /// Whether it has subscribed to connections that end.
     pub(super) hears_of_clients: bool,
 }
 
@@ -32,13 +32,13 @@ impl<H, T> Default for Driver<H, T> {
 }
 
 impl<H, T> Driver<H, T> {
-    /// The engine, to be looked at.
+    /// The engine, read-only.
     #[must_use]
     pub const fn engine(&self) -> &Engine<H> {
         &self.engine
     }
 
-    /// Whether the server tells of all that it can be asked for.
+    /// Whether it has subscribed to everything that it ever needs.
     pub(super) const fn hears_all(&self) -> bool {
         self.hears_of_keys && self.hears_of_clients
     }
@@ -51,23 +51,23 @@ pub struct Entry<'d, E: Edge> {
 }
 
 impl<'d, E: Edge> Entry<'d, E> {
-    /// The server calls.
+    /// Begins a call.
     pub const fn new(driver: &'d RefCell<Driver<E::Handle, E::TimerId>>, edge: E) -> Self {
         Self { driver, edge }
     }
 
-    /// Lends the engine.
+    /// Borrows the engine.
     pub fn engine(&mut self) -> RefMut<'_, Engine<E::Handle>> {
         RefMut::map(self.driver.borrow_mut(), |driver| &mut driver.engine)
     }
 
-    /// Lends the server.
+    /// Borrows the server.
     pub const fn edge(&mut self) -> &mut E {
         &mut self.edge
     }
 
-    /// Database and bytes of a name, where the engine asks for them: it does not while nobody waits and no lock ends with
-    /// its connection.
+    /// Database and bytes of a name if the engine needs them: it does not while nobody waits and no lock ends with its
+    /// connection.
     #[inline]
     pub(super) fn known_name<'n>(&mut self, name: E::Name<'n>) -> KeyName<'n> {
         if self.engine().is_quiet() {
@@ -77,7 +77,7 @@ impl<'d, E: Edge> Entry<'d, E> {
         }
     }
 
-    /// Lends all that is remembered.
+    /// Borrows the state that is kept between calls.
     pub(super) fn state(&mut self) -> RefMut<'_, Driver<E::Handle, E::TimerId>> {
         self.driver.borrow_mut()
     }

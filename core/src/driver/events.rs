@@ -1,8 +1,8 @@
-//! What the server tells of: keys that come free, clients that are gone, answers that arrived or did not, its role, and
-//! the passing of time.
+//! The events that the server reports: keys that come free, clients that are gone, answers that arrived or did not, its
+//! role, and the passing of time.
 //!
 //! Nothing is written here: the server can be in the middle of a command, a transaction, a script or an expiry, before
-//! that has been replicated. It is only noted what to look at, soon.
+//! that has been replicated. An event only notes what to check soon.
 
 use super::edge::Edge;
 use super::entry::Entry;
@@ -12,7 +12,7 @@ use crate::engine::{Clock, KeyChange, KeyName};
 use crate::lock::token::Token;
 
 impl<E: Edge> Entry<'_, E> {
-    /// Somebody else changed a key.
+    /// A key was changed by other means than LOCK.\*.
     pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
         self.engine().key_changed(key, how);
     }
@@ -22,8 +22,8 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().all_changed(db);
     }
 
-    /// A client that was kept waiting is gone, or the server ended its wait: the shape of the reply that it would have
-    /// got, if it waited.
+    /// A blocked client is gone, or the server ended its wait. Returns the shape of the reply that it would have got,
+    /// if it waited.
     pub fn client_left(&mut self, client: u64) -> Option<ReplyShape> {
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let left = self.engine().left(client, limits, clock);
@@ -33,18 +33,18 @@ impl<E: Edge> Entry<'_, E> {
         })
     }
 
-    /// A connection has ended.
+    /// A connection ended.
     pub fn connection_ended(&mut self, client: u64) {
         let at = self.edge.clock().now();
         self.engine().connection_ended(client, at);
     }
 
-    /// A grant has reached the client that waited for it.
+    /// A grant reached the client that waited for it.
     pub fn delivered(&mut self, token: Token) {
         self.engine().delivered(token);
     }
 
-    /// A grant did not reach the client that waited for it. On a replica the lease bounds it.
+    /// A grant did not reach the client that waited for it. On a replica it stays, bounded by its lease.
     pub fn undelivered(&mut self, grant: Grant) {
         if self.edge.is_replica() {
             self.engine().delivered(grant.granted.token);
@@ -54,18 +54,18 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().undelivered(grant, limits, clock);
     }
 
-    /// This server is a replica from now on.
+    /// This server became a replica.
     pub fn demoted(&mut self) {
         self.engine().demoted();
     }
 
-    /// This server has started, or is master from now on.
+    /// This server started, or became master.
     pub fn promoted(&mut self) {
         let now = self.edge.clock().monotonic();
         self.engine().gate().begin_reign(now);
     }
 
-    /// Called by the server some ten times a second: looks after what no timer and no event tells.
+    /// Called by the server about ten times a second: covers what no timer and no event reports.
     pub fn tick(&mut self) {
         let now = self.compare_clocks();
         self.look_after_gate(now);

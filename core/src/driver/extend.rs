@@ -1,4 +1,4 @@
-//! LOCK.EXTEND, LOCK.MEXTEND and LOCK.CHECK: a holder asks about its own grant.
+//! LOCK.EXTEND, LOCK.MEXTEND and LOCK.CHECK: a holder extends or checks its own grant.
 
 use super::edge::{Access, Edge, Expected, Key, Permit};
 use super::entry::Entry;
@@ -11,10 +11,10 @@ use crate::lock::time::Micros;
 use crate::lock::token::Token;
 
 impl<E: Edge> Entry<'_, E> {
-    /// LOCK.EXTEND; whether the grant was still held.
+    /// LOCK.EXTEND. Returns whether the grant still held the lock.
     ///
     /// # Errors
-    /// What the caller is told: nothing has changed then.
+    /// The error for the caller; nothing has changed then.
     pub fn extend(&mut self, name: E::Name<'_>, token: Token, lease: Micros) -> Result<bool, Error> {
         self.check_lease(lease)?;
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
@@ -30,10 +30,10 @@ impl<E: Edge> Entry<'_, E> {
         Ok(true)
     }
 
-    /// LOCK.MEXTEND; whether all of the locks were still held.
+    /// LOCK.MEXTEND. Returns whether the grant still held all of the locks.
     ///
     /// # Errors
-    /// What the caller is told: nothing has changed then.
+    /// The error for the caller; nothing has changed then.
     pub fn extend_all<'n>(&mut self, names: &[E::Name<'n>], token: Token, lease: Micros) -> Result<bool, Error> {
         self.check_lease(lease)?;
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
@@ -56,7 +56,7 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.CHECK: the lease left to the holder of a grant.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The error for the caller.
     pub fn check(&mut self, name: E::Name<'_>, token: Token) -> Result<Micros, Error> {
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::ReadOnly, Expected::Grant(token), now)?;

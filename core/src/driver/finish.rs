@@ -1,8 +1,8 @@
-//! The end of every call from the server: answers are sent, the server is asked to tell what now matters, and the timer
-//! is set to what is due next. Nothing else sets it, so that no change can be forgotten.
+//! The end of every call from the server: it sends answers, subscribes to events that now matter, and sets the timer to
+//! what is due next. Nothing else sets the timer, so no change can be forgotten.
 //!
-//! There is one timer for everything. The server's timers run on the wall clock: after that is set back they are late.
-//! So it is remembered when the timer is due in monotonic time, and one that is overdue is set anew.
+//! There is one timer for everything. The server's timers run on the wall clock, and are late after that is set back.
+//! So the driver remembers when the timer is due in monotonic time, and sets an overdue one again.
 
 use super::edge::Edge;
 use super::entry::{Entry, Timer};
@@ -10,11 +10,11 @@ use crate::engine::counters::Counter;
 use crate::engine::{Clock, Wake};
 use crate::lock::time::{Micros, MonotonicMicros};
 
-/// How many answers are sent at once; the rest in the next iteration.
+/// How many answers are sent at once; the rest follow in the next iteration.
 const MOST_SENT: usize = 256;
-/// A day: a later deadline is looked at again then.
+/// A day: the timer fires by then even for a later deadline.
 const LONGEST_MS: u64 = 86_400_000;
-/// A timer that is later than this is set anew.
+/// A timer that is later than this is set again.
 const LATE: Micros = Micros(100_000);
 
 impl<E: Edge> Entry<'_, E> {
@@ -47,8 +47,8 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Events of keys cost every command that deletes one, and no subscription can be taken back on most servers: each
-    /// is asked for when somebody waits, or a lock is to end with its connection, for the first time.
+    /// Subscribes to events on their first use: to keys when a client waits, to connections when a lock is to end with
+    /// one. Key events cost every command that deletes a key, and most servers let no module unsubscribe.
     fn listen(&mut self) {
         let (keys, clients) = {
             let mut state = self.state();
@@ -76,7 +76,7 @@ impl<E: Edge> Entry<'_, E> {
         self.state().timer = Some(Timer { id, wake, at: now.after(delay) });
     }
 
-    /// Stops the timer, to be set anew when the call ends.
+    /// Stops the timer; the end of the call sets it again.
     pub fn stop_timer(&mut self) {
         let timer = self.state().timer.take();
         if let Some(timer) = timer {
@@ -84,7 +84,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Stops a timer that should have fired by now, to be set anew.
+    /// Stops a timer that should have fired by now; the end of the call sets it again.
     pub(super) fn renew_late_timer(&mut self, now: MonotonicMicros) {
         let is_late = self.state().timer.as_ref().is_some_and(|timer| timer.at.after(LATE) < now);
         if is_late {

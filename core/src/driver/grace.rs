@@ -1,5 +1,5 @@
-//! Asks whether anything may be granted or extended now, and looks after what that depends on. Without a failover grace
-//! it costs nothing.
+//! Whether locks may be granted or extended now, and the upkeep that this needs. It costs nothing without a failover
+//! grace.
 
 use super::edge::{Edge, Level};
 use super::entry::Entry;
@@ -10,7 +10,7 @@ use crate::lock::grace::{Group, Settings};
 use crate::lock::time::{Micros, MonotonicMicros};
 
 impl<E: Edge> Entry<'_, E> {
-    /// The one question of a command that asks for a lock: its lease is short enough, and whether it may be granted.
+    /// For a command that asks for a lock: checks the lease, and returns whether the lock may be granted.
     pub(super) fn gate(&mut self, lease: Micros) -> Result<Result<(), Error>, Error> {
         let Some(settings) = self.edge.grace() else { return Ok(Ok(())) };
         settings.check(lease)?;
@@ -33,16 +33,16 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().gate().reign().may_grant(settings, now)
     }
 
-    /// Whether a lease may be set anew.
+    /// Whether a lease may be extended.
     pub(super) fn may_extend(&mut self) -> Result<(), Error> {
         let Some(settings) = self.edge.grace() else { return Ok(()) };
         let now = self.compare_clocks();
         self.engine().gate().reign().may_extend(&settings, now)
     }
 
-    /// Logs and counts steps of the wall clock and suspends of the machine since the last look. The time on the clock
-    /// that is never set. Whoever asks the gate looks, and not the next tick alone: a machine that was suspended wakes up
-    /// in the middle of anything.
+    /// Logs and counts steps of the wall clock and suspends of the machine since the last look. Returns the monotonic
+    /// time. Every question to the gate looks, not only the next tick: a suspended machine can wake up in the middle of
+    /// anything.
     pub(super) fn compare_clocks(&mut self) -> MonotonicMicros {
         let reading = self.edge.reading();
         let jumps = {
@@ -58,19 +58,21 @@ impl<E: Edge> Entry<'_, E> {
         }
         if let Some(suspended) = jumps.suspended {
             let ms = suspended.as_ms();
-            let text =
-                format!("the machine was suspended for {ms} ms: leases ran on, and waits that ended are answered now");
+            let text = format!(
+                "the machine was suspended for {ms} ms: leases kept running, and waits that ended are answered now"
+            );
             self.edge.log(Level::Warning, &text);
         }
         if let Some(step_us) = jumps.step_us {
             let ms = step_us / 1_000;
-            let text = format!("the wall clock was set by {ms} ms: leases end by so much earlier or later");
+            let text = format!("the wall clock was set by {ms} ms: leases end earlier or later by that much");
             self.edge.log(Level::Warning, &text);
         }
         reading.monotonic
     }
 
-    /// The one question of a command that passes a lock on: whether it may be granted; waits that may not end.
+    /// For a command that passes a lock on: whether the lock may be granted. It first ends waits for leases that are
+    /// too long.
     pub(super) fn gate_of_line(&mut self, key: KeyName<'_>) -> Result<(), Error> {
         let Some(settings) = self.edge.grace() else { return Ok(()) };
         let may_grant = self.may_grant_under(&settings);
@@ -78,7 +80,7 @@ impl<E: Edge> Entry<'_, E> {
         may_grant
     }
 
-    /// Ends waits at the head of a line for leases that the grace does not cover: it was set since.
+    /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began.
     pub(super) fn end_leases_beyond_grace(&mut self, key: KeyName<'_>) {
         let settings = self.edge.grace();
         if let Some(settings) = settings {
@@ -86,7 +88,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Goes on with a check of all who wait, which begins when a grace is set or made shorter.
+    /// Continues a check of all waiters, which begins when a grace is set or shortened.
     pub(super) fn sweep_leases(&mut self) {
         let is_sweeping = self.engine().gate().is_sweeping();
         let settings = if is_sweeping { self.edge.grace() } else { None };
@@ -95,7 +97,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// The server runs: notices that it stood still, and whether its replicas have answered since.
+    /// Runs in every tick: notices that the server stood still, and whether its replicas have answered since.
     pub(super) fn look_after_gate(&mut self, now: MonotonicMicros) {
         self.log_grace(now);
         let settings = self.edge.grace();
@@ -131,11 +133,11 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Notes the settings, finds what is wrong with them, and logs that once.
+    /// Reads the settings, finds what is wrong with them, and logs that once.
     pub fn check_settings(&mut self) {
         let settings = self.edge.grace().unwrap_or(Settings::OFF);
         let longest = settings.longest_lease();
-        // Not left to the next tick: a grace that was longer for a moment let longer leases wait.
+        // Not left to the next tick: a grace that is raised for a moment lets waits for longer leases in.
         self.engine().gate().set_longest_lease(longest);
         let connected = if longest.is_some() { self.edge.replicas() } else { 0 };
         let clock = self.edge.clock();
@@ -149,7 +151,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Logs that a grace began or ended since the last look, in which time this server granted nothing.
+    /// Logs that a grace, in which this server grants nothing, began or ended since the last look.
     fn log_grace(&mut self, now: MonotonicMicros) {
         let is_replica = self.edge.is_replica();
         let settings = self.edge.grace().filter(|_| !is_replica);

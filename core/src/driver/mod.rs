@@ -1,9 +1,10 @@
-//! The one place that says in which order things happen: open, decide, write, be told, signal, answer, finish.
+//! The order of all steps: open, decide, write, tell the engine, signal, answer, finish.
 //!
-//! It is generic over [`Edge`], what it needs from a server. The module runs it on a real one, the models on a fake one.
+//! It is generic over [`Edge`], the interface to a server. The module runs it on a real server, the models on a fake
+//! one.
 //!
-//! An [`Entry`] is one call from the server. It lends either the engine or the server, because the server can call back:
-//! the compiler rejects a borrow of the engine across a call. [`Entry::finish`] ends each of them.
+//! An [`Entry`] is one call from the server. It lends either the engine or the server, because the server can call
+//! back: the compiler rejects a borrow of the engine across such a call. [`Entry::finish`] ends every call.
 
 mod acquire;
 mod canonical;

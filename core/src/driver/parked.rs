@@ -1,5 +1,5 @@
-//! Trying a waiter for several locks, when the one that it is parked at may have come free: it gets all of them, or is
-//! parked at another that it cannot have.
+//! Tries a waiter for several locks, when the one that it is parked at may have come free: it gets all of them, or is
+//! parked at another one that it cannot have.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused, Writer};
 use super::entry::Entry;
@@ -11,15 +11,15 @@ use crate::lock::rules::{Share, State};
 use crate::lock::time::UnixMicros;
 use std::collections::BTreeSet;
 
-/// How many keys may still be read or written before the server gets its turn. Checked before each try, so that one
-/// try may exceed it: by the 1,024 keys of a command.
+/// How many keys may still be read or written before the server gets its turn. It is checked before each try, so one
+/// try may exceed it by the 1,024 keys of a command.
 #[derive(Debug)]
 pub(super) struct Budget(usize);
 
 impl Budget {
-    /// What fits in one event-loop iteration beside other work: about a millisecond.
+    /// The budget of one event-loop iteration, beside other work: about a millisecond.
     pub(super) const ITERATION: Self = Self(2_048);
-    /// What a command adds to its own work, to pass on what it released.
+    /// The budget of a command for passing on what it released, beside its own work.
     const COMMAND: Self = Self(256);
 
     pub(super) const fn is_left(&self) -> bool {
@@ -31,12 +31,12 @@ impl Budget {
     }
 }
 
-/// What came of a try.
+/// The outcome of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
     /// It got all of its locks.
     Granted,
-    /// It is parked in another line, or waits no longer.
+    /// It is parked in another line, or no longer waits.
     Moved,
     /// It stays where it is: that lock is not free.
     Stays,
@@ -44,7 +44,7 @@ pub(super) enum Tried {
 
 /// Why a waiter cannot have all of its keys.
 enum Obstacle {
-    /// One of them is not served here, as while a slot moves.
+    /// One of them is not served here, for example while a slot moves.
     SlotLost,
     /// It cannot have this one.
     Lock(Blocked),
@@ -111,7 +111,7 @@ impl<E: Edge> Entry<'_, E> {
         None
     }
 
-    /// Grants all of the keys, which nobody holds; whether that was done.
+    /// Grants all of the keys, which nobody holds. Returns whether it did.
     fn grant_all(
         &mut self,
         permit: Permit,
@@ -133,14 +133,14 @@ impl<E: Edge> Entry<'_, E> {
         let decided = self.engine().grant_all(ticket, &locks, terms, now);
         let Some((decisions, granted)) = decided else { return Ok(false) };
         if permit.writer() == Writer::Timer {
-            // The server's own commands tell of each key at once, and who is told may touch the others.
+            // The server's own commands signal each key at once, and a listener may touch the others.
             opened.iter_mut().for_each(Key::close);
         }
         let all = keys.iter().map(|name| KeyName { db, name }).zip(opened).zip(decisions);
         let all = all.map(|((name, key), decision)| Decided { name, key, decision }).collect();
         let then = Then::Waiter(ticket, granted.clone());
         if let Err(Partly { written, refused }) = self.carry_all_out(permit, all, then) {
-            // All or nothing: what was written of a grant already goes back.
+            // All or nothing: the part of the grant that was written is given back.
             let written: Vec<&[u8]> = keys.iter().take(written).collect();
             let clock = self.edge.clock();
             self.engine().give_back(db, &written, &granted, clock);
@@ -149,8 +149,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(true)
     }
 
-    /// A command released the locks of these lines: waiters for several locks who are first in line are tried at once, so
-    /// that a lock is not refused to others for their sake. The timer serves the rest.
+    /// A command released the locks of these lines: tries the parked waiters at their heads at once, so that a lock is
+    /// not refused to others on their account. The timer serves the rest.
     pub(super) fn pass_on_parked(&mut self, lines: &[LineId]) {
         if lines.is_empty() {
             return;

@@ -13,12 +13,12 @@ use crate::lock::rules::{self, Release};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
-/// What a release does with the lock.
+/// When a released lock is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HandOff {
-    /// The first who waits gets it in the same change of the key.
+    /// At once: the same change of the key grants it to the first waiter.
     AtOnce,
-    /// It is only taken out of the key: those who wait are served when all of the locks are released.
+    /// Later: the grant is only removed from the key, and the waiters are served when all of the locks are released.
     Later,
 }
 
@@ -26,7 +26,7 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.RELEASE.
     ///
     /// # Errors
-    /// What the caller is told: nothing has changed then.
+    /// The error for the caller; nothing has changed then.
     pub fn release(&mut self, name: E::Name<'_>, token: Token) -> Result<Release, Error> {
         let now = self.edge.command_time();
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
@@ -40,16 +40,17 @@ impl<E: Edge> Entry<'_, E> {
         Ok(release)
     }
 
-    /// LOCK.MRELEASE; how many locks were released.
+    /// LOCK.MRELEASE. Returns how many locks were released.
     ///
     /// # Errors
-    /// What the caller is told: nothing has changed then.
+    /// The error for the caller; nothing has changed then.
     pub fn release_all<'n>(&mut self, names: &[E::Name<'n>], token: Token) -> Result<usize, Error> {
         let now = self.edge.command_time();
-        // A key of another type is found before anything has changed.
+        // All keys are opened first: a key of another type is found before anything has changed.
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
-        // Those that are only deleted, in the usual case all, and the numbers of the others.
+        // The keys that are only deleted (usually all), the indexes of the others, and those with waiters or several
+        // holders.
         let (mut gone, mut others, mut awaited) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
         for (at, (name, key)) in names.iter().zip(&keys).enumerate() {
             let release = rules::release(key.lock(), token);
@@ -78,13 +79,13 @@ impl<E: Edge> Entry<'_, E> {
         if !gone_keys.is_empty() && !self.delete_all(token, &gone, gone_keys) {
             return Err(Error::Internal);
         }
-        // They are served in the order of arrival, whatever line they stand in, when all is released.
+        // The waiters are served in the order of arrival, whatever line they are in, when all is released.
         let has_parked = awaited.iter().any(|name| {
             let key = self.edge.key_name(*name);
             self.engine().queues().has_parked(key.db, key.name)
         });
         let hand_off = if has_parked { HandOff::Later } else { HandOff::AtOnce };
-        // Who is told of one key may change others: each of the rest is opened anew.
+        // A listener to one key may change others: each of the rest is opened again.
         let mut lines = Vec::new();
         for name in awaited {
             let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
@@ -97,10 +98,10 @@ impl<E: Edge> Entry<'_, E> {
         Ok(released)
     }
 
-    /// LOCK.CANCEL; whether the attempt stood in line or held the lock.
+    /// LOCK.CANCEL. Returns whether the attempt waited, had a place or held the lock.
     ///
     /// # Errors
-    /// What the caller is told: nothing has changed then.
+    /// The error for the caller; nothing has changed then.
     pub fn cancel(&mut self, name: E::Name<'_>, id: Id) -> Result<bool, Error> {
         let now = self.edge.command_time();
         let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
@@ -108,7 +109,7 @@ impl<E: Edge> Entry<'_, E> {
         let mut was_there = self.engine().cancel(key_name, id);
         if let Some(token) = rules::held_by(key.lock(), id) {
             was_there = true;
-            // If the grant is still on its way and gets lost, the attempt has no place again.
+            // If the grant is still on its way and gets lost, the attempt does not get its place back.
             self.engine().delivered(token);
             let line = self.pass_on(key_name, key, token, HandOff::AtOnce)?;
             self.pass_on_parked(line.as_slice());
@@ -119,9 +120,9 @@ impl<E: Edge> Entry<'_, E> {
         Ok(was_there)
     }
 
-    /// The holder of `token` gave the lock back: it goes to the first who waits, in one change of the key; with nobody
-    /// there who may have it, the grant is taken out of the key. The line, if its lock may have come free for those in it
-    /// who want others besides: for [`Entry::pass_on_parked`], when the caller has released all.
+    /// The holder of `token` gave the lock back: hands it to the first waiter, in one change of the key, or removes the
+    /// grant from the key if the first waiter may not have it. Returns the line if its lock may have come free for
+    /// waiters that want other locks too: for [`Entry::pass_on_parked`], once the caller has released all.
     fn pass_on<'n>(
         &mut self,
         key_name: KeyName<'n>,
@@ -157,12 +158,12 @@ impl<E: Edge> Entry<'_, E> {
     }
 }
 
-/// A grant among several ends: the key tells of it as if it had, until it is changed. Whether it was one.
+/// Ends one of several grants in the open key, before that is written. Returns whether it was one.
 pub(super) fn end(key: &mut impl Key, token: Token) -> bool {
     key.members().is_some_and(|members| members.end(token))
 }
 
-/// For how long a lock was held: a token is the time of its grant.
+/// How long a lock was held: a token is the time of its grant.
 fn held(token: Token, now: UnixMicros) -> crate::lock::time::Micros {
     now.since(UnixMicros(token.get()))
 }

@@ -1,5 +1,5 @@
-//! What the timer does in an event-loop iteration: ends waits, and gives locks that came free by themselves, or by
-//! others, to the first who waits. A bounded amount of work; the timer comes back for more.
+//! The timer: ends waits, and gives locks that came free by themselves, or by other means, to the first waiter. Each
+//! event-loop iteration does a bounded amount of work; the timer comes back for the rest.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused};
 use super::entry::Entry;
@@ -16,15 +16,15 @@ use crate::lock::rules::{self, Release};
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
-/// How many waits end, grants pass on and lines are looked at in one iteration.
+/// How many waits end, grants pass on and lines are checked in one iteration.
 const PER_ITERATION: usize = 128;
-/// After so long an iteration ends too: a piece can be a set of holders that has to be read as a whole.
+/// The time after which an iteration ends: a piece of work can be a set of holders that has to be read as a whole.
 const LONGEST: Micros = Micros(2_000);
 
 impl<E: Edge> Entry<'_, E> {
     /// The timer fires.
     pub fn timer_fired(&mut self) {
-        // From here on there is none, and it must not be stopped.
+        // A timer that has fired must not be stopped.
         self.state().timer = None;
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         self.engine().time_out(PER_ITERATION, limits, clock);
@@ -76,7 +76,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// A grant that nobody received, if it still stands, goes to the next in line or is released.
+    /// Passes on a grant that nobody received, if it still stands: to the next in line, or by releasing it.
     fn pass_on_lost(&mut self, permit: Permit, lost: &Lost) -> Result<(), WriteRefused> {
         let key_name = KeyName { db: lost.db, name: &lost.name };
         let Some(name) = self.edge.name(key_name) else { return Ok(()) };
@@ -87,14 +87,14 @@ impl<E: Edge> Entry<'_, E> {
         }
         self.end_leases_beyond_grace(key_name);
         end(&mut key, lost.token);
-        // As if the grant had never been: a predecessor that never released is still to be told of.
+        // As if the grant had never been: the next holder has to learn of a predecessor that never released.
         let before = lost.succeeds.as_ref();
         let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
         let terms = self.edge.terms();
         let successor = {
             let mut engine = self.engine();
             let left = match before {
-                // It is put back among them first: who is next need not take its place.
+                // The predecessor is put back into the set first: the next holder may not need its slot.
                 Some(_) if has_others => None,
                 None if has_others => Some(Left::Others(key.lock())),
                 Some(before) => Some(Left::Predecessor(before.record(lost.token))),
@@ -115,7 +115,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(())
     }
 
-    /// Ends the grant of a connection that has ended: its timestamp becomes the margin after that.
+    /// Ends the grant of a connection that ended: its timestamp becomes that time plus the margin.
     fn end_session(
         &mut self,
         permit: Permit,
@@ -132,8 +132,8 @@ impl<E: Edge> Entry<'_, E> {
         self.carry_out(permit, key_name, key, decision, Then::Nobody)
     }
 
-    /// Looks at the lock of a line for the first who waits; whether it was granted. The others come after those of other
-    /// lines who came before them.
+    /// Checks the lock of a line for its first waiter. Returns whether it was granted. The others follow after earlier
+    /// waiters of other lines.
     fn look_at(&mut self, permit: Permit, line: LineId, budget: &mut Budget) -> Result<bool, WriteRefused> {
         let key = self.engine().queues().key(line);
         let Some((db, bytes)) = key else { return Ok(false) };
@@ -146,7 +146,7 @@ impl<E: Edge> Entry<'_, E> {
                 self.engine().slot_lost(line);
                 return Ok(false);
             }
-            // A value of another type is waited for as a foreign one is.
+            // Waiters wait for a value of another type as for a foreign one.
             Err(Unseen::WrongType | Unseen::TooManyHolders) => return Ok(false),
         };
         let (terms, grace) = (self.edge.terms(), self.edge.grace());
@@ -154,10 +154,10 @@ impl<E: Edge> Entry<'_, E> {
         match found {
             Found::Grant(successor) => {
                 let is_written = successor.decision.write().is_some();
-                // If the next in line may share it, that has made the line ready again.
+                // If the next in line may share it, this has made the line ready again.
                 self.give(permit, line, key_name, key, successor)?;
                 if !is_written {
-                    // Its ID held the lock already: the lock is as it was for the next.
+                    // Its ID already held the lock: for the next in line nothing has changed.
                     self.engine().go_on(line);
                 }
                 Ok(true)
@@ -181,7 +181,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// The lock of a line goes to one who waits there.
+    /// Gives the lock of a line to one of its waiters.
     fn give<'n>(
         &mut self,
         permit: Permit,
@@ -204,7 +204,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Who may not be granted a lock now can be told all the same that its slot is not served here.
+    /// Tells waiters that their slot is not served here, even while no lock may be granted.
     fn end_lines_of_lost_slots(&mut self) {
         if !self.edge.may_lose_slots() {
             return;
@@ -213,7 +213,7 @@ impl<E: Edge> Entry<'_, E> {
         for line in lines {
             let key = self.engine().queues().key(line);
             let name = key.and_then(|(db, bytes)| self.edge.name(KeyName { db, name: &bytes }));
-            // The key is not opened: to read many holders for nothing, again and again, takes long.
+            // The key is not opened: reading many holders for nothing, again and again, takes long.
             let is_lost = name.is_some_and(|name| !self.edge.serves(E::lend(&name)));
             let mut engine = self.engine();
             if is_lost {

@@ -1,4 +1,4 @@
-//! Beginning to wait for a lock that was refused.
+//! A caller begins to wait for a lock that was refused.
 
 use super::acquire::{Ask, Outcome};
 use super::edge::Edge;
@@ -12,8 +12,8 @@ use crate::lock::record::Owner;
 use crate::lock::time::Micros;
 
 impl<E: Edge> Entry<'_, E> {
-    /// A caller did not get its lock, or its locks: it waits if it wants to and may, else it is answered at once; with
-    /// `too_early`, if it would have got them but that nobody is granted locks now.
+    /// A caller was refused: it waits if it wants to and may, else it is answered at once. `too_early` is the error if
+    /// it would have got the lock, but no lock may be granted now.
     pub(super) fn wait_or_not(
         &mut self,
         db: i32,
@@ -30,8 +30,8 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Who was refused begins to wait if it wants to and may, else it has a place reserved if it has an ID. Whether it
-    /// waits.
+    /// A caller that was refused begins to wait if it wants to and may; otherwise it gets a place reserved if it has an
+    /// ID. Returns whether it waits.
     fn begin_wait(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, ask: &Ask<'_>) -> Result<bool, Error> {
         let (request, limits) = (&ask.request, self.edge.limits());
         if ask.wait == Micros(0) || !self.edge.may_block() {

@@ -1,4 +1,4 @@
-//! Carries decisions out: the only place that writes keys, and it always tells the engine what came of it.
+//! Carries out decisions. This is the only place that writes keys, and it always tells the engine the outcome.
 
 use super::edge::{Edge, Key, Permit, Span, WriteRefused};
 use super::entry::Entry;
@@ -8,31 +8,31 @@ use crate::engine::{Caller, KeyName, Shape};
 use crate::lock::effect::{Change, Contents, Write};
 use crate::lock::token::Token;
 
-/// Who has got the lock, or the locks, when all is written.
+/// The new holder, once all is written.
 pub(super) enum Then<'g> {
     /// Nobody.
     Nobody,
-    /// The caller: it is told what the engine adds.
+    /// The caller; the engine may add to what it is told.
     Caller(Caller, &'g mut Granted),
-    /// Somebody who waited.
+    /// A waiter.
     Waiter(Ticket, Granted),
 }
 
-/// A key, open, and what was decided of its lock.
+/// An open key, and the decision about its lock.
 pub(super) struct Decided<'n, E: Edge> {
     pub(super) name: KeyName<'n>,
     pub(super) key: E::Key<'n>,
     pub(super) decision: Decision,
 }
 
-/// How many of several keys were written before the server refused one.
+/// A failure in the middle of several keys: how many were written before the server refused one.
 pub(super) struct Partly {
     pub(super) written: usize,
     pub(super) refused: WriteRefused,
 }
 
 impl<E: Edge> Entry<'_, E> {
-    /// Carries a decision about one key out.
+    /// Carries out a decision about one key.
     ///
     /// # Errors
     /// Why it was not written: nothing has changed then.
@@ -54,7 +54,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(())
     }
 
-    /// Carries decisions about several keys of a database out: all are written before anybody is told of one.
+    /// Carries out decisions about several keys of a database: all are written before any change is signalled.
     ///
     /// # Errors
     /// How many were written, and why the next was not.
@@ -85,7 +85,7 @@ impl<E: Edge> Entry<'_, E> {
         if result.is_ok() {
             self.tell(db, &names, then);
         }
-        // What has changed is told also where a key after it was refused.
+        // Signals every change, even if a key after it was refused.
         for (written, events) in signals {
             self.signal(written, events);
         }
@@ -147,7 +147,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Deletes keys whose only grants have ended, and for which nobody waits. Whether all were deleted.
+    /// Deletes keys whose only grants have ended, and for which nobody waits. Returns whether all were deleted.
     pub(super) fn delete_all<'n>(&mut self, token: Token, names: &[KeyName<'n>], keys: Vec<E::Key<'n>>) -> bool {
         let wanted = keys.len();
         let written = self.edge.delete_all(keys);
@@ -166,7 +166,7 @@ impl<E: Edge> Entry<'_, E> {
     }
 }
 
-/// What a key holds, as far as a write depends on it: the server is not asked for more.
+/// The contents of a key, as far as a write depends on them: nothing more is asked of the server.
 #[inline]
 fn contents<'k>(key: &'k mut impl Key, shape: Shape, write: Write<'_>) -> Contents<'k> {
     if shape == Shape::One {

@@ -1,4 +1,4 @@
-//! Somebody asks for a lock that may be free: LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER.
+//! A caller asks for a lock: LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER.
 
 use super::counters::Counter;
 use super::parts::{Engine, KeyName};
@@ -6,7 +6,7 @@ use crate::lock::error::Error;
 use crate::lock::rules::{self, Acquire, Request, State, Terms, Turn};
 use crate::lock::time::UnixMicros;
 
-/// What a caller asks for, and on which terms.
+/// A caller's request, and the settings that apply to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The request.
@@ -15,12 +15,12 @@ pub struct Wanted<'a> {
     pub terms: Terms,
     /// Whether locks may be granted now.
     pub may_grant: Result<(), Error>,
-    /// Now.
+    /// The time of the call.
     pub now: UnixMicros,
 }
 
 impl<H> Engine<H> {
-    /// Whether it is the caller's turn, or others wait ahead of it.
+    /// Whether it is the caller's turn or others wait ahead of it.
     fn turn(&self, key: KeyName<'_>, wanted: &Wanted<'_>) -> Turn {
         if wanted.may_grant.is_err() {
             return Turn::Barred;
@@ -61,7 +61,8 @@ impl<H> Engine<H> {
         rules::recover(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
     }
 
-    /// LOCK.MACQUIRE: the decisions for all of the keys, or the first key for which somebody waits ahead of the caller.
+    /// LOCK.MACQUIRE: the decisions for all of the keys; otherwise the index of the first key for which somebody waits
+    /// ahead of the caller, if there is one.
     ///
     /// # Errors
     /// As [`rules::acquire_all`].
@@ -82,7 +83,7 @@ impl<H> Engine<H> {
         Ok(decisions.ok_or(behind))
     }
 
-    /// A caller did not get the lock.
+    /// Counts a caller that did not get the lock.
     pub fn refused(&mut self, lock: State<'_>) {
         self.count(Counter::Refusals);
         if lock == State::Foreign {

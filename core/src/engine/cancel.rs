@@ -1,11 +1,11 @@
-//! LOCK.CANCEL: an attempt stands in line no longer.
+//! LOCK.CANCEL: takes an attempt out of the queue.
 
 use super::outbox::Answer;
 use super::parts::{Engine, KeyName};
 use crate::lock::record::Id;
 
 impl<H> Engine<H> {
-    /// LOCK.CANCEL: an attempt no longer stands in line. Whether it did.
+    /// LOCK.CANCEL: takes an attempt out of the queue. Returns whether it waited or had a place.
     pub fn cancel(&mut self, key: KeyName<'_>, id: Id) -> bool {
         let found = self.queues.forget(key.db, key.name, id);
         let stood = found.is_some();

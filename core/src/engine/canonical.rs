@@ -1,7 +1,7 @@
-//! What the module remembers, as it is compared: two engines with the same canonical form do the same from then on.
+//! The canonical form of what the module remembers: two engines with the same form behave the same from then on.
 //!
-//! It leaves out what cannot matter: the numbers of tickets and lines beyond their order, counters, what is computed from
-//! the rest, how maps are laid out, when the sessions are swept, when lines were scanned if that is long ago.
+//! It leaves out what cannot matter: the numbers of tickets and lines beyond their order, counters, derived data, the
+//! layout of maps, when the sessions are swept, and when lines were scanned if that is long ago.
 
 use super::grace::GateForm;
 use super::grant::Before;
@@ -26,14 +26,14 @@ pub struct Canonical<H> {
     outbox: Vec<(H, AnswerForm)>,
     sent: Vec<AnswerForm>,
     latest: UnixMicros,
-    /// When that was, if it is not time to do it again.
+    /// When the lines were last scanned, unless they are due again.
     scanned: Option<MonotonicMicros>,
     postponed: [Option<MonotonicMicros>; 2],
 }
 
 impl<H: Clone> Engine<H> {
-    /// The canonical form at `now`. `sent`: the answers of which it is not known yet whether they arrive; a grant comes
-    /// back with its ticket if it does not.
+    /// The canonical form at `now`. `sent`: the answers that may or may not arrive; a grant that does not arrive comes
+    /// back with its ticket.
     #[must_use]
     pub fn canonical(&self, sent: &[&Answer], now: MonotonicMicros) -> Canonical<H> {
         let is_on_its_way = |token| self.outstanding.is_on_its_way(token);

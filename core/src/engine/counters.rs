@@ -1,51 +1,51 @@
-//! What has happened since the module was loaded, counted for INFO.
+//! Event counts since the module was loaded, for INFO.
 
 use std::ffi::CStr;
 
-/// Declares the counters in the order of INFO, each with its name there.
+/// Declares the counters in the order of INFO, each with its field name.
 macro_rules! counters {
     ($($(#[$doc:meta])* $counter:ident => $name:literal,)*) => {
-        /// Something that is counted.
+        /// An event that is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Counter {
             $($(#[$doc])* $counter,)*
         }
 
         impl Counter {
-            /// All of them, with their names in INFO.
+            /// All counters, with their field names in INFO.
             pub const ALL: &'static [(&'static CStr, Self)] = &[$(($name, Self::$counter),)*];
         }
     };
 }
 
 counters! {
-    /// Locks granted, in whatever way.
+    /// Locks granted, in any way.
     Grants => c"grants",
     /// Callers that did not get the lock at once.
     Refusals => c"refusals",
     /// Grants of an expired lock.
     Recoveries => c"recoveries",
-    /// Leases set anew, by LOCK.EXTEND or by the ID of the holder.
+    /// Leases extended, by LOCK.EXTEND or by the ID of the holder.
     Extends => c"extends",
     /// Locks given back in time.
     Releases => c"releases",
     /// Locks given back after their timestamp.
     LateReleases => c"late_releases",
-    /// LOCK.RELEASE and LOCK.EXTEND of a grant that was over.
+    /// LOCK.RELEASE and LOCK.EXTEND with the token of a grant that had ended.
     StaleTokens => c"stale_tokens",
-    /// Grants to one who waited.
+    /// Grants to a waiter.
     HandOffs => c"hand_offs",
     /// Of those, grants that did not reach their client.
     Undelivered => c"undelivered_grants",
-    /// Waits whose time was over.
+    /// Waits that timed out.
     TimeOuts => c"wait_timeouts",
     /// Attempts ended by LOCK.CANCEL.
     Cancels => c"cancels",
-    /// Waits that went on in a place that was kept.
+    /// Waits that resumed a reserved place.
     PlacesResumed => c"places_resumed",
-    /// Waits that would have closed a circle.
+    /// Waits refused because they would have closed a circle.
     Deadlocks => c"deadlocks",
-    /// Waits that began although there was too much to inspect to tell whether they close a circle.
+    /// Waits that began unchecked: there was too much to inspect to tell whether they close a circle.
     DeadlocksUnchecked => c"deadlocks_unchecked",
     /// Locks that ended with their connection.
     SessionsEnded => c"sessions_ended",
@@ -53,15 +53,15 @@ counters! {
     ForeignMet => c"foreign_values_met",
     /// Steps of the wall clock.
     ClockSteps => c"clock_steps",
-    /// Locks that had come free without an event, found by the scan of all lines.
+    /// Locks that came free without an event, found by the scan of all lines.
     MissedWakeups => c"missed_wakeups",
-    /// Timers that were set anew because the server was late with them.
+    /// Timers set again because the server was late with them.
     LateTimers => c"late_timers",
-    /// Times when work was put off because the server did not let the module write.
+    /// Times that work was postponed because the server did not let the module write.
     Postponed => c"postponed",
 }
 
-/// How often each has happened.
+/// The count of each event.
 #[derive(Clone, Debug)]
 pub struct Counters([u64; Counter::ALL.len()]);
 
@@ -72,14 +72,14 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// One more.
+    /// Counts one event.
     pub fn add(&mut self, counter: Counter) {
         if let Some(count) = self.0.get_mut(counter as usize) {
             *count = count.wrapping_add(1);
         }
     }
 
-    /// How many.
+    /// The count of an event.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
         self.0.get(counter as usize).copied().unwrap_or(0)

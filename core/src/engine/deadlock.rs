@@ -1,40 +1,40 @@
-//! Whether a client that begins to wait would wait for itself.
+//! Whether a client that begins to wait would wait for itself: the graph.
 //!
-//! A client can go on if it waits for nothing, or if every key that it waits for can come free: if enough
-//! of those who hold the key can go on and end. Holders without a session can always: their lease ends.
-//! What is left over when nobody else can go on stands still for ever.
+//! A client can go on if it waits for nothing, or if every key that it waits for can come free: if enough of its
+//! holders can go on and finish. Holders without a session always can: their lease ends. The clients that are left when
+//! nobody else can go on are deadlocked.
 
 use rustc_hash::FxHashMap;
 
 /// A lock that somebody waits for.
 #[derive(Debug)]
 struct Lock {
-    /// The clients whose sessions hold it, each as often as it does.
+    /// The clients whose sessions hold it, one entry for each grant.
     holders: Vec<u64>,
-    /// Who waits for it, and how many of those grants have to end before it can have it.
+    /// The clients that wait for it, and how many of those grants have to end for each.
     needs: Vec<(u64, u64)>,
 }
 
-/// Number of a lock in a [`Graph`].
+/// The index of a lock in a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNumber(usize);
 
-/// Who waits for which locks, as far as the caller can reach them.
+/// Which clients wait for which locks, as far as the caller can reach them.
 #[derive(Debug, Default)]
 pub struct Graph {
     locks: Vec<Lock>,
-    /// For how many locks each client waits.
+    /// How many locks each client waits for.
     waits: FxHashMap<u64, usize>,
 }
 
 impl Graph {
-    /// Adds a lock that those clients hold by their sessions, each named as often as it does.
+    /// Adds a lock that these clients hold by their sessions, one entry for each grant.
     pub fn add_lock(&mut self, holders: Vec<u64>) -> LockNumber {
         self.locks.push(Lock { holders, needs: Vec::new() });
         LockNumber(self.locks.len().saturating_sub(1))
     }
 
-    /// A client waits, for a lock for which so many grants have to end.
+    /// Adds a client that waits for a lock, which it can have once `ends` grants have ended.
     pub fn add_wait(&mut self, client: u64, lock: LockNumber, ends: u64) {
         if let Some(lock) = self.locks.get_mut(lock.0) {
             lock.needs.push((ends, client));
@@ -43,15 +43,15 @@ impl Graph {
         }
     }
 
-    /// Whether the wait of `caller` would close a circle, itself included.
+    /// Whether the wait of `caller`, already in the graph, closes a circle.
     #[must_use]
     pub fn closes_circle(&mut self, caller: u64) -> bool {
         let is_held = |lock: &Lock| lock.holders.contains(&caller);
         self.locks.iter().any(is_held) && !self.can_go_on(caller, false) && self.can_go_on(caller, true)
     }
 
-    /// Whether a client can go on; `ends`: if the locks that it holds end anyway. Each lock, holder and wait is
-    /// looked at once.
+    /// Whether a client can go on; `ends`: assuming that the locks that it holds end anyway. Visits each lock, holder
+    /// and wait once.
     fn can_go_on(&mut self, caller: u64, ends: bool) -> bool {
         let mut held: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
         for (at, lock) in self.locks.iter_mut().enumerate() {
@@ -61,7 +61,7 @@ impl Graph {
             }
         }
         let mut waits = self.waits.clone();
-        // How many grants of each lock have ended, and how many waits for it are met by that.
+        // For each lock: how many of its grants have ended, and how many of its waits that satisfies.
         let mut state = vec![(0_u64, 0_usize); self.locks.len()];
         let free = |client: &u64| !waits.contains_key(client) || (ends && *client == caller);
         let mut ending: Vec<u64> = held.keys().copied().filter(free).collect();

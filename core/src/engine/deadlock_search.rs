@@ -1,9 +1,9 @@
-//! Whether a client that begins to wait would wait for itself: what the graph of [`super::deadlock`] is made of.
+//! Whether a client that begins to wait would wait for itself: the search that builds the graph of [`super::deadlock`].
 //!
 //! An edge is a client that waits for a lock, or a lock that a client holds by its session. The search inspects a
-//! bounded number of them, because the server does nothing else meanwhile. It asks twice: first only whether the waits
-//! lead back to the caller, if what the sessions say is true; that reads no key. Mostly they do not. If they do, the
-//! search asks for one lock after another, and borrows nothing in between.
+//! bounded number of them, because the server does nothing else meanwhile. It has two passes. The first reads no key:
+//! it takes the bindings of the sessions as true and asks whether the waits lead back to the caller. Mostly they do
+//! not. If they do, the second pass asks for one lock after another, and keeps no borrow in between.
 
 use super::counters::Counter;
 use super::deadlock::{Graph, LockNumber};
@@ -16,31 +16,32 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// A lock that clients hold by their sessions.
+/// A lock that sessions hold.
 #[derive(Debug)]
 struct Held {
     number: LockNumber,
     holders: u64,
-    /// How many hold it besides, whose grants end by themselves.
+    /// How many other holders there are, whose grants end by themselves.
     others: u64,
-    /// One holds it alone: that has to end, however many a caller allows.
+    /// A plain holder has it, whose grant has to end however many holders a caller allows.
     is_alone: bool,
-    /// What those who wait ahead allow; not asked for who wants to hold it alone, who allows least.
+    /// How many holders the waiters ahead allow; not needed for a caller that wants the lock alone, which allows the
+    /// fewest.
     narrows: Option<Narrows>,
 }
 
-/// A search that is under way.
+/// A search in progress.
 #[derive(Debug)]
 pub struct Search {
     own: u64,
     graph: Graph,
-    /// Each lock is inspected once: by where the sessions keep its name.
+    /// The locks already inspected, by the address at which the sessions keep the name.
     locks: FxHashMap<(i32, *const u8), Option<Held>>,
     clients: Reached,
     edges: Edges,
     /// Waits for locks that sessions hold, to be added to the graph.
     needs: VecDeque<Need>,
-    /// Whose sessions hold the lock that was asked for.
+    /// The bindings of the lock that was asked for last.
     bound: Vec<(Token, u64)>,
 }
 
@@ -59,16 +60,16 @@ impl Need {
     }
 }
 
-/// What a search needs next.
+/// The next step of a search.
 #[derive(Debug)]
 pub enum Step {
-    /// This lock: [`Search::seen`].
+    /// Look at this lock and report it by [`Search::seen`].
     Look(i32, Rc<[u8]>),
-    /// Nothing: whether the wait would close a circle.
+    /// Done: whether the wait would close a circle.
     Done(bool),
 }
 
-/// Clients that were reached, each to be followed once.
+/// The clients that were reached; each is followed once.
 #[derive(Debug)]
 struct Reached {
     seen: FxHashSet<u64>,
@@ -86,7 +87,7 @@ impl Reached {
         }
     }
 
-    /// What the next of them waits for.
+    /// The next of them that waits, and its wait.
     fn next_wait<H>(&mut self, queues: &Queues<H>) -> Option<(u64, Wait)> {
         while let Some(client) = self.next.pop_front() {
             if let Some(wait) = queues.waits_for(client) {
@@ -108,15 +109,15 @@ impl Edges {
     }
 }
 
-/// There is more to inspect than is allowed.
+/// The search reached its limit of edges.
 struct TooMuch;
 
 impl<H> Engine<H> {
-    /// A search whether a client, if it waited for these keys, would wait for itself: those sessions that hold them wait
-    /// for keys whose sessions wait ..., and among the last is this client. Nothing where it would not.
+    /// Starts a search: would `own`, if it waited for these keys, wait for itself? It would if sessions that hold the
+    /// keys wait for keys whose sessions wait in turn ... and one of those is `own`. `None` if that is impossible.
     ///
-    /// Those who wait ahead are no further steps: all that each of them waits for are the same holders. They count by how
-    /// many they allow beside them. Where there are more edges than `most` it is taken for no, and counted.
+    /// Waiters ahead of a client add no edges: they wait for the same holders. They count by how many holders they
+    /// allow. A search that meets more than `most` edges answers no, which is counted.
     pub fn search(&mut self, own: u64, db: i32, names: &[&[u8]], request: &Request<'_>, most: usize) -> Option<Search> {
         // A circle leads back to a lock that the caller holds by its session.
         if !self.sessions.holds(own) {
@@ -127,7 +128,8 @@ impl<H> Engine<H> {
         let begun = self.leads_back(own, db, names, &mut edges).and_then(|leads_back| {
             for name in names.iter().filter(|_| leads_back) {
                 edges.inspect(1)?;
-                // Only for one who would share it does it matter who waits ahead; that one wants no other lock besides.
+                // The waiters ahead matter only to a caller that would share the lock, and such a caller wants no other
+                // lock.
                 let id = request.id.filter(|_| request.share != Share::Alone);
                 let ticket = id.and_then(|id| self.queues.ticket(db, name, id));
                 needs.extend(need(&self.sessions, own, db, name, ticket, request.share));
@@ -152,7 +154,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Goes on with a search.
+    /// Continues a search.
     pub fn search_on(&mut self, search: &mut Search) -> Step {
         search.step(&self.queues, &self.sessions).unwrap_or_else(|TooMuch| {
             self.count(Counter::DeadlocksUnchecked);
@@ -160,7 +162,8 @@ impl<H> Engine<H> {
         })
     }
 
-    /// Whether those who seem to hold these keys wait for keys whose holders wait ..., and the caller is among them.
+    /// Whether the sessions that seem to hold these keys wait for keys whose sessions wait in turn ..., and the caller
+    /// is one of them.
     fn leads_back(&self, own: u64, db: i32, names: &[&[u8]], edges: &mut Edges) -> Result<bool, TooMuch> {
         let mut clients = Reached::from(own);
         let mut holders_of = |clients: &mut Reached, db: i32, name: &[u8]| {
@@ -190,7 +193,7 @@ impl<H> Engine<H> {
     }
 }
 
-/// A client waits for a lock; nothing where no session holds it: it would come free by itself.
+/// A wait of a client for a lock; `None` if no session holds the lock, since it would come free by itself.
 fn need(sessions: &Sessions, client: u64, db: i32, name: &[u8], ticket: Option<Ticket>, share: Share) -> Option<Need> {
     sessions.name(db, name).map(|name| Need { client, db, name: Rc::clone(name), ticket, share })
 }
@@ -221,11 +224,11 @@ impl Search {
         }
     }
 
-    /// The lock that was asked for; nothing where it cannot be seen.
+    /// Takes the state of the lock that was asked for; `None` if it cannot be read.
     pub fn seen(&mut self, lock: Option<State<'_>>) {
         let Some(need) = self.needs.front() else { return };
         let held = lock.and_then(|lock| {
-            // What a binding says counts only while the key says so too.
+            // A binding counts only while the key agrees with it.
             let holds = |(token, _): &(Token, u64)| rules::release(lock, *token) == Release::InTime;
             let holders: Vec<u64> = self.bound.iter().filter(|bound| holds(bound)).map(|(_, client)| *client).collect();
             if holders.is_empty() {
@@ -255,7 +258,7 @@ impl Search {
                 held.narrows.get_or_insert_with(narrows).before(need.ticket, share)
             }
         };
-        // All but most - 1 have to end; those that end by themselves come first.
+        // All but most - 1 have to end; those that end by themselves are counted first.
         let live = held.holders.saturating_add(held.others);
         let ends = live.saturating_add(1).saturating_sub(most).saturating_sub(held.others);
         if ends > 0 {

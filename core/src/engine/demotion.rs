@@ -1,4 +1,4 @@
-//! This server no longer serves what was waited for: it is a replica now, or a slot is no longer its own.
+//! The server stops serving keys: it became a replica, or a slot left it.
 
 use super::outbox::Answer;
 use super::parts::Engine;
@@ -6,7 +6,7 @@ use super::queue::LineId;
 use crate::lock::error::Error;
 
 impl<H> Engine<H> {
-    /// This server is a replica from now on: all waits and sessions end.
+    /// The server became a replica: all waits and sessions end.
     pub fn demoted(&mut self) {
         self.outstanding.forget_lost();
         self.ended.clear();
@@ -16,7 +16,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Ends the waits of all in a line, whose key is not served here any longer.
+    /// Ends all waits in a line whose key is no longer served here.
     pub fn slot_lost(&mut self, line: LineId) {
         for waiter in self.queues.dissolve(line) {
             self.outbox.put(waiter.handle, Answer::Failed(Error::SlotLost));

@@ -1,11 +1,11 @@
-//! Whether anything may be granted or extended now: the rules of [`crate::lock::grace`], and what they need to remember.
+//! Whether locks may be granted or extended now: the rules of [`crate::lock::grace`], and the state that they need.
 
 use super::queue::{Deadline, Order, Ticket};
 use crate::lock::clocks::{Clocks, Jumps, Reading};
 use crate::lock::grace::{Answer, Fault, Group, Reign, Settings};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 
-/// How far a check of all waiters has come: they are walked in the order of their deadlines.
+/// How far a check of all waiters has come. It walks them in the order of their deadlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Sweep<D = Deadline> {
     #[default]
@@ -14,21 +14,21 @@ pub(super) enum Sweep<D = Deadline> {
     GoesOn(D),
 }
 
-/// What is remembered for it.
+/// The state behind these decisions.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
-    /// Since when this server is the master, and whether it still is.
+    /// Since when this server is the master, and whether it may have been replaced.
     pub(super) reign: Reign,
-    /// How the clocks stood to each other when they were last compared.
+    /// How far the clocks were apart when they were last compared.
     clocks: Clocks,
-    /// The longest lease that a waiter may have asked for; nothing: any.
+    /// The longest lease that a waiter may ask for; `None`: any.
     longest_lease: Option<Micros>,
     pub(super) sweep: Sweep,
-    /// Whether the server was in its grace, as last logged.
+    /// Whether the server was in its grace when that was last logged.
     is_in_grace: bool,
-    /// What is wrong with the settings, as last logged.
+    /// The fault in the settings that was last logged.
     fault: Option<Fault>,
-    /// When the settings were last held against the replicas and the leases.
+    /// When the settings were last checked against the replicas and the leases.
     checked: MonotonicMicros,
 }
 
@@ -44,16 +44,16 @@ pub struct GateForm {
     checked: MonotonicMicros,
 }
 
-/// How often the settings are held against the replicas and the leases.
+/// How often the settings are checked against the replicas and the leases.
 const CHECK: Micros = Micros(1_000_000);
 
 impl Gate {
-    /// The server has started, or become master.
+    /// The server started or became master.
     pub fn begin_reign(&mut self, now: MonotonicMicros) {
         self.reign = Reign::begin(now);
     }
 
-    /// Compares the clocks: a machine that was suspended, or whose clock was set, may have been replaced.
+    /// Compares the clocks: a server whose machine was suspended, or whose clock was set, may have been replaced.
     pub fn compare(&mut self, reading: &Reading) -> Jumps {
         let jumps = self.clocks.compare(reading);
         if !jumps.is_none() {
@@ -67,7 +67,7 @@ impl Gate {
         &mut self.reign
     }
 
-    /// What the replicas have answered; nothing: nothing can be told of them.
+    /// Takes the answers of the replicas; `None`: nothing is known of them.
     pub fn look(&mut self, settings: &Settings, replicas: Option<(u64, &[Answer])>, now: MonotonicMicros) {
         match replicas {
             Some((offset, answers)) => self.reign.look(settings, offset, answers, now),
@@ -75,25 +75,25 @@ impl Gate {
         }
     }
 
-    /// What is left of the grace.
+    /// How much of the grace is left.
     #[must_use]
     pub fn grace_left(&self, settings: &Settings, now: MonotonicMicros) -> Micros {
         self.reign.grace_left(settings, now)
     }
 
-    /// What is left of the grace, if one has begun or ended since this was asked last.
+    /// How much of the grace is left, if one began or ended since the last call.
     pub fn grace_changed(&mut self, left: Micros) -> Option<Micros> {
         let is_in_grace = left > Micros(0);
         (std::mem::replace(&mut self.is_in_grace, is_in_grace) != is_in_grace).then_some(left)
     }
 
-    /// Whether the settings are to be held against the replicas and the leases again.
+    /// Whether it is time to check the settings against the replicas and the leases.
     #[must_use]
     pub fn has_to_check(&self, now: MonotonicMicros) -> bool {
         now.since(self.checked) >= CHECK
     }
 
-    /// What is wrong with the settings that was not when this was asked last.
+    /// A fault in the settings that was not there at the last call.
     pub fn new_fault(
         &mut self,
         settings: &Settings,
@@ -106,13 +106,14 @@ impl Gate {
         fault.filter(|_| fault != before)
     }
 
-    /// Whether something is wrong with the settings.
+    /// Whether the settings have a fault.
     #[must_use]
     pub const fn has_fault(&self) -> bool {
         self.fault.is_some()
     }
 
-    /// Notes the longest lease that may be granted: where it was set or made shorter, all who wait are checked.
+    /// Sets the longest lease that may be granted. If it was set for the first time or became shorter, all waiters are
+    /// checked.
     pub fn set_longest_lease(&mut self, limit: Option<Micros>) {
         let is_shorter = limit.is_some_and(|limit| self.longest_lease.is_none_or(|known| limit < known));
         self.longest_lease = limit;
@@ -123,7 +124,7 @@ impl Gate {
         }
     }
 
-    /// The ticket behind which a check of the waiters goes on.
+    /// The ticket after which a check of the waiters continues.
     #[must_use]
     pub fn ticket(&self) -> Option<Ticket> {
         match self.sweep {

@@ -1,4 +1,4 @@
-//! What a decision about one lock comes to: what is written, who is told of what, and whom a grant succeeds.
+//! The consequences of a decision about one lock: what is written, which events follow, and what the holder is told.
 
 use super::counters::Counter;
 use crate::lock::effect::Write;
@@ -7,23 +7,23 @@ use crate::lock::rules::{Acquire, Holds, Predecessor};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
-/// What listeners of keyspace events are told besides the change itself.
+/// A keyspace event that is published besides that of the change itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A lock was granted.
     Acquire,
     /// A lock was granted to LOCK.RECOVER.
     Recover,
-    /// A lease was set anew.
+    /// A lease was extended.
     Extend,
     /// A lock was given back.
     Release,
-    /// A lock was found expired by its successor.
+    /// A successor found the lock expired.
     Lapse,
 }
 
-/// A decision about one lock, copied out of its key, which is written next. The engine has to be told what came of it:
-/// [`super::Engine::told`], or [`Decision::not_written`].
+/// A decision about one lock, copied out of its key, to be written next. The engine has to be told the outcome:
+/// [`super::Engine::told`] or [`Decision::not_written`].
 #[derive(Debug)]
 #[must_use]
 pub struct Decision {
@@ -34,7 +34,7 @@ pub struct Decision {
     is_told: bool,
 }
 
-/// What is written.
+/// The write.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "most decisions write a value")]
 pub(super) enum What {
@@ -48,14 +48,14 @@ pub(super) enum What {
 
 #[cfg(debug_assertions)]
 impl Drop for Decision {
-    /// Shows in tests that the engine was never told.
+    /// Makes tests fail if the engine was never told.
     fn drop(&mut self) {
         assert!(self.is_told || std::thread::panicking(), "the engine was not told what came of a decision");
     }
 }
 
 impl Decision {
-    /// What a grant comes to, and what its holder is told; nothing where the lock is refused.
+    /// The write and what the holder is told; `None` if the lock is refused.
     #[must_use]
     pub fn to_grant(decision: &Acquire<'_>) -> Option<(Self, Granted)> {
         let (record, succeeds, holds, events, counts): (_, _, _, &'static [Event], &'static [Counter]) = match decision
@@ -76,7 +76,7 @@ impl Decision {
         Some((Self::new(What::Value(record.encode(), holds), events, counts), Granted::of(record, succeeds)))
     }
 
-    /// The same for all of several locks, which have one grant.
+    /// The same for several locks under one grant.
     #[must_use]
     pub fn to_grants(decisions: &[Acquire<'_>]) -> Option<(Vec<Self>, Granted)> {
         let mut all: Option<Granted> = None;
@@ -95,22 +95,22 @@ impl Decision {
         all.map(|all| (each, all))
     }
 
-    /// A lease is set anew.
+    /// Extends a lease.
     pub fn to_extend(record: &Record<'_>) -> Self {
         Self::new(What::Value(record.encode(), Holds::AsBefore), &[Event::Extend], &[Counter::Extends])
     }
 
-    /// A grant ends.
+    /// Ends a grant.
     pub fn to_release(token: Token) -> Self {
         Self::new(What::Release(token), &[Event::Release], &[])
     }
 
-    /// A grant ends with its connection.
+    /// Ends a grant because its connection ended.
     pub fn to_end_session(record: &Record<'_>) -> Self {
         Self::new(What::Value(record.encode(), Holds::AsBefore), &[], &[Counter::SessionsEnded])
     }
 
-    /// An expired holder is there again, because its successor never learned of its grant.
+    /// Restores an expired holder whose successor never learned of its own grant.
     pub fn to_restore(record: &Record<'_>, holds: Holds) -> Self {
         Self::new(What::Value(record.encode(), holds), &[], &[])
     }
@@ -125,7 +125,7 @@ impl Decision {
         }
     }
 
-    /// The same, told as a recovery.
+    /// The same, published as a recovery.
     pub fn as_recovery(mut self) -> Self {
         if matches!(self.what, What::Value(..)) {
             self.events = &[Event::Lapse, Event::Recover];
@@ -133,13 +133,13 @@ impl Decision {
         self
     }
 
-    /// The same, told as a lock that passes from one to the next.
+    /// The same, published as a hand-off.
     pub fn as_hand_off(mut self) -> Self {
         self.events = &[Event::Release, Event::Acquire];
         self
     }
 
-    /// What is to be written; nothing where all stays as it is.
+    /// The write; `None` if the key stays as it is.
     #[must_use]
     pub fn write(&self) -> Option<Write<'_>> {
         match &self.what {
@@ -149,18 +149,18 @@ impl Decision {
         }
     }
 
-    /// What listeners are told when it was written.
+    /// The events to publish once it is written.
     #[must_use]
     pub const fn events(&self) -> &'static [Event] {
         self.events
     }
 
-    /// The key could not be written: all is as if it had not been decided.
+    /// The key could not be written: nothing changes.
     pub const fn not_written(&mut self) {
         self.set_told();
     }
 
-    /// The engine is told.
+    /// Notes that the engine was told.
     #[inline]
     pub(super) const fn set_told(&mut self) {
         #[cfg(debug_assertions)]
@@ -170,14 +170,14 @@ impl Decision {
     }
 }
 
-/// What a holder is told of its grant.
+/// What a holder is told about its grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granted {
     /// The grant.
     pub token: Token,
-    /// When it ends by itself.
+    /// When it expires.
     pub until: UnixMicros,
-    /// Whom it succeeds, where a lock had expired: of several, with the number of the lock.
+    /// The predecessor of each lock that had expired, with the index of the lock.
     succeeds: Vec<(usize, Before)>,
 }
 
@@ -187,18 +187,18 @@ impl Granted {
         Self { token: record.token, until: record.timestamp, succeeds }
     }
 
-    /// Whom it succeeds in the first, or another of several locks.
+    /// The predecessor in the lock with that index.
     #[must_use]
     pub fn before(&self, lock: usize) -> Option<&Before> {
         self.succeeds.iter().find(|(at, _)| *at == lock).map(|(_, before)| before)
     }
 
-    /// In the lock of that number it succeeds that one, as is remembered.
+    /// Adds the remembered predecessor in the lock with that index.
     pub(super) fn recall(&mut self, lock: usize, before: Before) {
         self.succeeds.push((lock, before));
     }
 
-    /// The same grant of one more lock, which has that number.
+    /// Adds one more lock under the same grant, with that index.
     fn and(&mut self, lock: usize, next: Self) {
         self.succeeds.extend(next.succeeds.into_iter().map(|(_, before)| (lock, before)));
     }
@@ -208,7 +208,7 @@ impl Granted {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Before {
     ended: UnixMicros,
-    /// How many milliseconds it was overdue.
+    /// How many milliseconds ago its lock expired.
     pub overdue_ms: u64,
     /// Its token; a client of the classic pattern had none.
     pub token: Option<Token>,
@@ -216,7 +216,7 @@ pub struct Before {
 }
 
 impl Before {
-    /// A copy.
+    /// An owned copy.
     #[must_use]
     pub fn of(predecessor: Predecessor<'_>) -> Self {
         Self {
@@ -233,7 +233,7 @@ impl Before {
         self.owner.as_ref().map(OwnerBuf::as_owner)
     }
 
-    /// The expired lock as it was; a client of the classic pattern had no token, `token` stands in.
+    /// The expired lock as it was; `token` stands in for a client of the classic pattern, which had none.
     #[must_use]
     pub fn record(&self, token: Token) -> Record<'_> {
         Record { timestamp: self.ended, token: self.token.unwrap_or(token), id: None, owner: self.owner() }

@@ -1,4 +1,4 @@
-//! A grant ends: the lock goes to the first who waits for it, or is free.
+//! The hand-off: a grant ends, and the lock goes to the first waiter or comes free.
 
 use super::counters::Counter;
 use super::grant::{Before, Decision, Granted};
@@ -9,30 +9,30 @@ use crate::lock::rules::{self, Acquire, Holds, Release, State, Terms};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
-/// What is left of a lock when a grant has ended.
+/// The rest of a lock after a grant has ended.
 #[derive(Clone, Copy, Debug)]
 pub enum Left<'a> {
-    /// Nothing: it was the only one.
+    /// Nothing: it was the only grant.
     Nothing,
-    /// Others hold it too, or have expired.
+    /// Other holders, live or expired.
     Others(State<'a>),
-    /// The predecessor of the grant is there again, which its successor never learned of.
+    /// The predecessor of a lost grant: it is restored.
     Predecessor(Record<'a>),
 }
 
-/// To whom a lock goes on.
+/// The waiter that gets a lock.
 #[derive(Debug)]
 pub struct Successor {
-    /// Its place in line.
+    /// Its ticket.
     pub ticket: Ticket,
-    /// What is written.
+    /// What to write.
     pub decision: Decision,
     /// What it is told.
     pub granted: Granted,
 }
 
 impl<H> Engine<H> {
-    /// What became of a LOCK.RELEASE is counted.
+    /// Counts the outcome of a LOCK.RELEASE.
     pub fn count_release(&mut self, release: Release) {
         self.count(match release {
             Release::InTime => Counter::Releases,
@@ -41,7 +41,7 @@ impl<H> Engine<H> {
         });
     }
 
-    /// A grant was given back: tokens to come are larger.
+    /// A grant was given back: later tokens are larger.
     pub fn given_back(&mut self, token: Token, now: UnixMicros) {
         self.tokens.given_back(now, token);
     }
@@ -55,7 +55,7 @@ impl<H> Engine<H> {
         self.queues.waited_line(key.db, key.name)
     }
 
-    /// To whom in a line a lock goes on, if the first who waits there waits for it alone and can have it.
+    /// The successor in a line: the first waiter, if it waits for this lock alone and can have it.
     pub fn successor(
         &mut self,
         line: LineId,
@@ -74,26 +74,26 @@ impl<H> Engine<H> {
                 rules::acquire(lock, &request, rules::Turn::Now, terms, &mut self.tokens, now)
             }
         };
-        // An ID that holds it already is told so by the timer: with nothing to write for it, the end of the grant would
-        // not be written either.
+        // If its ID already holds the lock, the timer tells it so: there is nothing to write for it, so the end of the
+        // grant would not be written either.
         let decision = decision.ok().filter(|decision| !matches!(decision, Acquire::Keep(_)))?;
         let (decision, granted) = Decision::to_grant(&decision)?;
         Some(Successor { ticket, decision, granted })
     }
 
-    /// A lock of a line may have come free: it is looked at soon.
+    /// The lock of a line may have come free: it is checked soon.
     pub fn set_ready(&mut self, line: LineId) {
         self.queues.set_ready(line);
     }
 
-    /// The same, by its key.
+    /// The same for the line of a key.
     pub fn set_key_ready(&mut self, key: KeyName<'_>) {
         if let Some(line) = self.waited_line(key) {
             self.queues.set_ready(line);
         }
     }
 
-    /// How the predecessor of a lost grant stands in the key again.
+    /// The decision that restores the predecessor of a lost grant.
     pub fn to_restore(before: &Before, token: Token, lock: State<'_>) -> Decision {
         let holds = match lock {
             State::Several(holders) if !holders.is_empty() => Holds::AsBefore,

@@ -1,4 +1,4 @@
-//! Somebody who was refused begins to wait, or has a place reserved.
+//! A caller that was refused begins to wait, or gets a place reserved.
 
 use super::counters::Counter;
 use super::parts::{Clock, Engine, Limits};
@@ -8,18 +8,18 @@ use crate::lock::record::Id;
 use crate::lock::rules::{Share, State};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 
-/// Which of its keys a caller cannot have, and for how long.
+/// The key that a caller cannot have, and for how long.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Blocked {
-    /// Which one.
+    /// The index of the key.
     pub at: usize,
     /// When its lock comes free for the caller by itself, as far as is known.
     pub due: Option<UnixMicros>,
-    /// When its last holder ends.
+    /// When its last holder expires.
     pub last_end: Option<UnixMicros>,
 }
 
-/// When a lock that was refused comes free by itself, as far as its key tells; that of a foreign one when it expires.
+/// When a refused lock comes free by itself, as far as its key shows; a foreign value: when its key expires.
 pub fn due(
     lock: State<'_>,
     share: Share,
@@ -27,15 +27,15 @@ pub fn due(
     now: UnixMicros,
 ) -> Option<UnixMicros> {
     match lock {
-        // A key is expired when the clock is past its expiry: one millisecond later.
+        // A key expires once the clock is past its expiry: one millisecond later.
         State::Foreign => expires_in_ms().map(|ms| now.after(Micros::from_ms(ms.saturating_add(1)))),
-        // It is free already, but others come first.
+        // It is already free, but others wait ahead.
         lock => Some(lock.free_at(share).unwrap_or(now)),
     }
 }
 
 impl<H> Engine<H> {
-    /// Whether a caller may begin to wait: there is room for it, or it waits already and does not add to the waiters.
+    /// Whether a caller may begin to wait: there is room, or it already waits and adds no waiter.
     ///
     /// # Errors
     /// [`Error::BusyLocks`], [`Error::BusyId`].
@@ -60,7 +60,7 @@ impl<H> Engine<H> {
         let joined = self.queues.join(db, names, blocked.at, waiter);
         if let Some(line) = joined.line {
             self.queues.set_last_end(line, blocked.last_end);
-            // Others in the line may allow more holders: it may come free for them earlier.
+            // Others in the line may allow more holders, so it may come free for them earlier.
             if let Some(due) = blocked.due {
                 self.queues.set_due_by(line, due);
             }
@@ -71,11 +71,11 @@ impl<H> Engine<H> {
         self.replaced(joined.earlier);
     }
 
-    /// An attempt that was refused and does not wait has a place in line for a while.
+    /// Reserves a place for a while, for an attempt that was refused and does not wait.
     pub fn reserve(&mut self, db: i32, names: &[&[u8]], id: Id, limits: Limits, clock: impl Clock) {
         let earlier = match limits.reserved_until(clock) {
             Some(until) => self.queues.keep_place(db, names, id, until, limits.most_places()),
-            // The newer call takes the place of an earlier one, and gives it up at once.
+            // The newer call takes over the place of an earlier one and gives it up at once.
             None => self.queues.forget_all(db, names, id),
         };
         self.replaced(earlier);
@@ -83,14 +83,14 @@ impl<H> Engine<H> {
 }
 
 impl Limits {
-    /// Until when a place is reserved from now on; not at all if the setting is 0.
+    /// Until when a place that is reserved now is kept; `None` if the setting is 0.
     pub(super) fn reserved_until(self, clock: impl Clock) -> Option<MonotonicMicros> {
         (self.place > Micros(0)).then(|| clock.monotonic().after(self.place))
     }
 
-    /// What reserved places may take in all.
+    /// The limits of all reserved places together.
     pub(super) const fn most_places(self) -> MostPlaces {
-        /// Of names of several keys.
+        /// Bytes of names in places for several keys.
         const BYTES: usize = 64 << 20;
         MostPlaces { keys: self.waiters, bytes: BYTES }
     }

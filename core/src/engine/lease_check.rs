@@ -1,4 +1,4 @@
-//! A grace was set or made shorter while clients wait: waits for leases that it does not cover end.
+//! A grace was set or shortened while clients wait: waits for leases that it does not cover end.
 
 use super::grace::Sweep;
 use super::outbox::Answer;
@@ -7,13 +7,13 @@ use super::queue::MostPlaces;
 use crate::lock::error::Error;
 use crate::lock::grace;
 
-/// How many waiters a check of their leases inspects in one event-loop iteration.
+/// How many waiters a check of the leases inspects in one event-loop iteration.
 const INSPECTED: usize = 2_048;
-/// And how many it ends at most.
+/// How many waits it ends at most in one iteration.
 const ENDED: usize = 128;
 
 impl<H> Engine<H> {
-    /// Ends the wait of a client, which keeps no place.
+    /// Ends the wait of a client and reserves no place.
     pub fn end_wait(&mut self, client: u64, error: Error) {
         let none = MostPlaces { keys: 0, bytes: 0 };
         if let Some(waiter) = self.queues.leave(client, None, none) {
@@ -21,7 +21,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Ends waits at the head of a line for leases that the grace does not cover: it was set since.
+    /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began.
     pub fn end_leases_beyond_grace(&mut self, key: KeyName<'_>, grace: &grace::Settings) {
         let queues = &mut self.queues;
         while let Some(line) = queues.waited_line(key.db, key.name) {
@@ -31,7 +31,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Goes on with a check of all who wait for leases that the grace does not cover.
+    /// Continues a check of all waiters for leases that the grace does not cover.
     pub fn sweep_leases(&mut self, grace: &grace::Settings) {
         let from = match self.gate.sweep {
             Sweep::Done => return,

@@ -1,8 +1,83 @@
-//! What the module remembers besides the keys, and what it decides from that: one `impl Engine` for each event.
+//! What the module remembers besides the keys, and what it decides on each event: one `impl Engine` per event.
 //!
-//! Nothing here writes a key or knows a server. A decision changes nothing but tokens; when it was written, the engine
-//! is told, and only then does it change. Several parts stand on their own: [`queue`], [`sessions`], [`deadlock`],
-//! [`outstanding`], [`grace`], [`predecessors`], [`counters`], [`outbox`]. Only the events touch more than one of them.
+//! Nothing here writes a key or calls a server. A decision changes nothing but tokens: the caller writes it to the key
+//! and reports that to the engine with [`Engine::told`], and only then does the engine change. Most parts stand alone:
+//! [`queue`], [`sessions`], [`deadlock`], [`outstanding`], [`grace`], [`predecessors`], [`counters`], [`outbox`]. Only
+//! the events touch more than one of them.
+//!
+//! A grant, and a waiter that gets the lock when it is released:
+//!
+//! ```
+//! use redis_lock_core::engine::grant::Decision;
+//! use redis_lock_core::engine::queue::{ReplyShape, Waiter};
+//! use redis_lock_core::engine::{Blocked, Clock, Engine, KeyName, Left, Shape, Wanted};
+//! use redis_lock_core::lock::record::Value;
+//! use redis_lock_core::lock::request::{Request, Share, Terms};
+//! use redis_lock_core::lock::rules::Acquire;
+//! use redis_lock_core::lock::state::State;
+//! use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
+//!
+//! #[derive(Clone, Copy)]
+//! struct At(UnixMicros);
+//! impl Clock for At {
+//!     fn now(self) -> UnixMicros {
+//!         self.0
+//!     }
+//!     fn monotonic(self) -> MonotonicMicros {
+//!         MonotonicMicros(self.0 .0)
+//!     }
+//! }
+//!
+//! let now = UnixMicros(1_763_710_000_000_000);
+//! let terms = Terms { margin: Micros::from_ms(1_000) };
+//! let request = Request { share: Share::Alone, lease: Micros::from_ms(30_000), id: None, owner: None };
+//! let wanted = Wanted { request: &request, terms, may_grant: Ok(()), now };
+//! let key = KeyName { db: 0, name: b"door" };
+//! let mut engine = Engine::<&str>::default();
+//!
+//! // The key is absent. The engine decides; the caller writes the value and tells the engine.
+//! let decision = engine.acquire(key, State::Free, &wanted)?;
+//! let (mut decision, first) = Decision::to_grant(&decision).ok_or("refused")?;
+//! // ... SET door <value> ...
+//! engine.told(&mut decision, key, Shape::One);
+//!
+//! // The next caller is refused and joins the queue.
+//! let held = Value::Ours(first_record(&decision).ok_or("no value")?);
+//! let lock = State::of(Some(held), now);
+//! assert_eq!(engine.acquire(key, lock, &wanted)?, Acquire::Refuse);
+//! let waiter = Waiter {
+//!     handle: "bob",
+//!     client: 7,
+//!     share: Share::Alone,
+//!     lease: request.lease,
+//!     id: None,
+//!     owner: None,
+//!     shape: ReplyShape::Token,
+//!     session: false,
+//!     since: MonotonicMicros(now.0),
+//!     until: MonotonicMicros(now.0).after(Micros::from_ms(60_000)),
+//! };
+//! engine.join(key.db, &[key.name], Blocked::default(), waiter);
+//!
+//! // The holder releases: the same change of the key grants the lock to the waiter.
+//! let line = engine.waited_line(key).ok_or("nobody waits")?;
+//! let mut next = engine.successor(line, first.token, Left::Nothing, terms, now).ok_or("no successor")?;
+//! engine.told(&mut next.decision, key, Shape::One);
+//! assert!(next.granted.token > first.token);
+//! engine.granted_to_waiter(next.ticket, next.granted, At(now));
+//! assert_eq!(engine.outbox().take().map(|(handle, _)| handle), Some("bob"));
+//! assert_eq!(engine.queues().waiters(), 0);
+//! #
+//! # use redis_lock_core::lock::effect::Write;
+//! # use redis_lock_core::lock::record::Record;
+//! # fn first_record(decision: &Decision) -> Option<Record<'_>> {
+//! #     match decision.write()? {
+//! #         Write::Value(value, _) => value.record(),
+//! #         Write::Release => None,
+//! #     }
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod counters;
 pub mod deadlock;

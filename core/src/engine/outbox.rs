@@ -1,5 +1,5 @@
-//! Answers to clients that waited, until they are sent: a bounded number in each event-loop iteration, so that a crowd
-//! that is answered at once holds up nobody else.
+//! Answers to clients that waited, until they are sent. Each event-loop iteration sends a bounded number, so that
+//! answering a crowd does not delay other clients.
 
 use super::grant::Granted;
 use super::queue::{Keys, Order, ReplyShape, Ticket};
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 pub struct Grant {
     /// What the client is told.
     pub granted: Granted,
-    /// In which shape.
+    /// The shape of the reply.
     pub shape: ReplyShape,
     /// Database of the keys.
     pub db: i32,
@@ -21,34 +21,35 @@ pub struct Grant {
     pub keys: Keys,
     /// The attempt.
     pub id: Option<Id>,
-    /// The place that it had.
+    /// The ticket of its wait.
     pub ticket: Ticket,
 }
 
-/// What a client that waited is told in the end.
+/// The answer to a client that waited.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It got the lock, or the locks.
+    /// It got its lock or locks.
     Granted(Grant),
-    /// It did not: nil, where a grant would have that shape.
+    /// It did not: nil, in the shape that a grant would have.
     NotGranted(ReplyShape),
     /// Its wait was ended.
     Failed(Error),
 }
 
-/// An answer on its way, and whether its client was still there to get it.
+/// An answer on its way, and whether the client was still there to receive it.
 #[derive(Clone, Debug)]
 pub struct Letter {
     /// What the client is told.
     pub answer: Answer,
-    /// The server has asked for the reply.
+    /// Whether the server asked for the reply.
     pub is_delivered: bool,
 }
 
 /// The canonical form of an [`Answer`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AnswerForm {
-    /// A grant: what is told, for which keys, to which attempt; its place, if it comes back should it not arrive.
+    /// A grant: what the client is told, its keys, its attempt, and its ticket if the grant comes back when it does not
+    /// arrive.
     Granted(Granted, ReplyShape, (i32, Vec<Box<[u8]>>), Option<Id>, Option<usize>),
     /// Nil.
     NotGranted(ReplyShape),
@@ -57,7 +58,7 @@ pub enum AnswerForm {
 }
 
 impl Answer {
-    /// The place of a grant that comes back if it does not arrive.
+    /// The ticket of a grant that comes back if it does not arrive.
     pub fn ticket(&self, is_on_its_way: impl Fn(Token) -> bool) -> Option<Ticket> {
         match self {
             Self::Granted(grant) => Some(grant.ticket).filter(|_| is_on_its_way(grant.granted.token)),
@@ -80,7 +81,7 @@ impl Answer {
     }
 }
 
-/// Answers that were not sent yet, each with how to reach its client.
+/// Answers that were not sent yet, each with the handle of its client.
 #[derive(Clone, Debug)]
 pub struct Outbox<H>(VecDeque<(H, Box<Letter>)>);
 
@@ -91,12 +92,12 @@ impl<H> Default for Outbox<H> {
 }
 
 impl<H> Outbox<H> {
-    /// Puts an answer in.
+    /// Adds an answer.
     pub fn put(&mut self, handle: H, answer: Answer) {
         self.0.push_back((handle, Box::new(Letter { answer, is_delivered: false })));
     }
 
-    /// Takes out the one that has been in for longest.
+    /// Removes the oldest answer.
     #[inline]
     pub fn take(&mut self) -> Option<(H, Box<Letter>)> {
         let answer = self.0.pop_front()?;
@@ -106,15 +107,15 @@ impl<H> Outbox<H> {
         Some(answer)
     }
 
-    /// All of them, in their order.
+    /// All answers, in order.
     pub fn answers(&self) -> impl Iterator<Item = &Answer> {
         self.0.iter().map(|(_, letter)| &letter.answer)
     }
 
-    /// Room for so many is kept while there is none.
+    /// The capacity that an empty outbox keeps.
     const FEW: usize = 64;
 
-    /// Whether there is none.
+    /// Whether there are no answers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

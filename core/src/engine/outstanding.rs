@@ -1,5 +1,5 @@
-//! Grants that need something more: those whose answer has not reached its client, those that never will, and those
-//! whose connection has ended.
+//! Grants that are not finished: those whose answer has not reached its client, those whose answer never will, and
+//! those whose connection has ended.
 
 use super::grant::Before;
 use super::sessions::LockKey;
@@ -19,54 +19,54 @@ pub struct Lost {
     pub name: Rc<[u8]>,
     /// The grant.
     pub token: Token,
-    /// Whom it succeeded, if the lock had expired: the next has to learn of it.
+    /// The predecessor, if the lock had expired: the next holder has to learn of it.
     pub succeeds: Option<Before>,
 }
 
 /// Grants on their way, and lost ones.
 #[derive(Clone, Debug, Default)]
 pub struct Outstanding {
-    /// Their answer has not left yet: they pass on if it does not arrive, unless the attempt has meanwhile been told in
-    /// another way.
+    /// Grants whose answer has not left yet. They pass on if it does not arrive, unless the attempt learned of its
+    /// grant in another way.
     on_their_way: FxHashSet<Token>,
-    /// Nobody received them: they pass on.
+    /// Grants that nobody received: they pass on.
     lost: VecDeque<Lost>,
 }
 
 impl Outstanding {
-    /// A grant goes to a client that waited.
+    /// A grant is on its way to a client that waited.
     pub fn sent(&mut self, token: Token) {
         self.on_their_way.insert(token);
     }
 
-    /// A grant has reached its client, or is no longer meant for it. Whether it was on its way.
+    /// A grant reached its client, or is no longer meant for it. Returns whether it was on its way.
     pub fn arrived(&mut self, token: Token) -> bool {
         self.on_their_way.remove(&token)
     }
 
-    /// The attempt of a grant was told of it again: it is neither on its way nor lost.
+    /// The attempt of a grant was told its token again: it is neither on its way nor lost.
     pub fn told_again(&mut self, token: Token, name: &[u8]) {
         self.on_their_way.remove(&token);
         self.lost.retain(|lost| lost.token != token || *lost.name != *name);
     }
 
-    /// Grants pass on that nobody received.
+    /// Notes grants that nobody received: they pass on.
     pub fn lose(&mut self, lost: impl IntoIterator<Item = Lost>) {
         self.lost.extend(lost);
     }
 
-    /// Takes the grant out that was lost first.
+    /// Removes the grant that was lost first.
     pub fn take_lost(&mut self) -> Option<Lost> {
         self.lost.pop_front()
     }
 
-    /// How many were lost and have not passed on.
+    /// How many lost grants have not passed on yet.
     #[must_use]
     pub fn lost(&self) -> usize {
         self.lost.len()
     }
 
-    /// Lost grants stay as they are: their leases bound them.
+    /// Forgets lost grants: they stay as they are, bounded by their leases.
     pub fn forget_lost(&mut self) {
         self.lost.clear();
     }
@@ -83,7 +83,7 @@ pub struct OutstandingForm {
 }
 
 impl Outstanding {
-    /// Whether the answer of a grant has not left.
+    /// Whether the answer of a grant has not left yet.
     #[must_use]
     pub fn is_on_its_way(&self, token: Token) -> bool {
         self.on_their_way.contains(&token)
@@ -116,21 +116,21 @@ impl EndedSessions {
     }
 }
 
-/// Grants whose connection has ended, which their keys do not say yet; each with when that was.
+/// Grants whose connection has ended, each with when that was, until it is written to their keys.
 #[derive(Clone, Debug, Default)]
 pub struct EndedSessions {
     grants: BTreeMap<(LockKey, Token), UnixMicros>,
-    /// The last one that was taken.
+    /// The one that was taken last.
     last: Option<(LockKey, Token)>,
 }
 
 impl EndedSessions {
-    /// A connection has ended at `at`, and these grants with it.
+    /// A connection ended at `at`, and these grants with it.
     pub fn add(&mut self, grants: impl IntoIterator<Item = (LockKey, Token)>, at: UnixMicros) {
         self.grants.extend(grants.into_iter().map(|grant| (grant, at)));
     }
 
-    /// Takes one, each in its turn: one that is put back comes again after the others.
+    /// Takes one, each in turn: one that is put back comes up again after the others.
     pub fn take(&mut self) -> Option<((LockKey, Token), UnixMicros)> {
         let behind = self.last.take().map(|last| (Bound::Excluded(last), Bound::Unbounded));
         let next = behind.and_then(|behind| self.grants.range(behind).next());
@@ -139,31 +139,31 @@ impl EndedSessions {
         self.grants.remove_entry(&next?)
     }
 
-    /// Puts one back that could not be written.
+    /// Puts back one that could not be written.
     pub fn put_back(&mut self, grant: (LockKey, Token), at: UnixMicros) {
         self.grants.insert(grant, at);
     }
 
-    /// A grant was renewed after its connection had ended: that end counts no longer.
+    /// A grant was extended after its connection had ended: that end no longer counts.
     pub fn renewed(&mut self, db: i32, name: &[u8], token: Token) {
         if !self.grants.is_empty() {
             self.grants.remove(&((db, name.into()), token));
         }
     }
 
-    /// How many there are.
+    /// The number of grants.
     #[must_use]
     pub fn len(&self) -> usize {
         self.grants.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no grants.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty()
     }
 
-    /// Gives all up.
+    /// Drops all of them.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

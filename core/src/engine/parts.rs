@@ -1,4 +1,4 @@
-//! What the module remembers besides the keys. It is changed by the events alone.
+//! What the module remembers besides the keys. Only the events change it.
 
 use super::counters::{Counter, Counters};
 use super::grace::Gate;
@@ -20,11 +20,11 @@ pub struct KeyName<'n> {
 }
 
 impl KeyName<'_> {
-    /// The name of no key, where nobody asks for it.
+    /// A name that no key has, for when nobody asks for it.
     pub const NOBODYS: Self = Self { db: -1, name: &[] };
 }
 
-/// Tells the time when it is asked, because that costs more than most decisions.
+/// Reads the time on demand, because that costs more than most decisions.
 pub trait Clock: Copy {
     /// The wall clock.
     fn now(self) -> UnixMicros;
@@ -32,16 +32,16 @@ pub trait Clock: Copy {
     fn monotonic(self) -> MonotonicMicros;
 }
 
-/// What the operator has set for the queue.
+/// The operator's settings for the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// How many clients may wait, and how many places may be reserved.
     pub waiters: usize,
-    /// How long the place of a waiter that left is kept.
+    /// How long the place of a waiter that left is reserved.
     pub place: Micros,
 }
 
-/// What the module remembers. `H`: how to reach a client that waits.
+/// What the module remembers. `H` is the handle of a client that waits.
 #[derive(Clone, Debug)]
 pub struct Engine<H> {
     pub(super) tokens: Tokens,
@@ -55,11 +55,11 @@ pub struct Engine<H> {
     pub(super) counters: Counters,
     /// The latest timestamp that was written.
     pub(super) latest: UnixMicros,
-    /// When every line was last made ready.
+    /// When all lines were last scanned.
     pub(super) scanned: MonotonicMicros,
-    /// Until when writing is put off: the server did not let the module write.
+    /// Until when writing is postponed because the server did not let the module write.
     pub(super) postponed: Option<MonotonicMicros>,
-    /// The same for lost grants and ended sessions alone: the server refused to write some of them.
+    /// The same for lost grants and ended sessions alone, some of which the server refused to write.
     pub(super) rest_postponed: Option<MonotonicMicros>,
 }
 
@@ -84,41 +84,41 @@ impl<H> Default for Engine<H> {
 }
 
 impl<H> Engine<H> {
-    /// Who waits, and who has a place.
+    /// The queues.
     #[must_use]
     pub const fn queues(&self) -> &Queues<H> {
         &self.queues
     }
 
-    /// Which locks end with their connection.
+    /// The locks that end with their connection.
     #[must_use]
     pub const fn sessions(&self) -> &Sessions {
         &self.sessions
     }
 
-    /// Whether anything may be granted now.
+    /// Whether locks may be granted now.
     pub const fn gate(&mut self) -> &mut Gate {
         &mut self.gate
     }
 
-    /// The same, to be looked at.
+    /// The same, read-only.
     #[must_use]
     pub const fn gate_ref(&self) -> &Gate {
         &self.gate
     }
 
-    /// What has happened.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Counts one more.
+    /// Counts an event.
     pub fn count(&mut self, counter: Counter) {
         self.counters.add(counter);
     }
 
-    /// Answers that are to be sent.
+    /// The answers to be sent.
     pub const fn outbox(&mut self) -> &mut Outbox<H> {
         &mut self.outbox
     }

@@ -1,7 +1,7 @@
-//! The predecessors of recent grants, so that an attempt that is sent again is told the same one again.
+//! The predecessors of recent grants, so that an attempt that is sent again is told the same predecessor.
 //!
-//! A grant is known by its token and its key: MACQUIRE has one token for several keys, each with a predecessor of
-//! its own, or with none.
+//! A grant is identified by its token and its key: MACQUIRE has one token for several keys, each with its own
+//! predecessor or none.
 
 use super::grant::Before;
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// How long a predecessor is remembered: a client sends again within that time.
+/// How long a predecessor is remembered: clients send again within that time.
 const AGE: Micros = Micros(60_000_000);
 /// How many predecessors are remembered.
 const MOST: usize = 1_000;
@@ -19,7 +19,7 @@ const MOST: usize = 1_000;
 #[derive(Clone, Debug, Default)]
 pub struct Predecessors {
     grants: FxHashMap<Token, BTreeMap<Rc<[u8]>, Before>>,
-    /// The same, oldest first, with the time until which each is remembered.
+    /// The same, oldest first, each with the time until which it is remembered.
     order: VecDeque<(MonotonicMicros, Token, Rc<[u8]>)>,
 }
 
@@ -33,13 +33,13 @@ impl Predecessors {
         self.forget(now);
     }
 
-    /// The predecessor of a grant of a key, if it is remembered.
+    /// The predecessor of a grant of a key, if it is still remembered.
     pub fn recall(&mut self, name: &[u8], token: Token, now: MonotonicMicros) -> Option<&Before> {
         self.forget(now);
         self.grants.get(&token)?.get(name)
     }
 
-    /// The canonical form: in the order in which they are forgotten.
+    /// The canonical form, in the order in which they are forgotten.
     #[must_use]
     pub fn canonical(&self) -> Vec<(MonotonicMicros, Token, Box<[u8]>, Before)> {
         let before = |token, name| self.grants.get(token).and_then(|keys| keys.get(name));

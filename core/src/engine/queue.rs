@@ -1,23 +1,54 @@
-//! Who waits for which lock, in which order: first come, first served.
+//! The queues of all locks: first come, first served.
 //!
-//! Every waiter and every reserved place has a ticket; tickets grow. Invariants, checked by the tests:
+//! A line is the queue of one key. Every waiter and every reserved place has a ticket; tickets grow. Invariants,
+//! checked by the tests:
 //! - a client waits for one lock, or for several at once, and leaves exactly once;
-//! - an ID stands for a key at most once, as a waiter or as a reserved place, and keeps its ticket;
-//! - a line exists only while somebody waits in it or has a place in it, and has a due time only while
-//!   somebody waits.
+//! - an ID has at most one ticket for a key, as a waiter or as a reserved place, and keeps it;
+//! - a line exists only while it has a waiter or a place, and has a due time only while it has a waiter.
 //!
-//! A waiter for several locks is **parked** in the line of one key that it cannot have: one that is held, or
-//! for which a waiter for that key alone came earlier. It cannot be granted while that lasts, so no other key
-//! needs to know of it, as a SAT solver watches one literal of a clause. When that key comes free it is tried,
-//! and is granted all its keys or moves to another one that it cannot have. It holds up nobody behind it, but
-//! while the line is ready: then the key is kept until the line was looked at, in the same event-loop iteration.
-//! The rejected design had it in the line of each key: 200 waiters for the same 100 keys kept an idle server busy,
-//! and each wake-up of any key had to look at all of them.
+//! A waiter for several locks is **parked** in the line of one key that it cannot have: one that is held, or for which
+//! a waiter for that key alone came earlier. It cannot be granted while that lasts, so no other key needs to know of
+//! it, as a SAT solver watches one literal of a clause. When that key comes free, the waiter is tried: it is granted
+//! all of its keys, or moves to another one that it cannot have. It holds up nobody behind it except while the line is
+//! ready: then the key is kept until the line has been served, in the same event-loop iteration. The rejected design
+//! put it in the line of each of its keys: 200 waiters for the same 100 keys kept an idle server busy, and each wake-up
+//! of any key had to inspect all of them.
 //!
 //! Lines whose locks come free together are served in the order of their first tickets.
 //!
-//! A hand-off touches the head of one line, whatever its length: O(log n) in map steps, no scan.
-//! `H` is whatever the caller needs to answer a waiter; the queue never looks at it.
+//! A hand-off touches the head of one line, whatever its length: O(log n) in map steps, no scan. `H` is whatever the
+//! caller needs to answer a waiter; the queue never inspects it.
+//!
+//! ```
+//! use redis_lock_core::engine::queue::{Cause, Queues, ReplyShape, Waiter};
+//! use redis_lock_core::lock::request::Share;
+//! use redis_lock_core::lock::time::{Micros, MonotonicMicros};
+//!
+//! let waiter = |client, handle| Waiter {
+//!     handle,
+//!     client,
+//!     share: Share::Alone,
+//!     lease: Micros::from_ms(30_000),
+//!     id: None,
+//!     owner: None,
+//!     shape: ReplyShape::Token,
+//!     session: false,
+//!     since: MonotonicMicros(0),
+//!     until: MonotonicMicros(60_000_000),
+//! };
+//! let mut queues = Queues::default();
+//! let line = queues.join(0, &[b"door"], 0, waiter(1, "alice")).line.ok_or("no line")?;
+//! queues.join(0, &[b"door"], 0, waiter(2, "bob"));
+//! assert!(queues.has_ahead(0, b"door", None), "a newcomer has to queue");
+//!
+//! // The lock comes free: the first in line is served.
+//! queues.set_ready(line);
+//! assert_eq!(queues.take_ready(), Some((line, Cause::Event)));
+//! let (ticket, _) = queues.single_head(line).ok_or("nobody waits")?;
+//! assert_eq!(queues.serve(ticket).map(|served| served.handle), Some("alice"));
+//! assert_eq!(queues.head(line).map(|next| next.handle), Some("bob"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod canonical;
 mod look;
@@ -38,51 +69,51 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// A place in the order of arrival.
+/// A position in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// The line of one key; never used again for another.
+/// Identifies the line of one key; never reused for another line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineId(u64);
 
-/// What the answer to a grant tells.
+/// The shape of the reply to a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReplyShape {
     /// The token.
     #[default]
     Token,
-    /// The token, and whom it succeeds: `DETAILS`.
+    /// The token and the predecessor: `DETAILS`.
     Details,
 }
 
-/// Somebody who waits for a lock.
+/// A client that waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter<H> {
-    /// How to answer.
+    /// How to answer it.
     pub handle: H,
     /// The server's number of the client.
     pub client: u64,
-    /// With how many others.
+    /// How many others may hold the lock too.
     pub share: Share,
-    /// How long the grant is to be good.
+    /// The lease that it asks for.
     pub lease: Micros,
     /// The attempt.
     pub id: Option<Id>,
     /// A label.
     pub owner: Option<OwnerBuf>,
-    /// What the answer tells.
+    /// The shape of the reply.
     pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
-    /// When it came.
+    /// When it began to wait.
     pub since: MonotonicMicros,
-    /// When it has waited enough.
+    /// When its wait ends.
     pub until: MonotonicMicros,
 }
 
 impl<H> Waiter<H> {
-    /// What it asks for.
+    /// Its request.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
         let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
@@ -90,23 +121,23 @@ impl<H> Waiter<H> {
     }
 }
 
-/// What came of joining a line.
+/// The result of joining a line.
 #[derive(Debug)]
 pub struct Joined<H> {
-    /// The line; of several, the first.
+    /// The line that it joined.
     pub line: Option<LineId>,
-    /// The waiters with the same ID, who no longer wait: the newer one stands in their place.
+    /// Earlier waiters with the same ID, which no longer wait: the newer call replaces them.
     pub earlier: Vec<Waiter<H>>,
-    /// A place that was kept was taken again.
+    /// Whether it took a reserved place up again.
     pub resumed: bool,
 }
 
 /// What a client waits for.
 #[derive(Debug)]
 pub struct Wait {
-    /// Its place in all of the lines.
+    /// Its ticket.
     pub ticket: Ticket,
-    /// With how many others it would share.
+    /// How many others may hold the lock too.
     pub share: Share,
     /// Database of the keys.
     pub db: i32,
@@ -114,13 +145,13 @@ pub struct Wait {
     pub keys: Keys,
 }
 
-/// How many holders those bear who stand in a line: see [`Queues::narrows`].
+/// How many holders the waiters of a line allow: see [`Queues::narrows`].
 #[derive(Debug, Default)]
 pub struct Narrows(Vec<(Ticket, u64)>);
 
 impl Narrows {
-    /// The fewest that one of those bears who stand ahead of a ticket, or in the whole line; `share`: the one
-    /// who asks.
+    /// The fewest holders that `share` and the waiters ahead of a ticket allow; without a ticket, those of the whole
+    /// line.
     #[must_use]
     pub fn before(&self, ticket: Option<Ticket>, share: Share) -> u64 {
         let ahead = self.0.partition_point(|(step, _)| ticket.is_none_or(|ticket| *step < ticket));
@@ -129,7 +160,7 @@ impl Narrows {
     }
 }
 
-/// A place kept for a waiter that left.
+/// A place reserved for an attempt that does not wait.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     id: Id,
@@ -142,16 +173,16 @@ enum Body<H> {
     Keeps(Place),
 }
 
-/// Where a ticket stands.
+/// Where a ticket is.
 #[derive(Clone, Debug)]
 enum Stand {
     /// In the line of its only key.
     In(LineId),
-    /// It is for several keys: parked in the line of one of them, in none if it is a reserved place.
+    /// For several keys: parked in the line of one of them, or in none if it is a reserved place.
     Parked { db: i32, names: Rc<Names>, line: Option<LineId> },
 }
 
-/// What a ticket is for.
+/// The owner of a ticket.
 #[derive(Clone, Debug)]
 struct Entry<H> {
     stand: Stand,
@@ -186,24 +217,24 @@ impl<H> Entry<H> {
 struct Line {
     db: i32,
     name: Rc<[u8]>,
-    /// Those who wait for this lock alone.
+    /// The waiters for this lock alone.
     single: BTreeSet<Ticket>,
-    /// Those who wait for several locks and cannot have this one.
+    /// The waiters for several locks that cannot have this one.
     parked: BTreeSet<Ticket>,
     places: BTreeSet<Ticket>,
     /// The IDs of `single` and `places`.
     ids: HashMap<Id, Ticket>,
     /// When the lock comes free by itself, as far as is known.
     due: Option<UnixMicros>,
-    /// When the last holder that was seen ends.
+    /// When the last holder that was seen expires.
     last_end: Option<UnixMicros>,
-    /// The key was evicted while it was held until then.
+    /// The key was evicted while it was held; until when the lock counts as held.
     evicted_until: Option<UnixMicros>,
-    /// It is to be looked at, in the order of this ticket.
+    /// The line is to be served, in the order of this ticket.
     ready: Option<Ticket>,
-    /// Why.
+    /// Why it is to be served.
     cause: Cause,
-    /// How many of those parked here were tried since its lock may have come free.
+    /// How many of the parked waiters were tried since the lock may have come free.
     tried: usize,
 }
 
@@ -224,11 +255,11 @@ impl Line {
     }
 }
 
-/// How many attempts with one ID may stand for several keys each: IDs are random, so that only a mistake or an
-/// attack has more than one.
+/// How many attempts with one ID may queue for several keys each. IDs are random, so only a mistake or an attack has
+/// more than one.
 const MOST_OF_AN_ID: usize = 64;
 
-/// What reserved places may take in all.
+/// The limits of all reserved places together.
 #[derive(Clone, Copy, Debug)]
 pub struct MostPlaces {
     /// A place for several keys counts once for each.
@@ -237,30 +268,30 @@ pub struct MostPlaces {
     pub bytes: usize,
 }
 
-/// When a wait or a place ends, and which.
+/// When a wait or a place ends, and its ticket.
 pub type Deadline = (MonotonicMicros, Ticket);
 
 /// All lines of a server.
 #[derive(Clone, Debug)]
 pub struct Queues<H> {
-    /// Names and IDs come from clients, so those maps hash them with a key; the numbers in the others
-    /// are our own or the server's.
+    /// Names and IDs come from clients, so those maps hash them with a secret key; the numbers in the others are our
+    /// own or the server's.
     index: FxHashMap<i32, HashMap<Rc<[u8]>, LineId>>,
     lines: FxHashMap<LineId, Line>,
     entries: FxHashMap<Ticket, Entry<H>>,
     clients: FxHashMap<u64, Ticket>,
-    /// The attempts for several keys with an ID.
+    /// The attempts for several keys, by ID.
     attempts: HashMap<(i32, Id), Vec<Ticket>>,
     marks: Marks,
-    /// What reserved places take.
+    /// The total size of all reserved places.
     placed: MostPlaces,
     /// When waits and places end.
     ends: BTreeSet<Deadline>,
     /// When locks with waiters come free by themselves.
     dues: BTreeSet<(UnixMicros, LineId)>,
-    /// Lines whose lock may have come free, each with the first in it who is to be looked at.
+    /// The lines whose lock may have come free, each with its first ticket to be served.
     ready: BTreeSet<(Ticket, LineId)>,
-    /// Lines to go on with in the next event-loop iteration.
+    /// Lines to continue with in the next event-loop iteration.
     later: BTreeSet<LineId>,
     last: u64,
 }
@@ -285,19 +316,19 @@ impl<H> Default for Queues<H> {
 }
 
 impl<H> Queues<H> {
-    /// Whether nobody waits or has a place.
+    /// Whether there are no waiters and no reserved places.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many wait.
+    /// The number of waiters.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.clients.len()
     }
 
-    /// How many places are kept.
+    /// The number of reserved places.
     #[must_use]
     pub fn places(&self) -> usize {
         self.entries.len().saturating_sub(self.clients.len())
@@ -319,13 +350,13 @@ impl<H> Queues<H> {
         self.line(db, name).filter(|line| self.lines.get(line).is_some_and(Line::is_waited_for))
     }
 
-    /// Database and name of the key of a line.
+    /// The database and key name of a line.
     #[must_use]
     pub fn key(&self, line: LineId) -> Option<(i32, Rc<[u8]>)> {
         self.lines.get(&line).map(|line| (line.db, Rc::clone(&line.name)))
     }
 
-    /// Database and names of the keys of a ticket.
+    /// The database and key names of a ticket.
     #[must_use]
     pub fn keys(&self, ticket: Ticket) -> Option<(i32, Keys)> {
         match &self.entries.get(&ticket)?.stand {

@@ -1,5 +1,5 @@
-//! What is done outside of commands: which lost grants, ended sessions and lines are seen to in an event-loop iteration,
-//! who in a line gets a lock that came free, and when the next iteration is needed.
+//! The work outside of commands: which lost grants, ended sessions and lines an event-loop iteration handles, who gets
+//! a lock that came free, and when the next iteration is needed.
 
 use super::counters::Counter;
 use super::grant::{Decision, Granted};
@@ -15,20 +15,20 @@ use crate::lock::rules::{self, Share, State, Terms, Turn};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
 
-/// When to try again what the server does not allow now.
+/// How soon to retry a write that the server does not allow now.
 const RETRY: Micros = Micros(20_000);
 
-/// When the module has to run next, on both clocks; nothing in neither: never.
+/// When the module has to run next, on both clocks; with neither, never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wake {
-    /// The end of a wait or of a reserved place, or work that is waiting: at once for [`Wake::AT_ONCE`].
+    /// The end of a wait or of a reserved place, or pending work: [`Wake::AT_ONCE`] if it can be done now.
     pub end: Option<MonotonicMicros>,
-    /// A lock that is waited for comes free by itself.
+    /// When a lock with waiters comes free by itself.
     pub due: Option<UnixMicros>,
 }
 
 impl Wake {
-    /// The end of everything that is to be done now.
+    /// The time of work that can be done now.
     pub const AT_ONCE: MonotonicMicros = MonotonicMicros(0);
 
     /// Whether there is nothing to wake up for.
@@ -37,7 +37,7 @@ impl Wake {
         self == Self::default()
     }
 
-    /// Whether a timer that was set for this fires in time for `other`, whatever the clocks say.
+    /// Whether a timer that was set for this fires in time for `other`, whatever the clocks do.
     #[must_use]
     pub fn is_in_time_for(self, other: Self) -> bool {
         let end = other.end.is_none_or(|end| self.end.is_some_and(|own| own <= end));
@@ -46,54 +46,54 @@ impl Wake {
     }
 }
 
-/// How many grants were lost and how many sessions had ended when an iteration began: each is tried once in it, so that
-/// one that the server refuses to write holds up no other.
+/// How many lost grants and ended sessions there were when an iteration began. Each is tried once in it, so that one
+/// that the server refuses to write delays no other.
 #[derive(Debug)]
 pub struct Iteration {
     lost: usize,
     ended: usize,
-    /// Some of them stay to be done.
+    /// Whether some of them are left.
     is_refused: bool,
 }
 
-/// Something to see to.
+/// A piece of work.
 #[derive(Debug)]
 pub enum Task {
-    /// A grant that nobody received.
+    /// Pass on a grant that nobody received.
     PassOn(Lost),
-    /// A grant whose connection has ended, and when that was.
+    /// End a grant whose connection ended, and when that was.
     EndSession((LockKey, Token), UnixMicros),
-    /// A line whose lock may have come free.
+    /// Check a line whose lock may have come free.
     Look(LineId, Why),
 }
 
-/// Why a line is looked at.
+/// Why a line is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Something has happened.
+    /// An event happened, or its lock was due.
     Known,
-    /// Nothing is known to have happened: a grant now means that a wake-up was missed.
+    /// No event is known: a grant now means that a wake-up was missed.
     Scan,
 }
 
-/// What a look at the lock of a line comes to.
+/// The result of checking the lock of a line.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it lives as long as one look")]
 pub enum Found {
-    /// The next who waits gets it.
+    /// The next waiter gets it.
     Grant(Successor),
-    /// The next who waits wants others besides, and this one could be had.
+    /// The next waiter wants other locks too, and could have this one.
     Try(Ticket),
-    /// The next who waits may not have a lease that long.
+    /// The next waiter may not have a lease that long: end its wait.
     End(u64, Error),
-    /// Nobody else can have it now.
+    /// Nobody can have it now.
     Nobody,
 }
 
 impl<H> Engine<H> {
-    /// A new event-loop iteration; nothing if there is nothing to see to, or not yet.
+    /// A new event-loop iteration begins; `None` if there is nothing to do, or not yet.
     pub fn begin_iteration(&mut self, clock: impl Clock) -> Option<Iteration> {
-        // Before anything else: what is due would fire the timer again and again.
+        // First of all: locks that stay due would fire the timer again and again.
         self.queues.set_due_ready(clock.now());
         if self.postponed.is_some_and(|at| at > clock.monotonic()) {
             return None;
@@ -110,7 +110,7 @@ impl<H> Engine<H> {
         has_work.then_some(Iteration { lost, ended, is_refused: false })
     }
 
-    /// The next thing to see to in an iteration; nothing when all is done.
+    /// The next task of an iteration; `None` when all is done.
     pub fn next_task(&mut self, iteration: &mut Iteration, clock: impl Clock) -> Option<Task> {
         if let Some(left) = iteration.lost.checked_sub(1) {
             iteration.lost = left;
@@ -127,19 +127,19 @@ impl<H> Engine<H> {
             iteration.ended = 0;
         }
         let (line, cause) = self.queues.take_ready()?;
-        // One that is due now was not forgotten: the timer comes in this moment.
+        // A lock that is due at this very moment is not a missed wake-up: its timer is about to fire.
         let is_due = || self.queues.due(line).is_some_and(|due| due <= clock.now());
         let why = if cause == Cause::Scan && !is_due() { Why::Scan } else { Why::Known };
         Some(Task::Look(line, why))
     }
 
-    /// The server refused to write for a task: it is tried again, behind the others.
+    /// The server refused to write for a task: it is retried, after the others.
     pub fn refused_for_now(&mut self, task: Task, iteration: &mut Iteration, clock: impl Clock) {
         match task {
             Task::PassOn(lost) => self.outstanding.lose([lost]),
             Task::EndSession(grant, at) => self.ended.put_back(grant, at),
             Task::Look(line, _) => {
-                // Not at once: in the order of the line it would come first again.
+                // Not at once: its order would put it first again.
                 self.queues.set_due(line, Some(clock.now().after(RETRY)));
                 return;
             }
@@ -147,19 +147,20 @@ impl<H> Engine<H> {
         iteration.is_refused = true;
     }
 
-    /// An iteration is over: what the server refused to write is tried again in a moment.
+    /// An iteration ends: what the server refused to write is retried soon.
     pub fn end_iteration(&mut self, iteration: &Iteration, clock: impl Clock) {
         if iteration.is_refused {
             self.postpone_rest(clock);
         }
     }
 
-    /// Lost grants and ended sessions are seen to in a moment.
+    /// Postpones lost grants and ended sessions for a moment.
     pub(super) fn postpone_rest(&mut self, clock: impl Clock) {
         self.rest_postponed = Some(self.postponed_until(clock));
     }
 
-    /// Nothing may be written now: it is tried again in a moment. At once, the server would do nothing else.
+    /// Nothing may be written now: postpones it for a moment. Retried at once, it would keep the server from doing
+    /// anything else.
     pub fn postpone(&mut self, clock: impl Clock) {
         self.postponed = Some(self.postponed_until(clock));
     }
@@ -169,7 +170,7 @@ impl<H> Engine<H> {
         clock.monotonic().after(RETRY)
     }
 
-    /// Whether nobody waits or has a place, no lock ends with its connection, and nothing is left to be done.
+    /// Whether nobody waits or has a place, no lock ends with its connection, and no work is left.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.queues.is_empty()
@@ -192,7 +193,7 @@ impl<H> Engine<H> {
         Wake { end, due: self.queues.next_due() }
     }
 
-    /// Who in a line gets its lock, if somebody can have it.
+    /// The waiter of a line that gets its lock, if there is one that can have it.
     pub fn look(
         &mut self,
         line: LineId,
@@ -222,7 +223,7 @@ impl<H> Engine<H> {
                     return Found::End(waiter.client, error);
                 }
                 let request = waiter.request();
-                // An ID that holds the lock already is told so when it asks, not while it waits.
+                // An ID that already holds the lock is told so when it asks, not while it waits.
                 let may_have_it = vacancy == Vacancy::Whole || matches!(lock, State::Several(_));
                 let turn = if may_have_it { Turn::Now } else { Turn::Behind };
                 let decision = rules::acquire(lock, &request, turn, terms, tokens, now);
@@ -240,7 +241,7 @@ impl<H> Engine<H> {
         Found::Nobody
     }
 
-    /// A waiter for several locks: its client, its lease, and its keys. Nothing if it waits no longer.
+    /// A waiter for several locks: its client, lease, database and keys. `None` if it no longer waits.
     #[must_use]
     pub fn parked(&self, ticket: Ticket) -> Option<(u64, Micros, i32, Keys)> {
         let waiter = self.queues.waiter(ticket)?;
@@ -248,7 +249,7 @@ impl<H> Engine<H> {
         Some((waiter.client, waiter.lease, db, keys))
     }
 
-    /// A waiter for several locks cannot have this one: it is parked there. Whether it was before.
+    /// Parks a waiter for several locks at one that it cannot have. Returns whether it was parked there before.
     pub fn park(&mut self, ticket: Ticket, blocked: Blocked) -> bool {
         let before = self.queues.line_of_ticket(ticket);
         let Some(line) = self.queues.park(ticket, blocked.at) else { return false };
@@ -261,7 +262,7 @@ impl<H> Engine<H> {
         before == Some(line)
     }
 
-    /// A waiter for several locks gets all of them, if nobody has one.
+    /// Grants a waiter for several locks all of them, if it can have them all.
     pub fn grant_all(
         &mut self,
         ticket: Ticket,
@@ -274,18 +275,18 @@ impl<H> Engine<H> {
         Decision::to_grants(&decisions.ok()??)
     }
 
-    /// Others in a line may have its lock too: they come after those of other lines who came before them.
+    /// Others in a line may be able to have its lock too. They are served after earlier waiters of other lines.
     pub fn go_on(&mut self, line: LineId) {
         self.queues.go_on(line);
     }
 
-    /// Takes lines out that are to be looked at, at most so many.
+    /// Takes up to `most` lines that are to be checked.
     pub fn take_ready(&mut self, most: usize) -> Vec<LineId> {
         (0..most).map_while(|_| self.queues.take_ready()).map(|(line, _)| line).collect()
     }
 
-    /// Looks after what no timer and no event tells: makes every line ready, now and then; with few waiters each time,
-    /// where the server does not tell of keys that come free.
+    /// Covers what no timer and no event reports: makes every line ready now and then. If the server does not report
+    /// keys that come free, every time while there are few waiters.
     pub fn scan(&mut self, now: MonotonicMicros, is_told_of_keys: bool) {
         const FEW_WAITERS: usize = 1_000;
         let always = !is_told_of_keys && self.queues.waiters() <= FEW_WAITERS;
@@ -295,18 +296,18 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Whether it is time to look at every line again: who changed a lock may have told nobody.
+    /// Whether it is time to check every line: a change of a lock may have gone unreported.
     pub(super) fn has_to_scan(&self, now: MonotonicMicros) -> bool {
         const EVERY: Micros = Micros(900_000);
         now.since(self.scanned) >= EVERY
     }
 
-    /// Keys were flushed or swapped: all locks of a database, or of all, may have come free.
+    /// Keys were flushed or swapped: all locks of a database, or of all databases, may have come free.
     pub fn all_changed(&mut self, db: Option<i32>) {
         self.queues.set_all_ready(db);
     }
 
-    /// A key came free, as the server tells.
+    /// The server reported a change of a key.
     pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
         let Some(line) = self.queues.waited_line(key.db, key.name) else { return };
         match how {
@@ -316,10 +317,10 @@ impl<H> Engine<H> {
     }
 }
 
-/// What the server tells of a key.
+/// A change of a key that the server reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// It was evicted: its lock stays taken until its last holder ends.
+    /// It was evicted: its lock counts as held until its last holder expires.
     Evicted,
     /// It was deleted, expired or written in another way.
     Gone,

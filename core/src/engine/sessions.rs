@@ -1,7 +1,7 @@
-//! Which connection holds which lock, for grants with SESSION: they end with it.
+//! Sessions: which connection holds which lock, for grants that end with their connection.
 //!
-//! A grant is bound to one connection at most, a connection may have many. A binding is a hint: it
-//! counts only while its key still holds its token, which the caller looks up.
+//! A grant is bound to at most one connection, a connection may have many grants. A binding is a hint: it counts only
+//! while the key still holds its token, which the caller checks.
 
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
@@ -19,7 +19,7 @@ pub struct Binding {
     pub client: u64,
     /// The grant.
     pub token: Token,
-    /// When it ends by itself.
+    /// When it expires.
     pub until: UnixMicros,
 }
 
@@ -32,7 +32,7 @@ pub struct Sessions {
     locks: FxHashMap<i32, HashMap<Rc<[u8]>, Bindings>>,
     clients: FxHashMap<u64, BTreeSet<(LockKey, Token)>>,
     count: usize,
-    /// How many there may be before those that ended by themselves are swept out.
+    /// The number of bindings at which expired ones are swept.
     sweep_at: usize,
 }
 
@@ -52,18 +52,18 @@ impl Sessions {
         self.count
     }
 
-    /// Whether a grant is bound to a connection.
+    /// Whether any grant is bound to a connection.
     #[must_use]
     pub fn holds(&self, client: u64) -> bool {
         self.clients.contains_key(&client)
     }
 
-    /// The bindings of a lock; more than one only where it has several holders.
+    /// The bindings of a lock; there can be more than one only if it has several holders.
     pub fn bindings(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Binding> {
         self.locks.get(&db).and_then(|names| names.get(name)).into_iter().flat_map(Bindings::values)
     }
 
-    /// The name of a lock, if grants of it are bound: one and the same while they are.
+    /// The stored name of a lock with bound grants: the same allocation for as long as there are any.
     #[must_use]
     pub fn name(&self, db: i32, name: &[u8]) -> Option<&Rc<[u8]>> {
         self.locks.get(&db)?.get_key_value(name).map(|(name, _)| name)
@@ -86,7 +86,7 @@ impl Sessions {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Binds a grant to no connection.
+    /// Unbinds a grant from its connection.
     pub fn unbind(&mut self, db: i32, name: &[u8], token: Token) {
         let Some(names) = self.locks.get_mut(&db) else { return };
         let Some((name, _)) = names.get_key_value(name) else { return };
@@ -108,7 +108,7 @@ impl Sessions {
         self.count = self.count.saturating_sub(1);
     }
 
-    /// Binds all grants of a lock but that one to no connection.
+    /// Unbinds all grants of a lock except that one.
     pub fn unbind_others(&mut self, db: i32, name: &[u8], token: Option<Token>) {
         loop {
             let other = self.bindings(db, name).map(|binding| binding.token).find(|other| Some(*other) != token);
@@ -125,7 +125,7 @@ impl Sessions {
         }
     }
 
-    /// A connection has ended: the locks that were bound to it, no longer bound.
+    /// A connection ended: unbinds its grants and returns them.
     pub fn end(&mut self, client: u64) -> Vec<(LockKey, Token)> {
         let locks: Vec<_> = self.clients.get(&client).into_iter().flatten().cloned().collect();
         for ((db, name), token) in &locks {
@@ -134,7 +134,7 @@ impl Sessions {
         locks
     }
 
-    /// The canonical form. How many make a sweep due is left out: a binding that is over counts for nothing.
+    /// The canonical form. It leaves out when a sweep is due: an expired binding counts for nothing.
     #[must_use]
     pub fn canonical(&self) -> Vec<(i32, Box<[u8]>, Binding)> {
         let names = self.locks.iter().flat_map(|(db, names)| names.iter().map(move |(name, own)| (*db, name, own)));
@@ -145,13 +145,13 @@ impl Sessions {
         all
     }
 
-    /// Gives up all bindings.
+    /// Drops all bindings.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Gives up what ended by itself, when there is much: a connection that lives long and never
-    /// releases must not fill the memory. Costs a constant for each binding ever made.
+    /// Drops expired bindings when there are many: a connection that lives long and never releases must not fill the
+    /// memory. The cost is constant for each binding ever made.
     fn sweep(&mut self, now: UnixMicros) {
         if self.count < self.sweep_at.max(FEW) {
             return;

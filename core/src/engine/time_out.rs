@@ -1,11 +1,11 @@
-//! The time of a wait is over.
+//! Waits that time out.
 
 use super::counters::Counter;
 use super::outbox::Answer;
 use super::parts::{Clock, Engine, Limits};
 
 impl<H> Engine<H> {
-    /// Ends the waits whose time is over, at most so many.
+    /// Ends at most `most` waits whose time is over.
     pub fn time_out(&mut self, most: usize, limits: Limits, clock: impl Clock) {
         let now = clock.monotonic();
         if self.queues.next_end().is_none_or(|end| end > now) {

@@ -1,4 +1,4 @@
-//! Whether a grant has reached the client that waited for it; one that did not passes on.
+//! Whether a grant reached the client that waited for it. One that did not is passed on.
 
 use super::counters::Counter;
 use super::grant::Granted;
@@ -8,13 +8,13 @@ use super::parts::{Clock, Engine, Limits};
 use crate::lock::token::Token;
 
 impl<H> Engine<H> {
-    /// A grant has reached its client, or is no longer meant for it.
+    /// A grant reached its client, or is no longer meant for it.
     pub fn delivered(&mut self, token: Token) {
         self.outstanding.arrived(token);
     }
 
-    /// A grant did not reach its client: it passes on, and an attempt with an ID has its place again. Not if that
-    /// attempt has asked again meanwhile and was told of it.
+    /// A grant did not reach its client: it passes on, and an attempt with an ID gets its place back. Not if that
+    /// attempt has asked again in the meantime and was told of its grant.
     pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
         let Grant { granted, db, keys, id, ticket, .. } = grant;
         if !self.outstanding.arrived(granted.token) {
@@ -25,7 +25,7 @@ impl<H> Engine<H> {
             self.queues.restore_place(db, &names, id, ticket, until, limits.most_places());
         }
         self.count(Counter::Undelivered);
-        // Of several locks, each passes on by itself.
+        // Each of several locks passes on separately.
         self.outstanding.lose(keys.iter().enumerate().map(|(at, name)| Lost {
             db,
             name: name.into(),
@@ -34,8 +34,8 @@ impl<H> Engine<H> {
         }));
     }
 
-    /// Of a grant of several locks, these were written before it failed: they go back, in a moment. At once, the next try
-    /// would follow at once too, and the server would do nothing else.
+    /// A grant of several locks failed after these were written: they are given back soon. Given back at once, they
+    /// would be granted again at once, and the server would do nothing else.
     pub fn give_back(&mut self, db: i32, names: &[&[u8]], granted: &Granted, clock: impl Clock) {
         if names.is_empty() {
             return;

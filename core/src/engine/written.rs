@@ -1,4 +1,4 @@
-//! What changes when a decision was written: for the key, and for the one who got the lock.
+//! Updates the engine after a decision was written: for the key, and for the new holder.
 
 use super::counters::Counter;
 use super::grant::{Decision, Granted, What};
@@ -11,7 +11,7 @@ use crate::lock::record::{Encoded, Id};
 use crate::lock::time::Micros;
 use crate::lock::token::Token;
 
-/// How a key is changed: whether it holds a set of holders before.
+/// The form of a key before a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// It holds a string, or nothing.
@@ -20,17 +20,17 @@ pub enum Shape {
     Several,
 }
 
-/// Who got a lock without waiting.
+/// A caller that got a lock without waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// The attempt.
     pub id: Option<Id>,
-    /// The connection that the grant ends with, if it does.
+    /// The connection with which the grant ends, if there is one.
     pub session: Option<u64>,
 }
 
 impl<H> Engine<H> {
-    /// A decision was carried out: its key says so.
+    /// A decision was carried out and stands in its key.
     pub fn told(&mut self, decision: &mut Decision, key: KeyName<'_>, before: Shape) {
         decision.set_told();
         for counter in decision.counts {
@@ -43,8 +43,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A value of ours was written: when the lock comes free by itself, for those who wait, and whether it still ends
-    /// with a connection.
+    /// A value of ours was written: updates when the lock comes free by itself, for its waiters, and its binding to a
+    /// connection.
     fn written(&mut self, KeyName { db, name }: KeyName<'_>, value: &Encoded, is_among: bool, before: Shape) {
         let (token, until) = (value.token(), value.timestamp());
         self.latest = until.max(self.latest);
@@ -53,14 +53,14 @@ impl<H> Engine<H> {
         }
         self.ended.renewed(db, name, token);
         self.sessions.written(db, name, token, until);
-        // The set that takes the place of one holder has no other.
+        // A set that replaces a single holder has no other.
         if !is_among || before == Shape::One {
             self.sessions.unbind_others(db, name, Some(token));
         }
         if let Some(line) = self.queues.waited_line(db, name) {
             self.queues.seen(line);
             if is_among {
-                // With several holders it may come free earlier, or later; a look at it tells.
+                // With several holders it may come free earlier or later; the next check of it shows when.
                 self.queues.set_due_by(line, until);
                 self.queues.set_last_end_after(line, until);
             } else {
@@ -70,7 +70,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A grant of a key ends with no connection, or none of its grants does.
+    /// Unbinds one grant of a key from its connection, or all of them.
     fn released(&mut self, KeyName { db, name }: KeyName<'_>, token: Option<Token>) {
         if self.sessions.is_empty() {
             return;
@@ -81,8 +81,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// An attempt got its lock, or locks, without waiting: they end with its connection or with none, it stands in line
-    /// for them no longer, and a grant of its that seemed lost is not.
+    /// An attempt got its lock or locks without waiting: they end with its connection or with none, it leaves the
+    /// queue, and an earlier grant of its that seemed lost is not.
     pub fn granted_to_caller(
         &mut self,
         db: i32,
@@ -116,7 +116,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// One who waited got the lock, or all of its locks: it waits no longer and is told. How long it waited.
+    /// A waiter got its lock or locks: it leaves the queue and is answered. Returns how long it waited.
     pub fn granted_to_waiter(&mut self, ticket: Ticket, mut granted: Granted, clock: impl Clock) -> Option<Micros> {
         let (db, keys) = self.queues.keys(ticket)?;
         let waiter = self.queues.serve(ticket)?;
@@ -139,8 +139,8 @@ impl<H> Engine<H> {
         Some(waited)
     }
 
-    /// An attempt with an ID got a lock, for the first time or again: its predecessor there is remembered for a while,
-    /// and reported again when the attempt is sent again. `lock` is the number of the lock in the grant.
+    /// An attempt with an ID got a lock, for the first time or again: its predecessor is remembered for a while, and
+    /// reported again when the attempt is sent again. `lock` is the index of the lock in the grant.
     fn remember_or_recall(&mut self, name: &[u8], lock: usize, granted: &mut Granted, clock: impl Clock) {
         let now = clock.monotonic();
         if let Some(before) = granted.before(lock) {
@@ -150,7 +150,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Those who waited with the ID of a newer call wait no longer.
+    /// Ends the waits that a newer call with their ID replaced.
     pub(super) fn replaced(&mut self, earlier: impl IntoIterator<Item = Waiter<H>>) {
         for waiter in earlier {
             self.outbox.put(waiter.handle, Answer::Failed(Error::Replaced));

@@ -1,11 +1,10 @@
-//! Who may have the lock: `(what the key holds, request, now) -> decision`.
+//! The rule for granting a lock: `(what the key holds, request, now) -> decision`.
 //!
-//! One rule decides for one holder and for several: a caller is admitted when fewer live than it
-//! bears, and no plain holder is there. For several keys it is asked of each: all or nothing.
+//! One rule covers one holder and several: a caller is granted the lock when fewer holders are live than it allows, and
+//! no plain holder is among them. For several keys the rule is applied to each: all or nothing.
 //!
-//! The classic sequence in one step: a free key is taken (SETNX), a held one refused (GET), an
-//! expired one taken over in place (GETSET), never deleted and re-created. A foreign value is held
-//! for as long as it exists.
+//! The classic sequence in one step: a free key is taken (SETNX), a held one refused (GET), an expired one taken over
+//! in place (GETSET), never deleted and created again. A foreign value counts as held for as long as it exists.
 
 use super::error::Error;
 use super::record::{Owner, Record};
@@ -14,7 +13,7 @@ use super::state::State;
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
 
-/// Who had an expired lock before its successor.
+/// The holder of an expired lock that a new grant replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Predecessor<'a> {
     /// Its timestamp.
@@ -27,22 +26,22 @@ pub struct Predecessor<'a> {
     pub owner: Option<Owner<'a>>,
 }
 
-/// How a grant stands in its key.
+/// How a grant is stored in its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// As it stood before.
+    /// In the form that it already has.
     AsBefore,
-    /// By itself: a string.
+    /// As the only holder: a string.
     Alone,
-    /// Among several: in a sorted set, in the place of that overdue holder if there is one.
+    /// As one of several holders: a member of a sorted set, in the slot of that expired holder if there is one.
     Among {
-        /// Its grant.
+        /// The token of that holder.
         replaces: Option<Token>,
     },
 }
 
 impl Holds {
-    /// Whether it is among several, in a key where `several` hold it or not.
+    /// Whether the grant is one of several, in a key that held `several` or not before.
     #[must_use]
     pub const fn is_among(self, several: bool) -> bool {
         match self {
@@ -52,7 +51,7 @@ impl Holds {
         }
     }
 
-    /// The overdue holder whose place it takes.
+    /// The expired holder whose slot it takes.
     #[must_use]
     pub const fn replaces(self) -> Option<Token> {
         match self {
@@ -62,14 +61,14 @@ impl Holds {
     }
 }
 
-/// Whether a caller may have a lock that is free for it.
+/// Whether it is the caller's turn for a lock that is free for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// It may.
     Now,
-    /// Others came first: the lock is theirs.
+    /// Others wait ahead: the lock is theirs.
     Behind,
-    /// Nobody is granted a lock now.
+    /// No lock is granted now.
     Barred,
 }
 
@@ -80,41 +79,71 @@ pub enum Admission<'a> {
     Granted {
         /// The largest token in the key.
         in_key: Option<Token>,
-        /// Whom it succeeds.
+        /// The predecessor, if the lock had expired.
         succeeds: Option<Predecessor<'a>>,
-        /// How its grant is to stand in the key.
+        /// How the grant is stored in the key.
         holds: Holds,
     },
-    /// The attempt has it already.
+    /// The attempt already holds it.
     Already(Record<'a>),
-    /// The attempt has it already, but asked for it in another way: alone, or among several.
+    /// The attempt already holds it, but asks for it in another way: alone, or as one of several.
     AskedOtherwise,
-    /// Others have it.
+    /// Others hold it.
     Refused,
 }
 
-/// What becomes of a request for the lock.
+/// The decision on a request for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquire<'a> {
-    /// It is the caller's: write this.
+    /// Grant it: write this.
     Grant {
         /// The new value.
         record: Record<'a>,
-        /// Whom it succeeds, if the lock had expired.
+        /// The predecessor, if the lock had expired.
         succeeds: Option<Predecessor<'a>>,
-        /// How it stands in the key.
+        /// How the grant is stored in the key.
         holds: Holds,
     },
-    /// The attempt holds it already, and the lease now ends later: write this.
+    /// The attempt already holds it, and its lease now ends later: write this.
     Prolong(Record<'a>),
-    /// The attempt holds it already, for at least as long: this stays.
+    /// The attempt already holds it for at least that long: leave the key as it is.
     Keep(Record<'a>),
-    /// Somebody else has it.
+    /// Somebody else holds it.
     Refuse,
 }
 
-/// The rule: a caller is admitted when fewer live than it bears. While others wait ahead of it, a
+/// The rule: a caller is granted the lock when fewer holders are live than it allows. While others wait ahead of it, a
 /// lock that it could have is theirs.
+///
+/// A held lock is refused, whoever waits; an expired one is taken over, and the decision names the predecessor:
+///
+/// ```
+/// use redis_lock_core::lock::record::{Record, Value};
+/// use redis_lock_core::lock::request::{Request, Share};
+/// use redis_lock_core::lock::rules::{admit, Admission, Turn};
+/// use redis_lock_core::lock::state::State;
+/// use redis_lock_core::lock::time::{Micros, UnixMicros};
+/// use redis_lock_core::lock::token::Token;
+///
+/// let start = UnixMicros(1_763_710_000_000_000);
+/// let token = Token::new(1_763_710_000_000_000).ok_or("too large")?;
+/// let held = Record { timestamp: start.after(Micros::from_ms(31_000)), token, id: None, owner: None };
+/// let request = Request { share: Share::Alone, lease: Micros::from_ms(30_000), id: None, owner: None };
+///
+/// let early = State::of(Some(Value::Ours(held)), start);
+/// assert_eq!(admit(early, &request, Turn::Now, start), Admission::Refused);
+///
+/// let now = start.after(Micros::from_ms(40_000));
+/// let late = State::of(Some(Value::Ours(held)), now);
+/// let Admission::Granted { in_key, succeeds: Some(predecessor), .. } = admit(late, &request, Turn::Now, now) else {
+///     return Err("not granted".into());
+/// };
+/// assert_eq!((in_key, predecessor.overdue), (Some(token), Micros::from_ms(9_000)));
+///
+/// // Somebody waits ahead: the lock is theirs.
+/// assert_eq!(admit(late, &request, Turn::Behind, now), Admission::Refused);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub fn admit<'a>(state: State<'a>, request: &Request<'_>, turn: Turn, now: UnixMicros) -> Admission<'a> {
     let alone = request.share == Share::Alone;
@@ -149,7 +178,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, turn: Turn, now: UnixM
     Admission::Granted { in_key, succeeds, holds }
 }
 
-/// Why an attempt that holds a lock does not get its token: its caller would be wrong about who else holds the lock.
+/// Why an attempt that holds a lock does not get its token again: its caller would be wrong about who else holds it.
 fn other_share(request: &Request<'_>) -> Error {
     if request.share == Share::Alone {
         Error::HeldAmongSeveral
@@ -158,7 +187,7 @@ fn other_share(request: &Request<'_>) -> Error {
     }
 }
 
-/// Whether a caller could have the lock, if nobody came first.
+/// Whether a caller could have the lock if nobody waited ahead of it.
 #[must_use]
 pub fn could_have(state: State<'_>, request: &Request<'_>, now: UnixMicros) -> bool {
     matches!(admit(state, request, Turn::Now, now), Admission::Granted { .. })
@@ -185,8 +214,8 @@ fn new_record<'a>(
     Ok(Record { timestamp, token, id: request.id, owner: request.owner })
 }
 
-/// LOCK.ACQUIRE: the lock if nobody has it, or if this attempt has it already. While others wait
-/// ahead of the caller, a lock that nobody has is theirs.
+/// LOCK.ACQUIRE: grants the lock if nobody holds it, or if this attempt already holds it. While others wait ahead of
+/// the caller, a free lock is theirs.
 ///
 /// # Errors
 /// [`Error::Clock`], [`Error::HeldAmongSeveral`], [`Error::HeldAlone`].
@@ -209,14 +238,14 @@ pub fn acquire<'a>(
     }
 }
 
-/// An attempt that has the lock asks again: its lease never becomes shorter.
+/// The attempt that holds the lock asks again: its lease never becomes shorter.
 fn again(held: Record<'_>, lease: Micros, terms: Terms, now: UnixMicros) -> Result<Acquire<'_>, Error> {
     let later = terms.timestamp(now, lease)?;
     let prolongs = later > held.timestamp;
     Ok(if prolongs { Acquire::Prolong(Record { timestamp: later, ..held }) } else { Acquire::Keep(held) })
 }
 
-/// LOCK.MACQUIRE: all of several locks with one token, or nothing. The decision for each of them.
+/// LOCK.MACQUIRE: all of several locks under one token, or none. Returns the decision for each of them.
 ///
 /// # Errors
 /// [`Error::Clock`], [`Error::HeldAmongSeveral`], [`Error::HeldAlone`].
@@ -258,7 +287,7 @@ pub fn acquire_all<'a>(
     decisions.collect::<Result<_, _>>().map(Some)
 }
 
-/// The lock passes from the holder of `token`, who gave it back, to one who waits.
+/// The holder of `token` gave the lock back: it passes to a waiter.
 ///
 /// # Errors
 /// [`Error::Clock`].
@@ -274,7 +303,7 @@ pub fn pass_on<'a>(
     Ok(Acquire::Grant { record, succeeds: None, holds })
 }
 
-/// LOCK.RECOVER: the lock only if it is expired and nobody waits ahead of the caller.
+/// LOCK.RECOVER: grants the lock only if it has expired and nobody waits ahead of the caller.
 ///
 /// # Errors
 /// [`Error::Clock`].

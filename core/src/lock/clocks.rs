@@ -1,38 +1,37 @@
-//! What the clocks of a machine say of each other: whether the wall clock was set, and whether the machine was
-//! suspended.
+//! Compares the clocks of a machine: finds out whether the wall clock was set, and whether the machine was suspended.
 //!
-//! Three clocks: the wall clock; one that is never set and counts the time for which the machine was suspended; and one
-//! that is never set and does not count it.
+//! There are three clocks: the wall clock; one that is never set and counts the time in suspend; and one that is never
+//! set and does not count it.
 
 use super::time::{Micros, MonotonicMicros, UnixMicros};
 
-/// A clock that is kept in time by small corrections never moves by this much between two looks.
+/// The smallest move that counts as a step. A clock that is slewed never moves by this much between two looks.
 const STEP_US: u64 = 500_000;
-/// By so much a lock may come free late.
+/// The smallest move after which timers are set anew: a lock may come free late by this much.
 const SLEW_US: u64 = 5_000;
-/// Shorter suspends are treated as a long iteration of the event loop, which counts them as well.
+/// Shorter suspends are treated as a long event-loop iteration, which counts them as well.
 const SUSPEND: Micros = Micros(10_000);
 
-/// The clocks, read in this order: time that passes between the last two can hide a suspend until the next look, and
-/// never looks like one.
+/// The clocks, read in this order: time that passes between reading the last two can hide a suspend until the next
+/// look, but never looks like one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The wall clock.
     pub wall: UnixMicros,
     /// The clock that is never set.
     pub monotonic: MonotonicMicros,
-    /// The same without the time for which the machine was suspended, from a start of its own.
+    /// A clock that is never set and stands still in suspend, with a start of its own.
     pub awake: MonotonicMicros,
 }
 
 /// What has happened to the clocks between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jumps {
-    /// The wall clock was set by so many microseconds.
+    /// By how many microseconds the wall clock was set.
     pub step_us: Option<i64>,
-    /// The machine was suspended for so long.
+    /// How long the machine was suspended.
     pub suspended: Option<Micros>,
-    /// A timer that was set by the wall clock before would be off.
+    /// A timer that was set earlier by the wall clock would be off.
     pub is_timer_off: bool,
 }
 
@@ -44,7 +43,7 @@ impl Jumps {
     }
 }
 
-/// How the clocks stood to each other when they were last read.
+/// How far the clocks were apart when they were last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clocks {
     last: Option<Last>,
@@ -52,14 +51,14 @@ pub struct Clocks {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Last {
-    /// How far the wall clock was ahead.
+    /// How far the wall clock was ahead of the monotonic one.
     ahead_us: u64,
-    /// For how long the machine has been suspended at least.
+    /// The least time that the machine has spent in suspend.
     suspended: Micros,
 }
 
 impl Clocks {
-    /// What has happened since the last look.
+    /// Compares the clocks with the last look and remembers them.
     pub fn compare(&mut self, now: &Reading) -> Jumps {
         let ahead_us = now.wall.0.wrapping_sub(now.monotonic.0);
         let suspended = now.monotonic.since(now.awake);

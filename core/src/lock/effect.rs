@@ -1,7 +1,6 @@
-//! What a write changes in a key: the server's commands that come to the same, computed here and carried out by whoever
-//! has the key.
+//! The commands that a write comes to: computed here, carried out by the caller that has the key open.
 //!
-//! One holder is a string, several are a sorted set. A set never vanishes in between: a holder is added before others
+//! One holder is a string, several are a sorted set. A set never vanishes in between: holders are added before others
 //! are removed.
 
 use super::admit::Holds;
@@ -11,17 +10,17 @@ use super::retention::Retention;
 use super::time::UnixMicros;
 use super::token::Token;
 
-/// The holders in a sorted set, and those among them whose grants have ended since it was read.
+/// The holders in a sorted set, and the members whose grants have ended since it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Who holds the lock, or held it and has expired.
+    /// Those who hold the lock, or held it and have expired.
     pub holders: Holders,
-    /// Whose grants have ended: they are still in the key.
+    /// Those whose grants have ended: they are still in the key.
     pub ended: Vec<Holder>,
 }
 
 impl Members {
-    /// A grant ends: it is no longer among the holders. Whether it was.
+    /// Ends a grant: it no longer counts as a holder. Returns whether it was one.
     pub fn end(&mut self, token: Token) -> bool {
         let ended = self.holders.remove(token);
         let was_one = ended.is_some();
@@ -30,7 +29,7 @@ impl Members {
     }
 }
 
-/// What a key holds, as far as a change depends on it.
+/// The contents of a key, as far as a change depends on them.
 #[derive(Debug)]
 pub enum Contents<'k> {
     /// Nothing.
@@ -39,38 +38,38 @@ pub enum Contents<'k> {
     String,
     /// Several holders.
     Members {
-        /// They are brought to what the key holds after the change.
+        /// Updated to what the key holds after the change.
         members: &'k mut Members,
         /// The key has a native expiry.
         has_expiry: bool,
     },
-    /// One holder, a foreign value, or nothing: which of them does not matter, unless [`Write::needs_room`].
+    /// One holder, a foreign value, or nothing: it does not matter which, unless [`Write::needs_room`].
     One,
 }
 
-/// What is to be written.
+/// A write to a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Write<'v> {
-    /// A value, which stands in the key like that.
+    /// Writes a value, stored in that form.
     Value(&'v Encoded, Holds),
-    /// Holders whose grants have ended are taken out; of one holder, the key.
+    /// Removes the holders whose grants have ended; if there was only one holder, the key.
     Release,
 }
 
 impl Write<'_> {
-    /// Whether it puts a holder among several, so that a string has to make room.
+    /// Whether it adds a holder to a set, so that a string has to make room.
     #[must_use]
     pub const fn needs_room(&self) -> bool {
         matches!(self, Self::Value(_, Holds::Among { .. }))
     }
 }
 
-/// How long what has expired stays.
+/// How long expired locks and holders stay.
 #[derive(Clone, Copy, Debug)]
 pub struct Retentions {
-    /// A key, by its native expiry.
+    /// For a key, through its native expiry.
     pub key: Retention,
-    /// A holder among others, whether their key has a native expiry or not.
+    /// For a holder among several, whether their key has a native expiry or not.
     pub holder: Retention,
 }
 
@@ -96,35 +95,35 @@ pub enum Primitive<'a> {
     Persist,
 }
 
-/// What a write changes in a key.
+/// The changes that a write makes to a key.
 #[derive(Debug)]
 pub enum Change<'v> {
-    /// One holder is written, whatever was there.
+    /// Writes one holder over whatever was there.
     Set {
         /// The value.
         value: &'v Encoded,
         /// The native expiry in Unix milliseconds, if there is one.
         expire_at_ms: Option<u64>,
     },
-    /// The key is deleted.
+    /// Deletes the key.
     Del,
-    /// A sorted set changes.
+    /// Changes a sorted set.
     Several(Several<'v>),
 }
 
-/// What changes in a sorted set of holders.
+/// The changes to a sorted set of holders.
 #[derive(Debug)]
 pub struct Several<'v> {
     added: Option<&'v Encoded>,
     gone: Vec<Holder>,
     expiry: Expiry,
-    /// It takes the place of a string.
+    /// The set replaces a string.
     replaces_string: bool,
-    /// The holders that the key has afterwards, if it had no set before.
+    /// The holders in the key afterwards, if it held no set before.
     pub made: Option<Members>,
 }
 
-/// What becomes of the native expiry of a sorted set.
+/// What happens to the native expiry of a sorted set.
 #[derive(Clone, Copy, Debug)]
 enum Expiry {
     Stays,
@@ -132,11 +131,11 @@ enum Expiry {
     Ends,
 }
 
-/// How many expired holders a write takes out whose retention is over.
+/// How many expired holders whose retention is over a write removes at most.
 const MOST_FORGOTTEN: usize = 8;
 
 impl<'v> Change<'v> {
-    /// What `write` changes in a key that holds `contents` at `now`.
+    /// The change that `write` makes to a key that holds `contents` at `now`.
     #[must_use]
     #[inline]
     pub fn of(write: Write<'v>, contents: Contents<'_>, retentions: &Retentions, now: UnixMicros) -> Self {
@@ -164,10 +163,10 @@ impl<'v> Change<'v> {
         }
     }
 
-    /// Does `each` of the commands, in order, up to the first that fails.
+    /// Calls `each` with the commands, in order, until one fails.
     ///
     /// # Errors
-    /// That of the first that fails.
+    /// The error of the first that fails.
     #[inline]
     pub fn try_each<E>(&self, mut each: impl FnMut(Primitive<'_>) -> Result<(), E>) -> Result<(), E> {
         match self {
@@ -190,8 +189,8 @@ impl<'v> Change<'v> {
 }
 
 impl<'v> Several<'v> {
-    /// A value is put in; those who have ended, the one that it replaces and some whose retention is over are taken out;
-    /// the native expiry becomes that of the last to end.
+    /// Adds a value; removes the holders that have ended, the one that it replaces and some whose retention is over;
+    /// sets the native expiry to that of the holder that ends last.
     fn of(
         added: Option<&'v Encoded>,
         replaces: Option<Token>,

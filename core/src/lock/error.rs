@@ -1,6 +1,6 @@
-//! Every error that the commands answer with, and its text on the wire, in this one place.
+//! Every error that the commands reply with, and its text on the wire, in this one place.
 //!
-//! A text opens with a code word and names the argument at fault; nothing in it has to be parsed.
+//! A text begins with a code word and names the argument at fault; clients never have to parse the rest.
 
 use super::holders;
 use std::fmt;
@@ -24,9 +24,9 @@ pub enum Error {
     ShareTwice,
     /// The name of the key.
     KeyLength,
-    /// The name of that one of several keys, counted from 1.
+    /// The name of one of several keys, counted from 1.
     KeyLengthOf(usize),
-    /// How many keys there are.
+    /// `numkeys`.
     NumKeys,
     /// Two of the keys, counted from 1, are the same.
     SameKey {
@@ -39,56 +39,56 @@ pub enum Error {
     Cursor,
     /// The STATE of LOCK.SCAN.
     StateName,
-    /// Neither `EX` nor `PX` is there.
+    /// Neither `EX` nor `PX` is given.
     LeaseMissing,
     /// `EX` or `PX` twice, or one of each.
     LeaseTwice,
-    /// That option twice.
+    /// An option is given twice.
     Twice(&'static str),
-    /// That option is the last argument, its value is missing.
+    /// An option is the last argument: its value is missing.
     NoValue(&'static str),
-    /// Argument `position`, counted from 1 behind the command name, is not an option of the command.
+    /// Argument `position`, counted from 1 after the command name, is not an option of the command.
     NotAnOption {
         /// Which argument.
         position: usize,
         /// The command, as users write it.
         command: &'static str,
     },
-    /// The key holds another type than a lock does.
+    /// The key holds a type that is no lock.
     WrongType,
     /// The server has no usable clock.
     Clock,
-    /// So many milliseconds of the grace are left.
+    /// The server is in its grace for that many more milliseconds.
     Grace(u64),
-    /// A lease longer than so many milliseconds could outlive the grace of a new master.
+    /// The lease could outlive the grace of a new master; the longest allowed one, in milliseconds.
     LeaseBeyondGrace(u64),
-    /// It is not known whether this server is still the master.
+    /// The server does not know whether it is still the master.
     NoReplicas,
     /// As many clients wait as `lock.max-waiters` allows.
     BusyLocks,
     /// Too many attempts for several keys have this ID.
     BusyId,
-    /// SESSION where the caller is no connection of its own.
+    /// SESSION in a call that does not come from a connection.
     Session,
-    /// An attempt that holds the lock among several asked for it again alone.
+    /// An attempt that holds the lock with SHARED or LIMIT asks for it again without them.
     HeldAmongSeveral,
-    /// An attempt that holds the lock alone asked for it again with SHARED or LIMIT.
+    /// An attempt that holds the lock alone asks for it again with SHARED or LIMIT.
     HeldAlone,
     /// A sorted set with more members than a lock can have holders.
     TooManyHolders,
-    /// A wait that would never end.
+    /// The wait would never end.
     Deadlock,
     /// The COUNT of LOCK.TOP.
     Count,
-    /// A wait ended: a newer call with its ID stands in its place.
+    /// The wait ended: a newer call with its ID took its place.
     Replaced,
-    /// This server is a replica, on which clients may write or not.
+    /// This server is a replica, whether it lets clients write or not.
     ReadOnly,
-    /// A wait ended: this server is a replica now.
+    /// The wait ended: this server became a replica.
     Demoted,
-    /// A wait ended: the slot of the key is not served here any more.
+    /// The wait ended: this server no longer serves the slot of the key.
     SlotLost,
-    /// The server could not be made to write.
+    /// The server did not carry out a write.
     Internal,
 }
 
@@ -129,11 +129,11 @@ impl fmt::Display for Error {
                 write!(out, "GRACE lease is longer than {longest_ms} ms, the most that lock.failover-grace-ms covers")
             }
             Self::NoReplicas => out.write_str(
-                "NOREPLICAS too few replicas have answered of late, or since this server stood still or its clock was set: no lease until then",
+                "NOREPLICAS too few replicas have answered recently, or since this server stood still or its clock was set: no lease until enough have",
             ),
-            Self::BusyId => out.write_str("BUSYLOCKS id is that of 64 waits for several keys already"),
+            Self::BusyId => out.write_str("BUSYLOCKS 64 waits for several keys already use this id"),
             Self::BusyLocks => {
-                out.write_str("BUSYLOCKS lock.max-waiters clients wait for locks on this server already")
+                out.write_str("BUSYLOCKS lock.max-waiters clients already wait for locks on this server")
             }
             Self::Session => {
                 out.write_str("ERR SESSION needs a connection, not a script, a function or another module")
@@ -152,11 +152,11 @@ impl fmt::Display for Error {
             Self::Deadlock => out
                 .write_str("DEADLOCK the holder of the key waits, itself or through others, for a lock of this client"),
             Self::Count => out.write_str("ERR count is not a whole number between 1 and 1000"),
-            Self::Replaced => out.write_str("UNBLOCKED a newer call with the id of this one waits in its place"),
-            Self::ReadOnly => out.write_str("READONLY this server is a replica: the locks are those of its master"),
-            Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the key was waited for"),
+            Self::Replaced => out.write_str("UNBLOCKED a newer call with the same id replaced this one"),
+            Self::ReadOnly => out.write_str("READONLY this server is a replica: locks change only on its master"),
+            Self::Demoted => out.write_str("UNBLOCKED this server became a replica while the client waited"),
             Self::SlotLost => out
-                .write_str("UNBLOCKED the slot of the key left this server, or is not served, while it was waited for"),
+                .write_str("UNBLOCKED the slot of the key left this server, or is not served, while the client waited"),
             Self::Internal => out.write_str("ERR internal error of the lock module, see the log of the server"),
         }
     }

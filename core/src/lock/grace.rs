@@ -1,9 +1,8 @@
-//! Safety across failover: when a server may grant locks at all.
+//! Safety across failover: when a server may grant locks.
 //!
-//! A server that has just started or become master may not know of locks that were granted before,
-//! so it grants none for as long as such a lock can last. A master that has stood still, or whose
-//! clock was set, may have been replaced meanwhile, so it grants none until its replicas have
-//! answered it since.
+//! A server that has just started or become master may not know of locks that were granted before. It grants none for
+//! as long as such a lock can last. A master that stood still, or whose clock was set, may have been replaced in the
+//! meantime. It grants none until its replicas have answered it since.
 
 mod settings;
 
@@ -12,7 +11,7 @@ pub use settings::{Fault, Group, Settings, LEAST_MARGIN};
 use super::error::Error;
 use super::time::{Micros, MonotonicMicros};
 
-/// How often the replicas are looked at.
+/// How often the replicas are checked.
 pub const LOOK_AT_REPLICAS: Micros = Micros(50_000);
 
 /// Whether a master may have been replaced.
@@ -20,57 +19,57 @@ pub const LOOK_AT_REPLICAS: Micros = Micros(50_000);
 enum Doubt {
     #[default]
     None,
-    /// It stood still, or its clock was set, and its replicas were not looked at since.
+    /// It stood still, or its clock was set, and its replicas have not been checked since.
     New,
-    /// As above, and its replication offset was that when they were looked at first.
+    /// As above; its replication offset at the first check since.
     Since(u64),
 }
 
-/// What a replica has answered.
+/// The last answer of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Up to which offset it has everything.
+    /// The offset up to which the replica has everything.
     pub offset: u64,
-    /// Seconds since its answer was read; below zero if the clock was set.
+    /// Seconds since the answer was read; negative if the clock was set.
     pub lag_s: i64,
 }
 
-/// What a server knows of its own reign.
+/// A server's time as master, and whether it may have been replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reign {
     /// When it started or became master.
     pub since: MonotonicMicros,
-    /// When the present turn of its loop began.
+    /// When the current turn of the server's loop began.
     seen: MonotonicMicros,
     doubt: Doubt,
-    /// Enough replicas had answered of late when they were last looked at.
+    /// Whether enough replicas had answered recently at the last check.
     is_followed: bool,
-    /// When that was.
+    /// When the last check was.
     looked: MonotonicMicros,
 }
 
 impl Reign {
-    /// The server has started, or become master.
+    /// Begins when the server starts or becomes master.
     #[must_use]
     pub const fn begin(now: MonotonicMicros) -> Self {
         Self { since: now, seen: now, doubt: Doubt::None, is_followed: false, looked: MonotonicMicros(0) }
     }
 
-    /// What is left of the grace.
+    /// How much of the grace is left.
     #[must_use]
     pub const fn grace_left(&self, settings: &Settings, now: MonotonicMicros) -> Micros {
         self.since.after(settings.grace).since(now)
     }
 
-    /// A new turn of the server's loop begins at `now`: whether that is after a stall.
+    /// Notes that a new turn of the server's loop begins at `now`. Returns whether the server stalled before.
     pub fn begin_turn(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
         let stalled = self.notice_stall(settings, now);
         self.seen = now;
         stalled
     }
 
-    /// Whether the turn has lasted too long. A long turn can be made of many short commands, so this
-    /// is counted from the begin of the turn: only there are answers of replicas read.
+    /// Whether the turn has lasted too long. A long turn can consist of many short commands, so it is counted from its
+    /// beginning: answers of replicas are read only there.
     pub fn notice_stall(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
         let stalled = settings.grace.0 > 0 && now.since(self.seen) > settings.longest_stall();
         if stalled {
@@ -79,27 +78,27 @@ impl Reign {
         stalled
     }
 
-    /// The clock was set, by which the lag of replicas is counted, or nothing is known of them.
+    /// Begins a doubt: the clock that measures the lag of replicas was set, or nothing is known of the replicas.
     pub fn doubt(&mut self) {
         self.doubt = Doubt::New;
     }
 
-    /// Whether it is in doubt.
+    /// Whether this server may have been replaced.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         self.doubt != Doubt::None
     }
 
-    /// Whether the replicas have to be looked at, at the latest when a turn begins. The server counts
-    /// its good replicas too, but every so many turns, however long they take.
+    /// Whether the replicas have to be checked, at the latest when a turn begins. The server counts its good replicas
+    /// too, but only every few turns, however long they take.
     #[must_use]
     pub fn has_to_look(&self, settings: &Settings, now: MonotonicMicros) -> bool {
         self.is_doubtful() || (settings.wanted > 0 && now.since(self.looked) >= LOOK_AT_REPLICAS)
     }
 
-    /// Looks at the replicas: whether as many as are wanted have answered of late. Ends the doubt when
-    /// as many have answered what was sent since it began. An answer that was sent before can be read
-    /// later and then looks new, but it does not know of what was replicated later.
+    /// Checks the replicas: notes whether enough of them have answered recently. The doubt ends when enough of them
+    /// have acknowledged what was sent after it began. An answer that was sent before can be read later and then looks
+    /// new, but it does not cover what was replicated later.
     pub fn look(&mut self, settings: &Settings, offset: u64, answers: &[Answer], now: MonotonicMicros) {
         let max_lag_s = i64::try_from(settings.max_lag.as_ms() / 1_000).unwrap_or(i64::MAX);
         let is_enough = |from: u64| {
@@ -122,7 +121,7 @@ impl Reign {
         }
     }
 
-    /// Whether a lease may be set anew at `now`.
+    /// Whether a lease may be extended at `now`.
     ///
     /// # Errors
     /// [`Error::NoReplicas`]

@@ -1,4 +1,35 @@
-//! What becomes of a grant that was given: its holder extends it, checks it, gives it back, goes away.
+//! The life of a grant after it was given: extend, check, release, and the end of its connection.
+//!
+//! ```
+//! use redis_lock_core::lock::record::{Record, Value};
+//! use redis_lock_core::lock::request::Terms;
+//! use redis_lock_core::lock::rules::{check, extend, release, Release};
+//! use redis_lock_core::lock::state::State;
+//! use redis_lock_core::lock::time::{Micros, UnixMicros};
+//! use redis_lock_core::lock::token::Token;
+//!
+//! let terms = Terms { margin: Micros::from_ms(1_000) };
+//! let start = UnixMicros(1_763_710_000_000_000);
+//! let token = Token::new(42).ok_or("too large")?;
+//! // A lease of 30 s and the margin.
+//! let held = Record { timestamp: start.after(Micros::from_ms(31_000)), token, id: None, owner: None };
+//! let state = |now| State::of(Some(Value::Ours(held)), now);
+//!
+//! let now = start.after(Micros::from_ms(10_000));
+//! assert_eq!(check(state(now), token, terms, now), Micros::from_ms(20_000));
+//! let extended = extend(state(now), token, Micros::from_ms(30_000), terms, now)?.ok_or("the grant has ended")?;
+//! assert_eq!(extended.timestamp, now.after(Micros::from_ms(31_000)));
+//! assert_eq!(release(state(now), token), Release::InTime);
+//!
+//! // Expired, but nobody has taken it over.
+//! let late = start.after(Micros::from_ms(40_000));
+//! assert_eq!(extend(state(late), token, Micros::from_ms(30_000), terms, late)?, None);
+//! assert_eq!(release(state(late), token), Release::Late);
+//!
+//! // Another grant's token changes nothing.
+//! assert_eq!(release(state(now), Token::FIRST), Release::Over);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use super::error::Error;
 use super::record::{Id, Record};
@@ -7,7 +38,7 @@ use super::state::State;
 use super::time::{Micros, UnixMicros};
 use super::token::Token;
 
-/// LOCK.EXTEND: the record to write, if that grant is still held.
+/// LOCK.EXTEND: the record to write, if that grant still holds the lock.
 ///
 /// # Errors
 /// [`Error::Clock`].
@@ -24,7 +55,7 @@ pub fn extend(
     }
 }
 
-/// LOCK.MEXTEND: the records to write, if all of several locks are still held by that grant.
+/// LOCK.MEXTEND: the records to write, if that grant still holds all of several locks.
 ///
 /// # Errors
 /// [`Error::Clock`].
@@ -38,14 +69,14 @@ pub fn extend_all<'a>(
     states.iter().map(|state| extend(*state, token, lease, terms, now)).collect()
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The holder gave it back in time: it is free now.
+    /// The holder gave the lock back in time: it is free now.
     InTime,
-    /// Its timestamp had passed, but nobody had taken it: it is free now.
+    /// The lock had expired, but nobody had taken it: it is free now.
     Late,
-    /// That grant was over; nothing changes.
+    /// The grant had ended; nothing changes.
     Over,
 }
 
@@ -59,8 +90,7 @@ pub fn release(state: State<'_>, token: Token) -> Release {
     }
 }
 
-/// The connection of the holder of `token` ended at `ended`: the record to write, if the lock is to
-/// end earlier by that.
+/// The connection of the holder of `token` ended at `ended`: the record to write, if the lock now ends earlier.
 #[must_use]
 pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicros) -> Option<Record<'_>> {
     let timestamp = ended.after(terms.margin);
@@ -68,7 +98,7 @@ pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicr
     (timestamp < record.timestamp).then_some(Record { timestamp, ..record })
 }
 
-/// LOCK.CANCEL: the token that an attempt holds the lock with, if it does.
+/// LOCK.CANCEL: the token with which an attempt holds the lock, if it does.
 #[must_use]
 pub fn held_by(state: State<'_>, id: Id) -> Option<Token> {
     match state {
@@ -78,7 +108,7 @@ pub fn held_by(state: State<'_>, id: Id) -> Option<Token> {
     }
 }
 
-/// LOCK.CHECK: the lease left to the holder of that token, without the margin; none if it is over.
+/// LOCK.CHECK: the lease left to the holder of that token, without the margin; zero if the grant has ended.
 #[must_use]
 pub fn check(state: State<'_>, token: Token, terms: Terms, now: UnixMicros) -> Micros {
     match state.granted_as(token) {
@@ -87,7 +117,7 @@ pub fn check(state: State<'_>, token: Token, terms: Terms, now: UnixMicros) -> M
     }
 }
 
-/// What is left of the lease: until the margin before the timestamp.
+/// The lease that is left: the time until one margin before the timestamp.
 #[must_use]
 pub fn lease_left(record: &Record<'_>, terms: Terms, now: UnixMicros) -> Micros {
     record.timestamp.before(terms.margin).since(now)

@@ -1,8 +1,8 @@
-//! Several holders of one lock: who they are, which of them are live, which expired first.
+//! Several holders of one lock: which of them are live, and which expired first.
 //!
-//! In the key they are a sorted set: the score is the timestamp in seconds, the member the rest of what the value of a
-//! single holder says. Every question costs O(log n), with two exceptions: when fewer than `most` will be live costs
-//! `most` or the rest of them, whichever is less; and each holder that expires is passed once.
+//! The key is a sorted set: the score is the timestamp in seconds, the member is the rest of the value that a single
+//! holder would have. Every question costs O(log n), with two exceptions: [`Holders::fewer_than`] costs `most` steps or
+//! the number of the other holders, whichever is less; and each holder that expires is passed once.
 //!
 //! A lock has at most [`MOST`] holders, expired ones included. The server cannot find a member by its token, so a set
 //! that is not in memory has to be read as a whole. The bound keeps that within 5 ms.
@@ -14,15 +14,15 @@ use super::token::Token;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// How many holders a lock has at most.
+/// The most holders that a lock can have.
 pub const MOST: usize = 4_096;
 
 /// One of several holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// When it stops being one.
+    /// When the holder expires.
     pub timestamp: UnixMicros,
-    /// Its grant.
+    /// The grant.
     pub token: Token,
     /// The attempt.
     pub id: Option<Id>,
@@ -31,14 +31,14 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// As a record borrows it.
+    /// The holder as a record that borrows from it.
     #[must_use]
     pub fn record(&self) -> Record<'_> {
         let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
         Record { timestamp: self.timestamp, token: self.token, id: self.id, owner }
     }
 
-    /// A holder of its own.
+    /// An owned copy of a record.
     #[must_use]
     pub fn of(record: &Record<'_>) -> Self {
         let Record { timestamp, token, id, owner } = *record;
@@ -51,19 +51,20 @@ impl Holder {
 pub struct Holders {
     all: BTreeMap<Token, Holder>,
     ids: BTreeSet<(Id, Token)>,
-    /// By their ends.
+    /// In the order in which they expire.
     ends: BTreeSet<(UnixMicros, Token)>,
-    /// How many of them had not expired at `at`.
+    /// How many had not expired at `at`.
     live: usize,
     at: UnixMicros,
-    /// The largest token that was ever in the key, as far as is known.
+    /// The largest token known to have been in the key.
     latest: Option<Token>,
 }
 
 impl FromIterator<Holder> for Holders {
-    /// All at once, as of the beginning of time.
+    /// Builds all at once. Until the first [`Holders::look`] all of them count as live.
     fn from_iter<I: IntoIterator<Item = Holder>>(holders: I) -> Self {
-        // Sorted lists are made into trees without a search for each element. The server has a set sorted by its ends.
+        // A sorted list becomes a tree without a search for each element. The server returns a set in the order of the
+        // scores.
         let mut all: Vec<Holder> = holders.into_iter().collect();
         let of_end = |holder: &Holder| (holder.timestamp, holder.token);
         let (count, mut ends): (_, BTreeSet<_>) = (all.len(), all.iter().map(of_end).collect());
@@ -82,33 +83,33 @@ impl FromIterator<Holder> for Holders {
 }
 
 impl Holders {
-    /// None yet.
+    /// No holders.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the last of `live` holders tells about all of them, without the others: whether the lock is held, until
-    /// when, and by how many. `last` has expired if none is live.
+    /// What the last of `live` holders alone says about all of them: whether the lock is held, until when, and by how
+    /// many. `last` has expired if none is live.
     #[must_use]
     pub fn glimpse(last: Holder, live: usize) -> Self {
         let at = if live == 0 { last.timestamp } else { UnixMicros::default() };
         Self { live, at, ..Self::from_iter([last]) }
     }
 
-    /// How many, expired ones included.
+    /// The number of holders, expired ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no holders.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// From here on the answers are as of `now`. Each holder passes once, unless the clock is set back.
+    /// From now on the answers are as of `now`. Each holder is passed once, unless the clock is set back.
     pub fn look(&mut self, now: UnixMicros) {
         let between = |from, to| (Bound::Excluded((from, Token::LAST)), Bound::Included((to, Token::LAST)));
         if now > self.at {
@@ -119,7 +120,7 @@ impl Holders {
         self.at = now;
     }
 
-    /// How many are live.
+    /// The number of live holders.
     #[must_use]
     pub fn live(&self) -> usize {
         self.live
@@ -131,33 +132,33 @@ impl Holders {
         self.all.get(&token)
     }
 
-    /// The holder with the next larger token, or the first one.
+    /// The holder with the next larger token, or else the first one.
     #[must_use]
     pub fn next(&self, token: Token) -> Option<&Holder> {
         let larger = self.all.range((Bound::Excluded(token), Bound::Unbounded)).next();
         larger.or_else(|| self.all.first_key_value()).map(|(_, holder)| holder)
     }
 
-    /// The live holder that an attempt made: the latest, if the clock was set back and an earlier one is live again.
+    /// The live holder of an attempt: the latest, if the clock was set back and an earlier one is live again.
     #[must_use]
     pub fn held_by(&self, id: Id) -> Option<&Holder> {
         self.of_attempt(id).rfind(|holder| !self.is_over(holder))
     }
 
-    /// All that an attempt made, live or expired.
+    /// All holders of an attempt, live or expired.
     #[must_use]
     pub fn of_attempt(&self, id: Id) -> impl DoubleEndedIterator<Item = &Holder> {
         let tokens = self.ids.range((id, Token::FIRST)..=(id, Token::LAST));
         tokens.filter_map(|(_, token)| self.all.get(token))
     }
 
-    /// Whether a timestamp had passed at the last [`Holders::look`].
+    /// Whether a holder had expired at the last [`Holders::look`].
     #[must_use]
     pub fn is_over(&self, holder: &Holder) -> bool {
         holder.timestamp <= self.at
     }
 
-    /// The one that expired first.
+    /// The holder that expired first.
     #[must_use]
     pub fn longest_overdue(&self) -> Option<&Holder> {
         if self.ends.len() <= self.live {
@@ -166,17 +167,17 @@ impl Holders {
         self.all.get(&self.ends.first()?.1)
     }
 
-    /// The one that ends last, live or expired.
+    /// The holder that ends last, live or expired.
     #[must_use]
     pub fn last_to_end(&self) -> Option<&Holder> {
         self.all.get(&self.ends.last()?.1)
     }
 
-    /// When fewer than `most` will be live, if nobody extends or releases.
+    /// When fewer than `most` holders will be live, if nobody extends or releases.
     #[must_use]
     pub fn fewer_than(&self, most: u64) -> Option<UnixMicros> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        // All but most - 1 have to end.
+        // All but most - 1 have to expire.
         let last = self.live.checked_sub(most)?;
         let from_the_end = most.saturating_sub(1);
         let end = if last < from_the_end {
@@ -187,7 +188,7 @@ impl Holders {
         end.map(|(end, _)| *end)
     }
 
-    /// The largest token that was in the key.
+    /// The largest token known to have been in the key.
     #[must_use]
     pub fn latest(&self) -> Option<Token> {
         self.latest
@@ -199,17 +200,17 @@ impl Holders {
         self.ends.last().map(|(end, _)| *end)
     }
 
-    /// All, those that end first first.
+    /// All holders, in the order in which they end.
     pub fn iter(&self) -> impl Iterator<Item = &Holder> {
         self.ends.iter().filter_map(|(_, token)| self.all.get(token))
     }
 
-    /// The tokens of all.
+    /// The tokens of all holders.
     pub fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
         self.all.keys().copied()
     }
 
-    /// Adds a holder, or sets what it says anew.
+    /// Adds a holder, or replaces the one with its token.
     pub fn put(&mut self, holder: Holder) {
         self.remove(holder.token);
         self.ends.insert((holder.timestamp, holder.token));
@@ -223,7 +224,7 @@ impl Holders {
         self.all.insert(holder.token, holder);
     }
 
-    /// Takes a holder out.
+    /// Removes a holder.
     pub fn remove(&mut self, token: Token) -> Option<Holder> {
         let holder = self.all.remove(&token)?;
         self.ends.remove(&(holder.timestamp, token));
@@ -236,7 +237,7 @@ impl Holders {
         Some(holder)
     }
 
-    /// The one that expired first, if its retention is over at `now` as well.
+    /// The holder that expired first, if its retention is over at `now` too.
     #[must_use]
     pub fn to_forget(&self, retention: Retention, now: UnixMicros) -> Option<&Holder> {
         self.longest_overdue().filter(|first| retention.holder_stays_until_ms(first.timestamp) <= now.0 / 1_000)

@@ -1,15 +1,14 @@
-//! The value of a lock key: what it means, and how ours is written.
+//! The value of a lock key: what it means, and how this module writes it.
 //!
-//! Ours is `<10 digits of seconds>.<6 digits of microseconds><16 digits of token>[<19 digits of
-//! ID>][ <owner>]` and nothing else: one decimal number to clients that read a float, the right
-//! second to those that read an integer. Without a native expiry on the key, a plain decimal in the
-//! range of a Unix time is a timestamp of the classic pattern. All the rest is foreign.
-//! Reading never fails and never allocates, whatever the bytes are.
+//! This module writes `<10 digits of seconds>.<6 digits of microseconds><16 digits of token>[<19 digits of ID>][
+//! <owner>]` and nothing else. Clients that read a float see one decimal number, clients that read an integer the right
+//! second. A plain decimal in the range of a Unix time is a timestamp of the classic pattern if the key has no native
+//! expiry. Everything else is foreign. Reading never fails and never allocates, whatever the bytes are.
 
 use super::time::UnixMicros;
 use super::token::Token;
 
-/// Digits of the seconds, and of the whole timestamp with its point.
+/// Digits of the seconds, and characters of the whole timestamp with its point.
 const SECONDS: usize = 10;
 const TIMESTAMP: usize = 17;
 /// Digits of the token and of the ID.
@@ -19,7 +18,7 @@ const ID: usize = 19;
 /// Microseconds in a second.
 const PER_SECOND: u64 = 1_000_000;
 
-/// The number that a client gave an attempt so that it can send it again; below 10^19.
+/// The number that a client gives an attempt so that it can send it again; below 10^19.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(u64);
 
@@ -42,10 +41,10 @@ impl Id {
 pub struct Owner<'a>(&'a [u8]);
 
 impl<'a> Owner<'a> {
-    /// The longest name.
+    /// The length of the longest name.
     pub const MAX: usize = 128;
 
-    /// The name, if it is one.
+    /// The name, if it is valid.
     #[must_use]
     pub fn parse(name: &'a [u8]) -> Option<Self> {
         let fits = (1..=Self::MAX).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic);
@@ -58,14 +57,14 @@ impl<'a> Owner<'a> {
         self.0
     }
 
-    /// A copy.
+    /// An owned copy.
     #[must_use]
     pub fn to_boxed(self) -> OwnerBuf {
         OwnerBuf(self.0.into())
     }
 }
 
-/// An [`Owner`] of its own.
+/// An owned [`Owner`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerBuf(Box<[u8]>);
 
@@ -77,16 +76,16 @@ impl OwnerBuf {
     }
 }
 
-/// What a value of ours says.
+/// The contents of a value that this module wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// When the lock stops being valid; its seconds have ten digits.
+    /// When the lock expires; its seconds have ten digits.
     pub timestamp: UnixMicros,
     /// The grant.
     pub token: Token,
-    /// The attempt, if its client named it.
+    /// The attempt, if its client sent an ID.
     pub id: Option<Id>,
-    /// A label, if its client gave one.
+    /// The label, if its client sent one.
     pub owner: Option<Owner<'a>>,
 }
 
@@ -97,12 +96,12 @@ pub enum Value<'a> {
     Ours(Record<'a>),
     /// A timestamp of the classic pattern, written by another client.
     Classic(UnixMicros),
-    /// No timestamp: a lock for as long as the key exists.
+    /// No timestamp: counts as held for as long as the key exists.
     Foreign,
 }
 
 impl<'a> Value<'a> {
-    /// Reads a value. `has_native_expiry` is asked only if the answer depends on it.
+    /// Reads a value. `has_native_expiry` is called only if the answer depends on it.
     pub fn read(bytes: &'a [u8], has_native_expiry: impl FnOnce() -> bool) -> Self {
         if let Some(record) = Record::read(bytes) {
             return if record.token.leaves_room() { Self::Ours(record) } else { Self::Foreign };
@@ -115,7 +114,7 @@ impl<'a> Value<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads a value that has exactly the shape of ours.
+    /// Reads a value of exactly the form that this module writes.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (timestamp, rest) = bytes.split_at_checked(TIMESTAMP)?;
         let (seconds, fraction) = timestamp.split_at_checked(SECONDS)?;
@@ -127,10 +126,10 @@ impl<'a> Record<'a> {
         Self::read_rest(UnixMicros(timestamp), rest)
     }
 
-    /// Reads what stands behind the timestamp.
+    /// Reads what follows the timestamp.
     fn read_rest(timestamp: UnixMicros, bytes: &'a [u8]) -> Option<Self> {
         let (token, rest) = bytes.split_at_checked(TOKEN)?;
-        // A token of 16 digits can be above 2^53: then it leaves no room, which the caller asks.
+        // 16 digits can be above 2^53: such a token leaves no room, which the caller checks.
         let token = Token::new(number(token)?.min(Token::MAX))?;
         let (id, rest) = match rest.split_at_checked(ID) {
             Some((digits, rest)) if digits.iter().all(u8::is_ascii_digit) => (Some(Id::parse(digits)?), rest),
@@ -144,14 +143,14 @@ impl<'a> Record<'a> {
         Some(Self { timestamp, token, id, owner })
     }
 
-    /// Reads a member of a sorted set of holders: its score is the timestamp in seconds, itself the
-    /// rest of a value of ours.
+    /// Reads a member of a sorted set of holders: the score is the timestamp in seconds, the member the rest of the
+    /// value.
     #[must_use]
     pub fn read_member(score: f64, member: &'a [u8]) -> Option<Self> {
         Self::read_rest(timestamp_of(score)?, member).filter(|record| record.token.leaves_room())
     }
 
-    /// The value as it is written.
+    /// The value as written to the key.
     #[must_use]
     pub fn encode(&self) -> Encoded {
         let mut out = Encoded { bytes: [0; Encoded::MAX], length: 0, timestamp: self.timestamp, token: self.token };
@@ -171,7 +170,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The timestamp that a score in a sorted set of holders says.
+/// The timestamp in the score of a sorted set of holders.
 #[must_use]
 pub fn timestamp_of(score: f64) -> Option<UnixMicros> {
     const LATEST: f64 = 1e10;
@@ -184,7 +183,7 @@ pub fn timestamp_of(score: f64) -> Option<UnixMicros> {
     Some(UnixMicros(micros))
 }
 
-/// The timestamp as it stands in a value: of ours its first 17 characters, of a classic one all of it.
+/// The timestamp as written in a value: the first 17 characters of ours, all of a classic one.
 #[must_use]
 pub fn timestamp_text<'a>(value: Value<'_>, bytes: &'a [u8]) -> Option<&'a [u8]> {
     match value {
@@ -194,7 +193,7 @@ pub fn timestamp_text<'a>(value: Value<'_>, bytes: &'a [u8]) -> Option<&'a [u8]>
     }
 }
 
-/// A value of ours as bytes, without an allocation.
+/// A value of this module as bytes, without an allocation.
 #[derive(Debug)]
 pub struct Encoded {
     bytes: [u8; Self::MAX],
@@ -212,19 +211,19 @@ impl Encoded {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 
-    /// The timestamp as it is written: the score of a holder among several.
+    /// The timestamp as written: the score of a holder in a set.
     #[must_use]
     pub fn score(&self) -> &[u8] {
         self.as_bytes().get(..TIMESTAMP).unwrap_or_default()
     }
 
-    /// The rest: a holder among several.
+    /// The rest: the member of a holder in a set.
     #[must_use]
     pub fn member(&self) -> &[u8] {
         self.as_bytes().get(TIMESTAMP..).unwrap_or_default()
     }
 
-    /// What it says.
+    /// The record that it encodes.
     #[must_use]
     pub fn record(&self) -> Option<Record<'_>> {
         Record::read(self.as_bytes())
@@ -250,8 +249,8 @@ impl Encoded {
         }
     }
 
-    /// The last `width` decimal digits of `number`, with leading zeros. Two at a time: this is a good
-    /// part of what a grant costs.
+    /// Appends the last `width` decimal digits of `number`, with leading zeros. It writes two at a time, because this
+    /// is a good part of the cost of a grant.
     fn digits(&mut self, mut number: u64, width: usize) {
         let end = self.length.saturating_add(width);
         if let Some(room) = self.bytes.get_mut(self.length..end) {
@@ -284,7 +283,7 @@ fn two_digits(number: u64) -> &'static [u8; 2] {
     usize::try_from(number).ok().and_then(|at| PAIRS.get(at)).unwrap_or(&[b'0'; 2])
 }
 
-/// One to 20 ASCII digits as a number; nothing if there is anything else or it does not fit.
+/// One to 20 ASCII digits as a number; `None` if there is anything else or it does not fit.
 #[must_use]
 #[inline]
 pub fn number(digits: &[u8]) -> Option<u64> {
@@ -307,8 +306,7 @@ pub fn number(digits: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// Eight ASCII digits as a number, all in one register: neighbours are joined to pairs, pairs to
-/// fours, fours to eight.
+/// Eight ASCII digits as a number, in one register: neighbours are joined to pairs, pairs to fours, fours to eight.
 fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
     const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
     const HIGH_HALVES: u64 = u64::from_le_bytes([0xf0; 8]);
@@ -324,8 +322,8 @@ fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
     Some(fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff)
 }
 
-/// A timestamp as clients of the classic pattern write it: seconds, plain or with a fraction, or
-/// whole milli-, micro- or nanoseconds; told apart by size. Parts of a microsecond round up.
+/// A timestamp as clients of the classic pattern write it: seconds, plain or with a fraction, or whole milli-, micro-
+/// or nanoseconds, told apart by size. Fractions of a microsecond round up.
 fn classic(bytes: &[u8]) -> Option<UnixMicros> {
     let point = bytes.iter().position(|byte| *byte == b'.');
     let (whole, fraction) = match point {
@@ -352,7 +350,7 @@ fn classic(bytes: &[u8]) -> Option<UnixMicros> {
     Some(UnixMicros(micros))
 }
 
-/// The digits behind a decimal point in microseconds, rounded up.
+/// The digits after a decimal point in microseconds, rounded up.
 fn fraction_micros_ceil(digits: &[u8]) -> Option<u64> {
     let (head, tail) = digits.split_at_checked(6).unwrap_or((digits, &[]));
     let missing = u32::try_from(6_usize.saturating_sub(head.len())).ok()?;

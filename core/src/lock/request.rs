@@ -1,4 +1,4 @@
-//! What a caller asks for, and on which terms.
+//! A caller's request, and the settings that apply to it.
 
 use super::error::Error;
 use super::holders;
@@ -8,15 +8,15 @@ use super::time::{Micros, UnixMicros};
 /// Settings that the rules need.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// How much longer than the lease contenders wait: the documented "+ 1".
+    /// How much longer than the lease everybody else waits: the "+ 1" of the classic pattern.
     pub margin: Micros,
 }
 
 impl Terms {
-    /// `now + lease + margin`: when a lock stops being valid that is granted now.
+    /// `now + lease + margin`: when a lock that is granted now expires.
     ///
     /// # Errors
-    /// [`Error::Clock`]: there is no such time.
+    /// [`Error::Clock`]: the clock is out of range.
     pub(super) fn timestamp(self, now: UnixMicros, lease: Micros) -> Result<UnixMicros, Error> {
         if !now.is_plausible() {
             return Err(Error::Clock);
@@ -25,23 +25,23 @@ impl Terms {
     }
 }
 
-/// With how many others a caller would share the lock.
+/// How many others may hold the lock together with the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Share {
-    /// With nobody.
+    /// Nobody.
     #[default]
     Alone,
-    /// With all who share it too.
+    /// All callers that share it too.
     Shared,
-    /// So that at most so many hold it.
+    /// As many as that, the caller included.
     Limit(u64),
 }
 
 impl Share {
-    /// The largest number of a `LIMIT`; `SHARED` is the same as this one.
+    /// The largest `LIMIT`; `SHARED` means the same as this one.
     pub const MOST: u64 = holders::MOST as u64;
 
-    /// How many may hold it, the caller among them.
+    /// How many holders there may be, the caller included.
     #[must_use]
     pub const fn most(self) -> u64 {
         match self {
@@ -55,9 +55,9 @@ impl Share {
 /// What a caller asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// With how many others.
+    /// How many others may hold the lock too.
     pub share: Share,
-    /// How long the grant is to be good.
+    /// The lease.
     pub lease: Micros,
     /// The attempt.
     pub id: Option<Id>,

@@ -1,16 +1,16 @@
-//! How long what has expired stays in its key, for recovery.
+//! How long an expired lock or holder stays in its key for recovery.
 
 use super::time::UnixMicros;
 
-/// How long an expired holder stays among others where locks stay for ever.
+/// How long an expired holder stays in a set if the retention is unlimited.
 const HOLDER_STAYS_MS: u64 = 60_000;
 
 /// How long an expired lock stays in its key for recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// For ever: the key has no native expiry.
+    /// Without limit: the key has no native expiry.
     Forever,
-    /// For so many milliseconds after its timestamp.
+    /// For that many milliseconds after its timestamp.
     Ms(u64),
 }
 
@@ -24,8 +24,8 @@ impl Retention {
         }
     }
 
-    /// How long an expired holder stays among others, whatever the native expiry of their key: Unix time in ms. For
-    /// ever would be without bound, since each grant can add one.
+    /// When an expired holder leaves its set, in Unix milliseconds, whatever the native expiry of the key. Never
+    /// without limit: each grant can add a holder.
     #[must_use]
     pub const fn holder_stays_until_ms(self, timestamp: UnixMicros) -> u64 {
         let ms = match self {

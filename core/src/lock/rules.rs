@@ -1,4 +1,5 @@
-//! All rules under one name: who may have a lock ([`super::admit`]), what becomes of a grant ([`super::held`]).
+//! All rules under one name: who may have a lock ([`super::admit`]), and what can be done with a grant
+//! ([`super::held`]).
 
 pub use super::admit::{
     acquire, acquire_all, admit, could_have, pass_on, recover, Acquire, Admission, Holds, Predecessor, Turn,

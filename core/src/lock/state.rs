@@ -1,4 +1,4 @@
-//! What a lock is at one point in time, by what its key holds.
+//! The state of a lock at one point in time, read from its key.
 
 use super::holders::{Holder, Holders};
 use super::record::{Record, Value};
@@ -6,16 +6,16 @@ use super::request::Share;
 use super::time::UnixMicros;
 use super::token::Token;
 
-/// What the key is to everybody but its writer.
+/// The state of a lock, the same for everybody but the owner of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State<'a> {
     /// The key does not exist.
     Free,
-    /// A timestamp that has not passed; `None`: a client of the classic pattern wrote it.
+    /// The timestamp has not passed; `None`: a client of the classic pattern wrote it.
     Held(UnixMicros, Option<Record<'a>>),
-    /// A timestamp that has passed.
+    /// The timestamp has passed.
     Expired(UnixMicros, Option<Record<'a>>),
-    /// No timestamp.
+    /// The value is no timestamp.
     Foreign,
     /// Several holders, each with a timestamp of its own.
     Several(&'a Holders),
@@ -50,7 +50,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Whether nobody has the lock.
+    /// Whether nobody holds the lock.
     #[must_use]
     pub fn is_nobodys(&self) -> bool {
         match self {
@@ -60,7 +60,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Whether somebody had it and never gave it back, and nobody has it now.
+    /// Whether the lock has expired: its holder never released it, and nobody holds it now.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         match self {
@@ -70,7 +70,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// What the holder says that has it longest, or had it last, if this module wrote that.
+    /// The record of the holder that ends last, if this module wrote it.
     #[must_use]
     pub fn last_to_end(&self) -> Option<Record<'a>> {
         match *self {
@@ -80,7 +80,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// When a caller could have it, if nobody releases or extends; nothing if that is now, or unknown.
+    /// When a caller could have the lock, if nobody releases or extends; `None` if that is now, or unknown.
     #[must_use]
     pub fn free_at(&self, share: Share) -> Option<UnixMicros> {
         match self {
@@ -90,7 +90,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// When nobody will have it, if nobody releases or extends; nothing if that is unknown.
+    /// When the last holder expires, if nobody releases or extends; `None` if unknown.
     #[must_use]
     pub fn last_end(&self) -> Option<UnixMicros> {
         match self {
@@ -100,7 +100,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The record whose grant still stands, expired or not, if it has that token.
+    /// The record of the grant with that token, if it still stands, and whether it still holds the lock.
     pub(super) fn granted_as(&self, token: Token) -> Option<(Record<'a>, bool)> {
         match *self {
             Self::Held(_, Some(record)) if record.token == token => Some((record, true)),

@@ -1,4 +1,4 @@
-//! Points in time and spans, in microseconds, so that a unit is never guessed.
+//! Points in time and spans, in microseconds, as types: a unit is never guessed.
 
 /// Microseconds in a millisecond.
 const PER_MS: u64 = 1_000;
@@ -11,18 +11,18 @@ pub struct UnixMicros(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub u64);
 
-/// A point in time of a clock that is never set: microseconds since some start.
+/// A point in time of a clock that is never set: microseconds since an arbitrary start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonotonicMicros(pub u64);
 
 impl MonotonicMicros {
-    /// This time and a span later.
+    /// This time plus a span.
     #[must_use]
     pub const fn after(self, span: Micros) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// The span since an earlier point in time; none if that is not earlier.
+    /// The span since an earlier point in time; zero if that is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
@@ -30,7 +30,7 @@ impl MonotonicMicros {
 }
 
 impl Micros {
-    /// A span of whole milliseconds; the longest span there is, if it does not fit.
+    /// A span of whole milliseconds; saturates.
     #[must_use]
     pub const fn from_ms(ms: u64) -> Self {
         Self(ms.saturating_mul(PER_MS))
@@ -50,9 +50,9 @@ impl Micros {
 }
 
 impl UnixMicros {
-    /// 2001-09-09T01:46:40Z, the first second that has ten digits: a server whose clock is earlier has no clock.
+    /// 2001-09-09T01:46:40Z, the first second with ten digits: an earlier clock counts as no clock.
     pub const FIRST: Self = Self(1_000_000_000_000_000);
-    /// 2250-01-01: later, a token would come near 2^53 and a timestamp near eleven digits.
+    /// 2250-01-01: later, a token would come close to 2^53 and a timestamp to eleven digits.
     pub const LAST: Self = Self(8_835_955_200_000_000);
 
     /// Whether a lock can be granted at this time.
@@ -61,25 +61,25 @@ impl UnixMicros {
         self >= Self::FIRST && self < Self::LAST
     }
 
-    /// This time and a span later.
+    /// This time plus a span.
     #[must_use]
     pub const fn after(self, span: Micros) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// This time and a span earlier, 1970 at the earliest.
+    /// This time minus a span; 1970 at the earliest.
     #[must_use]
     pub const fn before(self, span: Micros) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 
-    /// The span since an earlier point in time; none if that is not earlier.
+    /// The span since an earlier point in time; zero if that is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// Unix time in seconds: the nearest double.
+    /// Unix time in seconds, as the nearest double.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "below 2^53 there is none")]
     pub fn as_seconds(self) -> f64 {

@@ -1,7 +1,20 @@
-//! Tokens: the number that a grant gives its holder. It identifies the grant and fences its writes.
+//! The token: the number that identifies a grant and fences the writes of its holder.
 //!
-//! Promise: on one server the tokens of a key grow. The next token is
-//! `max(now in µs, last token of this server + 1, token in the key + 1)`, always below 2^53.
+//! On one server the tokens of a key always grow. The next token is `max(now in µs, last token of this server + 1,
+//! token in the key + 1)`, always below 2^53.
+//!
+//! ```
+//! use redis_lock_core::lock::time::{Micros, UnixMicros};
+//! use redis_lock_core::lock::token::Tokens;
+//!
+//! let mut tokens = Tokens::new();
+//! let now = UnixMicros(1_763_710_000_000_000);
+//! let first = tokens.next(now, None);
+//! assert_eq!(first.get(), now.0);
+//! // The clock was set back by a minute: the token grows all the same.
+//! let second = tokens.next(now.before(Micros::from_ms(60_000)), Some(first));
+//! assert_eq!(second.get(), first.get() + 1);
+//! ```
 
 use super::time::UnixMicros;
 
@@ -13,13 +26,13 @@ impl Token {
     /// 2^53 - 1, the largest integer that is exact in every language.
     pub const MAX: u64 = (1 << 53) - 1;
 
-    /// The smallest there can be.
+    /// The smallest token.
     pub const FIRST: Self = Self(0);
 
-    /// The largest there can be.
+    /// The largest token.
     pub const LAST: Self = Self(Self::MAX);
 
-    /// The token of that number, if it is none too large.
+    /// The token with that number, unless it is too large.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         if number <= Self::MAX {
@@ -35,20 +48,20 @@ impl Token {
         self.0
     }
 
-    /// Whether a later token of the same key can exist.
+    /// Whether a larger token is possible for the same key.
     #[must_use]
     pub const fn leaves_room(self) -> bool {
         self.0 < Self::MAX
     }
 
-    /// The number as the wire has it: below 2^53, so it fits.
+    /// The number as sent to clients: below 2^53, so it fits.
     #[must_use]
     pub const fn as_i64(self) -> i64 {
         self.0.cast_signed()
     }
 }
 
-/// How far, in µs, a token in a key may be ahead and still move the tokens of all other keys: 10 years.
+/// How far, in µs, a token in a key may be ahead of the clock and still advance the tokens of all other keys: 10 years.
 const PLAUSIBLE_LEAD: u64 = 315_360_000_000_000;
 
 /// Gives out the tokens of one server.
@@ -58,23 +71,23 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// None given yet.
+    /// No token given yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { last: 0 }
     }
 
-    /// A token of this or an earlier server was given back at `now`: those to come are larger.
+    /// Notes that a token of this or an earlier server was given back at `now`: later tokens are larger.
     pub fn given_back(&mut self, now: UnixMicros, token: Token) {
         if token.0.saturating_sub(now.0) <= PLAUSIBLE_LEAD {
             self.last = self.last.max(token.0);
         }
     }
 
-    /// The token of a grant at `now` in a key that holds `in_key`, which leaves room.
+    /// The token of a grant at `now` in a key that holds `in_key`, which must leave room.
     ///
-    /// A token in a key that is years ahead of the clock counts for that key alone: if it moved
-    /// the tokens of the server, one forged value near 2^53 would end every later grant.
+    /// A token in a key that is more than 10 years ahead of the clock counts for that key alone: if it advanced the
+    /// tokens of the server, one forged value near 2^53 would end every later grant.
     pub fn next(&mut self, now: UnixMicros, in_key: Option<Token>) -> Token {
         let own = now.0.max(self.last.saturating_add(1)).min(Token::MAX);
         let token = match in_key {

@@ -134,7 +134,7 @@ fn a_grace_that_is_too_short_for_a_lease_of_before_is_logged() {
         let monotonic = node.world.borrow().monotonic;
         assert_eq!(node.driver.borrow().engine().gate_ref().grace_left(&GRACE, monotonic), Micros(19_900_000));
         let told = log(&node);
-        assert_eq!(told.iter().any(|line| line.contains("too short for a lease that was granted before")), is_told);
+        assert_eq!(told.iter().any(|line| line.contains("too short for a lease that was already granted")), is_told);
     }
 }
 
@@ -257,7 +257,7 @@ fn clocks_that_jump_are_noticed_by_the_next_who_asks() {
     };
     step(-2_000_000);
     assert_eq!(acquire(&node, 1, b"a", &ask(5, 0)), Err(Error::NoReplicas));
-    assert_eq!(log(&node), ["the wall clock was set by -2000 ms: leases end by so much earlier or later"]);
+    assert_eq!(log(&node), ["the wall clock was set by -2000 ms: leases end earlier or later by that much"]);
     assert_eq!(count(Counter::ClockSteps), 1);
     run(&node, 1);
     run(&node, 1);
@@ -269,7 +269,7 @@ fn clocks_that_jump_are_noticed_by_the_next_who_asks() {
         world.monotonic = world.monotonic.after(Micros(30_000));
     }
     assert_eq!(node.command(1, |entry| entry.extend(b"a", token, seconds(7))), Err(Error::NoReplicas));
-    let told = "the machine was suspended for 30 ms: leases ran on, and waits that ended are answered now";
+    let told = "the machine was suspended for 30 ms: leases kept running, and waits that ended are answered now";
     assert_eq!(log(&node), [told]);
     assert_eq!(count(Counter::ClockSteps), 1);
 }

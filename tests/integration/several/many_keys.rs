@@ -186,7 +186,7 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
             (locks.info("lock", "lock_waiters") > before || !conn.silent_for(Duration::from_millis(1))).then_some(())
         });
         if locks.info("lock", "lock_waiters") == before {
-            assert!(conn.read().error().starts_with("BUSYLOCKS id is that of 64 waits"));
+            assert!(conn.read().error().starts_with("BUSYLOCKS 64 waits for several keys"));
             refused += 1;
         } else {
             waiting.push(conn);

@@ -1,16 +1,16 @@
-//! Who stands where, as it is compared. Tickets and lines keep their order and lose their numbers: those to come are
-//! larger, whatever they are.
+//! The canonical form of the queues, for comparison. Tickets and lines keep their order and lose their numbers: later
+//! ones are larger, whatever they are.
 
 use super::{Body, Cause, Entry, Line, LineId, Queues, Stand, Ticket, Waiter};
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
-/// Some numbers, of which only the order matters.
+/// Numbers of which only the order matters.
 #[derive(Clone, Debug)]
 pub struct Order<T>(Vec<T>);
 
 impl<T: Ord + Copy> Order<T> {
-    /// That of these.
+    /// The order of these numbers.
     #[must_use]
     pub fn of(mut numbers: Vec<T>) -> Self {
         numbers.sort_unstable();
@@ -18,7 +18,7 @@ impl<T: Ord + Copy> Order<T> {
         Self(numbers)
     }
 
-    /// How many come before that one.
+    /// How many are smaller than that one.
     #[must_use]
     pub fn at(&self, number: T) -> usize {
         self.0.partition_point(|own| *own < number)
@@ -30,7 +30,7 @@ impl<T: Ord + Copy> Order<T> {
 pub struct QueuesForm<H> {
     /// In the order of their tickets.
     entries: Vec<(usize, StandForm, BodyForm<H>)>,
-    /// In the order in which they began: it decides between lines that are ready for the same ticket.
+    /// In the order in which they began: it decides between lines that are ready with the same ticket.
     lines: Vec<LineForm>,
     attempts: Vec<((i32, Id), Vec<usize>)>,
 }
@@ -47,7 +47,7 @@ enum StandForm {
     Parked(i32, Vec<Box<[u8]>>, Option<usize>),
 }
 
-/// What no entry tells of a line.
+/// The state of a line that its entries do not show.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LineForm {
     db: i32,
@@ -55,7 +55,7 @@ struct LineForm {
     due: Option<UnixMicros>,
     last_end: Option<UnixMicros>,
     evicted_until: Option<UnixMicros>,
-    /// How it is to be looked at; what is left of an earlier look is written anew before it is read.
+    /// How it is to be served; the rest of an earlier round is overwritten before it is read.
     ready: Option<(Option<usize>, Cause, usize)>,
 }
 
@@ -65,7 +65,7 @@ impl<H: Clone> Queues<H> {
         self.entries.keys().copied().chain(self.lines.values().filter_map(|line| line.ready))
     }
 
-    /// The canonical form. When somebody came is told to those who ask, and decides nothing.
+    /// The canonical form. It leaves out when a waiter came: that is reported on request and decides nothing.
     #[must_use]
     pub fn canonical(&self, tickets: &Order<Ticket>) -> QueuesForm<H> {
         let lines = Order::of(self.lines.keys().copied().collect());

@@ -1,4 +1,4 @@
-//! Who waits where.
+//! Questions about the queues.
 
 use super::{Cause, Deadline, Entry, Line, LineId, Names, Narrows, Queues, Stand, Ticket, Wait, Waiter, Wanted};
 use crate::lock::record::Id;
@@ -23,8 +23,8 @@ impl<H> Queues<H> {
         first.is_some_and(|first| own.is_none_or(|own| *first < own))
     }
 
-    /// Whether a waiter for several locks cannot have this one, whatever its key holds: somebody who waits for
-    /// it alone came earlier, or it was evicted while it was held.
+    /// Whether a waiter for several locks cannot have this one, whatever its key holds: a waiter for it alone came
+    /// earlier, or the key was evicted while it was held.
     #[must_use]
     pub fn is_held_up(&self, db: i32, name: &[u8], ticket: Ticket, now: UnixMicros) -> bool {
         self.line_of(db, name).is_some_and(|line| {
@@ -33,21 +33,21 @@ impl<H> Queues<H> {
         })
     }
 
-    /// Whether an attempt waits for a key; a kept place is no waiting.
+    /// Whether an attempt waits for a key; a reserved place does not count.
     #[must_use]
     pub fn is_waiting(&self, db: i32, name: &[u8], id: Id) -> bool {
         let ticket = self.ticket(db, name, id).and_then(|ticket| self.entries.get(&ticket));
         ticket.is_some_and(|entry| entry.waiter().is_some())
     }
 
-    /// The place of an attempt in the line of a key.
+    /// The ticket of an attempt for a key.
     #[must_use]
     pub fn ticket(&self, db: i32, name: &[u8], id: Id) -> Option<Ticket> {
         let single = self.line_of(db, name).and_then(|line| line.ids.get(&id));
         single.copied().or_else(|| self.attempt(db, name, id))
     }
 
-    /// The attempt with that ID for several keys, this one among them.
+    /// The ticket of the attempt with that ID whose several keys include this one.
     fn attempt(&self, db: i32, name: &[u8], id: Id) -> Option<Ticket> {
         // Most servers never have one.
         if self.attempts.is_empty() {
@@ -62,7 +62,7 @@ impl<H> Queues<H> {
         attempts.iter().find(wants).copied()
     }
 
-    /// The attempts with that ID for several keys, and which of these names are among theirs.
+    /// Calls back for the attempts with that ID for several keys, with those of these names that are among theirs.
     pub(super) fn attempts_for(
         &self,
         db: i32,
@@ -79,7 +79,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The places of an ID for each of these keys.
+    /// The tickets of an ID for each of these keys.
     pub(super) fn own_tickets(&self, db: i32, names: &[&[u8]], id: Id) -> Vec<Option<Ticket>> {
         let single = |name: &&[u8]| self.line_of(db, name)?.ids.get(&id).copied();
         let mut own: Vec<Option<Ticket>> = names.iter().map(single).collect();
@@ -102,16 +102,16 @@ impl<H> Queues<H> {
             if single.is_none() && parked.is_none() {
                 return false;
             }
-            // Each key is looked for among those of all attempts with this ID once for all of them.
+            // One pass over all attempts with this ID finds the tickets of all keys.
             let own = own.get_or_insert_with(|| id.map(|id| self.own_tickets(db, names, id)).unwrap_or_default());
             let own = own.get(at).copied().flatten();
             Self::is_ahead(single, own) || Self::is_ahead(parked, own)
         })
     }
 
-    /// The first of those who wait in a line for its lock alone, and of those parked there, if it is kept for them.
+    /// The first waiter for this lock alone, and the first parked one if the lock is kept for it.
     fn firsts(line: &Line) -> (Option<&Ticket>, Option<&Ticket>) {
-        // Until the line was looked at, a lock that came free is kept for those parked there too.
+        // A lock that came free is kept for parked waiters too until the line has been served.
         let is_kept = line.ready.is_some() && line.cause == Cause::Event;
         (line.single.first(), line.parked.first().filter(|_| is_kept))
     }
@@ -123,7 +123,7 @@ impl<H> Queues<H> {
         self.own_tickets(db, names, id).iter().flatten().any(waits)
     }
 
-    /// How many wait for a key, and since when the one that came first.
+    /// How many clients wait for a key, and since when the first of them has waited.
     #[must_use]
     pub fn length(&self, db: i32, name: &[u8]) -> (usize, Option<MonotonicMicros>) {
         self.line_of(db, name).map_or((0, None), |line| (line.waiters(), self.since(line)))
@@ -142,8 +142,8 @@ impl<H> Queues<H> {
         Some(Wait { ticket, share, db, keys })
     }
 
-    /// Where in a line the fewest changes that one of those bears who wait for this lock alone, from the head to
-    /// there.
+    /// The fewest holders that the waiters for this lock alone allow, from the head up to each ticket at which that
+    /// changes.
     #[must_use]
     pub fn narrows(&self, db: i32, name: &[u8]) -> Narrows {
         let mut steps: Vec<(Ticket, u64)> = Vec::new();
@@ -160,8 +160,9 @@ impl<H> Queues<H> {
         Narrows(steps)
     }
 
-    /// Walks waiters in the order of their deadlines, behind `from`: the clients for which `check` finds something.
-    /// It ends after so many waiters, or findings; where to go on, unless all were seen.
+    /// Walks waiters in the order of their deadlines, from behind `from`, and returns the clients for which `check`
+    /// finds something. It stops after a number of waiters or findings and returns where to continue, unless it has
+    /// seen all.
     pub fn walk<F>(
         &self,
         from: Option<Deadline>,
@@ -181,15 +182,15 @@ impl<H> Queues<H> {
         (found, None)
     }
 
-    /// Those who wait for a key, in order.
+    /// The waiters of a key, in order.
     pub fn waiting(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Waiter<H>> {
         let line = self.line_of(db, name).into_iter();
         let tickets = line.flat_map(|line| line.single.union(&line.parked));
         tickets.filter_map(|ticket| self.entries.get(ticket).and_then(Entry::waiter))
     }
 
-    /// The keys that most wait for, at most `most`, with how many and since when the first: most
-    /// waiters first, then those that wait longest.
+    /// The keys with the longest queues, at most `most`, each with its number of waiters and when the first came. The
+    /// longest queue comes first; of equal ones, the oldest.
     #[must_use]
     pub fn longest(&self, most: usize) -> Vec<(i32, Rc<[u8]>, usize, MonotonicMicros)> {
         let mut lines: Vec<_> = self
@@ -206,19 +207,19 @@ impl<H> Queues<H> {
         lines
     }
 
-    /// Who waits with a ticket.
+    /// The waiter with a ticket.
     #[must_use]
     pub fn waiter(&self, ticket: Ticket) -> Option<&Waiter<H>> {
         self.entries.get(&ticket)?.waiter()
     }
 
-    /// The first who waits in a line.
+    /// The first waiter in a line.
     #[must_use]
     pub fn head(&self, line: LineId) -> Option<&Waiter<H>> {
         self.entries.get(&self.lines.get(&line)?.head()?)?.waiter()
     }
 
-    /// The first who waits in a line, if it waits for this lock alone.
+    /// The first waiter in a line, if it waits for this lock alone.
     #[must_use]
     pub fn single_head(&self, line: LineId) -> Option<(Ticket, &Waiter<H>)> {
         let line = self.lines.get(&line)?;
@@ -226,7 +227,7 @@ impl<H> Queues<H> {
         Some((head, self.entries.get(&head)?.waiter()?))
     }
 
-    /// The line that a ticket stands in; the place of an attempt for several keys stands in none.
+    /// The line that a ticket is in; a reserved place for several keys is in none.
     #[must_use]
     pub fn line_of_ticket(&self, ticket: Ticket) -> Option<LineId> {
         match self.entries.get(&ticket)?.stand {
@@ -235,13 +236,13 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Whether somebody is parked in the line of a key.
+    /// Whether a waiter for several locks is parked in the line of a key.
     #[must_use]
     pub fn has_parked(&self, db: i32, name: &[u8]) -> bool {
         self.line_of(db, name).is_some_and(|line| !line.parked.is_empty())
     }
 
-    /// The first who is parked in a line, if it came before all who wait for this lock alone.
+    /// The first parked waiter of a line, if it came before all waiters for this lock alone.
     #[must_use]
     pub fn parked_head(&self, line: LineId) -> Option<Ticket> {
         let line = self.lines.get(&line)?;

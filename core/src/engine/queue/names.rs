@@ -1,17 +1,17 @@
-//! The keys of one attempt: one, as nearly always, or several in one piece of memory.
+//! The keys of one attempt: nearly always one, or several in one piece of memory.
 
 use rustc_hash::FxHashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
-/// The names of several keys: what they cost is their bytes, and eight more for each.
+/// The names of several keys. They take their bytes and eight more for each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Names {
     bytes: Box<[u8]>,
     /// Where in `bytes` each of them ends.
     ends: Box<[u32]>,
-    /// A hash of each, so that most are told apart without a look at their bytes.
+    /// A hash of each, so that most names are told apart without comparing their bytes.
     marks: Box<[Mark]>,
 }
 
@@ -19,12 +19,12 @@ pub struct Names {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark(u32);
 
-/// Makes marks: with a key of its own, so that nobody can choose names whose marks are the same.
+/// Makes marks with a secret key, so that nobody can choose names with equal marks.
 #[derive(Clone, Debug, Default)]
 pub struct Marks(RandomState);
 
 impl Marks {
-    /// That of a name.
+    /// The mark of a name.
     #[must_use]
     pub fn of(&self, name: &[u8]) -> Mark {
         let [.., a, b, c, d] = self.0.hash_one(name).to_be_bytes();
@@ -32,17 +32,17 @@ impl Marks {
     }
 }
 
-/// Names that are looked for among those of many attempts.
+/// Names to be found among those of many attempts.
 #[derive(Debug)]
 pub struct Wanted<'a> {
     names: &'a [&'a [u8]],
     marks: FxHashSet<Mark>,
-    /// In order, with the number of the name.
+    /// In order, with the index of the name.
     numbers: Vec<(Mark, usize)>,
 }
 
 impl<'a> Wanted<'a> {
-    /// Looks for these.
+    /// Prepares to find these names.
     #[must_use]
     pub fn of(names: &'a [&'a [u8]], marks: &Marks) -> Self {
         let mut numbers: Vec<(Mark, usize)> = names.iter().enumerate().map(|(at, name)| (marks.of(name), at)).collect();
@@ -50,7 +50,7 @@ impl<'a> Wanted<'a> {
         Self { names, marks: numbers.iter().map(|(mark, _)| *mark).collect(), numbers }
     }
 
-    /// The numbers of those that are among some names.
+    /// The indexes of the wanted names that are among `names`.
     pub fn among<'b>(&'b self, names: &'b Names) -> impl Iterator<Item = usize> + 'b {
         let likely = names.marks.iter().enumerate().filter(|(_, mark)| self.marks.contains(mark));
         likely.filter_map(|(at, mark)| {
@@ -63,7 +63,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl Names {
-    /// Copies them.
+    /// Copies the names.
     #[must_use]
     pub fn of(names: &[&[u8]], marks: &Marks) -> Self {
         let mut end = 0_usize;
@@ -75,25 +75,25 @@ impl Names {
         Self { ends: ends.collect(), bytes: names.concat().into(), marks }
     }
 
-    /// How many.
+    /// The number of names.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no names.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// How many bytes they have together.
+    /// The total size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The one with that number.
+    /// The name with that index.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<&[u8]> {
         let from = match at.checked_sub(1) {
@@ -104,14 +104,14 @@ impl Names {
         self.bytes.get(range)
     }
 
-    /// Whether one is among them.
+    /// Whether a name is among them.
     #[must_use]
     pub fn contains(&self, name: &[u8], mark: Mark) -> bool {
         let likely = self.marks.iter().enumerate().filter(|(_, own)| **own == mark);
         likely.filter_map(|(at, _)| self.get(at)).any(|own| own == name)
     }
 
-    /// All of them, in the order of the call.
+    /// All names, in the order of the call.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).filter_map(|at| self.get(at))
     }
@@ -127,7 +127,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// How many.
+    /// The number of names.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -142,7 +142,7 @@ impl Keys {
         self.len() == 0
     }
 
-    /// The one with that number.
+    /// The name with that index.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<&[u8]> {
         match self {
@@ -151,7 +151,7 @@ impl Keys {
         }
     }
 
-    /// All of them, in the order of the call.
+    /// All names, in the order of the call.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).filter_map(|at| self.get(at))
     }

@@ -1,47 +1,47 @@
-//! When locks that are waited for come free, and whose turn it is then.
+//! When locks with waiters come free, and who is next then.
 
 use super::{Line, LineId, Queues, Ticket, Waiter};
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
-/// Why a line is looked at.
+/// Why a line is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Its lock may have come free: it is kept for the line until then.
+    /// Its lock may have come free, and is kept for the line until the line has been served.
     Event,
-    /// It is time to look: who changed a key may have told nobody.
+    /// A periodic check: a change of the key may have gone unreported.
     Scan,
-    /// There were too many to try in one event-loop iteration.
+    /// One event-loop iteration was not enough to try all parked waiters.
     GoOn,
 }
 
-/// So many parked waiters are tried when a key comes free; then those behind them have it, and the rest are
+/// How many parked waiters are tried when a key comes free. Then the waiters behind them are served, and the rest are
 /// tried in later iterations.
 pub const MOST_TRIED: usize = 128;
 
-/// What there is to be had of the lock of a line.
+/// How much of a line's lock is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vacancy {
-    /// All of it: nobody has it.
+    /// All of it: nobody holds it.
     Whole,
-    /// At most a share: somebody has it.
+    /// At most a share: somebody holds it.
     Part,
 }
 
-/// Who is served next in a line.
+/// The next in a line to be served.
 #[derive(Debug)]
 pub enum Next<'a, H> {
-    /// It waits for this lock alone.
+    /// A waiter for this lock alone.
     Single(Ticket, &'a Waiter<H>),
-    /// It wants others besides.
+    /// A waiter for other locks too.
     Parked(Ticket),
-    /// Those who are left are tried in the next iteration.
+    /// The rest are tried in the next iteration.
     Later,
-    /// Nobody can have it.
+    /// Nobody in the line can have the lock.
     Nobody,
 }
 
 impl<H> Queues<H> {
-    /// Notes when the lock of a line comes free by itself; `None`: nobody knows.
+    /// Sets when the lock of a line comes free by itself; `None`: unknown.
     pub fn set_due(&mut self, id: LineId, due: Option<UnixMicros>) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         if line.due == due || !line.is_waited_for() {
@@ -62,27 +62,27 @@ impl<H> Queues<H> {
         self.lines.get(&id)?.due
     }
 
-    /// The lock of a line may come free by itself as early as that.
+    /// Notes that the lock of a line may come free by itself as early as `due`.
     pub fn set_due_by(&mut self, id: LineId, due: UnixMicros) {
         let known = self.lines.get(&id).and_then(|line| line.due);
         self.set_due(id, Some(known.map_or(due, |known| known.min(due))));
     }
 
-    /// Notes when the last holder of the lock of a line ends; `None`: nobody knows.
+    /// Sets when the last holder of a line's lock expires; `None`: unknown.
     pub fn set_last_end(&mut self, id: LineId, end: Option<UnixMicros>) {
         if let Some(line) = self.lines.get_mut(&id) {
             line.last_end = end;
         }
     }
 
-    /// One of several holders ends then.
+    /// Notes that one of several holders expires at `end`.
     pub fn set_last_end_after(&mut self, id: LineId, end: UnixMicros) {
         if let Some(line) = self.lines.get_mut(&id) {
             line.last_end = line.last_end.max(Some(end));
         }
     }
 
-    /// The key of a line was evicted: its lock stays taken until the last holder ends that was seen.
+    /// The key of a line was evicted: its lock counts as held until the last holder that was seen expires.
     pub fn evicted(&mut self, id: LineId) {
         if let Some(line) = self.lines.get_mut(&id) {
             line.evicted_until = line.last_end.max(line.due);
@@ -96,13 +96,13 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Until when the absent key of a line counts as taken, because it was evicted.
+    /// Until when the lock of a line counts as held because its key was evicted.
     #[must_use]
     pub fn evicted_until(&self, id: LineId) -> Option<UnixMicros> {
         self.lines.get(&id)?.evicted_until
     }
 
-    /// The lock of a line may have come free.
+    /// The lock of a line may have come free: the line is to be served.
     pub fn set_ready(&mut self, id: LineId) {
         let Some(head) = self.lines.get(&id).and_then(Line::head) else { return };
         self.set_ready_from(id, Some(head));
@@ -112,8 +112,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The lock of a line may still be had by others in it: they are served in their turn, those of other
-    /// lines with earlier tickets before them.
+    /// Others in a line may be able to have its lock too. They are served in their turn, after earlier tickets of other
+    /// lines.
     pub fn go_on(&mut self, id: LineId) {
         let head = self.lines.get(&id).filter(|line| line.ready.is_none()).and_then(Line::head);
         if head.is_some() {
@@ -131,8 +131,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Who is served next in a line whose lock nobody holds, or else by those who share it. One who is parked
-    /// there counts as tried.
+    /// The next to be served in a line: anybody if nobody holds the lock, otherwise only a waiter that may share it. A
+    /// parked waiter counts as tried.
     pub fn next(&mut self, id: LineId, vacancy: Vacancy) -> Next<'_, H> {
         let is_nobodys = vacancy == Vacancy::Whole;
         let Some(line) = self.lines.get_mut(&id) else { return Next::Nobody };
@@ -155,7 +155,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A new event-loop iteration: lines are gone on with that had too many to try in the last.
+    /// A new event-loop iteration begins: continues with the lines that had too many to try in the last one.
     pub fn begin_iteration(&mut self) {
         for id in std::mem::take(&mut self.later) {
             if let Some(line) = self.lines.get_mut(&id).filter(|line| line.ready.is_none()) {
@@ -177,7 +177,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// All lines are to be looked at again: who changed a key may have told nobody.
+    /// All lines are to be checked: a change of a key may have gone unreported.
     pub fn look_again(&mut self) {
         let waited = self.lines.iter().filter(|(_, line)| line.ready.is_none());
         let heads: Vec<_> = waited.filter_map(|(id, line)| Some((*id, line.head()?))).collect();
@@ -190,7 +190,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Lines whose lock is due at `now` become ready.
+    /// Makes the lines ready whose lock is due at `now`.
     pub fn set_due_ready(&mut self, now: UnixMicros) {
         while let Some((due, line)) = self.dues.first().copied() {
             if due > now {
@@ -201,7 +201,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A line to look at, and why: that with the earliest ticket.
+    /// Takes the ready line with the earliest ticket, and why it is to be served.
     pub fn take_ready(&mut self) -> Option<(LineId, Cause)> {
         loop {
             let (from, id) = *self.ready.first()?;
@@ -211,12 +211,12 @@ impl<H> Queues<H> {
                 self.set_ready_from(id, None);
                 return Some((id, cause));
             }
-            // The first in it has left since: those of other lines may come before the next.
+            // Its first has left in the meantime: waiters of other lines may come before the next one.
             self.set_ready_from(id, head);
         }
     }
 
-    /// Whether a line is to be looked at.
+    /// Whether a line is to be served.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty() || !self.later.is_empty()

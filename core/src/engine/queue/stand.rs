@@ -1,4 +1,4 @@
-//! Standing in lines, and leaving them.
+//! Joining lines and leaving them.
 
 use super::{
     Body, Cause, Entry, Joined, Line, LineId, MostPlaces, Names, Place, Queues, Stand, Ticket, Waiter, MOST_OF_AN_ID,
@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 impl<H> Queues<H> {
-    /// Somebody begins to wait: in the place of its ID if that stands for the same keys, else at the end. Of
-    /// several keys, it is parked in the line of the one with that number.
+    /// A client begins to wait: with the ticket of its ID if that is for the same keys, else at the end. A waiter for
+    /// several keys is parked in the line of `names[parked_at]`.
     pub fn join(&mut self, db: i32, names: &[&[u8]], parked_at: usize, waiter: Waiter<H>) -> Joined<H> {
         let (place, earlier, resumed) = self.take_place(db, names, waiter.id);
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
@@ -21,8 +21,8 @@ impl<H> Queues<H> {
         Joined { line, earlier, resumed }
     }
 
-    /// Keeps a place for an attempt that does not wait: its old one if it has one, else at the end.
-    /// No more than `most` are kept. The waiters with that ID, who no longer wait, are given back.
+    /// Reserves a place for an attempt that does not wait: its old one if it has one, else at the end, within the
+    /// limits of `most`. Returns the waiters with that ID, which no longer wait.
     pub fn keep_place(
         &mut self,
         db: i32,
@@ -37,14 +37,14 @@ impl<H> Queues<H> {
         earlier
     }
 
-    /// Whether one more attempt for several keys may have this ID.
+    /// Whether one more attempt for several keys may use this ID.
     #[must_use]
     pub fn takes_id(&self, db: i32, id: Id) -> bool {
         self.attempts.get(&(db, id)).is_none_or(|attempts| attempts.len() < MOST_OF_AN_ID)
     }
 
-    /// Takes an ID away from all of these keys: the place that it had if it stood for just these, the
-    /// waiters that it had, and whether the place was only reserved.
+    /// Removes an ID from all of these keys. Returns its ticket if that was for exactly these keys, its waiters, and
+    /// whether the ticket was a reserved place.
     fn take_place(&mut self, db: i32, names: &[&[u8]], id: Option<Id>) -> (Option<Ticket>, Vec<Waiter<H>>, bool) {
         let (mut place, mut earlier, mut resumed) = (None, Vec::new(), false);
         let Some(id) = id else { return (place, earlier, resumed) };
@@ -70,12 +70,12 @@ impl<H> Queues<H> {
         (place, earlier, resumed)
     }
 
-    /// Takes an ID out of all of these keys, because its attempt got them: the waiters with that ID.
+    /// Removes an ID from all of these keys, because its attempt got them. Returns its waiters.
     pub fn forget_all(&mut self, db: i32, names: &[&[u8]], id: Id) -> Vec<Waiter<H>> {
         self.take_place(db, names, Some(id)).1
     }
 
-    /// Gives an attempt whose grant could not be delivered the place back that it had.
+    /// Restores the place of an attempt whose grant could not be delivered.
     pub fn restore_place(
         &mut self,
         db: i32,
@@ -104,13 +104,13 @@ impl<H> Queues<H> {
         self.stand(db, names, None, ticket, Body::Keeps(place));
     }
 
-    /// What a place takes: that for one key has the name of its line.
+    /// The size of a place. One for a single key uses the name in its line.
     fn size_of_place(names: impl ExactSizeIterator<Item = usize>) -> MostPlaces {
         let keys = names.len();
         MostPlaces { keys, bytes: if keys > 1 { names.sum() } else { 0 } }
     }
 
-    /// Puts a ticket in the line of its key, or parks it at one of its keys.
+    /// Puts a ticket in the line of its key, or parks it in the line of one of its keys.
     fn stand(
         &mut self,
         db: i32,
@@ -151,7 +151,7 @@ impl<H> Queues<H> {
         line
     }
 
-    /// A waiter for several locks cannot have the one with that number: it is parked there. The line.
+    /// Parks a waiter for several locks at the one with that index, which it cannot have. Returns the line.
     pub fn park(&mut self, ticket: Ticket, at: usize) -> Option<LineId> {
         let Some(Stand::Parked { db, names, line }) = self.entries.get(&ticket).map(|entry| entry.stand.clone()) else {
             return None;
@@ -173,33 +173,33 @@ impl<H> Queues<H> {
         Some(to)
     }
 
-    /// Takes an ID away from a key, and from the others that it wanted: its ticket, and its waiter unless it
-    /// only had a place.
+    /// Removes an ID from a key, and from the other keys of its attempt. Returns its ticket, and its waiter unless it
+    /// only had a reserved place.
     pub fn forget(&mut self, db: i32, name: &[u8], id: Id) -> Option<(Ticket, Option<Waiter<H>>)> {
         let ticket = self.ticket(db, name, id)?;
         Some((ticket, self.remove(ticket).and_then(Entry::into_waiter)))
     }
 
-    /// Takes the first who waits out of a line.
+    /// Removes the first waiter of a line.
     pub fn pop_head(&mut self, line: LineId) -> Option<(Ticket, Waiter<H>)> {
         let ticket = self.lines.get(&line)?.head()?;
         self.end_wait(ticket, None, MostPlaces { keys: 0, bytes: 0 }).map(|waiter| (ticket, waiter))
     }
 
-    /// Takes one who waits out, because it was granted what it waited for.
+    /// Removes a waiter because it was granted its lock or locks.
     pub fn serve(&mut self, ticket: Ticket) -> Option<Waiter<H>> {
         self.entries.get(&ticket)?.waiter()?;
         self.take_out(ticket, true).and_then(Entry::into_waiter)
     }
 
-    /// A client no longer waits. If it gave an ID, its place is kept until then.
+    /// A client no longer waits. If it sent an ID, its place is reserved until `kept_until`.
     pub fn leave(&mut self, client: u64, kept_until: Option<MonotonicMicros>, most: MostPlaces) -> Option<Waiter<H>> {
         let ticket = *self.clients.get(&client)?;
         self.end_wait(ticket, kept_until, most)
     }
 
-    /// The next waiter whose time is over at `now`, if there is one; its place is kept as in
-    /// [`Queues::leave`]. Places whose time is over are given up on the way.
+    /// Removes the next waiter whose wait is over at `now`, if there is one; its place is reserved as in
+    /// [`Queues::leave`]. Reserved places whose time is over are dropped on the way.
     pub fn time_out(
         &mut self,
         now: MonotonicMicros,
@@ -229,7 +229,7 @@ impl<H> Queues<H> {
         Some(waiter)
     }
 
-    /// Takes everybody out of a line, places included; those who waited.
+    /// Empties a line, reserved places included. Returns the waiters.
     pub fn dissolve(&mut self, line: LineId) -> Vec<Waiter<H>> {
         let tickets: Vec<Ticket> = self
             .lines
@@ -239,7 +239,7 @@ impl<H> Queues<H> {
         tickets.into_iter().filter_map(|ticket| self.remove(ticket)?.into_waiter()).collect()
     }
 
-    /// Takes everybody out of everything; those who waited, in order.
+    /// Empties all lines. Returns the waiters, in order.
     pub fn dissolve_all(&mut self) -> Vec<Waiter<H>> {
         let mut tickets: Vec<Ticket> = self.entries.keys().copied().collect();
         tickets.sort_unstable();
@@ -250,7 +250,7 @@ impl<H> Queues<H> {
         self.take_out(ticket, false)
     }
 
-    /// Takes a ticket out of everything; `granted`: it got what it waited for.
+    /// Removes a ticket; `granted`: because its lock was granted.
     fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Entry<H>> {
         let entry = self.entries.remove(&ticket)?;
         let id = entry.id();
@@ -305,9 +305,9 @@ impl<H> Queues<H> {
         if !line.single.remove(&ticket) && !line.parked.remove(&ticket) {
             line.places.remove(&ticket);
         }
-        // Those parked here may have been held up by the one that left.
+        // The one that left may have held up parked waiters.
         let frees_parked = was_first && !granted && !line.parked.is_empty();
-        // Who stands behind one that left may allow more holders than that did.
+        // The next in line may allow more holders than the one that left.
         let next = line.single.first().filter(|_| was_first);
         let shares = next.and_then(|next| self.entries.get(next)?.waiter()).map(|next| next.share);
         if frees_parked || shares.is_some_and(|share| share != Share::Alone) {
@@ -316,7 +316,7 @@ impl<H> Queues<H> {
         self.tidy(id);
     }
 
-    /// Gives up what a line no longer needs.
+    /// Drops what a line no longer needs.
     fn tidy(&mut self, id: LineId) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         if line.is_waited_for() {
@@ -342,7 +342,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Gives back the room that a crowd took: maps keep theirs when they become empty.
+    /// Returns the memory that a crowd used: maps keep theirs when they become empty.
     fn shrink(&mut self) {
         const FEW: usize = 1_024;
         if self.entries.capacity().max(self.lines.capacity()) > FEW {

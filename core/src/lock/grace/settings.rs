@@ -1,13 +1,13 @@
-//! The settings of safety across failover: how long a lease may be under them, and what is wrong with them.
+//! The settings of safety across failover: the longest lease that they allow, and what is wrong with them.
 
 use crate::lock::error::Error;
 use crate::lock::time::{Micros, UnixMicros};
 
-/// What the failover may take on top of all settings: lags are whole seconds, so one second; a look
-/// at them every 50 ms at most; and the rest for turns of the loop.
+/// The time that a failover may take beyond all settings: one second because lags are whole seconds, 50 ms between
+/// checks of the replicas, and the rest for turns of the server's loop.
 const RESERVE: Micros = Micros(2_000_000);
 const RESERVE_FOR_TURNS: Micros = Micros(900_000);
-/// The margin has to be as long as this: the loop of a server that is well stands still for less.
+/// The shortest margin that is safe: the event loop of a healthy server never stands still for longer.
 pub const LEAST_MARGIN: Micros = Micros(500_000);
 
 /// Settings of the module and of the server.
@@ -24,10 +24,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// No safety across failover.
+    /// Safety across failover is off.
     pub const OFF: Self = Self { grace: Micros(0), margin: Micros(0), max_lag: Micros(0), wanted: 0 };
 
-    /// The longest lease that is over when the grace of a new master is.
+    /// The longest lease that is sure to be over when the grace of a new master ends.
     #[must_use]
     pub const fn longest_lease(&self) -> Option<Micros> {
         if self.grace.0 == 0 {
@@ -37,10 +37,10 @@ impl Settings {
         Some(Micros(self.grace.0.saturating_sub(taken)))
     }
 
-    /// A longer turn of the loop is noticed. After shorter ones the answers of replicas that waited to
-    /// be read look younger than they are, by two turns: one in which they came, one in which they are
-    /// read; and what was found when a turn began holds to its end. The margin and what [`RESERVE`] has
-    /// for it make up for the three.
+    /// The longest turn of the server's loop that goes unnoticed. After one, the answers of replicas that waited to be
+    /// read look younger than they are by two turns: the one in which they arrived and the one in which they are read.
+    /// And the result of a check at the start of a turn holds to its end. The margin and its part of [`RESERVE`] make
+    /// up for the three.
     pub(super) fn longest_stall(&self) -> Micros {
         let margin = self.margin.max(LEAST_MARGIN);
         let two = margin.min(self.max_lag).0 / 2;
@@ -59,7 +59,7 @@ impl Settings {
         }
     }
 
-    /// What is wrong with them.
+    /// Why the settings do not work as they are.
     #[must_use]
     pub fn fault(&self, group: &Group, now: UnixMicros) -> Option<Fault> {
         let longest = self.longest_lease()?;
@@ -75,7 +75,7 @@ impl Settings {
     }
 }
 
-/// What the settings are held against.
+/// The state of the replication group that the settings are checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
     /// How many replicas are connected.
@@ -84,10 +84,10 @@ pub struct Group {
     pub latest: UnixMicros,
 }
 
-/// Why two clients can have a lock at once after a failover, or nobody can have one.
+/// Why two clients can hold a lock at once after a failover, or no client can have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The longest lease is none.
+    /// The grace is too short for any lease.
     NoLease,
     /// `min-replicas-to-write` is not set.
     NoReplicas,
@@ -100,24 +100,23 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What an operator is told.
+    /// The text for the operator.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::NoLease => "lock.failover-grace-ms is too short for any lease: no lock is granted",
             Self::NoReplicas => {
-                "lock.failover-grace-ms without min-replicas-to-write: if there are replicas, a master that was replaced still grants"
+                "lock.failover-grace-ms without min-replicas-to-write: \
+                 if there are replicas, a master that was replaced keeps granting locks"
             }
             Self::TooFewReplicas => {
                 "lock.failover-grace-ms with a min-replicas-to-write below the number of replicas: \
-                 a master that was replaced still grants"
+                 a master that was replaced keeps granting locks"
             }
-            Self::ShortMargin => {
-                "lock.failover-grace-ms with a lock.margin-ms below 500: a short stall is not made up for"
-            }
+            Self::ShortMargin => "lock.failover-grace-ms with a lock.margin-ms below 500: a short stall is not covered",
             Self::LongLease => {
-                "lock.failover-grace-ms is too short for a lease that was granted before: \
-                 after a failover now it may be granted again before it ends"
+                "lock.failover-grace-ms is too short for a lease that was already granted: \
+                 after a failover the lock may be granted again before that lease ends"
             }
         }
     }

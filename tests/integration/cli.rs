@@ -321,21 +321,30 @@ fn a_lock_is_taken_away_and_the_successor_is_left_alone() {
 fn the_server_stands_still() {
     let server = Server::start();
     let Some(shell) = Shell::on(server.port()) else { return };
-    let since = Instant::now();
+    let mut conn = server.conn();
     let script =
         shell.start("exec ./with-lock report sh -c 'trap \"touch ended; exit\" TERM; touch on; sleep 60 & wait'");
     until("the command runs", || shell.dir.join("on").exists().then_some(()));
-    server.signal("STOP");
-    until_ended(&shell, since + Duration::from_secs(30));
-    server.signal("CONT");
-    assert_eq!(script.end().status.code(), Some(75));
-}
-
-fn until_ended(shell: &Shell, end: Instant) {
+    let end = until("the server is stopped soon after a renewal", || {
+        let asked = Instant::now();
+        let left_ms = conn.call(&["LOCK.INFO", "report"]).field("lease-ms").int();
+        if left_ms < 25_000 {
+            return None;
+        }
+        server.signal("STOP");
+        // The script renews every ten seconds: until here the lease cannot have become longer.
+        if asked.elapsed() < Duration::from_secs(4) {
+            return Some(asked + Duration::from_millis(left_ms.try_into().unwrap()));
+        }
+        server.signal("CONT");
+        None
+    });
     while !shell.dir.join("ended").exists() {
         assert!(Instant::now() < end, "the command still runs when its lease is over");
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(20));
     }
+    server.signal("CONT");
+    assert_eq!(script.end().status.code(), Some(75));
 }
 
 #[test]

@@ -6,13 +6,14 @@
 //! keys of their own; those whose language is not installed are skipped.
 
 use std::collections::HashMap;
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{until, Conn, Reply, Server, DEADLINE};
+use crate::support::program::end_within;
+use crate::support::{skipped, until, Conn, Reply, Server, DEADLINE};
 
 #[path = "../clients/install.rs"]
 pub mod install;
@@ -31,7 +32,7 @@ const ID: &str = "4711471147114711";
 #[derive(Clone)]
 enum Client {
     /// A program of `tests/clients`, and what it is run with.
-    Program { interpreter: PathBuf, script: &'static str, node_path: Option<PathBuf> },
+    Program { interpreter: PathBuf, script: Vec<&'static str>, node_path: Option<PathBuf> },
     /// The multiplexed connection of the crate redis; the application sends again after a time-out.
     RedisRs,
     /// Closes its connection after this time and sends again on a new one, so many times in all.
@@ -94,16 +95,16 @@ fn cases() -> Vec<Case> {
     ];
     match install::python() {
         Ok(interpreter) => {
-            let client = Client::Program { interpreter, script: "redis_py.py", node_path: None };
+            let client = Client::Program { interpreter, script: vec!["redis_py.py"], node_path: None };
             all.push(("redis-py", client, InItsPlace, Some(PlaceLost)));
         }
         Err(why) => skipped("redis-py", &why),
     }
     match install::node_path() {
         Ok(node_path) => {
-            for (name, script) in [("node-redis", "node_redis.js"), ("ioredis", "io_redis.js")] {
+            for name in ["node-redis", "ioredis"] {
                 let (interpreter, node_path) = ("node".into(), Some(node_path.clone()));
-                let client = Client::Program { interpreter, script, node_path };
+                let client = Client::Program { interpreter, script: vec!["as_they_come.js", name], node_path };
                 all.push((name, client, InItsPlace, Some(InItsPlace)));
             }
         }
@@ -117,11 +118,6 @@ fn cases() -> Vec<Case> {
         }
     }
     cases
-}
-
-/// Past the capture of the test runner, which shows nothing of a test that passes.
-fn skipped(name: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
 #[test]
@@ -167,7 +163,7 @@ fn play(server: &Server, case: &Case) {
     thread::sleep(HELD_BEFORE);
     thread::scope(|scope| {
         let client = scope.spawn(|| wait_for_it(server, case));
-        let waiters = |conn: &mut Conn| conn.call(&["LOCK.INFO", key]).field("waiters").int();
+        let waiters = |conn: &mut Conn| conn.waiters(key);
         until("the client waits", || (waiters(&mut holder) == 1).then_some(()));
         let since = Instant::now();
         // Somebody who comes right behind it, and stays.
@@ -206,21 +202,16 @@ fn wait_for_it(server: &Server, case: &Case) -> End {
     }
 }
 
-fn run(server: &Server, case: &Case, interpreter: &Path, script: &str, node_path: Option<&Path>) -> End {
+fn run(server: &Server, case: &Case, interpreter: &Path, script: &[&str], node_path: Option<&Path>) -> End {
     let mut command = Command::new(interpreter);
-    command.arg(install::sources().join(script)).arg(server.port().to_string()).args([&case.key(), "client"]);
+    command.arg(install::sources().join(script[0])).args(&script[1..]);
+    command.arg(server.port().to_string()).args([&case.key(), "client"]);
     command.args(case.id).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(path) = node_path {
         command.env("NODE_PATH", path);
     }
     let mut child = command.spawn().unwrap();
-    let end = Instant::now() + RELEASED_AFTER + DEADLINE;
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > end {
-            let _ = child.kill();
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    end_within(&mut child, RELEASED_AFTER + DEADLINE);
     let said = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
     let lines: Vec<&str> = said.lines().collect();
     match &lines[..] {

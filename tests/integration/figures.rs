@@ -1,17 +1,13 @@
 //! Figures in the documents that can be counted or measured: each is read out of the document, so that neither it nor
 //! what it tells of changes alone.
 
-use crate::support::{until, Conn, Server};
+use crate::support::{project_file, until, Conn, Server};
 use std::fs;
 use std::path::Path;
 
-fn file(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
-}
-
 /// The text of a document as one line, without the signs of comments.
 fn text(name: &str) -> String {
-    file(name).split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ")
+    project_file(name).split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ")
 }
 
 /// The number in a text behind `before` and in front of `after`.

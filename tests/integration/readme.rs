@@ -8,6 +8,7 @@
 //! - Tokens (16 digits) stand for the ones that this run got, in the same order; the numbers of clients, ports and
 //!   timestamps are as they come; milliseconds are about as many; `(0.50s)` is skipped. All else is compared.
 
+use crate::operator::watching::server_with_percentiles;
 use crate::support::{until, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -274,6 +275,15 @@ fn rows<'a>(text: &'a str, opening: &str) -> Vec<Vec<&'a str>> {
     rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
+/// The settings of the table: name, default, least and most.
+pub fn settings() -> Vec<[&'static str; 4]> {
+    let setting = |row: &Vec<&'static str>| {
+        let (least, most) = row[2].split_once(" to ").expect("a range");
+        [row[0].trim_matches('`'), row[1], least, most]
+    };
+    rows(README, "| `lock.").iter().map(setting).collect()
+}
+
 #[test]
 fn the_settings_are_those_of_the_table() {
     let server = Server::start();
@@ -281,24 +291,11 @@ fn the_settings_are_those_of_the_table() {
     if is_before_7(&mut conn) {
         return;
     }
-    let table = rows(README, "| `lock.");
     let shown: BTreeMap<String, String> =
-        table.iter().map(|row| (row[0].trim_matches('`').into(), row[1].into())).collect();
+        settings().iter().map(|[name, default, ..]| (name.to_string(), default.to_string())).collect();
     let reply = conn.call(&["CONFIG", "GET", "lock.*"]);
     let real: BTreeMap<String, String> = reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
     assert_eq!(shown, real);
-    for row in table {
-        let name = row[0].trim_matches('`');
-        let (least, most) = row[2].split_once(" to ").expect("a range");
-        let (least, most): (i64, i64) = (least.parse().unwrap(), most.parse().unwrap());
-        for good in [least, most] {
-            conn.ok(&["CONFIG", "SET", name, &good.to_string()]);
-        }
-        for bad in [least - 1, most + 1] {
-            let reply = conn.call(&["CONFIG", "SET", name, &bad.to_string()]);
-            assert!(matches!(reply, Reply::Error(_)), "{name} {bad}: {reply:?}");
-        }
-    }
 }
 
 #[test]
@@ -341,15 +338,7 @@ fn the_commands_are_those_of_the_server() {
 
 #[test]
 fn the_fields_of_info_are_those_of_the_table() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    // The percentiles are there once a lock was waited for and given back.
-    let token = conn.int(&["LOCK.ACQUIRE", "door", "EX", "30"]).to_string();
-    let mut waiter = server.conn();
-    waiter.send(&["LOCK.ACQUIRE", "door", "EX", "30", "WAIT", "20000"]);
-    until("it waits", || conn.text(&["INFO", "lock"]).contains("lock_waiters:1").then_some(()));
-    assert_eq!(conn.int(&["LOCK.RELEASE", "door", &token]), 1);
-    waiter.read().int();
+    let (_server, mut conn) = server_with_percentiles();
     let info = conn.text(&["INFO", "lock"]);
     let real: Vec<&str> = info.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
     let shown: Vec<&str> =

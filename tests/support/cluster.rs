@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
 pub mod nodes;
 
@@ -21,6 +22,12 @@ pub struct Cluster {
     watched: Option<Watched>,
     pub nodes: Vec<Node>,
 }
+
+/// The ways of CLUSTER FAILOVER.
+pub const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
+
+/// After so long an attempt at one has failed.
+const ASK_AGAIN: Duration = Duration::from_secs(6);
 
 /// The settings of all: failures are noticed soon.
 const SETTINGS: &str = "cluster-node-timeout 2000\nsave \"\"";
@@ -110,6 +117,22 @@ impl Cluster {
     /// The replica of a master.
     pub fn replica_of(&self, master: &Node) -> &Node {
         self.find_replica_of(master).expect("each master has one")
+    }
+
+    /// Has the replica of the master of a key become master: the old one and the new one.
+    pub fn fail_over(&self, key: &str, way: &[&str]) -> (&Node, &Node) {
+        let old = self.master_of(key);
+        let new = until("it has a replica", || self.find_replica_of(old));
+        let mut asked: Option<Instant> = None;
+        until("the replica is master, the master a replica", || {
+            // The other masters vote for a replica of the same master only once in a while: then it is asked again.
+            if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) && !new.is_master() {
+                asked = Some(Instant::now());
+                new.conn().call(&[&["CLUSTER", "FAILOVER"], way].concat());
+            }
+            (new.is_master() && !old.is_master()).then_some(())
+        });
+        (old, new)
     }
 
     /// Waits until all nodes are up, agree, and have their replicas in sync.

@@ -12,8 +12,8 @@ use super::plan::{Plan, Setup};
 use super::report;
 use super::run::{histories, run};
 use super::small::Budget;
-use super::support::Server;
-use super::world::{StopAtEnd, World};
+use super::support::{Server, SetAtEnd};
+use super::world::World;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ fn work(
 ) -> (Vec<KeyHistory>, Terms, Clock) {
     let world = World::new(vec![server.port()]);
     let logs = thread::scope(|scope| {
-        let _stop = StopAtEnd(&world);
+        let _stop = SetAtEnd(&world.stop);
         scope.spawn(|| world.watch_itself());
         let (world, role) = (&world, &role);
         let work = move |number| {

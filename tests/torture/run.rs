@@ -10,8 +10,8 @@ use super::report::{judge, text, Report};
 use super::site::group::LEASE_UNDER_GRACE_MS;
 use super::site::{assert_work_goes_on, Site};
 use super::small::Budget;
-use super::world::{StopAtEnd, StopOnPanic, World};
-use crate::support::watch;
+use super::world::{StopOnPanic, World};
+use crate::support::{watch, SetAtEnd};
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn assert_sound(plan: &Plan, site: &Site) {
 fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
     let budget = Budget::default();
     thread::scope(|scope| {
-        let _stop = StopAtEnd(world);
+        let _stop = SetAtEnd(&world.stop);
         scope.spawn(|| world.watch_itself());
         let worker = |(number, role): (usize, Role)| {
             let budget = &budget;

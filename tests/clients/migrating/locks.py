@@ -62,43 +62,41 @@ class RedisPy(Lock):
         self.lock.extend(self.lease, replace_ttl=True)
 
 
-class Redset(Lock):
+class Block(Lock):
+    """One that is held by a block, and raises where it cannot be had in time."""
+
     def make(self):
         return None
 
     def take(self, wait):
+        self.lock, refusal = self.block(wait)
+        try:
+            self.lock.__enter__()
+        except refusal:
+            return False
+        return True
+
+    def release(self):
+        self.lock.__exit__(None, None, None)
+
+
+class Redset(Block):
+    def block(self, wait):
         from redset.exceptions import LockTimeout
         from redset.locks import Lock as RedsetLock
 
         timeout, interval = (PATIENCE, 0.1) if wait else (0.001, 0.01)
-        self.lock = RedsetLock(self.client, self.key, expires=self.lease, timeout=timeout, poll_interval=interval)
-        try:
-            self.lock.__enter__()
-        except LockTimeout:
-            return False
-        return True
-
-    def release(self):
-        self.lock.__exit__(None, None, None)
+        lock = RedsetLock(self.client, self.key, expires=self.lease, timeout=timeout, poll_interval=interval)
+        return lock, LockTimeout
 
 
-class Retools(Lock):
-    def make(self):
-        return None
-
-    def take(self, wait):
+class Retools(Block):
+    def block(self, wait):
         from retools.lock import Lock as RetoolsLock
         from retools.lock import LockTimeout
 
-        self.lock = RetoolsLock(self.key, expires=self.lease, timeout=PATIENCE if wait else 0, redis=self.client)
-        try:
-            self.lock.__enter__()
-        except LockTimeout:
-            return False
-        return True
-
-    def release(self):
-        self.lock.__exit__(None, None, None)
+        lock = RetoolsLock(self.key, expires=self.lease, timeout=PATIENCE if wait else 0, redis=self.client)
+        return lock, LockTimeout
 
 
 class RedisLock02(Lock):

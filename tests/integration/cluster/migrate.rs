@@ -6,7 +6,6 @@ use super::in_memory;
 use super::nodes::{slot_of, Node};
 use super::waiters::{Waiters, MANY, SOON};
 use crate::support::{until, Reply};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Whether a server moves slots by itself; if not, says so.
@@ -79,12 +78,11 @@ fn a_lock_that_changes_hands_all_the_time_has_one_holder_while_the_server_moves_
     let key = "{atomic-busy}lock";
     let work = crowd(&cluster, key, 60_000, |work| {
         for _ in 0..3 {
-            let before = work.done.load(Ordering::SeqCst);
-            until("work goes on", || (work.done.load(Ordering::SeqCst) > before + 20).then_some(()));
+            work.goes_on();
             let (from, to) = (cluster.master_of(key), cluster.other_master(key));
             migrate(from, to, slot_of(from, key));
         }
     });
-    assert_eq!((work.not_alone.into_inner(), work.lost.into_inner()), (0, 0));
+    work.assert_exclusive();
     cluster.nodes.iter().for_each(Node::assert_sound);
 }

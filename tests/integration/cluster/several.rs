@@ -1,7 +1,7 @@
 //! Several holders and several keys in a cluster: a slot that moves while a mixed crowd waits in it, and a replica
 //! that becomes master, whose tokens, leases and limits are those of the old one.
 
-use super::failover::{fail_over, until_replicated};
+use super::failover::until_replicated;
 use super::nodes::{Move, Node};
 use super::waiters::{waiting, Ends, Waiters, MANY, SOON};
 use super::{in_memory, with_aof, Turn};
@@ -185,7 +185,7 @@ fn failover_with_several(cluster: &Turn, ways: &[&[&str]]) {
         until_replicated(old);
         let waiters = crowd(old, &held, &tag);
         let since = Instant::now();
-        let (old, new) = fail_over(cluster, &held.k, way);
+        let (old, new) = cluster.fail_over(&held.k, way);
         let ends = waiters.end_within(DEADLINE, since);
         assert_eq!((ends.unblocked + ends.moved + ends.closed, ends.down), (MANY, 0), "{way:?}: {ends:?}");
         assert_eq!(old.number(&["INFO", "lock"], "lock_waiters"), Some(0), "{way:?}");

@@ -31,7 +31,7 @@ fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
             waiter
         })
         .collect();
-    until("all wait", || (conn.call(&["LOCK.INFO", "k"]).field("waiters").int() == 10).then_some(()));
+    conn.until_waiters("k", 10);
     may_not_grant(&mut conn);
     let since = Instant::now();
     conn.ok(&["CLUSTER", "DELSLOTS", &slot]);

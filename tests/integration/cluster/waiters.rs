@@ -78,5 +78,5 @@ fn is_closed(error: &std::io::Error) -> bool {
 
 /// How many wait for a key.
 pub fn waiting(node: &Node, key: &str) -> i64 {
-    node.conn().call(&["LOCK.INFO", key]).field("waiters").int()
+    node.conn().waiters(key)
 }

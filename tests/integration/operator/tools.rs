@@ -156,10 +156,7 @@ fn waiting_shows_in_the_memory_of_the_server_and_goes_with_the_waiter() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
-    let used = |conn: &mut Conn| -> i64 {
-        let text = conn.text(&["INFO", "memory"]);
-        text.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok()).unwrap()
-    };
+    let used = |conn: &mut Conn| conn.info("memory", "used_memory").unwrap().parse::<i64>().unwrap();
     let round = |conn: &mut Conn| {
         let waiters: Vec<_> = (0..100).map(|n| waiter(&server, &format!("w{n}"), 60_000)).collect();
         let during = used(conn);

@@ -1,15 +1,8 @@
 //! What `docs/OPERATING.md` and `grafana/` say of INFO lock is what the server says.
 
 use crate::metadata::has_category;
-use crate::metrics::numbers;
-use crate::support::{Conn, Reply, Server};
+use crate::support::{project_file, Conn, Reply, Server};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-
-pub fn file(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
-}
 
 /// Every word of a text that begins with `lock_`, as a metric does.
 pub fn metrics_in(text: &str) -> BTreeSet<String> {
@@ -21,10 +14,8 @@ pub fn metrics_in(text: &str) -> BTreeSet<String> {
 pub fn server_with_percentiles() -> (Server, Conn) {
     let server = Server::start();
     let mut conn = server.conn();
-    let mut waiter = server.conn();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
-    waiter.send(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
-    crate::support::until("it waits", || (numbers(&mut conn)["waiters"] == 1).then_some(()));
+    let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
     conn.int(&["LOCK.RELEASE", "k", &token]);
     waiter.read().int();
     (server, conn)
@@ -37,7 +28,7 @@ fn fields(conn: &mut Conn) -> BTreeSet<String> {
 
 /// The metrics that the exporter gets from the script: names and values.
 pub fn exported(conn: &mut Conn) -> Vec<(String, String)> {
-    let reply = conn.call(&["EVAL", &file("grafana/redis_exporter.lua"), "0"]);
+    let reply = conn.call(&["EVAL", &project_file("grafana/redis_exporter.lua"), "0"]);
     reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
 }
 
@@ -79,7 +70,7 @@ fn values_of(conn: &mut Conn, json: &str, name: &str) -> Vec<String> {
 #[test]
 fn the_dashboard_parses_and_shows_every_metric_that_there_is_and_no_other() {
     let (_server, mut conn) = server_with_percentiles();
-    let json = file("grafana/dashboard.json");
+    let json = project_file("grafana/dashboard.json");
     let shown: BTreeSet<_> = values_of(&mut conn, &json, "expr").iter().flat_map(|text| metrics_in(text)).collect();
     let there: BTreeSet<_> = exported(&mut conn).into_iter().map(|(name, _)| name).collect();
     assert_eq!(shown, there);
@@ -94,7 +85,7 @@ fn the_dashboard_parses_and_shows_every_metric_that_there_is_and_no_other() {
 #[test]
 fn the_documentation_explains_every_field_and_no_other() {
     let (_server, mut conn) = server_with_percentiles();
-    let text = file("docs/OPERATING.md");
+    let text = project_file("docs/OPERATING.md");
     let there = fields(&mut conn);
     let explained: BTreeSet<_> = text
         .lines()
@@ -116,7 +107,7 @@ fn the_users_of_the_documentation_can_be_made_and_the_exporter_reads() {
     if !has_category(&mut conn, "the users of docs/OPERATING.md") {
         return;
     }
-    let text = file("docs/OPERATING.md");
+    let text = project_file("docs/OPERATING.md");
     let users: Vec<_> = text.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
     assert!(users.len() >= 5);
     for user in users {

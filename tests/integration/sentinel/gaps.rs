@@ -44,11 +44,6 @@ fn replace(replica: &Server, relay: &Relay) -> Instant {
     Instant::now()
 }
 
-fn offset(conn: &mut Conn) -> u64 {
-    let info = conn.text(&["INFO", "replication"]);
-    info.lines().find_map(|line| line.strip_prefix("master_repl_offset:")).unwrap().trim().parse().unwrap()
-}
-
 /// The server counts its good replicas every `hz` turns of its cron, not every second: a loop whose turns are longer
 /// than 1/`hz` makes the counts far apart, and what min-replicas-to-write goes by old.
 #[test]
@@ -57,8 +52,9 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     let mut busy = master.conn();
     let (mut conn, mut watch) = (master.conn(), master.conn());
     // It has just counted them when it sends its PING.
-    let before = offset(&mut watch);
-    until("the master sends its PING", || (offset(&mut watch) != before).then_some(()));
+    let mut offset = || watch.info("replication", "master_repl_offset").unwrap();
+    let before = offset();
+    until("the master sends its PING", || (offset() != before).then_some(()));
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let load = thread::spawn(move || {
@@ -121,12 +117,8 @@ fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waite
         conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "0"]);
         let lease = if end == "the lease" { "300" } else { "60000" };
         let token = conn.int(&["LOCK.ACQUIRE", "door", "PX", lease]).to_string();
-        let (mut long, mut short) = (server.conn(), server.conn());
-        long.send(&["LOCK.ACQUIRE", "door", "PX", "60000", "WAIT", "60000"]);
-        let waiters = |conn: &mut Conn| conn.call(&["LOCK.INFO", "door"]).field("waiters").int();
-        until("it waits", || (waiters(&mut conn) == 1).then_some(()));
-        short.send(&["LOCK.ACQUIRE", "door", "PX", "500", "WAIT", "60000"]);
-        until("both wait", || (waiters(&mut conn) == 2).then_some(()));
+        let mut long = server.waiter(&["LOCK.ACQUIRE", "door", "PX", "60000", "WAIT", "60000"]);
+        let mut short = server.waiter(&["LOCK.ACQUIRE", "door", "PX", "500", "WAIT", "60000"]);
         // Longer than 500 ms is too long: 4500 less margin 1000, max-lag 1000 and 2000.
         conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "4500"]);
         match end {

@@ -10,7 +10,7 @@ pub mod several;
 
 use crate::history::{Call, Look, Op, Outcome};
 use crate::moment::Moment;
-use crate::plan::Dice;
+use crate::support::dice::Dice;
 use crate::support::Reply;
 use crate::world::World;
 use link::Link;

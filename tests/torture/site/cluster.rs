@@ -7,8 +7,7 @@ use crate::support::until;
 #[path = "../../support/cluster.rs"]
 mod servers;
 
-pub use servers::nodes;
-pub use servers::Cluster;
+pub use servers::{nodes, Cluster, WAYS};
 
 const SETTINGS: &str = "appendonly no\nmin-replicas-to-write 1\nmin-replicas-max-lag 1\nrepl-ping-replica-period 1";
 

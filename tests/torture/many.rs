@@ -4,8 +4,7 @@
 use super::check::linear::Verdict;
 use super::check::{linear, pass, Kind};
 use super::clients::classic::{self, Pattern};
-use super::clients::locks::{self, Habits};
-use super::clients::Client;
+use super::clients::{locks, Client, Habits};
 use super::history::{Call, Company, KeyHistory, Op, Outcome, Terms};
 use super::moment::Clock;
 use super::plan::{Plan, Setup};
@@ -57,10 +56,8 @@ fn small_histories(seconds: u64) -> (Vec<KeyHistory>, Terms, Clock) {
     work(&server, seconds, 24, |client| {
         let (world, group) = (client.world, client.number % 8);
         let next_key = || budget.next_key(world, group);
-        locks::work(
-            client,
-            &Habits { next_key: &next_key, lease_ms: (10, 150), hold_ms: 20, think_ms: 30, sessions: false },
-        );
+        let habits = Habits { lease_ms: (10, 150), hold_ms: 20, think_ms: 30, sessions: false };
+        locks::work(client, habits, &next_key);
     })
 }
 

@@ -99,30 +99,20 @@ impl Cluster {
         })
     }
 
-    /// A master that does not serve the key, if there is one just now.
-    pub fn find_other_master(&self, key: &str) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.is_master() && !node.serves(key))
-    }
-
-    /// A master that does not serve the key.
+    /// A master that does not serve the key, as soon as there is one.
     pub fn other_master(&self, key: &str) -> &Node {
-        self.find_other_master(key).expect("three masters")
+        until("there is another master", || self.nodes.iter().find(|node| node.is_master() && !node.serves(key)))
     }
 
-    /// The replica of a master, if it has one just now.
-    pub fn find_replica_of(&self, master: &Node) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.master_port() == Some(master.port))
-    }
-
-    /// The replica of a master.
+    /// The replica of a master, as soon as it has one.
     pub fn replica_of(&self, master: &Node) -> &Node {
-        self.find_replica_of(master).expect("each master has one")
+        until("it has a replica", || self.nodes.iter().find(|node| node.master_port() == Some(master.port)))
     }
 
     /// Has the replica of the master of a key become master: the old one and the new one.
     pub fn fail_over(&self, key: &str, way: &[&str]) -> (&Node, &Node) {
         let old = self.master_of(key);
-        let new = until("it has a replica", || self.find_replica_of(old));
+        let new = self.replica_of(old);
         let mut asked: Option<Instant> = None;
         until("the replica is master, the master a replica", || {
             // The other masters vote for a replica of the same master only once in a while: then it is asked again.

@@ -142,6 +142,13 @@ impl<'a> Move<'a> {
         Self { from, to, slot }
     }
 
+    /// The whole move.
+    pub fn all(from: &'a Node, to: &'a Node, key: &str) {
+        let moving = Self::begin(from, to, key);
+        moving.migrate();
+        moving.end();
+    }
+
     /// Moves all keys of the slot.
     pub fn migrate(&self) {
         let mut conn = self.from.conn();

@@ -5,7 +5,7 @@
 use super::follower::{crowd, Work};
 use super::nodes::Node;
 use super::servers::WAYS;
-use super::waiters::{Waiters, MANY};
+use super::waiters::{assert_came_whole, Waiters, MANY};
 use super::{in_memory, with_aof, Cluster, Turn};
 use crate::support::{until, Conn, Reply, DEADLINE};
 use std::time::Instant;
@@ -35,13 +35,7 @@ fn failover_with_waiters(cluster: &Turn) {
         assert_eq!((ends.unblocked + ends.moved + ends.closed, ends.down), (MANY, 0), "{way:?}: {ends:?}");
         assert_eq!(old.number(&["INFO", "lock"], "lock_waiters"), Some(0), "{way:?}");
 
-        let mut conn = new.conn();
-        assert_eq!(conn.text(&["GET", key]), value, "{way:?}");
-        let mut again = Waiters::of(new, key, 2);
-        assert_eq!(conn.int(&["LOCK.EXTEND", key, &token, "PX", "70000"]), 1, "{way:?}");
-        assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1, "{way:?}");
-        let next = again.0[0].read().int();
-        assert!(next > token.parse().unwrap(), "{way:?}");
+        assert_came_whole(new, key, (&token, &value));
         cluster.until_well();
         old.assert_sound();
         new.assert_sound();

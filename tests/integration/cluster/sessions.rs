@@ -56,9 +56,7 @@ fn a_session_that_ended_before_a_failover_has_ended_at_the_new_master() {
 fn a_session_does_not_move_with_its_slot() {
     let cluster = in_memory();
     sessions_through(&cluster, "session-slot", |key| {
-        let moving = Move::begin(cluster.master_of(key), cluster.other_master(key), key);
-        moving.migrate();
-        moving.end();
+        Move::all(cluster.master_of(key), cluster.other_master(key), key);
     });
 }
 

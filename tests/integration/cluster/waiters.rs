@@ -71,6 +71,16 @@ impl Waiters {
     }
 }
 
+/// The lock of a holder is there whole; it can be extended, and given back to somebody who stands in line again.
+pub fn assert_came_whole(node: &Node, key: &str, (token, value): (&str, &str)) {
+    let mut conn = node.conn();
+    assert_eq!(conn.text(&["GET", key]), value);
+    let mut again = Waiters::of(node, key, 3);
+    assert_eq!(conn.int(&["LOCK.EXTEND", key, token, "PX", "70000"]), 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", key, token]), 1);
+    assert!(again.0[0].read().int() > token.parse().unwrap());
+}
+
 fn is_closed(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)

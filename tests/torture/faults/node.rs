@@ -3,7 +3,7 @@
 use super::ms;
 use crate::history::Effect;
 use crate::site::cluster::nodes::Move;
-use crate::site::cluster::{other_master, replica_of, Cluster, WAYS};
+use crate::site::cluster::{Cluster, WAYS};
 use crate::support::until;
 use crate::world::World;
 
@@ -24,7 +24,7 @@ pub fn fail_over(world: &World, cluster: &Cluster, number: usize, way: usize) {
 pub fn kill(world: &World, cluster: &Cluster, number: usize) {
     world.with(&[Effect::Stall, Effect::Restart, Effect::Change], || {
         let old = cluster.master_of(key(number));
-        let new = replica_of(cluster, old);
+        let new = cluster.replica_of(old);
         old.signal("KILL");
         until("the replica takes over", || new.is_master().then_some(()));
         old.start_again();
@@ -47,9 +47,7 @@ pub fn stop(world: &World, cluster: &Cluster, number: usize, for_ms: u64) {
 pub fn move_slot(world: &World, cluster: &Cluster, number: usize) {
     let key = key(number);
     world.with(&[Effect::Move], || {
-        let moving = Move::begin(cluster.master_of(key), other_master(cluster, key), key);
-        moving.migrate();
-        moving.end();
+        Move::all(cluster.master_of(key), cluster.other_master(key), key);
         cluster.until_well();
     });
 }

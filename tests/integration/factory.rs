@@ -35,8 +35,8 @@ enum Client {
     Program { interpreter: PathBuf, script: Vec<&'static str>, node_path: Option<PathBuf> },
     /// The multiplexed connection of the crate redis; the application sends again after a time-out.
     RedisRs,
-    /// Closes its connection after this time and sends again on a new one, so many times in all.
-    Closes(Duration, u32),
+    /// Closes its connection after this time and sends again on a new one.
+    Closes(Duration),
     /// Leaves its connection open after this time, with the call in it, and sends again on a new one.
     Abandons(Duration),
     /// Leaves its connection open after this time and wants the lock no longer: LOCK.CANCEL.
@@ -89,7 +89,7 @@ fn cases() -> Vec<Case> {
     use Outcome::{Gone, InItsPlace, Orphan, PlaceLost};
     let mut all: Vec<(&str, Client, Outcome, Option<Outcome>)> = vec![
         ("redis-rs", Client::RedisRs, InItsPlace, Some(Orphan)),
-        ("closes", Client::Closes(Duration::from_secs(3), 5), InItsPlace, Some(PlaceLost)),
+        ("closes", Client::Closes(Duration::from_secs(3)), InItsPlace, Some(PlaceLost)),
         ("abandons", Client::Abandons(Duration::from_secs(2)), InItsPlace, Some(Orphan)),
         ("cancels", Client::Cancels(Duration::from_secs(2)), Gone, None),
     ];
@@ -167,8 +167,7 @@ fn play(server: &Server, case: &Case) {
         until("the client waits", || (waiters(&mut holder) == 1).then_some(()));
         let since = Instant::now();
         // Somebody who comes right behind it, and stays.
-        let mut rival = server.conn();
-        rival.send(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
+        let mut rival = server.sent(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
         until("the rival waits", || (waiters(&mut holder) == 2).then_some(()));
 
         thread::sleep(RELEASED_AFTER.saturating_sub(since.elapsed()));
@@ -196,8 +195,8 @@ fn wait_for_it(server: &Server, case: &Case) -> End {
             run(server, case, interpreter, script, node_path.as_deref())
         }
         Client::RedisRs => redis_rs(server, case),
-        Client::Closes(patience, calls) => closes(server, case, *patience, *calls),
-        Client::Abandons(patience) => abandons(server, case, *patience),
+        Client::Closes(patience) => sends_again(server, case, *patience, false),
+        Client::Abandons(patience) => sends_again(server, case, *patience, true),
         Client::Cancels(patience) => cancels(server, case, *patience),
     }
 }
@@ -260,18 +259,8 @@ fn release(conn: &mut Conn, case: &Case, token: &Reply) -> End {
     End::Released
 }
 
-fn closes(server: &Server, case: &Case, patience: Duration, calls: u32) -> End {
-    for _ in 0..calls {
-        let mut conn = server.conn();
-        conn.send(&case.command());
-        if let Some(token) = read_within(&mut conn, patience) {
-            return release(&mut conn, case, &token);
-        }
-    }
-    End::Empty
-}
-
-fn abandons(server: &Server, case: &Case, patience: Duration) -> End {
+/// Sends again on a new connection each time; the others stay open, if they are abandoned.
+fn sends_again(server: &Server, case: &Case, patience: Duration, abandons: bool) -> End {
     let mut abandoned: Vec<Conn> = Vec::new();
     let end = Instant::now() + GIVES_UP_AFTER;
     while Instant::now() < end {
@@ -284,7 +273,9 @@ fn abandons(server: &Server, case: &Case, patience: Duration) -> End {
             }
             return release(&mut conn, case, &token);
         }
-        abandoned.push(conn);
+        if abandons {
+            abandoned.push(conn);
+        }
     }
     End::Empty
 }

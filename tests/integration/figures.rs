@@ -23,7 +23,7 @@ fn number(text: &str, before: &str, after: &str) -> i64 {
 }
 
 fn used(conn: &mut Conn) -> i64 {
-    number(&conn.text(&["INFO", "memory"]), "used_memory:", "\r\n")
+    conn.info("memory", "used_memory").unwrap().parse().unwrap()
 }
 
 /// Whether the server is the one that the figures of memory are of, with its own allocator; if not, says so.
@@ -57,21 +57,15 @@ fn a_waiter_costs_what_the_documents_say() {
         let text = text(name).replace("kB", "KB");
         assert_eq!((number(&text, first, " KB"), number(&text, then, " KB once")), (arrives, settles), "{name}");
     }
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     if !is_measured(&mut conn) {
         return;
     }
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "600"]);
     let before = used(&mut conn);
     let each = |conn: &mut Conn| (used(conn) - before) / i64::try_from(WAITERS).unwrap();
-    let waiters: Vec<_> = (0..WAITERS)
-        .map(|_| {
-            let mut waiter = server.conn();
-            waiter.send(&["LOCK.ACQUIRE", "k", "EX", "600", "WAIT", "600000"]);
-            waiter
-        })
-        .collect();
+    let waiters: Vec<_> =
+        (0..WAITERS).map(|_| server.sent(&["LOCK.ACQUIRE", "k", "EX", "600", "WAIT", "600000"])).collect();
     let all = format!("lock_waiters:{WAITERS}\r\n");
     until("all wait", || conn.text(&["INFO", "lock"]).contains(&all).then_some(()));
     assert_near(each(&mut conn), arrives * 1000, "when it arrives");
@@ -86,8 +80,7 @@ fn a_waiter_costs_what_the_documents_say() {
 fn a_holder_among_many_costs_what_the_documents_say() {
     const HOLDERS: i64 = 12_000;
     let documented = number(&text("README.md"), "ID and an OWNER of 40 bytes needs ", ".");
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if !is_measured(&mut conn) {
         return;
     }

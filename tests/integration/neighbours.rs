@@ -30,8 +30,7 @@ fn tokens_like_times() -> Vec<(&'static str, String)> {
 
 #[test]
 fn a_token_with_an_expiry_is_never_stolen_whatever_number_it_is() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for (what, token) in tokens_like_times() {
         conn.call(&["DEL", "a"]);
         conn.ok(&["SET", "a", &token, "NX", "PX", "30000"]);
@@ -53,8 +52,7 @@ fn a_token_with_an_expiry_is_never_stolen_whatever_number_it_is() {
 #[test]
 fn without_an_expiry_a_time_that_has_passed_is_taken_over() {
     // The other half of the test above: it is the expiry that tells the two apart.
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for (what, token) in tokens_like_times() {
         conn.ok(&["SET", "a", &token]);
         let granted = !conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil();
@@ -66,8 +64,7 @@ fn without_an_expiry_a_time_that_has_passed_is_taken_over() {
 
 #[test]
 fn a_classic_lock_is_held_until_its_timestamp_in_every_unit() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for unit_ns in [1, 1000, 1_000_000, 1_000_000_000] {
         let timestamp = (now_ns() + 60_000_000_000) / unit_ns;
         conn.ok(&["SET", "a", &timestamp.to_string()]);

@@ -37,8 +37,7 @@ fn config_set_takes_the_bounds_and_refuses_what_is_beyond_with_the_reason() {
     if !has_settings("CONFIG SET") {
         return;
     }
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for [name, default, least, most] in settings() {
         for value in [least, most, default] {
             conn.ok(&["CONFIG", "SET", name, value]);
@@ -217,8 +216,7 @@ fn on_a_server_that_is_too_old_the_load_fails_with_one_clear_line() {
 
 #[test]
 fn module_list_and_the_log_have_the_version() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let list = conn.call(&["MODULE", "LIST"]);
     let ours = list.list().iter().find(|module| module.field("name").text() == "lock").expect("it is loaded");
     let version = env!("CARGO_PKG_VERSION").split('.').map(|part| part.parse::<i64>().unwrap());
@@ -236,8 +234,7 @@ fn module_list_and_the_log_have_the_version() {
 
 #[test]
 fn the_module_can_be_taken_out_and_put_back_while_nobody_waits() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
     let value = conn.text(&["GET", "k"]);
     conn.ok(&["MODULE", "UNLOAD", "lock"]);

@@ -42,8 +42,13 @@ impl Root {
 
     /// `make TARGET` into this root, with the module that the tests test.
     fn make(&self, target: &str) -> Output {
+        self.make_with(target, &[])
+    }
+
+    fn make_with(&self, target: &str, settings: &[&str]) -> Output {
         run(command("make")
             .args(["--silent", "--no-print-directory", target])
+            .args(settings)
             .arg(format!("DESTDIR={}", self.0.display()))
             .env("MODULE", module()))
     }
@@ -128,12 +133,7 @@ fn install_goes_where_moduledir_and_conf_say() {
     let root = Root::new();
     fs::create_dir_all(root.path("srv")).unwrap();
     fs::write(root.path("srv/one.conf"), "port 7001").unwrap();
-    let make = |target| {
-        run(command("make")
-            .args(["--silent", target, "MODULEDIR=/opt/modules", "CONF=/srv/one.conf"])
-            .arg(format!("DESTDIR={}", root.0.display()))
-            .env("MODULE", module()))
-    };
+    let make = |target| root.make_with(target, &["MODULEDIR=/opt/modules", "CONF=/srv/one.conf"]);
     said(&make("install"));
     assert!(root.path("opt/modules/libredis_lock.so").is_file());
     assert_eq!(root.conf(), CONF_TEXT, "not named, not touched");
@@ -243,11 +243,7 @@ fn a_server_that_rewrote_its_configuration_starts_again() {
     fs::write(&conf, "maxclients 100\n").unwrap();
     let module = module().to_str().unwrap();
     let line = |action| run(command("packaging/redis-lock-module").args([action, "--module", module]).arg(&conf));
-    let start = || {
-        let server = Server::with().without_module().config(&conf).dir(&dir).start();
-        let conn = server.conn();
-        (server, conn)
-    };
+    let start = || Server::with().without_module().config(&conf).dir(&dir).connected();
     let margin = ["CONFIG", "GET", "lock.margin-ms"];
 
     said(&line("enable"));

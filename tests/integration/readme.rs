@@ -286,8 +286,7 @@ pub fn settings() -> Vec<[&'static str; 4]> {
 
 #[test]
 fn the_settings_are_those_of_the_table() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if is_before_7(&mut conn) {
         return;
     }
@@ -300,8 +299,7 @@ fn the_settings_are_those_of_the_table() {
 
 #[test]
 fn the_commands_are_those_of_the_server() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let table: BTreeSet<String> =
         rows(README, "| [`LOCK.").iter().map(|row| row[0].split('`').nth(1).expect("a command").to_string()).collect();
     // `    LOCK.INFO key [FULL]`, below the heading of the command.

@@ -28,12 +28,10 @@ fn without_a_command_that_it_needs_the_module_is_not_loaded_and_says_which() {
 fn without_commands_that_it_does_not_need_the_module_works() {
     let away = ["FLUSHALL", "FLUSHDB", "KEYS", "CONFIG", "DEBUG", "RENAME", "UNLINK", "GETSET", "EXPIRE"];
     let args: Vec<&str> = away.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
-    let server = Server::with().args(&args).module_args(&["failover-grace-ms", "1"]).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().args(&args).module_args(&["failover-grace-ms", "1"]).connected();
     assert!(conn.call(&["CONFIG", "GET", "maxclients"]).error().starts_with("ERR unknown command"));
     assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("GRACE lease is longer"));
-    let server = Server::with().args(&args).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().args(&args).connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "5"]).to_string();
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
 }

@@ -79,6 +79,13 @@ impl Options {
         self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
+    /// Starts the server; and a connection to it.
+    pub fn connected(self) -> (Server, Conn) {
+        let server = self.start();
+        let conn = server.conn();
+        (server, conn)
+    }
+
     /// Starts the server; its log if it ended instead of answering.
     pub fn try_start(self) -> Result<Server, String> {
         // A port that was free can be taken by another test a moment later.
@@ -158,6 +165,11 @@ impl Server {
         Options::default().start()
     }
 
+    /// The same, and a connection to it.
+    pub fn connected() -> (Self, Conn) {
+        Options::default().connected()
+    }
+
     /// Options to start one with.
     pub fn with() -> Options {
         Options::default()
@@ -199,11 +211,18 @@ impl Server {
             && conn.try_raw(&["PING"]).is_ok_and(|reply| reply == b"+PONG\r\n")
     }
 
+    /// A new connection that has sent a command, and not read the reply.
+    pub fn sent(&self, command: &[&str]) -> Conn {
+        let mut conn = self.conn();
+        conn.send(command);
+        conn
+    }
+
     /// A new connection that stands in line since it sent this LOCK.ACQUIRE.
     pub fn waiter(&self, acquire: &[&str]) -> Conn {
-        let (mut waiter, mut look) = (self.conn(), self.conn());
+        let mut look = self.conn();
         let before = look.waiters(acquire[1]);
-        waiter.send(acquire);
+        let waiter = self.sent(acquire);
         look.until_waiters(acquire[1], before + 1);
         waiter
     }

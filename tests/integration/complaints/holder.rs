@@ -40,8 +40,7 @@ fn no_lease_is_lost_without_notice() {
 /// redisson/redisson#7272: a renewal that was under way at the unlock keeps the lock alive for ever.
 #[test]
 fn no_renewal_outlives_its_unlock() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
 
     // The value stands for the client and its thread, which take the lock twice.
     assert!(take(&mut conn, "theirs", "client:1", "30000"));
@@ -85,8 +84,7 @@ fn no_stale_owner_releases_the_lock_of_another() {
 /// laravel/horizon#1738 (also redis/redis-py#554): a crash between SETNX and EXPIRE leaves a lock for ever.
 #[test]
 fn no_crash_leaves_a_lock_without_expiry() {
-    let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).connected();
 
     let mut crashes = server.conn();
     assert_eq!(crashes.int(&["SETNX", "theirs", "1"]), 1);

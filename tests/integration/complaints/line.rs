@@ -136,15 +136,13 @@ fn no_dead_waiter_blocks_a_free_lock() {
 fn no_lost_reply_leaves_an_orphan() {
     let mut locks = Locks::start();
 
-    let mut cut_off = locks.server.conn();
-    cut_off.send(&["SET", "theirs", "random 1", "NX", "PX", "30000"]);
+    let cut_off = locks.server.sent(&["SET", "theirs", "random 1", "NX", "PX", "30000"]);
     until("the command has arrived", || (locks.conn.int(&["EXISTS", "theirs"]) == 1).then_some(()));
     drop(cut_off);
     assert!(!take(&mut locks.conn, "theirs", "random 2", "30000"), "the complaint: it tries again and is refused");
 
     // Sent again with its ID, on another connection: it is told what it missed.
-    let mut cut_off = locks.server.conn();
-    cut_off.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
+    let cut_off = locks.server.sent(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     until("the command has arrived", || (locks.conn.int(&["EXISTS", "k"]) == 1).then_some(()));
     drop(cut_off);
     let held = locks.conn.lock("k", "token").int().to_string();
@@ -160,8 +158,7 @@ fn no_lost_reply_leaves_an_orphan() {
 
     // And with SESSION it ends with the connection.
     locks.release(&token);
-    let mut cut_off = locks.server.conn();
-    cut_off.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
+    let cut_off = locks.server.sent(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
     until("the command has arrived", || (locks.conn.int(&["EXISTS", "k"]) == 1).then_some(()));
     drop(cut_off);
     locks.conn.until_granted(&["LOCK.ACQUIRE", "k", "PX", "30000"]);

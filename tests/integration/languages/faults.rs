@@ -108,8 +108,7 @@ fn when_the_server_stands_still_the_work_is_stopped_before_its_lease_is_over() {
 #[test]
 fn renewal_is_tried_for_as_long_as_it_can_be_in_time() {
     in_each_with(&["then it succeeds", "then it hangs"], |language, end| {
-        let server = Server::start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::connected();
         conn.ok(&["ACL", "SETUSER", "default", "-lock.extend"]);
         let hold = Hold { lease_ms: 8_000, ..Hold::of(language, server.port()) };
         let since = Instant::now();

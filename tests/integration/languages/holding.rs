@@ -106,8 +106,7 @@ fn a_block_of_asyncio_can_end_in_the_middle_of_a_renewal() {
 #[test]
 fn no_connection_stays_behind() {
     in_each(|language| {
-        let server = Server::start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::connected();
         let mut clients = || conn.text(&["CLIENT", "LIST"]).lines().filter(|line| line.contains("addr=")).count();
         let hold = Hold { wait_ms: 10_000, timeout_ms: 2_000, ..Hold::of(language, server.port()) };
         let mut driver = Driver::start(language);
@@ -138,8 +137,7 @@ fn freed_after(session: bool, lease_ms: u64) -> Vec<Duration> {
     in_each(|language| {
         let hold = Hold { lease_ms, session, ..Hold::of(language, server.port()) };
         let (mut driver, token) = Driver::holding(language, &hold);
-        let mut successor = server.conn();
-        successor.send(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000", "DETAILS"]);
+        let mut successor = server.sent(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000", "DETAILS"]);
         driver.kill();
         let since = Instant::now();
         let details = successor.read();

@@ -63,8 +63,7 @@ fn a_wait_in_vain_is_refused_when_it_is_over() {
 fn a_cancelled_wait_leaves_the_line_and_keeps_no_place() {
     in_each(|language| {
         // A place that is kept is there until the end of the test.
-        let server = Server::with().module_args(&["place-ms", "600000"]).start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::with().module_args(&["place-ms", "600000"]).connected();
         let hold = Hold { wait_ms: 60_000, timeout_ms: 2_000, ..Hold::of(language, server.port()) };
         let mut driver = Driver::start(language);
         let token = driver_that_waits(&server, &mut driver, &hold);

@@ -20,8 +20,7 @@ fn the_document_shows_the_worker_that_is_run() {
 
 #[test]
 fn no_generation_of_a_moving_fleet_works_beside_its_neighbour() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let (mut old, python) = match library("redis-py 8.1.0").start(&server).and_then(|old| Ok((old, install::python()?)))
     {
         Ok(pair) => pair,

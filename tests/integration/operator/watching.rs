@@ -12,8 +12,7 @@ pub fn metrics_in(text: &str) -> BTreeSet<String> {
 
 /// A server that has something in every field of INFO lock.
 pub fn server_with_percentiles() -> (Server, Conn) {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
     conn.int(&["LOCK.RELEASE", "k", &token]);
@@ -102,8 +101,7 @@ fn the_documentation_explains_every_field_and_no_other() {
 
 #[test]
 fn the_users_of_the_documentation_can_be_made_and_the_exporter_reads() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     if !has_category(&mut conn, "the users of docs/OPERATING.md") {
         return;
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::factory::install;
 use crate::support::program::Program;
-use crate::support::{skipped, Server};
+use crate::support::{skipped, Conn, Server};
 
 /// Before each program. A connection of its own, for SESSION.
 const PRELUDE: &str = "
@@ -22,8 +22,12 @@ pub fn python() -> Option<PathBuf> {
     install::python().map_err(|why| skipped("recipes", &why)).ok()
 }
 
-pub fn start(python: &Path, program: &str, server: &Server) -> Program {
-    start_with(python, program, server, &[])
+/// A server, a connection to it, and machines that run a program; without redis-py there are none.
+pub fn machines<const N: usize>(program: &str) -> Option<(Server, Conn, [Program; N])> {
+    let python = python()?;
+    let (server, conn) = Server::connected();
+    let machines = [0; N].map(|_| start_with(&python, program, &server, &[]));
+    Some((server, conn, machines))
 }
 
 pub fn start_with(python: &Path, program: &str, server: &Server, arguments: &[&str]) -> Program {

@@ -1,7 +1,6 @@
 //! The recipes with several holders and with several keys.
 
-use super::machine::{python, start};
-use crate::support::Server;
+use super::machine::machines;
 
 /// Holds the lock in the way that it is told, until it is told to go on.
 const HOLDER: &str = "
@@ -16,10 +15,8 @@ while line := hear():
 
 #[test]
 fn readers_read_together_a_writer_writes_alone_and_neither_overtakes() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
-    let [mut first, mut second, mut writer, mut late] = [0; 4].map(|_| start(&python, HOLDER, &server));
+    let Some((_server, mut conn, [mut first, mut second, mut writer, mut late])) = machines(HOLDER) else { return };
+
     assert_eq!(first.ask("60 SHARED"), "holds");
     assert_eq!(second.ask("60 SHARED"), "holds");
     writer.say("60");
@@ -38,10 +35,8 @@ fn readers_read_together_a_writer_writes_alone_and_neither_overtakes() {
 
 #[test]
 fn the_place_of_a_machine_that_died_comes_free_and_no_more_than_n_work() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
-    let [mut dies, mut works, mut third] = [0; 3].map(|_| start(&python, HOLDER, &server));
+    let Some((_server, mut conn, [mut dies, mut works, mut third])) = machines(HOLDER) else { return };
+
     assert_eq!(works.ask("60 LIMIT 2"), "holds");
     assert_eq!(dies.ask("2 LIMIT 2"), "holds");
     third.say("60 LIMIT 2");
@@ -68,13 +63,11 @@ while line := hear():
 
 #[test]
 fn what_is_moved_between_accounts_is_never_lost_and_the_order_of_the_keys_does_not_matter() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
+    let Some((_server, mut conn, [mut one, mut other, mut third, mut slow])) = machines(BANK) else { return };
     for account in ["a", "b", "c"] {
         conn.ok(&["SET", &format!("{{bank}}:{account}"), "100"]);
     }
-    let [mut one, mut other, mut third, mut slow] = [0; 4].map(|_| start(&python, BANK, &server));
+
     // It has both accounts, and nobody else has one of them until its lease is over.
     assert_eq!(slow.ask("stand a b 1 1"), "stands");
     one.say("move a b 60 20");

@@ -145,30 +145,17 @@ impl Client<'_> {
                 return (!self.one_in(4)).then_some(());
             }
         };
-        let from = u64::try_from(token).unwrap();
-        let mut hold = Hold {
-            client: self.number,
-            lock: usize::try_from(lock).unwrap(),
-            from,
-            to: from + lease_ms * 1_000,
-            server,
-        };
-        let result = self.work(conn, &mut hold, &key, &lease, lease_ms, token);
+        let (lock, from) = (usize::try_from(lock).unwrap(), u64::try_from(token).unwrap());
+        let mut hold = Hold { client: self.number, lock, from, to: from + lease_ms * 1_000, server };
+        let result = self.work(conn, &mut hold, &key, lease_ms);
         self.record.holds.lock().unwrap().push(hold);
         result
     }
 
     /// Holds the lock for some of its lease, or a little longer; extends it now and then; mostly gives it back.
-    fn work(
-        &mut self,
-        conn: &mut Conn,
-        hold: &mut Hold,
-        key: &str,
-        lease: &str,
-        lease_ms: u64,
-        token: i64,
-    ) -> Option<()> {
-        let token = token.to_string();
+    fn work(&mut self, conn: &mut Conn, hold: &mut Hold, key: &str, lease_ms: u64) -> Option<()> {
+        // The grant is its token.
+        let (token, lease) = (&*hold.from.to_string(), &*lease_ms.to_string());
         for _ in 0..=self.dice.below(3) {
             sleep(Duration::from_millis(self.dice.below(lease_ms)));
             if self.one_in(3) {
@@ -177,7 +164,7 @@ impl Client<'_> {
                 let is_own = other.is_none();
                 let conn = other.as_mut().map_or(&mut *conn, |(_, other)| other);
                 let sent = now_us();
-                match self.ask(conn, &["LOCK.EXTEND", key, &token, "PX", lease], PATIENCE) {
+                match self.ask(conn, &["LOCK.EXTEND", key, token, "PX", lease], PATIENCE) {
                     Some(Reply::Int(1)) => {
                         self.record.count("extensions");
                         hold.to = sent + lease_ms * 1_000;
@@ -195,7 +182,7 @@ impl Client<'_> {
         let mut other = if self.one_in(4) { self.connect() } else { None };
         let conn = other.as_mut().map_or(conn, |(_, other)| other);
         hold.to = hold.to.min(now_us());
-        self.ask(conn, &["LOCK.RELEASE", key, &token], PATIENCE).map(|_| ())
+        self.ask(conn, &["LOCK.RELEASE", key, token], PATIENCE).map(|_| ())
     }
 
     /// The reply; nothing when there is none, or one that says that another server is the master.

@@ -174,8 +174,11 @@ fn clients_that_take_an_expired_lock_over_with_getset_are_not() {
 
 #[test]
 fn two_holders_are_found_where_a_failover_without_a_grace_makes_them() {
-    let report = run(&Plan::of(Setup::Bare, 1, 6_000));
-    println!("{}", report::text(std::slice::from_ref(&report)));
-    let found = report.violations.iter().any(|(violation, _)| violation.kind == Kind::TwoHolders);
-    assert!(found, "this is what the grace is for");
+    let are_found = |seed| {
+        let report = run(&Plan::of(Setup::Bare, seed, 6_000));
+        println!("{}", report::text(std::slice::from_ref(&report)));
+        report.violations.iter().any(|(violation, _)| violation.kind == Kind::TwoHolders)
+    };
+    // On a busy machine the promotion of one run may find nobody at work.
+    assert!((1..=5).any(are_found), "this is what the grace is for");
 }

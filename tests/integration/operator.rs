@@ -22,22 +22,20 @@ fn all(conn: &mut Conn) -> Vec<String> {
     settings().iter().map(|[name, ..]| setting(conn, name)).collect()
 }
 
-/// Whether a module can have settings of its own (7.0); if not, says that `what` is skipped.
-fn has_settings(what: &str) -> bool {
-    let server = Server::start();
-    let has = server.conn().call(&["CONFIG", "GET", "lock.margin-ms"]) != Reply::List(vec![]);
-    if !has {
+/// A server where a module can have settings of its own (7.0), and a connection to it; if it cannot, says that `what` is
+/// skipped.
+fn with_settings(what: &str) -> Option<(Server, Conn)> {
+    let (server, mut conn) = Server::connected();
+    if conn.call(&["CONFIG", "GET", "lock.margin-ms"]) == Reply::List(vec![]) {
         eprintln!("skipped: {what}: this server has no settings of modules in CONFIG");
+        return None;
     }
-    has
+    Some((server, conn))
 }
 
 #[test]
 fn config_set_takes_the_bounds_and_refuses_what_is_beyond_with_the_reason() {
-    if !has_settings("CONFIG SET") {
-        return;
-    }
-    let (_server, mut conn) = Server::connected();
+    let Some((_server, mut conn)) = with_settings("CONFIG SET") else { return };
     for [name, default, least, most] in settings() {
         for value in [least, most, default] {
             conn.ok(&["CONFIG", "SET", name, value]);
@@ -87,7 +85,7 @@ fn wrong_module_arguments_are_named_with_the_reason_in_one_line() {
 
 #[test]
 fn module_arguments_of_every_setting_are_what_config_shows() {
-    if !has_settings("module arguments in CONFIG") {
+    if with_settings("module arguments in CONFIG").is_none() {
         return;
     }
     let args = [
@@ -113,7 +111,7 @@ fn with_file(text: &str) -> (PathBuf, PathBuf) {
 
 #[test]
 fn config_rewrite_keeps_what_was_set_for_the_next_start() {
-    if !has_settings("CONFIG REWRITE") {
+    if with_settings("CONFIG REWRITE").is_none() {
         return;
     }
     let (dir, file) = with_file("");
@@ -149,7 +147,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
 
 #[test]
 fn a_wrong_line_in_the_configuration_file_is_named_at_the_start() {
-    if !has_settings("lock.* in the configuration file") {
+    if with_settings("lock.* in the configuration file").is_none() {
         return;
     }
     for (line, named) in [
@@ -180,7 +178,7 @@ fn the_configuration_file_of_the_project_explains_each_setting_and_has_its_defau
 
 #[test]
 fn the_configuration_file_of_the_project_works() {
-    if !has_settings("redis.conf") {
+    if with_settings("redis.conf").is_none() {
         return;
     }
     let (dir, file) = with_file(&project_file("redis.conf"));

@@ -1,12 +1,11 @@
 //! A cluster of `scripts/cluster.sh`: started on free ports, looked at, and ended.
 
 use crate::support::watch::{watch, Watched};
-use crate::support::{module, server_binary, temp_dir, until};
+use crate::support::{module, server_binary, six_free_ports, temp_dir, until};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 pub mod nodes;
@@ -52,7 +51,7 @@ impl Cluster {
         // The script makes it, and removes it.
         let dir = temp_dir();
         fs::remove_dir(&dir).unwrap();
-        let port = free_ports();
+        let port = six_free_ports();
         let mut script = Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh"))
             .env("CLUSTER_PORT", port.to_string())
             .env("CLUSTER_DIR", &dir)
@@ -156,20 +155,6 @@ impl Cluster {
     pub fn print_logs(&self) {
         for node in &self.nodes {
             eprintln!("--- log of the node on port {}:\n{}", node.port, node.log_tail(25));
-        }
-    }
-}
-
-/// The first of six ports that were free a moment ago, as those of the cluster's own traffic: below
-/// those that the system gives to whoever asks for any.
-fn free_ports() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let at = NEXT.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) as u16;
-        let first = 12_000 + (at % 1000) * 6;
-        if (first..first + 6).all(|port| is_free(port) && is_free(port + 10_000)) {
-            return first;
         }
     }
 }

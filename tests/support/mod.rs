@@ -7,7 +7,6 @@
 
 mod conn;
 pub mod dice;
-mod nets;
 pub mod program;
 pub mod relay;
 mod reply;
@@ -26,7 +25,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -80,6 +79,12 @@ pub fn shared_object(name: &str) -> Option<&'static Path> {
     *COMPILED.lock().unwrap().entry(name.into()).or_insert_with(compile)
 }
 
+/// A number that somebody who starts the tests can set.
+pub fn env_number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
 /// The server binary: `REDIS_SERVER`, or `redis-server` of the PATH.
 pub fn server_binary() -> OsString {
     std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
@@ -88,6 +93,20 @@ pub fn server_binary() -> OsString {
 /// A port of 127.0.0.1 that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// The first of six ports that were free a moment ago, as those of the own traffic of a cluster: below
+/// those that the system gives to whoever asks for any.
+pub fn six_free_ports() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let at = NEXT.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) as u16;
+        let first = 12_000 + (at % 1000) * 6;
+        if (first..first + 6).all(|port| is_free(port) && is_free(port + 10_000)) {
+            return first;
+        }
+    }
 }
 
 /// A new empty directory under the system's temporary one.

@@ -1,7 +1,7 @@
 //! A server of a test: what it is started with, what can be done to it, and how it ends.
 
 use super::program::end_within;
-use super::{free_port, module, nets, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
+use super::{free_port, module, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, Read};
@@ -227,6 +227,22 @@ impl Server {
         waiter
     }
 
+    /// The grants that only the scan of all lines found. Nothing where it does not answer, or on servers whose events of
+    /// keys are not listened to: Valkey from 8.1 on, until 9.1.2.
+    fn missed_wakeups(&self) -> Option<u64> {
+        let mut conn = self.try_conn()?;
+        // A server that is busy, stopped or wants a password says nothing of it.
+        conn.set_patience(Duration::from_millis(500));
+        let server = conn.try_call(&["INFO", "server"]).ok()?;
+        let is_told = server.line("valkey_version").is_none_or(|version| {
+            let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+            let version = (parts.next(), parts.next());
+            !((Some(8), Some(1))..(Some(9), Some(2))).contains(&version)
+        });
+        let missed = conn.try_call(&["INFO", "lock"]).ok()?.line("lock_missed_wakeups")?;
+        missed.parse().ok().filter(|_| is_told)
+    }
+
     fn try_conn(&self) -> Option<Conn> {
         Conn::to(self.port).ok()
     }
@@ -292,7 +308,7 @@ impl Drop for Server {
         // The port of a server that has ended may be another test's by now.
         let runs = matches!(self.child.try_wait(), Ok(None));
         let is_judged = runs && !self.has_silent_changes.load(Ordering::Relaxed);
-        let missed = if is_judged { nets::missed_wakeups(self.port) } else { None };
+        let missed = if is_judged { self.missed_wakeups() } else { None };
         // Of `scripts/memcheck.sh`: what was not freed is told by a server that ends itself.
         if std::env::var_os("LOCK_TERM").is_some() {
             signal(self.pid(), "TERM");

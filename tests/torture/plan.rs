@@ -25,15 +25,8 @@ pub enum Setup {
 impl Setup {
     pub const ALL: [Self; 5] = [Self::Always, Self::Everysec, Self::Nothing, Self::Pair, Self::Cluster];
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::Everysec => "everysec",
-            Self::Nothing => "nothing",
-            Self::Pair => "pair",
-            Self::Cluster => "cluster",
-            Self::Bare => "bare",
-        }
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// One server, on which others than LOCK.* share keys.

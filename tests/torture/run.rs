@@ -10,7 +10,7 @@ use super::site::group::LEASE_UNDER_GRACE_MS;
 use super::site::{assert_work_goes_on, Site};
 use super::small::Budget;
 use super::world::{StopOnPanic, World};
-use crate::support::{watch, SetAtEnd};
+use crate::support::{env_number, watch, SetAtEnd};
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -189,10 +189,6 @@ fn crew(plan: &Plan) -> Vec<Role> {
 /// A run of so many seconds is of all setups.
 const LONG: u64 = 60;
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse().expect("a number"))
-}
-
 /// Runs setups side by side; ends with an error if anything was promised and not kept.
 fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
     // Built once, before all want it.
@@ -218,8 +214,8 @@ fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
 
 #[test]
 fn what_is_promised_is_kept_while_things_go_wrong() {
-    let seed = number("TORTURE_SEED").unwrap_or(1);
-    let seconds = number("TORTURE_SECONDS").unwrap_or(12);
+    let seed = env_number("TORTURE_SEED").unwrap_or(1);
+    let seconds = env_number("TORTURE_SECONDS").unwrap_or(12);
     let named = std::env::var("TORTURE_SETUPS").unwrap_or_default();
     let mut setups: Vec<Setup> =
         Setup::ALL.into_iter().filter(|setup| named.split(',').any(|name| name == setup.name())).collect();

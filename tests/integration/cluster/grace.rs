@@ -8,7 +8,7 @@ use super::follower::Follower;
 use super::nodes::Node;
 use super::Cluster;
 use crate::support::relay::Relay;
-use crate::support::{until, watch, Reply, SetAtEnd};
+use crate::support::{env_number, until, watch, Reply, SetAtEnd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
@@ -172,8 +172,8 @@ fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instan
 
 #[test]
 fn with_a_grace_no_lock_has_two_holders_however_masters_change() {
-    let rounds = std::env::var("LOCK_FAILOVERS").map_or(1, |rounds| rounds.parse().expect("a number"));
-    watch::allow(rounds * Duration::from_secs(60));
+    let rounds = env_number("LOCK_FAILOVERS").unwrap_or(1);
+    watch::allow(Duration::from_secs(60 * rounds));
     let cluster = start(WITH_GRACE);
     let works: Vec<Work> = cluster.a_key_for_each_master("busy").into_iter().map(Work::on).collect();
     let stop = AtomicBool::new(false);

@@ -6,7 +6,7 @@
 use super::group::{until_long, Group, Plan};
 use super::holders::{double_holders, Client, Hold, Record};
 use crate::support::dice::Dice;
-use crate::support::{watch, SetAtEnd};
+use crate::support::{env_number, watch, SetAtEnd};
 use std::fmt::Write as _;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -94,13 +94,9 @@ fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>, Str
     (found, line)
 }
 
-fn from_env(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect(name))
-}
-
 #[test]
 fn without_grace_and_min_replicas_a_failover_gives_locks_to_two() {
-    let (begin, seed) = (Instant::now(), from_env("LOCK_SEED").unwrap_or(1));
+    let (begin, seed) = (Instant::now(), env_number("LOCK_SEED").unwrap_or(1));
     let group = Group::start(Plan::UNSAFE);
     let record = run(&group, Plan::UNSAFE, [Kind::CutOff].into_iter(), seed);
     let (found, line) = judged(&record, begin, seed);
@@ -109,9 +105,9 @@ fn without_grace_and_min_replicas_a_failover_gives_locks_to_two() {
 
 #[test]
 fn no_failover_of_any_kind_gives_a_lock_to_two() {
-    let count = usize::try_from(from_env("LOCK_FAILOVERS").unwrap_or(2)).unwrap();
+    let count = usize::try_from(env_number("LOCK_FAILOVERS").unwrap_or(2)).unwrap();
     watch::allow(Duration::from_secs(60 * count as u64));
-    let seed = from_env("LOCK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let seed = env_number("LOCK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     let begin = Instant::now();
     let group = Group::start(Plan::SAFE);
     let mut dice = Dice::new(seed ^ 0xF00D);

@@ -5,14 +5,14 @@
 use crate::support::program::end_within;
 use crate::support::relay::Relay;
 use crate::support::watch::{watch, Watched};
-use crate::support::{module, server_binary, signal, temp_dir, until, until_within, Conn, Reply, DEADLINE};
+use crate::support::{
+    module, server_binary, signal, six_free_ports, temp_dir, until, until_within, Conn, Reply, DEADLINE,
+};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 /// What a group is started with.
 #[derive(Clone, Copy)]
@@ -38,20 +38,6 @@ pub struct Group {
     sentinels: [u16; 3],
     pub fronts: [Relay; 3],
     _watched: Watched,
-}
-
-/// Six ports in a row that were free a moment ago, below those that the system gives to others.
-fn six_free_ports() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let of_process = u16::try_from(std::process::id() % 1_000).unwrap();
-    for _ in 0..1_000 {
-        let turn = (of_process * 7 + NEXT.fetch_add(1, Ordering::Relaxed)) % 1_800;
-        let first = 20_000 + turn * 6;
-        if (first..first + 6).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return first;
-        }
-    }
-    panic!("no six free ports in a row");
 }
 
 impl Group {

@@ -5,7 +5,7 @@
 use super::follower::{crowd, Work};
 use super::nodes::Node;
 use super::servers::WAYS;
-use super::waiters::{assert_came_whole, Waiters, MANY};
+use super::waiters::{assert_came_whole, fail_over, Waiters, MANY};
 use super::{in_memory, with_aof, Cluster, Turn};
 use crate::support::{until, Conn, Reply, DEADLINE};
 use std::time::Instant;
@@ -28,13 +28,7 @@ fn failover_with_waiters(cluster: &Turn) {
         let token = holder.int(&["LOCK.ACQUIRE", key, "PX", "60000", "OWNER", "holder"]).to_string();
         let value = holder.text(&["GET", key]);
         until_replicated(old);
-        let waiters = Waiters::of(old, key, MANY);
-        let since = Instant::now();
-        let (old, new) = cluster.fail_over(key, way);
-        let ends = waiters.end_within(DEADLINE, since);
-        assert_eq!((ends.unblocked + ends.moved + ends.closed, ends.down), (MANY, 0), "{way:?}: {ends:?}");
-        assert_eq!(old.number(&["INFO", "lock"], "lock_waiters"), Some(0), "{way:?}");
-
+        let (old, new) = fail_over(cluster, Waiters::of(old, key, MANY), key, way);
         assert_came_whole(new, key, (&token, &value));
         cluster.until_well();
         old.assert_sound();

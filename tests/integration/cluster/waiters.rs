@@ -1,7 +1,8 @@
 //! Many clients that wait for a lock of a node, and how their waits end.
 
 use super::nodes::Node;
-use crate::support::{until, Conn, Reply};
+use super::Cluster;
+use crate::support::{until, Conn, Reply, DEADLINE};
 use std::time::{Duration, Instant};
 
 /// How many wait.
@@ -69,6 +70,17 @@ impl Waiters {
         assert!(took < time, "{ends:?} after {took:?}");
         ends
     }
+}
+
+/// A failover ends all waits at the old master, none of them with the lock: the old one and the new one.
+pub fn fail_over<'a>(cluster: &'a Cluster, waiters: Waiters, key: &str, way: &[&str]) -> (&'a Node, &'a Node) {
+    let count = waiters.0.len();
+    let since = Instant::now();
+    let (old, new) = cluster.fail_over(key, way);
+    let ends = waiters.end_within(DEADLINE, since);
+    assert_eq!((ends.unblocked + ends.moved + ends.closed, ends.down), (count, 0), "{way:?}: {ends:?}");
+    assert_eq!(old.number(&["INFO", "lock"], "lock_waiters"), Some(0), "{way:?}");
+    (old, new)
 }
 
 /// The lock of a holder is there whole; it can be extended, and given back to somebody who stands in line again.

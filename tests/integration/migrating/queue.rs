@@ -8,8 +8,11 @@ use crate::support::{skipped, until, Conn, Server};
 
 const LEASE_S: u64 = 60;
 
-/// Two clients of a library.
+/// Two clients of a library, on a server that tells of deletions.
 fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
+    if !tells_of_deletions(&mut server.conn()) {
+        return None;
+    }
     let library = library(name);
     let both = library.start(server).and_then(|one| Ok((one, library.start(server)?)));
     both.map_err(|why| skipped(name, &why)).ok()
@@ -67,9 +70,6 @@ fn a_library_that_polls_starves_beside_a_queue_that_is_never_empty() {
 fn one_who_waits_in_line_goes_before_all_who_poll() {
     let server = &Server::start();
     let mut conn = server.conn();
-    if !tells_of_deletions(&mut conn) {
-        return;
-    }
     let Some((mut holds, mut polls)) = two(server, "redis-py 8.1.0") else { return };
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
     polls.tell("take", "a", LEASE_S);
@@ -86,9 +86,6 @@ fn one_who_waits_in_line_goes_before_all_who_poll() {
 fn waiters_of_python_redis_lock_are_woken_by_their_signal_only() {
     let server = &Server::start();
     let mut conn = server.conn();
-    if !tells_of_deletions(&mut conn) {
-        return;
-    }
     let Some((mut holds, mut blocks)) = two(server, "python-redis-lock") else { return };
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
     blocks.tell("take", "a", LEASE_S);

@@ -1,48 +1,21 @@
-"""Plays what tests/integration/languages asks for, with the asyncio lock of examples/python.
-
-A line of JSON in, a line of JSON out; see tests/integration/languages/driver.rs.
-"""
+"""Plays what tests/integration/languages asks for, with the asyncio lock of examples/python."""
 
 import asyncio
 import json
 import os
 import sys
-import warnings
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../examples/python"))
+from driver_common import lock_of, say, say_error, warned
 
-import redis
 import redis.asyncio
-from redis_lock import LockLost, LockRefused, LockReply, LockUnsupported
 from redis_lock.aio import Lock
-
-KINDS = [(LockRefused, "refused"), (LockLost, "lost"), (LockUnsupported, "unsupported"), (LockReply, "reply"),
-         (redis.RedisError, "connection"), (KeyError, "work"), (asyncio.CancelledError, "refused")]
-locks = {}
-
-
-def say(**line):
-    print(json.dumps(line), flush=True)
-
-
-def say_error(error):
-    kind = next((kind for known, kind in KINDS if isinstance(error, known)), "unknown")
-    say(event="error", kind=kind, name=type(error).__name__, text=str(error) or "cancelled")
-
-
-def lock_of(client, command):
-    return Lock(client, command["key"], command["lease_ms"] / 1000, wait=command["wait_ms"] / 1000,
-                timeout=command["timeout_ms"] / 1000, owner=command["owner"], session=command["session"],
-                fallback=command["fallback"], prefix=command["prefix"])
 
 
 async def hold(client, command, commands):
-    lock = locks.get(str(command)) or lock_of(client, command)
-    locks[str(command)] = lock  # asked for the same again, it uses the same again
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
+    lock = lock_of(Lock, client, command)
+    with warned() as warnings:
         async with lock:
-            say(event="held", token=lock.token, warned=" ".join(str(warning.message) for warning in warned))
+            say(event="held", token=lock.token, warned=warnings())
             try:
                 order = (await commands.get())["do"]
             except asyncio.CancelledError:

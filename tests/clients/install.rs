@@ -5,6 +5,7 @@
 //! What is installed is used again; a folder is named after what is in it, and appears only when it is complete.
 #![allow(dead_code)]
 
+use crate::support::program::end_within;
 use crate::support::watch;
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use std::os::unix::fs::{symlink, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long an installation may take, with a slow network.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -189,18 +190,7 @@ fn run(command: &mut Command) -> Result<(), String> {
     let also = file.try_clone().map_err(|error| error.to_string())?;
     let spawned = command.stdin(Stdio::null()).stdout(file).stderr(also).spawn();
     let mut child = spawned.map_err(|error| format!("{name} cannot be run: {error}"))?;
-    let end = Instant::now() + PATIENCE;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break Some(status),
-            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                break None;
-            }
-        }
-    };
+    let status = end_within(&mut child, PATIENCE);
     let said = fs::read_to_string(&log).unwrap_or_default();
     let _ = fs::remove_file(&log);
     match status {

@@ -3,15 +3,9 @@
 
 use crate::support::{until, Conn, Reply, Server};
 
-fn info(conn: &mut Conn, section: &str, field: &str) -> String {
-    let text = conn.text(&["INFO", section]);
-    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    value.unwrap_or_else(|| panic!("no field {field}: {text}")).trim().into()
-}
-
 /// Whether the server can serve while it loads: 7.0 and later.
 fn can_serve_while_loading(conn: &mut Conn) -> bool {
-    let can = conn.text(&["INFO", "persistence"]).contains("async_loading:");
+    let can = conn.info("persistence", "async_loading").is_some();
     if !can {
         eprintln!("skipped: this server does not serve while it loads from its master");
     }
@@ -53,13 +47,15 @@ fn a_replica_that_loads_anew_tells_of_locks_meanwhile_and_grants_none() {
     assert_eq!((done.len(), &done[1]), (5, &Reply::Int(1)));
     let new = done[2].int().to_string();
 
-    until("the replica loads and serves", || (info(&mut read, "persistence", "async_loading") == "1").then_some(()));
+    until("the replica loads and serves", || {
+        (read.info("persistence", "async_loading").as_deref() == Some("1")).then_some(())
+    });
     assert!(read.int(&["LOCK.CHECK", "old", &old]) > 0, "what it had");
     assert!(read.int(&["LOCK.CHECK", "both", &both]) > 0);
     assert_eq!(read.int(&["LOCK.CHECK", "new", &new]), 0, "not yet");
-    assert_eq!(read.call(&["LOCK.INFO", "old"]).field("owner").text(), "old");
-    assert_eq!(read.call(&["LOCK.INFO", "new"]).field("state").text(), "free");
-    assert_eq!(read.call(&["LOCK.INFO", "several"]).field("state").text(), "held");
+    assert_eq!(read.lock("old", "owner").text(), "old");
+    assert_eq!(read.state("new"), "free");
+    assert_eq!(read.state("several"), "held");
     assert!(matches!(read.call(&["LOCK.SCAN", "0", "COUNT", "1000"]), Reply::List(_)));
     assert_eq!(read.call(&["LOCK.TOP"]), Reply::List(vec![]));
     for command in [
@@ -69,10 +65,10 @@ fn a_replica_that_loads_anew_tells_of_locks_meanwhile_and_grants_none() {
     ] {
         assert!(read.call(command).error().starts_with("READONLY "), "{command:?}");
     }
-    assert_eq!(info(&mut read, "persistence", "async_loading"), "1", "all that while it loaded");
+    assert_eq!(read.info("persistence", "async_loading").as_deref(), Some("1"), "all that while it loaded");
 
     read.ok(&["CONFIG", "SET", "key-load-delay", "0"]);
-    until("it has loaded", || (info(&mut read, "replication", "master_link_status") == "up").then_some(()));
+    until("it has loaded", || (read.info("replication", "master_link_status").as_deref() == Some("up")).then_some(()));
     master.wait_offset(&replica);
     assert_eq!(read.int(&["LOCK.CHECK", "old", &old]), 0);
     assert!(read.int(&["LOCK.CHECK", "both", &both]) > 0 && read.int(&["LOCK.CHECK", "new", &new]) > 0);
@@ -81,9 +77,7 @@ fn a_replica_that_loads_anew_tells_of_locks_meanwhile_and_grants_none() {
 
     // Promoted it serves what it has loaded, waiters included.
     read.ok(&["REPLICAOF", "NO", "ONE"]);
-    let mut waiter = replica.conn();
-    waiter.send(&["LOCK.ACQUIRE", "new", "EX", "5", "WAIT", "20000"]);
-    until("it waits", || (read.call(&["LOCK.INFO", "new"]).field("waiters") == Reply::Int(1)).then_some(()));
+    let mut waiter = replica.waiter(&["LOCK.ACQUIRE", "new", "EX", "5", "WAIT", "20000"]);
     assert_eq!(read.int(&["LOCK.RELEASE", "new", &new]), 1);
     waiter.read().int();
     assert!(!read.call(&["LOCK.ACQUIRE", "several", "EX", "5", "SHARED"]).is_nil());

@@ -5,11 +5,12 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::program::end_within;
 use crate::support::{signal, temp_dir, until, write_program, Conn, Server};
 
 const DOCUMENT: &str = include_str!("../../examples/cli.md");
@@ -84,6 +85,13 @@ impl Drop for Shell {
     }
 }
 
+/// A server, a shell for it and a connection to it; none without a redis-cli that is new enough.
+fn start() -> Option<(Server, Shell, Conn)> {
+    let server = Server::start();
+    let (shell, conn) = (Shell::on(server.port())?, server.conn());
+    Some((server, shell, conn))
+}
+
 /// A running script; dropped, it is told to end.
 struct Script {
     child: Child,
@@ -92,15 +100,10 @@ struct Script {
 impl Script {
     fn end(mut self) -> Output {
         drop(self.child.stdin.take());
-        let end = Instant::now() + Duration::from_secs(60);
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < end, "the script does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let mut output = Output { status: ExitStatus::default(), stdout: Vec::new(), stderr: Vec::new() };
+        let status = end_within(&mut self.child, Duration::from_secs(60)).expect("the script ends");
+        let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
         self.child.stdout.take().unwrap().read_to_end(&mut output.stdout).unwrap();
         self.child.stderr.take().unwrap().read_to_end(&mut output.stderr).unwrap();
-        output.status = self.child.wait().unwrap();
         output
     }
 
@@ -122,17 +125,9 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn state(conn: &mut Conn) -> String {
-    conn.call(&["LOCK.INFO", "report"]).field("state").text()
-}
-
-fn until_waiting(conn: &mut Conn, count: i64) {
-    until("so many wait", || (conn.call(&["LOCK.INFO", "report"]).field("waiters").int() == count).then_some(()));
-}
-
 fn until_held(conn: &mut Conn) -> i64 {
-    until("it is held", || (state(conn) == "held").then_some(()));
-    conn.call(&["LOCK.INFO", "report"]).field("token").int()
+    until("it is held", || (conn.state("report") == "held").then_some(()));
+    conn.lock("report", "token").int()
 }
 
 #[test]
@@ -146,16 +141,14 @@ fn every_block_is_run_below() {
 
 #[test]
 fn a_try_takes_a_free_lock_and_is_refused_a_held_one() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
-    let mut conn = server.conn();
+    let Some((_server, shell, mut conn)) = start() else { return };
     let output = shell.run(block("Try"));
     let said_of_a_free_one = said(&output);
     assert!(said_of_a_free_one.starts_with("working, token 1") && said_of_a_free_one.ends_with("\n1\n"), "{output:?}");
-    assert_eq!(state(&mut conn), "free");
+    assert_eq!(conn.state("report"), "free");
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
     assert_eq!(said(&shell.run(block("Try"))), "somebody else has it\n");
-    assert_eq!(conn.call(&["LOCK.INFO", "report"]).field("token").int(), token);
+    assert_eq!(conn.lock("report", "token").int(), token);
     // Nobody listens there (tcpmux).
     let Some(nowhere) = Shell::on(1) else { return };
     let output = nowhere.run(block("Try"));
@@ -164,17 +157,15 @@ fn a_try_takes_a_free_lock_and_is_refused_a_held_one() {
 
 #[test]
 fn a_wait_is_granted_in_its_turn_and_ends_when_it_is_cancelled() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
-    let mut conn = server.conn();
+    let Some((_server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     let cancelled = shell.start(block("Wait in line"));
-    until_waiting(&mut conn, 1);
+    conn.until_waiters("report", 1);
     let id = conn.call(&["LOCK.INFO", "report", "FULL"]).field("queue").list()[0].field("id").text();
     assert_eq!(conn.int(&["LOCK.CANCEL", "report", &id]), 1);
     assert_eq!(cancelled.end().status.code(), Some(75));
     let script = shell.start(block("Wait in line"));
-    until_waiting(&mut conn, 1);
+    conn.until_waiters("report", 1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "report", &token]), 1);
     let output = script.end();
     assert!(said(&output).starts_with("working, token 1") && said(&output).ends_with("\n1\n"), "{output:?}");
@@ -182,51 +173,45 @@ fn a_wait_is_granted_in_its_turn_and_ends_when_it_is_cancelled() {
 
 #[test]
 fn a_renewal_extends_the_lease_or_says_that_the_lock_is_lost() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
-    let mut conn = server.conn();
+    let Some((_server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "20"]);
     let renew = |token: i64| said(&shell.run(&format!("token={token}\n{}", block("Renew"))));
     assert_eq!(renew(token), "");
-    assert!(conn.call(&["LOCK.INFO", "report"]).field("lease-ms").int() > 20_000);
+    assert!(conn.lock("report", "lease-ms").int() > 20_000);
     assert_eq!(renew(token - 1), "lost\n");
 }
 
 #[test]
 fn a_command_under_a_lock_has_its_token_and_its_input_and_gives_it_back() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
-    let mut conn = server.conn();
+    let Some((_server, shell, mut conn)) = start() else { return };
     let mut script = shell.start(blocks()[4].1);
     let token = until_held(&mut conn);
     script.child.stdin.as_mut().unwrap().write_all(b"its input\n").unwrap();
     let output = script.end();
     assert_eq!((said(&output), output.status.code()), (format!("working, token {token}\nits input\n"), Some(0)));
-    assert_eq!(state(&mut conn), "free");
+    assert_eq!(conn.state("report"), "free");
     assert_eq!(shell.run("./with-lock report sh -c 'exit 7'").status.code(), Some(7));
-    assert_eq!(state(&mut conn), "free");
+    assert_eq!(conn.state("report"), "free");
 }
 
 /// A signal that comes when a shell has just begun is missed by it.
 #[test]
 fn a_renewal_that_misses_its_signal_ends_by_itself() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
+    let Some((_server, shell, mut conn)) = start() else { return };
     shell.change(&[("kill \"$renewal\" 2>/dev/null", ":"), ("sleep 10", "sleep 1")]);
     assert_eq!(shell.run("./with-lock report true").status.code(), Some(0));
-    assert_eq!(state(&mut server.conn()), "free");
+    assert_eq!(conn.state("report"), "free");
 }
 
 #[test]
 fn a_signal_in_the_moment_of_the_start_frees_no_lock_of_a_command_that_runs() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
+    let Some((_server, shell, mut conn)) = start() else { return };
     shell.change(&[("setsid \"$@\"", "sh -c 'touch early; sleep 1; exec setsid \"$@\"' sh \"$@\"")]);
     let script = shell.start("exec ./with-lock report touch begun");
     until("it has begun to start", || shell.dir.join("early").exists().then_some(()));
     script.signal("TERM");
     assert_eq!(script.end().status.code(), Some(143));
-    assert_eq!(state(&mut server.conn()), "free");
+    assert_eq!(conn.state("report"), "free");
     std::thread::sleep(Duration::from_millis(1500));
     assert!(!shell.dir.join("begun").exists(), "it runs without its lock");
 }
@@ -242,24 +227,20 @@ fn killed_by_signal_9_it_leaves_the_lock_to_its_command_and_no_longer() {
     script.signal("KILL");
     let since = Instant::now();
     until("the lease has been renewed", || {
-        assert_eq!(state(&mut conn), "held");
+        assert_eq!(conn.state("report"), "held");
         (since.elapsed() > Duration::from_secs(5)).then_some(())
     });
     shell.write("off", "");
-    until("the lease is over", || (state(&mut conn) == "expired").then_some(()));
+    until("the lease is over", || (conn.state("report") == "expired").then_some(()));
 }
 
 #[test]
 fn a_command_waits_in_its_place_and_a_signal_ends_the_wait() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
-    let mut conn = server.conn();
+    let Some((server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     let script = shell.start("exec ./with-lock report true");
-    until_waiting(&mut conn, 1);
-    let mut rival = server.conn();
-    rival.send(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
-    until_waiting(&mut conn, 2);
+    conn.until_waiters("report", 1);
+    let mut rival = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
     let since = Instant::now();
     until("it stands first in a later piece of its wait", || {
         let queue = conn.call(&["LOCK.INFO", "report", "FULL"]).field("queue");
@@ -268,10 +249,10 @@ fn a_command_waits_in_its_place_and_a_signal_ends_the_wait() {
         (since.elapsed() > Duration::from_secs(3) && is_first).then_some(())
     });
     let gone = shell.start("exec ./with-lock report true");
-    until_waiting(&mut conn, 3);
+    conn.until_waiters("report", 3);
     gone.signal("TERM");
     assert_eq!(gone.end().status.code(), Some(143));
-    until_waiting(&mut conn, 2);
+    conn.until_waiters("report", 2);
     assert_eq!(conn.int(&["LOCK.RELEASE", "report", &token]), 1);
     assert_eq!(script.end().status.code(), Some(0));
     assert!(rival.read().int() > token.parse().unwrap());
@@ -279,9 +260,7 @@ fn a_command_waits_in_its_place_and_a_signal_ends_the_wait() {
 
 #[test]
 fn a_signal_ends_the_command_and_frees_its_lock() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
-    let mut conn = server.conn();
+    let Some((_server, shell, mut conn)) = start() else { return };
     // It leaves somebody behind who does not listen to the signal.
     let deaf = "(trap \"\" TERM; exec sleep 60) &";
     let told = "trap \"echo told; exit\" TERM; touch on; wait";
@@ -292,7 +271,7 @@ fn a_signal_ends_the_command_and_frees_its_lock() {
     let output = script.end();
     assert!(since.elapsed() < Duration::from_secs(40), "what it left behind goes on");
     assert_eq!((said(&output).as_str(), output.status.code()), ("told\n", Some(143)), "{output:?}");
-    assert_eq!(state(&mut conn), "free");
+    assert_eq!(conn.state("report"), "free");
 }
 
 /// At the same time: the script takes half a minute to find out.
@@ -305,9 +284,7 @@ fn a_command_that_loses_its_lock_is_stopped_in_time() {
 }
 
 fn a_lock_is_taken_away_and_the_successor_is_left_alone() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
-    let mut conn = server.conn();
+    let Some((_server, shell, mut conn)) = start() else { return };
     let script = shell.start("exec ./with-lock report sh -c 'touch on; sleep 60'");
     until("the command runs", || shell.dir.join("on").exists().then_some(()));
     assert_eq!(said(&shell.run(block("Take a lock away from its holder"))), "1\n");
@@ -315,38 +292,41 @@ fn a_lock_is_taken_away_and_the_successor_is_left_alone() {
     let output = script.end();
     assert_eq!(output.status.code(), Some(75));
     assert!(String::from_utf8_lossy(&output.stderr).contains("the lock report is lost"), "{output:?}");
-    assert_eq!(conn.call(&["LOCK.INFO", "report"]).field("token").int(), token);
+    assert_eq!(conn.lock("report", "token").int(), token);
 }
 
 fn the_server_stands_still() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
-    let since = Instant::now();
+    let Some((server, shell, mut conn)) = start() else { return };
     let script =
         shell.start("exec ./with-lock report sh -c 'trap \"touch ended; exit\" TERM; touch on; sleep 60 & wait'");
     until("the command runs", || shell.dir.join("on").exists().then_some(()));
-    server.signal("STOP");
-    until_ended(&shell, since + Duration::from_secs(30));
+    let end = until("the server is stopped soon after a renewal", || {
+        let asked = Instant::now();
+        let left_ms = conn.lock("report", "lease-ms").int();
+        if left_ms < 25_000 {
+            return None;
+        }
+        server.signal("STOP");
+        // The script renews every ten seconds: until here the lease cannot have become longer.
+        if asked.elapsed() < Duration::from_secs(4) {
+            return Some(asked + Duration::from_millis(left_ms.try_into().unwrap()));
+        }
+        server.signal("CONT");
+        None
+    });
+    while !shell.dir.join("ended").exists() {
+        assert!(Instant::now() < end, "the command still runs when its lease is over");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     server.signal("CONT");
     assert_eq!(script.end().status.code(), Some(75));
 }
 
-fn until_ended(shell: &Shell, end: Instant) {
-    while !shell.dir.join("ended").exists() {
-        assert!(Instant::now() < end, "the command still runs when its lease is over");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
 #[test]
 fn who_holds_is_seen_in_columns_and_as_json() {
-    let server = Server::start();
-    let Some(shell) = Shell::on(server.port()) else { return };
-    let mut conn = server.conn();
+    let Some((server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60", "OWNER", "alice"]);
-    let mut waiter = server.conn();
-    waiter.send(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "bob"]);
-    until_waiting(&mut conn, 1);
+    let _waiter = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "bob"]);
     let columns = said(&shell.run(block("See who holds")));
     for line in ["state\theld", &format!("token\t{token}"), "owner\talice", "waiters\t1", "overdue-ms\t"] {
         assert!(columns.lines().any(|found| found == line), "{line}: {columns}");

@@ -2,15 +2,24 @@
 
 use std::process::Command;
 
-#[test]
-fn the_demo_runs_and_its_claims_hold() {
+/// The example runs without an error, and says this in this order.
+pub fn tells(example: &str, in_this_order: &[&str]) {
     let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--example", "demo"])
+        .args(["run", "--quiet", "--example", example])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let mut rest = &*said;
+    for words in in_this_order {
+        let at = rest.find(words).unwrap_or_else(|| panic!("'{words}' is missing, or not in its place:\n{said}"));
+        rest = &rest[at + words.len()..];
+    }
+}
+
+#[test]
+fn the_demo_runs_and_its_claims_hold() {
     let in_this_order = [
         "C1  > DEL lock.foo",
         "C2  > DEL lock.foo",
@@ -23,9 +32,5 @@ fn the_demo_runs_and_its_claims_hold() {
         "The counter says 4000: 0 UPDATES LOST",
         "Done",
     ];
-    let mut rest = &*said;
-    for line in in_this_order {
-        let at = rest.find(line).unwrap_or_else(|| panic!("'{line}' is missing, or not in its place:\n{said}"));
-        rest = &rest[at + line.len()..];
-    }
+    tells("demo", &in_this_order);
 }

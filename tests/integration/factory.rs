@@ -6,13 +6,14 @@
 //! keys of their own; those whose language is not installed are skipped.
 
 use std::collections::HashMap;
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{until, Conn, Reply, Server, DEADLINE};
+use crate::support::program::end_within;
+use crate::support::{skipped, until, Conn, Reply, Server, DEADLINE};
 
 #[path = "../clients/install.rs"]
 pub mod install;
@@ -31,11 +32,11 @@ const ID: &str = "4711471147114711";
 #[derive(Clone)]
 enum Client {
     /// A program of `tests/clients`, and what it is run with.
-    Program { interpreter: PathBuf, script: &'static str, node_path: Option<PathBuf> },
+    Program { interpreter: PathBuf, script: Vec<&'static str>, node_path: Option<PathBuf> },
     /// The multiplexed connection of the crate redis; the application sends again after a time-out.
     RedisRs,
-    /// Closes its connection after this time and sends again on a new one, so many times in all.
-    Closes(Duration, u32),
+    /// Closes its connection after this time and sends again on a new one.
+    Closes(Duration),
     /// Leaves its connection open after this time, with the call in it, and sends again on a new one.
     Abandons(Duration),
     /// Leaves its connection open after this time and wants the lock no longer: LOCK.CANCEL.
@@ -88,22 +89,22 @@ fn cases() -> Vec<Case> {
     use Outcome::{Gone, InItsPlace, Orphan, PlaceLost};
     let mut all: Vec<(&str, Client, Outcome, Option<Outcome>)> = vec![
         ("redis-rs", Client::RedisRs, InItsPlace, Some(Orphan)),
-        ("closes", Client::Closes(Duration::from_secs(3), 5), InItsPlace, Some(PlaceLost)),
+        ("closes", Client::Closes(Duration::from_secs(3)), InItsPlace, Some(PlaceLost)),
         ("abandons", Client::Abandons(Duration::from_secs(2)), InItsPlace, Some(Orphan)),
         ("cancels", Client::Cancels(Duration::from_secs(2)), Gone, None),
     ];
     match install::python() {
         Ok(interpreter) => {
-            let client = Client::Program { interpreter, script: "redis_py.py", node_path: None };
+            let client = Client::Program { interpreter, script: vec!["redis_py.py"], node_path: None };
             all.push(("redis-py", client, InItsPlace, Some(PlaceLost)));
         }
         Err(why) => skipped("redis-py", &why),
     }
     match install::node_path() {
         Ok(node_path) => {
-            for (name, script) in [("node-redis", "node_redis.js"), ("ioredis", "io_redis.js")] {
+            for name in ["node-redis", "ioredis"] {
                 let (interpreter, node_path) = ("node".into(), Some(node_path.clone()));
-                let client = Client::Program { interpreter, script, node_path };
+                let client = Client::Program { interpreter, script: vec!["as_they_come.js", name], node_path };
                 all.push((name, client, InItsPlace, Some(InItsPlace)));
             }
         }
@@ -117,11 +118,6 @@ fn cases() -> Vec<Case> {
         }
     }
     cases
-}
-
-/// Past the capture of the test runner, which shows nothing of a test that passes.
-fn skipped(name: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
 #[test]
@@ -167,12 +163,11 @@ fn play(server: &Server, case: &Case) {
     thread::sleep(HELD_BEFORE);
     thread::scope(|scope| {
         let client = scope.spawn(|| wait_for_it(server, case));
-        let waiters = |conn: &mut Conn| conn.call(&["LOCK.INFO", key]).field("waiters").int();
+        let waiters = |conn: &mut Conn| conn.waiters(key);
         until("the client waits", || (waiters(&mut holder) == 1).then_some(()));
         let since = Instant::now();
         // Somebody who comes right behind it, and stays.
-        let mut rival = server.conn();
-        rival.send(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
+        let mut rival = server.sent(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
         until("the rival waits", || (waiters(&mut holder) == 2).then_some(()));
 
         thread::sleep(RELEASED_AFTER.saturating_sub(since.elapsed()));
@@ -200,27 +195,22 @@ fn wait_for_it(server: &Server, case: &Case) -> End {
             run(server, case, interpreter, script, node_path.as_deref())
         }
         Client::RedisRs => redis_rs(server, case),
-        Client::Closes(patience, calls) => closes(server, case, *patience, *calls),
-        Client::Abandons(patience) => abandons(server, case, *patience),
+        Client::Closes(patience) => sends_again(server, case, *patience, false),
+        Client::Abandons(patience) => sends_again(server, case, *patience, true),
         Client::Cancels(patience) => cancels(server, case, *patience),
     }
 }
 
-fn run(server: &Server, case: &Case, interpreter: &Path, script: &str, node_path: Option<&Path>) -> End {
+fn run(server: &Server, case: &Case, interpreter: &Path, script: &[&str], node_path: Option<&Path>) -> End {
     let mut command = Command::new(interpreter);
-    command.arg(install::sources().join(script)).arg(server.port().to_string()).args([&case.key(), "client"]);
+    command.arg(install::sources().join(script[0])).args(&script[1..]);
+    command.arg(server.port().to_string()).args([&case.key(), "client"]);
     command.args(case.id).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(path) = node_path {
         command.env("NODE_PATH", path);
     }
     let mut child = command.spawn().unwrap();
-    let end = Instant::now() + RELEASED_AFTER + DEADLINE;
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > end {
-            let _ = child.kill();
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    end_within(&mut child, RELEASED_AFTER + DEADLINE);
     let said = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
     let lines: Vec<&str> = said.lines().collect();
     match &lines[..] {
@@ -269,18 +259,8 @@ fn release(conn: &mut Conn, case: &Case, token: &Reply) -> End {
     End::Released
 }
 
-fn closes(server: &Server, case: &Case, patience: Duration, calls: u32) -> End {
-    for _ in 0..calls {
-        let mut conn = server.conn();
-        conn.send(&case.command());
-        if let Some(token) = read_within(&mut conn, patience) {
-            return release(&mut conn, case, &token);
-        }
-    }
-    End::Empty
-}
-
-fn abandons(server: &Server, case: &Case, patience: Duration) -> End {
+/// Sends again on a new connection each time; the others stay open, if they are abandoned.
+fn sends_again(server: &Server, case: &Case, patience: Duration, abandons: bool) -> End {
     let mut abandoned: Vec<Conn> = Vec::new();
     let end = Instant::now() + GIVES_UP_AFTER;
     while Instant::now() < end {
@@ -293,7 +273,9 @@ fn abandons(server: &Server, case: &Case, patience: Duration) -> End {
             }
             return release(&mut conn, case, &token);
         }
-        abandoned.push(conn);
+        if abandons {
+            abandoned.push(conn);
+        }
     }
     End::Empty
 }

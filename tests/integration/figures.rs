@@ -1,17 +1,11 @@
 //! Figures in the documents that can be counted or measured: each is read out of the document, so that neither it nor
 //! what it tells of changes alone.
 
-use crate::support::{until, Conn, Server};
-use std::fs;
-use std::path::Path;
-
-fn file(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
-}
+use crate::support::{project_file, until, Conn, Server};
 
 /// The text of a document as one line, without the signs of comments.
 fn text(name: &str) -> String {
-    file(name).split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ")
+    project_file(name).split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ")
 }
 
 /// The number in a text behind `before` and in front of `after`.
@@ -27,7 +21,7 @@ fn number(text: &str, before: &str, after: &str) -> i64 {
 }
 
 fn used(conn: &mut Conn) -> i64 {
-    number(&conn.text(&["INFO", "memory"]), "used_memory:", "\r\n")
+    conn.info("memory", "used_memory").unwrap().parse().unwrap()
 }
 
 /// Whether the server is the one that the figures of memory are of, with its own allocator; if not, says so.
@@ -60,21 +54,15 @@ fn a_waiter_costs_what_the_documents_say() {
         let text = text(name).replace("kB", "KB");
         assert_eq!((number(&text, first, " KB"), number(&text, then, " KB once")), (arrives, settles), "{name}");
     }
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     if !is_measured(&mut conn) {
         return;
     }
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "600"]);
     let before = used(&mut conn);
     let each = |conn: &mut Conn| (used(conn) - before) / i64::try_from(WAITERS).unwrap();
-    let waiters: Vec<_> = (0..WAITERS)
-        .map(|_| {
-            let mut waiter = server.conn();
-            waiter.send(&["LOCK.ACQUIRE", "k", "EX", "600", "WAIT", "600000"]);
-            waiter
-        })
-        .collect();
+    let waiters: Vec<_> =
+        (0..WAITERS).map(|_| server.sent(&["LOCK.ACQUIRE", "k", "EX", "600", "WAIT", "600000"])).collect();
     let all = format!("lock_waiters:{WAITERS}\r\n");
     until("all wait", || conn.text(&["INFO", "lock"]).contains(&all).then_some(()));
     assert_near(each(&mut conn), arrives * 1000, "when it arrives");
@@ -89,8 +77,7 @@ fn a_waiter_costs_what_the_documents_say() {
 fn a_holder_among_many_costs_what_the_documents_say() {
     const HOLDERS: i64 = 12_000;
     let documented = number(&text("docs/OPERATING.md"), "ID and an OWNER of 40 bytes needs ", ".");
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if !is_measured(&mut conn) {
         return;
     }

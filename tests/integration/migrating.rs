@@ -9,19 +9,13 @@ mod observe;
 mod queue;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::thread;
 
-use crate::support::Server;
+use crate::support::{skipped, Server};
 use library::LIBRARIES;
 use observe::{Case, Row};
 
 const DOCUMENT: &str = include_str!("../../docs/MIGRATING.md");
-
-/// Past the capture of the test runner, which shows nothing of a test that passes.
-pub fn skipped(name: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
-}
 
 /// The rows of the document's table of libraries that were run.
 fn documented() -> BTreeMap<String, Row> {

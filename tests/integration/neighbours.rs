@@ -10,10 +10,6 @@ fn now_ns() -> u128 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos()
 }
 
-fn state(conn: &mut Conn, key: &str) -> String {
-    conn.call(&["LOCK.INFO", key]).field("state").text()
-}
-
 /// Tokens that clients of SET NX PX use and that look like a time that has passed, or will.
 fn tokens_like_times() -> Vec<(&'static str, String)> {
     let passed_ns = now_ns() - 100_000_000_000;
@@ -34,8 +30,7 @@ fn tokens_like_times() -> Vec<(&'static str, String)> {
 
 #[test]
 fn a_token_with_an_expiry_is_never_stolen_whatever_number_it_is() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for (what, token) in tokens_like_times() {
         conn.call(&["DEL", "a"]);
         conn.ok(&["SET", "a", &token, "NX", "PX", "30000"]);
@@ -48,7 +43,7 @@ fn a_token_with_an_expiry_is_never_stolen_whatever_number_it_is() {
             assert_eq!(conn.int(&["LOCK.RELEASE", "a", number]), 0, "{what}");
             assert_eq!(conn.int(&["LOCK.CHECK", "a", number]), 0, "{what}");
         }
-        assert_eq!(state(&mut conn, "a"), "foreign", "{what}");
+        assert_eq!(conn.state("a"), "foreign", "{what}");
         assert_eq!(conn.text(&["GET", "a"]), token, "{what}");
         assert_eq!(expire_at_ms(&mut conn, "a"), expiry, "{what}");
     }
@@ -57,8 +52,7 @@ fn a_token_with_an_expiry_is_never_stolen_whatever_number_it_is() {
 #[test]
 fn without_an_expiry_a_time_that_has_passed_is_taken_over() {
     // The other half of the test above: it is the expiry that tells the two apart.
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for (what, token) in tokens_like_times() {
         conn.ok(&["SET", "a", &token]);
         let granted = !conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil();
@@ -70,14 +64,13 @@ fn without_an_expiry_a_time_that_has_passed_is_taken_over() {
 
 #[test]
 fn a_classic_lock_is_held_until_its_timestamp_in_every_unit() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for unit_ns in [1, 1000, 1_000_000, 1_000_000_000] {
         let timestamp = (now_ns() + 60_000_000_000) / unit_ns;
         conn.ok(&["SET", "a", &timestamp.to_string()]);
         assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "30"]).is_nil());
         assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil());
-        assert_eq!(state(&mut conn, "a"), "held");
+        assert_eq!(conn.state("a"), "held");
         assert_eq!(conn.text(&["GET", "a"]), timestamp.to_string());
     }
 }

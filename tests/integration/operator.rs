@@ -6,58 +6,37 @@
 
 mod alerts;
 mod tools;
-mod watching;
+pub mod watching;
 
-use crate::support::{module, server_binary, temp_dir, until, write_program, Conn, Options, Reply, Server};
+use crate::readme::settings;
+use crate::support::{module, project_file, temp_dir, until, Conn, Options, Reply, Server};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// A setting: name, default, least, most.
-const SETTINGS: [(&str, &str, &str, &str); 6] = [
-    ("lock.margin-ms", "1000", "0", "3600000"),
-    ("lock.retention-ms", "60000", "-1", "315360000000"),
-    ("lock.max-waiters", "5000", "0", "1000000"),
-    ("lock.place-ms", "10000", "0", "3600000"),
-    ("lock.deadlock-edges", "10000", "0", "1000000"),
-    ("lock.failover-grace-ms", "0", "0", "86400000"),
-];
 
 fn setting(conn: &mut Conn, name: &str) -> String {
     conn.call(&["CONFIG", "GET", name]).field(name).text()
 }
 
-/// Whether a module can have settings of its own (7.0); if not, says that `what` is skipped.
-fn has_settings(what: &str) -> bool {
-    let server = Server::start();
-    let has = server.conn().call(&["CONFIG", "GET", "lock.margin-ms"]) != Reply::List(vec![]);
-    if !has {
-        eprintln!("skipped: {what}: this server has no settings of modules in CONFIG");
-    }
-    has
+/// The values of all settings, in the order of docs/OPERATING.md.
+fn all(conn: &mut Conn) -> Vec<String> {
+    settings().iter().map(|[name, ..]| setting(conn, name)).collect()
 }
 
-#[test]
-fn config_get_has_all_settings_and_only_those_that_are_tested() {
-    if !has_settings("CONFIG GET") {
-        return;
+/// A server where a module can have settings of its own (7.0), and a connection to it; if it cannot, says that `what` is
+/// skipped.
+fn with_settings(what: &str) -> Option<(Server, Conn)> {
+    let (server, mut conn) = Server::connected();
+    if conn.call(&["CONFIG", "GET", "lock.margin-ms"]) == Reply::List(vec![]) {
+        eprintln!("skipped: {what}: this server has no settings of modules in CONFIG");
+        return None;
     }
-    let server = Server::start();
-    let all = server.conn().call(&["CONFIG", "GET", "lock.*"]);
-    let mut all: Vec<_> = all.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
-    all.sort();
-    let mut expected: Vec<_> = SETTINGS.iter().map(|known| (known.0.to_string(), known.1.to_string())).collect();
-    expected.sort();
-    assert_eq!(all, expected);
+    Some((server, conn))
 }
 
 #[test]
 fn config_set_takes_the_bounds_and_refuses_what_is_beyond_with_the_reason() {
-    if !has_settings("CONFIG SET") {
-        return;
-    }
-    let server = Server::start();
-    let mut conn = server.conn();
-    for (name, default, least, most) in SETTINGS {
+    let Some((_server, mut conn)) = with_settings("CONFIG SET") else { return };
+    for [name, default, least, most] in settings() {
         for value in [least, most, default] {
             conn.ok(&["CONFIG", "SET", name, value]);
             assert_eq!(setting(&mut conn, name), value);
@@ -106,7 +85,7 @@ fn wrong_module_arguments_are_named_with_the_reason_in_one_line() {
 
 #[test]
 fn module_arguments_of_every_setting_are_what_config_shows() {
-    if !has_settings("module arguments in CONFIG") {
+    if with_settings("module arguments in CONFIG").is_none() {
         return;
     }
     let args = [
@@ -119,66 +98,56 @@ fn module_arguments_of_every_setting_are_what_config_shows() {
     ];
     let args = args.concat();
     let server = Server::with().module_args(&args).start();
-    let shown = SETTINGS.map(|known| setting(&mut server.conn(), known.0));
-    assert_eq!(shown, ["1", "2", "3", "4", "5", "6"]);
+    assert_eq!(all(&mut server.conn()), ["1", "2", "3", "4", "5", "6"]);
 }
 
-/// A script that starts the server with a configuration file, which the server wants as its first
-/// argument; in a directory that holds both.
+/// A configuration file in a directory of its own.
 fn with_file(text: &str) -> (PathBuf, PathBuf) {
     let dir = temp_dir();
-    let (file, script) = (dir.join("server.conf"), dir.join("server.sh"));
+    let file = dir.join("server.conf");
     fs::write(&file, text).unwrap();
-    let binary = fs::canonicalize(server_binary()).map_or(server_binary(), Into::into);
-    let (binary, file) = (binary.to_str().unwrap().to_string(), file.to_str().unwrap());
-    let lines = [
-        "#!/bin/sh",
-        &format!("[ \"$1\" != --version ] || exec '{binary}' --version"),
-        &format!("cd '{}' && exec '{binary}' '{file}' \"$@\"", dir.display()),
-    ];
-    write_program(&script, &lines.join("\n"));
-    (dir, script)
+    (dir, file)
 }
 
 #[test]
 fn config_rewrite_keeps_what_was_set_for_the_next_start() {
-    if !has_settings("CONFIG REWRITE") {
+    if with_settings("CONFIG REWRITE").is_none() {
         return;
     }
-    let (dir, script) = with_file("");
-    let options = || Options::default().binary(&script).dir(&dir);
+    let (dir, file) = with_file("");
+    let options = || Options::default().config(&file).dir(&dir);
     let values = ["7", "-1", "8", "9", "10", "11"];
     {
         let server = options().module_args(&["margin-ms", "7", "place-ms", "100"]).start();
         let mut conn = server.conn();
-        for ((name, ..), value) in SETTINGS.iter().zip(values) {
+        for ([name, ..], value) in settings().iter().zip(values) {
             conn.ok(&["CONFIG", "SET", name, value]);
         }
         conn.ok(&["CONFIG", "REWRITE"]);
     }
-    let file = fs::read_to_string(dir.join("server.conf")).unwrap();
-    let lines = |start: &str| file.lines().filter(|line| line.starts_with(start)).count();
-    assert_eq!(lines("loadmodule "), 1, "{file}");
+    let text = fs::read_to_string(&file).unwrap();
+    let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(lines("loadmodule "), 1, "{text}");
     // What does not differ from the module argument is left to it.
-    assert_eq!((lines("lock."), lines("lock.margin-ms")), (5, 0), "{file}");
+    assert_eq!((lines("lock."), lines("lock.margin-ms")), (5, 0), "{text}");
     {
         let server = options().without_module().start();
         let mut conn = server.conn();
-        assert_eq!(SETTINGS.map(|known| setting(&mut conn, known.0)), values);
+        assert_eq!(all(&mut conn), values);
         // Written again without a change, the file stays as it is.
         conn.ok(&["CONFIG", "REWRITE"]);
-        let again = fs::read_to_string(dir.join("server.conf")).unwrap();
+        let again = fs::read_to_string(&file).unwrap();
         let ours = |text: &str| -> Vec<String> {
             text.lines().filter(|line| line.starts_with("lock") || line.starts_with("loadm")).map(Into::into).collect()
         };
-        assert_eq!(ours(&again), ours(&file));
+        assert_eq!(ours(&again), ours(&text));
     }
     let _ = fs::remove_dir_all(dir);
 }
 
 #[test]
 fn a_wrong_line_in_the_configuration_file_is_named_at_the_start() {
-    if !has_settings("lock.* in the configuration file") {
+    if with_settings("lock.* in the configuration file").is_none() {
         return;
     }
     for (line, named) in [
@@ -187,8 +156,8 @@ fn a_wrong_line_in_the_configuration_file_is_named_at_the_start() {
         // 7.0 does not name it.
         ("lock.nonsense 5", "onfiguration"),
     ] {
-        let (dir, script) = with_file(&format!("{line}\n"));
-        let Err(log) = Options::default().binary(&script).dir(&dir).try_start() else {
+        let (dir, file) = with_file(&format!("{line}\n"));
+        let Err(log) = Options::default().config(&file).dir(&dir).try_start() else {
             panic!("a server started with {line}");
         };
         assert!(log.contains(named), "{line}:\n{log}");
@@ -196,14 +165,10 @@ fn a_wrong_line_in_the_configuration_file_is_named_at_the_start() {
     }
 }
 
-fn project_file(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
-}
-
 #[test]
 fn the_configuration_file_of_the_project_explains_each_setting_and_has_its_default() {
     let text = project_file("redis.conf");
-    for (name, default, ..) in SETTINGS {
+    for [name, default, ..] in settings() {
         let at = text.lines().position(|line| line == format!("{name} {default}"));
         let at = at.unwrap_or_else(|| panic!("redis.conf has no line: {name} {default}"));
         let before = text.lines().nth(at - 1).unwrap();
@@ -213,13 +178,13 @@ fn the_configuration_file_of_the_project_explains_each_setting_and_has_its_defau
 
 #[test]
 fn the_configuration_file_of_the_project_works() {
-    if !has_settings("redis.conf") {
+    if with_settings("redis.conf").is_none() {
         return;
     }
-    let (dir, script) = with_file(&project_file("redis.conf"));
+    let (dir, file) = with_file(&project_file("redis.conf"));
     fs::create_dir(dir.join(".data")).unwrap();
     {
-        let server = Options::default().binary(&script).dir(&dir.join(".data")).start();
+        let server = Options::default().config(&file).dir(&dir.join(".data")).start();
         let mut conn = server.conn();
         for line in project_file("redis.conf").lines().filter(|line| line.starts_with("lock.")) {
             let (name, value) = line.split_once(' ').unwrap();
@@ -249,8 +214,7 @@ fn on_a_server_that_is_too_old_the_load_fails_with_one_clear_line() {
 
 #[test]
 fn module_list_and_the_log_have_the_version() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let list = conn.call(&["MODULE", "LIST"]);
     let ours = list.list().iter().find(|module| module.field("name").text() == "lock").expect("it is loaded");
     let version = env!("CARGO_PKG_VERSION").split('.').map(|part| part.parse::<i64>().unwrap());
@@ -268,8 +232,7 @@ fn module_list_and_the_log_have_the_version() {
 
 #[test]
 fn the_module_can_be_taken_out_and_put_back_while_nobody_waits() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
     let value = conn.text(&["GET", "k"]);
     conn.ok(&["MODULE", "UNLOAD", "lock"]);
@@ -277,5 +240,5 @@ fn the_module_can_be_taken_out_and_put_back_while_nobody_waits() {
     assert_eq!(conn.text(&["GET", "k"]), value, "locks are ordinary keys");
     conn.ok(&["MODULE", "LOAD", module().to_str().unwrap()]);
     assert_eq!(crate::metrics::number(&mut conn, "grants"), 0);
-    until("it works again", || (conn.call(&["LOCK.INFO", "k"]).field("state").text() == "held").then_some(()));
+    until("it works again", || (conn.state("k") == "held").then_some(()));
 }

@@ -2,11 +2,9 @@
 //!
 //! All of it happens in temporary folders; nothing of this machine's own servers is touched.
 
-mod configured;
 mod debian;
 
-use crate::support::{module, server_binary, temp_dir, until, write_program, Server};
-use configured::Configured;
+use crate::support::{module, temp_dir, write_program, Reply, Server};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
@@ -44,8 +42,13 @@ impl Root {
 
     /// `make TARGET` into this root, with the module that the tests test.
     fn make(&self, target: &str) -> Output {
+        self.make_with(target, &[])
+    }
+
+    fn make_with(&self, target: &str, settings: &[&str]) -> Output {
         run(command("make")
             .args(["--silent", "--no-print-directory", target])
+            .args(settings)
             .arg(format!("DESTDIR={}", self.0.display()))
             .env("MODULE", module()))
     }
@@ -130,12 +133,7 @@ fn install_goes_where_moduledir_and_conf_say() {
     let root = Root::new();
     fs::create_dir_all(root.path("srv")).unwrap();
     fs::write(root.path("srv/one.conf"), "port 7001").unwrap();
-    let make = |target| {
-        run(command("make")
-            .args(["--silent", target, "MODULEDIR=/opt/modules", "CONF=/srv/one.conf"])
-            .arg(format!("DESTDIR={}", root.0.display()))
-            .env("MODULE", module()))
-    };
+    let make = |target| root.make_with(target, &["MODULEDIR=/opt/modules", "CONF=/srv/one.conf"]);
     said(&make("install"));
     assert!(root.path("opt/modules/libredis_lock.so").is_file());
     assert_eq!(root.conf(), CONF_TEXT, "not named, not touched");
@@ -242,39 +240,37 @@ fn a_server_goes_on_while_the_file_that_it_loaded_is_replaced() {
 #[test]
 fn a_server_that_rewrote_its_configuration_starts_again() {
     let dir = temp_dir();
-    let mut server = Configured::new(&dir, "maxclients 100\n");
-    let conf = server.conf().to_str().unwrap().to_string();
+    let conf = dir.join("redis.conf");
+    fs::write(&conf, "maxclients 100\n").unwrap();
     let module = module().to_str().unwrap();
-    let line = |action| run(command("packaging/redis-lock-module").args([action, "--module", module, &conf]));
+    let line = |action| run(command("packaging/redis-lock-module").args([action, "--module", module]).arg(&conf));
+    let start = || Server::with().without_module().config(&conf).dir(&dir).connected();
+    let margin = ["CONFIG", "GET", "lock.margin-ms"];
 
     said(&line("enable"));
-    server.start();
-    server.call::<i64>(&["LOCK.ACQUIRE", "k", "EX", "60"]);
-    let settings = !server.is_6();
+    let (server, mut conn) = start();
+    conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
+    // Redis 6 has no CONFIG of modules.
+    let settings = conn.call(&margin) != Reply::List(vec![]);
     if settings {
-        server.call::<()>(&["CONFIG", "SET", "lock.margin-ms", "250"]);
+        conn.ok(&["CONFIG", "SET", "lock.margin-ms", "250"]);
     }
-    server.call::<()>(&["CONFIG", "REWRITE"]);
-    server.stop();
+    conn.ok(&["CONFIG", "REWRITE"]);
+    drop(server);
     said(&line("enable"));
-    assert_eq!(load_lines(&server.text()).len(), 1, "{}", server.text());
-    server.start();
-    server.call::<i64>(&["LOCK.ACQUIRE", "k2", "EX", "60"]);
-    server.stop();
+    let text = fs::read_to_string(&conf).unwrap();
+    assert_eq!(load_lines(&text).len(), 1, "{text}");
+    start().1.int(&["LOCK.ACQUIRE", "k2", "EX", "60"]);
 
     // A server does not start with settings of a module that it does not load.
     said(&line("disable"));
-    server.start();
-    assert!(server.try_call::<i64>(&["LOCK.ACQUIRE", "k", "EX", "60"]).is_err());
-    server.stop();
+    assert!(matches!(start().1.call(&["LOCK.ACQUIRE", "k", "EX", "60"]), Reply::Error(_)));
 
     said(&line("enable"));
-    server.start();
+    let (_server, mut conn) = start();
     if settings {
-        let margin: Vec<String> = server.call(&["CONFIG", "GET", "lock.margin-ms"]);
-        assert_eq!(margin, ["lock.margin-ms", "250"]);
+        assert_eq!(conn.call(&margin).field("lock.margin-ms").text(), "250");
     }
-    server.stop();
     fs::remove_dir_all(&dir).unwrap();
 }
 

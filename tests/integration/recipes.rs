@@ -5,8 +5,9 @@
 mod machine;
 mod several;
 
+use crate::support::program::Program;
 use crate::support::{until, Server};
-use machine::{python, Machine};
+use machine::{machines, python, start_with};
 
 const DOCUMENT: &str = include_str!("../../docs/RECIPES.md");
 
@@ -40,14 +41,12 @@ while period := hear():
 
 #[test]
 fn a_cron_job_runs_once_in_a_period_and_again_only_if_it_failed() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let mut machines: Vec<Machine> = (0..4).map(|_| Machine::start(&python, CRON, &server)).collect();
+    let Some((_server, _conn, mut machines)) = machines::<4>(CRON) else { return };
     // All at once: one runs it.
     for machine in &mut machines {
         machine.say("60");
     }
-    let said: Vec<String> = machines.iter().map(Machine::hear).collect();
+    let said: Vec<String> = machines.iter().map(Program::hear).collect();
     assert_eq!(said.iter().filter(|said| *said == "runs False").count(), 1, "{said:?}");
     assert_eq!(said.iter().filter(|said| *said == "False").count(), 3, "{said:?}");
     let at = said.iter().position(|said| said == "runs False").unwrap();
@@ -65,9 +64,7 @@ fn a_cron_job_runs_once_in_a_period_and_again_only_if_it_failed() {
 
 #[test]
 fn a_cron_job_whose_machine_died_or_was_too_slow_is_taken_over() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let [mut dies, mut slow, mut last] = [0; 3].map(|_| Machine::start(&python, CRON, &server));
+    let Some((_server, _conn, [mut dies, mut slow, mut last])) = machines(CRON) else { return };
     assert_eq!(dies.ask("1"), "runs False");
     drop(dies); // kill -9
     until("the lease of the dead is over", || (slow.ask("1") == "runs True").then_some(()));
@@ -96,20 +93,19 @@ say('follows')
 #[test]
 fn a_leader_that_steps_down_dies_or_stands_still_is_followed_and_never_has_two_terms_beside_it() {
     let Some(python) = python() else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let mut nodes = Vec::new();
     // The lease of the one that dies is longer than anybody waits here: its end is that of its connection.
     for (number, lease) in (0..).zip(["2", "600", "2", "2"]) {
-        nodes.push(Machine::start_with(&python, LEADER, &server, &[lease]));
+        nodes.push(start_with(&python, LEADER, &server, &[lease]));
         // In line, in this order.
         until("it leads or waits", || {
             let info = conn.call(&["LOCK.INFO", "chief"]);
             (info.field("state").text() == "held" && info.field("waiters").int() == number).then_some(())
         });
     }
-    let term = |node: &Machine| node.hear().strip_prefix("leads ").expect("a term").parse::<i64>().unwrap();
-    let [mut steps_down, dies, mut stands_still, last] = <[Machine; 4]>::try_from(nodes).ok().unwrap();
+    let term = |node: &Program| node.hear().strip_prefix("leads ").expect("a term").parse::<i64>().unwrap();
+    let [mut steps_down, dies, mut stands_still, last] = <[Program; 4]>::try_from(nodes).ok().unwrap();
     let first = term(&steps_down);
     steps_down.say("stop");
     let second = term(&dies);
@@ -141,12 +137,9 @@ while lease := hear():
 
 #[test]
 fn an_idempotency_key_has_one_result_whoever_asks() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let [mut first, mut second] = [0; 2].map(|_| Machine::start(&python, PAYMENT, &server));
+    let Some((_server, mut conn, [mut first, mut second])) = machines(PAYMENT) else { return };
     assert_eq!(first.ask("60"), "pays");
     second.say("60");
-    let mut conn = server.conn();
     let info = |conn: &mut crate::support::Conn| conn.call(&["LOCK.INFO", "{order-7}:lock"]);
     until("the second waits", || (info(&mut conn).field("waiters").int() == 1).then_some(()));
     assert_eq!(first.ask("receipt-1"), "receipt-1");
@@ -156,9 +149,7 @@ fn an_idempotency_key_has_one_result_whoever_asks() {
 
 #[test]
 fn a_payment_that_was_too_slow_does_not_write_over_the_result_of_its_successor() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let [mut dies, mut slow, mut last] = [0; 3].map(|_| Machine::start(&python, PAYMENT, &server));
+    let Some((_server, _conn, [mut dies, mut slow, mut last])) = machines(PAYMENT) else { return };
     assert_eq!(dies.ask("1"), "pays");
     drop(dies); // kill -9
     assert_eq!(slow.ask("1"), "pays", "after the lease of the dead");
@@ -184,19 +175,19 @@ fn the_writes_of_an_earlier_holder_are_refused_by_redis_and_by_sql() {
     let Some(python) = python() else { return };
     let server = Server::start();
     let file = server.dir().join("items.db");
-    let mut writer = Machine::start_with(&python, FENCED, &server, &[file.to_str().unwrap()]);
+    let mut writer = start_with(&python, FENCED, &server, &[file.to_str().unwrap()]);
     let mut conn = server.conn();
     let acquire = ["LOCK.ACQUIRE", "lock", "PX", "500", "WAIT", "20000"];
     let early = conn.int(&acquire);
-    assert_eq!(writer.ask(&format!("{early} a")), "True True");
-    assert_eq!(writer.ask(&format!("{early} b")), "True True", "as often as it likes");
+    assert_eq!(writer.ask(format!("{early} a")), "True True");
+    assert_eq!(writer.ask(format!("{early} b")), "True True", "as often as it likes");
     let late = conn.int(&["LOCK.ACQUIRE", "lock", "EX", "60", "WAIT", "20000"]);
     // Nobody has written with the later token: SQL cannot know yet, Redis does.
-    assert_eq!(writer.ask(&format!("{early} c")), "False True");
-    assert_eq!(writer.ask(&format!("{late} d")), "True True");
-    assert_eq!(writer.ask(&format!("{early} e")), "False False");
+    assert_eq!(writer.ask(format!("{early} c")), "False True");
+    assert_eq!(writer.ask(format!("{late} d")), "True True");
+    assert_eq!(writer.ask(format!("{early} e")), "False False");
     assert_eq!(conn.text(&["GET", "data"]), "d");
-    assert_eq!(writer.ask(&format!("{late} f")), "True True");
+    assert_eq!(writer.ask(format!("{late} f")), "True True");
 }
 
 /// Works off the jobs of a customer when told; each job says so, and ends when told if it is a slow one.
@@ -214,12 +205,10 @@ while line := hear():
 
 #[test]
 fn jobs_of_a_customer_are_done_in_order_one_at_a_time_by_many_workers() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let mut workers: Vec<Machine> = (0..3).map(|_| Machine::start(&python, CUSTOMER, &server)).collect();
+    let Some((_server, mut conn, mut workers)) = machines::<3>(CUSTOMER) else { return };
     let mut expected = Vec::new();
     for job in (0..60).map(|number| format!("job-{number}")) {
-        assert_eq!(workers[0].ask(&format!("submit a {job}")), "None");
+        assert_eq!(workers[0].ask(format!("submit a {job}")), "None");
         expected.extend([format!("{job} begins"), format!("{job} ends")]);
     }
     for worker in &mut workers {
@@ -228,18 +217,16 @@ fn jobs_of_a_customer_are_done_in_order_one_at_a_time_by_many_workers() {
     for worker in &workers {
         assert_eq!(worker.hear(), "True");
     }
-    let log = server.conn().call(&["LRANGE", "log", "0", "-1"]);
+    let log = conn.call(&["LRANGE", "log", "0", "-1"]);
     let log: Vec<String> = log.list().iter().map(crate::support::Reply::text).collect();
     assert_eq!(log, expected);
 }
 
 #[test]
 fn a_job_whose_worker_died_is_done_again_and_a_slow_worker_takes_no_job_of_its_successor() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let [mut dies, mut slow, mut last] = [0; 3].map(|_| Machine::start(&python, CUSTOMER, &server));
+    let Some((_server, mut conn, [mut dies, mut slow, mut last])) = machines(CUSTOMER) else { return };
     for job in ["slow-1", "slow-2", "fast-3"] {
-        assert_eq!(last.ask(&format!("submit a {job}")), "None");
+        assert_eq!(last.ask(format!("submit a {job}")), "None");
     }
     assert_eq!(dies.ask("work a 1"), "slow-1");
     // Another customer is not held up.
@@ -251,7 +238,6 @@ fn a_job_whose_worker_died_is_done_again_and_a_slow_worker_takes_no_job_of_its_s
     assert_eq!(slow.ask("go on"), "False", "its job is no longer its own");
     assert_eq!(last.ask("go on"), "slow-2", "which the slow one did not take off the list");
     assert_eq!(last.ask("go on"), "True");
-    let mut conn = server.conn();
     assert_eq!(conn.int(&["EXISTS", "{customer:a}:jobs", "{customer:a}:lock"]), 0);
     assert_eq!(conn.text(&["LINDEX", "log", "-1"]), "fast-3 ends");
 }

@@ -4,13 +4,11 @@
 #[path = "../../examples/redlock/client.rs"]
 mod client;
 
+use crate::demo::tells;
+use crate::support::relay::{Loss, Relay};
 use crate::support::{until, Reply, Server};
 use client::{NotLocked, Redlock, Settings};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,7 +31,7 @@ fn ports(servers: &[Server]) -> Vec<u16> {
 }
 
 fn info(server: &Server, field: &str) -> Reply {
-    server.conn().call(&["LOCK.INFO", "door"]).field(field)
+    server.conn().lock("door", field)
 }
 
 /// Neither a grant nor a place in line is left.
@@ -107,45 +105,19 @@ fn what_a_server_granted_that_did_not_answer_is_given_back_when_it_runs_again() 
     }
 }
 
-/// A way to a server that breaks when it carries out the first LOCK.ACQUIRE, so that the reply is lost.
-fn way_that_loses_a_reply(server: &Server) -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let (port, target) = (listener.local_addr().unwrap().port(), server.port());
-    let broken = Arc::new(AtomicBool::new(false));
-    thread::spawn(move || {
-        for mut client in listener.incoming().map_while(Result::ok) {
-            let broken = Arc::clone(&broken);
-            let mut server = TcpStream::connect(("127.0.0.1", target)).unwrap();
-            thread::spawn(move || {
-                let mut bytes = [0; 16_384];
-                // One command, one reply: the client sends nothing before it has that.
-                while let Ok(length @ 1..) = client.read(&mut bytes) {
-                    let is_acquire = bytes[..length].windows(12).any(|word| word == b"LOCK.ACQUIRE");
-                    server.write_all(&bytes[..length]).unwrap();
-                    let Ok(length @ 1..) = server.read(&mut bytes) else { return };
-                    if is_acquire && !broken.swap(true, Ordering::SeqCst) {
-                        return;
-                    }
-                    client.write_all(&bytes[..length]).unwrap();
-                }
-            });
-        }
-    });
-    port
-}
-
 #[test]
 fn a_reply_that_was_lost_is_had_by_asking_again_with_the_same_id() {
     let mut servers = five();
     let mut ports = ports(&servers);
-    ports[0] = way_that_loses_a_reply(&servers[0]);
+    let relay = Relay::to(ports[0]);
+    relay.lose_reply_to("LOCK.ACQUIRE", Loss::Closed);
+    ports[0] = relay.port();
     // Two are dead, so that this one is needed.
     servers.truncate(3);
     let held = redlock(&ports, PATIENT);
     let held = held.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(held.granted(), 3);
-    let stats = servers[0].conn().text(&["INFO", "commandstats"]);
-    assert!(stats.to_lowercase().contains("cmdstat_lock.acquire:calls=2,"), "{stats}");
+    assert_eq!(servers[0].conn().calls("lock.acquire"), 2);
     assert_eq!(info(&servers[0], "id"), info(&servers[1], "id"));
     drop(held);
     servers.iter().for_each(assert_nothing_left);
@@ -206,17 +178,5 @@ fn of_those_who_race_for_it_never_two_hold() {
 
 #[test]
 fn the_example_runs_and_says_what_is_so() {
-    let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--example", "redlock"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    let in_this_order = ["one client has the lock on 5 servers", "5 refused", "on 3 servers", "3 did not answer"];
-    let mut rest = &*said;
-    for words in in_this_order {
-        let at = rest.find(words).unwrap_or_else(|| panic!("'{words}' is missing, or not in its place:\n{said}"));
-        rest = &rest[at + words.len()..];
-    }
+    tells("redlock", &["one client has the lock on 5 servers", "5 refused", "on 3 servers", "3 did not answer"]);
 }

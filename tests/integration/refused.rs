@@ -1,10 +1,7 @@
 //! Commands of the server that the module cannot call: taken away by rename-command, or refused by another module.
 
-use crate::support::{temp_dir, until, Conn, Reply, Server};
+use crate::support::{shared_object, skipped, Conn, Reply, Server};
 use crate::waiting::Locks;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
 
 #[test]
 fn without_a_command_that_it_needs_the_module_is_not_loaded_and_says_which() {
@@ -31,37 +28,20 @@ fn without_a_command_that_it_needs_the_module_is_not_loaded_and_says_which() {
 fn without_commands_that_it_does_not_need_the_module_works() {
     let away = ["FLUSHALL", "FLUSHDB", "KEYS", "CONFIG", "DEBUG", "RENAME", "UNLINK", "GETSET", "EXPIRE"];
     let args: Vec<&str> = away.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
-    let server = Server::with().args(&args).module_args(&["failover-grace-ms", "1"]).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().args(&args).module_args(&["failover-grace-ms", "1"]).connected();
     assert!(conn.call(&["CONFIG", "GET", "maxclients"]).error().starts_with("ERR unknown command"));
     assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("GRACE lease is longer"));
-    let server = Server::with().args(&args).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().args(&args).connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "5"]).to_string();
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
 }
 
-/// `refuse_filter.c`, compiled on first use; nothing without a C compiler.
-fn filter() -> Option<&'static Path> {
-    static FILTER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let compile = || {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/refuse_filter.c");
-        let made = temp_dir().join("refuse_filter.so");
-        let args = ["-std=gnu11", "-shared", "-fPIC", "-O2", "-o"];
-        let status = Command::new("cc").args(args).arg(&made).arg(source).status().ok()?;
-        assert!(status.success(), "the filter does not compile");
-        Some(made)
-    };
-    let found = FILTER.get_or_init(compile).as_deref();
-    if found.is_none() {
-        eprintln!("skipped: there is no C compiler to build a module that refuses commands");
-    }
-    found
-}
-
 /// A server beside whose module another one refuses to change the key `a-refused`.
 fn refusing() -> Option<Locks> {
-    let filter = filter()?;
+    let Some(filter) = shared_object("refuse_filter") else {
+        skipped("refused locks", "there is no C compiler to build a module that refuses commands");
+        return None;
+    };
     let mut locks = Locks::on(Server::with().module_args(&["margin-ms", "0"]).start());
     locks.conn.ok(&["MODULE", "LOAD", filter.to_str().unwrap()]);
     assert!(matches!(locks.conn.call(&["SET", "a-refused", "1"]), Reply::Error(_)), "the filter refuses");
@@ -69,11 +49,8 @@ fn refusing() -> Option<Locks> {
 }
 
 /// A client that waits for a lock.
-fn waiter(locks: &mut Locks, key: &str) -> Conn {
-    let mut conn = locks.server.conn();
-    conn.send(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "60000"]);
-    until("it waits", || (locks.conn.call(&["LOCK.INFO", key]).field("waiters") == Reply::Int(1)).then_some(()));
-    conn
+fn waiter(locks: &Locks, key: &str) -> Conn {
+    locks.server.waiter(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "60000"])
 }
 
 fn refusals_logged(locks: &Locks) -> usize {
@@ -87,12 +64,12 @@ fn a_lock_that_can_never_be_written_holds_up_no_other_and_is_logged_once() {
         locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "200"]);
     }
     // The one that cannot be served came first.
-    let mut stuck = waiter(&mut locks, "a-refused");
-    let mut fine = waiter(&mut locks, "b-fine");
+    let mut stuck = waiter(&locks, "a-refused");
+    let mut fine = waiter(&locks, "b-fine");
     fine.read().int();
     for key in ["c-fine", "d-fine"] {
         locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "100"]);
-        waiter(&mut locks, key).read().int();
+        waiter(&locks, key).read().int();
     }
     assert!(stuck.silent_for(std::time::Duration::from_millis(100)));
     assert_eq!(refusals_logged(&locks), 1, "{}", locks.server.log_tail(20));
@@ -127,7 +104,7 @@ fn a_lost_grant_that_can_never_be_passed_on_holds_up_no_other() {
         let mut conn = locks.server.conn();
         let id = conn.int(&["CLIENT", "ID"]).to_string();
         conn.send(&["LOCK.ACQUIRE", key, "PX", "600000", "WAIT", "60000"]);
-        until("it waits", || (locks.conn.call(&["LOCK.INFO", key]).field("waiters") == Reply::Int(1)).then_some(()));
+        locks.conn.until_waiters(key, 1);
         commands.push(["LOCK.RELEASE", key, &token].map(String::from).to_vec());
         commands.push(["CLIENT", "KILL", "ID", &id].map(String::from).to_vec());
         dead.push(conn);

@@ -7,4 +7,3 @@ mod failovers;
 mod gaps;
 mod group;
 mod holders;
-mod network;

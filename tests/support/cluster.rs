@@ -1,12 +1,12 @@
 //! A cluster of `scripts/cluster.sh`: started on free ports, looked at, and ended.
 
 use crate::support::watch::{watch, Watched};
-use crate::support::{module, server_binary, temp_dir, until};
+use crate::support::{module, server_binary, six_free_ports, temp_dir, until};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
 pub mod nodes;
 
@@ -21,6 +21,12 @@ pub struct Cluster {
     watched: Option<Watched>,
     pub nodes: Vec<Node>,
 }
+
+/// The ways of CLUSTER FAILOVER.
+pub const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
+
+/// After so long an attempt at one has failed.
+const ASK_AGAIN: Duration = Duration::from_secs(6);
 
 /// The settings of all: failures are noticed soon.
 const SETTINGS: &str = "cluster-node-timeout 2000\nsave \"\"";
@@ -45,7 +51,7 @@ impl Cluster {
         // The script makes it, and removes it.
         let dir = temp_dir();
         fs::remove_dir(&dir).unwrap();
-        let port = free_ports();
+        let port = six_free_ports();
         let mut script = Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh"))
             .env("CLUSTER_PORT", port.to_string())
             .env("CLUSTER_DIR", &dir)
@@ -92,24 +98,30 @@ impl Cluster {
         })
     }
 
-    /// A master that does not serve the key, if there is one just now.
-    pub fn find_other_master(&self, key: &str) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.is_master() && !node.serves(key))
-    }
-
-    /// A master that does not serve the key.
+    /// A master that does not serve the key, as soon as there is one.
     pub fn other_master(&self, key: &str) -> &Node {
-        self.find_other_master(key).expect("three masters")
+        until("there is another master", || self.nodes.iter().find(|node| node.is_master() && !node.serves(key)))
     }
 
-    /// The replica of a master, if it has one just now.
-    pub fn find_replica_of(&self, master: &Node) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.master_port() == Some(master.port))
-    }
-
-    /// The replica of a master.
+    /// The replica of a master, as soon as it has one.
     pub fn replica_of(&self, master: &Node) -> &Node {
-        self.find_replica_of(master).expect("each master has one")
+        until("it has a replica", || self.nodes.iter().find(|node| node.master_port() == Some(master.port)))
+    }
+
+    /// Has the replica of the master of a key become master: the old one and the new one.
+    pub fn fail_over(&self, key: &str, way: &[&str]) -> (&Node, &Node) {
+        let old = self.master_of(key);
+        let new = self.replica_of(old);
+        let mut asked: Option<Instant> = None;
+        until("the replica is master, the master a replica", || {
+            // The other masters vote for a replica of the same master only once in a while: then it is asked again.
+            if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) && !new.is_master() {
+                asked = Some(Instant::now());
+                new.conn().call(&[&["CLUSTER", "FAILOVER"], way].concat());
+            }
+            (new.is_master() && !old.is_master()).then_some(())
+        });
+        (old, new)
     }
 
     /// Waits until all nodes are up, agree, and have their replicas in sync.
@@ -143,20 +155,6 @@ impl Cluster {
     pub fn print_logs(&self) {
         for node in &self.nodes {
             eprintln!("--- log of the node on port {}:\n{}", node.port, node.log_tail(25));
-        }
-    }
-}
-
-/// The first of six ports that were free a moment ago, as those of the cluster's own traffic: below
-/// those that the system gives to whoever asks for any.
-fn free_ports() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let at = NEXT.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) as u16;
-        let first = 12_000 + (at % 1000) * 6;
-        if (first..first + 6).all(|port| is_free(port) && is_free(port + 10_000)) {
-            return first;
         }
     }
 }

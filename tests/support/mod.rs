@@ -3,21 +3,30 @@
 //! A [`Server`] listens on a free port of 127.0.0.1 in a directory of its own and is ended by its
 //! process id when dropped; if the test panicked, the tail of its log is printed. [`Conn`] speaks
 //! raw RESP, so that a test can look at the very bytes. [`until`] waits with a deadline.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod nets;
+mod conn;
+pub mod dice;
+pub mod program;
 pub mod relay;
+mod reply;
+mod server;
 pub mod watch;
 
+pub use conn::{encoded, expire_at_ms, server_time_us, Conn};
+pub use reply::{show, Reply};
+pub use server::{Options, Server};
+
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::OnceLock;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that has no time of its own.
@@ -44,23 +53,60 @@ pub fn module() -> &'static Path {
     })
 }
 
+/// The text of a file of the project.
+pub fn project_file(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// Says that something is left out, and why: past the capture of the test runner, which shows nothing of a test that
+/// passes.
+pub fn skipped(name: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
+}
+
+/// A C source of this folder as a shared object, compiled on first use by each process; nothing without a C compiler.
+pub fn shared_object(name: &str) -> Option<&'static Path> {
+    static COMPILED: Mutex<BTreeMap<String, Option<&'static Path>>> = Mutex::new(BTreeMap::new());
+    let compile = || {
+        let dir = option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/support/{name}.c"));
+        let made = dir.join(format!("{name}-{}.so", std::process::id()));
+        let args = ["-std=gnu11", "-shared", "-fPIC", "-O2", "-o"];
+        let status = Command::new("cc").args(args).arg(&made).arg(source).status().ok()?;
+        assert!(status.success(), "{name}.c does not compile");
+        Some(&*Box::leak(made.into_boxed_path()))
+    };
+    *COMPILED.lock().unwrap().entry(name.into()).or_insert_with(compile)
+}
+
+/// A number that somebody who starts the tests can set.
+pub fn env_number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
 /// The server binary: `REDIS_SERVER`, or `redis-server` of the PATH.
 pub fn server_binary() -> OsString {
     std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
-/// Lets tests use DEBUG and MODULE LOAD, on servers that close them by default.
-const SWITCHES: &[&str] = &["--enable-debug-command", "yes", "--enable-module-command", "yes"];
-
-/// Whether the server has the [`SWITCHES`]: all but 6.x.
-fn knows_command_switches(binary: &OsString) -> bool {
-    let output = Command::new(binary).arg("--version").output().expect("the server binary can be run");
-    !String::from_utf8_lossy(&output.stdout).contains("v=6.")
-}
-
 /// A port of 127.0.0.1 that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// The first of six ports that were free a moment ago, as those of the own traffic of a cluster: below
+/// those that the system gives to whoever asks for any.
+pub fn six_free_ports() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let at = NEXT.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) as u16;
+        let first = 12_000 + (at % 1000) * 6;
+        if (first..first + 6).all(|port| is_free(port) && is_free(port + 10_000)) {
+            return first;
+        }
+    }
 }
 
 /// A new empty directory under the system's temporary one.
@@ -76,13 +122,18 @@ pub fn temp_dir() -> PathBuf {
 }
 
 /// Waits until `done` gives a value; panics with `what` after [`DEADLINE`].
-pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + DEADLINE;
+pub fn until<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
+    until_within(DEADLINE, what, done)
+}
+
+/// As [`until`], for what takes its time.
+pub fn until_within<T>(time: Duration, what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + time;
     loop {
         if let Some(value) = done() {
             return value;
         }
-        assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
+        assert!(Instant::now() < end, "not within {time:?}: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -118,534 +169,4 @@ pub fn timestamp_us(value: &str) -> i64 {
     let (seconds, rest) = value.split_once('.').unwrap_or_else(|| panic!("not ours: {value}"));
     assert!(seconds.len() == 10 && rest.len() >= 22, "not ours: {value}");
     format!("{seconds}{}", &rest[..6]).parse().unwrap()
-}
-
-/// The time of the server's clock, in microseconds.
-pub fn server_time_us(conn: &mut Conn) -> i64 {
-    let reply = conn.call(&["TIME"]);
-    let part = |n: usize| reply.list()[n].text().parse::<i64>().unwrap();
-    part(0) * 1_000_000 + part(1)
-}
-
-/// When a key ends, in Unix milliseconds, on every version; -1: never, -2: there is no such key.
-pub fn expire_at_ms(conn: &mut Conn, key: &str) -> i64 {
-    if let Reply::Int(at) = conn.call(&["PEXPIRETIME", key]) {
-        return at;
-    }
-    // Before 7.0: what is left, asked for within one millisecond of the clock.
-    until("three answers within a millisecond", || {
-        let before = server_time_us(conn) / 1000;
-        let left = conn.int(&["PTTL", key]);
-        let after = server_time_us(conn) / 1000;
-        if left < 0 {
-            return Some(left);
-        }
-        (before == after).then_some(before + left)
-    })
-}
-
-/// What a server is to be started with.
-#[derive(Clone, Default)]
-pub struct Options {
-    binary: Option<OsString>,
-    args: Vec<String>,
-    module_args: Vec<String>,
-    without_module: bool,
-    dir: Option<PathBuf>,
-    env: Vec<(String, String)>,
-}
-
-impl Options {
-    /// Adds command-line arguments of the server, for example `["--appendonly", "yes"]`.
-    pub fn args(mut self, args: &[&str]) -> Self {
-        self.args.extend(args.iter().map(ToString::to_string));
-        self
-    }
-
-    /// Adds arguments of the module, for example `["margin-ms", "0"]`.
-    pub fn module_args(mut self, args: &[&str]) -> Self {
-        self.module_args.extend(args.iter().map(ToString::to_string));
-        self
-    }
-
-    /// A plain server, without the module.
-    pub fn without_module(mut self) -> Self {
-        self.without_module = true;
-        self
-    }
-
-    /// Another server binary than [`server_binary`].
-    pub fn binary(mut self, binary: impl Into<OsString>) -> Self {
-        self.binary = Some(binary.into());
-        self
-    }
-
-    /// An environment variable of the server.
-    pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.env.push((name.into(), value.into()));
-        self
-    }
-
-    /// A directory with data of an earlier server; the caller removes it.
-    pub fn dir(mut self, dir: &Path) -> Self {
-        self.dir = Some(dir.to_path_buf());
-        self
-    }
-
-    /// Starts the server and waits until it answers PING.
-    pub fn start(self) -> Server {
-        self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
-    }
-
-    /// Starts the server; its log if it ended instead of answering.
-    pub fn try_start(self) -> Result<Server, String> {
-        // A port that was free can be taken by another test a moment later.
-        for _ in 0..5 {
-            match self.try_start_once() {
-                Err(log) if log.contains("Address already in use") => {}
-                result => return result,
-            }
-        }
-        self.try_start_once()
-    }
-
-    fn try_start_once(&self) -> Result<Server, String> {
-        // Built before anything is made that would stay behind if it does not build.
-        let module = (!self.without_module).then(module);
-        let port = free_port();
-        let owns_dir = self.dir.is_none();
-        let dir = self.dir.clone().unwrap_or_else(temp_dir);
-        let log = dir.join(format!("server-{port}.log"));
-        let binary = self.binary.clone().unwrap_or_else(server_binary);
-        let mut command = Command::new(&binary);
-        command
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-            .args(["--daemonize", "no", "--logfile", log.to_str().unwrap()])
-            .args(["--dir", dir.to_str().unwrap()])
-            .args(if knows_command_switches(&binary) { SWITCHES } else { &[] })
-            .args(&self.args)
-            .envs(self.env.iter().map(|(name, value)| (name, value)));
-        if let Some(module) = module {
-            command.arg("--loadmodule").arg(module).args(&self.module_args);
-        }
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the server binary can be run");
-        let watched = watch::watch(child.id(), "KILL");
-        let mut server =
-            Server { child, port, dir, owns_dir, log, has_silent_changes: AtomicBool::new(false), _watched: watched };
-        let end = Instant::now() + DEADLINE;
-        loop {
-            if let Ok(Some(_)) = server.child.try_wait() {
-                return Err(server.log_tail(60));
-            }
-            if server.answers() {
-                return Ok(server);
-            }
-            assert!(Instant::now() < end, "the server does not answer:\n{}", server.log_tail(60));
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-/// A running server; dropped, it is killed by its process id.
-pub struct Server {
-    child: Child,
-    port: u16,
-    dir: PathBuf,
-    owns_dir: bool,
-    log: PathBuf,
-    has_silent_changes: AtomicBool,
-    _watched: watch::Watched,
-}
-
-impl Server {
-    /// From here on locks change in ways that the server tells nobody of: the scan of all lines may find that one is free.
-    pub fn allow_silent_changes(&self) {
-        self.has_silent_changes.store(true, Ordering::Relaxed);
-    }
-
-    /// A server with the module, in its default settings.
-    pub fn start() -> Self {
-        Options::default().start()
-    }
-
-    /// Options to start one with.
-    pub fn with() -> Options {
-        Options::default()
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    pub fn log_tail(&self, lines: usize) -> String {
-        let log = self.log();
-        let all: Vec<&str> = log.lines().collect();
-        all[all.len().saturating_sub(lines)..].join("\n")
-    }
-
-    /// A new raw connection, RESP2, with [`DEADLINE`] as its read time-out.
-    pub fn conn(&self) -> Conn {
-        self.try_conn().expect("the server accepts")
-    }
-
-    /// Whether it is this server that answers on its port, and no other test's.
-    fn answers(&self) -> bool {
-        let Some(mut conn) = self.try_conn() else { return false };
-        let mine = format!("process_id:{}\r\n", self.pid());
-        let info = conn.try_raw(&["INFO", "server"]).unwrap_or_default();
-        info.windows(mine.len()).any(|window| window == mine.as_bytes())
-            && conn.try_raw(&["PING"]).is_ok_and(|reply| reply == b"+PONG\r\n")
-    }
-
-    fn try_conn(&self) -> Option<Conn> {
-        Conn::to(self.port).ok()
-    }
-
-    /// The replication stream from here on: each `read` gives one command of it.
-    pub fn replication_stream(&self) -> Conn {
-        let mut conn = self.conn();
-        conn.send(&["SYNC"]);
-        // Empty lines keep the link alive while the server writes the RDB, which then comes as
-        // `$length` and that many bytes.
-        let mut line = String::new();
-        while line.trim().is_empty() {
-            line.clear();
-            conn.reader.read_line(&mut line).expect("an answer to SYNC");
-        }
-        let length = line.trim().strip_prefix('$').and_then(|length| length.parse().ok());
-        let length: u64 = length.unwrap_or_else(|| panic!("not the length of an RDB: {line}"));
-        std::io::copy(&mut conn.reader.by_ref().take(length), &mut std::io::sink()).unwrap();
-        conn
-    }
-
-    /// A connection of the crate redis.
-    pub fn client(&self) -> redis::Connection {
-        redis::Client::open(format!("redis://127.0.0.1:{}/", self.port))
-            .unwrap()
-            .get_connection_with_timeout(DEADLINE)
-            .unwrap()
-    }
-
-    /// Waits for the server to end by itself, after SHUTDOWN for example.
-    pub fn wait_end(&mut self) {
-        let child = &mut self.child;
-        until("the server ends", || child.try_wait().unwrap());
-    }
-
-    /// Sends a signal by name, for example `KILL`, `STOP`, `CONT`.
-    pub fn signal(&self, name: &str) {
-        assert!(signal(self.pid(), name));
-    }
-
-    /// Makes this server a replica of `master` and waits until the link is up.
-    pub fn replicate(&self, master: &Server) {
-        let mut conn = self.conn();
-        conn.ok(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-        until("the replica is in sync", || {
-            conn.text(&["INFO", "replication"]).contains("master_link_status:up").then_some(())
-        });
-    }
-
-    /// Waits until `replica` has everything that this server wrote.
-    pub fn wait_offset(&self, replica: &Server) {
-        let offset = |text: &str, field: &str| -> Option<u64> {
-            text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
-        };
-        let (mut here, mut there) = (self.conn(), replica.conn());
-        until("the replica has caught up", || {
-            let mine = offset(&here.text(&["INFO", "replication"]), "master_repl_offset:")?;
-            let theirs = offset(&there.text(&["INFO", "replication"]), "slave_repl_offset:")?;
-            (mine == theirs).then_some(())
-        });
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("--- log of the server on port {}:\n{}", self.port, self.log_tail(40));
-        }
-        let missed =
-            if self.has_silent_changes.load(Ordering::Relaxed) { None } else { nets::missed_wakeups(self.port) };
-        // Of `scripts/memcheck.sh`: what was not freed is told by a server that ends itself.
-        if std::env::var_os("LOCK_TERM").is_some() {
-            signal(self.pid(), "TERM");
-            let end = Instant::now() + DEADLINE;
-            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if self.owns_dir {
-            let _ = fs::remove_dir_all(&self.dir);
-        }
-        if !std::thread::panicking() {
-            assert_eq!(
-                missed.unwrap_or(0),
-                0,
-                "wake-ups were missed: only the scan of all lines found that a lock was free"
-            );
-        }
-    }
-}
-
-/// A reply, parsed.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
-    Nil,
-    Int(i64),
-    Text(Vec<u8>),
-    Status(String),
-    Error(String),
-    List(Vec<Reply>),
-    Map(Vec<(Reply, Reply)>),
-    Other(String),
-}
-
-impl Reply {
-    pub fn int(&self) -> i64 {
-        match self {
-            Reply::Int(n) => *n,
-            other => panic!("not an integer: {other:?}"),
-        }
-    }
-
-    pub fn list(&self) -> &[Reply] {
-        match self {
-            Reply::List(items) => items,
-            other => panic!("not an array: {other:?}"),
-        }
-    }
-
-    pub fn is_nil(&self) -> bool {
-        matches!(self, Reply::Nil)
-    }
-
-    /// The error text, code word first; panics if the reply is none.
-    pub fn error(&self) -> &str {
-        match self {
-            Reply::Error(text) => text,
-            other => panic!("not an error: {other:?}"),
-        }
-    }
-
-    pub fn text(&self) -> String {
-        match self {
-            Reply::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Reply::Status(text) => text.clone(),
-            other => panic!("not a string: {other:?}"),
-        }
-    }
-
-    /// The value of a field of a map, in RESP2 (flat array) or RESP3.
-    pub fn field(&self, name: &str) -> Reply {
-        let named = |key: &Reply| *key == Reply::Text(name.as_bytes().to_vec()) || *key == Reply::Status(name.into());
-        match self {
-            Reply::List(items) => items.chunks(2).find(|pair| named(&pair[0])).map(|pair| pair[1].clone()),
-            Reply::Map(pairs) => pairs.iter().find(|(key, _)| named(key)).map(|(_, value)| value.clone()),
-            other => panic!("not a map: {other:?}"),
-        }
-        .unwrap_or_else(|| panic!("no field {name}: {self:?}"))
-    }
-}
-
-/// A raw connection.
-pub struct Conn {
-    reader: BufReader<TcpStream>,
-}
-
-impl Conn {
-    /// A new connection to a port of this machine; for a process that has no [`Server`].
-    pub fn to(port: u16) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(DEADLINE))?;
-        stream.set_write_timeout(Some(DEADLINE))?;
-        Ok(Conn { reader: BufReader::new(stream) })
-    }
-
-    /// How long to wait for a reply instead of [`DEADLINE`].
-    pub fn set_patience(&mut self, time: Duration) {
-        self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
-    }
-
-    /// Sends a command without waiting for its reply; an error when the server is gone.
-    pub fn try_send(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
-        self.reader.get_mut().write_all(&encoded(args))
-    }
-
-    /// Sends a command without waiting for its reply.
-    pub fn send(&mut self, args: &[impl AsRef<[u8]>]) {
-        self.send_bytes(&encoded(args));
-    }
-
-    /// Sends bytes as they are.
-    pub fn send_bytes(&mut self, bytes: &[u8]) {
-        self.reader.get_mut().write_all(bytes).expect("the server reads");
-    }
-
-    /// Sends bytes as they are; an error when the server has closed the connection.
-    pub fn try_send_bytes(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.reader.get_mut().write_all(bytes)
-    }
-
-    /// Sends a command and gives its reply, parsed.
-    pub fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Reply {
-        self.send(args);
-        self.read()
-    }
-
-    /// Sends a command and gives its reply; an error when the server is gone or does not answer.
-    pub fn try_call(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<Reply> {
-        self.try_send(args)?;
-        self.try_read()
-    }
-
-    /// As [`Conn::try_call`], with a time-out of its own.
-    pub fn try_call_for(&mut self, args: &[impl AsRef<[u8]>], time: Duration) -> std::io::Result<Reply> {
-        self.reader.get_ref().set_read_timeout(Some(time))?;
-        let reply = self.try_call(args);
-        self.reader.get_ref().set_read_timeout(Some(DEADLINE))?;
-        reply
-    }
-
-    /// Sends a command and gives the very bytes of its reply.
-    pub fn raw(&mut self, args: &[impl AsRef<[u8]>]) -> Vec<u8> {
-        self.try_raw(args).expect("a reply")
-    }
-
-    fn try_raw(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<Vec<u8>> {
-        self.send(args);
-        let mut bytes = Vec::new();
-        self.read_into(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Sends a command that must answer +OK.
-    pub fn ok(&mut self, args: &[impl AsRef<[u8]>]) {
-        let reply = self.call(args);
-        assert_eq!(reply, Reply::Status("OK".into()));
-    }
-
-    /// Sends a command and gives its reply as text.
-    pub fn text(&mut self, args: &[impl AsRef<[u8]>]) -> String {
-        match self.call(args) {
-            Reply::Other(text) => text,
-            other => other.text(),
-        }
-    }
-
-    /// Sends a command and gives its integer reply.
-    pub fn int(&mut self, args: &[impl AsRef<[u8]>]) -> i64 {
-        self.call(args).int()
-    }
-
-    /// Waits for the next reply.
-    pub fn read(&mut self) -> Reply {
-        self.try_read().expect("a reply")
-    }
-
-    /// Waits for the next reply; an error when the connection ended or the time-out passed.
-    pub fn try_read(&mut self) -> std::io::Result<Reply> {
-        let mut bytes = Vec::new();
-        self.read_into(&mut bytes)
-    }
-
-    /// Whether no reply comes within `time`.
-    pub fn silent_for(&mut self, time: Duration) -> bool {
-        self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
-        let silent = match self.reader.fill_buf() {
-            Ok(_) => false,
-            Err(error) => matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
-        };
-        self.reader.get_ref().set_read_timeout(Some(DEADLINE)).unwrap();
-        silent
-    }
-
-    /// Whether something has arrived that was not read.
-    pub fn has_reply(&mut self) -> bool {
-        self.reader.get_ref().set_nonblocking(true).unwrap();
-        let has = self.reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
-        self.reader.get_ref().set_nonblocking(false).unwrap();
-        has
-    }
-
-    fn read_into(&mut self, raw: &mut Vec<u8>) -> std::io::Result<Reply> {
-        let start = raw.len();
-        if self.reader.read_until(b'\n', raw)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let line = String::from_utf8_lossy(&raw[start..]).trim_end().to_string();
-        let (kind, rest) = line.split_at(1);
-        let count = || rest.parse::<i64>().map_err(std::io::Error::other);
-        Ok(match kind {
-            "+" => Reply::Status(rest.into()),
-            "-" => Reply::Error(rest.into()),
-            ":" => Reply::Int(count()?),
-            "_" => Reply::Nil,
-            "$" | "=" => match count()? {
-                -1 => Reply::Nil,
-                length => {
-                    let length = usize::try_from(length).map_err(std::io::Error::other)?;
-                    let from = raw.len();
-                    raw.resize(from + length + 2, 0);
-                    self.reader.read_exact(&mut raw[from..])?;
-                    let bytes = raw[from..from + length].to_vec();
-                    // A verbatim string opens with its format, `txt:`.
-                    Reply::Text(if kind == "=" { bytes[4..].to_vec() } else { bytes })
-                }
-            },
-            "*" | ">" | "~" => match count()? {
-                -1 => Reply::Nil,
-                count => Reply::List((0..count).map(|_| self.read_into(raw)).collect::<Result<_, _>>()?),
-            },
-            "%" => {
-                let mut pairs = Vec::new();
-                for _ in 0..count()? {
-                    pairs.push((self.read_into(raw)?, self.read_into(raw)?));
-                }
-                Reply::Map(pairs)
-            }
-            _ => Reply::Other(line),
-        })
-    }
-}
-
-/// A command as it is sent.
-pub fn encoded(args: &[impl AsRef<[u8]>]) -> Vec<u8> {
-    let mut out = format!("*{}\r\n", args.len()).into_bytes();
-    for arg in args {
-        let arg = arg.as_ref();
-        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-        out.extend_from_slice(arg);
-        out.extend_from_slice(b"\r\n");
-    }
-    out
-}
-
-/// Bytes as text for messages: printable ASCII as it is, the rest escaped.
-pub fn show(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for byte in bytes {
-        let _ = write!(out, "{}", byte.escape_ascii());
-    }
-    out
 }

@@ -21,10 +21,7 @@ impl Node {
 
     /// A field of INFO or CLUSTER INFO; nothing if there is none, or the node is dead.
     pub fn field(&self, question: &[&str], field: &str) -> Option<String> {
-        let mut conn = Conn::to(self.port).ok()?;
-        let Ok(Reply::Text(text)) = conn.try_call(question) else { return None };
-        let text = String::from_utf8_lossy(&text).into_owned();
-        text.lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_string()))
+        Conn::to(self.port).ok()?.try_call(question).ok()?.line(field)
     }
 
     pub fn number(&self, question: &[&str], field: &str) -> Option<i64> {
@@ -143,6 +140,13 @@ impl<'a> Move<'a> {
         to.set_slot(slot, &["IMPORTING", &from.name()]);
         from.set_slot(slot, &["MIGRATING", &to.name()]);
         Self { from, to, slot }
+    }
+
+    /// The whole move.
+    pub fn all(from: &'a Node, to: &'a Node, key: &str) {
+        let moving = Self::begin(from, to, key);
+        moving.migrate();
+        moving.end();
     }
 
     /// Moves all keys of the slot.

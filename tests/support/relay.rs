@@ -1,7 +1,8 @@
-//! A TCP relay that can fall silent without closing, as a network does that loses packets; lose one
+//! A TCP relay that can fall silent without closing, as a network does that loses packets, and come back; lose one
 //! reply; and lead to another server from some moment on, as a name does after a failover.
 
-use std::io::{Read, Write};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,11 +14,14 @@ pub struct Relay {
     shared: Arc<Shared>,
 }
 
+#[derive(Default)]
 struct Shared {
     target: AtomicU16,
     is_cut: AtomicBool,
     /// The command whose next reply is lost, and how.
     to_lose: Mutex<Option<(String, Loss)>>,
+    /// Both ends of each connection, by its number.
+    open: Mutex<HashMap<usize, [TcpStream; 2]>>,
 }
 
 /// How a reply is lost.
@@ -33,20 +37,12 @@ impl Relay {
     pub fn to(target: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared {
-            target: AtomicU16::new(target),
-            is_cut: AtomicBool::new(false),
-            to_lose: Mutex::new(None),
-        });
+        let shared = Arc::new(Shared { target: target.into(), ..Shared::default() });
         let relay = Self { port, shared: Arc::clone(&shared) };
         thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let target = shared.target.load(Ordering::SeqCst);
-                let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { continue };
-                let losing = Arc::new(Mutex::new(None));
-                let to_server = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                pass_on(to_server, Arc::clone(&shared), Arc::clone(&losing), true);
-                pass_on((server, client), Arc::clone(&shared), losing, false);
+            for (number, client) in listener.incoming().map_while(Result::ok).enumerate() {
+                // A server that is down refuses: so does this.
+                let _ = shared.connect(number, client);
             }
         });
         relay
@@ -59,6 +55,13 @@ impl Relay {
     /// From now on nothing gets through, and nobody is told.
     pub fn cut(&self) {
         self.shared.is_cut.store(true, Ordering::SeqCst);
+    }
+
+    /// New connections get through again. Those of before end: what was sent in them meanwhile never arrives late.
+    pub fn heal(&self) {
+        let mut open = self.shared.open.lock().unwrap();
+        open.drain().for_each(|(_, ends)| close(&ends));
+        self.shared.is_cut.store(false, Ordering::SeqCst);
     }
 
     /// New connections lead to this port of 127.0.0.1.
@@ -78,6 +81,53 @@ impl Relay {
 }
 
 impl Shared {
+    fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
+    }
+
+    fn connect(self: &Arc<Self>, number: usize, client: TcpStream) -> io::Result<()> {
+        let server = TcpStream::connect(("127.0.0.1", self.target.load(Ordering::SeqCst)))?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let ends = [client.try_clone()?, server.try_clone()?];
+        let ways = [(true, client.try_clone()?, server.try_clone()?), (false, server, client)];
+        self.open.lock().unwrap().insert(number, ends);
+        let losing = Arc::new(Mutex::new(None));
+        for (is_request, from, to) in ways {
+            let (shared, losing) = (Arc::clone(self), Arc::clone(&losing));
+            thread::spawn(move || {
+                shared.pass_on(from, to, &losing, is_request);
+                let mut open = shared.open.lock().unwrap();
+                // The end of a connection does not get through either, until the network is back.
+                if !shared.is_cut() {
+                    open.remove(&number).iter().for_each(close);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn pass_on(&self, mut from: TcpStream, mut to: TcpStream, losing: &Mutex<Option<Loss>>, is_request: bool) {
+        let mut buffer = [0; 16_384];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            let bytes = &buffer[..length];
+            if is_request {
+                if let Some(how) = self.loss(bytes) {
+                    *losing.lock().unwrap() = Some(how);
+                }
+            } else {
+                match *losing.lock().unwrap() {
+                    Some(Loss::Silent) => continue,
+                    Some(Loss::Closed) => break,
+                    None => {}
+                }
+            }
+            if !self.is_cut() && to.write_all(bytes).is_err() {
+                break;
+            }
+        }
+    }
+
     /// How the reply to these bytes is lost, if it is.
     fn loss(&self, request: &[u8]) -> Option<Loss> {
         let mut to_lose = self.to_lose.lock().unwrap();
@@ -90,30 +140,8 @@ impl Shared {
     }
 }
 
-fn pass_on(ends: (TcpStream, TcpStream), shared: Arc<Shared>, losing: Arc<Mutex<Option<Loss>>>, is_request: bool) {
-    let (mut from, mut to) = ends;
-    thread::spawn(move || {
-        let mut buffer = [0; 16_384];
-        while let Ok(length @ 1..) = from.read(&mut buffer) {
-            let bytes = &buffer[..length];
-            if is_request {
-                if let Some(how) = shared.loss(bytes) {
-                    *losing.lock().unwrap() = Some(how);
-                }
-            } else {
-                match *losing.lock().unwrap() {
-                    Some(Loss::Silent) => continue,
-                    Some(Loss::Closed) => break,
-                    None => {}
-                }
-            }
-            if !shared.is_cut.load(Ordering::SeqCst) && to.write_all(bytes).is_err() {
-                break;
-            }
-        }
-        if !shared.is_cut.load(Ordering::SeqCst) {
-            let _ = to.shutdown(Shutdown::Both);
-            let _ = from.shutdown(Shutdown::Both);
-        }
-    });
+fn close(ends: &[TcpStream; 2]) {
+    for end in ends {
+        let _ = end.shutdown(Shutdown::Both);
+    }
 }

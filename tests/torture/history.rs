@@ -4,8 +4,9 @@ use super::moment::Moment;
 use std::fmt::{self, Display, Formatter};
 
 /// With how many others a client bears to hold a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
+    #[default]
     Alone,
     Shared,
     /// So that at most so many hold it.

@@ -16,7 +16,6 @@ mod clock_shim;
 mod check;
 mod clients;
 mod faults;
-mod gate;
 mod history;
 mod many;
 mod moment;

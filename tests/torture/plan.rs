@@ -2,6 +2,7 @@
 //!
 //! A plan also says what is promised under its faults; what is not is not judged.
 
+use crate::support::dice::Dice;
 use std::fmt::{self, Display, Formatter};
 
 /// What runs.
@@ -24,15 +25,8 @@ pub enum Setup {
 impl Setup {
     pub const ALL: [Self; 5] = [Self::Always, Self::Everysec, Self::Nothing, Self::Pair, Self::Cluster];
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::Everysec => "everysec",
-            Self::Nothing => "nothing",
-            Self::Pair => "pair",
-            Self::Cluster => "cluster",
-            Self::Bare => "bare",
-        }
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// One server, on which others than LOCK.* share keys.
@@ -153,42 +147,6 @@ pub struct Plan {
     pub seed: u64,
     pub for_ms: u64,
     pub faults: Vec<Planned>,
-}
-
-/// `SplitMix64`: a generator of which the same seed gives the same numbers.
-#[derive(Clone, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// 0 to `n` - 1
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub fn between(&mut self, least: u64, most: u64) -> u64 {
-        least + self.below(most - least + 1)
-    }
-
-    pub fn index(&mut self, n: usize) -> usize {
-        usize::try_from(self.below(u64::try_from(n).unwrap())).unwrap()
-    }
-
-    /// Whether it happens, so many times in a hundred.
-    pub fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
-    }
 }
 
 /// Without faults, at the beginning and at the end.

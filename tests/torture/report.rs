@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 #[derive(Default)]
 pub struct Report {
-    pub setup: &'static str,
+    pub setup: String,
     pub seed: u64,
     pub operations: usize,
     pub grants: usize,
@@ -113,7 +113,7 @@ pub fn text(reports: &[Report]) -> String {
         }
         out.push('\n');
     };
-    row("setup", &|report| report.setup.into());
+    row("setup", &|report| report.setup.clone());
     row("seed", &|report| report.seed.to_string());
     row("operations", &|report| report.operations.to_string());
     row("grants", &|report| report.grants.to_string());

@@ -1,8 +1,7 @@
 //! A run: servers, clients, faults, and the judgement.
 
 use super::clients::classic::Pattern;
-use super::clients::locks::Habits;
-use super::clients::{classic, locks, onlooker, plain, several, Client, Log};
+use super::clients::{classic, locks, onlooker, plain, several, Client, Habits, Log};
 use super::faults;
 use super::history::{Company, KeyHistory, Look, Op, Terms};
 use super::plan::{Lane, Plan, Setup};
@@ -10,8 +9,8 @@ use super::report::{judge, text, Report};
 use super::site::group::LEASE_UNDER_GRACE_MS;
 use super::site::{assert_work_goes_on, Site};
 use super::small::Budget;
-use super::world::{StopAtEnd, StopOnPanic, World};
-use crate::support::watch;
+use super::world::{StopOnPanic, World};
+use crate::support::{env_number, watch, SetAtEnd};
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -50,14 +49,14 @@ fn assert_sound(plan: &Plan, site: &Site) {
 fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
     let budget = Budget::default();
     thread::scope(|scope| {
-        let _stop = StopAtEnd(world);
+        let _stop = SetAtEnd(&world.stop);
         scope.spawn(|| world.watch_itself());
         let worker = |(number, role): (usize, Role)| {
             let budget = &budget;
             scope.spawn(move || {
                 let _stop = StopOnPanic(world);
                 let mut client = Client::new(world, u32::try_from(number).unwrap() + 1, plan.seed);
-                role.work(&mut client, budget);
+                role(&mut client, budget);
                 client.log
             })
         };
@@ -123,38 +122,33 @@ const SEVERAL: [&str; 4] = ["lock:{several}:a", "lock:{several}:b", "lock:{sever
 /// One of them, and two that others than LOCK.* use too.
 const BESIDE_OTHERS: [&str; 3] = ["lock:{several}:a", "mixed:{several}:e", "mixed:{several}:f"];
 
-#[derive(Clone, Copy)]
-enum Role {
-    /// LOCK.* on some of the keys.
-    Locks {
-        key: &'static str,
-        lease_ms: (u64, u64),
-        sessions: bool,
-    },
-    /// LOCK.* on keys for small histories.
-    Small {
-        group: u32,
-        lease_ms: (u64, u64),
-    },
-    /// LOCK.* on several keys, and with several holders.
-    Several {
-        keys: &'static [&'static str],
-        lease_ms: (u64, u64),
-        sessions: bool,
-    },
-    /// Looks at the lines of keys.
-    Onlooker {
-        keys: &'static [&'static str],
-    },
-    Classic {
-        key: &'static str,
-        lease_ms: u64,
-        margin_ms: u64,
-    },
-    Plain {
-        key: &'static str,
-        lease_ms: u64,
-    },
+/// What a client does, over and over.
+type Role = Box<dyn Fn(&mut Client<'_>, &Budget) + Send>;
+
+/// LOCK.* on a key.
+fn locks(key: &'static str, lease_ms: (u64, u64), sessions: bool) -> Role {
+    let habits = Habits { lease_ms, hold_ms: 25, think_ms: 25, sessions };
+    Box::new(move |client, _| locks::work(client, habits, &|| Some(key.to_string())))
+}
+
+/// LOCK.* on keys for small histories.
+fn small(group: u32) -> Role {
+    let habits = Habits { lease_ms: (20, 300), hold_ms: 30, think_ms: 60, sessions: false };
+    Box::new(move |client, budget| {
+        let world = client.world;
+        locks::work(client, habits, &|| budget.next_key(world, group));
+    })
+}
+
+/// LOCK.* on several keys, and with several holders.
+fn several(keys: &'static [&'static str], lease_ms: (u64, u64), sessions: bool) -> Role {
+    let habits = Habits { lease_ms, hold_ms: 25, think_ms: 20, sessions };
+    Box::new(move |client, _| several::work(client, habits, keys))
+}
+
+/// Looks at the lines of keys.
+fn onlooker(keys: &'static [&'static str]) -> Role {
+    Box::new(move |client, _| onlooker::work(client, keys))
 }
 
 /// Who works in a run.
@@ -162,75 +156,38 @@ fn crew(plan: &Plan) -> Vec<Role> {
     let margin_ms = plan.setup.margin_ms();
     // With a grace there are leases up to the longest that it covers.
     let long = if plan.setup.has_grace() { LEASE_UNDER_GRACE_MS } else { 700 };
-    let locks = |key, most| Role::Locks { key, lease_ms: (50, most), sessions: true };
-    let small = |group| Role::Small { group, lease_ms: (20, 300) };
     let mut crew: Vec<Role> = (0..3).flat_map(|_| [small(0), small(1)]).collect();
-    match plan.setup {
-        Setup::Cluster => {
-            crew.extend(["lock:a", "lock:b", "lock:c"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long)]));
-        }
-        Setup::Pair | Setup::Bare => crew.extend(
-            ["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 400), locks(key, long), locks(key, long)]),
-        ),
-        _ => {
-            crew.extend(
-                ["lock:a", "lock:b"].into_iter().flat_map(|key| [locks(key, 300), locks(key, long), locks(key, 300)]),
-            );
-            // All who share a key with classic clients have one lease.
-            let lease_ms = 300;
-            let shared = |key| Role::Locks { key, lease_ms: (lease_ms, lease_ms), sessions: false };
-            let classic = |key| Role::Classic { key, lease_ms, margin_ms };
-            let plain = |key| Role::Plain { key, lease_ms };
-            crew.extend([shared("classic"), shared("classic"), classic("classic"), classic("classic")]);
-            crew.extend([shared("plain"), shared("plain"), plain("plain"), plain("plain")]);
-            crew.extend([shared("all"), classic("all"), plain("all")]);
-            let [_, one, other] = BESIDE_OTHERS;
-            let beside = Role::Several { keys: &BESIDE_OTHERS, lease_ms: (lease_ms, lease_ms), sessions: false };
-            crew.extend([beside, beside, beside, classic(one), plain(other)]);
-            crew.push(Role::Onlooker { keys: &BESIDE_OTHERS });
-        }
+    let (keys, longest): (&[_], &[u64]) = match plan.setup {
+        Setup::Cluster => (&["lock:a", "lock:b", "lock:c"], &[400, long]),
+        Setup::Pair | Setup::Bare => (&["lock:a", "lock:b"], &[400, long, long]),
+        _ => (&["lock:a", "lock:b"], &[300, long, 300]),
+    };
+    crew.extend(keys.iter().flat_map(|key| longest.iter().map(|most| locks(key, (50, *most), true))));
+    if plan.setup.is_single() {
+        // All who share a key with classic clients have one lease.
+        let lease_ms = 300;
+        let shared = |key| locks(key, (lease_ms, lease_ms), false);
+        let classic = |key| -> Role {
+            let pattern = Pattern { lease_ms, margin_ms, is_wrong: false };
+            Box::new(move |client, _| classic::work(client, key, pattern))
+        };
+        let plain = |key| -> Role { Box::new(move |client, _| plain::work(client, key, lease_ms)) };
+        crew.extend([shared("classic"), shared("classic"), classic("classic"), classic("classic")]);
+        crew.extend([shared("plain"), shared("plain"), plain("plain"), plain("plain")]);
+        crew.extend([shared("all"), classic("all"), plain("all")]);
+        let [_, one, other] = BESIDE_OTHERS;
+        crew.extend((0..3).map(|_| several(&BESIDE_OTHERS, (lease_ms, lease_ms), false)));
+        crew.extend([classic(one), plain(other), onlooker(&BESIDE_OTHERS)]);
     }
     if plan.setup != Setup::Bare {
-        let several = |most| Role::Several { keys: &SEVERAL, lease_ms: (50, most), sessions: true };
-        crew.extend([several(400), several(long), several(400), several(long), several(400), several(300)]);
-        crew.push(Role::Onlooker { keys: &SEVERAL });
+        crew.extend([400, long, 400, long, 400, 300].map(|most| several(&SEVERAL, (50, most), true)));
+        crew.push(onlooker(&SEVERAL));
     }
     crew
 }
 
-impl Role {
-    fn work(self, client: &mut Client<'_>, budget: &Budget) {
-        let world = client.world;
-        match self {
-            Self::Locks { key, lease_ms, sessions } => {
-                let next_key = || Some(key.to_string());
-                locks::work(client, &Habits { next_key: &next_key, lease_ms, hold_ms: 25, think_ms: 25, sessions });
-            }
-            Self::Small { group, lease_ms } => {
-                let next_key = || budget.next_key(world, group);
-                locks::work(
-                    client,
-                    &Habits { next_key: &next_key, lease_ms, hold_ms: 30, think_ms: 60, sessions: false },
-                );
-            }
-            Self::Several { keys, lease_ms, sessions } => {
-                several::work(client, &several::Habits { keys, lease_ms, hold_ms: 25, think_ms: 20, sessions });
-            }
-            Self::Onlooker { keys } => onlooker::work(client, keys),
-            Self::Classic { key, lease_ms, margin_ms } => {
-                classic::work(client, key, Pattern { lease_ms, margin_ms, is_wrong: false });
-            }
-            Self::Plain { key, lease_ms } => plain::work(client, key, lease_ms),
-        }
-    }
-}
-
 /// A run of so many seconds is of all setups.
 const LONG: u64 = 60;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse().expect("a number"))
-}
 
 /// Runs setups side by side; ends with an error if anything was promised and not kept.
 fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
@@ -257,8 +214,8 @@ fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
 
 #[test]
 fn what_is_promised_is_kept_while_things_go_wrong() {
-    let seed = number("TORTURE_SEED").unwrap_or(1);
-    let seconds = number("TORTURE_SECONDS").unwrap_or(12);
+    let seed = env_number("TORTURE_SEED").unwrap_or(1);
+    let seconds = env_number("TORTURE_SECONDS").unwrap_or(12);
     let named = std::env::var("TORTURE_SETUPS").unwrap_or_default();
     let mut setups: Vec<Setup> =
         Setup::ALL.into_iter().filter(|setup| named.split(',').any(|name| name == setup.name())).collect();

@@ -12,7 +12,7 @@ pub struct World {
     pub watch: Watch,
     /// Where clients find a server, the first is the best guess; and how often that changed.
     servers: Mutex<(Vec<u16>, usize)>,
-    stop: AtomicBool,
+    pub stop: AtomicBool,
     steps: Mutex<Vec<Step>>,
     events: Mutex<Vec<Event>>,
     faults: Mutex<BTreeMap<&'static str, usize>>,
@@ -120,15 +120,6 @@ impl World {
                 self.note(&[Effect::Stall], from);
             }
         }
-    }
-}
-
-/// Ends the run when it is dropped: else those who work would never end if somebody panics.
-pub struct StopAtEnd<'a>(pub &'a World);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }
 

@@ -12,26 +12,28 @@ const TRY_MS = 400;
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** npm redis-lock: calls back when it has the lock, and tries until then. */
+/** A lock of npm redis-lock: `begin` tries until it has it, and `release` calls what it gave. */
+function tried(begin, release) {
+  const attempt = { pending: true };
+  let done;
+  const held = begin().then((given) => {
+    done = given;
+    attempt.pending = false;
+    return 'held';
+  });
+  return Object.assign(attempt, {
+    take: (wait) => Promise.race([held, pause(wait ? PATIENCE_MS : TRY_MS).then(() => 'refused')]),
+    release: () => release(done).then(() => 'done'),
+  });
+}
+
+/** npm redis-lock: calls back when it has the lock. */
 function redisLock(version) {
   return async (port) => {
     const lock = require(`redis-lock-${version}`)(new Redis(port));
-    return (key, seconds) => {
-      let done;
-      const attempt = { pending: true };
-      const held = new Promise((resolve) => {
-        lock(key, seconds * 1000, (release) => {
-          done = release;
-          attempt.pending = false;
-          resolve('held');
-        });
-      });
-      return Object.assign(attempt, {
-        take: (wait) => Promise.race([held, pause(wait ? PATIENCE_MS : TRY_MS).then(() => 'refused')]),
-        // 0.0.2 calls nobody back when its time is over.
-        release: () => Promise.race([new Promise((resolve) => done(resolve)), pause(TRY_MS)]).then(() => 'done'),
-      });
-    };
+    // 0.0.2 calls nobody back when its time is over.
+    const release = (done) => Promise.race([new Promise((resolve) => done(resolve)), pause(TRY_MS)]);
+    return (key, seconds) => tried(() => new Promise((resolve) => lock(key, seconds * 1000, resolve)), release);
   };
 }
 
@@ -40,19 +42,7 @@ async function redisLock1(port) {
   const client = require('redis').createClient({ socket: { host: '127.0.0.1', port } });
   await client.connect();
   const lock = require('redis-lock-1.0.0')(client);
-  return (key, seconds) => {
-    let done;
-    const attempt = { pending: true };
-    const held = lock(key, seconds * 1000).then((release) => {
-      done = release;
-      attempt.pending = false;
-      return 'held';
-    });
-    return Object.assign(attempt, {
-      take: (wait) => Promise.race([held, pause(wait ? PATIENCE_MS : TRY_MS).then(() => 'refused')]),
-      release: () => done().then(() => 'done'),
-    });
-  };
+  return (key, seconds) => tried(() => lock(key, seconds * 1000), (done) => done());
 }
 
 /** npm redlock, with one server. */

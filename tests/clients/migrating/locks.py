@@ -36,6 +36,9 @@ class Lock:
         self.client, self.key, self.lease = client, key, lease
         self.lock = self.make()
 
+    def take(self, wait):
+        return self.lock.acquire(blocking=wait)
+
     def release(self):
         self.lock.release()
 
@@ -43,12 +46,19 @@ class Lock:
         return "none"
 
 
+class Tried(Lock):
+    """One that can only be tried."""
+
+    def take(self, wait):
+        return polled(self.attempt) if wait else self.attempt()
+
+    def attempt(self):
+        return self.lock.acquire()
+
+
 class RedisPy2(Lock):
     def make(self):
         return redis.client.Lock(self.client, self.key, timeout=self.lease, sleep=0.1)
-
-    def take(self, wait):
-        return self.lock.acquire(blocking=wait)
 
 
 class RedisPy(Lock):
@@ -62,56 +72,51 @@ class RedisPy(Lock):
         self.lock.extend(self.lease, replace_ttl=True)
 
 
-class Redset(Lock):
+class Block(Lock):
+    """One that is held by a block, and raises where it cannot be had in time."""
+
     def make(self):
         return None
 
     def take(self, wait):
+        self.lock, refusal = self.block(wait)
+        try:
+            self.lock.__enter__()
+        except refusal:
+            return False
+        return True
+
+    def release(self):
+        self.lock.__exit__(None, None, None)
+
+
+class Redset(Block):
+    def block(self, wait):
         from redset.exceptions import LockTimeout
         from redset.locks import Lock as RedsetLock
 
         timeout, interval = (PATIENCE, 0.1) if wait else (0.001, 0.01)
-        self.lock = RedsetLock(self.client, self.key, expires=self.lease, timeout=timeout, poll_interval=interval)
-        try:
-            self.lock.__enter__()
-        except LockTimeout:
-            return False
-        return True
-
-    def release(self):
-        self.lock.__exit__(None, None, None)
+        lock = RedsetLock(self.client, self.key, expires=self.lease, timeout=timeout, poll_interval=interval)
+        return lock, LockTimeout
 
 
-class Retools(Lock):
-    def make(self):
-        return None
-
-    def take(self, wait):
+class Retools(Block):
+    def block(self, wait):
         from retools.lock import Lock as RetoolsLock
         from retools.lock import LockTimeout
 
-        self.lock = RetoolsLock(self.key, expires=self.lease, timeout=PATIENCE if wait else 0, redis=self.client)
-        try:
-            self.lock.__enter__()
-        except LockTimeout:
-            return False
-        return True
-
-    def release(self):
-        self.lock.__exit__(None, None, None)
+        lock = RetoolsLock(self.key, expires=self.lease, timeout=PATIENCE if wait else 0, redis=self.client)
+        return lock, LockTimeout
 
 
-class RedisLock02(Lock):
+class RedisLock02(Tried):
     def make(self):
         from redis_lock import RedisLock
 
         return RedisLock(self.client, lock_key=self.key, lock_timeout=self.lease)
 
-    def take(self, wait):
-        return polled(self.lock.acquire) if wait else self.lock.acquire()
 
-
-class CeleryOnce(Lock):
+class CeleryOnce(Tried):
     def make(self):
         # Of Celery itself nothing is used but names that the lock's module imports.
         for name in ["celery", "celery.states", "celery.result"]:
@@ -124,17 +129,14 @@ class CeleryOnce(Lock):
         port = self.client.connection_pool.connection_kwargs["port"]
         return Redis({"url": f"redis://127.0.0.1:{port}/0"})
 
-    def take(self, wait):
+    def attempt(self):
         from celery_once.tasks import AlreadyQueued
 
-        def attempt():
-            try:
-                self.lock.raise_or_lock(self.key, self.lease)
-            except AlreadyQueued:
-                return False
-            return True
-
-        return polled(attempt) if wait else attempt()
+        try:
+            self.lock.raise_or_lock(self.key, self.lease)
+        except AlreadyQueued:
+            return False
+        return True
 
     def release(self):
         self.lock.clear_lock(self.key)
@@ -146,38 +148,29 @@ class PythonRedisLock(Lock):
 
         return redis_lock.Lock(self.client, self.key, expire=self.lease or None)
 
-    def take(self, wait):
-        return self.lock.acquire(blocking=wait)
-
     def extend(self):
         self.lock.extend()
 
 
-class RedlockPy(Lock):
+class RedlockPy(Tried):
     def make(self):
         from redlock import Redlock
 
         return Redlock([self.client], retry_count=1)
 
-    def take(self, wait):
-        def attempt():
-            self.held = self.lock.lock(self.key, self.lease * 1000)
-            return bool(self.held)
-
-        return polled(attempt) if wait else attempt()
+    def attempt(self):
+        self.held = self.lock.lock(self.key, self.lease * 1000)
+        return bool(self.held)
 
     def release(self):
         self.lock.unlock(self.held)
 
 
-class Redlock(Lock):
+class Redlock(Tried):
     def make(self):
         from redlock import RedLock
 
         return RedLock(self.key, connection_details=[self.client], retry_times=1, ttl=self.lease * 1000)
-
-    def take(self, wait):
-        return polled(self.lock.acquire) if wait else self.lock.acquire()
 
 
 class Pottery(Lock):
@@ -185,9 +178,6 @@ class Pottery(Lock):
         from pottery import Redlock as PotteryRedlock
 
         return PotteryRedlock(key=self.key, masters={self.client}, auto_release_time=self.lease)
-
-    def take(self, wait):
-        return self.lock.acquire(blocking=wait)
 
     def extend(self):
         self.lock.extend()

@@ -4,33 +4,11 @@
 
 use super::follower::{crowd, Work};
 use super::nodes::Node;
-use super::waiters::{Waiters, MANY};
+use super::servers::WAYS;
+use super::waiters::{assert_came_whole, fail_over, Waiters, MANY};
 use super::{in_memory, with_aof, Cluster, Turn};
 use crate::support::{until, Conn, Reply, DEADLINE};
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-/// The ways of CLUSTER FAILOVER.
-const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
-
-/// After so long an attempt has failed.
-const ASK_AGAIN: Duration = Duration::from_secs(6);
-
-/// Has the replica of the master of a key become master: the old one and the new one.
-pub fn fail_over<'a>(cluster: &'a Cluster, key: &str, way: &[&str]) -> (&'a Node, &'a Node) {
-    let old = cluster.master_of(key);
-    let new = cluster.replica_of(old);
-    let mut asked: Option<Instant> = None;
-    until("the replica is master, the master a replica", || {
-        // The other masters vote for a replica of the same master only once in a while: then it is asked again.
-        if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) && !new.is_master() {
-            asked = Some(Instant::now());
-            new.conn().ok(&[&["CLUSTER", "FAILOVER"], way].concat());
-        }
-        (new.is_master() && !old.is_master()).then_some(())
-    });
-    (old, new)
-}
+use std::time::Instant;
 
 /// Waits until the replica of a master has all that it wrote.
 pub fn until_replicated(master: &Node) {
@@ -50,20 +28,8 @@ fn failover_with_waiters(cluster: &Turn) {
         let token = holder.int(&["LOCK.ACQUIRE", key, "PX", "60000", "OWNER", "holder"]).to_string();
         let value = holder.text(&["GET", key]);
         until_replicated(old);
-        let waiters = Waiters::of(old, key, MANY);
-        let since = Instant::now();
-        let (old, new) = fail_over(cluster, key, way);
-        let ends = waiters.end_within(DEADLINE, since);
-        assert_eq!((ends.unblocked + ends.moved + ends.closed, ends.down), (MANY, 0), "{way:?}: {ends:?}");
-        assert_eq!(old.number(&["INFO", "lock"], "lock_waiters"), Some(0), "{way:?}");
-
-        let mut conn = new.conn();
-        assert_eq!(conn.text(&["GET", key]), value, "{way:?}");
-        let mut again = Waiters::of(new, key, 2);
-        assert_eq!(conn.int(&["LOCK.EXTEND", key, &token, "PX", "70000"]), 1, "{way:?}");
-        assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1, "{way:?}");
-        let next = again.0[0].read().int();
-        assert!(next > token.parse().unwrap(), "{way:?}");
+        let (old, new) = fail_over(cluster, Waiters::of(old, key, MANY), key, way);
+        assert_came_whole(new, key, (&token, &value));
         cluster.until_well();
         old.assert_sound();
         new.assert_sound();
@@ -95,7 +61,7 @@ fn failover_with_busy_timers(cluster: &Turn) {
         let hand_offs = || old.number(&["INFO", "lock"], "lock_hand_offs").unwrap();
         let before = hand_offs();
         until("timers grant", || (hand_offs() > before + 200).then_some(()));
-        let (old, new) = fail_over(cluster, "{busy-timers}", way);
+        let (old, new) = cluster.fail_over("{busy-timers}", way);
         // Nobody's tokens are another's.
         let mut tokens: Vec<(usize, i64)> = Vec::new();
         for (n, client) in clients.iter_mut().enumerate() {
@@ -147,16 +113,12 @@ fn work_while_masters_change(lease_ms: u64, ways: &[&[&str]]) -> Work {
     let cluster = in_memory();
     let key = "{work}lock";
     let work = crowd(&cluster, key, lease_ms, |work| {
-        let goes_on = || {
-            let before = work.done.load(Ordering::SeqCst);
-            until("work goes on", || (work.done.load(Ordering::SeqCst) > before + 20).then_some(()));
-        };
         for way in ways {
-            goes_on();
-            fail_over(&cluster, key, way);
+            work.goes_on();
+            cluster.fail_over(key, way);
             cluster.until_well();
         }
-        goes_on();
+        work.goes_on();
     });
     cluster.nodes.iter().for_each(Node::assert_sound);
     work
@@ -164,8 +126,7 @@ fn work_while_masters_change(lease_ms: u64, ways: &[&[&str]]) -> Work {
 
 #[test]
 fn a_master_that_is_changed_by_agreement_loses_no_lock_and_gives_none_to_two() {
-    let work = work_while_masters_change(60_000, &[WAYS[0], WAYS[0]]);
-    assert_eq!((work.not_alone.into_inner(), work.lost.into_inner()), (0, 0));
+    work_while_masters_change(60_000, &[WAYS[0], WAYS[0]]).assert_exclusive();
 }
 
 #[test]

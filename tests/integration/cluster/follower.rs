@@ -2,7 +2,7 @@
 //! wait was ended. Many of them share one lock, and each looks whether it is alone with it.
 
 use super::Cluster;
-use crate::support::{Conn, Reply, SetAtEnd};
+use crate::support::{until, Conn, Reply, SetAtEnd};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -69,12 +69,25 @@ impl Follower {
 #[derive(Debug, Default)]
 pub struct Work {
     inside: AtomicUsize,
-    pub done: AtomicUsize,
+    done: AtomicUsize,
     /// How often one was not alone with the lock.
-    pub not_alone: AtomicUsize,
+    not_alone: AtomicUsize,
     /// How often a lock was gone before it was released.
-    pub lost: AtomicUsize,
+    lost: AtomicUsize,
     stop: AtomicBool,
+}
+
+impl Work {
+    /// Waits until the lock has changed hands often.
+    pub fn goes_on(&self) {
+        let before = self.done.load(Ordering::SeqCst);
+        until("work goes on", || (self.done.load(Ordering::SeqCst) > before + 20).then_some(()));
+    }
+
+    /// Each was alone with the lock, and had it until it gave it back.
+    pub fn assert_exclusive(self) {
+        assert_eq!((self.not_alone.into_inner(), self.lost.into_inner()), (0, 0));
+    }
 }
 
 /// How many work in turn.

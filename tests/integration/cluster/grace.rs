@@ -3,12 +3,12 @@
 //!
 //! `LOCK_FAILOVERS=n` has the masters change n times in the long test, once if it is not given.
 
-use super::failover::{fail_over, until_replicated};
+use super::failover::until_replicated;
 use super::follower::Follower;
 use super::nodes::Node;
 use super::Cluster;
 use crate::support::relay::Relay;
-use crate::support::{until, watch, Reply, SetAtEnd};
+use crate::support::{env_number, until, watch, Reply, SetAtEnd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
@@ -24,15 +24,9 @@ const WITHOUT_GRACE: &str = "margin-ms 500";
 fn start(module_args: &str) -> Cluster {
     let cluster = Cluster::start("appendonly no\nmin-replicas-to-write 1\nmin-replicas-max-lag 1", module_args);
     for key in cluster.a_key_for_each_master("start") {
-        until_granted(cluster.master_of(&key), &key);
+        cluster.master_of(&key).conn().until_granted(&["LOCK.ACQUIRE", &key, "PX", "1", "WAIT", "500"]);
     }
     cluster
-}
-
-fn until_granted(node: &Node, key: &str) {
-    until("it grants", || {
-        matches!(node.conn().call(&["LOCK.ACQUIRE", key, "PX", "1", "WAIT", "500"]), Reply::Int(_)).then_some(())
-    });
 }
 
 /// Has the replica of a master read from it through a relay.
@@ -53,7 +47,7 @@ fn locks_with_two_holders(module_args: &str, lease: Duration) -> usize {
     let old = cluster.master_of("{lost}");
     let new = cluster.replica_of(old);
     let relay = relay_replication(old, new);
-    until_granted(old, "{lost}");
+    old.conn().until_granted(&["LOCK.ACQUIRE", "{lost}", "PX", "1", "WAIT", "500"]);
     let keys: Vec<String> = (0..20).map(|n| format!("{{lost}}{n}")).collect();
     let mut holder = old.conn();
 
@@ -72,9 +66,7 @@ fn locks_with_two_holders(module_args: &str, lease: Duration) -> usize {
     let mut conn = new.conn();
     let mut doubles = 0;
     for key in &keys {
-        until(&format!("{key} is granted again"), || {
-            matches!(conn.call(&["LOCK.ACQUIRE", key, "PX", "1"]), Reply::Int(_)).then_some(())
-        });
+        conn.until_granted(&["LOCK.ACQUIRE", key, "PX", "1"]);
         doubles += usize::from(since.elapsed() < lease);
     }
     new.assert_sound();
@@ -180,8 +172,8 @@ fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instan
 
 #[test]
 fn with_a_grace_no_lock_has_two_holders_however_masters_change() {
-    let rounds = std::env::var("LOCK_FAILOVERS").map_or(1, |rounds| rounds.parse().expect("a number"));
-    watch::allow(rounds * Duration::from_secs(60));
+    let rounds = env_number("LOCK_FAILOVERS").unwrap_or(1);
+    watch::allow(Duration::from_secs(60 * rounds));
     let cluster = start(WITH_GRACE);
     let works: Vec<Work> = cluster.a_key_for_each_master("busy").into_iter().map(Work::on).collect();
     let stop = AtomicBool::new(false);
@@ -210,7 +202,7 @@ fn change_all_masters(cluster: &Cluster, works: &[Work]) {
     let cut_off = cluster.master_of(&works[2].key);
     let new = cluster.replica_of(cut_off);
     let relay = relay_replication(cut_off, new);
-    fail_over(cluster, &works[1].key, &["FORCE"]);
+    cluster.fail_over(&works[1].key, &["FORCE"]);
     killed.signal("KILL");
     works[2].until_taken();
     // The last that the replica hears is that the lock is free, and then somebody takes it for all of its lease.

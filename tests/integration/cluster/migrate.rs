@@ -4,9 +4,8 @@
 use super::follower::crowd;
 use super::in_memory;
 use super::nodes::{slot_of, Node};
-use super::waiters::{Waiters, MANY, SOON};
+use super::waiters::{assert_came_whole, Waiters, MANY, SOON};
 use crate::support::{until, Reply};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Whether a server moves slots by itself; if not, says so.
@@ -60,12 +59,8 @@ fn those_who_wait_in_a_slot_that_the_server_moves_are_told_and_the_lock_moves_wh
     let ends = waiters.end_within(SOON, Instant::now());
     assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (MANY, 0, 0), "{ends:?}");
     assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was given the moved lock");
-    let mut conn = to.conn();
-    assert_eq!(conn.text(&["GET", key]), value);
-    assert!(conn.int(&["PTTL", key]) > 60_000, "its retention came along");
-    let mut again = Waiters::of(to, key, 3);
-    assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
-    assert!(again.0[0].read().int() > token.parse().unwrap());
+    assert!(to.conn().int(&["PTTL", key]) > 60_000, "its retention came along");
+    assert_came_whole(to, key, (&token, &value));
     from.assert_sound();
     to.assert_sound();
 }
@@ -79,12 +74,11 @@ fn a_lock_that_changes_hands_all_the_time_has_one_holder_while_the_server_moves_
     let key = "{atomic-busy}lock";
     let work = crowd(&cluster, key, 60_000, |work| {
         for _ in 0..3 {
-            let before = work.done.load(Ordering::SeqCst);
-            until("work goes on", || (work.done.load(Ordering::SeqCst) > before + 20).then_some(()));
+            work.goes_on();
             let (from, to) = (cluster.master_of(key), cluster.other_master(key));
             migrate(from, to, slot_of(from, key));
         }
     });
-    assert_eq!((work.not_alone.into_inner(), work.lost.into_inner()), (0, 0));
+    work.assert_exclusive();
     cluster.nodes.iter().for_each(Node::assert_sound);
 }

@@ -22,9 +22,7 @@ fn the_cluster_client_of_the_redis_crate_finds_the_node_of_a_lock() {
         tokens.push(token);
     }
     // A slot that has moved since the client looked.
-    let moving = Move::begin(cluster.master_of(&keys[0]), cluster.other_master(&keys[0]), &keys[0]);
-    moving.migrate();
-    moving.end();
+    Move::all(cluster.master_of(&keys[0]), cluster.other_master(&keys[0]), &keys[0]);
     for (key, token) in keys.iter().zip(tokens) {
         for (command, reply) in [("LOCK.RELEASE", 1), ("LOCK.CHECK", 0)] {
             let got: i64 = redis::cmd(command).arg(key).arg(token).query(&mut conn).unwrap();

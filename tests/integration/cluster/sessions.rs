@@ -2,7 +2,7 @@
 //! new master too; one that ends later ends nothing there, and the lease bounds the lock. The same
 //! for a slot that moves, and for a server that is started again.
 
-use super::failover::{fail_over, until_replicated};
+use super::failover::until_replicated;
 use super::nodes::Move;
 use super::{in_memory, Cluster};
 use crate::support::{temp_dir, until, Conn, Reply, Server};
@@ -11,10 +11,6 @@ use std::fs;
 /// Takes a lock for a minute that ends with the connection.
 fn session(conn: &mut Conn, key: &str) -> String {
     conn.int(&["LOCK.ACQUIRE", key, "PX", "60000", "SESSION"]).to_string()
-}
-
-fn state(conn: &mut Conn, key: &str) -> String {
-    conn.call(&["LOCK.INFO", key]).field("state").text()
 }
 
 /// Two connections took a lock each; one ended and the other did not when `change` gave the locks to
@@ -27,22 +23,22 @@ fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let late_token = session(&mut ends_after, &late);
     assert_eq!(old.number(&["INFO", "lock"], "lock_sessions"), Some(2));
     drop(ends_before);
-    until("its lock has expired", || (state(&mut old.conn(), &early) == "expired").then_some(()));
+    until("its lock has expired", || (old.conn().state(&early) == "expired").then_some(()));
     until_replicated(old);
     change(&early);
 
     let mut conn = cluster.master_of(&early).conn();
-    assert_eq!(state(&mut conn, &early), "expired");
+    assert_eq!(conn.state(&early), "expired");
     let details = conn.call(&["LOCK.ACQUIRE", &early, "PX", "1000", "DETAILS"]);
     assert_eq!(details.list()[2].int().to_string(), token, "its successor learns of it");
-    assert_eq!(state(&mut conn, &late), "held");
-    assert!(conn.call(&["LOCK.INFO", &late]).field("session").is_nil());
+    assert_eq!(conn.state(&late), "held");
+    assert!(conn.lock(&late, "session").is_nil());
     drop(ends_after);
     until("the old master has no session", || {
         (old.number(&["INFO", "lock"], "lock_sessions") == Some(0)).then_some(())
     });
     cluster.until_well();
-    assert_eq!(state(&mut conn, &late), "held", "the lease bounds it");
+    assert_eq!(conn.state(&late), "held", "the lease bounds it");
     assert_eq!(conn.int(&["LOCK.RELEASE", &late, &late_token]), 1);
     old.assert_sound();
 }
@@ -51,7 +47,7 @@ fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
 fn a_session_that_ended_before_a_failover_has_ended_at_the_new_master() {
     let cluster = in_memory();
     sessions_through(&cluster, "session-failover", |key| {
-        let (old, _) = fail_over(&cluster, key, &[]);
+        let (old, _) = cluster.fail_over(key, &[]);
         assert_eq!(old.number(&["INFO", "lock"], "lock_sessions"), Some(0), "a replica ends no lock");
     });
 }
@@ -60,9 +56,7 @@ fn a_session_that_ended_before_a_failover_has_ended_at_the_new_master() {
 fn a_session_does_not_move_with_its_slot() {
     let cluster = in_memory();
     sessions_through(&cluster, "session-slot", |key| {
-        let moving = Move::begin(cluster.master_of(key), cluster.other_master(key), key);
-        moving.migrate();
-        moving.end();
+        Move::all(cluster.master_of(key), cluster.other_master(key), key);
     });
 }
 
@@ -74,14 +68,14 @@ fn a_holder_that_asks_again_at_the_new_master_with_its_id_has_its_session_there(
     let mut holder = cluster.master_of(key).conn();
     let token = holder.int(&take);
     until_replicated(cluster.master_of(key));
-    let (_, new) = fail_over(&cluster, key, &[]);
+    let (_, new) = cluster.fail_over(key, &[]);
     let mut there = new.conn();
     assert_eq!(there.int(&take), token, "the same grant");
     // The end of the old connection means nothing any more, that of the new one does.
     drop(holder);
-    assert_eq!(state(&mut new.conn(), key), "held");
+    assert_eq!(new.conn().state(key), "held");
     drop(there);
-    until("it ends with the new connection", || (state(&mut new.conn(), key) == "expired").then_some(()));
+    until("it ends with the new connection", || (new.conn().state(key) == "expired").then_some(()));
 }
 
 #[test]
@@ -98,11 +92,9 @@ fn a_session_does_not_outlive_a_restart_and_its_lock_does() {
         assert!(matches!(holder.try_read(), Err(_) | Ok(Reply::Error(_))));
         let server = start();
         let mut conn = server.conn();
-        assert_eq!(state(&mut conn, "k"), "held", "{name}");
-        assert!(conn.call(&["LOCK.INFO", "k"]).field("session").is_nil(), "{name}");
-        let mut waiter = server.conn();
-        waiter.send(&["LOCK.ACQUIRE", "k", "PX", "1000", "WAIT", "60000", "SESSION"]);
-        until("it waits", || (conn.call(&["LOCK.INFO", "k"]).field("waiters").int() == 1).then_some(()));
+        assert_eq!(conn.state("k"), "held", "{name}");
+        assert!(conn.lock("k", "session").is_nil(), "{name}");
+        let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "PX", "1000", "WAIT", "60000", "SESSION"]);
         assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1, "{name}");
         assert!(waiter.read().int() > token.parse().unwrap(), "{name}");
         drop(server);

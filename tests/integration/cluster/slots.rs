@@ -3,10 +3,9 @@
 
 use super::follower::crowd;
 use super::nodes::{slot_of, Move, Node};
-use super::waiters::{Ends, Waiters, MANY, SOON};
+use super::waiters::{assert_came_whole, Ends, Waiters, MANY, SOON};
 use super::{in_memory, Cluster};
 use crate::support::{until, Conn, Reply};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Sends a command to a node that is importing its slot.
@@ -29,7 +28,7 @@ fn those_who_wait_in_a_slot_that_moves_are_told_and_the_lock_moves_whole() {
     let (token, value) = hold(&cluster, key);
     let (from, to) = (cluster.master_of(key), cluster.other_master(key));
     let waiters = Waiters::of(from, key, MANY);
-    let ends_at = from.conn().call(&["LOCK.INFO", key]).field("timestamp");
+    let ends_at = from.conn().lock(key, "timestamp");
     let hand_offs = from.number(&["INFO", "lock"], "lock_hand_offs");
 
     let moving = Move::begin(from, to, key);
@@ -41,15 +40,9 @@ fn those_who_wait_in_a_slot_that_moves_are_told_and_the_lock_moves_whole() {
     assert_eq!(ends, Ends { unblocked: MANY, ..Ends::default() });
     assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was given the deleted lock");
     assert_eq!(cluster.master_of(key).port, to.port);
-    let mut conn = to.conn();
-    assert_eq!(conn.text(&["GET", key]), value);
-    assert_eq!(conn.call(&["LOCK.INFO", key]).field("timestamp"), ends_at);
-    assert!(conn.int(&["PTTL", key]) > 60_000, "its retention came along");
-    assert_eq!(conn.int(&["LOCK.EXTEND", key, &token, "PX", "70000"]), 1);
-    // Who is told asks there, and stands in line again.
-    let mut again = Waiters::of(to, key, 3);
-    assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
-    assert!(again.0[0].read().int() > token.parse().unwrap());
+    assert_eq!(to.conn().lock(key, "timestamp"), ends_at);
+    assert!(to.conn().int(&["PTTL", key]) > 60_000, "its retention came along");
+    assert_came_whole(to, key, (&token, &value));
     from.assert_sound();
 }
 
@@ -157,14 +150,10 @@ fn a_lock_that_changes_hands_all_the_time_has_one_holder_while_its_slot_moves() 
     let key = "{busy}lock";
     let work = crowd(&cluster, key, 60_000, |work| {
         for _ in 0..6 {
-            let before = work.done.load(Ordering::SeqCst);
-            until("work goes on", || (work.done.load(Ordering::SeqCst) > before + 20).then_some(()));
-            let (from, to) = (cluster.master_of(key), cluster.other_master(key));
-            let moving = Move::begin(from, to, key);
-            moving.migrate();
-            moving.end();
+            work.goes_on();
+            Move::all(cluster.master_of(key), cluster.other_master(key), key);
         }
     });
-    assert_eq!((work.not_alone.into_inner(), work.lost.into_inner()), (0, 0));
+    work.assert_exclusive();
     cluster.nodes.iter().for_each(Node::assert_sound);
 }

@@ -7,11 +7,10 @@ use std::time::Instant;
 
 /// A cluster of one server: ten wait, it may not grant any more, and then the slot leaves it.
 fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
-    let server = Server::with()
+    let (server, mut conn) = Server::with()
         .args(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"])
         .module_args(module_args)
-        .start();
-    let mut conn = server.conn();
+        .connected();
     let slot = conn.int(&["CLUSTER", "KEYSLOT", "k"]).to_string();
     // With another one the cluster stays up.
     conn.ok(&["CLUSTER", "ADDSLOTS", &slot, "0"]);
@@ -31,7 +30,7 @@ fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
             waiter
         })
         .collect();
-    until("all wait", || (conn.call(&["LOCK.INFO", "k"]).field("waiters").int() == 10).then_some(()));
+    conn.until_waiters("k", 10);
     may_not_grant(&mut conn);
     let since = Instant::now();
     conn.ok(&["CLUSTER", "DELSLOTS", &slot]);

@@ -1,7 +1,8 @@
 //! Many clients that wait for a lock of a node, and how their waits end.
 
 use super::nodes::Node;
-use crate::support::{until, Conn, Reply};
+use super::Cluster;
+use crate::support::{until, Conn, Reply, DEADLINE};
 use std::time::{Duration, Instant};
 
 /// How many wait.
@@ -71,6 +72,27 @@ impl Waiters {
     }
 }
 
+/// A failover ends all waits at the old master, none of them with the lock: the old one and the new one.
+pub fn fail_over<'a>(cluster: &'a Cluster, waiters: Waiters, key: &str, way: &[&str]) -> (&'a Node, &'a Node) {
+    let count = waiters.0.len();
+    let since = Instant::now();
+    let (old, new) = cluster.fail_over(key, way);
+    let ends = waiters.end_within(DEADLINE, since);
+    assert_eq!((ends.unblocked + ends.moved + ends.closed, ends.down), (count, 0), "{way:?}: {ends:?}");
+    assert_eq!(old.number(&["INFO", "lock"], "lock_waiters"), Some(0), "{way:?}");
+    (old, new)
+}
+
+/// The lock of a holder is there whole; it can be extended, and given back to somebody who stands in line again.
+pub fn assert_came_whole(node: &Node, key: &str, (token, value): (&str, &str)) {
+    let mut conn = node.conn();
+    assert_eq!(conn.text(&["GET", key]), value);
+    let mut again = Waiters::of(node, key, 3);
+    assert_eq!(conn.int(&["LOCK.EXTEND", key, token, "PX", "70000"]), 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", key, token]), 1);
+    assert!(again.0[0].read().int() > token.parse().unwrap());
+}
+
 fn is_closed(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
@@ -78,5 +100,5 @@ fn is_closed(error: &std::io::Error) -> bool {
 
 /// How many wait for a key.
 pub fn waiting(node: &Node, key: &str) -> i64 {
-    node.conn().call(&["LOCK.INFO", key]).field("waiters").int()
+    node.conn().waiters(key)
 }

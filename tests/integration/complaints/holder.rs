@@ -3,8 +3,6 @@
 use super::{acquire, take, RELEASE, RENEW};
 use crate::support::{until, Reply, Server};
 use crate::waiting::Locks;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// A write that is made only while the lock is held.
 const GUARDED: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return redis.error_reply('LOST') end \
@@ -42,8 +40,7 @@ fn no_lease_is_lost_without_notice() {
 /// redisson/redisson#7272: a renewal that was under way at the unlock keeps the lock alive for ever.
 #[test]
 fn no_renewal_outlives_its_unlock() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
 
     // The value stands for the client and its thread, which take the lock twice.
     assert!(take(&mut conn, "theirs", "client:1", "30000"));
@@ -60,38 +57,8 @@ fn no_renewal_outlives_its_unlock() {
     let second = acquire(&mut conn, "ours", &attempt);
     assert_ne!(first, second, "each grant has a token of its own");
     assert_eq!(conn.int(&["LOCK.EXTEND", "ours", &first, "PX", "30000"]), 0);
-    let left = conn.call(&["LOCK.INFO", "ours"]).field("lease-ms").int();
+    let left = conn.lock("ours", "lease-ms").int();
     assert!(left <= 300, "{left}");
-}
-
-/// The same with renewals that come at any moment, from a connection of their own.
-#[test]
-fn no_renewal_at_any_moment_outlives_its_unlock() {
-    let server = Server::start();
-    let (mut holder, mut renewal) = (server.conn(), server.conn());
-    let token = Arc::new(Mutex::new(String::from("1")));
-    let (renewed, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let thread = {
-        let (token, renewed, is_over) = (Arc::clone(&token), Arc::clone(&renewed), Arc::clone(&is_over));
-        std::thread::spawn(move || {
-            while !is_over.load(Ordering::SeqCst) {
-                let token = token.lock().unwrap().clone();
-                let extended = renewal.int(&["LOCK.EXTEND", "k", &token, "PX", "60000"]);
-                renewed.fetch_add(usize::try_from(extended).unwrap(), Ordering::SeqCst);
-            }
-        })
-    };
-    let mut rounds = 0;
-    until("renewals met the lock", || {
-        let grant = acquire(&mut holder, "k", &["PX", "30000"]);
-        (*token.lock().unwrap()).clone_from(&grant);
-        assert_eq!(holder.int(&["LOCK.RELEASE", "k", &grant]), 1);
-        assert_eq!(holder.int(&["EXISTS", "k"]), 0, "after {rounds} rounds");
-        rounds += 1;
-        (rounds >= 500 && renewed.load(Ordering::SeqCst) >= 20).then_some(())
-    });
-    is_over.store(true, Ordering::SeqCst);
-    thread.join().unwrap();
 }
 
 /// laravel/framework#26213: who finishes late deletes the lock of the one who came after.
@@ -106,10 +73,7 @@ fn no_stale_owner_releases_the_lock_of_another() {
     assert!(take(&mut third, "theirs", "1", "30000"), "the complaint: the third works beside the second");
 
     let over = acquire(&mut stale, "ours", &["PX", "30"]);
-    let token = until("the lease is over", || match next.call(&["LOCK.ACQUIRE", "ours", "PX", "30000"]) {
-        Reply::Int(token) => Some(token.to_string()),
-        _ => None,
-    });
+    let token = next.until_granted(&["LOCK.ACQUIRE", "ours", "PX", "30000"]).to_string();
     let value = next.text(&["GET", "ours"]);
     assert_eq!(stale.int(&["LOCK.RELEASE", "ours", &over]), 0);
     assert!(third.call(&["LOCK.ACQUIRE", "ours", "PX", "30000"]).is_nil());
@@ -120,8 +84,7 @@ fn no_stale_owner_releases_the_lock_of_another() {
 /// laravel/horizon#1738 (also redis/redis-py#554): a crash between SETNX and EXPIRE leaves a lock for ever.
 #[test]
 fn no_crash_leaves_a_lock_without_expiry() {
-    let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).connected();
 
     let mut crashes = server.conn();
     assert_eq!(crashes.int(&["SETNX", "theirs", "1"]), 1);
@@ -141,10 +104,7 @@ fn no_crash_leaves_a_lock_without_expiry() {
         assert!((-2..=81).contains(&left) && left != -1, "{left} ms left after {length} bytes");
         assert!(length == sent.len() || left == -2, "after {length} bytes");
     }
-    until("somebody else has it", || match conn.call(&["LOCK.ACQUIRE", "ours", "PX", "30000"]) {
-        Reply::Int(token) => Some(token),
-        _ => None,
-    });
+    conn.until_granted(&["LOCK.ACQUIRE", "ours", "PX", "30000"]);
     // Nor is there another way to ask for one.
     let reply = conn.call(&["LOCK.ACQUIRE", "another"]);
     assert!(reply.error().starts_with("ERR "), "{reply:?}");

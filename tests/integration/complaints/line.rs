@@ -7,13 +7,6 @@ use std::time::Duration;
 
 const WAITERS: usize = 50;
 
-/// How often a command was called.
-fn calls(conn: &mut Conn, command: &str) -> usize {
-    let stats = conn.text(&["INFO", "commandstats"]);
-    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
-}
-
 /// hashicorp/consul#7523: all who wait wake at an unlock and ask at once, and one of them gets it.
 #[test]
 fn no_herd_wakes_on_unlock() {
@@ -26,7 +19,7 @@ fn no_herd_wakes_on_unlock() {
     for (listener, _) in &mut herd {
         listener.call(&["SUBSCRIBE", "unlocked"]);
     }
-    let before = calls(conn, "set");
+    let before = conn.calls("set");
     conn.int(&["DEL", "theirs"]);
     assert_eq!(conn.int(&["PUBLISH", "unlocked", "theirs"]), 50, "all of them wake");
     let mut winners = 0;
@@ -34,11 +27,11 @@ fn no_herd_wakes_on_unlock() {
         assert_eq!(listener.read().list()[2].text(), "theirs");
         winners += usize::from(take(sender, "theirs", "next", "30000"));
     }
-    assert_eq!((winners, calls(conn, "set") - before), (1, WAITERS), "the complaint: one lock, fifty calls");
+    assert_eq!((winners, conn.calls("set") - before), (1, WAITERS), "the complaint: one lock, fifty calls");
 
     let token = locks.hold();
     let mut waiters: Vec<_> = (0..WAITERS).map(|_| locks.wait(&[])).collect();
-    let (asked, processed) = (calls(&mut locks.conn, "lock.acquire"), locks.info("stats", "total_commands_processed"));
+    let (asked, processed) = (locks.conn.calls("lock.acquire"), locks.info("stats", "total_commands_processed"));
     locks.release(token);
     let after = locks.info("stats", "total_commands_processed");
     // Later servers count the command of the one who waited when its wait ends.
@@ -48,7 +41,7 @@ fn no_herd_wakes_on_unlock() {
     for waiter in &mut waiters[1..] {
         assert!(waiter.conn.silent_for(Duration::from_millis(2)), "{:?}", waiter.conn.try_read());
     }
-    assert!(calls(&mut locks.conn, "lock.acquire") <= asked + 1);
+    assert!(locks.conn.calls("lock.acquire") <= asked + 1);
     assert_eq!(locks.waiters(), 49);
     locks.assert_holds(token);
 }
@@ -132,7 +125,7 @@ fn no_dead_waiter_blocks_a_free_lock() {
         }
         let token = alive.granted();
         locks.assert_holds(token);
-        assert_eq!(locks.conn.call(&["LOCK.INFO", "k"]).field("owner").text(), "alive", "{death}");
+        assert_eq!(locks.conn.lock("k", "owner").text(), "alive", "{death}");
         locks.release(token);
     }
 }
@@ -143,18 +136,16 @@ fn no_dead_waiter_blocks_a_free_lock() {
 fn no_lost_reply_leaves_an_orphan() {
     let mut locks = Locks::start();
 
-    let mut cut_off = locks.server.conn();
-    cut_off.send(&["SET", "theirs", "random 1", "NX", "PX", "30000"]);
+    let cut_off = locks.server.sent(&["SET", "theirs", "random 1", "NX", "PX", "30000"]);
     until("the command has arrived", || (locks.conn.int(&["EXISTS", "theirs"]) == 1).then_some(()));
     drop(cut_off);
     assert!(!take(&mut locks.conn, "theirs", "random 2", "30000"), "the complaint: it tries again and is refused");
 
     // Sent again with its ID, on another connection: it is told what it missed.
-    let mut cut_off = locks.server.conn();
-    cut_off.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
+    let cut_off = locks.server.sent(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     until("the command has arrived", || (locks.conn.int(&["EXISTS", "k"]) == 1).then_some(()));
     drop(cut_off);
-    let held = locks.conn.call(&["LOCK.INFO", "k"]).field("token").int().to_string();
+    let held = locks.conn.lock("k", "token").int().to_string();
     let token = acquire(&mut locks.conn, "k", &["PX", "30000", "ID", "42"]);
     assert_eq!(token, held);
 
@@ -167,11 +158,8 @@ fn no_lost_reply_leaves_an_orphan() {
 
     // And with SESSION it ends with the connection.
     locks.release(&token);
-    let mut cut_off = locks.server.conn();
-    cut_off.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
+    let cut_off = locks.server.sent(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
     until("the command has arrived", || (locks.conn.int(&["EXISTS", "k"]) == 1).then_some(()));
     drop(cut_off);
-    until("it is free", || {
-        matches!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]), Reply::Int(_)).then_some(())
-    });
+    locks.conn.until_granted(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
 }

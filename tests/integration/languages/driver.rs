@@ -10,10 +10,7 @@
 //! | | `stopped`, when the work is stopped because the lock is lost; then `error` |
 
 use std::fmt::Debug;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{channel, Receiver};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -21,9 +18,7 @@ use serde::Serialize;
 use serde_json::{json, Value};
 
 use super::runtimes::{languages, Language};
-
-/// How long anything may take that has no time of its own: also on a machine that is busy with all languages.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+use crate::support::program::Program;
 
 /// Nobody listens there (tcpmux), and it is not given to another test in the meantime.
 pub const NOBODY: u16 = 1;
@@ -78,47 +73,24 @@ pub enum Event {
 }
 
 /// A running program; dropped, it is killed.
-pub struct Driver {
-    child: Child,
-    stdin: ChildStdin,
-    said: Receiver<String>,
-    complaints: Arc<Mutex<String>>,
-}
+pub struct Driver(Program);
 
 impl Driver {
     pub fn start(language: &Language) -> Self {
-        let mut child = Command::new(&language.program)
-            .args(&language.args)
-            .envs(language.env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", language.name));
-        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (sender, said) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        let (mut stderr, complaints) = (child.stderr.take().unwrap(), Arc::new(Mutex::new(String::new())));
-        let heard = Arc::clone(&complaints);
-        thread::spawn(move || {
-            let mut buffer = [0; 1024];
-            while let Ok(length @ 1..) = stderr.read(&mut buffer) {
-                heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
-            }
-        });
-        Self { child, stdin, said, complaints }
+        let env = language.env.iter().map(|(name, value)| (name, value));
+        Self(Program::start(Command::new(&language.program).args(&language.args).envs(env)))
+    }
+
+    /// Starts it and orders it to take the lock.
+    pub fn asking(language: &Language, hold: &Hold) -> Self {
+        let mut driver = Self::start(language);
+        driver.hold(hold);
+        driver
     }
 
     /// Orders it to take the lock; it has it.
     pub fn holding(language: &Language, hold: &Hold) -> (Self, Option<i64>) {
-        let mut driver = Self::start(language);
-        driver.hold(hold);
+        let mut driver = Self::asking(language, hold);
         let token = driver.held();
         (driver, token)
     }
@@ -126,7 +98,7 @@ impl Driver {
     pub fn hold(&mut self, hold: &Hold) {
         let mut order = serde_json::to_value(hold).unwrap();
         order["do"] = "hold".into();
-        self.order(&order);
+        self.0.say(order);
     }
 
     /// The work is done; the lock is given back without an error.
@@ -136,28 +108,23 @@ impl Driver {
     }
 
     pub fn say(&mut self, word: &str) {
-        self.order(&json!({ "do": word }));
+        self.0.say(json!({ "do": word }));
     }
 
     /// The client that the application has besides can be used.
     pub fn ping(&mut self, hold: &Hold) {
-        self.order(&json!({ "do": "ping", "port": hold.port, "protocol": hold.protocol }));
+        self.0.say(json!({ "do": "ping", "port": hold.port, "protocol": hold.protocol }));
         assert_eq!(self.next(), Event::Pong);
-    }
-
-    fn order(&mut self, order: &Value) {
-        writeln!(self.stdin, "{order}").expect("the driver runs");
     }
 
     /// What it says next.
     pub fn next(&mut self) -> Event {
-        let line = self.said.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it says nothing within {PATIENCE:?}"));
-        parse(&line)
+        parse(&self.0.hear())
     }
 
     /// Whether it says nothing for so long.
     pub fn is_silent_for(&mut self, time: Duration) -> bool {
-        self.said.recv_timeout(time).is_err()
+        self.0.is_silent_for(time)
     }
 
     /// It says that it has the lock: the token.
@@ -190,18 +157,7 @@ impl Driver {
 
     /// Ends it without a chance to tidy up.
     pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if thread::panicking() {
-            eprintln!("--- {}", self.complaints.lock().unwrap());
-        }
+        self.0.kill();
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::driver::{in_each, in_each_and_protocol, in_each_with, Driver, Event, Hold};
 use crate::support::relay::{Loss, Relay};
-use crate::support::{module, until, Reply, Server};
+use crate::support::{module, Reply, Server};
 
 fn plain_server() -> Server {
     Server::with().without_module().start()
@@ -19,16 +19,14 @@ fn without_the_module_the_fallback_warns_holds_and_gives_back() {
             Hold { fallback: true, lease_ms: 3_000, protocol, prefix: "app:", ..Hold::of(language, server.port()) }
                 .variant(protocol);
         let key = format!("app:{}", hold.key);
-        let mut driver = Driver::start(language);
-        driver.hold(&hold);
+        let mut driver = Driver::asking(language, &hold);
         match driver.next() {
             Event::Held { token: None, warned } => assert!(warned.contains(&key), "'{warned}'"),
             other => panic!("{other:?}"),
         }
         // Clients of the module take it for no timestamp.
         assert!(conn.text(&["GET", &key]).parse::<f64>().is_err());
-        let mut other = Driver::start(language);
-        other.hold(&hold);
+        let mut other = Driver::asking(language, &hold);
         other.error("refused");
         assert!(driver.is_silent_for(Duration::from_millis(4_500)), "it is not renewed");
         assert!((1..=3_000).contains(&conn.int(&["PTTL", &key])));
@@ -79,10 +77,8 @@ fn a_fallback_lock_is_respected_by_clients_of_the_module() {
         let (mut driver, _) = Driver::holding(language, &hold);
         conn.ok(&["MODULE", "LOAD", module().to_str().unwrap()]);
         assert_eq!(conn.call(&["LOCK.ACQUIRE", &hold.key, "EX", "60"]), Reply::Nil);
-        assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("state").text(), "foreign");
-        let mut waiter = server.conn();
-        waiter.send(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000"]);
-        until("it waits", || (conn.call(&["LOCK.INFO", &hold.key]).field("waiters").int() == 1).then_some(()));
+        assert_eq!(conn.state(&hold.key), "foreign");
+        let mut waiter = server.waiter(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000"]);
         driver.leave();
         let token = waiter.read().int();
         // From now on it has the module, and a token.
@@ -101,8 +97,7 @@ fn a_lock_of_the_module_is_respected_by_the_fallback() {
     in_each(|language| {
         let hold = Hold { fallback: true, wait_ms: 500, ..Hold::of(language, server.port()) };
         server.conn().ok(&["SET", &hold.key, ours]);
-        let mut driver = Driver::start(language);
-        driver.hold(&hold);
+        let mut driver = Driver::asking(language, &hold);
         driver.error("refused");
         assert_eq!(server.conn().text(&["GET", &hold.key]), ours);
     });

@@ -19,10 +19,10 @@ fn when_the_reply_to_acquire_is_lost_the_same_grant_is_held() {
         let (mut driver, token) = Driver::holding(language, &hold);
         assert!(!relay.has_reply_to_lose(), "no reply was lost");
         let mut conn = server.conn();
-        assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("token").int(), token.unwrap());
+        assert_eq!(conn.lock(&hold.key, "token").int(), token.unwrap());
         assert!(conn.text(&["INFO", "lock"]).contains("lock_grants:1\r"));
         driver.leave();
-        assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
+        assert_eq!(conn.state(&hold.key), "free");
     });
 }
 
@@ -32,8 +32,7 @@ fn what_failed_can_be_had_later_and_what_was_given_back_again() {
     in_each(|language| {
         let relay = Relay::to(NOBODY);
         let hold = Hold { lease_ms: 3_000, timeout_ms: 500, ..Hold::of(language, relay.port()) };
-        let mut driver = Driver::start(language);
-        driver.hold(&hold);
+        let mut driver = Driver::asking(language, &hold);
         driver.error("connection");
         relay.lead_to(server.port());
         driver.hold(&hold);
@@ -56,7 +55,7 @@ fn when_the_reply_to_release_is_lost_that_is_no_error() {
         relay.lose_reply_to("LOCK.RELEASE", how);
         driver.leave();
         assert!(!relay.has_reply_to_lose(), "no reply was lost");
-        assert_eq!(server.conn().call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
+        assert_eq!(server.conn().state(&hold.key), "free");
     });
 }
 
@@ -84,7 +83,7 @@ fn when_the_lock_is_taken_away_the_work_is_stopped_and_its_successor_is_left_alo
         assert_eq!(conn.int(&["DEL", &hold.key]), 1);
         let token = conn.int(&["LOCK.ACQUIRE", &hold.key, "EX", "60"]);
         assert!(driver.is_stopped_in_time().contains(&hold.key));
-        assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("token").int(), token);
+        assert_eq!(conn.lock(&hold.key, "token").int(), token);
         driver.ping(&hold);
     });
 }
@@ -109,8 +108,7 @@ fn when_the_server_stands_still_the_work_is_stopped_before_its_lease_is_over() {
 #[test]
 fn renewal_is_tried_for_as_long_as_it_can_be_in_time() {
     in_each_with(&["then it succeeds", "then it hangs"], |language, end| {
-        let server = Server::start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::connected();
         conn.ok(&["ACL", "SETUSER", "default", "-lock.extend"]);
         let hold = Hold { lease_ms: 8_000, ..Hold::of(language, server.port()) };
         let since = Instant::now();
@@ -137,7 +135,7 @@ fn a_session_whose_connection_breaks_is_a_lost_lock() {
         let hold = Hold { lease_ms: 6_000, session: true, ..Hold::of(language, server.port()) };
         let (mut driver, _) = Driver::holding(language, &hold);
         let mut conn = server.conn();
-        let session = conn.call(&["LOCK.INFO", &hold.key]).field("session").int().to_string();
+        let session = conn.lock(&hold.key, "session").int().to_string();
         assert_eq!(conn.int(&["CLIENT", "KILL", "ID", &session]), 1);
         driver.is_stopped_in_time();
     });
@@ -153,9 +151,8 @@ fn after_a_failover_the_holder_holds_and_the_waiter_waits_on() {
         let relay = Relay::to(master.port());
         let hold = Hold { lease_ms: 30_000, wait_ms: 60_000, timeout_ms: 4_000, ..Hold::of(language, relay.port()) };
         let (mut holder, token) = Driver::holding(language, &hold);
-        let mut waiter = Driver::start(language);
-        waiter.hold(&hold);
-        let waiters = |server: &Server| server.conn().call(&["LOCK.INFO", &hold.key]).field("waiters");
+        let mut waiter = Driver::asking(language, &hold);
+        let waiters = |server: &Server| server.conn().lock(&hold.key, "waiters");
         until("it waits", || (waiters(&master).int() == 1).then_some(()));
         master.wait_offset(&replica);
 
@@ -191,6 +188,6 @@ fn a_master_that_became_a_replica_is_left_for_the_new_one() {
         old.conn().ok(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
         assert!(driver.is_silent_for(Duration::from_secs(5)), "the work was stopped");
         driver.leave();
-        assert_eq!(new.conn().call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
+        assert_eq!(new.conn().state(&hold.key), "free");
     });
 }

@@ -6,11 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::driver::{in_each, Driver, Hold};
 use crate::factory::install;
-use crate::support::{until, Conn, Server};
-
-fn state(conn: &mut Conn, key: &str) -> String {
-    conn.call(&["LOCK.INFO", key]).field("state").text()
-}
+use crate::support::{until, Server};
 
 #[test]
 fn a_free_lock_is_held_with_a_token_that_grows_and_given_back() {
@@ -31,7 +27,7 @@ fn a_free_lock_is_held_with_a_token_that_grows_and_given_back() {
             assert!(token > last);
             last = token;
             driver.leave();
-            assert_eq!(state(&mut conn, &key), "free");
+            assert_eq!(conn.state(&key), "free");
         }
     });
 }
@@ -43,8 +39,7 @@ fn a_lock_that_somebody_has_is_refused_at_once() {
         let hold = Hold::of(language, server.port());
         let mut conn = server.conn();
         let token = conn.int(&["LOCK.ACQUIRE", &hold.key, "EX", "60"]);
-        let mut driver = Driver::start(language);
-        driver.hold(&hold);
+        let mut driver = Driver::asking(language, &hold);
         assert!(driver.error("refused").contains(&hold.key));
         driver.ping(&hold);
         let lock = conn.call(&["LOCK.INFO", &hold.key]);
@@ -66,7 +61,7 @@ fn a_lock_is_held_for_longer_than_its_lease() {
             sleep(Duration::from_millis(50));
         }
         driver.leave();
-        assert_eq!(state(&mut conn, &hold.key), "free");
+        assert_eq!(conn.state(&hold.key), "free");
     });
 }
 
@@ -78,7 +73,7 @@ fn work_that_fails_gives_the_lock_back_and_its_own_error_comes_out() {
         let (mut driver, _) = Driver::holding(language, &hold);
         driver.say("fail");
         assert!(driver.error("work").contains("the work failed"));
-        assert_eq!(state(&mut server.conn(), &hold.key), "free");
+        assert_eq!(server.conn().state(&hold.key), "free");
     });
 }
 
@@ -112,8 +107,7 @@ fn a_block_of_asyncio_can_end_in_the_middle_of_a_renewal() {
 #[test]
 fn no_connection_stays_behind() {
     in_each(|language| {
-        let server = Server::start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::connected();
         let mut clients = || conn.text(&["CLIENT", "LIST"]).lines().filter(|line| line.contains("addr=")).count();
         let hold = Hold { wait_ms: 10_000, timeout_ms: 2_000, ..Hold::of(language, server.port()) };
         let mut driver = Driver::start(language);
@@ -128,12 +122,12 @@ fn no_connection_stays_behind() {
         until("all connections of the lock have ended", || (clients() == before).then_some(()));
         let token = server.conn().int(&["LOCK.ACQUIRE", &hold.key, "EX", "60"]);
         driver.hold(&hold);
-        until("it waits", || (server.conn().call(&["LOCK.INFO", &hold.key]).field("waiters").int() == 1).then_some(()));
+        server.conn().until_waiters(&hold.key, 1);
         driver.say("cancel");
         driver.error("refused");
         driver.ping(&hold);
         until("the connection that waited has ended", || (clients() == before).then_some(()));
-        assert_eq!(server.conn().call(&["LOCK.INFO", &hold.key]).field("token").int(), token);
+        assert_eq!(server.conn().lock(&hold.key, "token").int(), token);
     });
 }
 
@@ -144,8 +138,7 @@ fn freed_after(session: bool, lease_ms: u64) -> Vec<Duration> {
     in_each(|language| {
         let hold = Hold { lease_ms, session, ..Hold::of(language, server.port()) };
         let (mut driver, token) = Driver::holding(language, &hold);
-        let mut successor = server.conn();
-        successor.send(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000", "DETAILS"]);
+        let mut successor = server.sent(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000", "DETAILS"]);
         driver.kill();
         let since = Instant::now();
         let details = successor.read();

@@ -1,11 +1,10 @@
 //! A server that is not there, or is none.
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use super::driver::{in_each, in_each_and_protocol, Driver, Event, Hold, NOBODY};
-use crate::support::Server;
+use crate::support::{Conn, Server};
 
 /// What it answers to LOCK.*.
 const JUNK: &[&str] = &[
@@ -35,28 +34,15 @@ fn junk_server(junk: &'static str) -> u16 {
 
 /// Answers commands until the client goes.
 fn answer(client: TcpStream, junk: &str) -> Option<()> {
-    let mut reader = BufReader::new(client);
+    let mut conn = Conn::over(client).ok()?;
     loop {
-        let count = number_behind(&mut reader, '*')?;
-        let mut words = Vec::new();
-        for _ in 0..count {
-            let mut word = vec![0; number_behind(&mut reader, '$')? + 2];
-            reader.read_exact(&mut word).ok()?;
-            words.push(String::from_utf8_lossy(&word).trim().to_string());
-        }
-        let reply = match words.first()?.as_str() {
+        let reply = match &*conn.try_read().ok()?.list().first()?.text() {
             name if name.starts_with("LOCK.") => junk,
             "HELLO" => "%1\r\n+proto\r\n:3\r\n",
             _ => "+OK\r\n",
         };
-        reader.get_mut().write_all(reply.as_bytes()).ok()?;
+        conn.try_send_bytes(reply.as_bytes()).ok()?;
     }
-}
-
-fn number_behind(reader: &mut impl BufRead, mark: char) -> Option<usize> {
-    let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
-    line.trim().strip_prefix(mark)?.parse().ok()
 }
 
 #[test]
@@ -84,8 +70,7 @@ fn a_server_that_answers_junk_grants_no_lock() {
 fn a_server_that_is_away_is_an_error_of_the_connection() {
     in_each(|language| {
         let hold = Hold { timeout_ms: 500, wait_ms: 1_000, ..Hold::of(language, NOBODY) };
-        let mut driver = Driver::start(language);
-        driver.hold(&hold);
+        let mut driver = Driver::asking(language, &hold);
         driver.error("connection");
     });
 }
@@ -95,8 +80,7 @@ fn a_server_without_the_module_is_named_as_such() {
     let server = Server::with().without_module().start();
     in_each(|language| {
         let hold = Hold::of(language, server.port());
-        let mut driver = Driver::start(language);
-        driver.hold(&hold);
+        let mut driver = Driver::asking(language, &hold);
         assert!(driver.error("unsupported").contains("LOCK."));
         assert_eq!(server.conn().int(&["EXISTS", &hold.key]), 0);
         driver.ping(&hold);

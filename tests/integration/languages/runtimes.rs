@@ -56,7 +56,9 @@ fn rust() -> Result<Language, String> {
 }
 
 fn python(script: &str) -> Result<Language, String> {
-    Ok(started(install::python()?, vec![install::sources().join(script).into()]))
+    // What the drivers share is compiled beside them otherwise.
+    let env = vec![("PYTHONDONTWRITEBYTECODE".into(), "1".into())];
+    Ok(Language { env, ..started(install::python()?, vec![install::sources().join(script).into()]) })
 }
 
 fn node() -> Result<Language, String> {

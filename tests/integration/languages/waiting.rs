@@ -5,10 +5,6 @@ use std::time::{Duration, Instant};
 use super::driver::{in_each, in_each_and_protocol, Driver, Hold};
 use crate::support::{until, Conn, Reply, Server};
 
-fn waiters(conn: &mut Conn, key: &str) -> i64 {
-    conn.call(&["LOCK.INFO", key]).field("waiters").int()
-}
-
 /// The first in line.
 fn head(conn: &mut Conn, key: &str) -> Option<Reply> {
     conn.call(&["LOCK.INFO", key, "FULL"]).field("queue").list().first().cloned()
@@ -19,7 +15,7 @@ fn driver_that_waits(server: &Server, driver: &mut Driver, hold: &Hold) -> Strin
     let mut conn = server.conn();
     let token = conn.int(&["LOCK.ACQUIRE", &hold.key, "EX", "60"]).to_string();
     driver.hold(hold);
-    until("the driver waits", || (waiters(&mut conn, &hold.key) == 1).then_some(()));
+    conn.until_waiters(&hold.key, 1);
     token
 }
 
@@ -34,9 +30,7 @@ fn a_wait_outlasts_the_time_out_of_the_socket_and_keeps_its_place() {
         let since = Instant::now();
         let mut conn = server.conn();
         // Somebody who comes right behind it.
-        let mut rival = server.conn();
-        rival.send(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
-        until("the rival waits", || (waiters(&mut conn, &hold.key) == 2).then_some(()));
+        let mut rival = server.waiter(&["LOCK.ACQUIRE", &hold.key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
         until("it waits for longer than its time-out, at the beginning of a call", || {
             let head = head(&mut conn, &hold.key)?;
             let is_ours = head.field("owner").text() == "driver";
@@ -60,7 +54,7 @@ fn a_wait_in_vain_is_refused_when_it_is_over() {
         let since = Instant::now();
         driver.error("refused");
         assert!((1_000..20_000).contains(&since.elapsed().as_millis()), "{:?}", since.elapsed());
-        assert_eq!(waiters(&mut server.conn(), &hold.key), 0);
+        assert_eq!(server.conn().waiters(&hold.key), 0);
         driver.ping(&hold);
     });
 }
@@ -69,8 +63,7 @@ fn a_wait_in_vain_is_refused_when_it_is_over() {
 fn a_cancelled_wait_leaves_the_line_and_keeps_no_place() {
     in_each(|language| {
         // A place that is kept is there until the end of the test.
-        let server = Server::with().module_args(&["place-ms", "600000"]).start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::with().module_args(&["place-ms", "600000"]).connected();
         let hold = Hold { wait_ms: 60_000, timeout_ms: 2_000, ..Hold::of(language, server.port()) };
         let mut driver = Driver::start(language);
         let token = driver_that_waits(&server, &mut driver, &hold);
@@ -81,7 +74,7 @@ fn a_cancelled_wait_leaves_the_line_and_keeps_no_place() {
             (info.contains("lock_waiters:0\r") && info.contains("lock_places:0\r")).then_some(())
         });
         assert_eq!(conn.int(&["LOCK.RELEASE", &hold.key, &token]), 1);
-        assert_eq!(conn.call(&["LOCK.INFO", &hold.key]).field("state").text(), "free");
+        assert_eq!(conn.state(&hold.key), "free");
         driver.ping(&hold);
         // The same program can go on to lock.
         driver.hold(&hold);
@@ -101,6 +94,6 @@ fn a_wait_that_an_operator_cancels_is_not_taken_up_again() {
         let id = head(&mut conn, &hold.key).expect("a waiter").field("id").text();
         assert_eq!(conn.int(&["LOCK.CANCEL", &hold.key, &id]), 1);
         driver.error("refused");
-        assert_eq!(waiters(&mut conn, &hold.key), 0);
+        assert_eq!(conn.waiters(&hold.key), 0);
     });
 }

@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
-use super::library::{library, Client};
-use super::{skipped, DOCUMENT};
+use super::library::library;
+use super::DOCUMENT;
 use crate::factory::install;
-use crate::support::{until, Server};
+use crate::support::program::Program;
+use crate::support::{skipped, until, Server};
 
 const BOTH: &str = include_str!("../../clients/migrating/both.py");
 const LEASE_S: u64 = 60;
@@ -19,8 +20,7 @@ fn the_document_shows_the_worker_that_is_run() {
 
 #[test]
 fn no_generation_of_a_moving_fleet_works_beside_its_neighbour() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let (mut old, python) = match library("redis-py 8.1.0").start(&server).and_then(|old| Ok((old, install::python()?)))
     {
         Ok(pair) => pair,
@@ -29,7 +29,7 @@ fn no_generation_of_a_moving_fleet_works_beside_its_neighbour() {
     let worker = || {
         let mut command = Command::new(&python);
         command.arg(install::sources().join("migrating/both.py")).arg(server.port().to_string());
-        Client::start(&mut command)
+        Program::start(&mut command)
     };
     let acquire = ["LOCK.ACQUIRE", "report", "EX", "60"];
 
@@ -37,9 +37,9 @@ fn no_generation_of_a_moving_fleet_works_beside_its_neighbour() {
     assert_eq!(old.ask("try", "report:old", LEASE_S), "held");
     let mut both = worker();
     until("it polls", || conn.text(&["INFO", "commandstats"]).contains("cmdstat_set:calls=3").then_some(()));
-    assert_eq!(conn.call(&["LOCK.INFO", "report"]).field("state").text(), "free");
+    assert_eq!(conn.state("report"), "free");
     assert_eq!(old.ask("release", "report:old", LEASE_S), "done");
-    assert_eq!(both.answer(), "working");
+    assert_eq!(both.hear(), "working");
     // The second works: neither the first nor the third does.
     assert_eq!(old.ask("try", "report:old", LEASE_S), "refused");
     assert!(conn.call(&acquire).is_nil());
@@ -49,10 +49,10 @@ fn no_generation_of_a_moving_fleet_works_beside_its_neighbour() {
     // The third works: the second waits, and holds the first up meanwhile.
     let token = conn.int(&acquire).to_string();
     let both = worker();
-    until("it waits", || (conn.call(&["LOCK.INFO", "report"]).field("waiters").int() == 1).then_some(()));
+    conn.until_waiters("report", 1);
     assert_eq!(old.ask("try", "report:old", LEASE_S), "refused");
     assert_eq!(conn.int(&["LOCK.RELEASE", "report", &token]), 1);
-    assert_eq!(both.answer(), "working");
+    assert_eq!(both.hear(), "working");
     assert_eq!(old.ask("try", "report:old", LEASE_S), "refused");
     assert!(conn.call(&acquire).is_nil());
 }

@@ -5,8 +5,7 @@ use crate::support::{server_time_us, until, Reply, Server};
 
 #[test]
 fn redisson_and_lock_commands_refuse_each_others_keys() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     // An RLock is a hash: who holds it, and how often.
     assert_eq!(conn.int(&["HINCRBY", "theirs", "2fd93dbd:42", "1"]), 1);
     conn.int(&["PEXPIRE", "theirs", "30000"]);
@@ -29,13 +28,12 @@ fn redisson_and_lock_commands_refuse_each_others_keys() {
 
 #[test]
 fn shedlock_without_safe_update_writes_over_and_deletes_the_lock_of_its_successor() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let value = "ADDED:2026-11-21T12:00:00.000Z@worker-1:0b1c3a6e-7d5a-4f0e-9a51-2f6d3a1b9c77";
     let taken = |key: &str| {
         let mut conn = server.conn();
         conn.ok(&["SET", key, value, "NX", "PX", "100"]);
-        assert_eq!(conn.call(&["LOCK.INFO", key]).field("state").text(), "foreign");
+        assert_eq!(conn.state(key), "foreign");
         // Its lockAtMostFor passes; the next holder is ours.
         conn.int(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000"]).to_string()
     };
@@ -56,8 +54,7 @@ fn shedlock_without_safe_update_writes_over_and_deletes_the_lock_of_its_successo
 
 #[test]
 fn redsync_that_extends_by_setnx_takes_a_free_lock_and_no_other() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]).to_string();
     // WithSetNXOnExtend: compare, else SET NX.
     let extend = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) \
@@ -71,8 +68,7 @@ fn redsync_that_extends_by_setnx_takes_a_free_lock_and_no_other() {
 
 #[test]
 fn info_tells_whose_lock_it_is_and_foreign_values_are_counted() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let seen = |conn: &mut crate::support::Conn| {
         assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
         let info = conn.call(&["LOCK.INFO", "a"]);
@@ -89,8 +85,7 @@ fn info_tells_whose_lock_it_is_and_foreign_values_are_counted() {
 
 #[test]
 fn a_getset_behind_the_end_of_a_key_makes_a_lock_that_nobody_has_until_its_time() {
-    let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "20"]).to_string();
     let seen = conn.text(&["GET", "k"]);
     until("the key ends", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));

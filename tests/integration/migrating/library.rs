@@ -1,13 +1,11 @@
 //! A lock of a library that a fleet may come from: the real one, driven step by step.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::factory::install;
-use crate::support::{Server, DEADLINE};
+use crate::support::program::Program;
+use crate::support::Server;
 
 const REDIS_2: &str = include_str!("../../clients/migrating/redis-2.txt");
 const REDIS_5: &str = include_str!("../../clients/migrating/redis-5.txt");
@@ -91,35 +89,16 @@ impl Library {
             From::Rust => Command::new(install::program(self.adapter, RSLOCK_TOML, "locks.rs", RSLOCK)?),
         };
         command.arg(server.port().to_string());
-        let client = Client::start(&mut command);
+        let client = Client(Program::start(&mut command));
         assert_eq!(client.answer(), "ready", "{command:?}");
         Ok(client)
     }
 }
 
 /// A process that does what it is told with locks of its library: it reads steps and writes answers, a line each.
-pub struct Client {
-    child: Child,
-    input: ChildStdin,
-    output: Receiver<String>,
-}
+pub struct Client(Program);
 
 impl Client {
-    /// Starts a program that talks in lines.
-    pub fn start(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program runs");
-        let input = child.stdin.take().expect("a pipe");
-        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let (sender, output) = channel();
-        // Ends with the process.
-        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Client { child, input, output }
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// One step, with the name of the lock as the library is given it; see locks.py for verbs and answers.
     pub fn ask(&mut self, verb: &str, name: &str, lease_s: u64) -> String {
         self.tell(verb, name, lease_s);
@@ -128,31 +107,16 @@ impl Client {
 
     /// Begins a step.
     pub fn tell(&mut self, verb: &str, name: &str, lease_s: u64) {
-        self.say(&format!("{verb} {name} {lease_s}"));
-    }
-
-    /// A line to the program.
-    pub fn say(&mut self, line: &str) {
-        writeln!(self.input, "{line}").expect("the client reads");
+        self.0.say(format!("{verb} {name} {lease_s}"));
     }
 
     /// The answer to the step that was begun.
     pub fn answer(&self) -> String {
-        self.output.recv_timeout(DEADLINE * 2).expect("an answer of the client")
+        self.0.hear()
     }
 
     /// Whether no answer comes within `time`.
     pub fn silent_for(&self, time: Duration) -> bool {
-        match self.output.recv_timeout(time) {
-            Err(RecvTimeoutError::Timeout) => true,
-            other => panic!("the client says {other:?}"),
-        }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.is_silent_for(time)
     }
 }

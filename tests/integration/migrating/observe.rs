@@ -62,7 +62,7 @@ impl Case<'_> {
         let mut conn = self.keeps.conn();
         assert_eq!(client.ask("try", name, LONG_S), "held", "{what}");
         let value = conn.text(&["GET", key]);
-        let seen = (shape(&value, expire_at_ms(&mut conn, key) > 0), state(&mut conn, key));
+        let seen = (shape(&value, expire_at_ms(&mut conn, key) > 0), conn.state(key));
         assert!(conn.call(&["LOCK.ACQUIRE", key, "EX", "60"]).is_nil(), "{what}");
         assert!(conn.call(&["LOCK.RECOVER", key, "EX", "60"]).is_nil(), "{what}");
 
@@ -141,7 +141,7 @@ impl Case<'_> {
         let mut conn = self.keeps.conn();
         let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "50"]).to_string();
         // Readers of whole seconds see it later.
-        let overdue_ms = |conn: &mut Conn| conn.call(&["LOCK.INFO", key]).field("overdue-ms");
+        let overdue_ms = |conn: &mut Conn| conn.lock(key, "overdue-ms");
         until("it expires", || matches!(overdue_ms(&mut conn), Reply::Int(ms) if ms > 1100).then_some(()));
         let answer = client.ask("try", name, LONG_S);
         let theirs = conn.text(&["GET", key]);
@@ -181,20 +181,13 @@ impl Case<'_> {
 
     /// A client that stands in line for the key.
     fn waiter(&self, key: &str) -> Conn {
-        let (mut waiter, mut conn) = (self.keeps.conn(), self.keeps.conn());
-        waiter.send(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000", "DETAILS"]);
-        until("it waits", || (conn.call(&["LOCK.INFO", key]).field("waiters").int() == 1).then_some(()));
-        waiter
+        self.keeps.waiter(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000", "DETAILS"])
     }
 }
 
 /// The token of a grant with its details.
 fn granted(details: &Reply) -> String {
     details.list()[0].int().to_string()
-}
-
-fn state(conn: &mut Conn, key: &str) -> String {
-    conn.call(&["LOCK.INFO", key]).field("state").text()
 }
 
 /// What a value is, in the words of the table.

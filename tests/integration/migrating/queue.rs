@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::library::{library, Client};
-use super::skipped;
-use crate::support::{until, Conn, Server};
+use crate::support::{skipped, until, Conn, Server};
 
 const LEASE_S: u64 = 60;
 
-/// Two clients of a library.
+/// Two clients of a library, on a server that tells of deletions.
 fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
+    if !tells_of_deletions(&mut server.conn()) {
+        return None;
+    }
     let library = library(name);
     let both = library.start(server).and_then(|one| Ok((one, library.start(server)?)));
     both.map_err(|why| skipped(name, &why)).ok()
@@ -19,9 +21,8 @@ fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
 /// Whether the server tells the module at once that a key was deleted; on Valkey 8.1.0 to 9.1.1 it does not listen,
 /// and looks ten times a second.
 fn tells_of_deletions(conn: &mut Conn) -> bool {
-    let info = conn.text(&["INFO", "server"]);
-    let Some(version) = info.lines().find_map(|line| line.strip_prefix("valkey_version:")) else { return true };
-    let version: Vec<u32> = version.trim().split('.').map(|part| part.parse().unwrap()).collect();
+    let Some(version) = conn.info("server", "valkey_version") else { return true };
+    let version: Vec<u32> = version.split('.').map(|part| part.parse().unwrap()).collect();
     let tells = !(vec![8, 1, 0]..=vec![9, 1, 1]).contains(&version);
     if !tells {
         skipped("who is first after a deletion", "this server does not tell of it at once");
@@ -29,23 +30,9 @@ fn tells_of_deletions(conn: &mut Conn) -> bool {
     tells
 }
 
-/// How often the server was asked for this command.
-fn calls(conn: &mut Conn, command: &str) -> u64 {
-    let line = format!("cmdstat_{command}:calls=");
-    let statistics = conn.text(&["INFO", "commandstats"]);
-    let calls = statistics.lines().find_map(|text| text.strip_prefix(&line)?.split(',').next()?.parse().ok());
-    calls.unwrap_or(0)
-}
-
-/// A client that stands in line for the key, at this place.
-fn waiter(server: &Server, key: &str, place: i64) -> Conn {
-    wait(server.conn(), &mut server.conn(), key, place)
-}
-
-fn wait(mut waiter: Conn, conn: &mut Conn, key: &str, place: i64) -> Conn {
-    waiter.send(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000"]);
-    until("it waits", || (conn.call(&["LOCK.INFO", key]).field("waiters").int() == place).then_some(()));
-    waiter
+/// A client that stands in line for the key.
+fn waiter(server: &Server, key: &str) -> Conn {
+    server.waiter(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000"])
 }
 
 #[test]
@@ -58,15 +45,17 @@ fn a_library_that_polls_starves_beside_a_queue_that_is_never_empty() {
     };
     let mut conn = server.conn();
     let mut token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]);
-    let mut line: VecDeque<Conn> = (1..=3).map(|place| waiter(server, "a", place)).collect();
+    let mut line: VecDeque<Conn> = (0..3).map(|_| waiter(server, "a")).collect();
     polls.tell("take", "a", LEASE_S);
     until("it has polled often", || {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
         let mut next = line.pop_front().unwrap();
         token = next.read().int();
         // It goes to the end of the line again, in which others wait meanwhile.
-        line.push_back(wait(next, &mut conn, "a", 3));
-        (calls(&mut conn, "set") > 15).then_some(())
+        next.send(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "20000"]);
+        conn.until_waiters("a", 3);
+        line.push_back(next);
+        (conn.calls("set") > 15).then_some(())
     });
     assert!(polls.silent_for(Duration::from_millis(1)), "it has the lock");
     for mut last in line {
@@ -81,14 +70,11 @@ fn a_library_that_polls_starves_beside_a_queue_that_is_never_empty() {
 fn one_who_waits_in_line_goes_before_all_who_poll() {
     let server = &Server::start();
     let mut conn = server.conn();
-    if !tells_of_deletions(&mut conn) {
-        return;
-    }
     let Some((mut holds, mut polls)) = two(server, "redis-py 8.1.0") else { return };
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
     polls.tell("take", "a", LEASE_S);
-    until("it polls", || (calls(&mut conn, "set") > 2).then_some(()));
-    let mut waits = waiter(server, "a", 1);
+    until("it polls", || (conn.calls("set") > 2).then_some(()));
+    let mut waits = waiter(server, "a");
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
     let token = waits.read().int().to_string();
     assert!(polls.silent_for(Duration::from_millis(300)), "it has the lock");
@@ -100,15 +86,12 @@ fn one_who_waits_in_line_goes_before_all_who_poll() {
 fn waiters_of_python_redis_lock_are_woken_by_their_signal_only() {
     let server = &Server::start();
     let mut conn = server.conn();
-    if !tells_of_deletions(&mut conn) {
-        return;
-    }
     let Some((mut holds, mut blocks)) = two(server, "python-redis-lock") else { return };
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
     blocks.tell("take", "a", LEASE_S);
     let blocked = |conn: &mut Conn| conn.text(&["INFO", "clients"]).contains("blocked_clients:1\r");
     until("it blocks", || blocked(&mut conn).then_some(()));
-    let mut waits = waiter(server, "lock:a", 1);
+    let mut waits = waiter(server, "lock:a");
     // It wakes its own waiter, and the queue has the lock before that one asks again.
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
     let token = waits.read().int().to_string();

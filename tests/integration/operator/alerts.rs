@@ -1,9 +1,9 @@
 //! The alerts of `grafana/alerts.yml` fire when they are to, and only then, says Prometheus' own promtool; they are those
 //! that `docs/OPERATING.md` explains, on metrics that there are.
 
-use super::watching::{exported, file, metrics_in, server_with_percentiles};
+use super::watching::{exported, metrics_in, server_with_percentiles};
 use crate::factory::install;
-use crate::migrating::skipped;
+use crate::support::{project_file, skipped};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -34,15 +34,15 @@ fn each_alert_fires_when_it_is_to_and_only_then() {
         Err(why) => return skipped("promtool test rules", &why.replace('\n', "; ")),
     };
     let checked = promtool(&program, &["check", "rules", ALERTS]).unwrap_or_else(|said| panic!("{said}"));
-    let names = lines_of(&file(ALERTS), "- alert: ");
+    let names = lines_of(&project_file(ALERTS), "- alert: ");
     assert!(checked.contains(&format!("{} rules found", names.len())), "{checked}");
     promtool(&program, &["test", "rules", CASES]).unwrap_or_else(|said| panic!("{said}"));
 }
 
 #[test]
 fn each_alert_is_seen_to_fire_on_one_server_beside_another() {
-    let cases = file(CASES);
-    for name in lines_of(&file(ALERTS), "- alert: ") {
+    let cases = project_file(CASES);
+    for name in lines_of(&project_file(ALERTS), "- alert: ") {
         assert!(cases.contains(&format!("ALERTS{{alertname=\"{name}\", alertstate=\"firing\"")), "{name} has no case");
     }
     for case in cases.split("  - interval:").skip(1) {
@@ -52,10 +52,10 @@ fn each_alert_is_seen_to_fire_on_one_server_beside_another() {
 
 #[test]
 fn the_documentation_has_the_same_alerts_on_metrics_that_there_are() {
-    let rules = file(ALERTS);
+    let rules = project_file(ALERTS);
     let shipped: BTreeSet<_> = lines_of(&rules, "expr: ").into_iter().collect();
     assert_eq!(shipped.len(), lines_of(&rules, "- alert: ").len(), "each has an expression of its own");
-    let document = file("docs/OPERATING.md");
+    let document = project_file("docs/OPERATING.md");
     let section = document.split("## Alerts worth having").nth(1).unwrap();
     let explained: BTreeSet<_> = section
         .lines()
@@ -72,7 +72,7 @@ fn the_documentation_has_the_same_alerts_on_metrics_that_there_are() {
 
 #[test]
 fn the_alert_of_waiters_is_four_fifths_of_the_limit() {
-    let limit: u64 = lines_of(&file("redis.conf"), "lock.max-waiters ")[0].parse().unwrap();
+    let limit: u64 = lines_of(&project_file("redis.conf"), "lock.max-waiters ")[0].parse().unwrap();
     let expected = format!("redis_script_values{{key=\"lock_waiters\"}} > {}", limit * 4 / 5);
-    assert!(lines_of(&file(ALERTS), "expr: ").contains(&expected), "max-waiters is {limit} in redis.conf");
+    assert!(lines_of(&project_file(ALERTS), "expr: ").contains(&expected), "max-waiters is {limit} in redis.conf");
 }

@@ -29,8 +29,7 @@ fn slow(conn: &mut Conn, command: &str) -> Vec<(i64, Vec<String>)> {
 
 #[test]
 fn the_slow_log_has_our_commands_with_their_arguments_and_without_the_wait() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "OWNER", "me"]).to_string();
     let (mut waits, _) = waiter(&server, "waits", WAIT_MS);
@@ -52,8 +51,7 @@ fn the_slow_log_has_our_commands_with_their_arguments_and_without_the_wait() {
 
 #[test]
 fn command_statistics_and_latency_leave_the_wait_out() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "latency-monitor-threshold", "100"]);
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
     let (mut waits, _) = waiter(&server, "waits", WAIT_MS);
@@ -109,8 +107,7 @@ fn monitor_shows_what_clients_send_and_nothing_else() {
 
 #[test]
 fn client_list_shows_who_waits() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
     let (mut waits, id) = waiter(&server, "patient", 60_000);
     let mut line = || {
@@ -132,8 +129,7 @@ fn client_list_shows_who_waits() {
 
 #[test]
 fn debug_object_and_memory_usage_show_an_ordinary_short_string() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "short", "EX", "60"]);
     let owner = "o".repeat(128);
     conn.int(&["LOCK.ACQUIRE", "long", "EX", "60", "ID", "1234567890123456789", "OWNER", &owner]);
@@ -153,13 +149,9 @@ fn debug_object_and_memory_usage_show_an_ordinary_short_string() {
 
 #[test]
 fn waiting_shows_in_the_memory_of_the_server_and_goes_with_the_waiter() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
-    let used = |conn: &mut Conn| -> i64 {
-        let text = conn.text(&["INFO", "memory"]);
-        text.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok()).unwrap()
-    };
+    let used = |conn: &mut Conn| conn.info("memory", "used_memory").unwrap().parse::<i64>().unwrap();
     let round = |conn: &mut Conn| {
         let waiters: Vec<_> = (0..100).map(|n| waiter(&server, &format!("w{n}"), 60_000)).collect();
         let during = used(conn);

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::factory::install;
-use crate::migrating::library::Client;
-use crate::migrating::skipped;
-use crate::support::{signal, Server};
+use crate::support::program::Program;
+use crate::support::{skipped, Conn, Server};
 
 /// Before each program. A connection of its own, for SESSION.
 const PRELUDE: &str = "
@@ -23,39 +22,19 @@ pub fn python() -> Option<PathBuf> {
     install::python().map_err(|why| skipped("recipes", &why)).ok()
 }
 
-/// Dropped, it is killed.
-pub struct Machine(Client);
+/// A server, a connection to it, and machines that run a program; without redis-py there are none.
+pub fn machines<const N: usize>(program: &str) -> Option<(Server, Conn, [Program; N])> {
+    let python = python()?;
+    let (server, conn) = Server::connected();
+    let machines = [0; N].map(|_| start_with(&python, program, &server, &[]));
+    Some((server, conn, machines))
+}
 
-impl Machine {
-    pub fn start(python: &Path, program: &str, server: &Server) -> Self {
-        Self::start_with(python, program, server, &[])
-    }
-
-    pub fn start_with(python: &Path, program: &str, server: &Server, arguments: &[&str]) -> Self {
-        let mut command = Command::new(python);
-        command.args(["-c", &format!("{PRELUDE}{program}"), &server.port().to_string()]).args(arguments);
-        command.env("PYTHONPATH", install::sources().join("recipes")).env("PYTHONDONTWRITEBYTECODE", "1");
-        let machine = Machine(Client::start(&mut command));
-        assert_eq!(machine.hear(), "ready");
-        machine
-    }
-
-    pub fn say(&mut self, line: &str) {
-        self.0.say(line);
-    }
-
-    /// The next line that it says.
-    pub fn hear(&self) -> String {
-        self.0.answer()
-    }
-
-    pub fn ask(&mut self, line: &str) -> String {
-        self.say(line);
-        self.hear()
-    }
-
-    /// Sends a signal by name, for example `STOP`, `CONT`.
-    pub fn signal(&self, name: &str) {
-        assert!(signal(self.0.pid(), name));
-    }
+pub fn start_with(python: &Path, program: &str, server: &Server, arguments: &[&str]) -> Program {
+    let mut command = Command::new(python);
+    command.args(["-c", &format!("{PRELUDE}{program}"), &server.port().to_string()]).args(arguments);
+    command.env("PYTHONPATH", install::sources().join("recipes")).env("PYTHONDONTWRITEBYTECODE", "1");
+    let machine = Program::start(&mut command);
+    assert_eq!(machine.hear(), "ready");
+    machine
 }

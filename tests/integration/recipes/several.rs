@@ -1,7 +1,6 @@
 //! The recipes with several holders and with several keys.
 
-use super::machine::{python, Machine};
-use crate::support::{until, Conn, Server};
+use super::machine::machines;
 
 /// Holds the lock in the way that it is told, until it is told to go on.
 const HOLDER: &str = "
@@ -14,41 +13,34 @@ while line := hear():
     say('ended')
 ";
 
-fn waiters(conn: &mut Conn) -> i64 {
-    conn.call(&["LOCK.INFO", "index"]).field("waiters").int()
-}
-
 #[test]
 fn readers_read_together_a_writer_writes_alone_and_neither_overtakes() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
-    let [mut first, mut second, mut writer, mut late] = [0; 4].map(|_| Machine::start(&python, HOLDER, &server));
+    let Some((_server, mut conn, [mut first, mut second, mut writer, mut late])) = machines(HOLDER) else { return };
+
     assert_eq!(first.ask("60 SHARED"), "holds");
     assert_eq!(second.ask("60 SHARED"), "holds");
     writer.say("60");
-    until("the writer waits", || (waiters(&mut conn) == 1).then_some(()));
+    conn.until_waiters("index", 1);
     late.say("60 SHARED");
-    until("the late reader waits behind it", || (waiters(&mut conn) == 2).then_some(()));
+    // The late reader waits behind it.
+    conn.until_waiters("index", 2);
     assert_eq!(first.ask(""), "ended");
-    assert_eq!(waiters(&mut conn), 2, "one reads still");
+    assert_eq!(conn.waiters("index"), 2, "one reads still");
     assert_eq!(second.ask(""), "ended");
     assert_eq!(writer.hear(), "holds");
-    assert_eq!(waiters(&mut conn), 1, "nobody reads meanwhile");
+    assert_eq!(conn.waiters("index"), 1, "nobody reads meanwhile");
     assert_eq!(writer.ask(""), "ended");
     assert_eq!(late.hear(), "holds");
 }
 
 #[test]
 fn the_place_of_a_machine_that_died_comes_free_and_no_more_than_n_work() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
-    let [mut dies, mut works, mut third] = [0; 3].map(|_| Machine::start(&python, HOLDER, &server));
+    let Some((_server, mut conn, [mut dies, mut works, mut third])) = machines(HOLDER) else { return };
+
     assert_eq!(works.ask("60 LIMIT 2"), "holds");
     assert_eq!(dies.ask("2 LIMIT 2"), "holds");
     third.say("60 LIMIT 2");
-    until("the third waits", || (waiters(&mut conn) == 1).then_some(()));
+    conn.until_waiters("index", 1);
     drop(dies); // kill -9
     assert_eq!(third.hear(), "holds", "after the lease of the dead");
     assert_eq!(third.ask(""), "ended");
@@ -71,13 +63,11 @@ while line := hear():
 
 #[test]
 fn what_is_moved_between_accounts_is_never_lost_and_the_order_of_the_keys_does_not_matter() {
-    let Some(python) = python() else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
+    let Some((_server, mut conn, [mut one, mut other, mut third, mut slow])) = machines(BANK) else { return };
     for account in ["a", "b", "c"] {
         conn.ok(&["SET", &format!("{{bank}}:{account}"), "100"]);
     }
-    let [mut one, mut other, mut third, mut slow] = [0; 4].map(|_| Machine::start(&python, BANK, &server));
+
     // It has both accounts, and nobody else has one of them until its lease is over.
     assert_eq!(slow.ask("stand a b 1 1"), "stands");
     one.say("move a b 60 20");

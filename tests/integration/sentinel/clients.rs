@@ -23,7 +23,7 @@ fn wait_in_line(group: &Group, server: usize, key: &str) -> Conn {
             assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
             ask(&mut conn);
         }
-        (look.call(&["LOCK.INFO", key]).field("waiters").int() == 1).then_some(())
+        (look.waiters(key) == 1).then_some(())
     });
     conn
 }
@@ -69,20 +69,17 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
     assert_eq!(extended, Reply::Int(1));
     assert_eq!(when_there_are_replicas(&mut conn, &["LOCK.RELEASE", "given", &given]), Reply::Int(1));
     // The session is over with the master; the lease is not.
-    assert!(conn.call(&["LOCK.INFO", "bound"]).field("session").is_nil());
+    assert!(conn.lock("bound", "session").is_nil());
     assert!(conn.int(&["LOCK.CHECK", "bound", &bound]) > 0);
     drop(holder);
-    assert!(group.conn(old).text(&["INFO", "lock"]).contains("lock_sessions:0\r"));
+    assert!(group.conn(old).info("lock", "lock_sessions").unwrap() == "0");
 
     // Nobody else is granted anything for now, but may stand in line.
     let reply = when_there_are_replicas(&mut conn, &["LOCK.ACQUIRE", "given", "PX", "8000"]);
     assert!(reply.error().starts_with("GRACE"), "{reply:?}");
     let mut waiter = wait_in_line(&group, new, "given");
     let begin = Instant::now();
-    let left: u64 = {
-        let info = conn.text(&["INFO", "lock"]);
-        info.lines().find_map(|line| line.strip_prefix("lock_grace_left_ms:")).unwrap().trim().parse().unwrap()
-    };
+    let left: u64 = conn.info("lock", "lock_grace_left_ms").unwrap().parse().unwrap();
     assert!(left > 0);
     waiter.read().int();
     assert!(

@@ -11,26 +11,27 @@ use crate::support::{until, Conn, Reply, Server};
 use std::thread;
 use std::time::Duration;
 
+const MAX_LAG: &str = "2";
 /// Margin 1 s, max-lag 2 s and 2 s: so much shorter than the grace are leases.
 const TAKEN_MS: u64 = 5_000;
 
-fn server(grace_ms: u64, more: &[&str]) -> Server {
-    let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"];
+fn server(max_lag: &str, grace_ms: u64, more: &[&str]) -> Server {
+    let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", max_lag];
     let quick = ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
     let grace = grace_ms.to_string();
     Server::with().args(&replicas).args(&quick).args(more).module_args(&["failover-grace-ms", &grace]).start()
 }
 
 /// A master that has a replica behind a relay, and grants locks.
-struct Pair {
-    master: Server,
-    replica: Server,
-    relay: Relay,
+pub struct Pair {
+    pub master: Server,
+    pub replica: Server,
+    pub relay: Relay,
 }
 
 impl Pair {
-    fn start(master_grace_ms: u64, replica_grace_ms: u64) -> Self {
-        let (master, replica) = (server(master_grace_ms, &[]), server(replica_grace_ms, &[]));
+    pub fn start(max_lag: &str, graces_ms: [u64; 2], more: &[&str]) -> Self {
+        let [master, replica] = graces_ms.map(|grace_ms| server(max_lag, grace_ms, more));
         let relay = Relay::to(master.port());
         let pair = Self { master, replica, relay };
         pair.connect();
@@ -72,7 +73,7 @@ impl Pair {
     fn fail_over(self) -> (Server, Server) {
         drop(self.master);
         self.replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
-        let back = server(0, &["--replicaof", "127.0.0.1", &self.replica.port().to_string()]);
+        let back = server(MAX_LAG, 0, &["--replicaof", "127.0.0.1", &self.replica.port().to_string()]);
         until("the master is back as a replica", || {
             self.replica.conn().text(&["INFO", "replication"]).contains("state=online").then_some(())
         });
@@ -104,7 +105,7 @@ fn gap_us(first: u64, lease_ms: u64, second: u64) -> i64 {
 
 /// Both clients, of a pair with these graces.
 fn gap_with(master_grace_ms: u64, replica_grace_ms: u64) -> i64 {
-    let mut pair = Pair::start(master_grace_ms, replica_grace_ms);
+    let mut pair = Pair::start(MAX_LAG, [master_grace_ms, replica_grace_ms], &[]);
     let lease_ms = master_grace_ms - TAKEN_MS;
     let first = pair.grants_unheard(lease_ms);
     let (new, _back) = pair.fail_over();
@@ -114,7 +115,7 @@ fn gap_with(master_grace_ms: u64, replica_grace_ms: u64) -> i64 {
 
 /// The grace is set on both when the lease, a longer one than it covers, has been granted; nothing where it cannot be.
 fn gap_with_a_grace_that_came_later() -> Option<i64> {
-    let mut pair = Pair::start(0, 0);
+    let mut pair = Pair::start(MAX_LAG, [0, 0], &[]);
     if pair.master.conn().call(&["CONFIG", "GET", "lock.failover-grace-ms"]) == Reply::List(vec![]) {
         eprintln!("skipped: this server has no settings of modules in CONFIG");
         return None;
@@ -147,8 +148,8 @@ fn only_the_same_grace_on_both_and_since_the_oldest_lease_keeps_the_lock_from_th
 #[test]
 fn with_min_replicas_below_their_number_both_have_it() {
     let (grace_ms, lease_ms) = (6_000, "1000");
-    let pair = Pair::start(grace_ms, grace_ms);
-    let (with_old, with_new) = (server(grace_ms, &[]), server(grace_ms, &[]));
+    let pair = Pair::start(MAX_LAG, [grace_ms, grace_ms], &[]);
+    let (with_old, with_new) = (server(MAX_LAG, grace_ms, &[]), server(MAX_LAG, grace_ms, &[]));
     with_old.replicate(&pair.master);
     with_new.replicate(&pair.replica);
     pair.relay.cut();
@@ -187,7 +188,7 @@ fn with_min_replicas_below_their_number_both_have_it() {
 /// not know. Who lost a SESSION takes the lock anew; it does not extend it.
 #[test]
 fn a_session_that_ended_unheard_lives_on_at_the_new_master() {
-    let mut pair = Pair::start(11_000, 11_000);
+    let mut pair = Pair::start(MAX_LAG, [11_000, 11_000], &[]);
     let (token, second) = pair.unheard(|pair| {
         let mut session = pair.master.conn();
         let token = match session.call(&["LOCK.ACQUIRE", "door", "PX", "6000", "SESSION", "WAIT", "20000"]) {

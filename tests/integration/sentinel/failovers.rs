@@ -4,8 +4,9 @@
 //! happened is printed: `LOCK_FAILOVERS=50 cargo test --test integration sentinel::failovers -- --nocapture`.
 
 use super::group::{until_long, Group, Plan};
-use super::holders::{double_holders, Client, Hold, Mix, Record};
-use crate::support::watch;
+use super::holders::{double_holders, Client, Hold, Record};
+use crate::support::dice::Dice;
+use crate::support::{env_number, watch, SetAtEnd};
 use std::fmt::Write as _;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -28,9 +29,9 @@ pub enum Kind {
 const KINDS: [Kind; 4] = [Kind::Asked, Kind::Killed, Kind::Stopped, Kind::CutOff];
 
 /// Lets the master go, and waits until its successor reigns and has all replicas.
-pub fn fail_over(group: &Group, kind: Kind, mix: &mut Mix) {
+pub fn fail_over(group: &Group, kind: Kind, dice: &mut Dice) {
     let old = until_long("all agree on a master", || group.master());
-    let away = Duration::from_millis(mix.below(4_000));
+    let away = Duration::from_millis(dice.below(4_000));
     match kind {
         Kind::Asked => {
             group.ask_for_failover();
@@ -51,29 +52,20 @@ pub fn fail_over(group: &Group, kind: Kind, mix: &mut Mix) {
             group.fronts[old].cut();
             group.until_replaced(old);
             sleep(away);
-            group.fronts[old].mend();
+            group.fronts[old].heal();
         }
     }
     group.until_whole();
-}
-
-/// Ends the clients also when the test fails meanwhile.
-struct Stop<'a>(&'a Record);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 /// Runs clients on a group while its masters go; what they held.
 fn run(group: &Group, plan: Plan, kinds: impl Iterator<Item = Kind>, seed: u64) -> Record {
     let record = Record::default();
     thread::scope(|scope| {
-        let _stop = Stop(&record);
+        let _stop = SetAtEnd(&record.stop);
         for number in 0..CLIENTS {
-            let mix = Mix::of(seed + 1 + number as u64);
-            let client = Client { number, group, lease_ms: plan.lease_ms, record: &record, mix };
+            let dice = Dice::new(seed + 1 + number as u64);
+            let client = Client { number, group, lease_ms: plan.lease_ms, record: &record, dice };
             scope.spawn(move || client.run());
         }
         let goes_on = || {
@@ -81,9 +73,9 @@ fn run(group: &Group, plan: Plan, kinds: impl Iterator<Item = Kind>, seed: u64) 
             until_long("locks are granted", || (record.grants() >= before + 4).then_some(()));
         };
         goes_on();
-        let mut mix = Mix::of(seed);
+        let mut dice = Dice::new(seed);
         for kind in kinds {
-            fail_over(group, kind, &mut mix);
+            fail_over(group, kind, &mut dice);
             record.count(&format!("failovers {kind:?}"));
             goes_on();
         }
@@ -102,13 +94,9 @@ fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>, Str
     (found, line)
 }
 
-fn from_env(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect(name))
-}
-
 #[test]
 fn without_grace_and_min_replicas_a_failover_gives_locks_to_two() {
-    let (begin, seed) = (Instant::now(), from_env("LOCK_SEED").unwrap_or(1));
+    let (begin, seed) = (Instant::now(), env_number("LOCK_SEED").unwrap_or(1));
     let group = Group::start(Plan::UNSAFE);
     let record = run(&group, Plan::UNSAFE, [Kind::CutOff].into_iter(), seed);
     let (found, line) = judged(&record, begin, seed);
@@ -117,18 +105,18 @@ fn without_grace_and_min_replicas_a_failover_gives_locks_to_two() {
 
 #[test]
 fn no_failover_of_any_kind_gives_a_lock_to_two() {
-    let count = usize::try_from(from_env("LOCK_FAILOVERS").unwrap_or(2)).unwrap();
+    let count = usize::try_from(env_number("LOCK_FAILOVERS").unwrap_or(2)).unwrap();
     watch::allow(Duration::from_secs(60 * count as u64));
-    let seed = from_env("LOCK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let seed = env_number("LOCK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     let begin = Instant::now();
     let group = Group::start(Plan::SAFE);
-    let mut mix = Mix::of(seed ^ 0xF00D);
+    let mut dice = Dice::new(seed ^ 0xF00D);
     // Each kind as often, in an order of the seed.
     let mut order = Vec::new();
     while order.len() < count {
         let mut left = KINDS.to_vec();
         while !left.is_empty() {
-            order.push(left.remove(usize::try_from(mix.below(left.len() as u64)).unwrap()));
+            order.push(left.remove(usize::try_from(dice.below(left.len() as u64)).unwrap()));
         }
     }
     order.truncate(count);

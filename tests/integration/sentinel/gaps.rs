@@ -1,6 +1,7 @@
 //! What the grace counts on, where it is hard to keep: a master that was replaced stops in time
 //! though its loop is slow, and no lease is longer than the grace covers, whenever it was asked for.
 
+use super::conditions::Pair;
 use crate::support::relay::Relay;
 use crate::support::{until, Conn, Reply, Server};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 /// so much are leases shorter than the grace.
 const LAST_GRANT: Duration = Duration::from_secs(4);
 /// Leaves 500 ms for a lease.
-const GRACE_MS: &str = "4500";
+const GRACE_MS: u64 = 4_500;
 
 fn acquire(conn: &mut Conn) -> Reply {
     conn.call(&["LOCK.ACQUIRE", "door", "PX", "1", "ID", "7"])
@@ -24,16 +25,7 @@ fn is_grant(reply: &Reply) -> bool {
 
 /// A master with one replica behind a relay, that grants locks.
 fn pair(more: &[&str]) -> (Server, Server, Relay) {
-    let start = || {
-        let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
-        let quick = ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
-        Server::with().args(&replicas).args(&quick).args(more).module_args(&["failover-grace-ms", GRACE_MS]).start()
-    };
-    let (master, replica) = (start(), start());
-    let relay = Relay::to(master.port());
-    replica.conn().ok(&["REPLICAOF", "127.0.0.1", &relay.port().to_string()]);
-    let mut conn = master.conn();
-    until("the master grants locks", || is_grant(&acquire(&mut conn)).then_some(()));
+    let Pair { master, replica, relay } = Pair::start("1", [GRACE_MS; 2], more);
     (master, replica, relay)
 }
 
@@ -44,11 +36,6 @@ fn replace(replica: &Server, relay: &Relay) -> Instant {
     Instant::now()
 }
 
-fn offset(conn: &mut Conn) -> u64 {
-    let info = conn.text(&["INFO", "replication"]);
-    info.lines().find_map(|line| line.strip_prefix("master_repl_offset:")).unwrap().trim().parse().unwrap()
-}
-
 /// The server counts its good replicas every `hz` turns of its cron, not every second: a loop whose turns are longer
 /// than 1/`hz` makes the counts far apart, and what min-replicas-to-write goes by old.
 #[test]
@@ -57,8 +44,9 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     let mut busy = master.conn();
     let (mut conn, mut watch) = (master.conn(), master.conn());
     // It has just counted them when it sends its PING.
-    let before = offset(&mut watch);
-    until("the master sends its PING", || (offset(&mut watch) != before).then_some(()));
+    let mut offset = || watch.info("replication", "master_repl_offset").unwrap();
+    let before = offset();
+    until("the master sends its PING", || (offset() != before).then_some(()));
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let load = thread::spawn(move || {
@@ -111,8 +99,7 @@ fn a_replaced_master_whose_loop_stands_still_in_commands_of_locks_grants_nothing
 /// The lease of a waiter is held to the grace when it is granted.
 #[test]
 fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waited() {
-    let server = Server::with().args(&["--min-replicas-max-lag", "1"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::with().args(&["--min-replicas-max-lag", "1"]).connected();
     if conn.call(&["CONFIG", "GET", "lock.failover-grace-ms"]) == Reply::List(vec![]) {
         eprintln!("skipped: this server has no settings of modules in CONFIG");
         return;
@@ -121,12 +108,8 @@ fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waite
         conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "0"]);
         let lease = if end == "the lease" { "300" } else { "60000" };
         let token = conn.int(&["LOCK.ACQUIRE", "door", "PX", lease]).to_string();
-        let (mut long, mut short) = (server.conn(), server.conn());
-        long.send(&["LOCK.ACQUIRE", "door", "PX", "60000", "WAIT", "60000"]);
-        let waiters = |conn: &mut Conn| conn.call(&["LOCK.INFO", "door"]).field("waiters").int();
-        until("it waits", || (waiters(&mut conn) == 1).then_some(()));
-        short.send(&["LOCK.ACQUIRE", "door", "PX", "500", "WAIT", "60000"]);
-        until("both wait", || (waiters(&mut conn) == 2).then_some(()));
+        let mut long = server.waiter(&["LOCK.ACQUIRE", "door", "PX", "60000", "WAIT", "60000"]);
+        let mut short = server.waiter(&["LOCK.ACQUIRE", "door", "PX", "500", "WAIT", "60000"]);
         // Longer than 500 ms is too long: 4500 less margin 1000, max-lag 1000 and 2000.
         conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "4500"]);
         match end {
@@ -147,8 +130,8 @@ fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waite
 fn a_max_lag_of_zero_does_not_let_a_master_without_replicas_grant() {
     let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"];
     let quick = ["--repl-diskless-sync-delay", "0"];
-    let server = Server::with().args(&replicas).args(&quick).module_args(&["failover-grace-ms", "14000"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) =
+        Server::with().args(&replicas).args(&quick).module_args(&["failover-grace-ms", "14000"]).connected();
     conn.ok(&["SET", "held", "9999999999.0000001763710000482913"]);
     let extend = ["LOCK.EXTEND", "held", "1763710000482913", "PX", "1000"];
     assert!(conn.call(&extend).error().starts_with("NOREPLICAS"));

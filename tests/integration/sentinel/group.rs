@@ -1,18 +1,18 @@
 //! A master, two replicas and three sentinels, started by `scripts/sentinel.sh`.
 //!
-//! Servers and sentinels reach a server through its [`Front`], so that one can be cut off.
+//! Servers and sentinels reach a server through its [`Relay`], so that one can be cut off.
 
-use super::network::Front;
+use crate::support::program::end_within;
+use crate::support::relay::Relay;
 use crate::support::watch::{watch, Watched};
-use crate::support::{module, server_binary, signal, temp_dir, until, Conn, Reply, DEADLINE};
+use crate::support::{
+    module, server_binary, signal, six_free_ports, temp_dir, until, until_within, Conn, Reply, DEADLINE,
+};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
 
 /// What a group is started with.
 #[derive(Clone, Copy)]
@@ -36,22 +36,8 @@ pub struct Group {
     dir: PathBuf,
     servers: [u16; 3],
     sentinels: [u16; 3],
-    pub fronts: [Front; 3],
+    pub fronts: [Relay; 3],
     _watched: Watched,
-}
-
-/// Six ports in a row that were free a moment ago, below those that the system gives to others.
-fn six_free_ports() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let of_process = u16::try_from(std::process::id() % 1_000).unwrap();
-    for _ in 0..1_000 {
-        let turn = (of_process * 7 + NEXT.fetch_add(1, Ordering::Relaxed)) % 1_800;
-        let first = 20_000 + turn * 6;
-        if (first..first + 6).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return first;
-        }
-    }
-    panic!("no six free ports in a row");
 }
 
 impl Group {
@@ -63,8 +49,8 @@ impl Group {
     fn try_start(plan: Plan) -> Option<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let first = six_free_ports();
-        let fronts = [0, 1, 2].map(|server| Front::to(first + server));
-        let announced = fronts.iter().map(|front| front.port.to_string()).collect::<Vec<_>>().join(" ");
+        let fronts = [0, 1, 2].map(|server| Relay::to(first + server));
+        let announced = fronts.iter().map(|front| front.port().to_string()).collect::<Vec<_>>().join(" ");
         let dir = temp_dir().join("sentinel");
         let mut script = Command::new(root.join("scripts/sentinel.sh"))
             .env("REDIS_SERVER", server_binary())
@@ -122,7 +108,7 @@ impl Group {
         let reply = conn.try_call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "locks"]).ok()?;
         let Reply::List(address) = reply else { return None };
         let port: u16 = address.get(1)?.text().parse().ok()?;
-        self.fronts.iter().position(|front| front.port == port)
+        self.fronts.iter().position(|front| front.port() == port)
     }
 
     /// What all sentinels say is the master.
@@ -133,17 +119,20 @@ impl Group {
 
     /// Whether that server says that it is the master.
     pub fn reigns(&self, server: usize) -> bool {
-        let Ok(mut conn) = Conn::to(self.servers[server]) else { return false };
-        matches!(conn.try_call(&["INFO", "replication"]), Ok(Reply::Text(info)) if info.windows(11).any(|at| at == b"role:master"))
+        self.replication(server).is_some_and(|info| info.contains("role:master"))
     }
 
     /// Whether all replicas answer the master that all agree on.
     pub fn is_whole(&self) -> bool {
-        let Some(master) = self.master() else { return false };
-        let Ok(mut conn) = Conn::to(self.servers[master]) else { return false };
-        let Ok(Reply::Text(info)) = conn.try_call(&["INFO", "replication"]) else { return false };
-        let info = String::from_utf8_lossy(&info).into_owned();
+        let info = self.master().and_then(|master| self.replication(master)).unwrap_or_default();
         info.contains("role:master") && info.matches("state=online").count() == 2
+    }
+
+    fn replication(&self, server: usize) -> Option<String> {
+        match self.try_conn(server)?.try_call(&["INFO", "replication"]) {
+            Ok(Reply::Text(info)) => Some(String::from_utf8_lossy(&info).into_owned()),
+            _ => None,
+        }
     }
 
     /// The process of a server.
@@ -189,24 +178,14 @@ impl Group {
 }
 
 /// As [`until`], for what sentinels take their time for.
-pub fn until_long<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + DEADLINE * 3;
-    loop {
-        if let Some(value) = done() {
-            return value;
-        }
-        assert!(Instant::now() < end, "not within {:?}: {what}", DEADLINE * 3);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+pub fn until_long<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
+    until_within(DEADLINE * 3, what, done)
 }
 
 /// Tells the script to stop what it started, and waits for that.
 fn end(script: &mut Child) {
     signal(script.id(), "TERM");
-    let end = Instant::now() + DEADLINE;
-    while matches!(script.try_wait(), Ok(None)) && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    end_within(script, DEADLINE);
 }
 
 impl Drop for Group {

@@ -6,6 +6,7 @@
 //! RELEASE. All servers and clients share one clock.
 
 use super::group::Group;
+use crate::support::dice::Dice;
 use crate::support::{Conn, Reply};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,7 +54,7 @@ pub struct Record {
     pub holds: Mutex<Vec<Hold>>,
     /// Code words of errors, and other things that happened, and how often.
     pub counts: Mutex<BTreeMap<String, u64>>,
-    stop: AtomicBool,
+    pub stop: AtomicBool,
 }
 
 impl Record {
@@ -63,10 +64,6 @@ impl Record {
 
     pub fn grants(&self) -> usize {
         self.holds.lock().unwrap().len()
-    }
-
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
     }
 
     fn runs(&self) -> bool {
@@ -81,29 +78,6 @@ impl fmt::Display for Record {
     }
 }
 
-/// A generator of which the same seed gives the same again.
-pub struct Mix(u64);
-
-impl Mix {
-    pub fn of(seed: u64) -> Self {
-        // Small seeds would begin alike.
-        let mut mix = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        mix.below(2);
-        mix
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
-
 /// How long a client waits for a reply, on top of its WAIT, before it looks for another server.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 const LOCKS: u64 = 4;
@@ -115,41 +89,45 @@ pub struct Client<'a> {
     /// The longest lease that it asks for.
     pub lease_ms: u64,
     pub record: &'a Record,
-    pub mix: Mix,
+    pub dice: Dice,
 }
 
 impl Client<'_> {
+    fn one_in(&mut self, n: u64) -> bool {
+        self.dice.below(n) == 0
+    }
+
     pub fn run(mut self) {
         while self.record.runs() {
             if let Some((server, mut conn)) = self.connect() {
                 // Until the connection is of no use, or what the server says makes it look elsewhere.
                 while self.record.runs() && self.hold_once(server, &mut conn).is_some() {}
             }
-            sleep(Duration::from_millis(20 + self.mix.below(30)));
+            sleep(Duration::from_millis(20 + self.dice.below(30)));
         }
     }
 
     /// Connects to what a sentinel calls the master: as those on the other side of a partition do, or,
     /// one in three, as those on its own side.
     fn connect(&mut self) -> Option<(usize, Conn)> {
-        let sentinel = usize::try_from(self.mix.below(3)).unwrap();
+        let sentinel = usize::try_from(self.dice.below(3)).unwrap();
         let server = self.group.master_of(sentinel)?;
-        if self.mix.one_in(3) {
+        if self.one_in(3) {
             return self.group.try_conn(server).map(|conn| (server, conn));
         }
-        Conn::to(self.group.fronts[server].port).ok().map(|conn| (server, conn))
+        Conn::to(self.group.fronts[server].port()).ok().map(|conn| (server, conn))
     }
 
     /// Nothing when the client has to look for the master anew.
     fn hold_once(&mut self, server: usize, conn: &mut Conn) -> Option<()> {
-        let lock = self.mix.below(LOCKS);
+        let lock = self.dice.below(LOCKS);
         let key = format!("door-{lock}");
         let longest = self.lease_ms;
-        let lease_ms = if self.mix.one_in(2) { longest } else { 100 + self.mix.below(longest - 100) };
-        let (lease, wait) = (lease_ms.to_string(), 500 + self.mix.below(2_500));
+        let lease_ms = if self.one_in(2) { longest } else { 100 + self.dice.below(longest - 100) };
+        let (lease, wait) = (lease_ms.to_string(), 500 + self.dice.below(2_500));
         let mut command = vec!["LOCK.ACQUIRE", &key, "PX", &lease];
         let wait_text = wait.to_string();
-        let waits = self.mix.one_in(2);
+        let waits = self.one_in(2);
         if waits {
             command.extend(["WAIT", &wait_text]);
             self.record.count("waits");
@@ -158,48 +136,35 @@ impl Client<'_> {
         let token = match self.ask(conn, &command, patience)? {
             Reply::Int(token) => token,
             Reply::Nil => {
-                sleep(Duration::from_millis(20 + self.mix.below(50)));
+                sleep(Duration::from_millis(20 + self.dice.below(50)));
                 return Some(());
             }
             _ => {
                 // Some stay with a master that grants nothing now.
                 sleep(Duration::from_millis(50));
-                return (!self.mix.one_in(4)).then_some(());
+                return (!self.one_in(4)).then_some(());
             }
         };
-        let from = u64::try_from(token).unwrap();
-        let mut hold = Hold {
-            client: self.number,
-            lock: usize::try_from(lock).unwrap(),
-            from,
-            to: from + lease_ms * 1_000,
-            server,
-        };
-        let result = self.work(conn, &mut hold, &key, &lease, lease_ms, token);
+        let (lock, from) = (usize::try_from(lock).unwrap(), u64::try_from(token).unwrap());
+        let mut hold = Hold { client: self.number, lock, from, to: from + lease_ms * 1_000, server };
+        let result = self.work(conn, &mut hold, &key, lease_ms);
         self.record.holds.lock().unwrap().push(hold);
         result
     }
 
     /// Holds the lock for some of its lease, or a little longer; extends it now and then; mostly gives it back.
-    fn work(
-        &mut self,
-        conn: &mut Conn,
-        hold: &mut Hold,
-        key: &str,
-        lease: &str,
-        lease_ms: u64,
-        token: i64,
-    ) -> Option<()> {
-        let token = token.to_string();
-        for _ in 0..=self.mix.below(3) {
-            sleep(Duration::from_millis(self.mix.below(lease_ms)));
-            if self.mix.one_in(3) {
+    fn work(&mut self, conn: &mut Conn, hold: &mut Hold, key: &str, lease_ms: u64) -> Option<()> {
+        // The grant is its token.
+        let (token, lease) = (&*hold.from.to_string(), &*lease_ms.to_string());
+        for _ in 0..=self.dice.below(3) {
+            sleep(Duration::from_millis(self.dice.below(lease_ms)));
+            if self.one_in(3) {
                 // The connection may have gone, the lock lives on: its holder asks the new master.
-                let mut other = if self.mix.one_in(2) { self.connect() } else { None };
+                let mut other = if self.one_in(2) { self.connect() } else { None };
                 let is_own = other.is_none();
                 let conn = other.as_mut().map_or(&mut *conn, |(_, other)| other);
                 let sent = now_us();
-                match self.ask(conn, &["LOCK.EXTEND", key, &token, "PX", lease], PATIENCE) {
+                match self.ask(conn, &["LOCK.EXTEND", key, token, "PX", lease], PATIENCE) {
                     Some(Reply::Int(1)) => {
                         self.record.count("extensions");
                         hold.to = sent + lease_ms * 1_000;
@@ -210,14 +175,14 @@ impl Client<'_> {
                 }
             }
         }
-        if self.mix.one_in(5) {
+        if self.one_in(5) {
             // It dies, or forgets.
             return Some(());
         }
-        let mut other = if self.mix.one_in(4) { self.connect() } else { None };
+        let mut other = if self.one_in(4) { self.connect() } else { None };
         let conn = other.as_mut().map_or(conn, |(_, other)| other);
         hold.to = hold.to.min(now_us());
-        self.ask(conn, &["LOCK.RELEASE", key, &token], PATIENCE).map(|_| ())
+        self.ask(conn, &["LOCK.RELEASE", key, token], PATIENCE).map(|_| ())
     }
 
     /// The reply; nothing when there is none, or one that says that another server is the master.

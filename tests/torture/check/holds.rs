@@ -20,7 +20,7 @@ pub enum Fate {
     Open,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Hold {
     pub client: u32,
     pub share: Share,
@@ -116,7 +116,6 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
     let Outcome::Granted(token) = op.outcome else { return None };
     let hold = |start, end, lease_end| Hold {
         client: op.client,
-        share: Share::Alone,
         token,
         asked: op.from,
         earliest: op.from,
@@ -124,14 +123,8 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
         end,
         lease_end,
         most: lease_end,
-        too_long: None,
         proof: start,
-        denied: None,
-        given_back: None,
-        revived: None,
-        is_session: false,
-        is_waived: false,
-        fates: Vec::new(),
+        ..Hold::default()
     };
     Some(match op.call {
         Call::Acquire { share, lease, session, .. } => {

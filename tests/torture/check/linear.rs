@@ -157,15 +157,13 @@ impl Search<'_> {
         }
         let state = State { now, ..state };
         match (step.op.call, if step.is_certain { step.op.outcome } else { Outcome::Unknown }) {
-            (Call::Acquire { lease, .. }, Outcome::Granted(token)) => {
-                self.grant(step, state, limit, token, (lease, false))
+            (Call::Acquire { lease, .. } | Call::Recover { lease }, Outcome::Granted(token)) => {
+                self.grant(step, state, limit, token, lease)
             }
-            (Call::Recover { lease }, Outcome::Granted(token)) => self.grant(step, state, limit, token, (lease, true)),
             // Nobody knows its token.
-            (Call::Acquire { lease, .. }, Outcome::Unknown) => {
-                self.grant(step, state, limit, -step.op.from, (lease, false))
+            (Call::Acquire { lease, .. } | Call::Recover { lease }, Outcome::Unknown) => {
+                self.grant(step, state, limit, -step.op.from, lease)
             }
-            (Call::Recover { lease }, Outcome::Unknown) => self.grant(step, state, limit, -step.op.from, (lease, true)),
             (Call::Acquire { .. }, Outcome::Refused) => match state.holder {
                 _ if step.others_wait => Some(state),
                 Some(holder) => holder.stands_at(now).map(|holder| State { now, holder: Some(holder) }),
@@ -187,19 +185,12 @@ impl Search<'_> {
         }
     }
 
-    fn grant(
-        &self,
-        step: &Step<'_>,
-        state: State,
-        limit: Moment,
-        token: i64,
-        (lease, only_expired): (i64, bool),
-    ) -> Option<State> {
+    fn grant(&self, step: &Step<'_>, state: State, limit: Moment, token: i64, lease: i64) -> Option<State> {
         let mut now = state.now.max(step.granted.0);
         let latest = limit.min(step.granted.1);
         match state.holder {
             Some(before) => now = now.max(before.stamp.0),
-            None if only_expired => return None,
+            None if matches!(step.op.call, Call::Recover { .. }) => return None,
             None => {}
         }
         if now > latest {

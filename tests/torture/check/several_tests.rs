@@ -27,13 +27,11 @@ trait Several {
 
 impl Several for Script {
     fn share(self, client: u32, ms: i64, share: Share) -> Self {
-        let token = self.token(ms);
-        self.op(client, (ms - 1, ms + 1), call(share, 0), Outcome::Granted(token))
+        self.granted(client, (ms - 1, ms + 1), call(share, 0), ms)
     }
 
     fn wait(self, client: u32, from_ms: i64, granted_ms: i64, share: Share) -> Self {
-        let token = self.token(granted_ms);
-        let mut script = self.op(client, (from_ms, granted_ms + 1), call(share, 3_000), Outcome::Granted(token));
+        let mut script = self.granted(client, (from_ms, granted_ms + 1), call(share, 3_000), granted_ms);
         script.ops.last_mut().unwrap().id = i64::from(client);
         script
     }
@@ -94,22 +92,16 @@ fn more_holders_than_a_caller_bears_are_found() {
     let lost = [(Effect::Loss, 24_000, 26_000)];
     assert_eq!(two().share(3, 30, limit(2)).pass(Company::Alone, &lost), []);
     // When the grant was is not known for certain: one of the others can have come after it.
-    let token = Script::new().token(15);
-    let mut script = two();
-    script.clock.steps.push(crate::moment::Step { from: 12_000, until: 13_000, offset: 5_000_000 });
-    assert_eq!(kinds(&script.op(3, (11, 40), call(limit(2), 0), Outcome::Granted(token))), []);
+    assert_eq!(kinds(&two().step(12, 5_000_000).granted(3, (11, 40), call(limit(2), 0), 15)), []);
 }
 
 #[test]
 fn tokens_of_a_key_grow_whatever_kind_of_holder_it_has() {
-    let script = Script::new().share(1, 10, SHARED);
-    let token = script.token(9);
-    let earlier = script.op(2, (30, 32), call(SHARED, 0), Outcome::Granted(token));
+    let earlier = Script::new().share(1, 10, SHARED).granted(2, (30, 32), call(SHARED, 0), 9);
     assert_eq!(kinds(&earlier), [Kind::TokenNotLarger]);
     // One token for several keys is larger than that of each.
     let script = Script::new().grant(1, 10).release(1, 20, 10, 1);
-    let token = script.token(9);
-    let all = script.op(2, (30, 32), call(Share::Alone, 0), Outcome::Granted(token)).of(3);
+    let all = script.granted(2, (30, 32), call(Share::Alone, 0), 9).of(3);
     assert_eq!(kinds(&all), [Kind::TokenNotLarger]);
 }
 
@@ -139,11 +131,7 @@ fn a_lease_ends_at_once_with_its_connection_and_the_lock_a_margin_later() {
         let script = script.op(1, (9, 11), call, Outcome::Granted(token));
         script.op(1, (20, 21), Call::Extend { token, lease: LEASE }, Outcome::Unknown)
     };
-    let checked = |session| {
-        let script = bound(session);
-        let token = script.token(10);
-        kinds(&script.answer(1, 30, Call::Check { token }, 0).release(1, 40, 10, 1))
-    };
+    let checked = |session| kinds(&bound(session).check(1, 30, 10, 0).release(1, 40, 10, 1));
     assert_eq!(checked(true), []);
     assert_eq!(checked(false), [Kind::LostLock]);
     assert_eq!(kinds(&bound(true).release(1, 100, 10, 0)), [Kind::LostLock]);
@@ -157,7 +145,7 @@ fn a_lease_that_was_extended_with_keys_that_are_not_held_is_found() {
         let script = Script::new().grant(1, 10);
         let token = script.token(10);
         let script = script.op(1, (500, 502), Call::Extend { token, lease: LEASE }, outcome).of(2);
-        kinds(&script.answer(1, 600, Call::Check { token }, left))
+        kinds(&script.check(1, 600, 10, left))
     };
     assert_eq!(left(Outcome::Refused, 410), []);
     assert_eq!(left(Outcome::Refused, 900), [Kind::LeaseTooLong]);

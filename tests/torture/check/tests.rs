@@ -46,10 +46,15 @@ impl Script {
         self
     }
 
+    /// A grant at that millisecond of the wall clock of the machine.
+    pub(super) fn granted(self, client: u32, span: (i64, i64), call: Call, ms: i64) -> Self {
+        let token = self.token(ms);
+        self.op(client, span, call, Outcome::Granted(token))
+    }
+
     /// A grant at the middle of an ACQUIRE of two milliseconds.
     pub(super) fn grant(self, client: u32, ms: i64) -> Self {
-        let token = self.token(ms);
-        self.op(client, (ms - 1, ms + 1), acquire(0), Outcome::Granted(token))
+        self.granted(client, (ms - 1, ms + 1), acquire(0), ms)
     }
 
     pub(super) fn answer(self, client: u32, ms: i64, call: Call, answer: i64) -> Self {
@@ -59,6 +64,18 @@ impl Script {
     pub(super) fn release(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
         let token = self.token(granted_ms);
         self.answer(client, ms, Call::Release { token }, answer)
+    }
+
+    /// LOCK.CHECK, with so many milliseconds of lease left.
+    pub(super) fn check(self, client: u32, ms: i64, granted_ms: i64, left: i64) -> Self {
+        let token = self.token(granted_ms);
+        self.answer(client, ms, Call::Check { token }, left)
+    }
+
+    /// The wall clock is set at that millisecond, so far ahead of the machine's.
+    pub(super) fn step(mut self, ms: i64, offset: i64) -> Self {
+        self.clock.steps.push(Step { from: ms * 1_000, until: (ms + 1) * 1_000, offset });
+        self
     }
 
     pub(super) fn extend(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
@@ -115,9 +132,7 @@ fn a_lock_that_is_given_back_expires_and_passes_on_is_in_order() {
         .grant(3, 3_400)
         .assert_good();
     // A hand-off inside RELEASE: both at once.
-    let script = Script::new().grant(1, 10);
-    let token = script.token(51);
-    script.op(2, (20, 53), acquire(500), Outcome::Granted(token)).release(1, 51, 10, 1).assert_good();
+    Script::new().grant(1, 10).granted(2, (20, 53), acquire(500), 51).release(1, 51, 10, 1).assert_good();
 }
 
 #[test]
@@ -129,24 +144,18 @@ fn two_holders_are_found() {
     // The first was told that it held it when the second had it.
     Script::new().grant(1, 10).grant(2, 1_250).release(1, 1_300, 10, 1).assert_broken(Kind::TwoHolders);
     // The reply of the second came late, its token tells when the grant was.
-    let script = Script::new().grant(1, 10);
-    let token = script.token(900);
-    script.op(2, (890, 2_000), acquire(0), Outcome::Granted(token)).assert_broken(Kind::TwoHolders);
+    Script::new().grant(1, 10).granted(2, (890, 2_000), acquire(0), 900).assert_broken(Kind::TwoHolders);
 }
 
 #[test]
 fn a_lost_lock_is_found() {
     Script::new().grant(1, 10).release(1, 500, 10, 0).assert_broken(Kind::LostLock);
     Script::new().grant(1, 10).extend(1, 500, 10, 0).assert_broken(Kind::LostLock);
-    let script = Script::new().grant(1, 10);
-    let token = script.token(10);
-    script.answer(1, 500, Call::Check { token }, 0).assert_broken(Kind::LostLock);
+    Script::new().grant(1, 10).check(1, 500, 10, 0).assert_broken(Kind::LostLock);
     // Less than a millisecond of lease is none.
-    let script = Script::new().grant(1, 10);
-    script.op(1, (1_009, 1_010), Call::Check { token }, Outcome::Answer(0)).extend(1, 1_020, 10, 1).assert_good();
+    Script::new().grant(1, 10).check(1, 1_009, 10, 0).extend(1, 1_020, 10, 1).assert_good();
     // In the margin there is no lease left, and the lock can still be had for longer.
-    let script = Script::new().grant(1, 10);
-    script.answer(1, 1_100, Call::Check { token }, 0).extend(1, 1_150, 10, 1).assert_good();
+    Script::new().grant(1, 10).check(1, 1_100, 10, 0).extend(1, 1_150, 10, 1).assert_good();
 }
 
 #[test]
@@ -161,9 +170,7 @@ fn a_lock_that_was_given_back_and_stands_again_is_found() {
 
 #[test]
 fn a_token_that_goes_back_is_found() {
-    let script = Script::new().grant(1, 10).release(1, 20, 10, 1);
-    let token = script.token(9);
-    let script = script.op(2, (30, 32), acquire(0), Outcome::Granted(token));
+    let script = Script::new().grant(1, 10).release(1, 20, 10, 1).granted(2, (30, 32), acquire(0), 9);
     assert_eq!(script.pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
     // A new server whose clock is behind may: not this one, whose clock is not.
     let restart = [(Effect::Restart, 21_000, 29_000)];
@@ -182,22 +189,16 @@ fn waits_that_take_too_long_or_end_too_soon_are_found() {
 
 #[test]
 fn a_lock_ends_by_the_clock_of_its_server_when_that_is_set() {
-    let set = |offset| {
-        let mut script = Script::new();
-        script.clock.steps.push(Step { from: 300_000, until: 301_000, offset });
-        script
-    };
+    let set = |offset| Script::new().step(300, offset).grant(1, 10);
     // A token is the time on a clock that is ahead from then on.
-    let granted_ahead = |script: Script, ms: i64, ahead: i64| {
-        let token = script.token(ms) + ahead;
-        script.op(2, (ms - 1, ms + 1), acquire(0), Outcome::Granted(token))
+    let granted_ahead = |ahead_ms: i64| {
+        set(ahead_ms * 1_000).granted(2, (399, 401), acquire(0), 400 + ahead_ms).pass(Company::Alone, &[])
     };
-    let ahead = 5_000_000;
-    assert_eq!(granted_ahead(set(ahead).grant(1, 10), 400, ahead).pass(Company::Alone, &[]), []);
-    assert_eq!(granted_ahead(set(0).grant(1, 10), 400, 0).pass(Company::Alone, &[]), [Kind::TwoHolders]);
+    assert_eq!(granted_ahead(5_000), []);
+    assert_eq!(granted_ahead(0), [Kind::TwoHolders]);
     // Set back, the lock is held for longer, and the next token is ahead of the clock.
     let back = |ms: i64| {
-        let script = set(-500_000).grant(1, 10);
+        let script = set(-500_000);
         let token = script.token(10) + 1;
         script.op(2, (ms - 1, ms + 1), acquire(0), Outcome::Granted(token)).pass(Company::Alone, &[])
     };
@@ -208,10 +209,8 @@ fn a_lock_ends_by_the_clock_of_its_server_when_that_is_set() {
 #[test]
 fn tokens_may_go_back_only_on_a_new_server_whose_clock_is_behind() {
     let grant_behind = |events: &[_]| {
-        let mut script = Script::new().grant(1, 10).release(1, 20, 10, 1);
-        script.clock.steps.push(Step { from: 300_000, until: 301_000, offset: -5_000_000 });
-        let token = script.token(400) - 5_000_000;
-        script.op(2, (399, 401), acquire(0), Outcome::Granted(token)).pass(Company::Alone, events)
+        let script = Script::new().grant(1, 10).release(1, 20, 10, 1).step(300, -5_000_000);
+        script.granted(2, (399, 401), acquire(0), 400 - 5_000).pass(Company::Alone, events)
     };
     assert_eq!(grant_behind(&[]), [Kind::TokenNotLarger]);
     assert_eq!(grant_behind(&[(Effect::Restart, 310_000, 320_000)]), []);
@@ -220,10 +219,8 @@ fn tokens_may_go_back_only_on_a_new_server_whose_clock_is_behind() {
 #[test]
 fn a_token_that_comes_twice_is_two_grants() {
     // The server lost what it knew, and its clock is behind: another had the lock between the two.
-    let mut script = Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).release(2, 40, 30, 1);
-    script.clock.steps.push(Step { from: 300_000, until: 301_000, offset: -5_000_000 });
-    let token = script.token(10);
-    let script = script.op(1, (399, 401), acquire(0), Outcome::Granted(token)).release(1, 460, 10, 1);
+    let script = Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).release(2, 40, 30, 1);
+    let script = script.step(300, -5_000_000).granted(1, (399, 401), acquire(0), 10).release(1, 460, 10, 1);
     let lost = [(Effect::Loss, 310_000, 320_000), (Effect::Restart, 310_000, 320_000)];
     assert_eq!(script.pass(Company::Alone, &lost), []);
     assert_eq!(script.pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
@@ -234,10 +231,8 @@ fn a_token_that_comes_twice_is_two_grants() {
 fn who_asks_for_a_token_that_another_was_granted_too_may_be_told_of_that_one() {
     // The server began anew, and its clock is behind. The first takes the grant of the second for its own.
     let script = |client| {
-        let mut script = Script::new().grant(1, 10).release(1, 20, 10, 1);
-        script.clock.steps.push(Step { from: 300_000, until: 301_000, offset: -5_000_000 });
-        let token = script.token(10);
-        let script = script.op(2, (399, 401), acquire(0), Outcome::Granted(token));
+        let script = Script::new().grant(1, 10).release(1, 20, 10, 1).step(300, -5_000_000);
+        let script = script.granted(2, (399, 401), acquire(0), 10);
         script.extend(client, 420, 10, 1).release(client, 440, 10, 1).grant(3, 5_450)
     };
     let restart = [(Effect::Restart, 310_000, 320_000)];
@@ -345,10 +340,8 @@ fn a_lost_grant_is_over_when_its_attempt_was_cancelled() {
 #[test]
 fn a_call_that_is_sent_again_prolongs_its_grant() {
     let script = |sent_again| {
-        let script = Script::new();
-        let token = script.token(10);
         let call = Call::Acquire { share: Share::Alone, lease: LEASE, wait: 0, session: false, sent_again };
-        script.op(1, (9, 900), call, Outcome::Granted(token)).op(2, (1_500, 1_501), acquire(0), Outcome::Refused)
+        Script::new().granted(1, (9, 900), call, 10).op(2, (1_500, 1_501), acquire(0), Outcome::Refused)
     };
     assert!(script(true).has_order());
     assert!(!script(false).has_order());
@@ -357,19 +350,11 @@ fn a_call_that_is_sent_again_prolongs_its_grant() {
 #[test]
 fn a_grant_of_which_only_the_span_is_known_can_have_been_before_another() {
     // The clock was set while it was asked for, so that its token does not tell when it was.
-    let mut script = Script::new();
-    script.clock.steps.push(Step { from: 100_000, until: 101_000, offset: 5_000_000 });
-    let token = script.token(10);
-    let call = Call::ClassicTake { lease: LEASE, read_at: 99_000, is_getset: false };
-    let script = script.op(1, (50, 110), acquire(0), Outcome::Granted(token));
-    let script = script.op(2, (99, 111), call, Outcome::Granted(0)).release(1, 150, 10, 1);
+    let take = |read_at| Call::ClassicTake { lease: LEASE, read_at, is_getset: false };
+    let script = Script::new().step(100, 5_000_000).granted(1, (50, 110), acquire(0), 10);
+    let script = script.op(2, (99, 111), take(99_000), Outcome::Granted(0)).release(1, 150, 10, 1);
     assert_eq!(script.pass(Company::Mixed, &[]), []);
-    let script = script.op(
-        3,
-        (120, 121),
-        Call::ClassicTake { lease: LEASE, read_at: 120_000, is_getset: false },
-        Outcome::Granted(0),
-    );
+    let script = script.op(3, (120, 121), take(120_000), Outcome::Granted(0));
     assert_eq!(script.pass(Company::Mixed, &[]), [Kind::TwoHolders]);
 }
 
@@ -387,19 +372,13 @@ fn what_no_mutex_with_leases_does_has_no_order() {
     // Extended when it was over.
     assert!(!Script::new().grant(1, 10).extend(1, 1_300, 10, 1).has_order());
     // Recovered though it is free, or held.
-    let recovered = |script: Script, ms: i64| {
-        let token = script.token(ms);
-        script.op(2, (ms - 1, ms + 1), Call::Recover { lease: LEASE }, Outcome::Granted(token)).has_order()
-    };
+    let recovered =
+        |script: Script, ms: i64| script.granted(2, (ms - 1, ms + 1), Call::Recover { lease: LEASE }, ms).has_order();
     assert!(!recovered(Script::new(), 500));
     assert!(!recovered(Script::new().grant(1, 10), 500));
     assert!(recovered(Script::new().grant(1, 10), 1_300));
     // More lease left than there was.
-    let left = |left| {
-        let script = Script::new().grant(1, 10);
-        let token = script.token(10);
-        script.answer(1, 500, Call::Check { token }, left).has_order()
-    };
+    let left = |left| Script::new().grant(1, 10).check(1, 500, 10, left).has_order();
     assert!(left(510));
     assert!(!left(600));
     assert!(!left(400));

@@ -2,26 +2,14 @@
 //! never release, and die at any moment.
 
 use super::ask::Attempt;
-use super::Client;
+use super::{Client, Habits};
 use crate::history::{Call, Outcome, Share};
 
-/// Which keys a client takes, and how.
-pub struct Habits<'a> {
-    /// The key to take next; nothing for now.
-    pub next_key: &'a dyn Fn() -> Option<String>,
-    /// The longest lease; the margin comes on top for others.
-    pub lease_ms: (u64, u64),
-    /// How long it holds and how long it thinks, at most.
-    pub hold_ms: u64,
-    pub think_ms: u64,
-    /// Whether it uses SESSION now and then.
-    pub sessions: bool,
-}
-
-pub fn work(client: &mut Client<'_>, habits: &Habits<'_>) {
+/// On the keys that `next_key` gives; nothing for now.
+pub fn work(client: &mut Client<'_>, habits: Habits, next_key: &dyn Fn() -> Option<String>) {
     let mut earlier: Option<(String, i64)> = None;
     while !client.world.is_over() {
-        if let Some(key) = (habits.next_key)() {
+        if let Some(key) = next_key() {
             if let Some((token, lease)) = take(client, &key, habits) {
                 hold(client, &key, token, lease, habits);
                 earlier = Some((key, token));
@@ -36,7 +24,7 @@ pub fn work(client: &mut Client<'_>, habits: &Habits<'_>) {
     }
 }
 
-fn take(client: &mut Client<'_>, key: &str, habits: &Habits<'_>) -> Option<(i64, u64)> {
+fn take(client: &mut Client<'_>, key: &str, habits: Habits) -> Option<(i64, u64)> {
     let lease_ms = client.dice.between(habits.lease_ms.0, habits.lease_ms.1);
     let lease = i64::try_from(lease_ms * 1_000).unwrap();
     if client.dice.percent(5) {
@@ -57,7 +45,7 @@ fn token_of(outcome: Outcome) -> Option<i64> {
     }
 }
 
-fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: &Habits<'_>) {
+fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: Habits) {
     let text = token.to_string();
     client.sleep_up_to(habits.hold_ms);
     if client.dice.percent(25) {
@@ -85,8 +73,7 @@ fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: &
     }
 }
 
-fn extend(client: &mut Client<'_>, key: &str, token: i64, habits: &Habits<'_>) {
-    let ms = client.dice.between(habits.lease_ms.0, habits.lease_ms.1);
-    let call = Call::Extend { token, lease: i64::try_from(ms * 1_000).unwrap() };
-    client.run(key, call, &["LOCK.EXTEND", key, &token.to_string(), "PX", &ms.to_string()]);
+fn extend(client: &mut Client<'_>, key: &str, token: i64, habits: Habits) {
+    let (lease, text) = client.lease(habits);
+    client.run(key, Call::Extend { token, lease }, &["LOCK.EXTEND", key, &token.to_string(), "PX", &text]);
 }

@@ -10,10 +10,22 @@ pub mod several;
 
 use crate::history::{Call, Look, Op, Outcome};
 use crate::moment::Moment;
-use crate::plan::Dice;
+use crate::support::dice::Dice;
 use crate::support::Reply;
 use crate::world::World;
 use link::Link;
+
+/// How a client of LOCK.* takes and holds.
+#[derive(Clone, Copy)]
+pub struct Habits {
+    /// The longest lease; the margin comes on top for others.
+    pub lease_ms: (u64, u64),
+    /// How long it holds and how long it thinks, at most.
+    pub hold_ms: u64,
+    pub think_ms: u64,
+    /// Whether it uses SESSION now and then.
+    pub sessions: bool,
+}
 
 /// What a client did and saw, with the key of each.
 #[derive(Default)]
@@ -60,6 +72,12 @@ impl<'a> Client<'a> {
     pub fn note_all(&mut self, keys: &[&str], call: Call, id: i64, outcome: Outcome, (from, sent): (Moment, Moment)) {
         let op = Op { client: self.number, call, of: keys.len(), id, outcome, from, sent, until: self.world.now() };
         self.log.ops.extend(keys.iter().map(|key| (key.to_string(), op)));
+    }
+
+    /// A lease of these habits, in microseconds and as a command has it.
+    pub fn lease(&mut self, habits: Habits) -> (i64, String) {
+        let ms = self.dice.between(habits.lease_ms.0, habits.lease_ms.1);
+        (i64::try_from(ms * 1_000).unwrap(), ms.to_string())
     }
 
     pub fn sleep_up_to(&mut self, ms: u64) {

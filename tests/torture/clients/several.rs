@@ -2,20 +2,8 @@
 //! They extend and give back one of them, some, or all, also what they do not hold.
 
 use super::ask::Attempt;
-use super::Client;
+use super::{Client, Habits};
 use crate::history::{Call, Outcome, Share};
-
-/// Which keys a client takes, and how.
-pub struct Habits<'a> {
-    pub keys: &'a [&'a str],
-    /// The longest lease; the margin comes on top for others.
-    pub lease_ms: (u64, u64),
-    /// How long it holds and how long it thinks, at most.
-    pub hold_ms: u64,
-    pub think_ms: u64,
-    /// Whether it uses SESSION now and then.
-    pub sessions: bool,
-}
 
 /// What it holds, or held.
 #[derive(Clone)]
@@ -24,15 +12,15 @@ struct Grant<'a> {
     token: i64,
 }
 
-pub fn work(client: &mut Client<'_>, habits: &Habits<'_>) {
+pub fn work(client: &mut Client<'_>, habits: Habits, keys: &[&str]) {
     let mut earlier: Option<Grant<'_>> = None;
     while !client.world.is_over() {
-        if let Some((grant, lease_ms)) = take(client, habits) {
+        if let Some((grant, lease_ms)) = take(client, habits, keys) {
             // What it had before is over: nobody else may lose by its token.
             if let Some(earlier) = earlier.take_if(|_| client.dice.percent(5)) {
                 release_all(client, &earlier);
             }
-            hold(client, &grant, lease_ms, habits);
+            hold(client, &grant, lease_ms, habits, keys);
             earlier = Some(grant);
         }
         // Whoever lost its connection may believe that it has what it had before.
@@ -45,8 +33,8 @@ pub fn work(client: &mut Client<'_>, habits: &Habits<'_>) {
 }
 
 /// Two of the keys to all of them, in any order.
-fn some_keys<'a>(client: &mut Client<'_>, habits: &Habits<'a>) -> Vec<&'a str> {
-    let mut keys = habits.keys.to_vec();
+fn some_keys<'a>(client: &mut Client<'_>, keys: &[&'a str]) -> Vec<&'a str> {
+    let mut keys = keys.to_vec();
     for at in (1..keys.len()).rev() {
         let other = client.dice.index(at + 1);
         keys.swap(at, other);
@@ -55,12 +43,12 @@ fn some_keys<'a>(client: &mut Client<'_>, habits: &Habits<'a>) -> Vec<&'a str> {
     keys
 }
 
-fn take<'a>(client: &mut Client<'_>, habits: &Habits<'a>) -> Option<(Grant<'a>, u64)> {
+fn take<'a>(client: &mut Client<'_>, habits: Habits, all: &[&'a str]) -> Option<(Grant<'a>, u64)> {
     let lease_ms = client.dice.between(habits.lease_ms.0, habits.lease_ms.1);
     let wait_ms = if client.dice.percent(75) { client.dice.between(50, 1_500) } else { 0 };
-    let one = vec![habits.keys[client.dice.index(habits.keys.len())]];
+    let one = vec![all[client.dice.index(all.len())]];
     let (keys, share) = match client.dice.below(10) {
-        0..=2 => (some_keys(client, habits), Share::Alone),
+        0..=2 => (some_keys(client, all), Share::Alone),
         3 | 4 => (one, Share::Alone),
         5 | 6 => (one, Share::Shared),
         _ => (one, Share::Limit(1 + client.dice.index(4))),
@@ -71,7 +59,7 @@ fn take<'a>(client: &mut Client<'_>, habits: &Habits<'a>) -> Option<(Grant<'a>, 
     Some((Grant { keys, token }, lease_ms))
 }
 
-fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: &Habits<'_>) {
+fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habits, all: &[&str]) {
     let Grant { keys, token } = grant;
     let text = token.to_string();
     client.sleep_up_to(habits.hold_ms);
@@ -85,7 +73,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: &Habi
         // One of the keys it does not hold: none may change.
         3 => {
             let held = |key: &&&str| keys.contains(*key);
-            let more: Vec<&str> = habits.keys.iter().filter(|key| !held(key)).take(1).copied().collect();
+            let more: Vec<&str> = all.iter().filter(|key| !held(key)).take(1).copied().collect();
             extend_all(client, &Grant { keys: [&keys[..], &more].concat(), token: *token }, habits);
             client.run(keys[0], Call::Check { token: *token }, &["LOCK.CHECK", keys[0], &text]);
         }
@@ -134,21 +122,16 @@ fn release_all(client: &mut Client<'_>, grant: &Grant<'_>) {
     client.run_all(&keys, Call::Release { token: grant.token }, &command);
 }
 
-fn lease(client: &mut Client<'_>, habits: &Habits<'_>) -> (i64, String) {
-    let ms = client.dice.between(habits.lease_ms.0, habits.lease_ms.1);
-    (i64::try_from(ms * 1_000).unwrap(), ms.to_string())
-}
-
-fn extend_one(client: &mut Client<'_>, grant: &Grant<'_>, habits: &Habits<'_>) {
-    let (lease, text) = lease(client, habits);
+fn extend_one(client: &mut Client<'_>, grant: &Grant<'_>, habits: Habits) {
+    let (lease, text) = client.lease(habits);
     let key = grant.keys[client.dice.index(grant.keys.len())];
     let command = ["LOCK.EXTEND", key, &grant.token.to_string(), "PX", &text];
     client.run(key, Call::Extend { token: grant.token, lease }, &command);
 }
 
 /// LOCK.MEXTEND
-fn extend_all(client: &mut Client<'_>, grant: &Grant<'_>, habits: &Habits<'_>) {
-    let (lease, text) = lease(client, habits);
+fn extend_all(client: &mut Client<'_>, grant: &Grant<'_>, habits: Habits) {
+    let (lease, text) = client.lease(habits);
     let (count, token) = (grant.keys.len().to_string(), grant.token.to_string());
     let command = [&["LOCK.MEXTEND", &count], &grant.keys[..], &[&token, "PX", &text]].concat();
     client.run_all(&grant.keys, Call::Extend { token: grant.token, lease }, &command);

@@ -2,6 +2,7 @@
 //! be reached, stands still or is dead, which loses what was not replicated. Then the new one, which has no replica,
 //! needs none to write, so that its grace alone keeps it from granting; the old master follows it when that may be over.
 
+use super::ms;
 use crate::history::Effect;
 use crate::plan::is_suspend;
 use crate::site::group::Group;
@@ -16,34 +17,32 @@ fn old_and_new(group: &Group) -> (usize, usize) {
     (old, 1 - old)
 }
 
-pub fn by_agreement(world: &World, group: &Group) -> bool {
+pub fn by_agreement(world: &World, group: &Group) {
     let (old, new) = old_and_new(group);
     world.with(&[Effect::Stall, Effect::Restart], || {
         let (from, to) = (group.members[old].port(), group.members[new].port());
         until("the replica has become master by agreement", || {
             tell(from, &["FAILOVER", "TO", "127.0.0.1", &to.to_string(), "TIMEOUT", "3000"]);
             (0..200).find_map(|_| {
-                world.sleep(super::ms(10));
+                world.sleep(ms(10));
                 field(to, "replication", "role").filter(|role| role == "master")
             })
         });
         settle(world, group, old, new);
     });
-    true
 }
 
-pub fn while_cut_off(world: &World, group: &Group, for_ms: u64) -> bool {
+pub fn while_cut_off(world: &World, group: &Group, for_ms: u64) {
     let (old, new) = old_and_new(group);
     world.with(&[Effect::Change, Effect::Restart], || {
         group.members[old].replica.cut();
         promote(world, group, new);
-        world.sleep(super::ms(for_ms));
+        world.sleep(ms(for_ms));
         settle(world, group, old, new);
     });
-    true
 }
 
-pub fn while_stopped(world: &World, group: &Group, for_ms: u64) -> bool {
+pub fn while_stopped(world: &World, group: &Group, for_ms: u64) {
     let (old, new) = old_and_new(group);
     world.with(&[Effect::Change, Effect::Restart], || {
         world.with(&[Effect::Stall], || {
@@ -51,17 +50,16 @@ pub fn while_stopped(world: &World, group: &Group, for_ms: u64) -> bool {
                 // Nothing tells it that it is no master any more.
                 group.members[old].replica.cut();
                 promote(world, group, new);
-                world.sleep(super::ms(for_ms));
+                world.sleep(ms(for_ms));
             });
-            world.sleep(super::ms(50));
+            world.sleep(ms(50));
         });
-        world.sleep(super::ms(1_500));
+        world.sleep(ms(1_500));
         settle(world, group, old, new);
     });
-    true
 }
 
-pub fn after_death(world: &World, group: &Group) -> bool {
+pub fn after_death(world: &World, group: &Group) {
     let (old, new) = old_and_new(group);
     world.with(&[Effect::Change, Effect::Restart], || {
         world.with(&[Effect::Stall], || {
@@ -71,7 +69,6 @@ pub fn after_death(world: &World, group: &Group) -> bool {
         group.members[old].start_again();
         settle(world, group, old, new);
     });
-    true
 }
 
 fn promote(world: &World, group: &Group, new: usize) {

@@ -1,16 +1,9 @@
-//! What can go wrong, one file each: does it, mends it, and notes what promises do not hold meanwhile.
+//! What can go wrong, each does it, mends it, and notes what promises do not hold meanwhile.
 
-mod clients;
-mod clock;
-mod config;
-mod eviction;
+mod commands;
 mod failover;
-mod kill;
 mod node;
-mod partition;
-mod pause;
-mod slot;
-mod stop;
+mod server;
 
 use crate::plan::{Fault, Lane, Plan};
 use crate::site::Site;
@@ -38,14 +31,14 @@ pub fn carry_out(world: &World, site: &Site, plan: &Plan, lane: Lane) {
 /// Whether it could be done.
 fn run(world: &World, site: &Site, fault: Fault) -> bool {
     match (fault, site) {
-        (Fault::Pause { for_ms, all }, _) => pause::run(world, site, for_ms, all),
-        (Fault::KillClients, _) => clients::run(site),
-        (Fault::Config { which }, _) => config::run(world, site, which),
-        (Fault::Kill { down_ms }, Site::Group(group)) => kill::run(world, group, down_ms),
-        (Fault::Stop { for_ms }, Site::Group(group)) => stop::run(world, group, for_ms),
-        (Fault::Partition { for_ms }, Site::Group(group)) => partition::run(world, group, for_ms),
-        (Fault::Evict { all_keys }, Site::Group(group)) => eviction::run(world, group, all_keys),
-        (Fault::Clock { by_ms, for_ms }, Site::Group(group)) => clock::run(world, group, by_ms, for_ms),
+        (Fault::Clock { by_ms, for_ms }, Site::Group(group)) => return server::set_clock(world, group, by_ms, for_ms),
+        (Fault::Pause { for_ms, all }, _) => commands::pause(world, site, for_ms, all),
+        (Fault::KillClients, _) => commands::kill_clients(site),
+        (Fault::Config { which }, _) => commands::configure(world, site, which),
+        (Fault::Kill { down_ms }, Site::Group(group)) => server::kill(world, group, down_ms),
+        (Fault::Stop { for_ms }, Site::Group(group)) => server::stop(world, group, for_ms),
+        (Fault::Partition { for_ms }, Site::Group(group)) => server::cut_off(world, group, for_ms),
+        (Fault::Evict { all_keys }, Site::Group(group)) => server::evict(world, group, all_keys),
         (Fault::Failover, Site::Group(group)) => failover::by_agreement(world, group),
         (Fault::CutAndPromote { for_ms }, Site::Group(group)) => failover::while_cut_off(world, group, for_ms),
         (Fault::StopAndPromote { for_ms }, Site::Group(group)) => failover::while_stopped(world, group, for_ms),
@@ -53,7 +46,8 @@ fn run(world: &World, site: &Site, fault: Fault) -> bool {
         (Fault::NodeFailover { key, way }, Site::Cluster(cluster)) => node::fail_over(world, cluster, key, way),
         (Fault::KillNode { key }, Site::Cluster(cluster)) => node::kill(world, cluster, key),
         (Fault::StopNode { key, for_ms }, Site::Cluster(cluster)) => node::stop(world, cluster, key, for_ms),
-        (Fault::MoveSlot { key }, Site::Cluster(cluster)) => slot::run(world, cluster, key),
+        (Fault::MoveSlot { key }, Site::Cluster(cluster)) => node::move_slot(world, cluster, key),
         (fault, _) => panic!("not for this setup: {fault:?}"),
     }
+    true
 }

@@ -1,61 +1,53 @@
-//! Masters of a cluster change: asked to in three ways, or because one dies or stands still.
+//! Masters of a cluster change, asked to in three ways, or because one dies or stands still; slots move.
 
-use super::slot::key;
+use super::ms;
 use crate::history::Effect;
-use crate::site::cluster::{replica_of, Cluster};
+use crate::site::cluster::nodes::Move;
+use crate::site::cluster::{Cluster, WAYS};
 use crate::support::until;
 use crate::world::World;
-use std::time::{Duration, Instant};
 
-/// The ways of CLUSTER FAILOVER; the first is by agreement and loses nothing.
-const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
-
-/// After so long an attempt has failed.
-const ASK_AGAIN: Duration = Duration::from_secs(6);
-
-pub fn fail_over(world: &World, cluster: &Cluster, number: usize, way: usize) -> bool {
-    let mode = if way == 0 {
-        &[Effect::Stall, Effect::Restart][..]
-    } else {
-        &[Effect::Stall, Effect::Restart, Effect::Change]
-    };
-    world.with(mode, || {
-        let old = cluster.master_of(key(number));
-        let new = replica_of(cluster, old);
-        let mut asked: Option<Instant> = None;
-        until("the replica is master, the master a replica", || {
-            // The other masters vote for a replica of the same master only once in a while: then it is asked again.
-            if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) && !new.is_master() {
-                asked = Some(Instant::now());
-                new.conn().call(&[&["CLUSTER", "FAILOVER"], WAYS[way]].concat());
-            }
-            (new.is_master() && !old.is_master()).then_some(())
-        });
-        cluster.until_well();
-    });
-    true
+/// The keys that all work with in a cluster, of four slots.
+fn key(number: usize) -> &'static str {
+    ["lock:a", "lock:b", "lock:c", "lock:{several}:a"][number]
 }
 
-pub fn kill(world: &World, cluster: &Cluster, number: usize) -> bool {
+/// The first way is by agreement and loses nothing.
+pub fn fail_over(world: &World, cluster: &Cluster, number: usize, way: usize) {
+    let effects = [Effect::Stall, Effect::Restart, Effect::Change];
+    world.with(if way == 0 { &effects[..2] } else { &effects }, || {
+        cluster.fail_over(key(number), WAYS[way]);
+        cluster.until_well();
+    });
+}
+
+pub fn kill(world: &World, cluster: &Cluster, number: usize) {
     world.with(&[Effect::Stall, Effect::Restart, Effect::Change], || {
         let old = cluster.master_of(key(number));
-        let new = replica_of(cluster, old);
+        let new = cluster.replica_of(old);
         old.signal("KILL");
         until("the replica takes over", || new.is_master().then_some(()));
         old.start_again();
         cluster.until_well();
     });
-    true
 }
 
-pub fn stop(world: &World, cluster: &Cluster, number: usize, for_ms: u64) -> bool {
+pub fn stop(world: &World, cluster: &Cluster, number: usize, for_ms: u64) {
     world.with(&[Effect::Stall, Effect::Restart, Effect::Change], || {
         let node = cluster.master_of(key(number));
         node.signal("STOP");
-        world.sleep(super::ms(for_ms));
+        world.sleep(ms(for_ms));
         node.signal("CONT");
-        world.sleep(super::ms(500));
+        world.sleep(ms(500));
         cluster.until_well();
     });
-    true
+}
+
+/// The slot of a key moves to another master, with its keys, while clients work with them. Nothing is lost by that.
+pub fn move_slot(world: &World, cluster: &Cluster, number: usize) {
+    let key = key(number);
+    world.with(&[Effect::Move], || {
+        Move::all(cluster.master_of(key), cluster.other_master(key), key);
+        cluster.until_well();
+    });
 }

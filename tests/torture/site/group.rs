@@ -1,9 +1,9 @@
-//! One server, or a master and a replica, each behind a gate for clients and one for its replica.
+//! One server, or a master and a replica, each behind a relay for clients and one for its replica.
 
 use super::{field, tell};
 use crate::clock_shim::shim;
-use crate::gate::Gate;
 use crate::plan::Setup;
+use crate::support::relay::Relay;
 use crate::support::{module, temp_dir, until, Options, Reply, Server};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -25,8 +25,8 @@ pub struct Member {
     clocks: Option<File>,
     /// For how long its machine was suspended, in microseconds.
     suspended_us: AtomicI64,
-    pub clients: Gate,
-    pub replica: Gate,
+    pub clients: Relay,
+    pub replica: Relay,
 }
 
 pub struct Group {
@@ -75,7 +75,7 @@ impl Group {
         &self.members[self.master.load(Ordering::SeqCst)]
     }
 
-    /// One member replicates another, through its gate.
+    /// One member replicates another, through its relay.
     pub fn follow(&self, replica: usize, master: usize) {
         let port = self.members[master].replica.port().to_string();
         let replica = &self.members[replica];
@@ -141,7 +141,7 @@ impl Member {
         let dir = temp_dir();
         let options = options.dir(&dir);
         let server = options.clone().start();
-        let (clients, replica) = (Gate::to(server.port()), Gate::to(server.port()));
+        let (clients, replica) = (Relay::to(server.port()), Relay::to(server.port()));
         let suspended_us = AtomicI64::new(0);
         Self { server: Mutex::new(Some(server)), options, dir, clocks, suspended_us, clients, replica }
     }
@@ -179,8 +179,8 @@ impl Member {
     /// Starts it again with what it has on disk.
     pub fn start_again(&self) {
         let server = self.options.clone().start();
-        for gate in [&self.clients, &self.replica] {
-            gate.lead_to(server.port());
+        for relay in [&self.clients, &self.replica] {
+            relay.lead_to(server.port());
         }
         *self.server.lock().unwrap() = Some(server);
     }

@@ -76,9 +76,7 @@ pub fn tell(port: u16, command: &[&str]) -> Option<Reply> {
 
 /// A field of INFO.
 pub fn field(port: u16, section: &str, field: &str) -> Option<String> {
-    let Some(Reply::Text(text)) = tell(port, &["INFO", section]) else { return None };
-    let text = String::from_utf8_lossy(&text).into_owned();
-    text.lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_string()))
+    tell(port, &["INFO", section])?.line(field)
 }
 
 /// After the last fault: each key can be had again.

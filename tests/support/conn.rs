@@ -1,0 +1,249 @@
+//! A raw connection to a server, and what tests ask on it.
+
+use super::{until, Reply, DEADLINE};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// The time of the server's clock, in microseconds.
+pub fn server_time_us(conn: &mut Conn) -> i64 {
+    let reply = conn.call(&["TIME"]);
+    let part = |n: usize| reply.list()[n].text().parse::<i64>().unwrap();
+    part(0) * 1_000_000 + part(1)
+}
+
+/// When a key ends, in Unix milliseconds, on every version; -1: never, -2: there is no such key.
+pub fn expire_at_ms(conn: &mut Conn, key: &str) -> i64 {
+    if let Reply::Int(at) = conn.call(&["PEXPIRETIME", key]) {
+        return at;
+    }
+    // Before 7.0: what is left, asked for within one millisecond of the clock.
+    until("three answers within a millisecond", || {
+        let before = server_time_us(conn) / 1000;
+        let left = conn.int(&["PTTL", key]);
+        let after = server_time_us(conn) / 1000;
+        if left < 0 {
+            return Some(left);
+        }
+        (before == after).then_some(before + left)
+    })
+}
+
+/// A raw connection.
+pub struct Conn {
+    pub(super) reader: BufReader<TcpStream>,
+}
+
+impl Conn {
+    /// A new connection to a port of this machine; for a process that has no [`Server`].
+    pub fn to(port: u16) -> std::io::Result<Self> {
+        Self::over(TcpStream::connect(("127.0.0.1", port))?)
+    }
+
+    /// A connection that is there.
+    pub fn over(stream: TcpStream) -> std::io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_write_timeout(Some(DEADLINE))?;
+        Ok(Conn { reader: BufReader::new(stream) })
+    }
+
+    /// How long to wait for a reply instead of [`DEADLINE`].
+    pub fn set_patience(&mut self, time: Duration) {
+        self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
+    }
+
+    /// Sends a command without waiting for its reply; an error when the server is gone.
+    pub fn try_send(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
+        self.reader.get_mut().write_all(&encoded(args))
+    }
+
+    /// Sends a command without waiting for its reply.
+    pub fn send(&mut self, args: &[impl AsRef<[u8]>]) {
+        self.send_bytes(&encoded(args));
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).expect("the server reads");
+    }
+
+    /// Sends bytes as they are; an error when the server has closed the connection.
+    pub fn try_send_bytes(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.reader.get_mut().write_all(bytes)
+    }
+
+    /// Sends a command and gives its reply, parsed.
+    pub fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Reply {
+        self.send(args);
+        self.read()
+    }
+
+    /// Sends a command and gives its reply; an error when the server is gone or does not answer.
+    pub fn try_call(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<Reply> {
+        self.try_send(args)?;
+        self.try_read()
+    }
+
+    /// As [`Conn::try_call`], with a time-out of its own.
+    pub fn try_call_for(&mut self, args: &[impl AsRef<[u8]>], time: Duration) -> std::io::Result<Reply> {
+        self.reader.get_ref().set_read_timeout(Some(time))?;
+        let reply = self.try_call(args);
+        self.reader.get_ref().set_read_timeout(Some(DEADLINE))?;
+        reply
+    }
+
+    /// Sends a command and gives the very bytes of its reply.
+    pub fn raw(&mut self, args: &[impl AsRef<[u8]>]) -> Vec<u8> {
+        self.try_raw(args).expect("a reply")
+    }
+
+    pub(super) fn try_raw(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<Vec<u8>> {
+        self.try_send(args)?;
+        let mut bytes = Vec::new();
+        self.read_into(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Sends a command that must answer +OK.
+    pub fn ok(&mut self, args: &[impl AsRef<[u8]>]) {
+        let reply = self.call(args);
+        assert_eq!(reply, Reply::Status("OK".into()));
+    }
+
+    /// Sends a command and gives its reply as text.
+    pub fn text(&mut self, args: &[impl AsRef<[u8]>]) -> String {
+        match self.call(args) {
+            Reply::Other(text) => text,
+            other => other.text(),
+        }
+    }
+
+    /// Sends a command and gives its integer reply.
+    pub fn int(&mut self, args: &[impl AsRef<[u8]>]) -> i64 {
+        self.call(args).int()
+    }
+
+    /// A field of a section of INFO; nothing where the section has none of that name.
+    pub fn info(&mut self, section: &str, field: &str) -> Option<String> {
+        self.call(&["INFO", section]).line(field)
+    }
+
+    /// How often the server was asked for a command, by its statistics.
+    pub fn calls(&mut self, command: &str) -> usize {
+        // Before 7.0 it has the names of commands as they are registered.
+        let statistics = self.text(&["INFO", "commandstats"]).to_lowercase();
+        let line = format!("cmdstat_{command}:calls=");
+        let calls = statistics.lines().find_map(|text| text.strip_prefix(&line)?.split(',').next()?.parse().ok());
+        calls.unwrap_or(0)
+    }
+
+    /// A field of LOCK.INFO.
+    pub fn lock(&mut self, key: &str, field: &str) -> Reply {
+        self.call(&["LOCK.INFO", key]).field(field)
+    }
+
+    /// Whether a lock is free, held, expired or foreign.
+    pub fn state(&mut self, key: &str) -> String {
+        self.lock(key, "state").text()
+    }
+
+    /// How many wait for a lock.
+    pub fn waiters(&mut self, key: &str) -> i64 {
+        self.lock(key, "waiters").int()
+    }
+
+    pub fn until_waiters(&mut self, key: &str, count: i64) {
+        until(&format!("{count} wait for {key}"), || (self.waiters(key) == count).then_some(()));
+    }
+
+    /// Asks with this LOCK.ACQUIRE until it is granted: the token.
+    pub fn until_granted(&mut self, acquire: &[&str]) -> i64 {
+        until("a grant", || match self.call(acquire) {
+            Reply::Int(token) => Some(token),
+            _ => None,
+        })
+    }
+
+    /// Waits for the next reply.
+    pub fn read(&mut self) -> Reply {
+        self.try_read().expect("a reply")
+    }
+
+    /// Waits for the next reply; an error when the connection ended or the time-out passed.
+    pub fn try_read(&mut self) -> std::io::Result<Reply> {
+        let mut bytes = Vec::new();
+        self.read_into(&mut bytes)
+    }
+
+    /// Whether no reply comes within `time`.
+    pub fn silent_for(&mut self, time: Duration) -> bool {
+        self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
+        let silent = match self.reader.fill_buf() {
+            Ok(_) => false,
+            Err(error) => matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+        };
+        self.reader.get_ref().set_read_timeout(Some(DEADLINE)).unwrap();
+        silent
+    }
+
+    /// Whether something has arrived that was not read.
+    pub fn has_reply(&mut self) -> bool {
+        self.reader.get_ref().set_nonblocking(true).unwrap();
+        let has = self.reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        self.reader.get_ref().set_nonblocking(false).unwrap();
+        has
+    }
+
+    fn read_into(&mut self, raw: &mut Vec<u8>) -> std::io::Result<Reply> {
+        let start = raw.len();
+        if self.reader.read_until(b'\n', raw)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = String::from_utf8_lossy(&raw[start..]).trim_end().to_string();
+        let (kind, rest) = line.split_at(1);
+        let count = || rest.parse::<i64>().map_err(std::io::Error::other);
+        Ok(match kind {
+            "+" => Reply::Status(rest.into()),
+            "-" => Reply::Error(rest.into()),
+            ":" => Reply::Int(count()?),
+            "_" => Reply::Nil,
+            "$" | "=" => match count()? {
+                -1 => Reply::Nil,
+                length => {
+                    let length = usize::try_from(length).map_err(std::io::Error::other)?;
+                    let from = raw.len();
+                    raw.resize(from + length + 2, 0);
+                    self.reader.read_exact(&mut raw[from..])?;
+                    let bytes = raw[from..from + length].to_vec();
+                    // A verbatim string opens with its format, `txt:`.
+                    Reply::Text(if kind == "=" { bytes[4..].to_vec() } else { bytes })
+                }
+            },
+            "*" | ">" | "~" => match count()? {
+                -1 => Reply::Nil,
+                count => Reply::List((0..count).map(|_| self.read_into(raw)).collect::<Result<_, _>>()?),
+            },
+            "%" => {
+                let mut pairs = Vec::new();
+                for _ in 0..count()? {
+                    pairs.push((self.read_into(raw)?, self.read_into(raw)?));
+                }
+                Reply::Map(pairs)
+            }
+            _ => Reply::Other(line),
+        })
+    }
+}
+
+/// A command as it is sent.
+pub fn encoded(args: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        let arg = arg.as_ref();
+        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}

@@ -1,0 +1,79 @@
+//! What a server answers, parsed.
+
+use std::fmt::Write as _;
+
+/// A reply, parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    Nil,
+    Int(i64),
+    Text(Vec<u8>),
+    Status(String),
+    Error(String),
+    List(Vec<Reply>),
+    Map(Vec<(Reply, Reply)>),
+    Other(String),
+}
+
+impl Reply {
+    pub fn int(&self) -> i64 {
+        match self {
+            Reply::Int(n) => *n,
+            other => panic!("not an integer: {other:?}"),
+        }
+    }
+
+    pub fn list(&self) -> &[Reply] {
+        match self {
+            Reply::List(items) => items,
+            other => panic!("not an array: {other:?}"),
+        }
+    }
+
+    pub fn is_nil(&self) -> bool {
+        matches!(self, Reply::Nil)
+    }
+
+    /// The error text, code word first; panics if the reply is none.
+    pub fn error(&self) -> &str {
+        match self {
+            Reply::Error(text) => text,
+            other => panic!("not an error: {other:?}"),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        match self {
+            Reply::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Reply::Status(text) => text.clone(),
+            other => panic!("not a string: {other:?}"),
+        }
+    }
+
+    /// What stands behind a name and a colon in a text of lines, as INFO replies.
+    pub fn line(&self, name: &str) -> Option<String> {
+        let Reply::Text(bytes) = self else { return None };
+        let text = String::from_utf8_lossy(bytes);
+        text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_string()))
+    }
+
+    /// The value of a field of a map, in RESP2 (flat array) or RESP3.
+    pub fn field(&self, name: &str) -> Reply {
+        let named = |key: &Reply| *key == Reply::Text(name.as_bytes().to_vec()) || *key == Reply::Status(name.into());
+        match self {
+            Reply::List(items) => items.chunks(2).find(|pair| named(&pair[0])).map(|pair| pair[1].clone()),
+            Reply::Map(pairs) => pairs.iter().find(|(key, _)| named(key)).map(|(_, value)| value.clone()),
+            other => panic!("not a map: {other:?}"),
+        }
+        .unwrap_or_else(|| panic!("no field {name}: {self:?}"))
+    }
+}
+
+/// Bytes as text for messages: printable ASCII as it is, the rest escaped.
+pub fn show(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for byte in bytes {
+        let _ = write!(out, "{}", byte.escape_ascii());
+    }
+    out
+}

@@ -1,0 +1,330 @@
+//! A server of a test: what it is started with, what can be done to it, and how it ends.
+
+use super::program::end_within;
+use super::{free_port, module, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Lets tests use DEBUG and MODULE LOAD, on servers that close them by default.
+const SWITCHES: &[&str] = &["--enable-debug-command", "yes", "--enable-module-command", "yes"];
+
+/// Whether the server has the [`SWITCHES`]: all but 6.x.
+fn knows_command_switches(binary: &OsString) -> bool {
+    let output = Command::new(binary).arg("--version").output().expect("the server binary can be run");
+    !String::from_utf8_lossy(&output.stdout).contains("v=6.")
+}
+
+/// What a server is to be started with.
+#[derive(Clone, Default)]
+pub struct Options {
+    binary: Option<OsString>,
+    args: Vec<String>,
+    module_args: Vec<String>,
+    without_module: bool,
+    dir: Option<PathBuf>,
+    config: Option<PathBuf>,
+    env: Vec<(String, String)>,
+}
+
+impl Options {
+    /// Adds command-line arguments of the server, for example `["--appendonly", "yes"]`.
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Adds arguments of the module, for example `["margin-ms", "0"]`.
+    pub fn module_args(mut self, args: &[&str]) -> Self {
+        self.module_args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
+    /// A plain server, without the module.
+    pub fn without_module(mut self) -> Self {
+        self.without_module = true;
+        self
+    }
+
+    /// Another server binary than [`server_binary`].
+    pub fn binary(mut self, binary: impl Into<OsString>) -> Self {
+        self.binary = Some(binary.into());
+        self
+    }
+
+    /// An environment variable of the server.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// A directory with data of an earlier server; the caller removes it.
+    pub fn dir(mut self, dir: &Path) -> Self {
+        self.dir = Some(dir.to_path_buf());
+        self
+    }
+
+    /// A configuration file, which the other arguments come on top of; the server starts in its folder.
+    pub fn config(mut self, file: &Path) -> Self {
+        self.config = Some(file.to_path_buf());
+        self
+    }
+
+    /// Starts the server and waits until it answers PING.
+    pub fn start(self) -> Server {
+        self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
+    }
+
+    /// Starts the server; and a connection to it.
+    pub fn connected(self) -> (Server, Conn) {
+        let server = self.start();
+        let conn = server.conn();
+        (server, conn)
+    }
+
+    /// Starts the server; its log if it ended instead of answering.
+    pub fn try_start(self) -> Result<Server, String> {
+        // A port that was free can be taken by another test a moment later.
+        for _ in 0..5 {
+            match self.try_start_once() {
+                Err(log) if log.contains("Address already in use") => {}
+                result => return result,
+            }
+        }
+        self.try_start_once()
+    }
+
+    fn try_start_once(&self) -> Result<Server, String> {
+        // Built before anything is made that would stay behind if it does not build.
+        let module = (!self.without_module).then(module);
+        let port = free_port();
+        let owns_dir = self.dir.is_none();
+        let dir = self.dir.clone().unwrap_or_else(temp_dir);
+        let log = dir.join(format!("server-{port}.log"));
+        let binary = self.binary.clone().unwrap_or_else(server_binary);
+        let mut command = Command::new(fs::canonicalize(&binary).map_or(binary.clone(), Into::into));
+        if let Some(config) = &self.config {
+            command.arg(config).current_dir(config.parent().unwrap());
+        }
+        command
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(["--daemonize", "no", "--logfile", log.to_str().unwrap()])
+            .args(["--dir", dir.to_str().unwrap()])
+            .args(if knows_command_switches(&binary) { SWITCHES } else { &[] })
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        if let Some(module) = module {
+            command.arg("--loadmodule").arg(module).args(&self.module_args);
+        }
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the server binary can be run");
+        let watched = watch::watch(child.id(), "KILL");
+        let mut server =
+            Server { child, port, dir, owns_dir, log, has_silent_changes: AtomicBool::new(false), _watched: watched };
+        let end = Instant::now() + DEADLINE;
+        loop {
+            if let Ok(Some(_)) = server.child.try_wait() {
+                return Err(server.log_tail(60));
+            }
+            if server.answers() {
+                return Ok(server);
+            }
+            assert!(Instant::now() < end, "the server does not answer:\n{}", server.log_tail(60));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A running server; dropped, it is killed by its process id.
+pub struct Server {
+    child: Child,
+    port: u16,
+    dir: PathBuf,
+    owns_dir: bool,
+    log: PathBuf,
+    has_silent_changes: AtomicBool,
+    _watched: watch::Watched,
+}
+
+impl Server {
+    /// From here on locks change in ways that the server tells nobody of: the scan of all lines may find that one is free.
+    pub fn allow_silent_changes(&self) {
+        self.has_silent_changes.store(true, Ordering::Relaxed);
+    }
+
+    /// A server with the module, in its default settings.
+    pub fn start() -> Self {
+        Options::default().start()
+    }
+
+    /// The same, and a connection to it.
+    pub fn connected() -> (Self, Conn) {
+        Options::default().connected()
+    }
+
+    /// Options to start one with.
+    pub fn with() -> Options {
+        Options::default()
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub fn log_tail(&self, lines: usize) -> String {
+        let log = self.log();
+        let all: Vec<&str> = log.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// A new raw connection, RESP2, with [`DEADLINE`] as its read time-out.
+    pub fn conn(&self) -> Conn {
+        self.try_conn().expect("the server accepts")
+    }
+
+    /// Whether it is this server that answers on its port, and no other test's.
+    fn answers(&self) -> bool {
+        let Some(mut conn) = self.try_conn() else { return false };
+        let mine = format!("process_id:{}\r\n", self.pid());
+        let info = conn.try_raw(&["INFO", "server"]).unwrap_or_default();
+        info.windows(mine.len()).any(|window| window == mine.as_bytes())
+            && conn.try_raw(&["PING"]).is_ok_and(|reply| reply == b"+PONG\r\n")
+    }
+
+    /// A new connection that has sent a command, and not read the reply.
+    pub fn sent(&self, command: &[&str]) -> Conn {
+        let mut conn = self.conn();
+        conn.send(command);
+        conn
+    }
+
+    /// A new connection that stands in line since it sent this LOCK.ACQUIRE.
+    pub fn waiter(&self, acquire: &[&str]) -> Conn {
+        let mut look = self.conn();
+        let before = look.waiters(acquire[1]);
+        let waiter = self.sent(acquire);
+        look.until_waiters(acquire[1], before + 1);
+        waiter
+    }
+
+    /// The grants that only the scan of all lines found. Nothing where it does not answer, or on servers whose events of
+    /// keys are not listened to: Valkey from 8.1 on, until 9.1.2.
+    fn missed_wakeups(&self) -> Option<u64> {
+        let mut conn = self.try_conn()?;
+        // A server that is busy, stopped or wants a password says nothing of it.
+        conn.set_patience(Duration::from_millis(500));
+        let server = conn.try_call(&["INFO", "server"]).ok()?;
+        let is_told = server.line("valkey_version").is_none_or(|version| {
+            let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+            let version = (parts.next(), parts.next());
+            !((Some(8), Some(1))..(Some(9), Some(2))).contains(&version)
+        });
+        let missed = conn.try_call(&["INFO", "lock"]).ok()?.line("lock_missed_wakeups")?;
+        missed.parse().ok().filter(|_| is_told)
+    }
+
+    fn try_conn(&self) -> Option<Conn> {
+        Conn::to(self.port).ok()
+    }
+
+    /// The replication stream from here on: each `read` gives one command of it.
+    pub fn replication_stream(&self) -> Conn {
+        let mut conn = self.conn();
+        conn.send(&["SYNC"]);
+        // Empty lines keep the link alive while the server writes the RDB, which then comes as
+        // `$length` and that many bytes.
+        let mut line = String::new();
+        while line.trim().is_empty() {
+            line.clear();
+            conn.reader.read_line(&mut line).expect("an answer to SYNC");
+        }
+        let length = line.trim().strip_prefix('$').and_then(|length| length.parse().ok());
+        let length: u64 = length.unwrap_or_else(|| panic!("not the length of an RDB: {line}"));
+        std::io::copy(&mut conn.reader.by_ref().take(length), &mut std::io::sink()).unwrap();
+        conn
+    }
+
+    /// A connection of the crate redis.
+    pub fn client(&self) -> redis::Connection {
+        redis::Client::open(format!("redis://127.0.0.1:{}/", self.port))
+            .unwrap()
+            .get_connection_with_timeout(DEADLINE)
+            .unwrap()
+    }
+
+    /// Waits for the server to end by itself, after SHUTDOWN for example.
+    pub fn wait_end(&mut self) {
+        let child = &mut self.child;
+        until("the server ends", || child.try_wait().unwrap());
+    }
+
+    /// Sends a signal by name, for example `KILL`, `STOP`, `CONT`.
+    pub fn signal(&self, name: &str) {
+        assert!(signal(self.pid(), name));
+    }
+
+    /// Makes this server a replica of `master` and waits until the link is up.
+    pub fn replicate(&self, master: &Server) {
+        let mut conn = self.conn();
+        conn.ok(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+        until("the replica is in sync", || (conn.info("replication", "master_link_status")? == "up").then_some(()));
+    }
+
+    /// Waits until `replica` has everything that this server wrote.
+    pub fn wait_offset(&self, replica: &Server) {
+        let (mut here, mut there) = (self.conn(), replica.conn());
+        until("the replica has caught up", || {
+            let mine = here.info("replication", "master_repl_offset")?;
+            (mine == there.info("replication", "slave_repl_offset")?).then_some(())
+        });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- log of the server on port {}:\n{}", self.port, self.log_tail(40));
+        }
+        // The port of a server that has ended may be another test's by now.
+        let runs = matches!(self.child.try_wait(), Ok(None));
+        let is_judged = runs && !self.has_silent_changes.load(Ordering::Relaxed);
+        let missed = if is_judged { self.missed_wakeups() } else { None };
+        // Of `scripts/memcheck.sh`: what was not freed is told by a server that ends itself.
+        if std::env::var_os("LOCK_TERM").is_some() {
+            signal(self.pid(), "TERM");
+            end_within(&mut self.child, DEADLINE);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if self.owns_dir {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+        if !std::thread::panicking() {
+            assert_eq!(
+                missed.unwrap_or(0),
+                0,
+                "wake-ups were missed: only the scan of all lines found that a lock was free"
+            );
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Commands to all servers: CLIENT PAUSE, CLIENT KILL, CONFIG SET.
+
+use super::ms;
+use crate::history::Effect;
+use crate::site::{tell, Site};
+use crate::support::Reply;
+use crate::world::World;
+
+/// Of writes or of everything: waits that begin or are handed the lock meanwhile come later.
+pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {
+    world.with(&[Effect::Stall], || {
+        site.tell_all(&["CLIENT", "PAUSE", &for_ms.to_string(), if all { "ALL" } else { "WRITE" }]);
+        world.sleep(ms(for_ms));
+        // One that stood still may have begun later; one that is dead has none.
+        for port in site.ports() {
+            let _ = (0..3).find(|_| tell(port, &["CLIENT", "UNPAUSE"]).is_some());
+        }
+    });
+}
+
+const COMMANDS: [&str; 8] = ["lock.", "setnx", "get", "getset", "set ", "del", "eval", "NULL"];
+
+/// Whoever works with locks, the faults of the other lane spared.
+pub fn kill_clients(site: &Site) {
+    for port in site.ports() {
+        let list = match tell(port, &["CLIENT", "LIST"]) {
+            Some(Reply::Text(list)) => String::from_utf8_lossy(&list).into_owned(),
+            Some(Reply::Other(list)) => list,
+            _ => continue,
+        };
+        for line in list.lines() {
+            let value = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name));
+            let (Some(id), Some(command)) = (value("id="), value("cmd=")) else { continue };
+            if COMMANDS.iter().any(|prefix| format!("{command} ").starts_with(prefix)) {
+                tell(port, &["CLIENT", "KILL", "ID", id]);
+            }
+        }
+    }
+}
+
+/// The margin stays: it may become smaller only while no lock is held.
+const SETTINGS: [(&str, &str, &str); 4] = [
+    ("lock.retention-ms", "0", "400"),
+    ("lock.place-ms", "0", "10000"),
+    ("lock.max-waiters", "1", "5000"),
+    ("hz", "200", "10"),
+];
+
+/// To another value, and back after a while.
+pub fn configure(world: &World, site: &Site, which: usize) {
+    let (name, value, usual) = SETTINGS[which];
+    site.tell_all(&["CONFIG", "SET", name, value]);
+    world.sleep(ms(400));
+    site.tell_all(&["CONFIG", "SET", name, usual]);
+}

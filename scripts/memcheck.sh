@@ -55,7 +55,7 @@ if [ $# -gt 0 ]; then
     run "$@" || status=1
 else
     run --skip demo:: --skip factory:: --skip fairness:: --skip fleet:: --skip metrics:: --skip migrating:: \
-        --skip package:: --skip readme:: --skip recipes:: --skip redlock:: --skip sentinel::conditions:: \
+        --skip package:: --skip pages:: --skip recipes:: --skip redlock:: --skip sentinel::conditions:: \
         --skip sessions::many:: --skip several::random:: --skip operator::on_a_server_that_is_too_old || status=1
 fi
 if [ -n "$(found Sanitizer)" ]; then

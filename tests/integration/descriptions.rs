@@ -1,7 +1,8 @@
 //! `docs/commands` describes each command as the server does (COMMAND DOCS and COMMAND INFO), and each reply fits the
 //! schema there.
 
-use crate::support::{until, Conn, Reply, Server};
+use crate::pages::is_before_7;
+use crate::support::{until, Reply, Server};
 use serde_json::{json, Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -74,10 +75,6 @@ fn key_specs(info: &Value) -> Value {
         })
     };
     info.as_array().unwrap().iter().map(of).collect()
-}
-
-fn is_before_7(conn: &mut Conn) -> bool {
-    conn.text(&["INFO", "server"]).contains("redis_version:6.")
 }
 
 #[test]

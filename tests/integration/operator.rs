@@ -8,7 +8,7 @@ mod alerts;
 mod tools;
 pub mod watching;
 
-use crate::readme::settings;
+use crate::pages::settings;
 use crate::support::{module, project_file, temp_dir, until, Conn, Options, Reply, Server};
 use std::fs;
 use std::path::{Path, PathBuf};

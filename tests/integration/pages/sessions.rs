@@ -1,4 +1,4 @@
-//! What the pages for users show is what a server does: their sessions, settings, commands and errors.
+//! The sessions that the pages show run as shown.
 //!
 //! A session is a block fenced as `console`, run against a server of its own:
 //! - `A> command` sends as client A, whose connection opens with its first line and stays; `$ redis-cli
@@ -8,19 +8,14 @@
 //! - Tokens (16 digits) stand for the ones that this run got, in the same order; the numbers of clients, ports and
 //!   timestamps are as they come; milliseconds are about as many; `(0.50s)` is skipped. All else is compared.
 
+use super::{is_before_7, COMMANDS, OPERATING, README};
 use crate::support::{until, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const README: &str = include_str!("../../README.md");
-const COMMANDS: &str = include_str!("../../docs/COMMANDS.md");
-const OPERATING: &str = include_str!("../../docs/OPERATING.md");
-const DESIGN: &str = include_str!("../../docs/DESIGN.md");
 /// The pages that show sessions.
 const PAGES: [(&str, &str); 3] =
     [("README.md", README), ("docs/COMMANDS.md", COMMANDS), ("docs/OPERATING.md", OPERATING)];
-const ERRORS: &str = include_str!("../../core/src/lock/error.rs");
 
 /// By how much milliseconds may differ from the documented ones, on a busy machine.
 const TOLERANCE_MS: u64 = 3_000;
@@ -247,11 +242,6 @@ impl Session {
     }
 }
 
-/// Whether modules have no settings and COMMAND LIST on this server: before 7.0.
-fn is_before_7(conn: &mut Conn) -> bool {
-    conn.text(&["INFO", "server"]).contains("redis_version:6.")
-}
-
 #[test]
 fn the_sessions_run_as_shown() {
     for (name, page) in PAGES {
@@ -277,165 +267,4 @@ fn run_as_shown(what: &str, steps: &[Step]) {
     // Of 16 digits each, and in the order in which they are shown.
     let tokens: Vec<_> = session.numbers.tokens.values().collect();
     assert!(tokens.is_sorted(), "{what}: the tokens do not grow as shown");
-}
-
-/// The cells of the rows of a table that open with this.
-fn rows<'a>(text: &'a str, opening: &str) -> Vec<Vec<&'a str>> {
-    let rows = text.lines().filter(|line| line.starts_with(opening));
-    rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
-}
-
-/// The settings of the table: name, default, least and most.
-pub fn settings() -> Vec<[&'static str; 4]> {
-    let setting = |row: &Vec<&'static str>| {
-        let (least, most) = row[2].split_once(" to ").expect("a range");
-        [row[0].trim_matches('`'), row[1], least, most]
-    };
-    rows(OPERATING, "| `lock.").iter().map(setting).collect()
-}
-
-#[test]
-fn the_settings_are_those_of_the_table() {
-    let (_server, mut conn) = Server::connected();
-    if is_before_7(&mut conn) {
-        return;
-    }
-    let shown: BTreeMap<String, String> =
-        settings().iter().map(|[name, default, ..]| (name.to_string(), default.to_string())).collect();
-    let reply = conn.call(&["CONFIG", "GET", "lock.*"]);
-    let real: BTreeMap<String, String> = reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
-    assert_eq!(shown, real);
-}
-
-#[test]
-fn the_commands_are_those_of_the_server() {
-    let (_server, mut conn) = Server::connected();
-    let table: BTreeSet<String> =
-        rows(README, "| [`LOCK.").iter().map(|row| row[0].split('`').nth(1).expect("a command").to_string()).collect();
-    // `    LOCK.INFO key [FULL]`, below the heading of the command.
-    let syntax: BTreeSet<String> = COMMANDS
-        .split("\n### ")
-        .filter(|section| section.starts_with("LOCK."))
-        .map(|section| {
-            let mut lines = section.lines();
-            let heading = lines.next().unwrap();
-            let syntax = lines.find_map(|line| line.strip_prefix("    ")).expect("the syntax of the command");
-            assert_eq!(syntax.split(' ').next(), Some(heading), "the syntax is that of another command");
-            syntax.to_string()
-        })
-        .collect();
-    let help = conn.call(&["LOCK.HELP"]);
-    // The first line tells what they have in common.
-    let said: BTreeSet<String> = help.list()[1..]
-        .iter()
-        .map(Reply::text)
-        .filter(|line| !line.starts_with(' '))
-        .map(|line| line.replace("<seconds>", "s").replace("<milliseconds>", "ms").replace(['<', '>'], ""))
-        .map(|line| format!("LOCK.{line}"))
-        .collect();
-    assert_eq!(syntax, said);
-    let names = |lines: &BTreeSet<String>| -> BTreeSet<String> {
-        lines.iter().map(|line| line.split(' ').next().unwrap().to_string()).collect()
-    };
-    assert_eq!(table, names(&said));
-    if !is_before_7(&mut conn) {
-        let list = conn.call(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]);
-        assert_eq!(table, list.list().iter().map(|name| name.text().to_uppercase()).collect());
-    }
-}
-
-/// The texts of the errors in the source, cut at what is filled in.
-fn error_texts() -> Vec<Vec<&'static str>> {
-    let (product, _) = ERRORS.split_once("#[cfg(test)]").unwrap();
-    let literals = product.lines().filter_map(|line| line.split_once('"')?.1.rsplit_once('"').map(|(text, _)| text));
-    let texts: Vec<Vec<&str>> = literals.map(|text| text.split(['{', '}']).step_by(2).collect()).collect();
-    assert!(texts.len() > 15 && texts.iter().all(|text| has_code(text[0])), "not as expected: {texts:?}");
-    texts
-}
-
-/// Whether a text opens with a code word, as errors do.
-fn has_code(text: &str) -> bool {
-    let code = text.split_once(' ').map_or("", |(code, _)| code);
-    let codes = ["ERR", "WRONGTYPE", "DEADLOCK", "UNBLOCKED", "BUSYLOCKS", "GRACE", "CLOCK", "NOREPLICAS", "READONLY"];
-    codes.contains(&code)
-}
-
-fn is_text(quoted: &str, pieces: &[&str]) -> bool {
-    let mut rest = quoted;
-    for (at, piece) in pieces.iter().enumerate() {
-        match rest.find(piece) {
-            Some(0) => rest = &rest[piece.len()..],
-            Some(found) if at > 0 => rest = &rest[found + piece.len()..],
-            _ => return false,
-        }
-    }
-    rest.is_empty() || pieces.last() == Some(&"")
-}
-
-#[test]
-fn errors_that_are_quoted_exist_and_the_design_has_them_all() {
-    let texts = error_texts();
-    let quoted = |document: &'static str| -> Vec<&'static str> {
-        document.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|text| has_code(text)).collect()
-    };
-    for (name, document) in [("docs/COMMANDS.md", COMMANDS), ("docs/DESIGN.md", DESIGN)] {
-        for text in quoted(document) {
-            assert!(texts.iter().any(|known| is_text(text, known)), "{name}: there is no error '{text}'");
-        }
-    }
-    let designed = quoted(DESIGN);
-    for known in &texts {
-        assert!(
-            designed.iter().any(|text| is_text(text, known)),
-            "docs/DESIGN.md lacks the error '{}'",
-            known.join("...")
-        );
-    }
-}
-
-/// All pages: those at the top, and those of the folders that have some.
-fn pages() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["", "docs", "examples", "benches"].map(|folder| root.join(folder));
-    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
-}
-
-/// The anchor that a heading gets.
-fn anchor(heading: &str) -> String {
-    let heading = heading.trim_start_matches('#').trim().to_lowercase();
-    heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>().replace(' ', "-")
-}
-
-#[test]
-fn links_lead_somewhere() {
-    let mut checked = 0;
-    for page in pages() {
-        let name = page.display();
-        let document = std::fs::read_to_string(&page).unwrap();
-        for link in document.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if link.contains("://") {
-                continue;
-            }
-            let (file, wanted) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
-            let path = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
-            assert!(path.exists(), "{name}: {link} is not there");
-            checked += 1;
-            let Some(wanted) = wanted else { continue };
-            let text = std::fs::read_to_string(&path).unwrap();
-            let found = text.lines().any(|line| line.starts_with('#') && anchor(line) == wanted);
-            assert!(found, "{name}: there is no heading for {link}");
-        }
-    }
-    assert!(checked > 100, "only {checked} links were found");
-}
-
-#[test]
-fn the_readme_can_be_read_in_two_minutes_and_leads_to_every_page() {
-    assert!(README.lines().count() <= 250, "the README has {} lines", README.lines().count());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for page in pages() {
-        let name = page.strip_prefix(root).unwrap().to_str().unwrap();
-        assert!(name == "README.md" || README.contains(&format!("]({name})")), "the README does not link {name}");
-    }
 }

@@ -1,8 +1,7 @@
-//! The commands wherever the server can run them: in MULTI, in scripts, on a replica, without
-//! memory, and as COMMAND describes them to routers.
+//! The commands wherever the server can run them: in MULTI, in scripts, on a replica, without memory.
 
 use super::fixture::{now_us, Snapshot};
-use crate::support::{Conn, Reply, Server};
+use crate::support::{Reply, Server};
 
 const WRITE_IF_HELD: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) > 0 then \
      redis.call('SET', KEYS[2], ARGV[2]) return 1 end return 0";
@@ -92,37 +91,6 @@ fn an_error_in_a_script_keeps_its_code_word() {
     conn.int(&["RPUSH", "l", "1"]);
     let script = "return redis.pcall('LOCK.CHECK', KEYS[1], 7)";
     assert!(conn.call(&["EVAL", script, "1", "l"]).error().starts_with("WRONGTYPE "));
-}
-
-/// The flags of a command, and where its first and last key are and how far apart.
-fn command_info(conn: &mut Conn, name: &str) -> (Vec<String>, [i64; 3]) {
-    let reply = conn.call(&["COMMAND", "INFO", name]);
-    let info = reply.list()[0].list();
-    let flags = info[2].list().iter().map(Reply::text).collect();
-    (flags, [info[3].int(), info[4].int(), info[5].int()])
-}
-
-#[test]
-fn routers_find_the_key_and_the_flags_of_every_command() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    for (args, readonly, denyoom) in [
-        (&["LOCK.ACQUIRE", "k", "PX", "1"][..], false, true),
-        (&["LOCK.RECOVER", "k", "PX", "1"], false, true),
-        (&["LOCK.EXTEND", "k", "7", "PX", "1"], false, false),
-        (&["LOCK.RELEASE", "k", "7"], false, false),
-        (&["LOCK.CHECK", "k", "7"], true, false),
-        (&["LOCK.INFO", "k"], true, false),
-    ] {
-        let keys = conn.call(&[&["COMMAND", "GETKEYS"], args].concat());
-        assert_eq!(keys.list(), [Reply::Text(b"k".into())], "{args:?}");
-        let (flags, places) = command_info(&mut conn, args[0]);
-        assert_eq!(places, [1, 1, 1], "{args:?}");
-        let has = |flag: &str| flags.iter().any(|name| name == flag);
-        assert_eq!((has("readonly"), has("write")), (readonly, !readonly), "{args:?}: {flags:?}");
-        assert_eq!(has("denyoom"), denyoom, "{args:?}: {flags:?}");
-    }
-    assert_eq!(command_info(&mut conn, "LOCK.HELP").1, [0, 0, 0]);
 }
 
 #[test]

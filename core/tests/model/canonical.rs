@@ -1,40 +1,23 @@
 //! The canonical form of a server: the same for the same situation, however it came about, and another for each
 //! situation in which something else would happen.
 
-use crate::fake::{Blocked, Node, Settings};
+use crate::asks::{alone, id, in_session, named, node, seconds};
+use crate::fake::{Blocked, Node};
 use proptest::prelude::*;
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::queue::{ReplyShape, Waiter};
 use redis_lock_core::engine::{Blocked as Refused, Limits};
-use redis_lock_core::lock::record::Id;
 use redis_lock_core::lock::rules::{Request, Share};
-use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use redis_lock_core::lock::time::{Micros, MonotonicMicros};
 use redis_lock_core::lock::token::Token;
 use std::collections::BTreeMap;
 
 const SECOND: Micros = Micros(1_000_000);
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
 
-fn id(number: u64) -> Id {
-    Id::parse(number.to_string().as_bytes()).unwrap()
-}
-
-fn seconds(number: u64) -> Micros {
-    Micros(SECOND.0 * number)
-}
-
 fn ask(wait: u64) -> Ask<'static> {
-    let request = Request { share: Share::Alone, lease: seconds(5), id: None, owner: None };
-    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
-}
-
-fn with_id(number: u64, ask: Ask<'static>) -> Ask<'static> {
-    Ask { request: Request { id: Some(id(number)), ..ask.request }, ..ask }
-}
-
-fn node() -> Node {
-    Node::new(Settings::default(), UnixMicros(1_763_710_000_000_000))
+    alone(5, wait)
 }
 
 /// What somebody does.
@@ -259,9 +242,9 @@ fn in_line() -> Vec<Way> {
         way("it waits for longer", |node, _| wait(node, 2, ask(10))),
         way("it wants a longer lease", move |node, _| wait(node, 2, longer)),
         way("it would share", move |node, _| wait(node, 2, shared)),
-        way("it has an ID", |node, _| wait(node, 2, with_id(1, ask(9)))),
-        way("it has another ID", |node, _| wait(node, 2, with_id(2, ask(9)))),
-        way("its grant ends with it", |node, _| wait(node, 2, Ask { session: true, ..ask(9) })),
+        way("it has an ID", |node, _| wait(node, 2, named(1, ask(9)))),
+        way("it has another ID", |node, _| wait(node, 2, named(2, ask(9)))),
+        way("its grant ends with it", |node, _| wait(node, 2, in_session(ask(9)))),
         way("it wants details", |node, _| wait(node, 2, Ask { shape: ReplyShape::Details, ..ask(9) })),
         way("it wants another lock", |node, _| {
             let waits = node.command(2, |entry| entry.acquire_all(&[b"b", b"a"], &ask(9)));
@@ -274,12 +257,12 @@ fn in_line() -> Vec<Way> {
 fn in_the_end() -> Vec<Way> {
     vec![
         way("it has a place", |node, _| {
-            wait(node, 2, with_id(1, ask(9)));
+            wait(node, 2, named(1, ask(9)));
             node.disconnect(2);
         }),
         way("its place ends later", |node, _| {
             node.world.borrow_mut().settings.limits.place = seconds(11);
-            wait(node, 2, with_id(1, ask(9)));
+            wait(node, 2, named(1, ask(9)));
             node.disconnect(2);
         }),
         way("the lock comes free later", |node, token| {
@@ -304,8 +287,8 @@ fn in_the_end() -> Vec<Way> {
             hand_over(node, token);
         }),
         way("the grant is on its way, and has a place behind nobody", |node, token| {
-            wait(node, 2, with_id(1, ask(9)));
-            wait(node, 3, with_id(2, ask(9)));
+            wait(node, 2, named(1, ask(9)));
+            wait(node, 3, named(2, ask(9)));
             node.command(1, |entry| entry.release(b"a", token)).unwrap();
         }),
         way("and has arrived", |node, token| {
@@ -317,16 +300,16 @@ fn in_the_end() -> Vec<Way> {
             node.lose(Blocked(2));
         }),
         way("a lock ends with a connection", |node, _| {
-            node.command(4, |entry| entry.acquire(b"b", &Ask { session: true, ..ask(0) })).unwrap();
+            node.command(4, |entry| entry.acquire(b"b", &in_session(ask(0)))).unwrap();
         }),
         way("with another one", |node, _| {
-            node.command(5, |entry| entry.acquire(b"b", &Ask { session: true, ..ask(0) })).unwrap();
+            node.command(5, |entry| entry.acquire(b"b", &in_session(ask(0)))).unwrap();
         }),
         way("with none", |node, _| {
             node.command(4, |entry| entry.acquire(b"b", &ask(0))).unwrap();
         }),
         way("with one that has ended", |node, _| {
-            node.command(4, |entry| entry.acquire(b"b", &Ask { session: true, ..ask(0) })).unwrap();
+            node.command(4, |entry| entry.acquire(b"b", &in_session(ask(0)))).unwrap();
             node.disconnect(4);
         }),
     ]
@@ -341,7 +324,7 @@ fn in_succession() -> Vec<Way> {
         }),
         way("an attempt did, which is told of that again", |node, _| {
             node.pass(seconds(7));
-            node.command(4, |entry| entry.acquire(b"a", &with_id(1, ask(0)))).unwrap();
+            node.command(4, |entry| entry.acquire(b"a", &named(1, ask(0)))).unwrap();
         }),
     ]
 }

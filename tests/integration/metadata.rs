@@ -11,13 +11,10 @@ use crate::support::{Conn, Reply, Server};
 struct Known {
     name: &'static str,
     arity: i64,
-    /// Without `module`, which newer servers add, and without `blocking`, which 6.2 does not know.
+    /// Without `module`, which newer servers add; 6.2 does not know `blocking`.
     flags: &'static [&'static str],
-    blocking: bool,
     /// The flags of its one key.
     key: Option<&'static [&'static str]>,
-    /// The categories that a command of the server's own would have, besides `@lock`.
-    categories: &'static [&'static str],
     complexity: &'static str,
     /// The arguments: types behind the names, a choice in parentheses, what is optional in brackets.
     usage: &'static str,
@@ -34,16 +31,30 @@ impl Known {
     fn is_counted(&self) -> bool {
         self.usage.starts_with("numkeys")
     }
+
+    /// The categories that a command of the server's own with these flags would have, and `@lock`.
+    fn categories(&self) -> Vec<String> {
+        let has = |flag: &str| self.flags.contains(&flag);
+        let all = [
+            ("@write", has("write")),
+            ("@read", has("readonly")),
+            ("@fast", has("fast")),
+            ("@slow", !has("fast")),
+            ("@blocking", has("blocking")),
+            ("@admin", has("admin")),
+            ("@dangerous", has("admin")),
+            ("@lock", true),
+        ];
+        sorted(all.iter().filter(|(_, has)| *has).map(|(name, _)| name))
+    }
 }
 
 static KNOWN: [Known; 13] = [
     Known {
         name: "lock.acquire",
         arity: -4,
-        flags: &["write", "denyoom"],
-        blocking: true,
+        flags: &["write", "denyoom", "blocking"],
         key: Some(&["RW", "access", "update"]),
-        categories: &["write", "slow", "blocking"],
         complexity: "O(1) without waiters, O(log N) in them and in the holders",
         usage: "key:key LEASE [WAIT wait:integer] [ID id:integer] [OWNER owner:string] [SESSION] [DETAILS] \
                 [(SHARED|LIMIT limit:integer)]",
@@ -54,9 +65,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.recover",
         arity: -4,
         flags: &["write", "denyoom", "fast"],
-        blocking: false,
         key: Some(&["RW", "access", "update"]),
-        categories: &["write", "fast"],
         complexity: "O(1)",
         usage: "key:key LEASE [ID id:integer] [OWNER owner:string] [SESSION]",
         example: &["k", "PX", "5"],
@@ -66,9 +75,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.extend",
         arity: 5,
         flags: &["write", "fast"],
-        blocking: false,
         key: Some(&["RW", "update"]),
-        categories: &["write", "fast"],
         complexity: "O(1)",
         usage: "key:key token:integer LEASE",
         example: &["k", "1", "EX", "5"],
@@ -78,9 +85,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.release",
         arity: 3,
         flags: &["write", "fast"],
-        blocking: false,
         key: Some(&["RW", "delete"]),
-        categories: &["write", "fast"],
         complexity: "O(1) without waiters, O(log N) in them",
         usage: "key:key token:integer",
         example: &["k", "1"],
@@ -90,9 +95,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.check",
         arity: 3,
         flags: &["readonly", "fast"],
-        blocking: false,
         key: Some(&["RO", "access"]),
-        categories: &["read", "fast"],
         complexity: "O(1)",
         usage: "key:key token:integer",
         example: &["k", "1"],
@@ -102,9 +105,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.cancel",
         arity: 3,
         flags: &["write", "fast"],
-        blocking: false,
         key: Some(&["RW", "delete"]),
-        categories: &["write", "fast"],
         complexity: "O(log N) in the waiters",
         usage: "key:key id:integer",
         example: &["k", "1"],
@@ -114,9 +115,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.info",
         arity: -2,
         flags: &["readonly"],
-        blocking: false,
         key: Some(&["RO", "access"]),
-        categories: &["read", "slow"],
         complexity: "O(1); with FULL O(N) in the waiters and holders shown",
         usage: "key:key [FULL]",
         example: &["k"],
@@ -125,10 +124,8 @@ static KNOWN: [Known; 13] = [
     Known {
         name: "lock.macquire",
         arity: -5,
-        flags: &["write", "denyoom", "movablekeys"],
-        blocking: true,
+        flags: &["write", "denyoom", "movablekeys", "blocking"],
         key: Some(&["RW", "access", "update"]),
-        categories: &["write", "slow", "blocking"],
         complexity: "O(K + log N) with K keys, N the waiters of one of them",
         usage: "numkeys:integer key:key... LEASE [WAIT wait:integer] [ID id:integer] [OWNER owner:string] [SESSION]",
         example: &["1", "k", "EX", "5"],
@@ -138,9 +135,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.mextend",
         arity: -6,
         flags: &["write", "movablekeys"],
-        blocking: false,
         key: Some(&["RW", "update"]),
-        categories: &["write", "slow"],
         complexity: "O(K) in the keys",
         usage: "numkeys:integer key:key... token:integer LEASE",
         example: &["1", "k", "1", "EX", "5"],
@@ -150,9 +145,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.mrelease",
         arity: -4,
         flags: &["write", "movablekeys"],
-        blocking: false,
         key: Some(&["RW", "delete"]),
-        categories: &["write", "slow"],
         complexity: "O(K) in the keys, and O(log N) more for each that N wait for",
         usage: "numkeys:integer key:key... token:integer",
         example: &["1", "k", "1"],
@@ -162,9 +155,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.scan",
         arity: -2,
         flags: &["readonly"],
-        blocking: false,
         key: None,
-        categories: &["read", "slow"],
         complexity: "O(N) in COUNT",
         usage: "cursor:integer [MATCH pattern:string] [COUNT count:integer] [STATE state:string]",
         example: &["0"],
@@ -174,9 +165,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.top",
         arity: -1,
         flags: &["readonly", "admin"],
-        blocking: false,
         key: None,
-        categories: &["read", "slow", "admin", "dangerous"],
         complexity: "O(K + N log N) with K keys that are waited for and N returned",
         usage: "[COUNT count:integer]",
         example: &[],
@@ -186,9 +175,7 @@ static KNOWN: [Known; 13] = [
         name: "lock.help",
         arity: 1,
         flags: &["loading", "stale"],
-        blocking: false,
         key: None,
-        categories: &["slow"],
         complexity: "O(1)",
         usage: "",
         example: &[],
@@ -250,10 +237,10 @@ fn command_info_tells_arity_flags_and_the_place_of_the_key() {
         let mut flags = known.flags.to_vec();
         if is_full {
             flags.push("module");
-            flags.extend(known.blocking.then_some("blocking"));
-        } else if known.name == "lock.scan" {
+        } else {
+            flags.retain(|flag| *flag != "blocking");
             // Such a server cannot tell what its caller may read.
-            flags.push("admin");
+            flags.extend((known.name == "lock.scan").then_some("admin"));
         }
         assert_eq!(words(&info[2]), sorted(flags), "flags of {}", known.name);
         let place: Vec<_> = info[3..6].iter().map(Reply::int).collect();
@@ -303,22 +290,19 @@ fn the_key_has_a_spec_with_what_is_done_to_it() {
 fn getkeys_finds_the_key_and_getkeysandflags_what_is_done_to_it() {
     let server = Server::start();
     let mut conn = server.conn();
+    let is_full = describes(&mut conn, "COMMAND GETKEYSANDFLAGS");
     for known in &KNOWN {
-        let get = [&["COMMAND", "GETKEYS"], &call_of(known.name, known.example)[..]].concat();
-        let reply = conn.call(&get);
-        if known.key.is_some() {
-            assert_eq!(words(&reply), ["k"], "{}", known.name);
-        } else {
+        let mut get = |what: &str| conn.call(&[&["COMMAND", what, known.name], known.example].concat());
+        let reply = get("GETKEYS");
+        let Some(flags) = known.key else {
             assert!(reply.error().starts_with("ERR "), "{}: {reply:?}", known.name);
+            continue;
+        };
+        assert_eq!(words(&reply), ["k"], "{}", known.name);
+        if !is_full {
+            continue;
         }
-    }
-    if !describes(&mut conn, "COMMAND GETKEYSANDFLAGS") {
-        return;
-    }
-    for known in &KNOWN {
-        let Some(flags) = known.key else { continue };
-        let get = [&["COMMAND", "GETKEYSANDFLAGS"], &call_of(known.name, known.example)[..]].concat();
-        let reply = conn.call(&get);
+        let reply = get("GETKEYSANDFLAGS");
         let keys = reply.list();
         assert_eq!(keys.len(), 1, "{}", known.name);
         assert_eq!(keys[0].list()[0].text(), "k", "{}", known.name);
@@ -425,8 +409,7 @@ fn acl_categories_are_those_of_the_servers_own_commands_and_lock() {
         return;
     }
     for known in &KNOWN {
-        let expected = sorted(known.categories.iter().chain(&["lock"]).map(|name| format!("@{name}")));
-        assert_eq!(words(&info(&mut conn, known.name)[6]), expected, "{}", known.name);
+        assert_eq!(words(&info(&mut conn, known.name)[6]), known.categories(), "{}", known.name);
     }
     let all = sorted(KNOWN.iter().map(|known| known.name));
     let mut in_category = |name: &str| words(&conn.call(&["COMMAND", "LIST", "FILTERBY", "ACLCAT", name]));

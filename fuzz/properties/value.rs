@@ -89,10 +89,16 @@ fn decide(value: Value<'_>, now: UnixMicros) {
     let acquired = rules::acquire(state, &request, rules::Turn::Now, terms, &mut tokens, now);
     let recovered = rules::recover(state, &request, rules::Turn::Now, terms, &mut tokens, now);
     let ours = if let Value::Ours(record) = value { Some(record) } else { None };
+    let is_taken = match value {
+        Value::Foreign => true,
+        Value::Classic(timestamp) => timestamp > now,
+        Value::Ours(record) => record.timestamp > now,
+    };
+    assert_eq!(state.is_nobodys(), !is_taken);
     match (state, acquired) {
         (State::Expired(..), Ok(Acquire::Grant { record, succeeds, holds })) => {
             assert_eq!(holds, Holds::Alone);
-            assert!(record.timestamp > now);
+            assert_eq!(record.timestamp.0, now.0 + 31_000_000);
             assert!(ours.is_none_or(|before| record.token > before.token), "tokens of a key grow");
             assert_eq!(succeeds.unwrap().token, ours.map(|before| before.token));
             // The last token of all has no successor: its lock ends with the key, as documented.

@@ -4,6 +4,7 @@
 use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::counters::Counter;
+use redis_lock_core::engine::grant::Granted;
 use redis_lock_core::engine::outbox::{Answer, Grant};
 use redis_lock_core::engine::queue::ReplyShape;
 use redis_lock_core::lock::error::Error;
@@ -55,9 +56,14 @@ pub fn acquire(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) -> Resu
 }
 
 pub fn hold(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) -> Token {
-    let outcome = acquire(node, client, &[name], ask);
-    let Ok(Outcome::Granted(granted)) = outcome else { panic!("{outcome:?}") };
-    granted.token
+    hold_all(node, client, &[name], ask).token
+}
+
+pub fn hold_all(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) -> Granted {
+    match acquire(node, client, names, ask) {
+        Ok(Outcome::Granted(granted)) => granted,
+        other => panic!("{other:?}"),
+    }
 }
 
 pub fn wait(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) {

@@ -1,7 +1,7 @@
 //! The canonical form of a server: the same for the same situation, however it came about, and another for each
 //! situation in which something else would happen.
 
-use crate::asks::{alone, id, in_session, named, node, seconds};
+use crate::asks::{alone, hold, id, in_session, named, node, seconds};
 use crate::fake::{Blocked, Node};
 use proptest::prelude::*;
 use redis_lock_core::driver::{Ask, Outcome};
@@ -207,8 +207,8 @@ fn held() -> (Node, Token) {
     let node = node();
     // It listens already, whatever comes.
     node.world.borrow_mut().listens_to_clients = true;
-    let Ok(Outcome::Granted(granted)) = node.command(1, |entry| entry.acquire(b"a", &ask(0))) else { panic!() };
-    (node, granted.token)
+    let token = hold(&node, 1, b"a", &ask(0));
+    (node, token)
 }
 
 fn wait(node: &Node, client: u64, ask: Ask<'_>) {

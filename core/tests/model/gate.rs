@@ -1,7 +1,7 @@
 //! What keeps a server from granting: a grace that has not passed, replicas that do not answer, a stall, clocks that
 //! jump. Each is refused to commands and kept from those who wait, said in the log, and over when it should be.
 
-use crate::asks::{alone as ask, hold, is_granted, named, seconds, wait, START};
+use crate::asks::{alone as ask, hold, hold_all, is_granted, named, seconds, wait, START};
 use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome, Span};
 use redis_lock_core::engine::counters::Counter;
@@ -191,8 +191,7 @@ fn the_id_of_a_holder_is_told_of_no_lease_short_of_good_replicas() {
     let node = after_grace();
     let named = |lease| named(7, ask(lease, 0));
     let token = acquire(&node, 1, b"k", &named(5)).unwrap();
-    let both = node.command(1, |entry| entry.acquire_all(&[b"a", b"b"], &named(5)));
-    assert!(matches!(both, Ok(Outcome::Granted(_))));
+    hold_all(&node, 1, &[b"a", b"b"], &named(5));
     answers(&node, 500, &[]);
     run(&node, 1);
     assert_eq!(acquire(&node, 1, b"k", &named(5)), Err(Error::NoReplicas), "it would end later");

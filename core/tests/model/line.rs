@@ -2,7 +2,8 @@
 //! ends once. And what INFO counts of it.
 
 use crate::asks::{
-    acquire, alone, ask, count, hold, id, in_session, is_granted, named, node, place, seconds, settle, wait, START,
+    acquire, alone, ask, count, hold, hold_all, id, in_session, is_granted, named, node, place, seconds, settle, wait,
+    START,
 };
 use crate::fake::{Blocked, Content, Node, Settings, Stored};
 use redis_lock_core::driver::Outcome;
@@ -264,7 +265,7 @@ fn a_script_is_neither_kept_waiting_nor_bound_to_its_connection() {
 #[test]
 fn a_release_of_several_hands_on_at_once_what_is_waited_for_alone() {
     let node = node();
-    let Ok(Outcome::Granted(both)) = acquire(&node, 1, &[b"a", b"b"], &alone(5, 0)) else { panic!() };
+    let both = hold_all(&node, 1, &[b"a", b"b"], &alone(5, 0));
     wait(&node, 2, &[b"a"], &alone(5, 9));
     assert_eq!(node.command(1, |entry| entry.release_all(&[b"a", b"b"], both.token)), Ok(2));
     assert!(is_granted(&node, 2), "without a timer");

@@ -1,7 +1,9 @@
 //! How locks pass on outside of the command that releases them: grants that nobody received, locks that others changed,
 //! keys that the server does not let the module write; and what listeners are told of each.
 
-use crate::asks::{alone, ask, count, granted, hold, in_session, named, node, place, seconds, settle, wait, START};
+use crate::asks::{
+    alone, ask, count, granted, hold, hold_all, in_session, named, node, place, seconds, settle, wait, START,
+};
 use crate::fake::{Blocked, Content, Node, Stored};
 use redis_lock_core::driver::{Ask, Outcome, WriteRefused};
 use redis_lock_core::engine::counters::Counter;
@@ -74,9 +76,7 @@ fn listeners_are_told_of_each_change_and_of_nothing_else() {
     node.disconnect(3);
     assert!(node.fire());
     assert_eq!(told(&node), [], "that it ends earlier is nothing to tell");
-    let Ok(Outcome::Granted(both)) = node.command(4, |entry| entry.acquire_all(&[b"x", b"y"], &alone(5, 0))) else {
-        panic!()
-    };
+    let both = hold_all(&node, 4, &[b"x", b"y"], &alone(5, 0));
     assert_eq!(told(&node), [Event::Acquire; 2]);
     node.command(4, |entry| entry.release_all(&[b"x", b"y"], both.token)).unwrap();
     assert_eq!(told(&node), [Event::Release; 2]);
@@ -88,9 +88,7 @@ fn each_of_several_locks_tells_whom_its_new_holder_succeeds() {
     let [a, c] = [b"a", b"c"].map(|name| hold(&node, 1, name, &labelled(alone(5, 0))));
     node.pass(seconds(7));
     let names: [&[u8]; 3] = [b"a", b"b", b"c"];
-    let Ok(Outcome::Granted(granted)) = node.command(2, |entry| entry.acquire_all(&names, &alone(5, 0))) else {
-        panic!()
-    };
+    let granted = hold_all(&node, 2, &names, &alone(5, 0));
     let before = |at| granted.before(at).map(|before| (before.token, before.owner(), before.overdue_ms));
     let owner = Owner::parse(b"cron@db1");
     assert_eq!([0, 1, 2].map(before), [Some((Some(a), owner, 1_000)), None, Some((Some(c), owner, 1_000))]);
@@ -365,9 +363,7 @@ fn those_who_wait_for_a_key_whose_slot_is_lost_are_told_so() {
 fn a_release_of_several_locks_fails_where_one_of_them_cannot_be_written() {
     let node = node();
     let names: [&[u8]; 2] = [b"a", b"b"];
-    let Ok(Outcome::Granted(granted)) = node.command(1, |entry| entry.acquire_all(&names, &alone(5, 0))) else {
-        panic!()
-    };
+    let granted = hold_all(&node, 1, &names, &alone(5, 0));
     refuse(&node, b"b", WriteRefused::ForNow);
     assert_eq!(node.command(1, |entry| entry.release_all(&names, granted.token)), Err(Error::Internal));
     allow(&node);

@@ -226,8 +226,7 @@ fn call_of<'a>(name: &'a str, args: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn command_info_tells_arity_flags_and_the_place_of_the_key() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let is_full = describes(&mut conn, "arity, and the flags module and blocking");
     for known in &KNOWN {
         let info = info(&mut conn, known.name);
@@ -256,8 +255,7 @@ fn command_info_tells_arity_flags_and_the_place_of_the_key() {
 
 #[test]
 fn the_key_has_a_spec_with_what_is_done_to_it() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if !describes(&mut conn, "key specs") {
         return;
     }
@@ -288,8 +286,7 @@ fn the_key_has_a_spec_with_what_is_done_to_it() {
 
 #[test]
 fn getkeys_finds_the_key_and_getkeysandflags_what_is_done_to_it() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let is_full = describes(&mut conn, "COMMAND GETKEYSANDFLAGS");
     for known in &KNOWN {
         let mut get = |what: &str| conn.call(&[&["COMMAND", what, known.name], known.example].concat());
@@ -342,8 +339,7 @@ fn usage(args: &Reply, between: &str) -> String {
 
 #[test]
 fn command_docs_has_summary_complexity_version_and_the_arguments_as_a_tree() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if !describes(&mut conn, "COMMAND DOCS") {
         return;
     }
@@ -367,8 +363,7 @@ fn command_docs_has_summary_complexity_version_and_the_arguments_as_a_tree() {
 
 #[test]
 fn every_command_of_the_module_is_known_here_and_has_documentation() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let all = conn.call(&["COMMAND"]);
     let names = all.list().iter().map(|command| command.list()[0].text());
     let ours = sorted(names.filter(|name| name.starts_with("lock.")));
@@ -385,8 +380,7 @@ fn every_command_of_the_module_is_known_here_and_has_documentation() {
 
 #[test]
 fn help_shows_every_command_with_the_options_of_its_documentation() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let help: Vec<_> = conn.call(&["LOCK.HELP"]).list().iter().map(Reply::text).collect();
     for known in &KNOWN {
         let verb = known.name.trim_start_matches("lock.").to_uppercase();
@@ -403,8 +397,7 @@ fn help_shows_every_command_with_the_options_of_its_documentation() {
 
 #[test]
 fn acl_categories_are_those_of_the_servers_own_commands_and_lock() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if !has_category(&mut conn, "ACL categories") {
         return;
     }
@@ -429,8 +422,7 @@ fn acl_categories_are_those_of_the_servers_own_commands_and_lock() {
 
 #[test]
 fn too_few_and_too_many_arguments_are_refused_by_name() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for known in &KNOWN {
         for wrong in known.wrong {
             let reply = conn.call(&call_of(known.name, wrong));

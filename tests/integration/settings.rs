@@ -30,8 +30,7 @@ pub fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
 
 #[test]
 fn the_defaults_are_a_second_of_margin_and_a_minute_of_retention() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     assert_in_force(&mut conn, 1000, 60_000);
     if has_no_module_settings(&mut conn) {
         return;
@@ -52,8 +51,7 @@ fn module_arguments_set_them_in_any_order() {
         (&["RETENTION-MS", "5", "Margin-Ms", "7"], (7, 5)),
     ];
     for (args, expected) in given {
-        let server = Server::with().module_args(args).start();
-        let mut conn = server.conn();
+        let (_server, mut conn) = Server::with().module_args(args).connected();
         assert_in_force(&mut conn, expected.0, expected.1);
         if !has_no_module_settings(&mut conn) {
             assert_eq!(setting(&mut conn, "lock.margin-ms"), expected.0.to_string(), "{args:?}");
@@ -88,8 +86,7 @@ fn with_wrong_module_arguments_the_server_does_not_start_and_says_which() {
 
 #[test]
 fn config_set_changes_the_next_grants_and_no_older_one() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if has_no_module_settings(&mut conn) {
         return;
     }
@@ -107,8 +104,7 @@ fn config_set_changes_the_next_grants_and_no_older_one() {
 
 #[test]
 fn config_set_refuses_wrong_values_and_keeps_the_old_ones() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if has_no_module_settings(&mut conn) {
         return;
     }
@@ -160,8 +156,7 @@ fn falls_logged(server: &Server) -> usize {
 #[test]
 fn settings_that_are_lost_by_unloading_are_warned_of_and_loadex_keeps_them() {
     let grace = "lock.failover-grace-ms";
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     assert_eq!(falls_logged(&server), 0, "nothing is lost when the server starts");
     let path = module().to_str().unwrap();
     if has_no_module_settings(&mut conn) {
@@ -202,8 +197,7 @@ fn wants_of_room(server: &Server) -> usize {
 
 #[test]
 fn by_default_half_of_all_connections_are_left_for_those_who_do_not_wait() {
-    let server = Server::with().args(&["--maxclients", "10000"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::with().args(&["--maxclients", "10000"]).connected();
     assert_eq!(conn.call(&["CONFIG", "GET", "maxclients"]).list()[1].text(), "10000");
     if !has_no_module_settings(&mut conn) {
         assert_eq!(setting(&mut conn, "lock.max-waiters"), "5000");

@@ -30,8 +30,7 @@ fn connect(server: &Server, resp3: bool) -> Conn {
 
 #[test]
 fn a_value_is_read_as_the_fixture_says() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let fixture = Fixture::load();
 
     for (expiry, case) in [false, true].into_iter().flat_map(|e| fixture.ours.iter().map(move |c| (e, c))) {

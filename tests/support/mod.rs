@@ -197,6 +197,13 @@ impl Options {
         self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
+    /// Starts the server; and a connection to it.
+    pub fn connected(self) -> (Server, Conn) {
+        let server = self.start();
+        let conn = server.conn();
+        (server, conn)
+    }
+
     /// Starts the server; its log if it ended instead of answering.
     pub fn try_start(self) -> Result<Server, String> {
         // A port that was free can be taken by another test a moment later.
@@ -271,6 +278,11 @@ impl Server {
     /// A server with the module, in its default settings.
     pub fn start() -> Self {
         Options::default().start()
+    }
+
+    /// The same, and a connection to it.
+    pub fn connected() -> (Self, Conn) {
+        Options::default().connected()
     }
 
     /// Options to start one with.

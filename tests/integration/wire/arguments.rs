@@ -37,8 +37,7 @@ fn assert_alice(conn: &mut Conn, key: &str, token: i64, what: &[&str]) {
 
 #[test]
 fn options_come_in_any_order() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let own = conn.call(&["CLIENT", "ID"]);
     for (command, options) in [
         ("LOCK.ACQUIRE", &[PX, ID, OWNER][..]),
@@ -99,8 +98,7 @@ fn cases(word: &str) -> [String; 4] {
 
 #[test]
 fn option_names_are_read_in_any_case_and_values_as_they_are() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for (px, (id, (owner, details))) in
         cases("px").into_iter().zip(cases("id").into_iter().zip(cases("owner").into_iter().zip(cases("details"))))
     {
@@ -147,8 +145,7 @@ fn numbers_are_refused_beyond_their_bounds_and_nothing_changes() {
 
 #[test]
 fn numbers_are_accepted_up_to_their_bounds() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let fixture = Fixture::load();
     for number in &fixture.number {
         for words in &number.commands {

@@ -6,8 +6,7 @@ use crate::support::{Conn, Reply, Server};
 
 #[test]
 fn extend_writes_the_expiry_of_the_retention_that_counts_now() {
-    let server = Server::with().module_args(&["retention-ms", "-1"]).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().module_args(&["retention-ms", "-1"]).connected();
     if has_no_module_settings(&mut conn) {
         return;
     }
@@ -24,8 +23,7 @@ fn extend_writes_the_expiry_of_the_retention_that_counts_now() {
 
 #[test]
 fn a_takeover_writes_the_expiry_of_its_own_timestamp() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for (command, native) in
         [("LOCK.ACQUIRE", true), ("LOCK.ACQUIRE", false), ("LOCK.RECOVER", true), ("LOCK.RECOVER", false)]
     {
@@ -42,8 +40,7 @@ fn a_takeover_writes_the_expiry_of_its_own_timestamp() {
 
 #[test]
 fn a_retention_of_zero_ends_the_key_with_its_timestamp() {
-    let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).connected();
     conn.int(&["LOCK.ACQUIRE", "k", "PX", "1"]);
     crate::support::until("the key is gone", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
     // Nothing is left to recover; SET NX PX clients can have it.
@@ -53,8 +50,7 @@ fn a_retention_of_zero_ends_the_key_with_its_timestamp() {
 
 #[test]
 fn under_a_volatile_policy_locks_get_no_native_expiry() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let is_told = !has_no_module_settings(&mut conn);
     let set = |conn: &mut Conn, policy: &str| {
         conn.ok(&["CONFIG", "SET", "maxmemory-policy", policy]);

@@ -8,8 +8,7 @@ const WRITE_IF_HELD: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) > 0 t
 
 #[test]
 fn check_in_multi_tells_what_is_left() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     conn.ok(&["MULTI"]);
     for args in [
@@ -27,8 +26,7 @@ fn check_in_multi_tells_what_is_left() {
 
 #[test]
 fn a_script_writes_only_while_the_lock_is_held() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     assert_eq!(conn.int(&["EVAL", WRITE_IF_HELD, "2", "k", "data", &token, "fresh"]), 1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
@@ -38,8 +36,7 @@ fn a_script_writes_only_while_the_lock_is_held() {
 
 #[test]
 fn check_and_info_are_reads_to_scripts_and_the_others_are_writes() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if matches!(conn.call(&["EVAL_RO", "return 1", "0"]), Reply::Error(_)) {
         eprintln!("skipped: reads in scripts: this server has no EVAL_RO");
         return;
@@ -64,8 +61,7 @@ fn check_and_info_are_reads_to_scripts_and_the_others_are_writes() {
 
 #[test]
 fn a_script_takes_and_gives_back_locks() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let script = "local token = redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000, 'OWNER', 'script') \
          local again = redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000) \
          local recover = redis.call('LOCK.RECOVER', KEYS[1], 'PX', 30000) \
@@ -81,8 +77,7 @@ fn a_script_takes_and_gives_back_locks() {
 
 #[test]
 fn an_error_in_a_script_keeps_its_code_word() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let script = "return redis.pcall('LOCK.ACQUIRE', KEYS[1], 'PX', 0)";
     assert_eq!(
         conn.call(&["EVAL", script, "1", "k"]).error(),
@@ -95,8 +90,7 @@ fn an_error_in_a_script_keeps_its_code_word() {
 
 #[test]
 fn without_memory_nothing_is_granted_but_holders_keep_working() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     conn.ok(&["SET", "expired", "1763710031"]);
     conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -115,8 +109,7 @@ fn without_memory_nothing_is_granted_but_holders_keep_working() {
 
 #[test]
 fn a_replica_reads_locks_and_writes_none() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     // Of a master that is not there: nothing is loaded, the data stays.
     conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -155,8 +148,7 @@ fn a_lock_lives_in_its_database() {
 
 #[test]
 fn a_lock_is_a_string_that_dump_restore_rename_and_copy_carry() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     assert_eq!(conn.text(&["TYPE", "k"]), "string");
     let Reply::Text(dump) = conn.call(&["DUMP", "k"]) else { panic!("a dump") };
@@ -173,8 +165,7 @@ fn a_lock_is_a_string_that_dump_restore_rename_and_copy_carry() {
 
 #[test]
 fn a_lock_is_taken_of_keys_up_to_4096_bytes_and_others_are_read_and_given_back() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let (longest, longer) = ("k".repeat(4_096), "k".repeat(4_097));
     let token = conn.int(&["LOCK.ACQUIRE", &longest, "EX", "30"]).to_string();
     let mut waiter = server.conn();

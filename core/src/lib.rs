@@ -10,6 +10,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
+// `fuzz/properties`, which unit tests feed too, calls the core by the name that the module has for it.
+#[cfg(test)]
+extern crate self as redis_lock;
+
 pub mod driver;
 pub mod engine;
 pub mod lock;

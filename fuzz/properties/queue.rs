@@ -1,4 +1,5 @@
-//! The queue against a plain list that does the same slowly.
+//! The queue against a plain list that does the same slowly. The fuzzer feeds it, and proptest does in the queue's own
+//! tests (`core/src/engine/queue_tests.rs`).
 
 use redis_lock::engine::queue::{MostPlaces, Next, Queues, ReplyShape, Vacancy, Waiter};
 use redis_lock::lock::record::Id;
@@ -51,13 +52,19 @@ impl Entry {
 
 /// Every four bytes of the input are a step: what, which keys and attempt, which client, when and how shared.
 pub fn check(input: &[u8]) {
+    check_with(input, |_, _| None);
+}
+
+/// `is_kept` says whether the lock of a key is kept for those who are parked there, if the caller can see it. It is
+/// asked for each key after each step.
+pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
     let mut queues: Queues<u64> = Queues::default();
     let mut plain: Vec<Entry> = Vec::new();
     for step in input.chunks_exact(4).take(400) {
         let keys = keys(step[1] % KEYS, step[1] / KEYS / ATTEMPTS);
         let who = Who {
-            at: usize::from(step[3]) % keys.len(),
             keys,
+            at: usize::from(step[3]),
             attempt: step[1] / KEYS % ATTEMPTS,
             client: u64::from(step[2] % 24),
             share: SHARES[usize::from(step[3] / 64)],
@@ -65,7 +72,7 @@ pub fn check(input: &[u8]) {
         };
         let keep = (step[2] >= 128).then_some(u64::from(step[2]));
         one_step(&mut queues, &mut plain, step[0] % 10, who, keep);
-        compare(&queues, &plain);
+        compare(&queues, &plain, &is_kept);
     }
     let waiting = plain.iter().filter(|entry| entry.client.is_some()).count();
     assert_eq!(queues.dissolve_all().len(), waiting);
@@ -138,7 +145,7 @@ fn head(plain: &[Entry], key: u8) -> Option<usize> {
 
 struct Who {
     keys: Vec<u8>,
-    /// The number of the key to be parked at.
+    /// The number of the key to be parked at, modulo how many there are.
     at: usize,
     attempt: u8,
     client: u64,
@@ -156,9 +163,12 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
         clients
     };
     match step {
-        // A client has one wait at most.
-        0..=2 if plain.iter().any(|entry| entry.client == Some(client)) => {}
         0..=2 => {
+            // A client has one wait at most.
+            if let Some(entry) = plain.iter_mut().find(|entry| entry.client == Some(client)) {
+                return park(queues, entry, at);
+            }
+            let at = at % keys.len();
             let waiter = Waiter {
                 handle: client,
                 client,
@@ -217,12 +227,25 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
     }
 }
 
+/// Somebody is parked at another of its keys, though nobody has looked at it. There is no key behind the last, and who
+/// wants one stays in its line.
+fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
+    let ticket = queues.waits_for(entry.client.unwrap()).unwrap().ticket;
+    let at = at % (entry.keys.len() + 1);
+    let to = entry.keys.get(at).filter(|_| entry.keys.len() > 1).copied();
+    let line = queues.park(ticket, at);
+    assert_eq!(line, to.and_then(|key| queues.waited_line(0, name(key))));
+    entry.at = to.unwrap_or(entry.at);
+}
+
 /// Some lines are ready, by themselves or because it is time. Everybody in them is served, or parked elsewhere, in
 /// the order of tickets, whatever line they stand in.
 fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: UnixMicros, serves: bool) {
     queues.set_due_ready(UnixMicros(u64::MAX));
     queues.begin_iteration();
-    while queues.take_ready().is_some() {}
+    while let Some((line, _)) = queues.take_ready() {
+        assert!(queues.head(line).is_some(), "somebody waits in it");
+    }
     assert!(queues.next_due().is_none());
     let ready: Vec<_> = keys.iter().filter_map(|key| Some((*key, queues.waited_line(0, name(*key))?))).collect();
     for (at, (_, line)) in ready.iter().enumerate() {
@@ -256,12 +279,19 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
         assert_eq!((head(plain, key), plain[at].keys.len() > 1), (Some(at), is_parked));
         assert_eq!(queues.single_head(line).is_some(), !is_parked);
         assert_eq!(queues.parked_head(line), Some(ticket).filter(|_| is_parked));
+        let single = match queues.next(line, Vacancy::Part) {
+            Next::Single(_, waiter) => Some(waiter.client),
+            _ => None,
+        };
+        let alone = plain.iter().find(|entry| entry.waits_alone(key));
+        assert_eq!(single, alone.and_then(|entry| entry.client), "a share is only for those who want this lock alone");
         for key in 0..KEYS {
             let ahead = plain[..at].iter().any(|entry| entry.waits_alone(key));
             assert_eq!(queues.is_held_up(0, name(key), ticket, UnixMicros(0)), ahead);
         }
         if serves || !is_parked {
             assert_eq!(queues.serve(ticket).map(|waiter| waiter.client), plain.remove(at).client);
+            assert_eq!(queues.park(ticket, 0), None, "it is gone");
         } else {
             // It cannot have another one, which nobody looks at now.
             let other = plain[at].keys.iter().position(|other| !ready.iter().any(|(key, _)| key == other));
@@ -273,7 +303,7 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
     }
 }
 
-fn compare(queues: &Queues<u64>, plain: &[Entry]) {
+fn compare(queues: &Queues<u64>, plain: &[Entry], is_kept: &impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
     let waiting = plain.iter().filter(|entry| entry.client.is_some()).count();
     assert_eq!((queues.waiters(), queues.places()), (waiting, plain.len() - waiting));
     assert_eq!(queues.is_empty(), plain.is_empty());
@@ -282,20 +312,31 @@ fn compare(queues: &Queues<u64>, plain: &[Entry]) {
         let line: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.client).collect();
         let found: Vec<u64> = queues.waiting(0, name(key)).map(|waiter| waiter.client).collect();
         assert_eq!(found, line, "the order of arrival");
+        let opened = queues.line(0, name(key));
+        assert_eq!(opened.is_some(), plain.iter().any(|entry| entry.is_in_line(key)));
+        assert_eq!(opened.and_then(|line| queues.head(line)).map(|waiter| waiter.client), line.first().copied());
         assert_eq!(queues.length(0, name(key)).0, line.len());
         assert_eq!(queues.waited_line(0, name(key)).is_some(), !line.is_empty());
         let alone = plain.iter().filter(|entry| entry.waits_alone(key));
         let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(Share::MOST);
         assert_eq!(queues.narrows(0, name(key)).before(None, Share::Shared), narrowest);
+        let is_kept = is_kept(queues, name(key));
         for attempt in 0..ATTEMPTS {
             let own = position(plain, key, attempt).unwrap_or(usize::MAX);
-            let alone = plain.iter().position(|entry| entry.waits_alone(key)).is_some_and(|at| at < own);
-            let any = head(plain, key).is_some_and(|at| at < own);
-            let found = queues.has_ahead(0, name(key), id(attempt));
             // Who waits for several counts only where there is news that nobody has looked at.
-            assert!(found == alone || (found && any && queues.has_ready()));
+            let is_ahead = |is_kept: bool| {
+                let counts = |entry: &Entry| entry.waits_alone(key) || (is_kept && entry.waits(key));
+                plain.iter().position(counts).is_some_and(|at| at < own)
+            };
+            let found = queues.has_ahead(0, name(key), id(attempt));
+            match is_kept {
+                Some(is_kept) => assert_eq!(found, is_ahead(is_kept)),
+                None => assert!(found == is_ahead(false) || (found == is_ahead(true) && queues.has_ready())),
+            }
             let is_waiting = plain.get(own).is_some_and(|entry| entry.client.is_some());
-            assert_eq!(id(attempt).is_some_and(|id| queues.is_waiting(0, name(key), id)), is_waiting);
+            let Some(id) = id(attempt) else { continue };
+            assert_eq!(queues.is_waiting(0, name(key), id), is_waiting);
+            assert_eq!(queues.is_waiting_for_any(0, &[b"nobody's", name(key)], id), is_waiting);
         }
     }
     for client in 0..24 {

@@ -1,5 +1,6 @@
 //! The value of a key: it is ours only in the exact format, what is read is written back the same, and
-//! no value whatever makes a decision fail or give a lock to two.
+//! no value whatever makes a decision fail or give a lock to two. The fuzzer feeds it, and proptest does in
+//! `core/src/lock/record_tests.rs`.
 
 use redis_lock::lock::error::Error;
 use redis_lock::lock::holders::{Holder, Holders};
@@ -88,10 +89,16 @@ fn decide(value: Value<'_>, now: UnixMicros) {
     let acquired = rules::acquire(state, &request, rules::Turn::Now, terms, &mut tokens, now);
     let recovered = rules::recover(state, &request, rules::Turn::Now, terms, &mut tokens, now);
     let ours = if let Value::Ours(record) = value { Some(record) } else { None };
+    let is_taken = match value {
+        Value::Foreign => true,
+        Value::Classic(timestamp) => timestamp > now,
+        Value::Ours(record) => record.timestamp > now,
+    };
+    assert_eq!(state.is_nobodys(), !is_taken);
     match (state, acquired) {
         (State::Expired(..), Ok(Acquire::Grant { record, succeeds, holds })) => {
             assert_eq!(holds, Holds::Alone);
-            assert!(record.timestamp > now);
+            assert_eq!(record.timestamp.0, now.0 + 31_000_000);
             assert!(ours.is_none_or(|before| record.token > before.token), "tokens of a key grow");
             assert_eq!(succeeds.unwrap().token, ours.map(|before| before.token));
             // The last token of all has no successor: its lock ends with the key, as documented.
@@ -143,6 +150,11 @@ fn check_set(bytes: &[u8]) {
         let Some(record) = read else { continue };
         assert_eq!(record.encode().member(), member, "a member is written back as it was read");
         assert_eq!(record.encode().record(), Some(record));
+        // The score says as much as the timestamp until 2106, when the seconds need 33 bits.
+        if record.timestamp.0 < 4_294_967_296_000_000 {
+            let written = std::str::from_utf8(record.encode().score()).unwrap().parse().unwrap();
+            assert_eq!(Record::read_member(written, member), Some(record));
+        }
         if plain.iter().all(|known| known.token != record.token) {
             plain.push(record);
             holders.put(Holder::of(&record));

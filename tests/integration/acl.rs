@@ -203,8 +203,7 @@ fn a_user_that_is_deleted_waits_no_longer_and_its_session_ends() {
 
 #[test]
 fn the_server_can_be_asked_beforehand() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     conn.ok(&["ACL", "SETUSER", "app", "on", "nopass", "~app:*", "-@all", "+lock.acquire"]);
     let mut dry_run = |args: &[&str]| conn.call(&[&["ACL", "DRYRUN", "app"], args].concat());
     let reply = dry_run(&["LOCK.ACQUIRE", "app:a", "EX", "5"]);

@@ -126,8 +126,7 @@ fn assert_refused(args: &[Vec<u8>], reply: &Reply) {
 
 #[test]
 fn hostile_arguments_in_every_position_are_refused_and_nothing_changes() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let keys = fill(&mut conn);
     let (id, digest) = (run_id(&mut conn), conn.text(&["DEBUG", "DIGEST"]));
     for (index, key) in keys.into_iter().enumerate() {
@@ -146,8 +145,7 @@ fn hostile_arguments_in_every_position_are_refused_and_nothing_changes() {
 
 #[test]
 fn hostile_commands_in_one_pipeline_are_answered_one_by_one() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     fill(&mut conn);
     let id = run_id(&mut conn);
     let all: Vec<_> =
@@ -288,8 +286,7 @@ fn change(conn: &mut Conn) {
 
 #[test]
 fn a_refusal_changes_no_key() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     refusing_keys(&mut conn);
     for line in REFUSED {
         let digest = conn.text(&["DEBUG", "DIGEST"]);
@@ -331,8 +328,7 @@ fn a_refusal_replicates_nothing() {
 
 #[test]
 fn a_refusal_is_no_keyspace_event() {
-    let server = Server::with().args(&["--notify-keyspace-events", "KEA"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::with().args(&["--notify-keyspace-events", "KEA"]).connected();
     refusing_keys(&mut conn);
     let mut subscriber = server.conn();
     subscriber.call(&["PSUBSCRIBE", "__key*__:*"]);
@@ -397,8 +393,7 @@ fn a_refusal_invalidates_no_client_side_cache() {
 
 #[test]
 fn a_client_that_leaves_in_the_middle_of_a_command_harms_nobody() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let id = run_id(&mut conn);
     for cut in ["*4\r\n", "*4\r\n$12\r\nLOCK.ACQ", "*4\r\n$12\r\nLOCK.ACQUIRE\r\n$1\r\nk\r\n$2\r\nPX\r\n$1000000\r\n1"]
     {

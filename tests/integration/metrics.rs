@@ -47,8 +47,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "-1"]).start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "-1"]).connected();
         let before = numbers(&mut conn);
         Self { conn, before, server }
     }
@@ -321,8 +320,7 @@ fn percentiles_of_how_long_was_waited_and_held() {
 
 #[test]
 fn info_shows_the_section_where_modules_are_asked_for() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for section in ["lock", "modules", "everything"] {
         let text = conn.text(&["INFO", section]);
         assert!(text.contains("# lock\r\n") && text.contains("\r\nlock_grants:0\r\n"), "INFO {section}: {text}");
@@ -351,8 +349,7 @@ const EVICTION: &str = "maxmemory-policy evicts any key";
 
 #[test]
 fn the_risk_of_eviction_is_shown_and_logged_once_for_each_change() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let lines = |server: &Server| server.log().lines().filter(|line| line.contains(EVICTION)).count();
     assert_eq!((number(&mut conn, "eviction_risk"), lines(&server)), (0, 0));
     for (policy, risk, logged) in [
@@ -382,8 +379,7 @@ fn the_risk_of_eviction_is_logged_when_the_module_is_loaded() {
 
 #[test]
 fn the_grace_that_is_left_and_what_is_wrong_with_it() {
-    let server = Server::with().module_args(&["failover-grace-ms", "5000"]).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().module_args(&["failover-grace-ms", "5000"]).connected();
     let left = number(&mut conn, "grace_left_ms");
     assert!((1..=5000).contains(&left), "{left}");
     until("it gets less", || (number(&mut conn, "grace_left_ms") < left).then_some(()));

@@ -7,7 +7,7 @@ const SETTINGS: [(&str, &str, &str); 2] =
     [("lock.margin-ms", "margin-ms", "1000"), ("lock.retention-ms", "retention-ms", "60000")];
 
 /// Whether modules cannot have settings of their own on this server: before 7.0.
-fn has_no_module_settings(conn: &mut Conn) -> bool {
+pub fn has_no_module_settings(conn: &mut Conn) -> bool {
     conn.text(&["INFO", "server"]).contains("redis_version:6.")
 }
 
@@ -16,22 +16,21 @@ fn setting(conn: &mut Conn, name: &str) -> String {
 }
 
 /// Grants a new lock for 30 s and asserts that what is in the key has this margin and retention.
-fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
-    conn.call(&["DEL", "probe"]);
+pub fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
+    conn.call(&["DEL", "k"]);
     let before = server_time_us(conn);
-    conn.int(&["LOCK.ACQUIRE", "probe", "EX", "30"]);
+    conn.int(&["LOCK.ACQUIRE", "k", "EX", "30"]);
     let after = server_time_us(conn);
-    let timestamp = timestamp_us(&conn.text(&["GET", "probe"]));
+    let timestamp = timestamp_us(&conn.text(&["GET", "k"]));
     let granted_at = timestamp - (30_000 + margin_ms) * 1000;
     assert!((before..=after).contains(&granted_at), "{before} <= {granted_at} <= {after}, margin {margin_ms}");
     let expiry = if retention_ms == -1 { -1 } else { (timestamp + 999).div_euclid(1000) + retention_ms };
-    assert_eq!(expire_at_ms(conn, "probe"), expiry, "retention {retention_ms}");
+    assert_eq!(expire_at_ms(conn, "k"), expiry, "retention {retention_ms}");
 }
 
 #[test]
 fn the_defaults_are_a_second_of_margin_and_a_minute_of_retention() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     assert_in_force(&mut conn, 1000, 60_000);
     if has_no_module_settings(&mut conn) {
         return;
@@ -52,8 +51,7 @@ fn module_arguments_set_them_in_any_order() {
         (&["RETENTION-MS", "5", "Margin-Ms", "7"], (7, 5)),
     ];
     for (args, expected) in given {
-        let server = Server::with().module_args(args).start();
-        let mut conn = server.conn();
+        let (_server, mut conn) = Server::with().module_args(args).connected();
         assert_in_force(&mut conn, expected.0, expected.1);
         if !has_no_module_settings(&mut conn) {
             assert_eq!(setting(&mut conn, "lock.margin-ms"), expected.0.to_string(), "{args:?}");
@@ -64,12 +62,13 @@ fn module_arguments_set_them_in_any_order() {
 
 #[test]
 fn with_wrong_module_arguments_the_server_does_not_start_and_says_which() {
-    let wrong: [(&[&str], &str); 9] = [
+    let wrong: [(&[&str], &str); 10] = [
         (&["margin-ms", "abc"], "margin-ms"),
         (&["margin-ms", "-1"], "margin-ms"),
         (&["margin-ms", "1.5"], "margin-ms"),
         (&["margin-ms", "99999999999999999999"], "margin-ms"),
         (&["retention-ms", "-2"], "retention-ms"),
+        (&["retention-ms", "1.5"], "retention-ms"),
         (&["retention-ms", "x", "margin-ms", "5"], "retention-ms"),
         (&["margin-ms", "5", "retention-ms"], "retention-ms"),
         (&["margin-ms"], "margin-ms"),
@@ -79,6 +78,7 @@ fn with_wrong_module_arguments_the_server_does_not_start_and_says_which() {
         let Err(log) = Server::with().module_args(args).try_start() else {
             panic!("a server started with {args:?}");
         };
+        assert!(log.contains("the module is not loaded: "), "{args:?}:\n{log}");
         let said = log.lines().any(|line| line.contains("<lock>") && line.contains(named));
         assert!(said, "{args:?}: no line of the module names {named}:\n{log}");
     }
@@ -86,14 +86,13 @@ fn with_wrong_module_arguments_the_server_does_not_start_and_says_which() {
 
 #[test]
 fn config_set_changes_the_next_grants_and_no_older_one() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if has_no_module_settings(&mut conn) {
         return;
     }
     conn.int(&["LOCK.ACQUIRE", "older", "EX", "30"]);
     let older = (conn.text(&["GET", "older"]), expire_at_ms(&mut conn, "older"));
-    for (margin_ms, retention_ms) in [(0, 60_000), (250, 0), (5000, -1), (1000, 1)] {
+    for (margin_ms, retention_ms) in [(0, 60_000), (1, 0), (60_000, -1), (1000, 1)] {
         conn.ok(&["CONFIG", "SET", "lock.margin-ms", &margin_ms.to_string()]);
         conn.ok(&["CONFIG", "SET", "lock.retention-ms", &retention_ms.to_string()]);
         assert_eq!(older, (conn.text(&["GET", "older"]), expire_at_ms(&mut conn, "older")));
@@ -105,8 +104,7 @@ fn config_set_changes_the_next_grants_and_no_older_one() {
 
 #[test]
 fn config_set_refuses_wrong_values_and_keeps_the_old_ones() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if has_no_module_settings(&mut conn) {
         return;
     }
@@ -158,8 +156,7 @@ fn falls_logged(server: &Server) -> usize {
 #[test]
 fn settings_that_are_lost_by_unloading_are_warned_of_and_loadex_keeps_them() {
     let grace = "lock.failover-grace-ms";
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     assert_eq!(falls_logged(&server), 0, "nothing is lost when the server starts");
     let path = module().to_str().unwrap();
     if has_no_module_settings(&mut conn) {
@@ -200,8 +197,7 @@ fn wants_of_room(server: &Server) -> usize {
 
 #[test]
 fn by_default_half_of_all_connections_are_left_for_those_who_do_not_wait() {
-    let server = Server::with().args(&["--maxclients", "10000"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::with().args(&["--maxclients", "10000"]).connected();
     assert_eq!(conn.call(&["CONFIG", "GET", "maxclients"]).list()[1].text(), "10000");
     if !has_no_module_settings(&mut conn) {
         assert_eq!(setting(&mut conn, "lock.max-waiters"), "5000");

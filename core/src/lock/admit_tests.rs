@@ -1,4 +1,4 @@
-//! The rules against the tables of the contract, and against a plain account of them.
+//! The rules against the tables of the contract. `fuzz/properties/value.rs` holds them against a plain account.
 
 use super::*;
 use crate::lock::held::{check, end_session, extend, release, Release};
@@ -6,7 +6,6 @@ use crate::lock::holders::{Holder, Holders};
 use crate::lock::record::Id;
 use crate::lock::record::Value;
 use crate::lock::retention::Retention;
-use proptest::prelude::*;
 
 const NOW: UnixMicros = UnixMicros(1_763_710_000_482_913);
 const TERMS: Terms = Terms { margin: Micros(1_000_000) };
@@ -243,47 +242,5 @@ fn a_grant_stands_as_it_stood_unless_it_says_how() {
     ] {
         let found = (holds.is_among(false), holds.is_among(true), holds.replaces());
         assert_eq!(found, (beside_one, beside_several, replaces), "{holds:?}");
-    }
-}
-
-fn any_value() -> impl Strategy<Value = Option<Value<'static>>> {
-    let near = NOW.0 - 10..NOW.0 + 10;
-    prop_oneof![
-        Just(None),
-        Just(Some(Value::Foreign)),
-        near.clone().prop_map(|at| Some(Value::Classic(UnixMicros(at)))),
-        (near, 0..3_u64, 0..3_u64).prop_map(|(at, token, id)| Some(Value::Ours(Record {
-            timestamp: UnixMicros(at),
-            token: Token::new(NOW.0 + token).unwrap(),
-            id: Id::parse(id.to_string().as_bytes()),
-            owner: None,
-        }))),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn a_lock_that_somebody_has_is_never_granted(value in any_value(), id in 0..3_u64) {
-        let request = Request { id: Id::parse(id.to_string().as_bytes()), ..PLAIN };
-        let mut tokens = Tokens::new();
-        let decision = acquire(State::of(value, NOW), &request, Turn::Now, TERMS, &mut tokens, NOW).unwrap();
-        let (taken, mine, before) = match value {
-            None => (false, false, None),
-            Some(Value::Foreign) => (true, false, None),
-            Some(Value::Classic(at)) => (at > NOW, false, None),
-            Some(Value::Ours(record)) => (record.timestamp > NOW, record.id == request.id, Some(record.token)),
-        };
-        match decision {
-            Acquire::Grant { record, .. } => {
-                prop_assert!(!taken);
-                prop_assert!(Some(record.token) > before);
-                prop_assert_eq!(record.timestamp.0, NOW.0 + 31_000_000);
-            }
-            Acquire::Prolong(Record { token, .. }) | Acquire::Keep(Record { token, .. }) => {
-                prop_assert!(taken && mine);
-                prop_assert_eq!(Some(token), before);
-            }
-            Acquire::Refuse => prop_assert!(taken && !mine),
-        }
     }
 }

@@ -1,40 +1,23 @@
 //! The canonical form of a server: the same for the same situation, however it came about, and another for each
 //! situation in which something else would happen.
 
-use crate::fake::{Blocked, Node, Settings};
+use crate::asks::{alone, hold, id, in_session, named, node, seconds};
+use crate::fake::{Blocked, Node};
 use proptest::prelude::*;
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::queue::{ReplyShape, Waiter};
 use redis_lock_core::engine::{Blocked as Refused, Limits};
-use redis_lock_core::lock::record::Id;
 use redis_lock_core::lock::rules::{Request, Share};
-use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use redis_lock_core::lock::time::{Micros, MonotonicMicros};
 use redis_lock_core::lock::token::Token;
 use std::collections::BTreeMap;
 
 const SECOND: Micros = Micros(1_000_000);
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
 
-fn id(number: u64) -> Id {
-    Id::parse(number.to_string().as_bytes()).unwrap()
-}
-
-fn seconds(number: u64) -> Micros {
-    Micros(SECOND.0 * number)
-}
-
 fn ask(wait: u64) -> Ask<'static> {
-    let request = Request { share: Share::Alone, lease: seconds(5), id: None, owner: None };
-    Ask { request, wait: seconds(wait), shape: ReplyShape::Token, session: false }
-}
-
-fn with_id(number: u64, ask: Ask<'static>) -> Ask<'static> {
-    Ask { request: Request { id: Some(id(number)), ..ask.request }, ..ask }
-}
-
-fn node() -> Node {
-    Node::new(Settings::default(), UnixMicros(1_763_710_000_000_000))
+    alone(5, wait)
 }
 
 /// What somebody does.
@@ -224,8 +207,8 @@ fn held() -> (Node, Token) {
     let node = node();
     // It listens already, whatever comes.
     node.world.borrow_mut().listens_to_clients = true;
-    let Ok(Outcome::Granted(granted)) = node.command(1, |entry| entry.acquire(b"a", &ask(0))) else { panic!() };
-    (node, granted.token)
+    let token = hold(&node, 1, b"a", &ask(0));
+    (node, token)
 }
 
 fn wait(node: &Node, client: u64, ask: Ask<'_>) {
@@ -242,157 +225,107 @@ fn hand_over(node: &Node, token: Token) {
 /// What has happened on a server whose lock is held, all of it at the same time.
 type Way = (&'static str, Box<dyn Fn(&Node, Token)>);
 
+fn way(name: &'static str, goes: impl Fn(&Node, Token) + 'static) -> Way {
+    (name, Box::new(goes))
+}
+
 /// Who waits for it, and for what.
 fn in_line() -> Vec<Way> {
     let shared = Ask { request: Request { share: Share::Limit(2), ..ask(9).request }, ..ask(9) };
     let longer = Ask { request: Request { lease: seconds(6), ..ask(9).request }, ..ask(9) };
     vec![
-        ("nobody waits", Box::new(|_, _| {})),
-        ("one waits", Box::new(|node, _| wait(node, 2, ask(9)))),
-        ("another waits", Box::new(|node, _| wait(node, 3, ask(9)))),
-        ("both wait", Box::new(|node, _| [2, 3].iter().for_each(|client| wait(node, *client, ask(9))))),
-        (
-            "both wait, the other one first",
-            Box::new(|node, _| [3, 2].iter().for_each(|client| wait(node, *client, ask(9)))),
-        ),
-        ("it waits for longer", Box::new(|node, _| wait(node, 2, ask(10)))),
-        ("it wants a longer lease", Box::new(move |node, _| wait(node, 2, longer))),
-        ("it would share", Box::new(move |node, _| wait(node, 2, shared))),
-        ("it has an ID", Box::new(|node, _| wait(node, 2, with_id(1, ask(9))))),
-        ("it has another ID", Box::new(|node, _| wait(node, 2, with_id(2, ask(9))))),
-        ("its grant ends with it", Box::new(|node, _| wait(node, 2, Ask { session: true, ..ask(9) }))),
-        ("it wants details", Box::new(|node, _| wait(node, 2, Ask { shape: ReplyShape::Details, ..ask(9) }))),
-        (
-            "it wants another lock",
-            Box::new(|node, _| {
-                let waits = node.command(2, |entry| entry.acquire_all(&[b"b", b"a"], &ask(9)));
-                assert!(matches!(waits, Ok(Outcome::Waits)));
-            }),
-        ),
+        way("nobody waits", |_, _| {}),
+        way("one waits", |node, _| wait(node, 2, ask(9))),
+        way("another waits", |node, _| wait(node, 3, ask(9))),
+        way("both wait", |node, _| [2, 3].iter().for_each(|client| wait(node, *client, ask(9)))),
+        way("both wait, the other one first", |node, _| [3, 2].iter().for_each(|client| wait(node, *client, ask(9)))),
+        way("it waits for longer", |node, _| wait(node, 2, ask(10))),
+        way("it wants a longer lease", move |node, _| wait(node, 2, longer)),
+        way("it would share", move |node, _| wait(node, 2, shared)),
+        way("it has an ID", |node, _| wait(node, 2, named(1, ask(9)))),
+        way("it has another ID", |node, _| wait(node, 2, named(2, ask(9)))),
+        way("its grant ends with it", |node, _| wait(node, 2, in_session(ask(9)))),
+        way("it wants details", |node, _| wait(node, 2, Ask { shape: ReplyShape::Details, ..ask(9) })),
+        way("it wants another lock", |node, _| {
+            let waits = node.command(2, |entry| entry.acquire_all(&[b"b", b"a"], &ask(9)));
+            assert!(matches!(waits, Ok(Outcome::Waits)));
+        }),
     ]
 }
 
 /// How waits, grants and locks end.
 fn in_the_end() -> Vec<Way> {
     vec![
-        (
-            "it has a place",
-            Box::new(|node, _| {
-                wait(node, 2, with_id(1, ask(9)));
-                node.disconnect(2);
-            }),
-        ),
-        (
-            "its place ends later",
-            Box::new(|node, _| {
-                node.world.borrow_mut().settings.limits.place = seconds(11);
-                wait(node, 2, with_id(1, ask(9)));
-                node.disconnect(2);
-            }),
-        ),
-        (
-            "the lock comes free later",
-            Box::new(|node, token| {
-                wait(node, 2, ask(9));
-                node.command(1, |entry| entry.extend(b"a", token, seconds(7))).unwrap();
-            }),
-        ),
-        (
-            "the lock is extended, and nobody waits",
-            Box::new(|node, token| {
-                node.command(1, |entry| entry.extend(b"a", token, seconds(7))).unwrap();
-            }),
-        ),
-        (
-            "the key is gone",
-            Box::new(|node, _| {
-                wait(node, 2, ask(9));
-                node.delete(&(0, b"a".to_vec()));
-            }),
-        ),
-        (
-            "that cannot be written",
-            Box::new(|node, _| {
-                wait(node, 2, ask(9));
-                node.delete(&(0, b"a".to_vec()));
-                node.world.borrow_mut().is_paused = true;
-                node.fire();
-                node.world.borrow_mut().is_paused = false;
-            }),
-        ),
-        (
-            "the grant is on its way",
-            Box::new(|node, token| {
-                hand_over(node, token);
-            }),
-        ),
-        (
-            "the grant is on its way, and has a place behind nobody",
-            Box::new(|node, token| {
-                wait(node, 2, with_id(1, ask(9)));
-                wait(node, 3, with_id(2, ask(9)));
-                node.command(1, |entry| entry.release(b"a", token)).unwrap();
-            }),
-        ),
-        (
-            "and has arrived",
-            Box::new(|node, token| {
-                hand_over(node, token);
-                node.deliver(Blocked(2));
-            }),
-        ),
-        (
-            "and is lost",
-            Box::new(|node, token| {
-                hand_over(node, token);
-                node.lose(Blocked(2));
-            }),
-        ),
-        (
-            "a lock ends with a connection",
-            Box::new(|node, _| {
-                node.command(4, |entry| entry.acquire(b"b", &Ask { session: true, ..ask(0) })).unwrap();
-            }),
-        ),
-        (
-            "with another one",
-            Box::new(|node, _| {
-                node.command(5, |entry| entry.acquire(b"b", &Ask { session: true, ..ask(0) })).unwrap();
-            }),
-        ),
-        (
-            "with none",
-            Box::new(|node, _| {
-                node.command(4, |entry| entry.acquire(b"b", &ask(0))).unwrap();
-            }),
-        ),
-        (
-            "with one that has ended",
-            Box::new(|node, _| {
-                node.command(4, |entry| entry.acquire(b"b", &Ask { session: true, ..ask(0) })).unwrap();
-                node.disconnect(4);
-            }),
-        ),
+        way("it has a place", |node, _| {
+            wait(node, 2, named(1, ask(9)));
+            node.disconnect(2);
+        }),
+        way("its place ends later", |node, _| {
+            node.world.borrow_mut().settings.limits.place = seconds(11);
+            wait(node, 2, named(1, ask(9)));
+            node.disconnect(2);
+        }),
+        way("the lock comes free later", |node, token| {
+            wait(node, 2, ask(9));
+            node.command(1, |entry| entry.extend(b"a", token, seconds(7))).unwrap();
+        }),
+        way("the lock is extended, and nobody waits", |node, token| {
+            node.command(1, |entry| entry.extend(b"a", token, seconds(7))).unwrap();
+        }),
+        way("the key is gone", |node, _| {
+            wait(node, 2, ask(9));
+            node.delete(&(0, b"a".to_vec()));
+        }),
+        way("that cannot be written", |node, _| {
+            wait(node, 2, ask(9));
+            node.delete(&(0, b"a".to_vec()));
+            node.world.borrow_mut().is_paused = true;
+            node.fire();
+            node.world.borrow_mut().is_paused = false;
+        }),
+        way("the grant is on its way", |node, token| {
+            hand_over(node, token);
+        }),
+        way("the grant is on its way, and has a place behind nobody", |node, token| {
+            wait(node, 2, named(1, ask(9)));
+            wait(node, 3, named(2, ask(9)));
+            node.command(1, |entry| entry.release(b"a", token)).unwrap();
+        }),
+        way("and has arrived", |node, token| {
+            hand_over(node, token);
+            node.deliver(Blocked(2));
+        }),
+        way("and is lost", |node, token| {
+            hand_over(node, token);
+            node.lose(Blocked(2));
+        }),
+        way("a lock ends with a connection", |node, _| {
+            node.command(4, |entry| entry.acquire(b"b", &in_session(ask(0)))).unwrap();
+        }),
+        way("with another one", |node, _| {
+            node.command(5, |entry| entry.acquire(b"b", &in_session(ask(0)))).unwrap();
+        }),
+        way("with none", |node, _| {
+            node.command(4, |entry| entry.acquire(b"b", &ask(0))).unwrap();
+        }),
+        way("with one that has ended", |node, _| {
+            node.command(4, |entry| entry.acquire(b"b", &in_session(ask(0)))).unwrap();
+            node.disconnect(4);
+        }),
     ]
 }
 
 /// Who follows on a holder that never released.
 fn in_succession() -> Vec<Way> {
     vec![
-        (
-            "somebody without an ID succeeded its holder",
-            Box::new(|node, _| {
-                node.pass(seconds(7));
-                node.command(4, |entry| entry.acquire(b"a", &ask(0))).unwrap();
-            }),
-        ),
-        (
-            "an attempt did, which is told of that again",
-            Box::new(|node, _| {
-                node.pass(seconds(7));
-                node.command(4, |entry| entry.acquire(b"a", &with_id(1, ask(0)))).unwrap();
-            }),
-        ),
+        way("somebody without an ID succeeded its holder", |node, _| {
+            node.pass(seconds(7));
+            node.command(4, |entry| entry.acquire(b"a", &ask(0))).unwrap();
+        }),
+        way("an attempt did, which is told of that again", |node, _| {
+            node.pass(seconds(7));
+            node.command(4, |entry| entry.acquire(b"a", &named(1, ask(0)))).unwrap();
+        }),
     ]
 }
 

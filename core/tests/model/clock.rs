@@ -1,22 +1,16 @@
 //! A wall clock that is set: the lags of replicas are counted by it, so that a master in a grace doubts what it knew of
 //! them until it has looked at them again. `failover` has the rule; here the driver asks for it in time.
 
-use super::fake::{Node, Settings};
-use redis_lock_core::driver::{Ask, Outcome};
-use redis_lock_core::engine::queue::ReplyShape;
+use crate::asks::{self, alone, seconds, START};
+use crate::fake::{Node, Settings};
+use redis_lock_core::driver::Outcome;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
-use redis_lock_core::lock::rules::{Request, Share};
-use redis_lock_core::lock::time::{Micros, UnixMicros};
+use redis_lock_core::lock::time::UnixMicros;
 use redis_lock_core::lock::token::Token;
 
-const SECOND: Micros = Micros(1_000_000);
-const LEASE: Micros = Micros(30_000_000);
-
 fn acquire(node: &Node, name: &[u8]) -> Result<Token, Error> {
-    let request = Request { share: Share::Alone, lease: LEASE, id: None, owner: None };
-    let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Token, session: false };
-    match node.command(1, |entry| entry.acquire(name, &ask))? {
+    match asks::acquire(node, 1, &[name], &alone(30, 0))? {
         Outcome::Granted(granted) => Ok(granted.token),
         other => panic!("{other:?}"),
     }
@@ -24,8 +18,8 @@ fn acquire(node: &Node, name: &[u8]) -> Result<Token, Error> {
 
 #[test]
 fn after_a_step_of_the_clock_nothing_is_granted_before_the_next_look_at_the_replicas() {
-    let grace = grace::Settings { grace: Micros(60_000_000), margin: SECOND, max_lag: SECOND, wanted: 0 };
-    let node = Node::new(Settings { grace: Some(grace), ..Settings::default() }, UnixMicros(1_763_710_000_000_000));
+    let grace = grace::Settings { grace: seconds(60), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
+    let node = Node::new(Settings { grace: Some(grace), ..Settings::default() }, START);
     node.pass(grace.grace);
     node.event(|entry| entry.tick());
     let token = acquire(&node, b"held").unwrap();
@@ -33,7 +27,7 @@ fn after_a_step_of_the_clock_nothing_is_granted_before_the_next_look_at_the_repl
         // No tick comes between: the next command has to notice it.
         let wall = node.world.borrow().wall.0.checked_add_signed(ahead * 1_000_000).unwrap();
         node.world.borrow_mut().wall = UnixMicros(wall);
-        let extended = node.command(1, |entry| entry.extend(b"held", token, LEASE));
+        let extended = node.command(1, |entry| entry.extend(b"held", token, seconds(30)));
         assert_eq!(extended, Err(Error::NoReplicas), "the clock was set by {ahead} s");
         assert_eq!(acquire(&node, name), Err(Error::NoReplicas), "the clock was set by {ahead} s");
         node.event(|entry| entry.tick());

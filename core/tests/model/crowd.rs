@@ -1,14 +1,12 @@
 //! Sizes: what one waiter shows does not show what thousands do to an event-loop iteration, and to each other.
 
-use super::fake::{Blocked, Node, Settings};
-use redis_lock_core::driver::{Ask, Outcome};
+use crate::asks::{alone, hold, wait, START};
+use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::engine::outbox::Answer;
-use redis_lock_core::engine::queue::ReplyShape;
 use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::error::Error;
-use redis_lock_core::lock::rules::{Release, Request, Share};
-use redis_lock_core::lock::time::{Micros, UnixMicros};
-use redis_lock_core::lock::token::Token;
+use redis_lock_core::lock::rules::Release;
+use redis_lock_core::lock::time::Micros;
 use std::collections::BTreeSet;
 
 const CROWD: u32 = 2_000;
@@ -16,23 +14,9 @@ const CROWD: u32 = 2_000;
 const AT_ONCE: usize = 256;
 const KEY: &[u8] = b"k";
 
-fn ask(wait: u64) -> Ask<'static> {
-    let request = Request { share: Share::Alone, lease: Micros(30_000_000), id: None, owner: None };
-    Ask { request, wait: Micros(wait), shape: ReplyShape::Token, session: false }
-}
-
 fn node() -> Node {
     let limits = Limits { waiters: 3_000, ..Settings::default().limits };
-    Node::new(Settings { limits, ..Settings::default() }, UnixMicros(1_763_710_000_000_000))
-}
-
-fn hold(node: &Node, name: &[u8]) -> Token {
-    let Ok(Outcome::Granted(granted)) = node.command(0, |entry| entry.acquire(name, &ask(0))) else { panic!() };
-    granted.token
-}
-
-fn wait(node: &Node, client: u64, name: &[u8]) {
-    assert!(matches!(node.command(client, |entry| entry.acquire(name, &ask(9_000_000))), Ok(Outcome::Waits)));
+    Node::new(Settings { limits, ..Settings::default() }, START)
 }
 
 /// Whom answers reach that were sent since.
@@ -43,8 +27,8 @@ fn sent(node: &Node) -> Vec<u64> {
 #[test]
 fn a_lock_passes_on() {
     let node = node();
-    let token = hold(&node, KEY);
-    wait(&node, 2, KEY);
+    let token = hold(&node, 0, KEY, &alone(30, 0));
+    wait(&node, 2, &[KEY], &alone(30, 9));
     assert_eq!(node.command(1, |entry| entry.release(KEY, token)), Ok(Release::InTime));
     assert!(matches!(node.deliver(Blocked(2)), Some(Answer::Granted(_))));
 }
@@ -52,9 +36,9 @@ fn a_lock_passes_on() {
 #[test]
 fn a_crowd_is_answered_once_and_a_part_at_a_time_whoever_leaves_meanwhile() {
     let node = node();
-    hold(&node, KEY);
+    hold(&node, 0, KEY, &alone(30, 0));
     let clients = 1..=u64::from(CROWD);
-    clients.clone().for_each(|client| wait(&node, client, KEY));
+    clients.clone().for_each(|client| wait(&node, client, &[KEY], &alone(30, 9)));
     node.event(|entry| entry.demoted());
     assert_eq!(sent(&node).len(), AT_ONCE);
     // Their answers are not sent yet: they are gone when that happens, and given back once all the same.
@@ -84,8 +68,8 @@ fn no_key_is_opened_for_waiters_while_nothing_may_be_written() {
     let node = node();
     let name = |number: u64| number.to_string().into_bytes();
     for number in 1..=100 {
-        hold(&node, &name(number));
-        wait(&node, number, &name(number));
+        hold(&node, 0, &name(number), &alone(30, 0));
+        wait(&node, number, &[&name(number)], &alone(30, 9));
     }
     let opened = node.world.borrow().opened;
     node.world.borrow_mut().is_paused = true;

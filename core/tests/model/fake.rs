@@ -90,7 +90,7 @@ pub struct Blocked(pub u64);
 pub type Place = (i32, Vec<u8>);
 
 /// All that is not the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct World {
     pub wall: UnixMicros,
     pub monotonic: MonotonicMicros,
@@ -184,30 +184,8 @@ impl Node {
             wall,
             monotonic: MonotonicMicros(1_000_000),
             settings,
-            keys: BTreeMap::new(),
-            blocked: Vec::new(),
-            letters: Vec::new(),
-            timer: None,
-            timers: 0,
-            listens_to_keys: false,
-            listens_to_clients: false,
-            is_mute: false,
-            is_paused: false,
-            is_short_of_replicas: false,
-            is_replica: false,
-            lost_slots: None,
-            journal: None,
-            opened: 0,
-            log: Vec::new(),
-            events: Vec::new(),
-            spans: Vec::new(),
-            is_script: false,
-            is_transaction: false,
-            refused: BTreeMap::new(),
             replication: Some((0, Vec::new())),
-            suspended: Micros(0),
-            subscriptions: Vec::new(),
-            open_keys: Rc::default(),
+            ..World::default()
         };
         let node = Self { world: RefCell::new(world), driver: RefCell::new(Driver::default()) };
         node.event(|entry| entry.promoted());

@@ -1,15 +1,14 @@
 //! What keeps a server from granting: a grace that has not passed, replicas that do not answer, a stall, clocks that
 //! jump. Each is refused to commands and kept from those who wait, said in the log, and over when it should be.
 
-use crate::asks::{alone as ask, seconds, START};
+use crate::asks::{alone as ask, hold, hold_all, is_granted, named, seconds, wait, START};
 use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome, Span};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
-use redis_lock_core::lock::record::Id;
-use redis_lock_core::lock::rules::{Release, Request};
+use redis_lock_core::lock::rules::Release;
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
@@ -66,22 +65,6 @@ fn acquire(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) -> Result<Optio
     }
 }
 
-fn hold(node: &Node, client: u64, name: &[u8]) -> Token {
-    acquire(node, client, name, &ask(5, 0)).unwrap().unwrap()
-}
-
-fn wait(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) {
-    assert!(matches!(node.command(client, |entry| entry.acquire(name, ask)), Ok(Outcome::Waits)));
-}
-
-fn is_granted(node: &Node, client: u64) -> bool {
-    match node.deliver(Blocked(client)) {
-        Some(Answer::Granted(_)) => true,
-        None => false,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn failed(node: &Node, client: u64) -> Option<Error> {
     match node.deliver(Blocked(client)) {
         Some(Answer::Failed(error)) => Some(error),
@@ -97,9 +80,9 @@ fn log(node: &Node) -> Vec<String> {
 #[test]
 fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
     let node = node();
-    let token = hold(&node, 1, b"held");
-    let too = hold(&node, 1, b"too");
-    wait(&node, 2, b"held", &ask(5, 99));
+    let token = hold(&node, 1, b"held", &ask(5, 0));
+    let too = hold(&node, 1, b"too", &ask(5, 0));
+    wait(&node, 2, &[b"held"], &ask(5, 99));
     set_grace(&node, Some(GRACE));
     run(&node, 1);
     assert_eq!(acquire(&node, 3, b"free", &ask(5, 0)), Err(Error::Grace(19_900)));
@@ -111,8 +94,8 @@ fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
     assert_eq!(node.command(3, |entry| entry.acquire_all(&[b"free", b"held"], &ask(5, 0))).map(|_| ()), Ok(()));
     assert_eq!(node.command(3, |entry| entry.recover(b"free", &ask(5, 0))), Ok(None), "nothing is expired there");
     assert_eq!(node.command(3, |entry| entry.recover(b"held", &ask(5, 0))), Ok(None), "nor there");
-    wait(&node, 4, b"free", &ask(5, 99));
-    assert!(matches!(node.command(5, |entry| entry.acquire_all(&[b"too", b"x"], &ask(5, 99))), Ok(Outcome::Waits)));
+    wait(&node, 4, &[b"free"], &ask(5, 99));
+    wait(&node, 5, &[b"too", b"x"], &ask(5, 99));
     // What was granted before is extended and given back; nobody gets it.
     assert_eq!(node.command(1, |entry| entry.extend(b"held", token, seconds(7))), Ok(true));
     assert_eq!(node.command(1, |entry| entry.release(b"held", token)), Ok(Release::InTime));
@@ -141,7 +124,7 @@ fn a_grace_that_is_too_short_for_a_lease_of_before_is_logged() {
 #[test]
 fn an_expired_lock_is_not_recovered_in_a_grace() {
     let node = node();
-    hold(&node, 1, b"k");
+    hold(&node, 1, b"k", &ask(5, 0));
     run(&node, 70);
     set_grace(&node, Some(GRACE));
     run(&node, 2);
@@ -162,13 +145,13 @@ fn a_lease_that_the_grace_does_not_cover_is_neither_granted_nor_set() {
 #[test]
 fn waits_for_leases_that_a_new_grace_does_not_cover_end() {
     let node = node();
-    let token = hold(&node, 1, b"k");
-    hold(&node, 1, b"other");
-    hold(&node, 1, b"a");
-    wait(&node, 2, b"k", &ask(17, 9));
-    wait(&node, 3, b"k", &ask(16, 9));
-    wait(&node, 4, b"other", &ask(17, 9));
-    assert!(matches!(node.command(5, |entry| entry.acquire_all(&[b"a", b"b"], &ask(17, 9))), Ok(Outcome::Waits)));
+    let token = hold(&node, 1, b"k", &ask(5, 0));
+    hold(&node, 1, b"other", &ask(5, 0));
+    hold(&node, 1, b"a", &ask(5, 0));
+    wait(&node, 2, &[b"k"], &ask(17, 9));
+    wait(&node, 3, &[b"k"], &ask(16, 9));
+    wait(&node, 4, &[b"other"], &ask(17, 9));
+    wait(&node, 5, &[b"a", b"b"], &ask(17, 9));
     set_grace(&node, Some(GRACE));
     // Who gives a lock back asks, before any timer has fired.
     assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
@@ -189,8 +172,8 @@ fn waits_for_leases_that_a_new_grace_does_not_cover_end() {
 #[test]
 fn short_of_good_replicas_nothing_is_granted_or_extended() {
     let node = after_grace();
-    let token = hold(&node, 1, b"k");
-    wait(&node, 2, b"k", &ask(5, 99));
+    let token = hold(&node, 1, b"k", &ask(5, 0));
+    wait(&node, 2, &[b"k"], &ask(5, 99));
     answers(&node, 500, &[2]);
     run(&node, 1);
     assert_eq!(acquire(&node, 3, b"free", &ask(5, 9)), Err(Error::NoReplicas), "it does not wait for that");
@@ -206,11 +189,9 @@ fn short_of_good_replicas_nothing_is_granted_or_extended() {
 #[test]
 fn the_id_of_a_holder_is_told_of_no_lease_short_of_good_replicas() {
     let node = after_grace();
-    let id = Id::parse(b"7");
-    let named = |lease| Ask { request: Request { id, ..ask(lease, 0).request }, ..ask(lease, 0) };
+    let named = |lease| named(7, ask(lease, 0));
     let token = acquire(&node, 1, b"k", &named(5)).unwrap();
-    let both = node.command(1, |entry| entry.acquire_all(&[b"a", b"b"], &named(5)));
-    assert!(matches!(both, Ok(Outcome::Granted(_))));
+    hold_all(&node, 1, &[b"a", b"b"], &named(5));
     answers(&node, 500, &[]);
     run(&node, 1);
     assert_eq!(acquire(&node, 1, b"k", &named(5)), Err(Error::NoReplicas), "it would end later");
@@ -261,7 +242,7 @@ fn clocks_that_jump_are_noticed_by_the_next_who_asks() {
     assert_eq!(count(Counter::ClockSteps), 1);
     run(&node, 1);
     run(&node, 1);
-    let token = hold(&node, 1, b"a");
+    let token = hold(&node, 1, b"a", &ask(5, 0));
     {
         let mut world = node.world.borrow_mut();
         world.suspended = Micros(30_000);
@@ -330,14 +311,14 @@ fn what_is_wrong_with_the_settings_is_logged_once_each_time_it_comes_about() {
 #[test]
 fn a_release_records_for_how_long_the_lock_was_held_and_its_successor_how_long_it_waited() {
     let node = node();
-    let token = hold(&node, 1, b"k");
+    let token = hold(&node, 1, b"k", &ask(5, 0));
     run(&node, 10);
-    wait(&node, 2, b"k", &ask(5, 99));
+    wait(&node, 2, &[b"k"], &ask(5, 99));
     run(&node, 20);
     assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
     assert_eq!(node.world.borrow().spans, [(Span::Hold, seconds(3)), (Span::Wait, seconds(2))]);
     run(&node, 1);
-    let token = hold(&node, 1, b"other");
+    let token = hold(&node, 1, b"other", &ask(5, 0));
     run(&node, 10);
     assert_eq!(node.command(1, |entry| entry.release_all(&[b"other"], token)), Ok(1));
     assert_eq!(node.world.borrow().spans.last(), Some(&(Span::Hold, seconds(1))));

@@ -1,61 +1,22 @@
 //! Who waits, and who may not: nobody is overtaken, a line has its bounds, a lock that was evicted stays taken, a session
 //! ends once. And what INFO counts of it.
 
-use crate::asks::{alone, ask, named, seconds, settle, START};
+use crate::asks::{
+    acquire, alone, ask, count, hold, hold_all, id, in_session, is_granted, named, node, place, seconds, settle, wait,
+    START,
+};
 use crate::fake::{Blocked, Content, Node, Settings, Stored};
-use redis_lock_core::driver::{Ask, Outcome};
+use redis_lock_core::driver::Outcome;
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::{KeyChange, KeyName, Limits};
 use redis_lock_core::lock::error::Error;
-use redis_lock_core::lock::record::Id;
 use redis_lock_core::lock::rules::{Release, Share};
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
-fn id(number: u64) -> Id {
-    Id::parse(number.to_string().as_bytes()).unwrap()
-}
-
-fn in_session(ask: Ask<'static>) -> Ask<'static> {
-    Ask { session: true, ..ask }
-}
-
-fn node() -> Node {
-    Node::new(Settings::default(), START)
-}
-
-fn acquire(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) -> Result<Outcome, Error> {
-    node.command(client, |entry| match names {
-        [name] => entry.acquire(name, ask),
-        names => entry.acquire_all(names, ask),
-    })
-}
-
-fn hold(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) -> Token {
-    let Ok(Outcome::Granted(granted)) = acquire(node, client, &[name], ask) else { panic!() };
-    granted.token
-}
-
-fn wait(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) {
-    let outcome = acquire(node, client, names, ask);
-    assert!(matches!(outcome, Ok(Outcome::Waits)), "{outcome:?}");
-}
-
 fn release(node: &Node, client: u64, name: &[u8], token: Token) {
     assert_eq!(node.command(client, |entry| entry.release(name, token)), Ok(Release::InTime));
-}
-
-fn is_granted(node: &Node, client: u64) -> bool {
-    match node.deliver(Blocked(client)) {
-        Some(Answer::Granted(_)) => true,
-        None => false,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn place(name: &[u8]) -> (i32, Vec<u8>) {
-    (0, name.to_vec())
 }
 
 fn ends_at(node: &Node, name: &[u8]) -> Option<UnixMicros> {
@@ -72,10 +33,6 @@ fn run_until(node: &Node, time: UnixMicros) {
     }
     node.pass(Micros(left.0 % 100_000));
     settle(node);
-}
-
-fn count(node: &Node, counter: Counter) -> u64 {
-    node.driver.borrow().engine().counters().get(counter)
 }
 
 const K: &[&[u8]] = &[b"k"];
@@ -125,7 +82,7 @@ fn so_many_wait_and_so_many_attempts_have_one_id() {
     wait(&node, 4, K, &named(7, alone(5, 9)));
     wait(&node, 5, K_AND_X, &named(8, alone(5, 9)));
 
-    let node = self::node();
+    let node = crate::asks::node();
     for number in 0..65_u8 {
         hold(&node, 1, &[number], &alone(5, 0));
     }
@@ -199,7 +156,7 @@ fn an_attempt_whose_grant_was_lost_has_its_place_again_once() {
         assert!(is_granted(&node, 5) && !is_granted(&node, 4), "ahead of one who came before it lost its grant");
 
         // Others took its lock away, and it waits already when its grant is lost: it keeps that place.
-        let node = self::node();
+        let node = crate::asks::node();
         let token = hold(&node, 1, b"k", &alone(5, 0));
         wait(&node, 2, names, &named(7, alone(5, 9)));
         release(&node, 1, b"k", token);
@@ -308,7 +265,7 @@ fn a_script_is_neither_kept_waiting_nor_bound_to_its_connection() {
 #[test]
 fn a_release_of_several_hands_on_at_once_what_is_waited_for_alone() {
     let node = node();
-    let Ok(Outcome::Granted(both)) = acquire(&node, 1, &[b"a", b"b"], &alone(5, 0)) else { panic!() };
+    let both = hold_all(&node, 1, &[b"a", b"b"], &alone(5, 0));
     wait(&node, 2, &[b"a"], &alone(5, 9));
     assert_eq!(node.command(1, |entry| entry.release_all(&[b"a", b"b"], both.token)), Ok(2));
     assert!(is_granted(&node, 2), "without a timer");

@@ -3,7 +3,7 @@
 //!
 //! `cargo test --test model -- --nocapture` prints how many states were looked at, and the counter-examples.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
-#![allow(clippy::arithmetic_side_effects, clippy::redundant_closure_for_method_calls, dead_code)]
+#![allow(clippy::arithmetic_side_effects, clippy::redundant_closure_for_method_calls)]
 #![allow(clippy::struct_excessive_bools)]
 
 mod asks;

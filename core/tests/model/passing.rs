@@ -1,12 +1,14 @@
 //! How locks pass on outside of the command that releases them: grants that nobody received, locks that others changed,
 //! keys that the server does not let the module write; and what listeners are told of each.
 
-use crate::asks::{alone, ask, named, seconds, settle, START};
-use crate::fake::{Blocked, Content, Node, Settings, Stored};
+use crate::asks::{
+    alone, ask, count, granted, hold, hold_all, in_session, named, node, place, seconds, settle, wait, START,
+};
+use crate::fake::{Blocked, Content, Node, Stored};
 use redis_lock_core::driver::{Ask, Outcome, WriteRefused};
 use redis_lock_core::engine::counters::Counter;
-use redis_lock_core::engine::grant::{Event, Granted};
-use redis_lock_core::engine::outbox::{Answer, Grant};
+use redis_lock_core::engine::grant::Event;
+use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::record::Owner;
 use redis_lock_core::lock::rules::{Release, Request, Share, State};
@@ -17,45 +19,12 @@ fn labelled(ask: Ask<'static>) -> Ask<'static> {
     Ask { request: Request { owner: Owner::parse(b"cron@db1"), ..ask.request }, ..ask }
 }
 
-fn node() -> Node {
-    Node::new(Settings::default(), START)
-}
-
-fn hold(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) -> Granted {
-    let Ok(Outcome::Granted(granted)) = node.command(client, |entry| entry.acquire(name, ask)) else { panic!() };
-    granted
-}
-
-fn wait(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) {
-    let outcome = node.command(client, |entry| match names {
-        [name] => entry.acquire(name, ask),
-        names => entry.acquire_all(names, ask),
-    });
-    assert!(matches!(outcome, Ok(Outcome::Waits)), "{outcome:?}");
-}
-
-/// The grant that is on its way to a client.
-fn granted(node: &Node, client: u64) -> Option<Grant> {
-    match node.deliver(Blocked(client))? {
-        Answer::Granted(grant) => Some(grant),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn place(name: &[u8]) -> (i32, Vec<u8>) {
-    (0, name.to_vec())
-}
-
 fn refuse(node: &Node, name: &[u8], why: WriteRefused) {
     node.world.borrow_mut().refused.insert(name.to_vec(), why);
 }
 
 fn allow(node: &Node) {
     node.world.borrow_mut().refused.clear();
-}
-
-fn count(node: &Node, counter: Counter) -> u64 {
-    node.driver.borrow().engine().counters().get(counter)
 }
 
 /// The tokens in a key, and whether it is a set of holders.
@@ -74,7 +43,7 @@ fn listeners_are_told_of_each_change_and_of_nothing_else() {
         let events = std::mem::take(&mut node.world.borrow_mut().events);
         events.into_iter().map(|(_, event)| event).collect::<Vec<_>>()
     };
-    let token = hold(&node, 1, b"k", &named(7, alone(5, 0))).token;
+    let token = hold(&node, 1, b"k", &named(7, alone(5, 0)));
     assert_eq!(told(&node), [Event::Acquire]);
     hold(&node, 1, b"k", &named(7, alone(5, 0)));
     assert_eq!(told(&node), [], "its lease ends no later");
@@ -101,15 +70,13 @@ fn listeners_are_told_of_each_change_and_of_nothing_else() {
             node.pass(seconds(7));
         }
     }
-    let session = Ask { session: true, ..alone(5, 0) };
+    let session = in_session(alone(5, 0));
     hold(&node, 3, b"s", &session);
     told(&node);
     node.disconnect(3);
     assert!(node.fire());
     assert_eq!(told(&node), [], "that it ends earlier is nothing to tell");
-    let Ok(Outcome::Granted(both)) = node.command(4, |entry| entry.acquire_all(&[b"x", b"y"], &alone(5, 0))) else {
-        panic!()
-    };
+    let both = hold_all(&node, 4, &[b"x", b"y"], &alone(5, 0));
     assert_eq!(told(&node), [Event::Acquire; 2]);
     node.command(4, |entry| entry.release_all(&[b"x", b"y"], both.token)).unwrap();
     assert_eq!(told(&node), [Event::Release; 2]);
@@ -118,12 +85,10 @@ fn listeners_are_told_of_each_change_and_of_nothing_else() {
 #[test]
 fn each_of_several_locks_tells_whom_its_new_holder_succeeds() {
     let node = node();
-    let [a, c] = [b"a", b"c"].map(|name| hold(&node, 1, name, &labelled(alone(5, 0))).token);
+    let [a, c] = [b"a", b"c"].map(|name| hold(&node, 1, name, &labelled(alone(5, 0))));
     node.pass(seconds(7));
     let names: [&[u8]; 3] = [b"a", b"b", b"c"];
-    let Ok(Outcome::Granted(granted)) = node.command(2, |entry| entry.acquire_all(&names, &alone(5, 0))) else {
-        panic!()
-    };
+    let granted = hold_all(&node, 2, &names, &alone(5, 0));
     let before = |at| granted.before(at).map(|before| (before.token, before.owner(), before.overdue_ms));
     let owner = Owner::parse(b"cron@db1");
     assert_eq!([0, 1, 2].map(before), [Some((Some(a), owner, 1_000)), None, Some((Some(c), owner, 1_000))]);
@@ -137,7 +102,7 @@ fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
     for (share, others) in [(Share::Alone, 0), (Share::Limit(1), 0), (Share::Limit(2), 1)] {
         for has_next in [false, true] {
             let node = node();
-            let first = hold(&node, 1, b"k", &labelled(ask(share, 5, 0))).token;
+            let first = hold(&node, 1, b"k", &labelled(ask(share, 5, 0)));
             if others > 0 {
                 hold(&node, 1, b"k", &ask(share, 60, 0));
             }
@@ -172,8 +137,8 @@ fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
 fn a_predecessor_that_is_back_stays_where_the_next_does_not_need_its_place() {
     let node = node();
     let two = |lease, wait| ask(Share::Limit(2), lease, wait);
-    let first = hold(&node, 1, b"k", &two(5, 0)).token;
-    let other = hold(&node, 1, b"k", &two(60, 0)).token;
+    let first = hold(&node, 1, b"k", &two(5, 0));
+    let other = hold(&node, 1, b"k", &two(60, 0));
     wait(&node, 2, &[b"k"], &two(5, 99));
     node.pass(seconds(6));
     assert!(node.fire());
@@ -190,7 +155,7 @@ fn a_predecessor_that_is_back_stays_where_the_next_does_not_need_its_place() {
 #[test]
 fn a_lost_grant_that_succeeded_nobody_is_released() {
     let node = node();
-    let token = hold(&node, 1, b"k", &alone(5, 0)).token;
+    let token = hold(&node, 1, b"k", &alone(5, 0));
     wait(&node, 2, &[b"k"], &named(7, alone(5, 99)));
     node.command(1, |entry| entry.release(b"k", token)).unwrap();
     node.lose(Blocked(2)).unwrap();
@@ -207,8 +172,8 @@ fn a_lost_grant_among_several_goes_to_who_may_share_with_the_others_and_to_nobod
     for (next, is_granted) in [(Share::Limit(2), true), (Share::Alone, false), (Share::Limit(1), false)] {
         let node = node();
         let two = |lease, wait| ask(Share::Limit(2), lease, wait);
-        let other = hold(&node, 1, b"k", &two(60, 0)).token;
-        let token = hold(&node, 1, b"k", &two(60, 0)).token;
+        let other = hold(&node, 1, b"k", &two(60, 0));
+        let token = hold(&node, 1, b"k", &two(60, 0));
         wait(&node, 2, &[b"k"], &two(5, 99));
         wait(&node, 3, &[b"k"], &ask(next, 5, 99));
         node.command(1, |entry| entry.release(b"k", token)).unwrap();
@@ -224,7 +189,7 @@ fn a_lost_grant_among_several_goes_to_who_may_share_with_the_others_and_to_nobod
 fn a_replica_passes_no_lost_grant_on_whenever_it_was_lost() {
     for is_lost_before in [true, false] {
         let node = node();
-        let token = hold(&node, 1, b"k", &alone(5, 0)).token;
+        let token = hold(&node, 1, b"k", &alone(5, 0));
         wait(&node, 2, &[b"k"], &alone(5, 99));
         node.command(1, |entry| entry.release(b"k", token)).unwrap();
         if is_lost_before {
@@ -245,7 +210,7 @@ fn a_replica_passes_no_lost_grant_on_whenever_it_was_lost() {
 #[test]
 fn all_who_can_share_a_lock_that_came_free_get_it_in_one_turn() {
     let node = node();
-    let token = hold(&node, 1, b"k", &alone(5, 0)).token;
+    let token = hold(&node, 1, b"k", &alone(5, 0));
     for client in 2..5 {
         wait(&node, client, &[b"k"], &ask(Share::Shared, 5, 9));
     }
@@ -301,12 +266,12 @@ fn what_the_server_does_not_let_the_module_write_is_tried_again_and_holds_up_nob
     wait(&node, 2, &[b"a"], &alone(5, 99));
     wait(&node, 3, &[b"b"], &alone(5, 99));
     for (name, client) in [(b"c", 4), (b"d", 5)] {
-        let token = hold(&node, 1, name, &alone(60, 0)).token;
+        let token = hold(&node, 1, name, &alone(60, 0));
         wait(&node, client, &[name], &alone(60, 99));
         node.command(1, |entry| entry.release(name, token)).unwrap();
     }
     for (name, client) in [(b"e", 6), (b"f", 7)] {
-        hold(&node, client, name, &Ask { session: true, ..alone(60, 0) });
+        hold(&node, client, name, &in_session(alone(60, 0)));
     }
     for name in [b"a", b"c", b"e"] {
         refuse(&node, name, WriteRefused::ForNow);
@@ -341,7 +306,7 @@ fn what_the_server_does_not_let_the_module_write_is_tried_again_and_holds_up_nob
 fn who_waits_for_several_locks_gets_none_of_them_if_one_cannot_be_written() {
     for is_lost in [false, true] {
         let node = node();
-        let token = hold(&node, 1, b"a", &alone(5, 0)).token;
+        let token = hold(&node, 1, b"a", &alone(5, 0));
         wait(&node, 2, &[b"a", b"b", b"c"], &alone(5, 99));
         let why = if is_lost { WriteRefused::NotOurs } else { WriteRefused::ForNow };
         refuse(&node, b"b", why);
@@ -373,7 +338,7 @@ fn those_who_wait_for_a_key_whose_slot_is_lost_are_told_so() {
     hold(&node, 1, b"a", &alone(5, 0));
     wait(&node, 2, &[b"a"], &alone(5, 99));
     wait(&node, 3, &[b"a"], &alone(5, 99));
-    let token = hold(&node, 1, b"b", &alone(5, 0)).token;
+    let token = hold(&node, 1, b"b", &alone(5, 0));
     wait(&node, 4, &[b"b"], &alone(5, 99));
     wait(&node, 5, &[b"b"], &alone(5, 99));
     node.command(1, |entry| entry.release(b"b", token)).unwrap();
@@ -398,9 +363,7 @@ fn those_who_wait_for_a_key_whose_slot_is_lost_are_told_so() {
 fn a_release_of_several_locks_fails_where_one_of_them_cannot_be_written() {
     let node = node();
     let names: [&[u8]; 2] = [b"a", b"b"];
-    let Ok(Outcome::Granted(granted)) = node.command(1, |entry| entry.acquire_all(&names, &alone(5, 0))) else {
-        panic!()
-    };
+    let granted = hold_all(&node, 1, &names, &alone(5, 0));
     refuse(&node, b"b", WriteRefused::ForNow);
     assert_eq!(node.command(1, |entry| entry.release_all(&names, granted.token)), Err(Error::Internal));
     allow(&node);
@@ -410,7 +373,7 @@ fn a_release_of_several_locks_fails_where_one_of_them_cannot_be_written() {
 #[test]
 fn who_waits_for_several_locks_waits_for_a_key_of_another_type_too() {
     let node = node();
-    let token = hold(&node, 1, b"k", &alone(5, 0)).token;
+    let token = hold(&node, 1, b"k", &alone(5, 0));
     wait(&node, 2, &[b"k", b"other"], &alone(5, 99));
     let content = Content::Set([(b"no holder".to_vec(), START.0)].into());
     node.world.borrow_mut().keys.insert(place(b"other"), Stored { content, expire_at_ms: None });

@@ -1,62 +1,34 @@
 //! What a call from the server comes to at its end, and what the timer does in one event-loop iteration: it listens when
 //! it has to, sets one timer, and leaves the rest for later when a turn becomes too long.
 
-use crate::asks::{alone as ask, named, seconds, settle, START};
-use crate::fake::{Blocked, Node, Settings};
-use redis_lock_core::driver::{Ask, Outcome};
+use crate::asks::{alone as ask, count, hold, in_session, is_granted, named, node, seconds, settle, wait, START};
+use crate::fake::{Blocked, Node};
+use redis_lock_core::driver::Outcome;
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
 use redis_lock_core::lock::rules::Release;
 use redis_lock_core::lock::time::Micros;
-use redis_lock_core::lock::token::Token;
-
-fn node() -> Node {
-    Node::new(Settings::default(), START)
-}
-
-fn hold(node: &Node, client: u64, name: &[u8]) -> Token {
-    let Ok(Outcome::Granted(granted)) = node.command(client, |entry| entry.acquire(name, &ask(30, 0))) else {
-        panic!()
-    };
-    granted.token
-}
-
-fn wait(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) {
-    assert!(matches!(node.command(client, |entry| entry.acquire(name, ask)), Ok(Outcome::Waits)));
-}
-
-fn wait_for_all(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) {
-    assert!(matches!(node.command(client, |entry| entry.acquire_all(names, ask)), Ok(Outcome::Waits)));
-}
 
 fn opened(node: &Node) -> usize {
     std::mem::take(&mut node.world.borrow_mut().opened)
-}
-
-fn count(node: &Node, counter: Counter) -> u64 {
-    node.driver.borrow().engine().counters().get(counter)
-}
-
-fn is_granted(node: &Node, client: u64) -> bool {
-    matches!(node.deliver(Blocked(client)), Some(Answer::Granted(_)))
 }
 
 #[test]
 fn it_listens_when_it_has_to_and_asks_for_that_once() {
     let node = node();
     let subscriptions = |node: &Node| node.world.borrow().subscriptions.clone();
-    let token = hold(&node, 1, b"k");
+    let token = hold(&node, 1, b"k", &ask(30, 0));
     // A place that is kept is nobody who waits.
     let refused = node.command(2, |entry| entry.acquire(b"k", &named(7, ask(5, 0))));
     assert!(matches!(refused, Ok(Outcome::NotGranted)));
     assert_eq!(subscriptions(&node), [""; 0]);
-    node.command(3, |entry| entry.acquire(b"s", &Ask { session: true, ..ask(5, 0) })).unwrap();
+    node.command(3, |entry| entry.acquire(b"s", &in_session(ask(5, 0)))).unwrap();
     assert_eq!(subscriptions(&node), ["clients"]);
-    wait(&node, 2, b"k", &ask(5, 9));
-    wait(&node, 4, b"k", &ask(5, 9));
-    node.command(5, |entry| entry.acquire(b"t", &Ask { session: true, ..ask(5, 0) })).unwrap();
+    wait(&node, 2, &[b"k"], &ask(5, 9));
+    wait(&node, 4, &[b"k"], &ask(5, 9));
+    node.command(5, |entry| entry.acquire(b"t", &in_session(ask(5, 0)))).unwrap();
     assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
     assert_eq!(subscriptions(&node), ["clients", "keys"]);
 }
@@ -64,8 +36,8 @@ fn it_listens_when_it_has_to_and_asks_for_that_once() {
 #[test]
 fn a_timer_that_the_server_is_late_with_is_set_anew() {
     let node = node();
-    hold(&node, 1, b"k");
-    wait(&node, 2, b"k", &ask(5, 1));
+    hold(&node, 1, b"k", &ask(30, 0));
+    wait(&node, 2, &[b"k"], &ask(5, 1));
     let timer = |node: &Node| node.world.borrow().timer.unwrap().0;
     node.pass(Micros(400_000));
     node.event(|entry| entry.tick());
@@ -84,8 +56,8 @@ fn a_timer_that_the_server_is_late_with_is_set_anew() {
 #[test]
 fn a_wait_that_ends_while_nothing_may_be_written_puts_nothing_off() {
     let node = node();
-    hold(&node, 1, b"k");
-    wait(&node, 2, b"k", &ask(5, 1));
+    hold(&node, 1, b"k", &ask(30, 0));
+    wait(&node, 2, &[b"k"], &ask(5, 1));
     node.world.borrow_mut().is_paused = true;
     node.pass(seconds(1));
     settle(&node);
@@ -96,9 +68,9 @@ fn a_wait_that_ends_while_nothing_may_be_written_puts_nothing_off() {
 #[test]
 fn no_timer_is_left_when_nothing_is_to_be_done() {
     let node = node();
-    let token = hold(&node, 1, b"k");
+    let token = hold(&node, 1, b"k", &ask(30, 0));
     assert_eq!(node.timer_at(), None);
-    wait(&node, 2, b"k", &ask(5, 9));
+    wait(&node, 2, &[b"k"], &ask(5, 9));
     assert_eq!(node.timer_at(), Some(START.after(seconds(9))));
     node.disconnect(2);
     assert_eq!(node.timer_at(), None);
@@ -110,9 +82,9 @@ fn no_timer_is_left_when_nothing_is_to_be_done() {
 fn who_waits_for_several_locks_gets_them_with_the_release_of_the_last() {
     for is_one_of_several in [false, true] {
         let node = node();
-        let token = hold(&node, 1, b"a");
-        wait_for_all(&node, 2, &[b"a", b"b"], &ask(5, 9));
-        wait(&node, 3, b"a", &ask(5, 9));
+        let token = hold(&node, 1, b"a", &ask(30, 0));
+        wait(&node, 2, &[b"a", b"b"], &ask(5, 9));
+        wait(&node, 3, &[b"a"], &ask(5, 9));
         if is_one_of_several {
             assert_eq!(node.command(1, |entry| entry.release_all(&[b"a", b"x"], token)), Ok(1));
         } else {
@@ -129,10 +101,10 @@ fn who_waits_for_several_locks_gets_them_with_the_release_of_the_last() {
 #[test]
 fn a_command_tries_a_part_of_those_who_wait_for_several_locks_and_the_timer_the_rest() {
     let node = node();
-    let token = hold(&node, 1, b"a");
-    hold(&node, 1, b"b");
+    let token = hold(&node, 1, b"a", &ask(30, 0));
+    hold(&node, 1, b"b", &ask(30, 0));
     for client in 1..=400 {
-        wait_for_all(&node, client, &[b"a", b"b"], &ask(5, 9));
+        wait(&node, client, &[b"a", b"b"], &ask(5, 9));
     }
     opened(&node);
     node.command(0, |entry| entry.release(b"a", token)).unwrap();
@@ -148,10 +120,10 @@ fn the_timer_reads_no_more_than_so_many_keys_in_a_turn() {
     let node = node();
     let names: Vec<Vec<u8>> = (0..KEYS).map(|number| number.to_string().into_bytes()).collect();
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    hold(&node, 1, names[0]);
-    hold(&node, 1, names[KEYS - 1]);
+    hold(&node, 1, names[0], &ask(30, 0));
+    hold(&node, 1, names[KEYS - 1], &ask(30, 0));
     for client in 1..=60 {
-        wait_for_all(&node, client, &names, &ask(5, 9));
+        wait(&node, client, &names, &ask(5, 9));
     }
     opened(&node);
     node.delete(&(0, names[0].to_vec()));
@@ -165,14 +137,14 @@ fn the_timer_reads_no_more_than_so_many_keys_in_a_turn() {
 #[test]
 fn a_grant_that_nobody_received_passes_over_those_whose_leases_are_too_long_by_now() {
     let node = node();
-    let token = hold(&node, 1, b"k");
-    hold(&node, 1, b"other");
-    wait(&node, 2, b"k", &ask(5, 99));
-    wait(&node, 3, b"k", &ask(60, 99));
-    wait(&node, 4, b"k", &ask(5, 99));
+    let token = hold(&node, 1, b"k", &ask(30, 0));
+    hold(&node, 1, b"other", &ask(30, 0));
+    wait(&node, 2, &[b"k"], &ask(5, 99));
+    wait(&node, 3, &[b"k"], &ask(60, 99));
+    wait(&node, 4, &[b"k"], &ask(5, 99));
     // More waits than are ended in one turn come to their end before.
     for client in 10..200 {
-        wait(&node, client, b"other", &ask(60, 50));
+        wait(&node, client, &[b"other"], &ask(60, 50));
     }
     node.command(1, |entry| entry.release(b"k", token)).unwrap();
     let grace = grace::Settings { grace: seconds(20), margin: seconds(1), max_lag: seconds(1), wanted: 0 };

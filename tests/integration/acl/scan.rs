@@ -224,8 +224,7 @@ fn be_master(listener: &TcpListener, stream: &[u8]) -> TcpStream {
 
 #[test]
 fn a_call_by_the_master_which_has_no_user_does_not_end_the_server() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     conn.ok(&["REPLICAOF", "127.0.0.1", &listener.local_addr().unwrap().port().to_string()]);
     let _link = be_master(&listener, &stream());
@@ -251,8 +250,7 @@ fn a_call_in_an_aof_does_not_keep_the_server_from_starting() {
 
 #[test]
 fn who_may_call_it_depends_on_what_the_server_can_tell() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     fill(&mut conn);
     let flags: Vec<_> = conn.call(&["COMMAND", "INFO", "LOCK.SCAN"]).list()[0].list()[2].list().to_vec();
     let for_operators = flags.iter().any(|flag| flag.text() == "admin");

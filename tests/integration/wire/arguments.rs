@@ -36,40 +36,34 @@ fn assert_alice(conn: &mut Conn, key: &str, token: i64, what: &[&str]) {
 }
 
 #[test]
-fn options_of_acquire_come_in_any_order() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    for lease in [PX, EX] {
-        for order in orders(&[lease, ID, OWNER]) {
-            conn.call(&["DEL", "k"]);
-            let token = conn.int(&[&["LOCK.ACQUIRE", "k"], &order[..]].concat());
-            assert_alice(&mut conn, "k", token, &order);
-        }
-        for order in orders(&[lease, ID, OWNER, DETAILS]) {
-            conn.call(&["DEL", "k"]);
-            let reply = conn.call(&[&["LOCK.ACQUIRE", "k"], &order[..]].concat());
-            assert_eq!(reply.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil], "{order:?}");
-            assert_alice(&mut conn, "k", reply.list()[0].int(), &order);
-        }
-    }
-}
-
-#[test]
-fn wait_and_session_come_in_any_order_among_the_others() {
-    let server = Server::start();
-    let mut conn = server.conn();
+fn options_come_in_any_order() {
+    let (_server, mut conn) = Server::connected();
     let own = conn.call(&["CLIENT", "ID"]);
-    for order in orders(&[PX, ID, OWNER, WAIT, SESSION]) {
-        conn.call(&["DEL", "k"]);
-        let token = conn.int(&[&["LOCK.ACQUIRE", "k"], &order[..]].concat());
-        assert_alice(&mut conn, "k", token, &order);
-        assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("session"), own, "{order:?}");
-    }
-    for order in orders(&[EX, ID, OWNER, SESSION]) {
-        conn.ok(&["SET", "k", "1763710031"]);
-        let reply = conn.call(&[&["LOCK.RECOVER", "k"], &order[..]].concat());
-        assert_alice(&mut conn, "k", reply.list()[0].int(), &order);
-        assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("session"), own, "{order:?}");
+    for (command, options) in [
+        ("LOCK.ACQUIRE", &[PX, ID, OWNER][..]),
+        ("LOCK.ACQUIRE", &[EX, ID, OWNER]),
+        ("LOCK.ACQUIRE", &[PX, ID, OWNER, DETAILS]),
+        ("LOCK.ACQUIRE", &[EX, ID, OWNER, DETAILS]),
+        ("LOCK.ACQUIRE", &[PX, ID, OWNER, WAIT, SESSION]),
+        ("LOCK.RECOVER", &[PX, ID, OWNER]),
+        ("LOCK.RECOVER", &[EX, ID, OWNER]),
+        ("LOCK.RECOVER", &[EX, ID, OWNER, SESSION]),
+    ] {
+        let has = |option| options.contains(&option);
+        for order in orders(options) {
+            conn.call(&["DEL", "k"]);
+            if command == "LOCK.RECOVER" {
+                conn.ok(&["SET", "k", "1763710031"]);
+            }
+            let reply = conn.call(&[&[command, "k"], &order[..]].concat());
+            let token = if command == "LOCK.RECOVER" || has(DETAILS) { reply.list()[0].int() } else { reply.int() };
+            if has(DETAILS) {
+                assert_eq!(reply.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil], "{order:?}");
+            }
+            assert_alice(&mut conn, "k", token, &order);
+            let session = if has(SESSION) { own.clone() } else { Reply::Nil };
+            assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("session"), session, "{order:?}");
+        }
     }
 }
 
@@ -92,19 +86,6 @@ fn wait_session_full_and_count_are_read_in_any_case() {
     }
 }
 
-#[test]
-fn options_of_recover_come_in_any_order() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    for lease in [PX, EX] {
-        for order in orders(&[lease, ID, OWNER]) {
-            conn.ok(&["SET", "k", "1763710031"]);
-            let reply = conn.call(&[&["LOCK.RECOVER", "k"], &order[..]].concat());
-            assert_alice(&mut conn, "k", reply.list()[0].int(), &order);
-        }
-    }
-}
-
 /// The word in lower case, upper case, and both mixed.
 fn cases(word: &str) -> [String; 4] {
     let mixed = |odd: usize| {
@@ -117,8 +98,7 @@ fn cases(word: &str) -> [String; 4] {
 
 #[test]
 fn option_names_are_read_in_any_case_and_values_as_they_are() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for (px, (id, (owner, details))) in
         cases("px").into_iter().zip(cases("id").into_iter().zip(cases("owner").into_iter().zip(cases("details"))))
     {
@@ -165,8 +145,7 @@ fn numbers_are_refused_beyond_their_bounds_and_nothing_changes() {
 
 #[test]
 fn numbers_are_accepted_up_to_their_bounds() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let fixture = Fixture::load();
     for number in &fixture.number {
         for words in &number.commands {

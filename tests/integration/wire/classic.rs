@@ -19,8 +19,7 @@ fn forms(now_us: i64, offset_us: i64) -> Vec<(&'static str, String)> {
 
 #[test]
 fn a_timestamp_ahead_is_held_in_every_unit() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let now = now_us(&mut conn);
     for (form, text) in forms(now, 100_000_000) {
         assert_eq!(conn.int(&["SETNX", form, &text]), 1);
@@ -35,8 +34,7 @@ fn a_timestamp_ahead_is_held_in_every_unit() {
 
 #[test]
 fn a_timestamp_that_has_passed_is_taken_over_in_every_unit() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for command in ["LOCK.ACQUIRE", "LOCK.RECOVER"] {
         let now = now_us(&mut conn);
         for (form, text) in forms(now, -5_000_000) {
@@ -53,8 +51,7 @@ fn a_timestamp_that_has_passed_is_taken_over_in_every_unit() {
 
 #[test]
 fn with_a_native_expiry_a_timestamp_is_a_foreign_token() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for offset in [-5_000_000, 100_000_000] {
         let now = now_us(&mut conn);
         for (form, text) in forms(now, offset) {
@@ -79,8 +76,7 @@ fn with_a_native_expiry_a_timestamp_is_a_foreign_token() {
 
 #[test]
 fn without_its_native_expiry_it_is_a_timestamp_again() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     conn.ok(&["SET", "k", "1763710031", "NX", "PX", "100000"]);
     assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil());
     assert_eq!(conn.int(&["PERSIST", "k"]), 1);
@@ -89,8 +85,7 @@ fn without_its_native_expiry_it_is_a_timestamp_again() {
 
 #[test]
 fn clients_of_the_pattern_read_the_timestamp_as_a_number() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for id in [&[][..], &["ID", "42"]] {
         conn.call(&["DEL", "k"]);
         conn.int(&[&["LOCK.ACQUIRE", "k", "PX", "30000"], id].concat());
@@ -124,8 +119,7 @@ fn classic_takeover(conn: &mut Conn, key: &str) -> bool {
 
 #[test]
 fn a_classic_client_waits_for_a_held_lock_and_takes_over_an_expired_one() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     assert!(!classic_takeover(&mut conn, "k"));
     assert!(conn.int(&["LOCK.CHECK", "k", &token]) > 0);
@@ -148,8 +142,7 @@ fn a_classic_client_waits_for_a_held_lock_and_takes_over_an_expired_one() {
 
 #[test]
 fn a_late_getset_over_a_grant_ends_it_at_the_time_written_and_nobody_holds_twice() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]).to_string();
     let seconds = now_us(&mut conn) / 1_000_000;
     conn.call(&["GETSET", "k", &(seconds + 31).to_string()]);
@@ -168,8 +161,7 @@ fn a_late_getset_over_a_grant_ends_it_at_the_time_written_and_nobody_holds_twice
 
 #[test]
 fn a_set_nx_px_client_is_kept_out_and_keeps_out() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     assert!(conn.call(&["SET", "k", "random", "NX", "PX", "30000"]).is_nil());
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);

@@ -13,10 +13,12 @@ const CASE_US: i64 = 60_000_000;
 #[derive(Deserialize)]
 pub struct Fixture {
     pub ours: Vec<Ours>,
-    pub others: Vec<Other>,
-    pub foreign: Vec<Foreign>,
+    /// Texts and their microseconds.
+    pub others: BTreeMap<String, i64>,
+    pub foreign: Foreign,
     pub commands: BTreeMap<String, Words>,
     pub outcome: BTreeMap<String, Outcome>,
+    pub ordinary: BTreeMap<String, String>,
     pub state: Vec<State>,
     pub error: Vec<ErrorCase>,
     pub number: Vec<Number>,
@@ -36,16 +38,9 @@ pub struct Ours {
 }
 
 #[derive(Deserialize)]
-pub struct Other {
-    pub text: String,
-    pub timestamp_us: i64,
-}
-
-#[derive(Deserialize)]
 pub struct Foreign {
-    pub text: String,
-    #[serde(default)]
-    pub native_expiry: bool,
+    pub always: Vec<String>,
+    pub with_native_expiry: Vec<String>,
 }
 
 /// A command: cut at single spaces, or a list where an argument needs it.
@@ -95,7 +90,9 @@ pub struct State {
     #[serde(default = "default_margin")]
     pub margin_ms: i64,
     pub info: String,
-    /// Name of a command to name of its outcome.
+    /// The outcome of every command.
+    pub all: Option<String>,
+    /// Name of a command to name of its outcome, where it is not the ordinary one.
     #[serde(flatten)]
     pub row: BTreeMap<String, String>,
 }
@@ -170,6 +167,12 @@ impl Fixture {
             }
         }
         all
+    }
+
+    /// What a command comes to in a state.
+    pub fn outcome(&self, state: &State, command: &str) -> &Outcome {
+        let own = state.row.get(command).or(state.all.as_ref());
+        &self.outcome[own.unwrap_or_else(|| &self.ordinary[command])]
     }
 
     pub fn state(&self, name: &str) -> &State {

@@ -12,8 +12,7 @@ fn expired(conn: &mut Conn, token: i64, rest: &str) -> String {
 
 #[test]
 fn the_same_id_gets_the_same_token() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]);
     for id in ["42", "042", "0000000000000000042"] {
         assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id]), token, "{id}");
@@ -24,8 +23,7 @@ fn the_same_id_gets_the_same_token() {
 
 #[test]
 fn the_same_id_prolongs_its_lease() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]);
     let from = now_us(&mut conn);
     assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "90000", "ID", "42", "OWNER", "bob"]), token);
@@ -37,8 +35,7 @@ fn the_same_id_prolongs_its_lease() {
 
 #[test]
 fn the_same_id_never_shortens_its_lease() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]);
     let before = Snapshot::take(&mut conn, "k");
     assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "ID", "42"]), token);
@@ -48,8 +45,7 @@ fn the_same_id_never_shortens_its_lease() {
 
 #[test]
 fn the_same_id_with_details_gets_its_token_and_no_predecessor() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     let reply = conn.raw(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "DETAILS"]);
     assert_eq!(String::from_utf8(reply).unwrap(), format!("*4\r\n:{token}\r\n$-1\r\n$-1\r\n$-1\r\n"));
@@ -60,8 +56,7 @@ fn the_same_id_with_details_gets_its_token_and_no_predecessor() {
 
 #[test]
 fn the_same_id_holds_within_the_margin() {
-    let server = Server::with().module_args(&["margin-ms", "1000000"]).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().module_args(&["margin-ms", "1000000"]).connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "ID", "42"]);
     crate::support::until("the lease is over", || {
         (conn.int(&["LOCK.CHECK", "k", &token.to_string()]) == 0).then_some(())
@@ -72,8 +67,7 @@ fn the_same_id_holds_within_the_margin() {
 
 #[test]
 fn another_id_and_none_are_refused() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     let before = Snapshot::take(&mut conn, "k");
     for other in ["0", "4", "420", "43", "9999999999999999999"] {
@@ -85,8 +79,7 @@ fn another_id_and_none_are_refused() {
 
 #[test]
 fn no_id_is_not_an_id() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
     let before = Snapshot::take(&mut conn, "k");
     assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
@@ -101,8 +94,7 @@ fn no_id_is_not_an_id() {
 
 #[test]
 fn the_same_id_on_an_expired_lock_is_a_new_grant() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let old = now_us(&mut conn) - 40_000_000;
     for command in ["LOCK.ACQUIRE", "LOCK.RECOVER"] {
         let value = expired(&mut conn, old, "0000000000000000042 alice");
@@ -118,8 +110,7 @@ fn the_same_id_on_an_expired_lock_is_a_new_grant() {
 
 #[test]
 fn recover_never_answers_with_a_held_lock() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     let before = Snapshot::take(&mut conn, "k");
     assert!(conn.call(&["LOCK.RECOVER", "k", "PX", "90000", "ID", "42"]).is_nil());
@@ -128,8 +119,7 @@ fn recover_never_answers_with_a_held_lock() {
 
 #[test]
 fn tokens_grow_from_grant_to_grant_on_all_keys_together() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let mut last = 0;
     for round in 0..200 {
         let key = format!("k{}", round % 7);
@@ -149,8 +139,7 @@ fn tokens_grow_from_grant_to_grant_on_all_keys_together() {
 
 #[test]
 fn a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for (command, key) in [("LOCK.ACQUIRE", "a"), ("LOCK.RECOVER", "b")] {
         let ahead = now_us(&mut conn) + 86_400_000_000;
         let value = expired(&mut conn, ahead, "");
@@ -170,8 +159,7 @@ fn a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock() {
 
 #[test]
 fn a_forged_token_does_not_end_the_grants_of_other_keys() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for forged in [9_007_199_254_740_988, 9_007_199_254_740_989, 9_007_199_254_740_990] {
         let value = expired(&mut conn, forged, "");
         conn.ok(&["SET", "forged", &value]);
@@ -185,8 +173,7 @@ fn a_forged_token_does_not_end_the_grants_of_other_keys() {
 
 #[test]
 fn the_last_token_leaves_no_room_and_its_lock_ends_with_its_native_expiry() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let value = expired(&mut conn, 9_007_199_254_740_990, "");
     conn.ok(&["SET", "k", &value]);
     let before = now_us(&mut conn) / 1000;
@@ -199,8 +186,7 @@ fn the_last_token_leaves_no_room_and_its_lock_ends_with_its_native_expiry() {
 
 #[test]
 fn extend_makes_a_lease_longer_or_shorter() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]).to_string();
     for (unit, lease, ms) in [("PX", "90000", 90_000), ("EX", "10", 10_000), ("PX", "5000", 5000), ("EX", "30", 30_000)]
     {
@@ -218,8 +204,7 @@ fn extend_makes_a_lease_longer_or_shorter() {
 
 #[test]
 fn a_successor_ends_the_grant_before_it() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let old = now_us(&mut conn) - 40_000_000;
     let value = expired(&mut conn, old, "");
     conn.ok(&["SET", "k", &value]);
@@ -236,8 +221,7 @@ fn a_successor_ends_the_grant_before_it() {
 
 #[test]
 fn a_lease_that_runs_out_leaves_the_lock_to_others() {
-    let server = Server::with().module_args(&["margin-ms", "0"]).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().module_args(&["margin-ms", "0"]).connected();
     let first = conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "OWNER", "alice"]);
     let reply = crate::support::until("the lock expires", || {
         let reply = conn.call(&["LOCK.RECOVER", "k", "PX", "30000"]);

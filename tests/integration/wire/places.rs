@@ -1,16 +1,14 @@
-//! The commands wherever the server can run them: in MULTI, in scripts, on a replica, without
-//! memory, and as COMMAND describes them to routers.
+//! The commands wherever the server can run them: in MULTI, in scripts, on a replica, without memory.
 
 use super::fixture::{now_us, Snapshot};
-use crate::support::{Conn, Reply, Server};
+use crate::support::{Reply, Server};
 
 const WRITE_IF_HELD: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) > 0 then \
      redis.call('SET', KEYS[2], ARGV[2]) return 1 end return 0";
 
 #[test]
 fn check_in_multi_tells_what_is_left() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     conn.ok(&["MULTI"]);
     for args in [
@@ -28,8 +26,7 @@ fn check_in_multi_tells_what_is_left() {
 
 #[test]
 fn a_script_writes_only_while_the_lock_is_held() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     assert_eq!(conn.int(&["EVAL", WRITE_IF_HELD, "2", "k", "data", &token, "fresh"]), 1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
@@ -39,8 +36,7 @@ fn a_script_writes_only_while_the_lock_is_held() {
 
 #[test]
 fn check_and_info_are_reads_to_scripts_and_the_others_are_writes() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     if matches!(conn.call(&["EVAL_RO", "return 1", "0"]), Reply::Error(_)) {
         eprintln!("skipped: reads in scripts: this server has no EVAL_RO");
         return;
@@ -65,8 +61,7 @@ fn check_and_info_are_reads_to_scripts_and_the_others_are_writes() {
 
 #[test]
 fn a_script_takes_and_gives_back_locks() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let script = "local token = redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000, 'OWNER', 'script') \
          local again = redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000) \
          local recover = redis.call('LOCK.RECOVER', KEYS[1], 'PX', 30000) \
@@ -82,8 +77,7 @@ fn a_script_takes_and_gives_back_locks() {
 
 #[test]
 fn an_error_in_a_script_keeps_its_code_word() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let script = "return redis.pcall('LOCK.ACQUIRE', KEYS[1], 'PX', 0)";
     assert_eq!(
         conn.call(&["EVAL", script, "1", "k"]).error(),
@@ -94,41 +88,9 @@ fn an_error_in_a_script_keeps_its_code_word() {
     assert!(conn.call(&["EVAL", script, "1", "l"]).error().starts_with("WRONGTYPE "));
 }
 
-/// The flags of a command, and where its first and last key are and how far apart.
-fn command_info(conn: &mut Conn, name: &str) -> (Vec<String>, [i64; 3]) {
-    let reply = conn.call(&["COMMAND", "INFO", name]);
-    let info = reply.list()[0].list();
-    let flags = info[2].list().iter().map(Reply::text).collect();
-    (flags, [info[3].int(), info[4].int(), info[5].int()])
-}
-
-#[test]
-fn routers_find_the_key_and_the_flags_of_every_command() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    for (args, readonly, denyoom) in [
-        (&["LOCK.ACQUIRE", "k", "PX", "1"][..], false, true),
-        (&["LOCK.RECOVER", "k", "PX", "1"], false, true),
-        (&["LOCK.EXTEND", "k", "7", "PX", "1"], false, false),
-        (&["LOCK.RELEASE", "k", "7"], false, false),
-        (&["LOCK.CHECK", "k", "7"], true, false),
-        (&["LOCK.INFO", "k"], true, false),
-    ] {
-        let keys = conn.call(&[&["COMMAND", "GETKEYS"], args].concat());
-        assert_eq!(keys.list(), [Reply::Text(b"k".into())], "{args:?}");
-        let (flags, places) = command_info(&mut conn, args[0]);
-        assert_eq!(places, [1, 1, 1], "{args:?}");
-        let has = |flag: &str| flags.iter().any(|name| name == flag);
-        assert_eq!((has("readonly"), has("write")), (readonly, !readonly), "{args:?}: {flags:?}");
-        assert_eq!(has("denyoom"), denyoom, "{args:?}: {flags:?}");
-    }
-    assert_eq!(command_info(&mut conn, "LOCK.HELP").1, [0, 0, 0]);
-}
-
 #[test]
 fn without_memory_nothing_is_granted_but_holders_keep_working() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     conn.ok(&["SET", "expired", "1763710031"]);
     conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -147,8 +109,7 @@ fn without_memory_nothing_is_granted_but_holders_keep_working() {
 
 #[test]
 fn a_replica_reads_locks_and_writes_none() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     // Of a master that is not there: nothing is loaded, the data stays.
     conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -187,8 +148,7 @@ fn a_lock_lives_in_its_database() {
 
 #[test]
 fn a_lock_is_a_string_that_dump_restore_rename_and_copy_carry() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     assert_eq!(conn.text(&["TYPE", "k"]), "string");
     let Reply::Text(dump) = conn.call(&["DUMP", "k"]) else { panic!("a dump") };
@@ -205,8 +165,7 @@ fn a_lock_is_a_string_that_dump_restore_rename_and_copy_carry() {
 
 #[test]
 fn a_lock_is_taken_of_keys_up_to_4096_bytes_and_others_are_read_and_given_back() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connected();
     let (longest, longer) = ("k".repeat(4_096), "k".repeat(4_097));
     let token = conn.int(&["LOCK.ACQUIRE", &longest, "EX", "30"]).to_string();
     let mut waiter = server.conn();

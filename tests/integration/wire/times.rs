@@ -19,8 +19,7 @@ fn ceil_ms(us: i64) -> i64 {
 
 #[test]
 fn check_tells_the_holder_what_is_left_rounded_down() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     let end_us = value(&mut conn, "k").timestamp_us - MARGIN_US;
     for _ in 0..200 {
@@ -31,8 +30,7 @@ fn check_tells_the_holder_what_is_left_rounded_down() {
 
 #[test]
 fn info_tells_of_a_held_lock_to_the_millisecond() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
     let timestamp_us = value(&mut conn, "k").timestamp_us;
     let mut rounded = 0;
@@ -54,8 +52,7 @@ fn info_tells_of_a_held_lock_to_the_millisecond() {
 
 #[test]
 fn overdue_is_rounded_down_in_info_and_details() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for text in ["1763710031.4829131763710000482913", "1763710031.482913", "1763710031482913000"] {
         conn.ok(&["SET", "k", text]);
         let ended_us = 1_763_710_031_482_913;
@@ -70,8 +67,7 @@ fn overdue_is_rounded_down_in_info_and_details() {
 
 #[test]
 fn a_grant_is_stamped_with_the_time_at_which_it_was_given() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     for (unit, lease, us) in [
         ("PX", "1", 1000),
         ("PX", "30000", 30_000_000),
@@ -87,8 +83,7 @@ fn a_grant_is_stamped_with_the_time_at_which_it_was_given() {
 
 #[test]
 fn a_native_expiry_is_rounded_up_so_that_no_lock_ends_early() {
-    let server = Server::with().module_args(&["retention-ms", "0"]).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::with().module_args(&["retention-ms", "0"]).connected();
     for round in 0..50 {
         let key = format!("k{round}");
         conn.int(&["LOCK.ACQUIRE", &key, "PX", "30000"]);
@@ -101,8 +96,7 @@ fn a_native_expiry_is_rounded_up_so_that_no_lock_ends_early() {
 
 #[test]
 fn a_key_whose_native_expiry_has_passed_is_free_even_before_the_server_deletes_it() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connected();
     conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     conn.ok(&["SET", "foreign", "not a timestamp", "PX", "1"]);
     for key in ["ours", "info", "recover", "release", "check"] {

@@ -321,10 +321,4 @@ impl Site {
     pub fn add_replica(&mut self, replica: usize, now: u64) {
         self.answers.insert(replica, (self.offset(), self.wall(now)));
     }
-
-    /// A replica is gone, and the server knows.
-    pub fn remove_replica(&mut self, replica: usize) {
-        self.answers.remove(&replica);
-        self.acks.retain(|ack| ack.replica != replica);
-    }
 }

@@ -42,6 +42,8 @@ impl Storm {
         match self.random.below(10) {
             0 => (vec![self.key()], self.number()),
             1 => (vec![self.key()], token),
+            // That of the expired values.
+            3 => (vec![self.key()], b"1763710000482913".to_vec()),
             2 => (keys.into_iter().chain([self.key()]).collect(), token),
             _ => (keys, token),
         }
@@ -186,6 +188,22 @@ impl Storm {
                 _ => vec![b"ZPOPMIN".to_vec(), key],
             },
             _ => vec![self.word(&["DEL", "UNLINK"]), key],
+        }
+    }
+
+    /// A command after which the tokens of each key still grow: none that gives a key the tokens of another, or any that
+    /// somebody made up. It does not wait, as nobody else would let it in.
+    pub fn lone_command(&mut self) -> Command {
+        const MOVES: [&[u8]; 7] = [b"RENAME", b"COPY", b"RENAMENX", b"MOVE", b"SELECT", b"SETRANGE", b"APPEND"];
+        // A token that leaves room for no other, and holders that have an ID.
+        const MADE_UP: [&[u8]; 3] = [b"9007199254740990", b"17637100004829150000", b"17637100004829160000"];
+        loop {
+            let command = if self.random.one_in(4) { self.plain_command() } else { self.lock_command() };
+            let is_made_up = |arg: &Vec<u8>| MADE_UP.iter().any(|made_up| arg.starts_with(made_up));
+            let is_not_for_it = |arg: &Vec<u8>| is_made_up(arg) || arg.eq_ignore_ascii_case(b"WAIT");
+            if !MOVES.contains(&&command[0][..]) && !command.iter().any(is_not_for_it) {
+                return command;
+            }
         }
     }
 

@@ -21,6 +21,7 @@ mod figures;
 mod fleet;
 mod guards;
 mod hostile;
+mod kinds;
 mod languages;
 mod log;
 mod look;

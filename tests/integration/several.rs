@@ -6,10 +6,8 @@ mod again;
 mod before;
 mod circles;
 mod crowd;
-mod evicted;
 mod expiry;
 mod foreign;
-mod guards;
 mod kept;
 mod lapsed;
 mod many;
@@ -24,7 +22,6 @@ mod scan;
 mod sessions;
 mod slots;
 mod timers;
-mod waits;
 mod watch;
 
 // The plain account of what is promised is that of the model.
@@ -33,14 +30,4 @@ mod drive;
 #[path = "../../core/tests/model/several/plain.rs"]
 mod plain;
 
-use crate::support::Conn;
-
-/// LOCK.ACQUIRE; the token.
-fn acquire(conn: &mut Conn, args: &[&str]) -> String {
-    conn.int(&[&["LOCK.ACQUIRE"], args].concat()).to_string()
-}
-
-/// LOCK.MACQUIRE; the token.
-fn acquire_all(conn: &mut Conn, keys: &[&str], args: &[&str]) -> String {
-    conn.int(&[&["LOCK.MACQUIRE", &keys.len().to_string()], keys, args].concat()).to_string()
-}
+use crate::kinds::{acquire, acquire_all};

@@ -3,6 +3,7 @@
 //! that it took up on another connection meanwhile stays its own.
 
 use super::{is_silent, Locks, QUIET};
+use crate::kinds::{Row, KINDS};
 use crate::support::{server_time_us, until, Reply, Server};
 
 fn until_free(locks: &mut Locks) {
@@ -11,33 +12,41 @@ fn until_free(locks: &mut Locks) {
 
 #[test]
 fn with_nobody_else_in_line_the_lock_is_free() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let mut dead = locks.wait(&[]);
-    let id = dead.id.clone();
-    let replies =
-        locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &["EXISTS", "k"]]);
-    assert_eq!(replies, [1, 1, 1].map(Reply::Int), "granted to the one that died");
-    dead.closed();
-    until_free(&mut locks);
-    let next = locks.hold();
-    locks.release(next);
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let mut locks = Locks::start();
+        let token = locks.hold();
+        let mut dead = locks.wait_as(kind, &[]);
+        let id = dead.id.clone();
+        let exist = [&["EXISTS"], kind.keys()].concat();
+        let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &exist]);
+        let granted = i64::try_from(kind.keys().len()).unwrap();
+        assert_eq!(replies, [1, 1, granted].map(Reply::Int), "granted to the one that died");
+        dead.closed();
+        until("the lock is free", || (kind.exist(&mut locks.conn) == 0).then_some(()));
+        assert_eq!(locks.info("lock", "lock_waiters"), 0);
+        let next = kind.take(&mut locks.conn, &["PX", "30000"]);
+        kind.release(&mut locks.conn, &next);
+    }
 }
 
 #[test]
 fn the_next_in_line_gets_it() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let (mut dead, mut next, mut last) = (locks.wait(&[]), locks.wait(&[]), locks.wait(&[]));
-    let id = dead.id.clone();
-    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
-    dead.closed();
-    let granted = next.granted();
-    locks.assert_holds(granted);
-    assert_eq!(locks.waiters(), 1);
-    locks.release(granted);
-    let granted = last.granted();
-    locks.release(granted);
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let mut locks = Locks::start();
+        let token = locks.hold();
+        let (mut dead, mut next, mut last) = (locks.wait_as(kind, &[]), locks.wait_as(kind, &[]), locks.wait(&[]));
+        let id = dead.id.clone();
+        locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
+        dead.closed();
+        let granted = next.granted();
+        locks.assert_holds(granted);
+        assert_eq!(locks.waiters(), 1);
+        kind.release(&mut locks.conn, &granted.to_string());
+        let granted = last.granted();
+        locks.release(granted);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `lock.place-ms`, and not longer.
 
 use super::{is_silent, Locks, Waiter};
+use crate::kinds::{acquire_all, Kind};
 use crate::support::{server_time_us, until};
 use std::time::Duration;
 
@@ -234,4 +235,20 @@ fn it_belongs_to_its_key_and_database() {
     assert_eq!(elsewhere.int(&["LOCK.CANCEL", "k", "7"]), 1);
     let first = locks.wait(&["ID", "7"]);
     assert_order(&mut locks, token, &mut [("it is back", first), ("behind it", second)]);
+}
+
+#[test]
+fn it_is_kept_in_the_lines_of_several_keys() {
+    let mut locks = Locks::start();
+    let held = acquire_all(&mut locks.conn, &["k", "l"], &["PX", "30000"]);
+    locks.wait_with(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", "7", "WAIT", "50"]).refused();
+    assert_eq!(locks.info("lock", "lock_places"), 1);
+    let mut single = locks.wait_with(&["LOCK.ACQUIRE", "l", "PX", "30000", "WAIT", "30000"]);
+    let mut all = locks.wait_with(&["LOCK.MACQUIRE", "2", "l", "k", "PX", "30000", "ID", "7", "WAIT", "30000"]);
+    Kind::Several.release(&mut locks.conn, &held);
+    // It came first, although it was away.
+    let token = all.granted().to_string();
+    single.assert_waits();
+    Kind::Several.release(&mut locks.conn, &token);
+    single.granted();
 }

@@ -1,5 +1,6 @@
 //! A replica: it refuses to grant, answers questions, and is equal to its master.
 
+use crate::kinds::{acquire, acquire_all};
 use crate::replication::Stream;
 use crate::support::{expire_at_ms, until, Conn, Options, Reply, Server};
 
@@ -19,7 +20,8 @@ fn a_replica_refuses_to_write_and_answers_questions() {
 
     let writes: &[&[&str]] = &[
         &["LOCK.ACQUIRE", "a", "EX", "30"],
-        &["LOCK.ACQUIRE", "b", "EX", "30"],
+        &["LOCK.ACQUIRE", "b", "EX", "30", "SHARED"],
+        &["LOCK.MACQUIRE", "1", "b", "EX", "30"],
         &["LOCK.RECOVER", "a", "EX", "30"],
         &["LOCK.EXTEND", "a", &token, "EX", "30"],
         &["LOCK.RELEASE", "a", &token],
@@ -42,6 +44,28 @@ fn a_replica_refuses_to_write_and_answers_questions() {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
     assert_eq!(read.call(&["LOCK.INFO", "b"]).field("state").text(), "free");
+}
+
+#[test]
+fn a_replica_has_the_same_holders_and_sees_what_changes_in_the_middle() {
+    let (master, replica) = (master().start(), Server::start());
+    replica.replicate(&master);
+    let (mut conn, mut there) = (master.conn(), replica.conn());
+    let tokens: Vec<String> =
+        (0..40).map(|_| acquire(&mut conn, &["k", "EX", "60", "SHARED", "OWNER", "me"])).collect();
+    conn.int(&["LOCK.EXTEND", "k", &tokens[20], "EX", "300"]);
+    conn.int(&["LOCK.RELEASE", "k", &tokens[7]]);
+    let all = acquire_all(&mut conn, &["a", "b"], &["EX", "60"]);
+    master.wait_offset(&replica);
+    let set = ["ZRANGE", "k", "0", "-1", "WITHSCORES"];
+    assert_eq!(there.call(&set), conn.call(&set));
+    assert!(there.int(&["LOCK.CHECK", "k", &tokens[20]]) > 250_000);
+    assert_eq!(there.int(&["LOCK.CHECK", "k", &tokens[7]]), 0);
+    assert!(there.int(&["LOCK.CHECK", "b", &all]) > 0);
+    conn.int(&["LOCK.EXTEND", "k", &tokens[10], "EX", "200"]);
+    master.wait_offset(&replica);
+    assert!(there.int(&["LOCK.CHECK", "k", &tokens[10]]) > 150_000);
+    assert_eq!(there.call(&["LOCK.INFO", "k", "FULL"]).field("holders").list().len(), 39);
 }
 
 /// The commands of the module that write, as the server knows them.
@@ -157,7 +181,7 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
         let key = format!("k{}", mix.below(6));
         let token = tokens[tokens.len() - 1 - usize::try_from(mix.below(8)).unwrap() % tokens.len()].clone();
         let (short, id) = (mix.below(3).max(1).to_string(), mix.below(4).to_string());
-        let command: Vec<&str> = match mix.below(12) {
+        let command: Vec<&str> = match mix.below(17) {
             0 => vec!["SELECT", if id == "0" { "1" } else { "0" }],
             1 => vec!["SET", &key, "1700000000"],
             2 => vec!["SET", &key, "foreign", "PX", "2"],
@@ -166,6 +190,10 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
             6 => vec!["LOCK.RELEASE", &key, &token],
             7 => vec!["EVAL", "return redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 1)", "1", &key],
             8 => vec!["LOCK.ACQUIRE", &key, "EX", "100", "OWNER", "worker", "ID", &id],
+            9 | 10 => vec!["LOCK.ACQUIRE", &key, "PX", if id == "0" { "60000" } else { &short }, "SHARED"],
+            11 | 12 => vec!["LOCK.ACQUIRE", &key, "PX", &short, "LIMIT", "3", "OWNER", "some"],
+            13 => vec!["LOCK.MACQUIRE", "2", &key, "k6", "PX", &short],
+            14 => vec!["LOCK.MRELEASE", "2", &key, "k6", &token],
             _ => vec!["LOCK.ACQUIRE", &key, "PX", &short, "ID", &id],
         };
         match conn.call(&command) {
@@ -188,7 +216,8 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
     let sent = stream.take();
     assert!(sent.len() > 100, "the mix wrote next to nothing: {}", sent.len());
     for command in &sent {
-        assert!(matches!(command[0].as_str(), "SET" | "DEL" | "UNLINK" | "MULTI" | "EXEC"), "seed {seed}: {command:?}");
+        let effects = ["SET", "DEL", "UNLINK", "ZADD", "ZREM", "PEXPIREAT", "MULTI", "EXEC"];
+        assert!(effects.contains(&command[0].as_str()), "seed {seed}: {command:?}");
     }
     let mut read = replica.conn();
     // Asked again until equal, as a key may end between the two questions.
@@ -197,7 +226,7 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
         (digests.0 == digests.1 && digests.0.contains(|c| c != '0')).then_some(())
     });
     // The digest says that a key has an expiry, not which.
-    for key in ["k0", "k1", "k2", "k3", "k4", "k5"] {
+    for key in ["k0", "k1", "k2", "k3", "k4", "k5", "k6"] {
         assert_eq!(expire_at_ms(&mut conn, key), expire_at_ms(&mut read, key), "{key}, seed {seed}");
     }
 }

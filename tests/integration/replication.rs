@@ -1,6 +1,8 @@
 //! The replication stream: effects as plain SET and DEL with absolute times, never a LOCK.* command,
 //! and nothing at all when nothing changed.
 
+mod passing;
+
 use crate::support::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Server};
 
 /// The retention that the module has by default.
@@ -172,6 +174,8 @@ fn under_a_volatile_policy_locks_get_no_expiry() {
         let extended = set_of(&mut conn, "a", None);
         assert_eq!(conn.int(&["PTTL", "a"]), -1);
         assert_eq!(stream.take(), [granted, extended], "{name}");
+        conn.int(&["LOCK.ACQUIRE", "shared", "EX", "30", "SHARED"]);
+        assert_eq!(conn.int(&["PTTL", "shared"]), -1, "{name}");
     }
     // The other policies leave the expiry alone, or evict without asking for one.
     for name in ["noeviction", "allkeys-lru"] {
@@ -186,6 +190,7 @@ fn under_a_volatile_policy_locks_get_no_expiry() {
 fn a_policy_changed_while_running_counts_for_later_grants() {
     let server = Server::start();
     let mut conn = server.conn();
+    conn.int(&["LOCK.ACQUIRE", "shared", "EX", "60", "SHARED"]);
     for (policy, expires) in [("volatile-lru", false), ("noeviction", true), ("volatile-ttl", false)] {
         conn.ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
         // At once where the server tells modules of the change, a little later before 7.0.
@@ -195,7 +200,12 @@ fn a_policy_changed_while_running_counts_for_later_grants() {
             let granted = conn.int(&["PTTL", "a"]);
             assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "30"]), 1);
             let extended = conn.int(&["PTTL", "a"]);
-            ([granted, extended].iter().all(|ttl| (*ttl > 60_000) == expires)).then_some(())
+            // A set of holders gets or loses its expiry at the next change.
+            let token = conn.int(&["LOCK.ACQUIRE", "shared", "EX", "30", "SHARED"]).to_string();
+            let shared = conn.int(&["PTTL", "shared"]);
+            assert_eq!(conn.int(&["LOCK.RELEASE", "shared", &token]), 1);
+            let released = conn.int(&["PTTL", "shared"]);
+            ([granted, extended, shared, released].iter().all(|ttl| (*ttl > 60_000) == expires)).then_some(())
         });
     }
 }

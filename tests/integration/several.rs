@@ -3,12 +3,9 @@
 
 mod admitted;
 mod again;
-mod before;
 mod circles;
 mod crowd;
-mod expiry;
 mod foreign;
-mod kept;
 mod lapsed;
 mod many;
 mod many_keys;
@@ -17,11 +14,9 @@ mod order;
 mod others;
 mod philosophers;
 mod random;
-mod restart;
 mod scan;
 mod sessions;
 mod slots;
-mod timers;
 mod watch;
 
 // The plain account of what is promised is that of the model.

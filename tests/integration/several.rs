@@ -15,7 +15,6 @@ mod others;
 mod philosophers;
 mod random;
 mod scan;
-mod sessions;
 mod slots;
 mod watch;
 

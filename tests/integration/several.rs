@@ -3,7 +3,6 @@
 
 mod admitted;
 mod again;
-mod circles;
 mod crowd;
 mod foreign;
 mod lapsed;

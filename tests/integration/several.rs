@@ -12,15 +12,8 @@ mod moved;
 mod order;
 mod others;
 mod philosophers;
-mod random;
 mod scan;
 mod slots;
 mod watch;
-
-// The plain account of what is promised is that of the model.
-#[path = "../../core/tests/model/several/drive.rs"]
-mod drive;
-#[path = "../../core/tests/model/several/plain.rs"]
-mod plain;
 
 use crate::kinds::{acquire, acquire_all};

@@ -3,6 +3,7 @@
 //! class of modules, `d`. What changes nothing is told to nobody.
 
 mod several;
+mod watch;
 
 use crate::metrics::number;
 use crate::support::{until, Conn, Server};

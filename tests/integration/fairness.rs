@@ -2,8 +2,9 @@
 //! and AOF equal to the master after ten thousand hand-offs, ten thousand waiters on one key and on
 //! as many keys, and all of their memory back when they are gone.
 
+use crate::kinds::acquire;
 use crate::support::{temp_dir, until, Conn, Reply, Server};
-use crate::waiting::{is_silent, Locks};
+use crate::waiting::{is_silent, Locks, Waiter};
 use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,6 +43,34 @@ fn an_expired_lock_is_granted_in_the_order_of_arrival_too() {
     // Nobody gives it back: each grant runs out.
     let tokens: Vec<i64> = line.iter_mut().map(|waiter| waiter.conn.read().int()).collect();
     assert!(tokens.is_sorted_by(|a, b| b - a >= 20_000), "{tokens:?}");
+}
+
+/// Neighbours who allow each other get it together, up to the next who wants it alone.
+#[test]
+fn writers_in_a_stream_of_readers_are_served_in_order() {
+    let mut locks = Locks::start();
+    let readers: Vec<String> = (0..3).map(|_| acquire(&mut locks.conn, &["k", "EX", "60", "SHARED"])).collect();
+    let mut first_writer = locks.wait(&[]);
+    let mut behind: Vec<_> = (0..3).map(|_| locks.wait(&["SHARED"])).collect();
+    let (mut second_writer, mut last) = (locks.wait(&[]), locks.wait(&["SHARED"]));
+    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"]).is_nil(), "no newcomer overtakes a writer");
+    for reader in readers {
+        assert!(is_silent(&mut first_writer.conn, Duration::from_millis(20)));
+        locks.release(reader);
+    }
+    let held = first_writer.granted();
+    behind[0].assert_waits();
+    locks.release(held);
+    let tokens: Vec<i64> = behind.iter_mut().map(Waiter::granted).collect();
+    last.assert_waits();
+    for reader in tokens {
+        assert!(!second_writer.conn.has_reply());
+        locks.release(reader);
+    }
+    let held = second_writer.granted();
+    last.assert_waits();
+    locks.release(held);
+    last.granted();
 }
 
 const KEYS: usize = 20;

@@ -1,6 +1,7 @@
 //! LOCK.INFO and LOCK.TOP: who holds, who waits, since when, for how long, and where most wait.
 
 mod bytes;
+mod scan;
 
 use crate::support::{until, Conn, Reply, Server};
 use crate::waiting::{Locks, Waiter, QUIET};

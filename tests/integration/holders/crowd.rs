@@ -1,7 +1,7 @@
 //! As many holders as a lock can have: no command takes 5 ms, whether the set is in memory or not, and one more is
 //! refused. Sets of others that are larger are no locks.
 
-use super::acquire;
+use crate::kinds::acquire;
 use crate::support::{server_time_us, until, Conn, Reply, Server};
 use crate::waiting::Locks;
 

@@ -170,6 +170,13 @@ fn what_was_granted_after_a_pause_is_in_the_aof() {
     let _ = fs::remove_dir_all(&dir);
 }
 
+/// The replica, as soon as it is a master.
+fn promoted(replica: Server) -> Locks {
+    let mut new = Locks::on(replica);
+    until("the replica is master", || (new.conn.call(&["ROLE"]).list()[0].text() == "master").then_some(()));
+    new
+}
+
 /// A master with a replica that is in sync.
 fn pair() -> (Locks, Server) {
     let (master, replica) = (with_aof(), Server::with().module_args(&["margin-ms", "0"]).start());
@@ -210,14 +217,8 @@ fn a_failover_ends_the_waits_and_the_lock_goes_with_it() {
     let mut line = Line::of(&mut locks);
     let port = replica.port().to_string();
     locks.conn.ok(&["FAILOVER", "TO", "127.0.0.1", &port]);
-    for waiter in &mut line.0 {
-        // The server itself says so, and then closes the connection or not.
-        if let Ok(reply) = waiter.conn.try_read() {
-            assert!(reply.error().starts_with("UNBLOCKED "), "{reply:?}");
-        }
-    }
-    let mut new = Locks::on(replica);
-    until("the replica is master", || (new.conn.call(&["ROLE"]).list()[0].text() == "master").then_some(()));
+    line.0.iter_mut().for_each(Waiter::demoted);
+    let mut new = promoted(replica);
     assert_eq!(new.conn.text(&["GET", "k"]), value);
     let mut next = new.wait(&[]);
     assert_eq!(new.conn.int(&["DEL", "k"]), 1);
@@ -244,8 +245,7 @@ fn a_lease_that_runs_out_in_a_failover_that_succeeds_is_granted_once() {
     replica.signal("CONT");
     let old = waiter.conn.try_read();
     assert!(!matches!(old, Ok(Reply::Int(_) | Reply::Nil)), "{old:?}");
-    let mut new = Locks::on(replica);
-    until("the replica is master", || (new.conn.call(&["ROLE"]).list()[0].text() == "master").then_some(()));
+    let mut new = promoted(replica);
     let token = new.hold();
     assert!(new.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
     new.release(token);
@@ -274,12 +274,8 @@ fn a_replica_has_nothing_left_to_do() {
     let mut locks = with_aof();
     let token = locks.hold();
     let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
-    let id = waiters[0].id.clone();
-    locks.in_one_turn(&[
-        &["LOCK.RELEASE", "k", &token],
-        &["CLIENT", "KILL", "ID", &id],
-        &["REPLICAOF", "127.0.0.1", "1"],
-    ]);
+    let kill = ["CLIENT", "KILL", "ID", &waiters[0].id.clone()];
+    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &kill, &["REPLICAOF", "127.0.0.1", "1"]]);
     for waiter in &mut waiters {
         let _ = waiter.conn.try_read();
     }

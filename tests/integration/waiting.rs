@@ -201,6 +201,13 @@ impl Waiter {
         assert!(reply.is_err(), "{reply:?}");
     }
 
+    /// The server was demoted: it says so itself, and then closes the connection or not.
+    pub fn demoted(&mut self) {
+        if let Ok(reply) = self.conn.try_read() {
+            assert!(reply.error().starts_with("UNBLOCKED "), "{reply:?}");
+        }
+    }
+
     /// It is not answered.
     pub fn assert_waits(&mut self) {
         assert!(is_silent(&mut self.conn, QUIET), "{:?}", self.conn.try_read());

@@ -61,13 +61,6 @@ fn a_grant_after_a_lease_ran_out_tells_of_its_predecessor() {
 }
 
 #[test]
-fn a_free_lock_is_granted_without_a_wait() {
-    let mut locks = Locks::start();
-    let token = locks.conn.int(&WAIT);
-    locks.release(token);
-}
-
-#[test]
 fn what_a_waiter_gets_is_in_the_key() {
     let mut locks = Locks::start();
     let token = locks.hold();

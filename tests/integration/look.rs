@@ -221,21 +221,3 @@ fn a_replica_tells_of_the_lock_and_of_nobody_who_waits() {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
 }
-
-#[test]
-fn a_look_changes_nothing() {
-    let mut locks = Locks::start();
-    locks.hold();
-    let mut waiter = wait(&mut locks, "k");
-    let mut stream = crate::replication::Stream::of(&locks.server);
-    let before = locks.conn.text(&["DEBUG", "DIGEST"]);
-    locks.conn.ok(&["WATCH", "k"]);
-    locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
-    locks.conn.call(&["LOCK.TOP"]);
-    locks.conn.ok(&["MULTI"]);
-    locks.conn.call(&["PING"]);
-    assert_eq!(locks.conn.call(&["EXEC"]).list().len(), 1, "the key was not touched");
-    assert_eq!(locks.conn.text(&["DEBUG", "DIGEST"]), before);
-    assert_eq!(stream.take(), Vec::<Vec<String>>::new());
-    waiter.assert_waits();
-}

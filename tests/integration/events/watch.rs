@@ -78,10 +78,13 @@ fn a_wait_for_several_keys_and_a_look_at_all_locks_are_no_change() {
         watchers.cache.call(&["LOCK.INFO", key]);
     }
     let waiter = locks.wait_with(&["LOCK.MACQUIRE", "3", "k", "l", "m", "EX", "60", "WAIT", "60000"]);
+    let mut stream = crate::replication::Stream::of(&locks.server);
     locks.conn.call(&["LOCK.SCAN", "0", "COUNT", "1000"]);
     locks.conn.call(&["LOCK.INFO", "l", "FULL"]);
+    locks.conn.call(&["LOCK.TOP"]);
     drop(waiter);
     locks.until_waiters(0);
+    assert_eq!(stream.take(), Vec::<Vec<String>>::new());
     watchers.watch.ok(&["MULTI"]);
     watchers.watch.call(&["PING"]);
     assert_eq!(watchers.watch.call(&["EXEC"]).list().len(), 1);

@@ -1,7 +1,7 @@
 //! Several holders of one lock: who is admitted beside whom, and how long an expired holder stays in the set. What stands
 //! in the key and in the replication stream is byte for byte in `wire`.
 
-mod crowd;
+pub mod crowd;
 mod foreign;
 mod moved;
 

@@ -219,14 +219,7 @@ fn a_lease_from_before_the_grace_is_warned_of_until_it_ends() {
 /// none of them slower than the margin, with commands for locks in between.
 #[test]
 fn a_replaced_master_whose_turn_of_the_loop_took_long_grants_nothing() {
-    let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
-    let grace = ["failover-grace-ms", GRACE_MS];
-    let master = Server::with().args(&args).module_args(&grace).start();
-    let replica = Server::with().args(&args).module_args(&grace).start();
-    let relay = Relay::to(master.port());
-    replica.conn().ok(&["REPLICAOF", "127.0.0.1", &relay.port().to_string()]);
-    let mut conn = master.conn();
-    until("the master grants locks", || matches!(acquire(&mut conn, "before"), Reply::Int(_)).then_some(()));
+    let (master, replica, relay) = pair(GRACE_MS);
     let mut conns: Vec<Conn> = (0..10).map(|_| master.conn()).collect();
     for (number, conn) in conns.iter_mut().enumerate() {
         conn.send(&["DEBUG", "SLEEP", "0.8"]);

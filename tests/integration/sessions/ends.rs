@@ -1,7 +1,7 @@
 //! Every way a connection ends is an end of its locks, with and without somebody who waits.
 
 use super::{assert_succeeds, Holder, Scene, MARGIN_US};
-use crate::kinds::{acquire, acquire_all};
+use crate::kinds::{acquire, acquire_all, Row};
 use crate::support::{until, Conn, Reply, DEADLINE};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -105,23 +105,14 @@ fn assert_ends(scene: &mut Scene, way: Way, contended: bool) {
     assert!(scene.told.iter().all(|command| command[1] != "never"));
 }
 
+/// And gives it to the first who waits.
 #[test]
 fn every_end_of_a_connection_ends_its_lock() {
     let mut scene = Scene::start();
     scene.locks.conn.ok(&["SET", "other", "taken"]);
-    for (name, way) in WAYS {
-        eprintln!("{name}");
-        assert_ends(&mut scene, way, false);
-    }
-}
-
-#[test]
-fn every_end_of_a_connection_gives_its_lock_to_the_first_who_waits() {
-    let mut scene = Scene::start();
-    scene.locks.conn.ok(&["SET", "other", "taken"]);
-    for (name, way) in WAYS {
-        eprintln!("{name}");
-        assert_ends(&mut scene, way, true);
+    for ((name, way), contended) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        let _row = Row::of((name, contended));
+        assert_ends(&mut scene, way, contended);
     }
 }
 

@@ -12,8 +12,8 @@ const MANY: usize = 10_000;
 const SLACK: i64 = 3_000_000;
 
 /// Lets this process, and the servers that it starts, have as many connections as the system
-/// allows; how many sessions that is.
-fn raise_limit() -> usize {
+/// allows; how many that is.
+pub fn raise_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is valid for the write and for the read.
     #[allow(unsafe_code)]

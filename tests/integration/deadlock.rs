@@ -2,7 +2,6 @@
 //! waits for, is refused at once; no other wait is, and nothing has changed then.
 
 mod kinds;
-mod random;
 
 use crate::kinds::Row;
 use crate::support::{until, Conn, Reply};

@@ -13,6 +13,7 @@ mod cluster;
 mod complaints;
 mod deadlock;
 mod demo;
+mod dice;
 mod documents;
 mod events;
 mod factory;

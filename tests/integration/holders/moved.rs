@@ -1,6 +1,7 @@
 //! Sets of holders whose keys are renamed, moved, copied, swapped and restored, and changed by hand: what the module
 //! has in memory is never that of another set. The key itself says what is right.
 
+use crate::dice::Dice;
 use crate::kinds::{acquire, Row};
 use crate::support::{server_time_us, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,22 +60,19 @@ const KEYS: [&str; 2] = ["a", "b"];
 /// What the module says of each grant, beside what the key does.
 struct Account {
     conn: Conn,
-    random: u64,
+    dice: Dice,
     /// Those that ever were, with the members they stand as.
     tokens: BTreeSet<String>,
     dumps: BTreeMap<String, Vec<u8>>,
 }
 
 impl Account {
-    fn below(&mut self, most: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % most
+    fn below(&mut self, most: usize) -> usize {
+        self.dice.below(most)
     }
 
     fn any<T: Clone>(&mut self, of: &[T]) -> Option<T> {
-        let at = usize::try_from(self.below(of.len().max(1) as u64)).unwrap();
+        let at = self.below(of.len().max(1));
         of.get(at).cloned()
     }
 
@@ -183,8 +181,8 @@ impl Account {
 fn play(count: usize, mut step: impl FnMut(&mut Account) -> (Vec<String>, bool), compare: impl Fn(&mut Account, &str)) {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     for seed in 1..=20_u64 {
-        let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut account = Account { conn: server.conn(), random, tokens: BTreeSet::new(), dumps: BTreeMap::new() };
+        let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut account = Account { conn: server.conn(), dice, tokens: BTreeSet::new(), dumps: BTreeMap::new() };
         account.conn.ok(&["FLUSHALL"]);
         let mut steps = Vec::new();
         for _ in 0..count {

@@ -50,14 +50,14 @@ fn passes_on(holders: &[&[&str]], options: &[&str], expected: &[&str]) {
 
 #[test]
 fn a_lease_that_runs_out_passes_on_as_one_change() {
-    passes_on(&[&["PX", "300"]], &[], &["SET"]);
-    passes_on(&[&["PX", "300"]], &["SHARED"], &["MULTI", "DEL", "ZADD", "PEXPIREAT", "EXEC"]);
+    passes_on(&[&["PX", "600"]], &[], &["SET"]);
+    passes_on(&[&["PX", "600"]], &["SHARED"], &["MULTI", "DEL", "ZADD", "PEXPIREAT", "EXEC"]);
     passes_on(
-        &[&["EX", "60", "LIMIT", "2"], &["PX", "300", "LIMIT", "2"]],
+        &[&["EX", "60", "LIMIT", "2"], &["PX", "600", "LIMIT", "2"]],
         &["LIMIT", "2"],
         &["MULTI", "ZADD", "ZREM", "EXEC"],
     );
-    passes_on(&[&["PX", "300", "SHARED"]], &[], &["SET"]);
+    passes_on(&[&["PX", "600", "SHARED"]], &[], &["SET"]);
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn a_release_passes_on_as_one_change() {
 #[test]
 fn several_keys_of_which_one_has_several_holders_pass_on_as_one_change() {
     told("the timer", |told| {
-        acquire(&mut told.locks.conn, &["k", "PX", "300", "SHARED"]);
-        acquire_all(&mut told.locks.conn, &["l", "m"], &["PX", "300"]);
+        acquire(&mut told.locks.conn, &["k", "PX", "600", "SHARED"]);
+        acquire_all(&mut told.locks.conn, &["l", "m"], &["PX", "600"]);
         let mut waiter = told.locks.wait_with(&["LOCK.MACQUIRE", "3", "l", "k", "m", "PX", "30000", "WAIT", "60000"]);
         told.names();
         waiter.granted();

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::kinds::{acquire, Kind, Row, KINDS};
-use crate::replication::unwrapped;
+use crate::replication::{unwrapped, words};
 use crate::support::{expire_at_ms, server_time_us, temp_dir, timestamp_us, until, Conn, Options, Reply, Server};
 
 const RETENTION_MS: i64 = 60_000;
@@ -52,10 +52,6 @@ fn aof(dir: &Path, part: &str) -> Vec<Vec<String>> {
         commands.push(words);
     }
     unwrapped(commands)
-}
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(ToString::to_string).collect()
 }
 
 /// The SET that must be in the AOF for what `key` holds now.

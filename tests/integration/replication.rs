@@ -55,7 +55,7 @@ pub fn unwrapped(commands: Vec<Vec<String>>) -> Vec<Vec<String>> {
     kept
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Thousands of sessions at once, and sessions that never end: the server stays responsive, and gets
 //! its memory back.
 
+use crate::replication::words;
 use crate::support::{server_time_us, timestamp_us, until, Conn, Reply, Server, DEADLINE};
 use crate::waiting::Locks;
 use std::fmt::Write as _;
@@ -51,10 +52,6 @@ fn pipeline(conn: &mut Conn, count: usize, command: impl Fn(usize) -> Vec<String
         replies.extend((from..to).map(|_| conn.read()));
     }
     replies
-}
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(ToString::to_string).collect()
 }
 
 /// Waits until no more memory is in use than `before`, but for some slack.

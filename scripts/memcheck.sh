@@ -56,7 +56,7 @@ if [ $# -gt 0 ]; then
 else
     run --skip demo:: --skip factory:: --skip fairness:: --skip fleet:: --skip metrics:: --skip migrating:: \
         --skip package:: --skip pages:: --skip recipes:: --skip redlock:: --skip sentinel::conditions:: \
-        --skip sessions::many:: --skip several::random:: --skip operator::on_a_server_that_is_too_old || status=1
+        --skip sessions::many:: --skip operator::on_a_server_that_is_too_old || status=1
 fi
 if [ -n "$(found Sanitizer)" ]; then
     found Sanitizer | xargs cat

@@ -12,7 +12,7 @@
 //! Left out: `Evict`, for which a server has to be full; `Pause`, since the server holds commands back then and the
 //! simulator does not send any; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT
 //! UNBLOCK on servers where the module does not let it end waits; MOVE and RESTORE, which the simulator does not have
-//! (`several::moved::`); OWNER; keys that the server expires by itself; servers whose clocks cannot be made to stand still.
+//! (`holders::moved::`); OWNER; keys that the server expires by itself; servers whose clocks cannot be made to stand still.
 
 mod clocks;
 mod command;

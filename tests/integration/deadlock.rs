@@ -1,8 +1,9 @@
 //! DEADLOCK: a wait that would close a circle of clients, each behind the SESSION holder of what it
 //! waits for, is refused at once; no other wait is, and nothing has changed then.
 
-mod random;
+mod kinds;
 
+use crate::kinds::Row;
 use crate::support::{until, Conn, Reply};
 use crate::waiting::{Locks, Waiter};
 
@@ -81,28 +82,11 @@ fn assert_circle(count: usize) {
 }
 
 #[test]
-fn one_client_that_waits_for_itself_is_refused() {
-    assert_circle(1);
-}
-
-#[test]
-fn two_that_wait_for_each_other_are_refused() {
-    assert_circle(2);
-}
-
-#[test]
-fn three_in_a_circle_are_refused() {
-    assert_circle(3);
-}
-
-#[test]
-fn ten_in_a_circle_are_refused() {
-    assert_circle(10);
-}
-
-#[test]
-fn a_thousand_in_a_circle_are_refused() {
-    assert_circle(1_000);
+fn circles_of_any_length_are_refused() {
+    for count in [1, 2, 3, 10, 1_000] {
+        let _row = Row::of(count);
+        assert_circle(count);
+    }
 }
 
 #[test]
@@ -160,13 +144,7 @@ fn what_does_not_wait_is_refused_with_nil() {
     conn.ok(&["MULTI"]);
     conn.call(&["LOCK.ACQUIRE", "k0", "PX", "1000", "WAIT", "600000"]);
     assert_eq!(conn.call(&["EXEC"]), Reply::List(vec![Reply::Nil]));
-    clients.locks.release_of("k0", token);
-}
-
-impl Locks {
-    fn release_of(&mut self, key: &str, token: i64) {
-        assert_eq!(self.conn.int(&["LOCK.RELEASE", key, &token.to_string()]), 1);
-    }
+    clients.release(0, token);
 }
 
 /// Client 0 holds `k0`, client 1 holds `k1`, and client 0 waits for `k1`.
@@ -227,41 +205,37 @@ fn a_lock_that_lapsed_or_is_deleted_is_granted_instead() {
     assert!(clients.all[1].granted() > token);
 }
 
-#[test]
-fn a_circle_that_opens_by_a_time_out_is_one_no_longer() {
-    let mut clients = Clients::start(2);
-    clients.take(0, &["SESSION"]);
-    clients.take(1, &["SESSION"]);
-    clients.all[0].conn.send(&["LOCK.ACQUIRE", "k1", "PX", "600000", "WAIT", "400"]);
-    until("it waits", || (clients.waiters(1) == 1).then_some(()));
-    clients.deadlocks(1, 0);
-    clients.all[0].refused();
-    clients.waits(1, 0, 1);
-    // Now the other one would close it.
-    clients.deadlocks(0, 1);
-}
+/// How the first of two leaves its line: its options, and what is done.
+type Opening = (&'static str, &'static [&'static str], fn(&mut Clients));
 
 #[test]
-fn a_circle_that_opens_by_a_disconnect_is_one_no_longer() {
+fn a_circle_that_opens_is_one_no_longer() {
+    let opens: [Opening; 2] = [
+        ("its time", &["WAIT", "400"], |_| {}),
+        ("LOCK.CANCEL", &["WAIT", "600000", "ID", "9"], |clients| {
+            assert_eq!(clients.locks.conn.int(&["LOCK.CANCEL", "k1", "9"]), 1);
+        }),
+    ];
+    for (name, wait, opens) in opens {
+        let _row = Row::of(name);
+        let mut clients = Clients::start(2);
+        clients.take(0, &["SESSION"]);
+        clients.take(1, &["SESSION"]);
+        clients.all[0].conn.send(&[&["LOCK.ACQUIRE", "k1"], &LEASE[..], wait].concat());
+        until("it waits", || (clients.waiters(1) == 1).then_some(()));
+        clients.deadlocks(1, 0);
+        opens(&mut clients);
+        clients.all[0].refused();
+        clients.waits(1, 0, 1);
+        // Now the other one would close it.
+        clients.deadlocks(0, 1);
+    }
     let (mut clients, _) = half_a_circle();
     clients.deadlocks(1, 0);
     let id = clients.all[0].id.clone();
     assert_eq!(clients.all[1].conn.int(&["CLIENT", "KILL", "ID", &id]), 1);
     clients.send(1, 0, &[]);
     clients.all[1].granted();
-}
-
-#[test]
-fn a_waiter_that_leaves_by_cancel_opens_the_circle() {
-    let mut clients = Clients::start(2);
-    clients.take(0, &["SESSION"]);
-    clients.take(1, &["SESSION"]);
-    clients.send(0, 1, &["ID", "9"]);
-    until("it waits", || (clients.waiters(1) == 1).then_some(()));
-    clients.deadlocks(1, 0);
-    assert_eq!(clients.locks.conn.int(&["LOCK.CANCEL", "k1", "9"]), 1);
-    clients.all[0].refused();
-    clients.waits(1, 0, 1);
 }
 
 #[test]

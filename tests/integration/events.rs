@@ -3,6 +3,7 @@
 //! class of modules, `d`. What changes nothing is told to nobody.
 
 mod several;
+mod watch;
 
 use crate::metrics::number;
 use crate::support::{until, Conn, Server};
@@ -196,38 +197,17 @@ fn the_end_of_a_session_sets_the_time_anew() {
     all.tells(&["set", "expire", "lock.lapse", "lock.acquire"]);
 }
 
+/// Every refusal is in `hostile`.
 #[test]
-fn what_changes_nothing_tells_nothing() {
+fn a_wait_a_place_and_a_look_tell_nothing() {
     let mut all = Listener::to("KA");
     all.hold();
-    all.conn.ok(&["SET", "foreign", "somebody's"]);
-    all.conn.int(&["RPUSH", "list", "1"]);
     all.told();
-    for args in [
-        &["LOCK.ACQUIRE", "k", "EX", "5"][..],
-        &["LOCK.ACQUIRE", "k", "EX", "5", "ID", "8"],
-        &["LOCK.ACQUIRE", "foreign", "EX", "5"],
-        &["LOCK.ACQUIRE", "list", "EX", "5"],
-        &["LOCK.ACQUIRE", "new", "EX", "0"],
-        &["LOCK.RECOVER", "k", "EX", "5"],
-        &["LOCK.RECOVER", "new", "EX", "5"],
-        &["LOCK.EXTEND", "k", "1", "EX", "5"],
-        &["LOCK.EXTEND", "new", "1", "EX", "5"],
-        &["LOCK.RELEASE", "k", "1"],
-        &["LOCK.RELEASE", "new", "1"],
-        &["LOCK.CHECK", "k", "1"],
-        &["LOCK.CANCEL", "k", "99"],
-        &["LOCK.CANCEL", "k", "8"],
-        &["LOCK.INFO", "k", "FULL"],
-        &["LOCK.TOP"],
-        &["LOCK.HELP"],
-    ] {
+    let wait = ["LOCK.ACQUIRE", "k", "EX", "5", "WAIT", "20", "ID", "8"];
+    for args in [&wait[..], &["LOCK.CANCEL", "k", "8"], &["LOCK.TOP"], &["LOCK.INFO", "k", "FULL"]] {
         all.conn.call(args);
         assert_eq!(all.told(), [""; 0], "{args:?}");
     }
-    let mut waiter = all.server.conn();
-    assert!(waiter.call(&["LOCK.ACQUIRE", "k", "EX", "5", "WAIT", "20"]).is_nil());
-    assert_eq!(all.told(), [""; 0]);
 }
 
 #[test]

@@ -2,10 +2,11 @@
 //! and AOF equal to the master after ten thousand hand-offs, ten thousand waiters on one key and on
 //! as many keys, and all of their memory back when they are gone.
 
+use crate::kinds::acquire;
+use crate::sessions::many::raise_limit;
 use crate::support::{temp_dir, until, Conn, Reply, Server};
-use crate::waiting::{is_silent, Locks};
+use crate::waiting::{is_silent, Locks, Waiter};
 use std::fs;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -42,6 +43,34 @@ fn an_expired_lock_is_granted_in_the_order_of_arrival_too() {
     // Nobody gives it back: each grant runs out.
     let tokens: Vec<i64> = line.iter_mut().map(|waiter| waiter.conn.read().int()).collect();
     assert!(tokens.is_sorted_by(|a, b| b - a >= 20_000), "{tokens:?}");
+}
+
+/// Neighbours who allow each other get it together, up to the next who wants it alone.
+#[test]
+fn writers_in_a_stream_of_readers_are_served_in_order() {
+    let mut locks = Locks::start();
+    let readers: Vec<String> = (0..3).map(|_| acquire(&mut locks.conn, &["k", "EX", "60", "SHARED"])).collect();
+    let mut first_writer = locks.wait(&[]);
+    let mut behind: Vec<_> = (0..3).map(|_| locks.wait(&["SHARED"])).collect();
+    let (mut second_writer, mut last) = (locks.wait(&[]), locks.wait(&["SHARED"]));
+    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"]).is_nil(), "no newcomer overtakes a writer");
+    for reader in readers {
+        assert!(is_silent(&mut first_writer.conn, Duration::from_millis(20)));
+        locks.release(reader);
+    }
+    let held = first_writer.granted();
+    behind[0].assert_waits();
+    locks.release(held);
+    let tokens: Vec<i64> = behind.iter_mut().map(Waiter::granted).collect();
+    last.assert_waits();
+    for reader in tokens {
+        assert!(!second_writer.conn.has_reply());
+        locks.release(reader);
+    }
+    let held = second_writer.granted();
+    last.assert_waits();
+    locks.release(held);
+    last.granted();
 }
 
 const KEYS: usize = 20;
@@ -107,17 +136,7 @@ fn after_ten_thousand_hand_offs_replica_and_aof_equal_the_master() {
 
 /// A server for a crowd, and how many that is: fewer where the limit of open files forbids.
 fn crowd_server() -> (Locks, usize) {
-    let limits = fs::read_to_string("/proc/self/limits").unwrap();
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
-    let hard = line.split_whitespace().nth(4).expect("a hard limit").to_string();
-    let _ = Command::new("prlimit")
-        .args(["--pid", &std::process::id().to_string()])
-        .arg(format!("--nofile={hard}:{hard}"))
-        .status();
-    let limits = fs::read_to_string("/proc/self/limits").unwrap();
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
-    let soft: usize = line.split_whitespace().nth(3).and_then(|n| n.parse().ok()).unwrap_or(usize::MAX);
-    let count = WAITERS.min(soft.saturating_sub(1000));
+    let count = raise_limit();
     if count < WAITERS {
         eprintln!("the limit of open files allows {count} waiters of {WAITERS}");
     }
@@ -218,7 +237,8 @@ fn the_memory_of_ten_thousand_waiters_is_given_back() {
     // The first time tables grow, of the server and of the module, that stay.
     round(true);
     round(false);
-    let least = at_rest(&mut Locks::start());
+    // What a server with the module uses when it has just started.
+    let least = Locks::start().info("memory", "used_memory");
     for n in 0..10 {
         round(n % 2 == 0);
     }
@@ -227,11 +247,6 @@ fn the_memory_of_ten_thousand_waiters_is_given_back() {
     // one takes while it waits nothing can hide here. It takes the server some seconds to give up
     // its pool of clients.
     until("the memory is given back", || (locks.info("memory", "used_memory") < least + 1_000_000).then_some(()));
-}
-
-/// What a server with the module uses when it has just started.
-fn at_rest(locks: &mut Locks) -> i64 {
-    locks.info("memory", "used_memory")
 }
 
 #[test]

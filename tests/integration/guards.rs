@@ -1,8 +1,13 @@
 //! When the server must not be written to outside of a command (paused, failing over, loading, a
-//! replica, short of good replicas), nobody is granted a lock; afterwards the line moves on. Nobody
-//! is left hanging, nobody gets a lock that another one holds, and the server lives.
+//! replica, short of good replicas), or has no memory, nobody is granted a lock of any kind; afterwards
+//! the line moves on in its order. Nobody is left hanging, nobody gets a lock that another one holds,
+//! and the server lives.
 
-use crate::support::{server_time_us, temp_dir, timestamp_us, until, Reply, Server};
+mod failover;
+mod grace;
+
+use crate::kinds::{Kind, Row, KINDS};
+use crate::support::{server_time_us, temp_dir, until, Reply, Server};
 use crate::waiting::{is_silent, Locks, Waiter};
 use std::fs;
 use std::time::Duration;
@@ -13,90 +18,106 @@ fn with_aof() -> Locks {
     Locks::on(Server::with().args(&args).module_args(&["margin-ms", "0"]).start())
 }
 
-/// Takes `k` for `lease_ms`; the timestamp.
-fn hold_for(locks: &mut Locks, lease_ms: i64) -> i64 {
-    let lease = lease_ms.to_string();
-    locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", &lease]);
-    timestamp_us(&locks.conn.text(&["GET", "k"]))
+/// Lets a lease end so soon; the timestamp. Who waits has begun to before, however busy the machine is.
+fn shorten(locks: &mut Locks, kind: Kind, token: &str, lease_ms: i64) -> i64 {
+    assert_eq!(locks.conn.int(&kind.command("EXTEND", &[token, "PX", &lease_ms.to_string()])), 1);
+    locks.conn.call(&["LOCK.INFO", "k"]).field("timestamp").text().replace('.', "").parse().unwrap()
 }
 
-/// Serves everybody in line, one after the other: each gets the lock only when it is given back.
-fn serve_all(locks: &mut Locks, waiters: &mut [Waiter]) {
-    let mut left = waiters.len();
-    let mut last = 0;
-    for waiter in waiters {
-        let token = waiter.granted();
-        left -= 1;
-        assert!(token > last, "{token} after {last}");
-        locks.assert_holds(token);
-        assert_eq!(locks.waiters(), i64::try_from(left).unwrap());
-        locks.release(token);
-        last = token;
+/// Those who wait for `k`: alone, with an ID, one that allows another beside it, one that shares, one that wants `l` too.
+struct Line([Waiter; 5]);
+
+impl Line {
+    fn of(locks: &mut Locks) -> Self {
+        let [alone, id] = [&["DETAILS"], &["ID", "7"][..]].map(|options| locks.wait(options));
+        Self([alone, id, locks.wait(&["LIMIT", "2"]), locks.wait(&["SHARED"]), locks.wait_as(Kind::Several, &[])])
     }
-    assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
+
+    fn assert_waits(&mut self) {
+        self.0[0].assert_waits();
+        assert!(self.0.iter_mut().all(|waiter| !waiter.conn.has_reply()));
+    }
+
+    fn serve(&mut self, locks: &mut Locks) {
+        let first = self.0[0].granted();
+        self.serve_after(locks, first);
+    }
+
+    /// The first has been granted the lock. Each gets it when it is given back, those who share together.
+    fn serve_after(&mut self, locks: &mut Locks, first: i64) {
+        let [_, id, limited, shared, all] = &mut self.0;
+        locks.assert_holds(first);
+        assert_eq!(locks.waiters(), 4);
+        locks.release(first);
+        let second = id.granted();
+        assert!(second > first, "{second} after {first}");
+        locks.release(second);
+        let together = [limited.granted(), shared.granted()];
+        all.assert_waits();
+        for token in together {
+            locks.release(token);
+        }
+        let token = all.granted().to_string();
+        Kind::Several.release(&mut locks.conn, &token);
+        assert_eq!(Kind::Several.exist(&mut locks.conn), 0);
+        assert_eq!(locks.server.log().matches("crashed by signal").count(), 0);
+    }
 }
 
 /// A holder's time runs out while clients are paused for 600 ms.
-fn pause(mode: &str) {
-    let mut locks = with_aof();
-    let timestamp = hold_for(&mut locks, 150);
-    let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"]), locks.wait(&["DETAILS"])];
-    let mut brief = locks.server.conn();
-    brief.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "300"]);
-    locks.until_waiters(4);
-    let from = server_time_us(&mut locks.conn);
-    locks.conn.ok(&["CLIENT", "PAUSE", "600", mode]);
-    if from >= timestamp {
-        // A busy machine: it was over before.
-        return;
+#[test]
+fn nothing_is_granted_while_clients_are_paused() {
+    for (mode, kind) in ["WRITE", "ALL"].into_iter().flat_map(|mode| KINDS.map(|kind| (mode, kind))) {
+        let _row = Row::of((mode, kind));
+        let mut locks = with_aof();
+        let token = kind.take(&mut locks.conn, &["EX", "60"]);
+        let mut line = Line::of(&mut locks);
+        let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "300"]);
+        let timestamp = shorten(&mut locks, kind, &token, 250);
+        let from = server_time_us(&mut locks.conn);
+        locks.conn.ok(&["CLIENT", "PAUSE", "600", mode]);
+        if from >= timestamp {
+            // A busy machine: it was over before.
+            continue;
+        }
+        let first = line.0[0].granted();
+        // The server counts the pause from its clock in whole milliseconds: up to one is missing.
+        assert!(first > from + 599_000, "granted {} us after the pause began", first - from);
+        brief.refused();
+        line.serve_after(&mut locks, first);
     }
-    let first = waiters[0].conn.read().int();
-    // The server counts the pause from its clock in whole milliseconds: up to one is missing.
-    assert!(first > from + 599_000, "granted {} us after the pause began", first - from);
-    assert!(brief.read().is_nil(), "its time was over");
-    assert_eq!(waiters[0].conn.text(&["PING"]), "PONG");
-    locks.release(first);
-    serve_all(&mut locks, &mut waiters[1..]);
-    assert_eq!(locks.server.log().matches("crashed by signal").count(), 0);
-}
-
-#[test]
-fn nothing_is_granted_while_writes_are_paused() {
-    pause("WRITE");
-}
-
-#[test]
-fn nothing_is_granted_while_all_clients_are_paused() {
-    pause("ALL");
 }
 
 #[test]
 fn a_deleted_lock_is_not_granted_before_an_unpause() {
     let mut locks = with_aof();
     locks.hold();
-    let mut waiters = [locks.wait(&[]), locks.wait(&[])];
+    let mut line = Line::of(&mut locks);
     // In one turn: the timer that would serve the line comes when clients are paused already.
     let replies = locks.in_one_turn(&[&["DEL", "k"], &["CLIENT", "PAUSE", "60000", "WRITE"]]);
     assert_eq!(replies[0], Reply::Int(1));
-    waiters[0].assert_waits();
+    line.assert_waits();
     assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
     locks.conn.ok(&["CLIENT", "UNPAUSE"]);
-    serve_all(&mut locks, &mut waiters);
+    line.serve(&mut locks);
 }
 
 #[test]
 fn a_grant_that_nobody_received_passes_on_after_a_pause() {
-    let mut locks = with_aof();
-    let token = locks.hold();
-    let mut dead = locks.wait(&[]);
-    let mut rest = [locks.wait(&[]), locks.wait(&[])];
-    let id = dead.id.clone();
-    let pause = ["CLIENT", "PAUSE", "60000", "WRITE"];
-    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &pause]);
-    dead.closed();
-    rest[0].assert_waits();
-    locks.conn.ok(&["CLIENT", "UNPAUSE"]);
-    serve_all(&mut locks, &mut rest);
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let mut locks = with_aof();
+        let token = locks.hold();
+        let mut dead = locks.wait_as(kind, &[]);
+        let mut line = Line::of(&mut locks);
+        let id = dead.id.clone();
+        let pause = ["CLIENT", "PAUSE", "60000", "WRITE"];
+        locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &pause]);
+        dead.closed();
+        line.assert_waits();
+        locks.conn.ok(&["CLIENT", "UNPAUSE"]);
+        line.serve(&mut locks);
+    }
 }
 
 #[test]
@@ -123,8 +144,9 @@ fn what_was_granted_after_a_pause_is_in_the_aof() {
         Server::with().args(&args).module_args(&["margin-ms", "0"]).dir(&dir).start()
     };
     let mut locks = Locks::on(start());
-    hold_for(&mut locks, 100);
+    let token = locks.hold();
     let mut waiters = [locks.wait(&["OWNER", "first"]), locks.wait(&["OWNER", "second"])];
+    shorten(&mut locks, Kind::Alone, &token, 100);
     locks.conn.ok(&["CLIENT", "PAUSE", "300", "WRITE"]);
     let first = waiters[0].granted();
     locks.release(first);
@@ -138,89 +160,6 @@ fn what_was_granted_after_a_pause_is_in_the_aof() {
     assert_eq!(conn.text(&["DEBUG", "DIGEST"]), digest);
     drop(again);
     let _ = fs::remove_dir_all(&dir);
-}
-
-/// A master with a replica that is in sync.
-fn pair() -> (Locks, Server) {
-    let (master, replica) = (with_aof(), Server::with().module_args(&["margin-ms", "0"]).start());
-    replica.replicate(&master.server);
-    until("the replica is known to be good", || {
-        master.server.conn().text(&["INFO", "replication"]).contains("state=online").then_some(())
-    });
-    (master, replica)
-}
-
-#[test]
-fn a_failover_that_fails_grants_nothing_meanwhile_and_the_line_moves_on() {
-    let (mut locks, replica) = pair();
-    let timestamp = hold_for(&mut locks, 600);
-    let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
-    // A replica that does not answer: the master waits for it to catch up, paused.
-    replica.signal("STOP");
-    locks.conn.ok(&["SET", "more", "1"]);
-    let from = server_time_us(&mut locks.conn);
-    let port = replica.port().to_string();
-    locks.conn.ok(&["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "1200"]);
-    let in_time = from < timestamp;
-    let first = waiters[0].conn.read().int();
-    replica.signal("CONT");
-    assert!(!in_time || first >= from + 1_200_000, "granted {} us after it began", first - from);
-    assert_eq!(waiters[0].conn.text(&["PING"]), "PONG");
-    locks.release(first);
-    serve_all(&mut locks, &mut waiters[1..]);
-    assert_eq!(locks.conn.call(&["ROLE"]).list()[0].text(), "master");
-    locks.server.wait_offset(&replica);
-    let digest = locks.conn.text(&["DEBUG", "DIGEST"]);
-    assert_eq!(replica.conn().text(&["DEBUG", "DIGEST"]), digest);
-}
-
-#[test]
-fn a_failover_ends_the_waits_and_the_lock_goes_with_it() {
-    let (mut locks, replica) = pair();
-    locks.hold();
-    let value = locks.conn.text(&["GET", "k"]);
-    let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
-    let port = replica.port().to_string();
-    locks.conn.ok(&["FAILOVER", "TO", "127.0.0.1", &port]);
-    for waiter in &mut waiters {
-        // The server itself says so, and then closes the connection or not.
-        if let Ok(reply) = waiter.conn.try_read() {
-            assert!(reply.error().starts_with("UNBLOCKED "), "{reply:?}");
-        }
-    }
-    let mut new = Locks::on(replica);
-    until("the replica is master", || (new.conn.call(&["ROLE"]).list()[0].text() == "master").then_some(()));
-    assert_eq!(new.conn.text(&["GET", "k"]), value);
-    let mut next = new.wait(&[]);
-    assert_eq!(new.conn.int(&["DEL", "k"]), 1);
-    next.granted();
-    until("the old master follows", || {
-        (locks.conn.call(&["LOCK.INFO", "k"]).field("token") == new.conn.call(&["LOCK.INFO", "k"]).field("token"))
-            .then_some(())
-    });
-}
-
-#[test]
-fn a_lease_that_runs_out_in_a_failover_that_succeeds_is_granted_once() {
-    let (mut locks, replica) = pair();
-    hold_for(&mut locks, 300);
-    let mut waiter = locks.wait(&[]);
-    replica.signal("STOP");
-    locks.conn.ok(&["SET", "more", "1"]);
-    let port = replica.port().to_string();
-    locks.conn.ok(&["FAILOVER", "TO", "127.0.0.1", &port]);
-    // Past the lease; the reply to WAIT of the server itself would be as good a clock.
-    let mut ask = locks.server.conn();
-    let end = server_time_us(&mut ask) + 500_000;
-    until("the lease is over", || (server_time_us(&mut ask) > end).then_some(()));
-    replica.signal("CONT");
-    let old = waiter.conn.try_read();
-    assert!(!matches!(old, Ok(Reply::Int(_) | Reply::Nil)), "{old:?}");
-    let mut new = Locks::on(replica);
-    until("the replica is master", || (new.conn.call(&["ROLE"]).list()[0].text() == "master").then_some(()));
-    let token = new.hold();
-    assert!(new.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
-    new.release(token);
 }
 
 #[test]
@@ -246,12 +185,8 @@ fn a_replica_has_nothing_left_to_do() {
     let mut locks = with_aof();
     let token = locks.hold();
     let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
-    let id = waiters[0].id.clone();
-    locks.in_one_turn(&[
-        &["LOCK.RELEASE", "k", &token],
-        &["CLIENT", "KILL", "ID", &id],
-        &["REPLICAOF", "127.0.0.1", "1"],
-    ]);
+    let kill = ["CLIENT", "KILL", "ID", &waiters[0].id.clone()];
+    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &kill, &["REPLICAOF", "127.0.0.1", "1"]]);
     for waiter in &mut waiters {
         let _ = waiter.conn.try_read();
     }
@@ -271,21 +206,24 @@ fn tells_of_settings(locks: &mut Locks) -> bool {
 fn short_of_good_replicas_timers_grant_nothing() {
     let mut locks = with_aof();
     // What the module knows of the setting may be a second old where the server does not tell.
-    let (lease_ms, wait) = if tells_of_settings(&mut locks) { (100, "600") } else { (1500, "2200") };
-    hold_for(&mut locks, lease_ms);
-    let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
+    let (lease_ms, wait) = if tells_of_settings(&mut locks) { (300, "900") } else { (1500, "2200") };
+    let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
+    let mut line = Line::of(&mut locks);
     let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", wait]);
+    shorten(&mut locks, Kind::Shared, &token, lease_ms);
     locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    let reply = locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]);
-    assert!(reply.error().starts_with("NOREPLICAS "), "{reply:?}");
+    for kind in KINDS {
+        let reply = locks.conn.call(&kind.acquire(&["PX", "1000"]));
+        assert!(reply.error().starts_with("NOREPLICAS "), "{kind:?}: {reply:?}");
+    }
     // Long after the lease is over.
     brief.refused();
     assert_eq!(locks.conn.call(&["LOCK.INFO", "k"]).field("state").text(), "expired");
-    waiters[0].assert_waits();
+    line.assert_waits();
     // With a replica it goes on.
     let replica = Server::start();
     replica.replicate(&locks.server);
-    serve_all(&mut locks, &mut waiters);
+    line.serve(&mut locks);
 }
 
 #[test]
@@ -293,40 +231,43 @@ fn a_grant_that_nobody_received_waits_for_good_replicas() {
     let mut locks = with_aof();
     let token = locks.hold();
     let mut dead = locks.wait(&[]);
-    let mut rest = [locks.wait(&[]), locks.wait(&[])];
+    let mut line = Line::of(&mut locks);
     let id = dead.id.clone();
     let short = ["CONFIG", "SET", "min-replicas-to-write", "1"];
     locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &short]);
     dead.closed();
     if tells_of_settings(&mut locks) {
-        rest[0].assert_waits();
+        line.assert_waits();
     }
     locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    serve_all(&mut locks, &mut rest);
+    line.serve(&mut locks);
 }
 
-fn reload(command: &[&str]) {
-    let mut locks = with_aof();
-    let token = locks.hold();
-    let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
-    for _ in 0..3 {
-        locks.conn.ok(command);
+#[test]
+fn a_reload_frees_no_lock_and_no_place_among_several() {
+    for (command, kind) in ["RELOAD", "LOADAOF"].into_iter().flat_map(|command| KINDS.map(|kind| (command, kind))) {
+        let _row = Row::of((command, kind));
+        let mut locks = with_aof();
+        let token = kind.take(&mut locks.conn, &["EX", "60"]);
+        let other = (kind == Kind::Limit).then(|| kind.take(&mut locks.conn, &["EX", "60"]));
+        let mut next = locks.wait_as(if kind == Kind::Limit { kind } else { Kind::Alone }, &[]);
+        let mut line = Line::of(&mut locks);
+        for _ in 0..3 {
+            locks.conn.ok(&["DEBUG", command]);
+        }
+        next.assert_waits();
+        line.assert_waits();
+        locks.assert_holds(token.parse().unwrap());
+        kind.release(&mut locks.conn, &token);
+        let token = next.granted();
+        line.assert_waits();
+        locks.release(token);
+        if let Some(other) = other {
+            line.assert_waits();
+            locks.release(other);
+        }
+        line.serve(&mut locks);
     }
-    waiters[0].assert_waits();
-    locks.assert_holds(token.parse().unwrap());
-    assert_eq!(locks.waiters(), 2);
-    locks.release(token);
-    serve_all(&mut locks, &mut waiters);
-}
-
-#[test]
-fn a_reload_of_the_rdb_frees_no_lock() {
-    reload(&["DEBUG", "RELOAD"]);
-}
-
-#[test]
-fn a_reload_of_the_aof_frees_no_lock() {
-    reload(&["DEBUG", "LOADAOF"]);
 }
 
 #[test]
@@ -340,105 +281,46 @@ fn a_lease_that_runs_out_while_the_server_loads_is_granted_afterwards() {
     // (6.2 serves them less often, and knows no setting for it).
     let _ = locks.conn.call(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]);
     locks.conn.ok(&["CONFIG", "SET", "key-load-delay", "1000"]);
-    let timestamp = hold_for(&mut locks, 200);
-    let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
+    let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
+    let mut line = Line::of(&mut locks);
+    let timestamp = shorten(&mut locks, Kind::Shared, &token, 300);
     locks.conn.ok(&["DEBUG", "RELOAD"]);
     assert_eq!(locks.conn.int(&["EXISTS", "filler399"]), 1);
-    let first = waiters[0].granted();
+    let first = line.0[0].granted();
     assert!(first >= timestamp);
-    locks.release(first);
-    serve_all(&mut locks, &mut waiters[1..]);
+    line.serve_after(&mut locks, first);
 }
 
 #[test]
 fn a_server_that_stood_still_goes_on() {
     let mut locks = with_aof();
-    let timestamp = hold_for(&mut locks, 200);
-    let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
+    let token = Kind::Several.take(&mut locks.conn, &["EX", "60"]);
+    let mut line = Line::of(&mut locks);
     let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "150"]);
+    let timestamp = shorten(&mut locks, Kind::Several, &token, 200);
     locks.server.signal("STOP");
-    assert!(is_silent(&mut waiters[0].conn, Duration::from_millis(500)), "a stopped server");
+    assert!(is_silent(&mut line.0[0].conn, Duration::from_millis(500)), "a stopped server");
     locks.server.signal("CONT");
     brief.refused();
-    let first = waiters[0].granted();
+    let first = line.0[0].granted();
     assert!(first >= timestamp);
-    locks.release(first);
-    serve_all(&mut locks, &mut waiters[1..]);
+    line.serve_after(&mut locks, first);
 }
 
-/// A grace that is set while clients wait: all of them are told whose leases it does not cover, wherever they stand.
 #[test]
-fn a_grace_ends_the_waits_for_longer_leases_wherever_they_stand() {
-    let mut locks = Locks::start();
-    if matches!(locks.conn.call(&["CONFIG", "GET", "lock.margin-ms"]), Reply::List(pair) if pair.is_empty()) {
-        eprintln!("skipped: the server has no settings of modules that can be changed");
-        return;
-    }
-    locks.hold();
-    locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
-    let wait = |locks: &mut Locks, key: &str, lease: &str| {
-        locks.wait_with(&["LOCK.ACQUIRE", key, "PX", lease, "WAIT", "60000"])
-    };
-    let all = ["LOCK.MACQUIRE", "2", "k", "other", "WAIT", "60000", "PX"];
-    let mut long = vec![locks.wait_with(&[&all[..], &["60000"]].concat()), wait(&mut locks, "k", "60000")];
-    let mut short = vec![wait(&mut locks, "k", "1000"), locks.wait_with(&[&all[..], &["1000"]].concat())];
-    long.extend((0..300).map(|_| wait(&mut locks, "other", "60000")));
-    short.push(wait(&mut locks, "other", "1000"));
-    locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "20000"]);
-    for waiter in &mut long {
-        waiter.failed("GRACE");
-    }
-    for waiter in &mut short {
-        waiter.assert_waits();
-    }
-    assert_eq!(locks.info("lock", "lock_waiters"), 3);
-}
-
-/// More of them than answers that leave in one event-loop iteration.
-#[test]
-fn a_crowd_whose_waits_end_in_one_command_is_answered_once_whoever_is_killed_meanwhile() {
-    let mut locks = Locks::start();
-    if matches!(locks.conn.call(&["CONFIG", "GET", "lock.margin-ms"]), Reply::List(pair) if pair.is_empty()) {
-        eprintln!("skipped: the server has no settings of modules that can be changed");
-        return;
-    }
-    let kill: &[&str] = &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
-    for then in [&["PING"], kill] {
-        locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "0"]);
-        let token = locks.hold();
-        let long = ["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "60000"];
-        let mut crowd: Vec<_> = (0..600).map(|_| locks.wait_with(&long)).collect();
-        let shorter = &["CONFIG", "SET", "lock.failover-grace-ms", "20000"];
-        locks.in_one_turn(&[shorter, &["LOCK.RELEASE", "k", &token], then]);
-        for waiter in &mut crowd {
-            if then == kill {
-                waiter.closed();
-            } else {
-                waiter.failed("GRACE");
-                assert_eq!(waiter.conn.call(&["PING"]).text(), "PONG", "there is no second answer");
-            }
+fn without_memory_nothing_is_granted_and_holders_go_on() {
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let mut locks = with_aof();
+        let token = kind.take(&mut locks.conn, &["EX", "600"]);
+        locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
+        for other in KINDS {
+            let reply = locks.conn.call(&other.acquire(&["EX", "5"]));
+            assert!(reply.error().starts_with("OOM "), "{other:?}: {reply:?}");
         }
-        assert_eq!((locks.waiters(), locks.conn.int(&["EXISTS", "k"])), (0, 0));
+        assert_eq!(locks.conn.int(&kind.command("EXTEND", &[&token, "EX", "500"])), 1);
+        assert_eq!(locks.conn.call(&["LOCK.SCAN", "0", "COUNT", "1000"]).list()[1].list().len(), kind.keys().len());
+        kind.release(&mut locks.conn, &token);
+        assert_eq!(locks.conn.int(&["DBSIZE"]), 0);
     }
-    assert_eq!(locks.info("clients", "blocked_clients"), 0);
-}
-
-/// The same where the lease is handed over before the module has come to look at all of them.
-#[test]
-fn no_lease_is_handed_over_that_a_grace_does_not_cover() {
-    let mut locks = Locks::start();
-    if matches!(locks.conn.call(&["CONFIG", "GET", "lock.margin-ms"]), Reply::List(pair) if pair.is_empty()) {
-        eprintln!("skipped: the server has no settings of modules that can be changed");
-        return;
-    }
-    let token = locks.hold();
-    locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
-    // One ahead may have its lease, but not the other lock that it wants.
-    let all = ["LOCK.MACQUIRE", "2", "k", "other", "PX", "1000", "WAIT", "60000"];
-    let mut first = locks.wait_with(&all);
-    let mut second = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "60000"]);
-    locks.in_one_turn(&[&["CONFIG", "SET", "lock.failover-grace-ms", "20000"], &["LOCK.RELEASE", "k", &token]]);
-    second.failed("GRACE");
-    first.assert_waits();
-    assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
 }

@@ -1,6 +1,7 @@
 //! LOCK.INFO and LOCK.TOP: who holds, who waits, since when, for how long, and where most wait.
 
 mod bytes;
+mod scan;
 
 use crate::support::{until, Conn, Reply, Server};
 use crate::waiting::{Locks, Waiter, QUIET};
@@ -219,22 +220,4 @@ fn a_replica_tells_of_the_lock_and_of_nobody_who_waits() {
     for field in ["session", "waiters", "oldest-wait-ms", "queue"] {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
-}
-
-#[test]
-fn a_look_changes_nothing() {
-    let mut locks = Locks::start();
-    locks.hold();
-    let mut waiter = wait(&mut locks, "k");
-    let mut stream = crate::replication::Stream::of(&locks.server);
-    let before = locks.conn.text(&["DEBUG", "DIGEST"]);
-    locks.conn.ok(&["WATCH", "k"]);
-    locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
-    locks.conn.call(&["LOCK.TOP"]);
-    locks.conn.ok(&["MULTI"]);
-    locks.conn.call(&["PING"]);
-    assert_eq!(locks.conn.call(&["EXEC"]).list().len(), 1, "the key was not touched");
-    assert_eq!(locks.conn.text(&["DEBUG", "DIGEST"]), before);
-    assert_eq!(stream.take(), Vec::<Vec<String>>::new());
-    waiter.assert_waits();
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::replication::unwrapped;
+use crate::kinds::{acquire, Kind, Row, KINDS};
+use crate::replication::{unwrapped, words};
 use crate::support::{expire_at_ms, server_time_us, temp_dir, timestamp_us, until, Conn, Options, Reply, Server};
 
 const RETENTION_MS: i64 = 60_000;
@@ -53,19 +54,11 @@ fn aof(dir: &Path, part: &str) -> Vec<Vec<String>> {
     unwrapped(commands)
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(ToString::to_string).collect()
-}
-
 /// The SET that must be in the AOF for what `key` holds now.
 fn set_of(conn: &mut Conn, key: &str) -> Vec<String> {
     let value = conn.text(&["GET", key]);
     let pxat = (timestamp_us(&value) + 999).div_euclid(1000) + RETENTION_MS;
     words(&["SET", key, &value, "PXAT", &pxat.to_string()])
-}
-
-fn acquire(conn: &mut Conn, args: &[&str]) -> String {
-    conn.int(&[&["LOCK.ACQUIRE"], args].concat()).to_string()
 }
 
 /// Waits until the lease and the margin of what `key` holds are over.
@@ -103,88 +96,125 @@ fn the_aof_holds_set_and_del_and_no_refusal() {
     );
 }
 
-#[test]
-fn a_rewritten_aof_holds_the_lock_as_a_plain_string_with_its_expiry() {
-    let data = Data::new();
-    let options = data.with_aof().args(&["--aof-use-rdb-preamble", "no"]);
-    let server = options.clone().start();
-    let mut conn = server.conn();
-    let token = acquire(&mut conn, &["a", "EX", "300", "OWNER", "worker-1"]);
-    assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "600"]), 1);
-    let [_, _, value, _, pxat] = <[String; 5]>::try_from(set_of(&mut conn, "a")).unwrap();
+/// Waits until the AOF has been rewritten.
+fn rewrite(conn: &mut Conn) {
     conn.call(&["BGREWRITEAOF"]);
     until("the AOF is rewritten", || {
         let info = conn.text(&["INFO", "persistence"]);
         let done = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0", "aof_last_bgrewrite_status:ok"];
-        let begun = aof(&data.0, ".base.").iter().any(|command| command[0] == "PEXPIREAT");
-        (begun && done.iter().all(|line| info.contains(line))).then_some(())
+        done.iter().all(|line| info.contains(line)).then_some(())
     });
+}
+
+#[test]
+fn a_rewritten_aof_holds_the_lock_as_a_plain_string_with_its_expiry() {
+    let data = Data::new();
+    let server = data.with_aof().args(&["--aof-use-rdb-preamble", "no"]).start();
+    let mut conn = server.conn();
+    let token = acquire(&mut conn, &["a", "EX", "300", "OWNER", "worker-1"]);
+    assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "600"]), 1);
+    let [_, _, value, _, pxat] = <[String; 5]>::try_from(set_of(&mut conn, "a")).unwrap();
+    rewrite(&mut conn);
     let rewritten = aof(&data.0, ".base.");
     assert!(rewritten.contains(&words(&["SET", "a", &value])), "{rewritten:?}");
     assert!(rewritten.contains(&words(&["PEXPIREAT", "a", &pxat])), "{rewritten:?}");
+}
+
+/// What a key holds, and its native expiry.
+fn content(conn: &mut Conn, key: &str) -> (Reply, i64) {
+    let is_set = conn.text(&["TYPE", key]) == "zset";
+    let content = if is_set { conn.call(&["ZRANGE", key, "0", "-1", "WITHSCORES"]) } else { conn.call(&["GET", key]) };
+    (content, expire_at_ms(conn, key))
+}
+
+/// What the keys of all kinds hold; each kind has a database of its own.
+fn contents(conn: &mut Conn) -> Vec<(Reply, i64)> {
+    let mut all = Vec::new();
+    for (db, kind) in KINDS.iter().enumerate() {
+        conn.ok(&["SELECT", &db.to_string()]);
+        all.extend(kind.keys().iter().map(|key| content(conn, key)));
+    }
+    all
+}
+
+/// Takes locks of all kinds, and ones that are over soon; ends the server as a crash would, and looks at the locks on the
+/// next server.
+fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Conn)) {
+    let options = options.clone().module_args(&["margin-ms", "0"]);
+    let server = options.clone().start();
+    let mut conn = server.conn();
+    let mut held = Vec::new();
+    for (db, kind) in KINDS.into_iter().enumerate() {
+        conn.ok(&["SELECT", &db.to_string()]);
+        let brief = acquire(&mut conn, &["brief", "PX", "300", "OWNER", "first"]);
+        let token = kind.take(&mut conn, &["EX", "300", "ID", "42", "OWNER", "worker-1"]);
+        let short = (kind == Kind::Limit).then(|| kind.take(&mut conn, &["PX", "300", "OWNER", "bob"]));
+        held.push((db, kind, token, brief, short));
+    }
+    let before = contents(&mut conn);
+    before_the_end(&mut conn);
+    server.signal("KILL");
     drop(server);
 
     let server = options.start();
     let mut conn = server.conn();
-    assert_eq!(conn.text(&["GET", "a"]), value);
-    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
-}
-
-/// Acquires a lock, ends the server as a crash would, and looks at the lock on the next server.
-fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Conn)) {
-    let server = options.clone().start();
-    let mut conn = server.conn();
-    let token = acquire(&mut conn, &["a", "EX", "300", "ID", "42", "OWNER", "worker-1"]);
-    let (value, expiry) = (conn.text(&["GET", "a"]), expire_at_ms(&mut conn, "a"));
-    before_the_end(&mut conn);
-    drop(server);
-
-    let server = options.clone().start();
-    let mut conn = server.conn();
-    assert_eq!(conn.text(&["GET", "a"]), value);
-    assert_eq!(expire_at_ms(&mut conn, "a"), expiry);
-    let info = conn.call(&["LOCK.INFO", "a"]);
-    assert_eq!(info.field("state").text(), "held");
-    assert_eq!(info.field("owner").text(), "worker-1");
-    assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "300"]).is_nil());
-    assert!(conn.int(&["LOCK.CHECK", "a", &token]) > 0);
-    assert_eq!(acquire(&mut conn, &["a", "EX", "300", "ID", "42"]), token);
-    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
-    let next = acquire(&mut conn, &["a", "EX", "300"]);
-    assert!(next.parse::<i64>().unwrap() > token.parse().unwrap(), "{next} after {token}");
+    assert_eq!(contents(&mut conn), before);
+    for (db, kind, token, brief, short) in held {
+        let _row = Row::of(kind);
+        conn.ok(&["SELECT", &db.to_string()]);
+        let info = conn.call(&["LOCK.INFO", "k"]);
+        assert_eq!((info.field("state").text(), info.field("owner").text()), ("held".into(), "worker-1".into()));
+        assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "300"]).is_nil());
+        assert!(conn.int(&["LOCK.CHECK", "k", &token]) > 0);
+        assert_eq!(kind.take(&mut conn, &["EX", "300", "ID", "42"]), token, "the same attempt");
+        // The limit holds until the other lease is over.
+        if let Some(short) = short {
+            let details = until("its place is free", || match conn.call(&kind.acquire(&["EX", "60", "DETAILS"])) {
+                Reply::Nil => None,
+                details => Some(details),
+            });
+            assert_eq!(details.list()[2..], [Reply::Int(short.parse().unwrap()), Reply::Text(b"bob".to_vec())]);
+            assert!(conn.call(&kind.acquire(&["EX", "60"])).is_nil(), "two hold it again");
+            kind.release(&mut conn, &details.list()[0].int().to_string());
+        }
+        assert_eq!(conn.int(&kind.command("EXTEND", &[&token, "EX", "600"])), 1);
+        kind.release(&mut conn, &token);
+        let next = kind.take(&mut conn, &["EX", "300"]);
+        assert!(next > token, "{next} after {token}");
+        // What expired while no server ran is recovered afterwards.
+        until_expired(&mut conn, "brief");
+        let details = conn.call(&["LOCK.RECOVER", "brief", "EX", "30"]);
+        let end = brief.parse::<i64>().unwrap() + 300_000;
+        let overdue_ms = (server_time_us(&mut conn) - end) / 1000;
+        assert!((0..=overdue_ms).contains(&details.list()[1].int()), "{details:?}");
+        assert_eq!(details.list()[2..], [Reply::Int(brief.parse().unwrap()), Reply::Text(b"first".to_vec())]);
+        assert_eq!(conn.int(&["LOCK.RELEASE", "brief", &brief]), 0);
+    }
 }
 
 #[test]
-fn a_lock_is_still_held_by_its_token_after_a_restart_from_the_aof() {
+fn locks_are_still_held_by_their_tokens_after_a_restart_from_the_aof() {
     still_held_after_a_restart(&Data::new().with_aof(), |_| {});
 }
 
 #[test]
-fn a_lock_is_still_held_by_its_token_after_a_restart_from_the_rdb() {
-    still_held_after_a_restart(&Data::new().server(), |conn| conn.ok(&["SAVE"]));
+fn locks_are_still_held_by_their_tokens_after_a_restart_from_a_rewritten_aof() {
+    for preamble in ["yes", "no"] {
+        let _row = Row::of(("aof-use-rdb-preamble", preamble));
+        let data = Data::new();
+        let options = data.with_aof().args(&["--aof-use-rdb-preamble", preamble]);
+        still_held_after_a_restart(&options, |conn| {
+            rewrite(conn);
+            // And written on.
+            let token = acquire(conn, &["after", "EX", "60", "SHARED"]);
+            assert_eq!(conn.int(&["LOCK.RELEASE", "after", &token]), 1);
+        });
+    }
 }
 
 #[test]
-fn a_lock_that_expires_while_the_server_is_down_is_recovered_afterwards() {
-    let data = Data::new();
-    let options = data.with_aof().module_args(&["margin-ms", "0"]);
-    let server = options.clone().start();
-    let mut conn = server.conn();
-    let token = acquire(&mut conn, &["a", "PX", "300", "OWNER", "worker-1"]);
-    let timestamp = timestamp_us(&conn.text(&["GET", "a"]));
-    drop(server);
-
-    let server = options.start();
-    let mut conn = server.conn();
-    until_expired(&mut conn, "a");
-    let details = conn.call(&["LOCK.RECOVER", "a", "EX", "30"]);
-    let details = details.list();
-    let overdue_ms = (server_time_us(&mut conn) - timestamp) / 1000;
-    assert!(details[0].int() > token.parse().unwrap());
-    assert!((0..=overdue_ms).contains(&details[1].int()), "{details:?}");
-    assert_eq!(details[2], Reply::Int(token.parse().unwrap()));
-    assert_eq!(details[3].text(), "worker-1");
-    assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 0);
+fn locks_are_still_held_by_their_tokens_after_a_restart_from_the_rdb() {
+    still_held_after_a_restart(&Data::new().server(), |conn| conn.ok(&["SAVE"]));
 }
 
 #[test]
@@ -244,24 +274,32 @@ fn a_server_without_the_module_loads_and_reads_what_the_module_wrote() {
         conn.call(&["LOCK.RECOVER", "b", "EX", "300"]).list();
         let gone = acquire(&mut conn, &["gone", "EX", "300"]);
         assert_eq!(conn.int(&["LOCK.RELEASE", "gone", &gone]), 1);
-        let locks = |conn: &mut Conn| ["a", "b"].map(|key| (conn.text(&["GET", key]), expire_at_ms(conn, key)));
+        let shared = acquire(&mut conn, &["shared", "EX", "600", "SHARED", "OWNER", "alice"]);
+        acquire(&mut conn, &["shared", "EX", "300", "SHARED", "ID", "9"]);
+        let locks = |conn: &mut Conn| ["a", "b", "shared"].map(|key| content(conn, key));
         let before = locks(&mut conn);
         if !aof {
             conn.ok(&["SAVE"]);
         }
         drop(server);
 
-        let server = options.without_module().start();
-        let mut conn = server.conn();
+        let plain = options.clone().without_module().start();
+        let mut conn = plain.conn();
         assert_eq!(locks(&mut conn), before);
-        assert_eq!(conn.int(&["DBSIZE"]), 2);
+        assert_eq!(conn.int(&["DBSIZE"]), 3);
         assert!(conn.call(&["SET", "a", "other", "NX", "PX", "1000"]).is_nil());
         // One decimal number for whoever reads it as such, as long as there is no owner.
-        let (value, _) = &before[1];
+        let value = before[1].0.text();
         let until_s: f64 = value.parse().unwrap();
         #[allow(clippy::cast_precision_loss)]
         let now_s = server_time_us(&mut conn) as f64 / 1e6;
         assert!((290.0..=301.0).contains(&(until_s - now_s)), "{value}");
+        drop(plain);
+        // What it keeps goes on where the module is again.
+        let server = options.start();
+        let mut conn = server.conn();
+        assert_eq!(locks(&mut conn), before);
+        assert_eq!(conn.int(&["LOCK.RELEASE", "shared", &shared]), 1);
     }
 }
 
@@ -284,6 +322,11 @@ fn tokens_grow_past_the_one_in_the_key_after_a_restart() {
     let mut conn = server.conn();
     until_expired(&mut conn, "a");
     assert_eq!(acquire(&mut conn, &["a", "EX", "30"]), (ahead + 2).to_string());
+    // So does one that was given back before another is taken.
+    let later = ahead + 3_600_000_000;
+    conn.ok(&["SET", "c", &format!("{}.000000{later}", later / 1_000_000)]);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "c", &later.to_string()]), 1);
+    assert_eq!(acquire(&mut conn, &["c", "EX", "30"]), (later + 1).to_string());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! A replica: it refuses to grant, answers questions, and is equal to its master.
 
+use crate::kinds::{acquire, acquire_all};
 use crate::replication::Stream;
+use crate::support::dice::Dice;
 use crate::support::{expire_at_ms, until, Conn, Options, Reply, Server};
 
 /// A master whose replicas need not wait for others to join before they get their RDB.
@@ -19,7 +21,8 @@ fn a_replica_refuses_to_write_and_answers_questions() {
 
     let writes: &[&[&str]] = &[
         &["LOCK.ACQUIRE", "a", "EX", "30"],
-        &["LOCK.ACQUIRE", "b", "EX", "30"],
+        &["LOCK.ACQUIRE", "b", "EX", "30", "SHARED"],
+        &["LOCK.MACQUIRE", "1", "b", "EX", "30"],
         &["LOCK.RECOVER", "a", "EX", "30"],
         &["LOCK.EXTEND", "a", &token, "EX", "30"],
         &["LOCK.RELEASE", "a", &token],
@@ -42,6 +45,28 @@ fn a_replica_refuses_to_write_and_answers_questions() {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
     assert_eq!(read.call(&["LOCK.INFO", "b"]).field("state").text(), "free");
+}
+
+#[test]
+fn a_replica_has_the_same_holders_and_sees_what_changes_in_the_middle() {
+    let (master, replica) = (master().start(), Server::start());
+    replica.replicate(&master);
+    let (mut conn, mut there) = (master.conn(), replica.conn());
+    let tokens: Vec<String> =
+        (0..40).map(|_| acquire(&mut conn, &["k", "EX", "60", "SHARED", "OWNER", "me"])).collect();
+    conn.int(&["LOCK.EXTEND", "k", &tokens[20], "EX", "300"]);
+    conn.int(&["LOCK.RELEASE", "k", &tokens[7]]);
+    let all = acquire_all(&mut conn, &["a", "b"], &["EX", "60"]);
+    master.wait_offset(&replica);
+    let set = ["ZRANGE", "k", "0", "-1", "WITHSCORES"];
+    assert_eq!(there.call(&set), conn.call(&set));
+    assert!(there.int(&["LOCK.CHECK", "k", &tokens[20]]) > 250_000);
+    assert_eq!(there.int(&["LOCK.CHECK", "k", &tokens[7]]), 0);
+    assert!(there.int(&["LOCK.CHECK", "b", &all]) > 0);
+    conn.int(&["LOCK.EXTEND", "k", &tokens[10], "EX", "200"]);
+    master.wait_offset(&replica);
+    assert!(there.int(&["LOCK.CHECK", "k", &tokens[10]]) > 150_000);
+    assert_eq!(there.call(&["LOCK.INFO", "k", "FULL"]).field("holders").list().len(), 39);
 }
 
 /// The commands of the module that write, as the server knows them.
@@ -128,18 +153,6 @@ fn a_lock_past_its_retention_is_free_on_a_replica_whose_master_is_silent() {
     assert_eq!(read.int(&["DBSIZE"]), 1, "the key is there, only over");
 }
 
-/// A generator of which the same seed gives the same mix again.
-struct Mix(u64);
-
-impl Mix {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
 #[test]
 fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
     // The replica has other settings: they must not matter.
@@ -151,13 +164,13 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
     let mut stream = Stream::of(&master);
     let mut conn = master.conn();
     let seed = u64::from(std::process::id()) * 0x9E37_79B9 + 1;
-    let mut mix = Mix(seed);
+    let mut mix = Dice::new(seed);
     let mut tokens = vec!["1".to_string()];
     for _ in 0..1500 {
-        let key = format!("k{}", mix.below(6));
-        let token = tokens[tokens.len() - 1 - usize::try_from(mix.below(8)).unwrap() % tokens.len()].clone();
-        let (short, id) = (mix.below(3).max(1).to_string(), mix.below(4).to_string());
-        let command: Vec<&str> = match mix.below(12) {
+        let key = format!("k{}", mix.index(6));
+        let token = tokens[tokens.len() - 1 - mix.index(8) % tokens.len()].clone();
+        let (short, id) = (mix.index(3).max(1).to_string(), mix.index(4).to_string());
+        let command: Vec<&str> = match mix.index(17) {
             0 => vec!["SELECT", if id == "0" { "1" } else { "0" }],
             1 => vec!["SET", &key, "1700000000"],
             2 => vec!["SET", &key, "foreign", "PX", "2"],
@@ -166,6 +179,10 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
             6 => vec!["LOCK.RELEASE", &key, &token],
             7 => vec!["EVAL", "return redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 1)", "1", &key],
             8 => vec!["LOCK.ACQUIRE", &key, "EX", "100", "OWNER", "worker", "ID", &id],
+            9 | 10 => vec!["LOCK.ACQUIRE", &key, "PX", if id == "0" { "60000" } else { &short }, "SHARED"],
+            11 | 12 => vec!["LOCK.ACQUIRE", &key, "PX", &short, "LIMIT", "3", "OWNER", "some"],
+            13 => vec!["LOCK.MACQUIRE", "2", &key, "k6", "PX", &short],
+            14 => vec!["LOCK.MRELEASE", "2", &key, "k6", &token],
             _ => vec!["LOCK.ACQUIRE", &key, "PX", &short, "ID", &id],
         };
         match conn.call(&command) {
@@ -184,11 +201,17 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
         let token = conn.int(&["LOCK.ACQUIRE", key, "EX", "100"]).to_string();
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
     }
+    // And nothing for a ZREM: one of two gives back.
+    conn.call(&["DEL", "k2"]);
+    let first = acquire(&mut conn, &["k2", "EX", "100", "SHARED"]);
+    acquire(&mut conn, &["k2", "EX", "200", "SHARED"]);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k2", &first]), 1);
 
     let sent = stream.take();
     assert!(sent.len() > 100, "the mix wrote next to nothing: {}", sent.len());
     for command in &sent {
-        assert!(matches!(command[0].as_str(), "SET" | "DEL" | "UNLINK" | "MULTI" | "EXEC"), "seed {seed}: {command:?}");
+        let effects = ["SET", "DEL", "UNLINK", "ZADD", "ZREM", "PEXPIREAT", "MULTI", "EXEC"];
+        assert!(effects.contains(&command[0].as_str()), "seed {seed}: {command:?}");
     }
     let mut read = replica.conn();
     // Asked again until equal, as a key may end between the two questions.
@@ -197,7 +220,7 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
         (digests.0 == digests.1 && digests.0.contains(|c| c != '0')).then_some(())
     });
     // The digest says that a key has an expiry, not which.
-    for key in ["k0", "k1", "k2", "k3", "k4", "k5"] {
+    for key in ["k0", "k1", "k2", "k3", "k4", "k5", "k6"] {
         assert_eq!(expire_at_ms(&mut conn, key), expire_at_ms(&mut read, key), "{key}, seed {seed}");
     }
 }

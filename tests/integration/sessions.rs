@@ -5,7 +5,7 @@
 mod ends;
 mod holds;
 mod late;
-mod many;
+pub mod many;
 mod rebound;
 mod refused;
 mod served;

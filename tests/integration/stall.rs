@@ -1,6 +1,7 @@
 //! A master that stood still and was replaced meanwhile grants nothing, with a failover grace; and
 //! what a new master and leases are held to by the grace.
 
+use crate::kinds::{Kind, Row, KINDS};
 use crate::support::relay::Relay;
 use crate::support::{until, Conn, Reply, Server};
 use std::thread::sleep;
@@ -78,26 +79,63 @@ fn a_master_that_stood_still_and_was_not_replaced_grants_again() {
     assert!(master.log().contains("the server stood still"));
 }
 
+/// The token of those who hold what a server has when it starts.
+const HELD: &str = "1763710000482913";
+
+/// Puts a lock of this kind where the kind has its keys, as a server before this one wrote it.
+fn write_held(conn: &mut Conn, kind: Kind) {
+    for key in kind.keys() {
+        match kind {
+            Kind::Alone | Kind::Several => conn.ok(&["SET", key, &format!("9999999999.000000{HELD}")]),
+            _ => assert_eq!(conn.int(&["ZADD", key, "9999999998", "1763710000000000", "9999999999", HELD]), 2),
+        }
+    }
+}
+
 #[test]
 fn a_new_server_grants_nothing_until_its_grace_is_over() {
     let begin = Instant::now();
     let lag = ["--min-replicas-max-lag", "1"];
     let server = Server::with().args(&lag).module_args(&["failover-grace-ms", "5000"]).start();
     let mut conn = server.conn();
-    let mut waiter = server.conn();
-    waiter.send(&["LOCK.ACQUIRE", "door", "PX", "1000", "WAIT", "20000"]);
-    for command in [&["LOCK.ACQUIRE", "door", "PX", "1000"][..], &["LOCK.ACQUIRE", "other", "PX", "1000", "ID", "7"]] {
-        assert!(conn.call(command).error().starts_with("GRACE this server has just started"));
+    let mut waiters: Vec<_> = KINDS.iter().map(|kind| (kind, server.conn())).collect();
+    for (db, (kind, waiter)) in waiters.iter_mut().enumerate() {
+        let _row = Row::of(&kind);
+        let db = db.to_string();
+        waiter.ok(&["SELECT", &db]);
+        waiter.send(&kind.acquire(&["PX", "1000", "WAIT", "20000"]));
+        conn.ok(&["SELECT", &db]);
+        let new = conn.call(&["LOCK.ACQUIRE", "other", "PX", "1000"]);
+        assert!(new.error().starts_with("GRACE this server has just started"), "{new:?}");
+        for free in [kind.acquire(&["PX", "1000"]), kind.acquire(&["PX", "1000", "ID", "7"])] {
+            assert!(conn.call(&free).error().starts_with("GRACE this server has just started"), "{free:?}");
+        }
+        assert_eq!(kind.exist(&mut conn), 0);
     }
     conn.ok(&["SET", "old", "1500000000"]);
     assert!(conn.call(&["LOCK.RECOVER", "old", "PX", "1000"]).error().starts_with("GRACE"));
     // Who holds may work on and give back.
-    let later = "9999999999.0000001763710000482913";
-    conn.ok(&["SET", "held", later]);
-    assert_eq!(conn.int(&["LOCK.EXTEND", "held", "1763710000482913", "PX", "1000"]), 1);
-    assert_eq!(conn.int(&["LOCK.RELEASE", "held", "1763710000482913"]), 1);
-    waiter.read().int();
-    assert!(begin.elapsed() >= Duration::from_secs(5), "granted after {:?}", begin.elapsed());
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        conn.ok(&["SELECT", "9"]);
+        write_held(&mut conn, kind);
+        // Whom others keep out is told of them; who could share, why it may not.
+        let is_grace = |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with("GRACE "));
+        let shares = matches!(kind, Kind::Shared | Kind::Limit);
+        assert_eq!(is_grace(&conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000", "SHARED"])), shares);
+        assert_eq!(is_grace(&conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000", "LIMIT", "3"])), shares);
+        assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000", "LIMIT", "2"]).is_nil());
+        assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil());
+        assert!(conn.call(&["LOCK.MACQUIRE", "2", "free", "k", "PX", "1000"]).is_nil());
+        assert_eq!(conn.int(&kind.command("EXTEND", &[HELD, "PX", "1000"])), 1);
+        kind.release(&mut conn, HELD);
+        conn.ok(&["FLUSHDB"]);
+    }
+    for (kind, waiter) in &mut waiters {
+        let _row = Row::of(kind);
+        waiter.read().int();
+        assert!(begin.elapsed() >= Duration::from_secs(5), "granted after {:?}", begin.elapsed());
+    }
     assert!(conn.int(&["LOCK.ACQUIRE", "other", "PX", "1000"]) > 0);
 }
 
@@ -117,11 +155,20 @@ fn a_promoted_replica_grants_nothing_until_its_grace_is_over() {
 fn a_lease_that_could_outlive_the_grace_is_refused() {
     let (master, _replica, _relay) = pair(GRACE_MS);
     let mut conn = master.conn();
-    let token = acquire(&mut conn, "door").int().to_string();
     let longer = ["PX", "501"];
-    for command in [vec!["LOCK.ACQUIRE", "k"], vec!["LOCK.RECOVER", "k"], vec!["LOCK.EXTEND", "door", &token]] {
-        let reply = conn.call(&[&command[..], &longer].concat());
-        assert_eq!(reply.error(), "GRACE lease is longer than 500 ms, the most that lock.failover-grace-ms covers");
+    let mut refuses = |command: &[&str]| {
+        let reply = conn.call(command);
+        let text = "GRACE lease is longer than 500 ms, the most that lock.failover-grace-ms covers";
+        assert_eq!(reply.error(), text, "{command:?}");
+    };
+    refuses(&["LOCK.RECOVER", "k", "PX", "501"]);
+    let mut holder = master.conn();
+    for kind in KINDS {
+        refuses(&kind.acquire(&longer));
+        refuses(&kind.acquire(&[&longer[..], &["WAIT", "1000"]].concat()));
+        let token = kind.take(&mut holder, &["PX", "500"]);
+        refuses(&kind.command("EXTEND", &[&token, "PX", "501"]));
+        kind.release(&mut holder, &token);
     }
 }
 
@@ -172,14 +219,7 @@ fn a_lease_from_before_the_grace_is_warned_of_until_it_ends() {
 /// none of them slower than the margin, with commands for locks in between.
 #[test]
 fn a_replaced_master_whose_turn_of_the_loop_took_long_grants_nothing() {
-    let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
-    let grace = ["failover-grace-ms", GRACE_MS];
-    let master = Server::with().args(&args).module_args(&grace).start();
-    let replica = Server::with().args(&args).module_args(&grace).start();
-    let relay = Relay::to(master.port());
-    replica.conn().ok(&["REPLICAOF", "127.0.0.1", &relay.port().to_string()]);
-    let mut conn = master.conn();
-    until("the master grants locks", || matches!(acquire(&mut conn, "before"), Reply::Int(_)).then_some(()));
+    let (master, replica, relay) = pair(GRACE_MS);
     let mut conns: Vec<Conn> = (0..10).map(|_| master.conn()).collect();
     for (number, conn) in conns.iter_mut().enumerate() {
         conn.send(&["DEBUG", "SLEEP", "0.8"]);

@@ -9,6 +9,7 @@ mod neighbours;
 mod places;
 mod silent;
 
+use crate::kinds::Kind;
 use crate::support::{until, Conn, Reply, Server};
 use std::time::Duration;
 
@@ -46,6 +47,11 @@ impl Locks {
     /// Somebody begins to wait for `k`, with more options.
     pub fn wait(&mut self, options: &[&str]) -> Waiter {
         self.wait_with(&[&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"], options].concat())
+    }
+
+    /// Somebody begins to wait for a lock of a kind.
+    pub fn wait_as(&mut self, kind: Kind, options: &[&str]) -> Waiter {
+        self.wait_with(&kind.acquire(&[&["PX", "30000", "WAIT", "30000"], options].concat()))
     }
 
     /// Somebody sends a command that has to block it.
@@ -193,6 +199,13 @@ impl Waiter {
     pub fn closed(&mut self) {
         let reply = self.conn.try_read();
         assert!(reply.is_err(), "{reply:?}");
+    }
+
+    /// The server was demoted: it says so itself, and then closes the connection or not.
+    pub fn demoted(&mut self) {
+        if let Ok(reply) = self.conn.try_read() {
+            assert!(reply.error().starts_with("UNBLOCKED "), "{reply:?}");
+        }
     }
 
     /// It is not answered.

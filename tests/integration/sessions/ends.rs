@@ -1,6 +1,7 @@
 //! Every way a connection ends is an end of its locks, with and without somebody who waits.
 
 use super::{assert_succeeds, Holder, Scene, MARGIN_US};
+use crate::kinds::{acquire, acquire_all, Row};
 use crate::support::{until, Conn, Reply, DEADLINE};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -104,23 +105,14 @@ fn assert_ends(scene: &mut Scene, way: Way, contended: bool) {
     assert!(scene.told.iter().all(|command| command[1] != "never"));
 }
 
+/// And gives it to the first who waits.
 #[test]
 fn every_end_of_a_connection_ends_its_lock() {
     let mut scene = Scene::start();
     scene.locks.conn.ok(&["SET", "other", "taken"]);
-    for (name, way) in WAYS {
-        eprintln!("{name}");
-        assert_ends(&mut scene, way, false);
-    }
-}
-
-#[test]
-fn every_end_of_a_connection_gives_its_lock_to_the_first_who_waits() {
-    let mut scene = Scene::start();
-    scene.locks.conn.ok(&["SET", "other", "taken"]);
-    for (name, way) in WAYS {
-        eprintln!("{name}");
-        assert_ends(&mut scene, way, true);
+    for ((name, way), contended) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        let _row = Row::of((name, contended));
+        assert_ends(&mut scene, way, contended);
     }
 }
 
@@ -213,4 +205,48 @@ fn a_lock_taken_in_a_transaction_or_by_recover_ends_too() {
         scene.until_ended(token, from);
         scene.locks.conn.int(&["DEL", "k"]);
     }
+}
+
+/// When a grant ends, in microseconds, as a double says it to within one.
+#[allow(clippy::cast_possible_truncation)]
+fn end_of(conn: &mut Conn, key: &str, token: &str) -> i64 {
+    let seconds = match conn.call(&["ZSCORE", key, token]) {
+        Reply::Text(score) => String::from_utf8(score).unwrap(),
+        _ => conn.call(&["LOCK.INFO", key]).field("timestamp").text(),
+    };
+    (seconds.parse::<f64>().unwrap() * 1e6).round() as i64
+}
+
+#[test]
+fn all_that_a_connection_shares_and_all_its_keys_end_together_and_nothing_else() {
+    // What a session leaves is seen before it is over.
+    let mut scene = Scene::with_margin(60_000);
+    let mut dying = scene.locks.server.conn();
+    let other = acquire(&mut scene.locks.conn, &["shared", "EX", "400", "SHARED"]);
+    let shared = acquire(&mut dying, &["shared", "EX", "600", "SHARED", "SESSION"]);
+    let limited = acquire(&mut dying, &["limited", "EX", "600", "LIMIT", "2", "SESSION"]);
+    let short = acquire(&mut dying, &["shared", "PX", "1", "SHARED", "SESSION"]);
+    let all = acquire_all(&mut dying, &["a", "b", "c"], &["EX", "600", "SESSION"]);
+    let unbound = acquire(&mut dying, &["shared", "EX", "500", "SHARED"]);
+    let last = acquire(&mut scene.locks.conn, &["shared", "EX", "500", "SHARED"]);
+    let conn = &mut scene.locks.conn;
+    // What ends before its connection does is left alone.
+    until("the short lease is over", || (conn.int(&["LOCK.CHECK", "shared", &short]) == 0).then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    let others = [&unbound, &other, &last, &short];
+    let kept = others.map(|token| end_of(conn, "shared", token));
+    drop(dying);
+    let own = [("shared", &shared), ("limited", &limited), ("a", &all), ("b", &all), ("c", &all)];
+    until("they have ended", || {
+        own.iter().all(|(key, token)| conn.int(&["LOCK.CHECK", key, token]) == 0).then_some(())
+    });
+    // The time of the end and the margin, for each of them.
+    let ends = own.map(|(key, token)| end_of(conn, key, token));
+    assert_eq!(ends, [ends[0]; 5]);
+    assert_eq!(others.map(|token| end_of(conn, "shared", token)), kept, "nobody else's");
+    // The tokens still release: in time, as long as the margin lasts.
+    assert_eq!(conn.int(&["LOCK.MRELEASE", "3", "a", "b", "c", &all]), 3);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "shared", &shared]), 1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "limited", &limited]), 1);
+    assert_eq!(scene.locks.info("lock", "lock_sessions"), 0);
 }

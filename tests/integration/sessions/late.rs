@@ -2,6 +2,7 @@
 //! timestamp of the end of the connection.
 
 use super::{assert_succeeds, token_of, Scene, MARGIN_US};
+use crate::kinds::Kind;
 use crate::support::{timestamp_us, until, Reply, Server};
 use crate::waiting::QUIET;
 
@@ -35,6 +36,32 @@ fn a_pause_puts_the_end_off() {
 #[test]
 fn a_pause_puts_the_end_off_for_those_who_wait_too() {
     end_while_paused(true);
+}
+
+#[test]
+fn a_pause_puts_the_end_off_for_all_that_it_shares_and_all_its_keys() {
+    let mut scene = Scene::with_margin(0);
+    let mut dying = scene.locks.server.conn();
+    let own = [Kind::Shared, Kind::Several].map(|kind| {
+        dying.ok(&["SELECT", if kind == Kind::Several { "1" } else { "0" }]);
+        kind.take(&mut dying, &["EX", "60", "SESSION"])
+    });
+    let id = dying.int(&["CLIENT", "ID"]).to_string();
+    let mut waiters = [Kind::Alone, Kind::Several].map(|kind| {
+        let mut conn = scene.locks.server.conn();
+        conn.ok(&["SELECT", if kind == Kind::Several { "1" } else { "0" }]);
+        scene.locks.wait_on(conn, &kind.acquire(&["EX", "60", "WAIT", "60000"]))
+    });
+    scene.locks.in_one_turn(&[&["CLIENT", "PAUSE", "60000", "WRITE"], &["CLIENT", "KILL", "ID", &id]]);
+    waiters[0].assert_waits();
+    assert!(!waiters[1].conn.has_reply());
+    assert!(scene.locks.conn.int(&["LOCK.CHECK", "k", &own[0]]) > 0);
+    scene.locks.conn.ok(&["SELECT", "1"]);
+    assert!(["k", "l"].iter().all(|key| scene.locks.conn.int(&["LOCK.CHECK", key, &own[1]]) > 0));
+    scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
+    for waiter in &mut waiters {
+        waiter.granted();
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Thousands of sessions at once, and sessions that never end: the server stays responsive, and gets
 //! its memory back.
 
+use crate::replication::words;
 use crate::support::{server_time_us, timestamp_us, until, Conn, Reply, Server, DEADLINE};
 use crate::waiting::Locks;
 use std::fmt::Write as _;
@@ -12,8 +13,8 @@ const MANY: usize = 10_000;
 const SLACK: i64 = 3_000_000;
 
 /// Lets this process, and the servers that it starts, have as many connections as the system
-/// allows; how many sessions that is.
-fn raise_limit() -> usize {
+/// allows; how many that is.
+pub fn raise_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is valid for the write and for the read.
     #[allow(unsafe_code)]
@@ -51,10 +52,6 @@ fn pipeline(conn: &mut Conn, count: usize, command: impl Fn(usize) -> Vec<String
         replies.extend((from..to).map(|_| conn.read()));
     }
     replies
-}
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(ToString::to_string).collect()
 }
 
 /// Waits until no more memory is in use than `before`, but for some slack.

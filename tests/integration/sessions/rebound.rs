@@ -2,6 +2,7 @@
 //! ended.
 
 use super::{Scene, MARGIN_US};
+use crate::kinds::{Kind, Row};
 use crate::support::{timestamp_us, until, Conn};
 
 const AGAIN: [&str; 7] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "SESSION"];
@@ -29,6 +30,41 @@ fn it_belongs_to_the_newer_connection() {
     let from = scene.now_us();
     drop(newer);
     scene.until_ended(holder.token, from);
+}
+
+#[test]
+fn one_of_several_holders_and_several_keys_belong_to_the_newer_connection_too() {
+    for kind in [Kind::Shared, Kind::Several] {
+        let _row = Row::of(kind);
+        let mut scene = Scene::with_margin(60_000);
+        let take = kind.acquire(&["EX", "600", "ID", "5", "SESSION"]);
+        let holder = scene.hold_with(&take);
+        let (newer, id) = again(&scene, &take, holder.token);
+        for key in kind.keys() {
+            assert_eq!(scene.session(key), Some(id.clone()), "{key}");
+        }
+        drop(holder.conn);
+        scene.until_gone(&holder.id);
+        scene.locks.conn.call(&["PING"]);
+        let token = holder.token.to_string();
+        for key in kind.keys() {
+            assert!(scene.locks.conn.int(&["LOCK.CHECK", key, &token]) > 500_000, "{key}");
+        }
+        // Without SESSION it is bound to nobody.
+        if kind == Kind::Several {
+            let (_none, _) = again(&scene, &kind.acquire(&["EX", "600", "ID", "5"]), holder.token);
+            assert!(kind.keys().iter().all(|key| scene.session(key).is_none()));
+        }
+        drop(newer);
+        scene.until_gone(&id);
+        scene.locks.conn.call(&["PING"]);
+        let has_ended = |scene: &mut Scene| scene.locks.conn.int(&["LOCK.CHECK", "k", &token]) == 0;
+        if kind == Kind::Several {
+            assert!(!has_ended(&mut scene));
+        } else {
+            until("it ends", || has_ended(&mut scene).then_some(()));
+        }
+    }
 }
 
 #[test]

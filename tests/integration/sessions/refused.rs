@@ -1,6 +1,7 @@
 //! SESSION needs a connection of its own: scripts and functions get an error, and nothing changes.
 
 use super::Scene;
+use crate::kinds::KINDS;
 use crate::support::Reply;
 
 const TEXT: &str = "ERR SESSION needs a connection, not a script, a function or another module";
@@ -26,6 +27,17 @@ fn a_script_gets_an_error_and_changes_nothing() {
     }
     assert_eq!(scene.locks.conn.int(&["EXISTS", "k"]), 0);
     assert_eq!(scene.value("expired"), "1700000000");
+}
+
+#[test]
+fn a_script_gets_an_error_for_every_kind_of_lock() {
+    let mut scene = Scene::start();
+    for kind in KINDS {
+        let call = kind.acquire(&["PX", "30000", "SESSION"]);
+        let script = "return redis.pcall(unpack(ARGV))";
+        assert_eq!(scene.locks.conn.call(&[&["EVAL", script, "0"], &call[..]].concat()).error(), TEXT, "{kind:?}");
+        assert_eq!(kind.exist(&mut scene.locks.conn), 0, "{kind:?}");
+    }
 }
 
 #[test]

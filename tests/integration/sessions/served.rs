@@ -2,6 +2,7 @@
 //! nobody receives them.
 
 use super::{assert_succeeds, Scene};
+use crate::kinds::Kind;
 use crate::support::{until, Reply};
 use crate::waiting::Waiter;
 
@@ -24,6 +25,25 @@ fn a_lock_that_is_handed_on_ends_with_the_connection_that_waited() {
     let timestamp = scene.until_ended(granted, from);
     assert_succeeds(&mut next, granted, timestamp);
     assert_eq!(scene.session("k"), None);
+}
+
+#[test]
+fn several_keys_that_were_waited_for_end_with_the_connection_that_waited() {
+    let mut scene = Scene::start();
+    let held = Kind::Several.take(&mut scene.locks.conn, &["EX", "60"]);
+    let mut bound = scene.locks.wait_as(Kind::Several, &["SESSION"]);
+    // Each wants a third besides.
+    let mut next = ["k", "l"]
+        .map(|key| (key, scene.locks.wait_with(&["LOCK.MACQUIRE", "2", key, "other", "EX", "60", "WAIT", "60000"])));
+    Kind::Several.release(&mut scene.locks.conn, &held);
+    bound.granted();
+    assert_eq!(["k", "l"].map(|key| scene.session(key)), [Some(bound.id.clone()), Some(bound.id.clone())]);
+    drop(bound);
+    for (key, waiter) in &mut next {
+        let token = waiter.granted().to_string();
+        assert_eq!(scene.locks.conn.int(&["LOCK.MRELEASE", "2", key, "other", &token]), 2);
+    }
+    assert_eq!(scene.locks.info("lock", "lock_sessions"), 0);
 }
 
 #[test]

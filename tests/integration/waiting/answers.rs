@@ -1,7 +1,8 @@
 //! What a client is told that waits or wants to: its token or the details in either protocol, the
 //! errors that refuse a wait, and what others see of the line.
 
-use super::{Locks, QUIET};
+use super::Locks;
+use crate::kinds::{acquire_all, KINDS};
 use crate::support::{server_time_us, timestamp_us, Conn, Reply};
 
 const WAIT: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"];
@@ -57,13 +58,6 @@ fn a_grant_after_a_lease_ran_out_tells_of_its_predecessor() {
         assert_eq!(reply.list()[2..], [Reply::Int(token), Reply::Text(b"alice".into())]);
         locks.release(reply.list()[0].int());
     }
-}
-
-#[test]
-fn a_free_lock_is_granted_without_a_wait() {
-    let mut locks = Locks::start();
-    let token = locks.conn.int(&WAIT);
-    locks.release(token);
 }
 
 #[test]
@@ -125,10 +119,16 @@ fn one_waiter_too_many_is_told_so() {
     let token = locks.hold();
     locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
     let (mut first, second) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
-    for key in ["k", "other"] {
-        let reply = locks.conn.call(&["LOCK.ACQUIRE", key, "PX", "30000", "WAIT", "30000"]);
-        assert!(reply.error().starts_with("BUSYLOCKS "), "{reply:?}");
+    let refuses = |locks: &mut Locks, call: &[&str]| {
+        let reply = locks.conn.call(call);
+        assert!(reply.error().starts_with("BUSYLOCKS "), "{call:?}: {reply:?}");
+    };
+    refuses(&mut locks, &["LOCK.ACQUIRE", "other", "PX", "30000", "WAIT", "30000"]);
+    for kind in KINDS {
+        refuses(&mut locks, &kind.acquire(&["PX", "30000", "WAIT", "30000"]));
     }
+    // What can be had at once needs no wait.
+    acquire_all(&mut locks.conn, &["x", "y"], &["PX", "30000", "WAIT", "1000"]);
     // Who does not wait is refused as ever, and who waits already may send again.
     assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0"]).is_nil());
     let mut again = locks.wait(&["ID", "7"]);
@@ -141,28 +141,6 @@ fn one_waiter_too_many_is_told_so() {
     let granted = again.granted();
     locks.release(granted);
     third.granted();
-}
-
-#[test]
-fn info_counts_the_line_and_how_long_its_first_has_waited() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let info = locks.conn.call(&["LOCK.INFO", "k"]);
-    assert_eq!((info.field("waiters"), info.field("oldest-wait-ms")), (Reply::Int(0), Reply::Nil));
-    let begin = std::time::Instant::now();
-    let mut first = locks.wait(&[]);
-    first.assert_waits();
-    let _second = locks.wait(&[]);
-    let info = locks.conn.call(&["LOCK.INFO", "k"]);
-    let most = i64::try_from(begin.elapsed().as_millis()).unwrap();
-    assert_eq!(info.field("waiters"), Reply::Int(2));
-    let oldest = info.field("oldest-wait-ms").int();
-    assert!((QUIET.as_millis().try_into().unwrap()..=most).contains(&oldest), "{oldest} of {most}");
-    locks.release(token);
-    first.granted();
-    let info = locks.conn.call(&["LOCK.INFO", "k"]);
-    assert_eq!(info.field("waiters"), Reply::Int(1));
-    assert!(info.field("oldest-wait-ms").int() <= most);
 }
 
 #[test]
@@ -240,19 +218,4 @@ fn keys_are_waited_for_independently() {
         let granted = waiters[n].granted().to_string();
         assert!(locks.conn.int(&["LOCK.CHECK", keys[n], &granted]) > 0, "{:?}", keys[n]);
     }
-}
-
-#[test]
-fn a_client_that_waited_can_wait_again() {
-    let mut locks = Locks::start();
-    let mut clients = [locks.server.conn(), locks.server.conn()];
-    let mut token = locks.hold();
-    for round in 0..50 {
-        let client = &mut clients[round % 2];
-        client.send(&WAIT);
-        locks.until_waiters(1);
-        locks.release(token);
-        token = client.read().int().to_string();
-    }
-    assert_eq!(locks.waiters(), 0);
 }

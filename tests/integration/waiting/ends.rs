@@ -2,6 +2,7 @@
 //! closed, and the rest of the line is served.
 
 use super::{is_silent, Locks, Waiter, QUIET};
+use crate::kinds::{Kind, Row, KINDS};
 use crate::support::{module, until, Reply};
 use std::time::{Duration, Instant};
 
@@ -16,18 +17,88 @@ fn assert_line_moves_on(locks: &mut Locks, token: impl std::fmt::Display, others
     assert_eq!(locks.waiters(), 0);
 }
 
+/// A way in which the wait of a client ends that waits with the ID 7.
+type Way = fn(&mut Locks, &mut Waiter);
+
+const WAYS: [(&str, Way); 7] = [
+    ("its time", |_, waiter| waiter.refused()),
+    ("CLIENT KILL", |locks, waiter| {
+        assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &waiter.id]), 1);
+        waiter.closed();
+    }),
+    ("a disconnect", |locks, waiter| waiter.conn = locks.server.conn()),
+    ("a disconnect in the middle of a pipeline", |locks, waiter| {
+        waiter.conn.send(&["SET", "other", "what a dead client had sent is not run"]);
+        waiter.conn = locks.server.conn();
+    }),
+    ("LOCK.CANCEL", |locks, waiter| {
+        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "other", "7"]), 0, "of its keys only");
+        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "007"]), 1);
+        waiter.refused();
+        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 0, "once only");
+    }),
+    ("CLIENT UNBLOCK TIMEOUT", |locks, waiter| {
+        if unblock(locks, waiter, "TIMEOUT") {
+            waiter.refused();
+        }
+    }),
+    ("CLIENT UNBLOCK ERROR", |locks, waiter| {
+        if unblock(locks, waiter, "ERROR") {
+            waiter.failed("UNBLOCKED");
+        }
+    }),
+];
+
+/// Whether the server could: if not, the client waits on, and leaves.
+fn unblock(locks: &mut Locks, waiter: &mut Waiter, how: &str) -> bool {
+    let can = match locks.version() {
+        (true, major, _) => major >= 8,
+        (false, major, minor) => (major, minor) >= (7, 4),
+    };
+    assert_eq!(locks.conn.int(&["CLIENT", "UNBLOCK", &waiter.id, how]), i64::from(can));
+    if !can {
+        waiter.assert_waits();
+        waiter.conn = locks.server.conn();
+    }
+    can
+}
+
+/// In how many lines of its keys somebody waits.
+fn lines(locks: &mut Locks, kind: Kind) -> i64 {
+    kind.keys().iter().map(|key| locks.conn.call(&["LOCK.INFO", key]).field("waiters").int()).sum()
+}
+
 #[test]
-fn a_time_out_ends_it_with_nil_and_not_before() {
+fn every_way_ends_a_wait_of_every_kind_once() {
+    for (kind, (name, way)) in KINDS.into_iter().flat_map(|kind| WAYS.map(|way| (kind, way))) {
+        let _row = Row::of((kind, name));
+        let mut locks = Locks::start();
+        let token = locks.hold();
+        let wait = if name == "its time" { "400" } else { "30000" };
+        let begin = Instant::now();
+        let mut waiter = locks.wait_with(&kind.acquire(&["PX", "30000", "WAIT", wait, "ID", "7"]));
+        let other = locks.wait(&[]);
+        way(&mut locks, &mut waiter);
+        assert!(name != "its time" || begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
+        // It stood in one line, and has left it.
+        until("it has left", || (lines(&mut locks, kind) == 1).then_some(()));
+        assert_eq!(locks.conn.int(&["EXISTS", "other", "l"]), 0);
+        assert_line_moves_on(&mut locks, token, &mut [other]);
+        // Who asks for all of it next has it.
+        let next = kind.take(&mut locks.conn, &["PX", "30000"]);
+        kind.release(&mut locks.conn, &next);
+        assert_eq!(locks.info("lock", "lock_waiters"), 0);
+    }
+}
+
+#[test]
+fn a_cancel_by_any_of_its_keys_ends_a_wait_for_several() {
     let mut locks = Locks::start();
-    let token = locks.hold();
-    let mut other = locks.wait(&[]);
-    let begin = Instant::now();
-    let mut waiter = locks.server.conn();
-    assert!(waiter.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "200"]).is_nil());
-    assert!(begin.elapsed() >= Duration::from_millis(200), "{:?}", begin.elapsed());
-    assert_eq!(waiter.text(&["PING"]), "PONG");
-    other.assert_waits();
-    assert_line_moves_on(&mut locks, token, &mut [other]);
+    locks.hold();
+    let mut waiter = locks.wait_as(Kind::Several, &["ID", "8"]);
+    assert_eq!(locks.conn.int(&["LOCK.CANCEL", "l", "8"]), 1);
+    waiter.refused();
+    assert_eq!((lines(&mut locks, Kind::Several), locks.info("lock", "lock_places")), (0, 0));
 }
 
 #[test]
@@ -42,67 +113,6 @@ fn time_outs_come_in_the_order_of_their_deadlines() {
     assert_eq!(locks.waiters(), 1);
     waits[0].refused();
     assert_eq!(locks.waiters(), 0);
-}
-
-#[test]
-fn client_kill_ends_it() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let (mut killed, other) = (locks.wait(&[]), locks.wait(&[]));
-    assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &killed.id]), 1);
-    killed.closed();
-    assert_eq!(locks.waiters(), 1);
-    assert_line_moves_on(&mut locks, token, &mut [other]);
-}
-
-#[test]
-fn a_disconnect_ends_it() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let (gone, other) = (locks.wait(&[]), locks.wait(&[]));
-    drop(gone);
-    locks.until_waiters(1);
-    assert_line_moves_on(&mut locks, token, &mut [other]);
-}
-
-#[test]
-fn a_disconnect_in_the_middle_of_a_pipeline_ends_it() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let mut gone = locks.wait(&[]);
-    gone.conn.send(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
-    drop(gone);
-    locks.until_waiters(0);
-    assert_line_moves_on(&mut locks, token, &mut []);
-    assert_eq!(locks.conn.int(&["EXISTS", "other"]), 0, "what a dead client had sent is not run");
-}
-
-#[test]
-fn client_unblock_ends_it_where_the_server_can() {
-    let mut locks = Locks::start();
-    let can = match locks.version() {
-        (true, major, _) => major >= 8,
-        (false, major, minor) => (major, minor) >= (7, 4),
-    };
-    let token = locks.hold();
-    let (mut plain, mut details, mut error, other) =
-        (locks.wait(&[]), locks.wait(&["DETAILS"]), locks.wait(&["ID", "7"]), locks.wait(&[]));
-    for (waiter, how) in [(&mut plain, "TIMEOUT"), (&mut details, "TIMEOUT"), (&mut error, "ERROR")] {
-        let unblocked = locks.conn.int(&["CLIENT", "UNBLOCK", &waiter.id, how]);
-        assert_eq!(unblocked, i64::from(can), "{how}");
-        match (can, how) {
-            (false, _) => waiter.assert_waits(),
-            (true, "TIMEOUT") => waiter.refused(),
-            (true, _) => waiter.failed("UNBLOCKED"),
-        }
-    }
-    if can {
-        // The ID keeps its place, as after a disconnect.
-        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
-        assert_line_moves_on(&mut locks, token, &mut [other]);
-    } else {
-        assert_line_moves_on(&mut locks, token, &mut [plain, details, error, other]);
-    }
 }
 
 #[test]
@@ -128,36 +138,35 @@ fn a_newer_call_that_does_not_wait_ends_it_and_keeps_its_place() {
     assert_line_moves_on(&mut locks, token, &mut [newer, other]);
 }
 
+/// The same keys in any order: in its place. Others: behind.
 #[test]
-fn cancel_ends_it_with_nil_and_gives_its_place_up() {
+fn a_newer_call_for_several_keys_takes_the_place_of_one_for_the_same_keys() {
     let mut locks = Locks::start();
     let token = locks.hold();
-    let (mut plain, mut details, other) =
-        (locks.wait(&["ID", "7"]), locks.wait(&["ID", "8", "DETAILS"]), locks.wait(&["ID", "9"]));
-    for (id, waiter) in [("007", &mut plain), ("8", &mut details)] {
-        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", id]), 1);
-        waiter.refused();
-        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", id]), 0, "once only");
-    }
-    assert_eq!(locks.conn.int(&["LOCK.CANCEL", "other", "9"]), 0, "of that key only");
-    let last = locks.wait(&["ID", "7"]);
-    assert_line_moves_on(&mut locks, token, &mut [other, last]);
+    let (mut earlier, mut other) = (locks.wait_as(Kind::Several, &["ID", "7"]), locks.wait(&[]));
+    let wait = ["PX", "30000", "WAIT", "30000", "ID", "7"];
+    let mut same = locks.wait_with(&[&["LOCK.MACQUIRE", "2", "l", "k"], &wait[..]].concat());
+    earlier.failed("UNBLOCKED");
+    let mut others = locks.wait_with(&[&["LOCK.MACQUIRE", "2", "k", "x"], &wait[..]].concat());
+    same.failed("UNBLOCKED");
+    assert_eq!(lines(&mut locks, Kind::Several), 2);
+    locks.release(token);
+    let token = other.granted();
+    others.assert_waits();
+    locks.release(token);
+    others.granted();
 }
 
 #[test]
 fn a_demotion_ends_it() {
     let mut locks = Locks::start();
     locks.hold();
-    let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"]), locks.wait(&["DETAILS"])];
+    let mut waiters: Vec<Waiter> = KINDS.iter().map(|kind| locks.wait_as(*kind, &[])).collect();
+    waiters.push(locks.wait(&["ID", "7"]));
     locks.conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
-    for waiter in &mut waiters {
-        // The server itself says so, and then closes the connection or not.
-        if let Ok(reply) = waiter.conn.try_read() {
-            assert!(reply.error().starts_with("UNBLOCKED "), "{reply:?}");
-        }
-    }
+    waiters.iter_mut().for_each(Waiter::demoted);
     locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
-    assert_eq!(locks.waiters(), 0);
+    assert_eq!((locks.info("lock", "lock_waiters"), locks.conn.int(&["EXISTS", "k", "l"])), (0, 1));
     // The lock was kept, and the line is a new one.
     let mut next = locks.wait(&[]);
     assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
@@ -238,32 +247,33 @@ fn unload(locks: &mut Locks) {
 
 #[test]
 fn a_transaction_a_script_and_a_function_do_not_wait() {
-    let mut locks = Locks::start();
-    locks.hold();
-    let acquire = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"];
     let call = "return redis.call(unpack(ARGV))";
-    let mut refusals = vec![
-        {
-            let replies = locks.in_one_turn(&[&["MULTI"], &acquire, &["EXEC"]]);
-            replies[2].list()[0].clone()
-        },
-        locks.conn.call(&[&["EVAL", call, "0"][..], &acquire].concat()),
-    ];
-    let (valkey, major, _) = locks.version();
-    if valkey || major >= 7 {
-        let library = "#!lua name=waiting\nredis.register_function('call', function(keys, args) return \
-                       redis.call(unpack(args)) end)";
-        assert_eq!(locks.conn.text(&["FUNCTION", "LOAD", library]), "waiting");
-        refusals.push(locks.conn.call(&[&["FCALL", "call", "0"][..], &acquire].concat()));
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let mut locks = Locks::start();
+        let token = locks.hold();
+        let acquire = kind.acquire(&["PX", "30000", "WAIT", "30000"]);
+        let by_script = [&["EVAL", call, "0"][..], &acquire].concat();
+        let in_transaction = locks.in_one_turn(&[&["MULTI"], &acquire, &["EXEC"]])[2].list()[0].clone();
+        assert!(in_transaction.is_nil(), "{in_transaction:?}");
+        assert!(locks.conn.call(&by_script).is_nil());
+        let (valkey, major, _) = locks.version();
+        if valkey || major >= 7 {
+            let library = "#!lua name=waiting\nredis.register_function('call', function(keys, args) return \
+                           redis.call(unpack(args)) end)";
+            assert_eq!(locks.conn.text(&["FUNCTION", "LOAD", library]), "waiting");
+            assert!(locks.conn.call(&[&["FCALL", "call", "0"][..], &acquire].concat()).is_nil());
+        }
+        assert_eq!(locks.info("lock", "lock_waiters"), 0);
+        // With an ID they keep a place, as those who do not wait.
+        assert!(locks.conn.call(&[&by_script[..], &["ID", "7"]].concat()).is_nil());
+        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
+        // They take and give back what is free.
+        locks.release(token);
+        let token = locks.conn.int(&by_script).to_string();
+        let release = [&["EVAL", call, "0"][..], &kind.command("RELEASE", &[&token])].concat();
+        assert_eq!(usize::try_from(locks.conn.int(&release)), Ok(kind.keys().len()));
     }
-    for (n, reply) in refusals.iter().enumerate() {
-        assert!(reply.is_nil(), "{n}: {reply:?}");
-    }
-    assert_eq!(locks.waiters(), 0);
-    // With an ID they keep a place, as those who do not wait.
-    let id = [&["EVAL", call, "0"][..], &acquire, &["ID", "7"]].concat();
-    assert!(locks.conn.call(&id).is_nil());
-    assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Every way a lock comes free wakes the first in line, in the same turn of the loop: plain, in a
 //! transaction and in a script. Nobody else is woken.
 
-use super::Locks;
-use crate::support::{server_time_us, timestamp_us, until, Reply};
+use super::{is_silent, Locks};
+use crate::kinds::{Kind, Row, KINDS};
+use crate::support::{server_time_us, timestamp_us, until, Reply, Server};
 use std::time::{Duration, Instant};
 
 /// Three grants in less than this are not the work of the look at every lock that comes once in
@@ -34,12 +35,10 @@ fn run(locks: &mut Locks, how: How, command: &[&str]) -> Reply {
 
 /// Two wait for `k`, which is held by the attempt 5; `command` frees it, with TOKEN standing for the
 /// holder's. How long the first then waited.
-fn time_to_grant(locks: &mut Locks, how: How, before: &[&str], command: &[&str]) -> Duration {
+fn time_to_grant(locks: &mut Locks, kind: Kind, how: How, command: &[&str]) -> Duration {
     locks.conn.ok(&["FLUSHALL"]);
-    let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]).to_string();
-    if !before.is_empty() {
-        locks.conn.ok(before);
-    }
+    let token = kind.take(&mut locks.conn, &["PX", "30000", "ID", "5"]);
+    locks.conn.ok(&["SET", "expired", "1763710031"]);
     let (mut first, mut second) = (locks.wait(&[]), locks.wait(&[]));
     let command: Vec<&str> = command.iter().map(|word| if *word == "TOKEN" { token.as_str() } else { word }).collect();
 
@@ -70,11 +69,6 @@ fn a_client_stays_in_its_database_while_others_wait() {
     assert_eq!(locks.conn.int(&["EXISTS", "k"]), 1, "the client is in another database");
 }
 
-fn assert_wakes_after(before: &[&str], command: &[&str]) {
-    let mut locks = Locks::start();
-    assert_fast(|| HOWS.map(|how| time_to_grant(&mut locks, how, before, command)).iter().sum());
-}
-
 fn assert_fast(mut three_grants: impl FnMut() -> Duration) {
     let mut times = Vec::new();
     while times.len() < ATTEMPTS {
@@ -87,83 +81,37 @@ fn assert_fast(mut three_grants: impl FnMut() -> Duration) {
     panic!("never at once: {times:?}");
 }
 
-fn assert_wakes(command: &[&str]) {
-    assert_wakes_after(&[], command);
-}
+/// What frees `k`, at once or within 30 ms.
+const FREES: [&[&str]; 15] = [
+    &["LOCK.RELEASE", "k", "TOKEN"],
+    &["LOCK.CANCEL", "k", "5"],
+    &["LOCK.EXTEND", "k", "TOKEN", "PX", "30"],
+    &["DEL", "k"],
+    &["UNLINK", "k"],
+    &["GETDEL", "k"],
+    &["RENAME", "k", "elsewhere"],
+    &["RENAME", "expired", "k"],
+    &["COPY", "expired", "k", "REPLACE"],
+    &["MOVE", "k", "1"],
+    &["SWAPDB", "0", "1"],
+    &["FLUSHDB"],
+    &["FLUSHALL", "ASYNC"],
+    &["PEXPIREAT", "k", "1"],
+    &["PEXPIRE", "k", "30"],
+];
 
 #[test]
-fn release_wakes_the_first() {
-    assert_wakes(&["LOCK.RELEASE", "k", "TOKEN"]);
-}
-
-#[test]
-fn cancelling_the_holder_wakes_the_first() {
-    assert_wakes(&["LOCK.CANCEL", "k", "5"]);
-}
-
-#[test]
-fn del_wakes_the_first() {
-    assert_wakes(&["DEL", "k"]);
-}
-
-#[test]
-fn unlink_wakes_the_first() {
-    assert_wakes(&["UNLINK", "k"]);
-}
-
-#[test]
-fn getdel_wakes_the_first() {
-    assert_wakes(&["GETDEL", "k"]);
-}
-
-#[test]
-fn a_rename_away_wakes_the_first() {
-    assert_wakes(&["RENAME", "k", "elsewhere"]);
-}
-
-#[test]
-fn a_rename_of_an_expired_lock_onto_it_wakes_the_first() {
-    assert_wakes_after(&["SET", "expired", "1763710031"], &["RENAME", "expired", "k"]);
-}
-
-#[test]
-fn a_copy_of_an_expired_lock_onto_it_wakes_the_first() {
-    assert_wakes_after(&["SET", "expired", "1763710031"], &["COPY", "expired", "k", "REPLACE"]);
-}
-
-#[test]
-fn a_move_to_another_database_wakes_the_first() {
-    assert_wakes(&["MOVE", "k", "1"]);
-}
-
-#[test]
-fn flushdb_wakes_the_first() {
-    assert_wakes(&["FLUSHDB"]);
-}
-
-#[test]
-fn flushall_wakes_the_first() {
-    assert_wakes(&["FLUSHALL", "ASYNC"]);
-}
-
-#[test]
-fn swapdb_wakes_the_first() {
-    assert_wakes(&["SWAPDB", "0", "1"]);
-}
-
-#[test]
-fn a_native_expiry_in_the_past_wakes_the_first() {
-    assert_wakes(&["PEXPIREAT", "k", "1"]);
-}
-
-#[test]
-fn a_lease_made_shorter_wakes_the_first_when_it_is_over() {
-    assert_wakes(&["LOCK.EXTEND", "k", "TOKEN", "PX", "30"]);
-}
-
-#[test]
-fn a_native_expiry_wakes_the_first_when_it_comes() {
-    assert_wakes(&["PEXPIRE", "k", "30"]);
+fn whatever_frees_a_lock_wakes_the_first() {
+    for kind in KINDS {
+        let mut locks = Locks::start();
+        for command in FREES {
+            let _row = Row::of((kind, command));
+            // Of a set, GETDEL is an error.
+            if command[0] != "GETDEL" || matches!(kind, Kind::Alone | Kind::Several) {
+                assert_fast(|| HOWS.map(|how| time_to_grant(&mut locks, kind, how, command)).iter().sum());
+            }
+        }
+    }
 }
 
 #[test]
@@ -242,10 +190,13 @@ fn a_foreign_lock_without_an_expiry_is_waited_for_until_it_goes() {
 
 #[test]
 fn a_retention_of_zero_wakes_the_first_all_the_same() {
-    let mut locks = Locks::with(&["retention-ms", "0"]);
-    let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "100"]);
-    let mut waiter = locks.wait(&[]);
-    assert!(waiter.granted() >= token + 100_000);
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let mut locks = Locks::with(&["retention-ms", "0"]);
+        let token: i64 = kind.take(&mut locks.conn, &["PX", "400"]).parse().unwrap();
+        let mut waiter = locks.wait(&[]);
+        assert!(waiter.granted() >= token + 400_000);
+    }
 }
 
 #[test]
@@ -261,27 +212,54 @@ fn a_lock_taken_again_in_the_same_transaction_wakes_nobody() {
     waiter.granted();
 }
 
-#[test]
-fn an_evicted_lock_is_waited_for_to_the_timestamp_last_seen() {
-    let mut locks = Locks::on(
-        crate::support::Server::with()
-            .args(&["--maxmemory-policy", "allkeys-random"])
-            .module_args(&["margin-ms", "0"])
-            .start(),
-    );
-    locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1500"]);
-    let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
-    let mut waiter = locks.wait(&[]);
-    // Every key is evicted, in vain.
+fn evicting() -> Locks {
+    let options = Server::with().args(&["--maxmemory-policy", "allkeys-random"]).module_args(&["margin-ms", "0"]);
+    Locks::on(options.start())
+}
+
+/// Every key is evicted, in vain.
+fn evict(locks: &mut Locks) {
     locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
     until("the lock is evicted", || {
         let _ = locks.conn.call(&["SET", "filler", "1"]);
         (locks.conn.int(&["DBSIZE"]) == 0).then_some(())
     });
-    assert!(server_time_us(&mut locks.conn) < timestamp, "evicted in time");
     locks.conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
+}
+
+#[test]
+fn an_evicted_lock_is_waited_for_to_the_timestamp_last_seen() {
+    let mut locks = evicting();
+    locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1500"]);
+    let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
+    let mut waiter = locks.wait(&[]);
+    evict(&mut locks);
+    assert!(server_time_us(&mut locks.conn) < timestamp, "evicted in time");
     assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
     assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil(), "a newcomer does not overtake");
     let granted = waiter.granted();
     assert!(granted >= timestamp, "{} us early", timestamp - granted);
+}
+
+/// Two hold it, for three seconds and for a minute: one of those who were last seen lives when the first is served, if it
+/// is. No more than the limit hold it then, and nobody alone.
+#[test]
+fn an_evicted_lock_of_several_holders_stays_taken_by_all_who_were_last_seen() {
+    for second in [&["LIMIT", "2"][..], &[]] {
+        let _row = Row::of(second);
+        let mut locks = evicting();
+        let short = Kind::Limit.take(&mut locks.conn, &["PX", "3000"]);
+        Kind::Limit.take(&mut locks.conn, &["EX", "60"]);
+        let mut waiters = [locks.wait(&["LIMIT", "2"]), locks.wait(second)];
+        assert!(locks.conn.int(&["LOCK.CHECK", "k", &short]) > 0, "in time");
+        evict(&mut locks);
+        waiters[0].assert_waits();
+        if !is_silent(&mut waiters[0].conn, Duration::from_secs(5)) {
+            let token = waiters[0].granted();
+            if second.is_empty() {
+                locks.release(token);
+            }
+        }
+        waiters[1].assert_waits();
+    }
 }

@@ -2,8 +2,20 @@
 //! on to the next in line, or the lock is free; an attempt with an ID keeps its place, and a grant
 //! that it took up on another connection meanwhile stays its own.
 
-use super::{is_silent, Locks, QUIET};
+use super::{is_silent, Locks, Waiter, QUIET};
+use crate::kinds::{Row, KINDS};
 use crate::support::{server_time_us, until, Reply, Server};
+
+/// `k` is handed to a client that is killed in the same turn; then these commands run. The replies to them.
+fn lose(locks: &mut Locks, token: &str, dead: &mut Waiter, then: &[&[&str]]) -> Vec<Reply> {
+    let id = dead.id.clone();
+    let (release, kill) = (["LOCK.RELEASE", "k", token], ["CLIENT", "KILL", "ID", &id]);
+    let turn = [&[&release[..], &kill], then].concat();
+    let replies = locks.in_one_turn(&turn);
+    assert_eq!(replies[..2], [1, 1].map(Reply::Int));
+    dead.closed();
+    replies[2..].to_vec()
+}
 
 fn until_free(locks: &mut Locks) {
     until("the lock is free", || (locks.conn.int(&["EXISTS", "k"]) == 0).then_some(()));
@@ -11,33 +23,35 @@ fn until_free(locks: &mut Locks) {
 
 #[test]
 fn with_nobody_else_in_line_the_lock_is_free() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let mut dead = locks.wait(&[]);
-    let id = dead.id.clone();
-    let replies =
-        locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &["EXISTS", "k"]]);
-    assert_eq!(replies, [1, 1, 1].map(Reply::Int), "granted to the one that died");
-    dead.closed();
-    until_free(&mut locks);
-    let next = locks.hold();
-    locks.release(next);
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let mut locks = Locks::start();
+        let token = locks.hold();
+        let mut dead = locks.wait_as(kind, &[]);
+        let replies = lose(&mut locks, &token, &mut dead, &[&[&["EXISTS"], kind.keys()].concat()]);
+        assert_eq!(usize::try_from(replies[0].int()), Ok(kind.keys().len()), "granted to the one that died");
+        until("the lock is free", || (kind.exist(&mut locks.conn) == 0).then_some(()));
+        assert_eq!(locks.info("lock", "lock_waiters"), 0);
+        let next = kind.take(&mut locks.conn, &["PX", "30000"]);
+        kind.release(&mut locks.conn, &next);
+    }
 }
 
 #[test]
 fn the_next_in_line_gets_it() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let (mut dead, mut next, mut last) = (locks.wait(&[]), locks.wait(&[]), locks.wait(&[]));
-    let id = dead.id.clone();
-    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
-    dead.closed();
-    let granted = next.granted();
-    locks.assert_holds(granted);
-    assert_eq!(locks.waiters(), 1);
-    locks.release(granted);
-    let granted = last.granted();
-    locks.release(granted);
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let mut locks = Locks::start();
+        let token = locks.hold();
+        let (mut dead, mut next, mut last) = (locks.wait_as(kind, &[]), locks.wait_as(kind, &[]), locks.wait(&[]));
+        lose(&mut locks, &token, &mut dead, &[]);
+        let granted = next.granted();
+        locks.assert_holds(granted);
+        assert_eq!(locks.waiters(), 1);
+        kind.release(&mut locks.conn, &granted.to_string());
+        let granted = last.granted();
+        locks.release(granted);
+    }
 }
 
 #[test]
@@ -49,7 +63,7 @@ fn several_that_die_at_once_are_all_passed_over() {
     let ids = [0, 1, 2].map(|n: usize| dead[n].id.clone());
     let kill = |n: usize| ["CLIENT", "KILL", "ID", &ids[n]];
     locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &kill(0), &kill(1), &kill(2)]);
-    dead.iter_mut().for_each(super::Waiter::closed);
+    dead.iter_mut().for_each(Waiter::closed);
     let granted = next.granted();
     locks.release(granted);
     assert_eq!(locks.waiters(), 0);
@@ -106,9 +120,7 @@ fn an_attempt_with_an_id_has_its_place_again() {
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
     let mut last = locks.wait(&[]);
-    let id = dead.id.clone();
-    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
-    dead.closed();
+    lose(&mut locks, &token, &mut dead, &[]);
     let granted = next.granted();
     let mut again = locks.wait(&["ID", "7"]);
     locks.release(granted);
@@ -123,9 +135,7 @@ fn an_attempt_alone_in_line_gets_it_when_it_asks_again() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut dead = locks.wait(&["ID", "7"]);
-    let id = dead.id.clone();
-    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
-    dead.closed();
+    lose(&mut locks, &token, &mut dead, &[]);
     let granted = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]);
     assert!(is_silent(&mut locks.server.conn(), QUIET));
     locks.assert_holds(granted);
@@ -137,11 +147,8 @@ fn asks_again_in_the_same_turn(others: usize, options: &[&str]) {
     let token = locks.hold();
     let mut dead = locks.wait(&["ID", "7"]);
     let mut rest: Vec<_> = (0..others).map(|_| locks.wait(&[])).collect();
-    let id = dead.id.clone();
     let again = [&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"], options].concat();
-    let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &again]);
-    dead.closed();
-    let granted = replies[2].int();
+    let granted = lose(&mut locks, &token, &mut dead, &[&again])[0].int();
     // Whoever else was granted it holds it at the same time.
     assert!(is_silent(&mut locks.server.conn(), QUIET));
     locks.assert_holds(granted);
@@ -159,17 +166,10 @@ fn asks_again_in_the_same_turn(others: usize, options: &[&str]) {
 
 #[test]
 fn an_attempt_that_asks_again_in_the_same_turn_keeps_the_grant() {
-    asks_again_in_the_same_turn(0, &[]);
-}
-
-#[test]
-fn an_attempt_that_asks_again_in_the_same_turn_keeps_the_grant_from_others() {
-    asks_again_in_the_same_turn(2, &[]);
-}
-
-#[test]
-fn an_attempt_that_waits_again_in_the_same_turn_keeps_the_grant() {
-    asks_again_in_the_same_turn(1, &["WAIT", "30000"]);
+    for (others, options) in [(0, &[][..]), (2, &[]), (1, &["WAIT", "30000"])] {
+        let _row = Row::of((others, options));
+        asks_again_in_the_same_turn(others, options);
+    }
 }
 
 #[test]
@@ -178,15 +178,8 @@ fn a_grant_released_by_hand_is_not_passed_on_a_second_time() {
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
     let mut last = locks.wait(&[]);
-    let id = dead.id.clone();
-    let replies = locks.in_one_turn(&[
-        &["LOCK.RELEASE", "k", &token],
-        &["CLIENT", "KILL", "ID", &id],
-        // The dead attempt holds it: this gives it to the next.
-        &["LOCK.CANCEL", "k", "7"],
-    ]);
-    assert_eq!(replies, [1, 1, 1].map(Reply::Int));
-    dead.closed();
+    // The dead attempt holds it: this gives it to the next.
+    assert_eq!(lose(&mut locks, &token, &mut dead, &[&["LOCK.CANCEL", "k", "7"]]), [Reply::Int(1)]);
     let granted = next.granted();
     last.assert_waits();
     locks.assert_holds(granted);
@@ -199,10 +192,8 @@ fn a_lock_deleted_and_taken_by_others_meanwhile_is_left_alone() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut dead = locks.wait(&[]);
-    let id = dead.id.clone();
     let far = (server_time_us(&mut locks.conn) / 1_000_000 + 1000).to_string();
-    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &["SET", "k", &far]]);
-    dead.closed();
+    lose(&mut locks, &token, &mut dead, &[&["SET", "k", &far]]);
     assert!(is_silent(&mut locks.server.conn(), QUIET));
     assert_eq!(locks.conn.text(&["GET", "k"]), far);
 }
@@ -215,15 +206,7 @@ fn in_the_database_of_the_lock() {
     let mut conn = locks.server.conn();
     conn.ok(&["SELECT", "3"]);
     let mut dead = locks.wait_on(conn, &["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
-    let id = dead.id.clone();
-    locks.in_one_turn(&[
-        &["LOCK.RELEASE", "k", &token],
-        &["CLIENT", "KILL", "ID", &id],
-        &["SELECT", "0"],
-        &["SET", "k", "another"],
-        &["SELECT", "3"],
-    ]);
-    dead.closed();
+    lose(&mut locks, &token, &mut dead, &[&["SELECT", "0"], &["SET", "k", "another"], &["SELECT", "3"]]);
     until_free(&mut locks);
     locks.conn.ok(&["SELECT", "0"]);
     assert_eq!(locks.conn.text(&["GET", "k"]), "another");
@@ -234,10 +217,8 @@ fn what_is_replicated_is_what_happened() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&[]), locks.wait(&[]));
-    let id = dead.id.clone();
     let mut stream = crate::replication::Stream::of(&locks.server);
-    locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
-    dead.closed();
+    lose(&mut locks, &token, &mut dead, &[]);
     let granted = next.granted();
     let value = locks.conn.text(&["GET", "k"]);
     locks.release(granted);

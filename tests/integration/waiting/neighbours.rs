@@ -29,44 +29,30 @@ fn spread(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl
     Duration::from_micros(u64::try_from(time.max(0)).unwrap())
 }
 
-fn assert_served_together(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl Fn(&mut Locks)) {
-    let times: Vec<Duration> = (0..ATTEMPTS).map(|_| spread(share, &before, &free)).collect();
-    assert!(times.iter().any(|time| *time < AT_ONCE), "never together: {times:?}");
-}
+/// What stands before the neighbours, and how it makes way for them.
+type Way = (&'static str, fn(&mut Locks) -> Vec<Waiter>, fn(&mut Locks));
 
-const SHARES: [&[&str]; 2] = [&["SHARED"], &["LIMIT", "10"]];
+const HOLDERS: [Way; 3] = [
+    ("a release", plain_holder, |locks| {
+        let token = locks.conn.call(&["LOCK.INFO", "k"]).field("token").int();
+        locks.release(token);
+    }),
+    ("a cancel", plain_holder, |locks| assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "9"]), 1)),
+    ("a deletion", plain_holder, |locks| assert_eq!(locks.conn.int(&["DEL", "k"]), 1)),
+];
+
+const WAITERS: [Way; 2] = [
+    ("a cancel", plain_waiter, |locks| assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1)),
+    ("a kill", plain_waiter, |locks| {
+        let queue = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+        let first = queue.list()[0].field("client").int().to_string();
+        assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &first]), 1);
+    }),
+];
 
 fn plain_holder(locks: &mut Locks) -> Vec<Waiter> {
-    locks.hold();
+    locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "9"]);
     Vec::new()
-}
-
-#[test]
-fn neighbours_are_served_together_when_a_plain_holder_releases() {
-    for share in SHARES {
-        assert_served_together(share, plain_holder, |locks| {
-            let token = locks.conn.call(&["LOCK.INFO", "k"]).field("token").int();
-            locks.release(token);
-        });
-    }
-}
-
-#[test]
-fn neighbours_are_served_together_when_a_plain_holder_is_cancelled() {
-    let holder = |locks: &mut Locks| {
-        locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "9"]);
-        Vec::new()
-    };
-    assert_served_together(&["SHARED"], holder, |locks| {
-        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "9"]), 1);
-    });
-}
-
-#[test]
-fn neighbours_are_served_together_when_the_lock_is_deleted() {
-    assert_served_together(&["SHARED"], plain_holder, |locks| {
-        assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
-    });
 }
 
 /// Somebody shares the lock, and one who wants it alone waits ahead of the neighbours.
@@ -75,30 +61,23 @@ fn plain_waiter(locks: &mut Locks) -> Vec<Waiter> {
     vec![locks.wait(&["ID", "7"])]
 }
 
-#[test]
-fn neighbours_are_served_together_when_the_waiter_ahead_is_cancelled() {
-    for share in SHARES {
-        assert_served_together(share, plain_waiter, |locks| {
-            assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
-        });
+fn assert_served_together(ways: &[Way]) {
+    for ((name, before, free), share) in
+        ways.iter().flat_map(|way| [&["SHARED"][..], &["LIMIT", "10"]].map(|share| (way, share)))
+    {
+        let is_together = (0..ATTEMPTS).any(|_| spread(share, before, free) < AT_ONCE);
+        assert!(is_together, "{name}, {share:?}: never together");
     }
 }
 
 #[test]
-fn neighbours_are_served_together_when_the_waiter_ahead_is_unblocked_by_a_kill() {
-    let waiter = |locks: &mut Locks| {
-        locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "SHARED"]);
-        vec![locks.wait(&[])]
-    };
-    assert_served_together(&["SHARED"], waiter, |locks| {
-        let first = first_in_line(locks);
-        assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &first]), 1);
-    });
+fn neighbours_are_served_together_when_a_plain_holder_makes_way() {
+    assert_served_together(&HOLDERS);
 }
 
-fn first_in_line(locks: &mut Locks) -> String {
-    let queue = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
-    queue.list()[0].field("client").int().to_string()
+#[test]
+fn neighbours_are_served_together_when_the_waiter_ahead_makes_way() {
+    assert_served_together(&WAITERS);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `lock.place-ms`, and not longer.
 
 use super::{is_silent, Locks, Waiter};
+use crate::kinds::{acquire_all, Kind, Row};
 use crate::support::{server_time_us, until};
 use std::time::Duration;
 
@@ -28,29 +29,36 @@ fn time_out(locks: &mut Locks, id: &str) {
     locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30", "ID", id]).refused();
 }
 
-#[test]
-fn who_waits_in_short_pieces_is_served_in_its_turn() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    time_out(&mut locks, "7");
-    let second = locks.wait(&[]);
-    for _ in 0..4 {
-        time_out(&mut locks, "7");
-    }
-    let first = locks.wait(&["ID", "7"]);
-    assert_order(&mut locks, token, &mut [("in pieces", first), ("behind it", second)]);
-}
+/// How the attempt 7 leaves the line.
+type Leave = (&'static str, fn(&mut Locks));
+
+const LEAVES: [Leave; 4] = [
+    ("its time", |locks| time_out(locks, "7")),
+    ("no wait at all", |locks| assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).is_nil())),
+    ("a disconnect", |locks| drop(locks.wait(&["ID", "7"]))),
+    ("a kill", |locks| {
+        let mut killed = locks.wait(&["ID", "7"]);
+        assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &killed.id]), 1);
+        killed.closed();
+    }),
+];
 
 #[test]
-fn who_does_not_wait_at_all_keeps_its_place() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let poll = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
-    assert!(locks.conn.call(&poll).is_nil());
-    let second = locks.wait(&[]);
-    assert!(locks.conn.call(&poll).is_nil());
-    let first = locks.wait(&["ID", "7"]);
-    assert_order(&mut locks, token, &mut [("the poller", first), ("behind it", second)]);
+fn it_is_kept_whichever_way_its_attempt_leaves_the_line() {
+    for (name, leave) in LEAVES {
+        let _row = Row::of(name);
+        let mut locks = Locks::start();
+        let token = locks.hold();
+        leave(&mut locks);
+        locks.until_waiters(0);
+        let second = locks.wait(&[]);
+        for _ in 0..3 {
+            leave(&mut locks);
+            locks.until_waiters(1);
+        }
+        let first = locks.wait(&["ID", "7"]);
+        assert_order(&mut locks, token, &mut [("it is back", first), ("behind it", second)]);
+    }
 }
 
 #[test]
@@ -82,30 +90,6 @@ fn it_is_passed_over_while_its_attempt_is_away() {
     let granted = second.granted();
     let first = locks.wait(&["ID", "7"]);
     assert_order(&mut locks, granted, &mut [("it is back", first), ("behind it", third)]);
-}
-
-#[test]
-fn a_disconnect_keeps_it() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let gone = locks.wait(&["ID", "7"]);
-    let second = locks.wait(&[]);
-    drop(gone);
-    locks.until_waiters(1);
-    let first = locks.wait(&["ID", "7"]);
-    assert_order(&mut locks, token, &mut [("it is back", first), ("behind it", second)]);
-}
-
-#[test]
-fn a_kill_keeps_it() {
-    let mut locks = Locks::start();
-    let token = locks.hold();
-    let mut killed = locks.wait(&["ID", "7"]);
-    let second = locks.wait(&[]);
-    assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &killed.id]), 1);
-    killed.closed();
-    let first = locks.wait(&["ID", "7"]);
-    assert_order(&mut locks, token, &mut [("it is back", first), ("behind it", second)]);
 }
 
 #[test]
@@ -234,4 +218,20 @@ fn it_belongs_to_its_key_and_database() {
     assert_eq!(elsewhere.int(&["LOCK.CANCEL", "k", "7"]), 1);
     let first = locks.wait(&["ID", "7"]);
     assert_order(&mut locks, token, &mut [("it is back", first), ("behind it", second)]);
+}
+
+#[test]
+fn it_is_kept_in_the_lines_of_several_keys() {
+    let mut locks = Locks::start();
+    let held = acquire_all(&mut locks.conn, &["k", "l"], &["PX", "30000"]);
+    locks.wait_with(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", "7", "WAIT", "50"]).refused();
+    assert_eq!(locks.info("lock", "lock_places"), 1);
+    let mut single = locks.wait_with(&["LOCK.ACQUIRE", "l", "PX", "30000", "WAIT", "30000"]);
+    let mut all = locks.wait_with(&["LOCK.MACQUIRE", "2", "l", "k", "PX", "30000", "ID", "7", "WAIT", "30000"]);
+    Kind::Several.release(&mut locks.conn, &held);
+    // It came first, although it was away.
+    let token = all.granted().to_string();
+    single.assert_waits();
+    Kind::Several.release(&mut locks.conn, &token);
+    single.granted();
 }

@@ -2,6 +2,7 @@
 //! change what a value means change what is waited for.
 
 use super::Locks;
+use crate::kinds::Row;
 use crate::support::server_time_us;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_secs(2);
 
 fn assert_found_soon(value: &str, command: &[&str]) {
+    let _row = Row::of((value, command));
     let mut locks = Locks::start();
     locks.server.allow_silent_changes();
     locks.conn.ok(&["SET", "k", value]);
@@ -22,27 +24,11 @@ fn assert_found_soon(value: &str, command: &[&str]) {
 }
 
 #[test]
-fn an_expired_timestamp_set_over_a_lock_is_found() {
+fn an_expired_timestamp_that_takes_the_place_of_a_value_is_found() {
     assert_found_soon("foreign", &["SET", "k", "1763710031"]);
-}
-
-#[test]
-fn an_expired_timestamp_set_over_a_timestamp_is_found() {
     assert_found_soon("99999999999", &["SET", "k", "1763710031"]);
-}
-
-#[test]
-fn an_expired_timestamp_that_replaces_a_lock_by_getset_is_found() {
     assert_found_soon("99999999999", &["GETSET", "k", "1763710031"]);
-}
-
-#[test]
-fn a_value_changed_in_place_to_an_expired_timestamp_is_found() {
     assert_found_soon("foreign031", &["SETRANGE", "k", "0", "1763710"]);
-}
-
-#[test]
-fn a_number_counted_down_to_an_expired_timestamp_is_found() {
     assert_found_soon("9999999999", &["DECRBY", "k", "8236289968"]);
 }
 

@@ -37,10 +37,6 @@ pub trait Driven {
     fn grain(&self) -> u64 {
         UNIT
     }
-    /// The server may not have come to it yet: whether it is worth another look.
-    fn look_again(&mut self) -> bool {
-        false
-    }
     /// The clients that stand in the line of a key, in order.
     fn line(&mut self, key: u8) -> Vec<usize>;
 }
@@ -230,11 +226,9 @@ pub fn drive(driven: &mut impl Driven, seed: u64, steps: usize) -> Tally {
             assert_eq!(found, own, "key {key}, {}", context());
             assert_eq!(is_one, matches!(content, Content::One(_)), "key {key}, {}", context());
         }
-        loop {
-            let lines: BTreeMap<u8, Vec<usize>> = (0..KEYS).map(|key| (key, driven.line(key))).collect();
-            let Err(fault) = plain.stand_as(&lines) else { break };
-            let state = || format!("{lines:?}, {}\nafter: {:?}", context(), plain.line);
-            assert!(driven.look_again(), "{fault}: {}", state());
+        let lines: BTreeMap<u8, Vec<usize>> = (0..KEYS).map(|key| (key, driven.line(key))).collect();
+        if let Err(fault) = plain.stand_as(&lines) {
+            panic!("{fault}: {lines:?}, {}\nafter: {:?}", context(), plain.line);
         }
     }
     let distinct: std::collections::HashSet<u64> = tokens.values().copied().collect();

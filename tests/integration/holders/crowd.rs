@@ -1,7 +1,7 @@
 //! As many holders as a lock can have: no command takes 5 ms, whether the set is in memory or not, and one more is
 //! refused. Sets of others that are larger are no locks.
 
-use super::acquire;
+use crate::kinds::acquire;
 use crate::support::{server_time_us, until, Conn, Reply, Server};
 use crate::waiting::Locks;
 
@@ -41,16 +41,23 @@ fn forget(conn: &mut Conn) {
     conn.ok(&["SELECT", "0"]);
 }
 
-/// The microseconds that the server takes for a command.
-fn cost_us(conn: &mut Conn, call: &[&str]) -> f64 {
+/// The microseconds that the server takes for a command, and its reply.
+pub fn cost_us(conn: &mut Conn, call: &[impl AsRef<str>]) -> (Reply, f64) {
+    let call: Vec<&str> = call.iter().map(AsRef::as_ref).collect();
     conn.ok(&["CONFIG", "RESETSTAT"]);
-    let reply = conn.call(call);
-    assert!(!matches!(reply, Reply::Error(_)), "{call:?}: {reply:?}");
+    let reply = conn.call(&call);
     let field = format!("cmdstat_{}:", call[0].to_lowercase());
     let stats = conn.text(&["INFO", "commandstats"]);
     let line = stats.lines().find_map(|line| line.strip_prefix(&field)).unwrap_or_else(|| panic!("{field} in {stats}"));
     let usec = line.split(',').find_map(|part| part.strip_prefix("usec="));
-    usec.and_then(|usec| usec.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+    (reply, usec.and_then(|usec| usec.parse().ok()).unwrap_or_else(|| panic!("{line}")))
+}
+
+/// The microseconds for a command that is no error.
+fn cost_of(conn: &mut Conn, call: &[impl AsRef<str>]) -> f64 {
+    let (reply, cost) = cost_us(conn, call);
+    assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+    cost
 }
 
 /// The least of some: a busy machine can make any of them longer.
@@ -83,7 +90,7 @@ fn no_command_takes_5_ms_on_a_set_that_is_not_in_memory() {
                 } else {
                     conn.int(&["LOCK.CHECK", "k", "1"]);
                 }
-                cost_us(&mut conn, &call.iter().map(String::as_str).collect::<Vec<_>>())
+                cost_of(&mut conn, &call)
             })
         };
         let (cold, warm) = (cost(true), cost(false));
@@ -101,7 +108,7 @@ fn no_check_takes_5_ms_on_a_replica() {
     replica.replicate(&master);
     master.wait_offset(&replica);
     let mut conn = replica.conn();
-    let cost = least(9, |n| cost_us(&mut conn, &["LOCK.CHECK", "k", &tokens[n * 400]]));
+    let cost = least(9, |n| cost_of(&mut conn, &["LOCK.CHECK", "k", &tokens[n * 400]]));
     println!("{cost} us");
     assert!(cost < BOUND_US, "{cost} us");
     assert!(conn.int(&["LOCK.CHECK", "k", &tokens[MOST - 1]]) > 0);
@@ -121,7 +128,7 @@ fn leases_that_end_together_cost_no_5_ms() {
             let now = server_time_us(&mut conn);
             (end < format!("{}.{:06}", now / 1_000_000, now % 1_000_000)).then_some(())
         });
-        cost_us(&mut conn, &["LOCK.CHECK", &key, &tokens[0]])
+        cost_of(&mut conn, &["LOCK.CHECK", &key, &tokens[0]])
     });
     println!("{cost} us");
     assert!(cost < BOUND_US, "{cost} us");

@@ -1,26 +1,32 @@
 //! LOCK.SCAN over many locks: whatever is there all the time is told of at least once, in its database, on a
 //! replica, in transactions and scripts too; it changes nothing.
 
-use super::acquire;
+use crate::kinds::acquire;
 use crate::support::{Conn, Reply, Server};
 use std::collections::BTreeSet;
 
+/// The keys of a reply.
+fn keys(reply: &Reply) -> Vec<Vec<u8>> {
+    let bytes = |row: &Reply| match row.field("key") {
+        Reply::Text(key) => key,
+        other => panic!("no key: {other:?}"),
+    };
+    reply.list()[1].list().iter().map(bytes).collect()
+}
+
 /// All keys that a whole scan tells of; between its steps something happens.
 fn scan(conn: &mut Conn, options: &[&str], mut between: impl FnMut(usize)) -> Vec<Vec<u8>> {
-    let (mut cursor, mut keys) = ("0".to_string(), Vec::new());
+    let (mut cursor, mut found) = ("0".to_string(), Vec::new());
     for step in 0.. {
         let reply = conn.call(&[&["LOCK.SCAN", &cursor], options].concat());
-        for row in reply.list()[1].list() {
-            let Reply::Text(key) = row.field("key") else { panic!("{row:?}") };
-            keys.push(key);
-        }
+        found.extend(keys(&reply));
         cursor = reply.list()[0].text();
         if cursor == "0" {
             break;
         }
         between(step);
     }
-    keys
+    found
 }
 
 #[test]
@@ -75,42 +81,43 @@ fn it_can_be_asked_in_a_transaction_a_script_and_a_replica() {
     acquire(&mut conn, &["here", "EX", "600", "SHARED"]);
     conn.ok(&["SELECT", "7"]);
     acquire(&mut conn, &["there", "EX", "600"]);
-    let keys =
-        |reply: &Reply| -> Vec<String> { reply.list()[1].list().iter().map(|row| row.field("key").text()).collect() };
     let call = ["LOCK.SCAN", "0", "COUNT", "1000"];
-    assert_eq!(keys(&conn.call(&call)), ["there"]);
+    assert_eq!(keys(&conn.call(&call)), [b"there"]);
     conn.ok(&["MULTI"]);
     conn.call(&call);
     conn.call(&["SELECT", "0"]);
     conn.call(&call);
     let reply = conn.call(&["EXEC"]);
-    assert_eq!((keys(&reply.list()[0]), keys(&reply.list()[2])), (vec!["there".into()], vec!["here".into()]));
+    assert_eq!([0, 2].map(|at| keys(&reply.list()[at])), [[b"there".to_vec()], [b"here".to_vec()]]);
     let script = "redis.call('SELECT', 7) return redis.call('LOCK.SCAN', '0', 'COUNT', 1000)";
-    assert_eq!(keys(&conn.call(&["EVAL", script, "0"])), ["there"]);
+    assert_eq!(keys(&conn.call(&["EVAL", script, "0"])), [b"there"]);
     server.wait_offset(&replica);
     let mut read = replica.conn();
-    assert_eq!(keys(&read.call(&call)), ["here"]);
+    assert_eq!(keys(&read.call(&call)), [b"here"]);
     let row = read.call(&call).list()[1].list()[0].clone();
     assert_eq!(row.field("holders").int(), 1);
 }
 
 #[test]
-fn without_memory_it_answers_and_several_locks_are_not_granted() {
-    let server = Server::start();
+fn a_state_or_a_pattern_picks_among_the_locks_of_a_database() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let mut conn = server.conn();
-    let shared = acquire(&mut conn, &["k", "EX", "600", "SHARED"]);
-    let all = super::acquire_all(&mut conn, &["a", "b"], &["EX", "600"]);
-    conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
-    for call in ["LOCK.ACQUIRE k EX 5 SHARED", "LOCK.ACQUIRE x EX 5 LIMIT 2", "LOCK.MACQUIRE 2 x y EX 5"] {
-        let reply = conn.call(&call.split(' ').collect::<Vec<_>>());
-        assert!(reply.error().starts_with("OOM "), "{call}: {reply:?}");
+    acquire(&mut conn, &["held", "EX", "60"]);
+    acquire(&mut conn, &["shared", "EX", "60", "SHARED"]);
+    acquire(&mut conn, &["expired", "PX", "1"]);
+    conn.ok(&["SET", "classic", "1000000000.5"]);
+    conn.ok(&["SET", "foreign", "data"]);
+    conn.call(&["RPUSH", "list", "1"]);
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    for (options, expected) in [
+        (&["COUNT", "2"][..], &["classic", "expired", "held", "shared"][..]),
+        (&["STATE", "HELD"], &["held", "shared"]),
+        (&["STATE", "expired", "COUNT", "1"], &["classic", "expired"]),
+        (&["STATE", "foreign"], &["foreign"]),
+        (&["MATCH", "h*"], &["held"]),
+    ] {
+        let mut found = scan(&mut conn, options, |_| {});
+        found.sort();
+        assert_eq!(found, expected.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>(), "{options:?}");
     }
-    assert_eq!(scan(&mut conn, &["COUNT", "1000"], |_| {}).len(), 3);
-    // Those who hold go on.
-    assert_eq!(conn.int(&["LOCK.EXTEND", "k", &shared, "EX", "500"]), 1);
-    assert_eq!(conn.int(&["LOCK.MEXTEND", "2", "a", "b", &all, "EX", "500"]), 1);
-    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &shared]), 1);
-    assert_eq!(conn.int(&["LOCK.MRELEASE", "2", "a", "b", &all]), 2);
-    conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_eq!(conn.int(&["DBSIZE"]), 0);
 }

@@ -1,7 +1,8 @@
 //! Sets of holders whose keys are renamed, moved, copied, swapped and restored, and changed by hand: what the module
 //! has in memory is never that of another set. The key itself says what is right.
 
-use super::acquire;
+use crate::kinds::{acquire, Row};
+use crate::support::dice::Dice;
 use crate::support::{server_time_us, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +29,7 @@ fn a_set_that_changed_under_another_name_is_read_anew() {
     let server = Server::start();
     let mut conn = server.conn();
     for (way, there, back) in WAYS {
+        let _row = Row::of(way);
         let share = |conn: &mut Conn, key| acquire(conn, &[key, "EX", "60", "SHARED"]);
         let released = share(&mut conn, "k");
         let stays = share(&mut conn, "k");
@@ -36,19 +38,19 @@ fn a_set_that_changed_under_another_name_is_read_anew() {
         for step in there {
             conn.call(step);
         }
-        assert_eq!(conn.int(&["LOCK.RELEASE", "x", &released]), 1, "{way}");
+        assert_eq!(conn.int(&["LOCK.RELEASE", "x", &released]), 1);
         let new = share(&mut conn, "x");
         for step in back {
             conn.call(step);
         }
         for holder in [&new, &stays, &last] {
-            assert!(conn.int(&["LOCK.CHECK", "k", holder]) > 0, "{way}: it holds");
+            assert!(conn.int(&["LOCK.CHECK", "k", holder]) > 0, "it holds");
         }
-        assert_eq!(conn.int(&["LOCK.CHECK", "k", &released]), 0, "{way}: it was released");
-        assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "{way}: three hold it");
-        assert_eq!(conn.int(&["LOCK.EXTEND", "k", &new, "EX", "70"]), 1, "{way}");
-        assert_eq!(conn.int(&["LOCK.RELEASE", "k", &released]), 0, "{way}");
-        assert_eq!(conn.int(&["ZCARD", "k"]), 3, "{way}");
+        assert_eq!(conn.int(&["LOCK.CHECK", "k", &released]), 0, "it was released");
+        assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "three hold it");
+        assert_eq!(conn.int(&["LOCK.EXTEND", "k", &new, "EX", "70"]), 1);
+        assert_eq!(conn.int(&["LOCK.RELEASE", "k", &released]), 0);
+        assert_eq!(conn.int(&["ZCARD", "k"]), 3);
         conn.ok(&["FLUSHALL"]);
     }
 }
@@ -58,22 +60,19 @@ const KEYS: [&str; 2] = ["a", "b"];
 /// What the module says of each grant, beside what the key does.
 struct Account {
     conn: Conn,
-    random: u64,
+    dice: Dice,
     /// Those that ever were, with the members they stand as.
     tokens: BTreeSet<String>,
     dumps: BTreeMap<String, Vec<u8>>,
 }
 
 impl Account {
-    fn below(&mut self, most: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % most
+    fn below(&mut self, most: usize) -> usize {
+        self.dice.index(most)
     }
 
     fn any<T: Clone>(&mut self, of: &[T]) -> Option<T> {
-        let at = usize::try_from(self.below(of.len().max(1) as u64)).unwrap();
+        let at = self.below(of.len().max(1));
         of.get(at).cloned()
     }
 
@@ -178,53 +177,51 @@ impl Account {
     }
 }
 
-fn account(server: &Server, seed: u64) -> Account {
-    let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    Account { conn: server.conn(), random, tokens: BTreeSet::new(), dumps: BTreeMap::new() }
+/// So many steps of each seed; `step` does one and says what, and whether it is time to compare.
+fn play(count: usize, mut step: impl FnMut(&mut Account) -> (Vec<String>, bool), compare: impl Fn(&mut Account, &str)) {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    for seed in 1..=20_u64 {
+        let dice = Dice::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut account = Account { conn: server.conn(), dice, tokens: BTreeSet::new(), dumps: BTreeMap::new() };
+        account.conn.ok(&["FLUSHALL"]);
+        let mut steps = Vec::new();
+        for _ in 0..count {
+            let (what, is_time) = step(&mut account);
+            steps.push(what.join(" "));
+            if is_time {
+                compare(&mut account, &format!("seed {seed}: {steps:?}"));
+            }
+        }
+    }
 }
 
 #[test]
 fn whichever_way_keys_move_what_is_said_of_a_grant_is_what_the_key_says() {
-    let server = Server::with().module_args(&["margin-ms", "0"]).start();
-    for seed in 1..=20 {
-        let mut account = account(&server, seed);
-        account.conn.ok(&["FLUSHALL"]);
-        let mut steps = Vec::new();
-        for _ in 0..150 {
-            let step = if account.below(3) == 0 { account.move_one() } else { account.lock() };
-            steps.push(step.join(" "));
-            if account.below(8) == 0 {
-                account.compare(true, &format!("seed {seed}: {steps:?}"));
-            }
-        }
-    }
+    let step = |account: &mut Account| {
+        let what = if account.below(3) == 0 { account.move_one() } else { account.lock() };
+        (what, account.below(8) == 0)
+    };
+    play(150, step, |account, what| account.compare(true, what));
 }
 
 #[test]
 fn whoever_else_writes_no_grant_is_held_that_is_not_in_the_key_and_others_are_seen_soon() {
-    let server = Server::with().module_args(&["margin-ms", "0"]).start();
-    for seed in 1..=20 {
-        let mut account = account(&server, seed);
-        account.conn.ok(&["FLUSHALL"]);
-        let mut steps = Vec::new();
-        for _ in 0..100 {
-            let step = match account.below(4) {
-                0 => account.move_one(),
-                1 => account.disturb(),
-                _ => account.lock(),
-            };
-            steps.push(step.join(" "));
-            if account.below(4) == 0 {
-                let what = format!("seed {seed}: {steps:?}");
-                account.compare(false, &what);
-                // Every fourth of these asks the key for one more of its holders.
-                for key in KEYS {
-                    for _ in 0..4 * account.holders(key).len() {
-                        account.conn.int(&["LOCK.CHECK", key, "1"]);
-                    }
-                }
-                account.compare(true, &what);
+    let step = |account: &mut Account| {
+        let what = match account.below(4) {
+            0 => account.move_one(),
+            1 => account.disturb(),
+            _ => account.lock(),
+        };
+        (what, account.below(4) == 0)
+    };
+    play(100, step, |account, what| {
+        account.compare(false, what);
+        // Every fourth of these asks the key for one more of its holders.
+        for key in KEYS {
+            for _ in 0..4 * account.holders(key).len() {
+                account.conn.int(&["LOCK.CHECK", key, "1"]);
             }
         }
-    }
+        account.compare(true, what);
+    });
 }

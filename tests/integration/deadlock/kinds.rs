@@ -1,26 +1,22 @@
 //! DEADLOCK where a lock has several holders, or several locks are wanted: refused where nobody could go on, and
 //! only there.
 
-use crate::support::{until, Conn, Reply, Server};
+use super::{LEASE, WAIT};
+use crate::kinds::Row;
+use crate::metrics::number;
+use crate::support::{until, Conn, Reply};
+use crate::waiting::Locks;
 
-const HOLD: [&str; 3] = ["PX", "600000", "SESSION"];
-const WAIT: [&str; 4] = ["PX", "600000", "WAIT", "600000"];
-
-struct Clients {
-    server: Server,
-    control: Conn,
-}
+struct Clients(Locks);
 
 impl Clients {
     fn start() -> Self {
-        let server = Server::start();
-        let control = server.conn();
-        Self { server, control }
+        Self(Locks::start())
     }
 
     fn holds(&self, key: &str, share: &[&str]) -> Conn {
-        let mut conn = self.server.conn();
-        conn.int(&[&["LOCK.ACQUIRE", key], &HOLD[..], share].concat());
+        let mut conn = self.0.server.conn();
+        conn.int(&[&["LOCK.ACQUIRE", key, "SESSION"], &LEASE[..], share].concat());
         conn
     }
 
@@ -32,13 +28,17 @@ impl Clients {
     }
 
     fn waiters(&mut self) -> i64 {
-        let info = self.control.text(&["INFO", "lock"]);
-        info.lines().find_map(|line| line.strip_prefix("lock_waiters:")?.trim().parse().ok()).unwrap()
+        number(&mut self.0.conn, "waiters")
     }
 }
 
 fn wants<'a>(key: &'a str, share: &[&'a str]) -> Vec<&'a str> {
-    [&["LOCK.ACQUIRE", key], &WAIT[..], share].concat()
+    [&["LOCK.ACQUIRE", key], &LEASE[..], &WAIT, share].concat()
+}
+
+fn wants_all<'a>(keys: &[&'a str]) -> Vec<&'a str> {
+    let count = ["0", "1", "2", "3"][keys.len()];
+    [&["LOCK.MACQUIRE", count], keys, &LEASE, &WAIT].concat()
 }
 
 fn is_deadlock(reply: &Reply) -> bool {
@@ -57,7 +57,7 @@ fn a_writer_behind_readers_closes_a_circle_with_any_of_them() {
     clients.waits(&mut writer, &wants("k", &[]));
     assert!(is_deadlock(&second.call(&wants("writers", &[]))));
     // Who holds nothing is in no circle.
-    let mut stranger = clients.server.conn();
+    let mut stranger = clients.0.server.conn();
     clients.waits(&mut stranger, &wants("k", &["SHARED"]));
 }
 
@@ -92,7 +92,7 @@ fn a_reader_behind_a_writer_waits_for_all_readers_before_that() {
     let mut clients = Clients::start();
     let mut reader = clients.holds("k", &["SHARED"]);
     let mut caller = clients.holds("callers", &[]);
-    let mut writer = clients.server.conn();
+    let mut writer = clients.0.server.conn();
     clients.waits(&mut writer, &wants("k", &[]));
     clients.waits(&mut reader, &wants("callers", &[]));
     // Without the writer ahead it would be admitted at once.
@@ -105,12 +105,12 @@ fn each_of_several_locks_can_close_the_circle() {
     let mut caller = clients.holds("callers", &[]);
     let mut other = clients.holds("b", &[]);
     clients.waits(&mut other, &wants("callers", &[]));
-    let all = ["LOCK.MACQUIRE", "3", "a", "b", "c", "PX", "600000", "WAIT", "600000"];
+    let all = wants_all(&["a", "b", "c"]);
     assert!(is_deadlock(&caller.call(&all)));
-    assert_eq!(clients.control.int(&["EXISTS", "a", "c"]), 0);
+    assert_eq!(clients.0.conn.int(&["EXISTS", "a", "c"]), 0);
     // And one who waits for several is a part of it.
     let mut third = clients.holds("thirds", &[]);
-    clients.waits(&mut third, &["LOCK.MACQUIRE", "2", "a", "b", "PX", "600000", "WAIT", "600000"]);
+    clients.waits(&mut third, &wants_all(&["a", "b"]));
     assert!(is_deadlock(&caller.call(&wants("thirds", &[]))));
 }
 
@@ -124,14 +124,14 @@ fn one_chain_through_every_kind_of_wait_closes() {
     let mut caller = clients.holds("callers", &[]);
     clients.waits(&mut first, &wants("shared", &[]));
     clients.waits(&mut second, &wants("limited", &["LIMIT", "1"]));
-    clients.waits(&mut third, &["LOCK.MACQUIRE", "3", "free", "callers", "x", "PX", "600000", "WAIT", "600000"]);
-    for wish in [&["LOCK.ACQUIRE", "firsts"][..], &["LOCK.MACQUIRE", "2", "other", "firsts"]] {
-        assert!(is_deadlock(&caller.call(&[wish, &WAIT].concat())), "{wish:?}");
+    clients.waits(&mut third, &wants_all(&["free", "callers", "x"]));
+    for wish in [wants("firsts", &[]), wants_all(&["other", "firsts"])] {
+        assert!(is_deadlock(&caller.call(&wish)), "{wish:?}");
     }
-    // Behind the writer it would be behind the second too, whatever it bears.
+    // Behind the writer it would be behind the second too, whatever it allows.
     assert!(is_deadlock(&caller.call(&wants("shared", &["SHARED"]))));
     assert_eq!(clients.waiters(), 3, "nobody else is hurt");
-    assert_eq!(clients.control.int(&["EXISTS", "free", "x", "other"]), 0);
+    assert_eq!(clients.0.conn.int(&["EXISTS", "free", "x", "other"]), 0);
     // What does not wait is answered as ever.
     assert!(caller.call(&["LOCK.ACQUIRE", "firsts", "PX", "5000", "SHARED"]).is_nil());
     // Once one of them leaves, the wait is one like others.
@@ -143,15 +143,15 @@ fn one_chain_through_every_kind_of_wait_closes() {
 #[test]
 fn who_holds_one_of_several_locks_that_it_wants_is_behind_itself() {
     let mut clients = Clients::start();
-    let all = ["LOCK.MACQUIRE", "2", "a", "b", "PX", "600000", "WAIT", "600000"];
+    let all = wants_all(&["a", "b"]);
     let mut caller = clients.holds("a", &[]);
     assert!(is_deadlock(&caller.call(&all)));
     let mut sharing = clients.holds("k", &["SHARED"]);
-    assert!(is_deadlock(&sharing.call(&["LOCK.MACQUIRE", "2", "b", "k", "PX", "600000", "WAIT", "600000"])));
+    assert!(is_deadlock(&sharing.call(&wants_all(&["b", "k"]))));
     // What has no session ends by its lease.
-    let mut other = clients.server.conn();
+    let mut other = clients.0.server.conn();
     other.int(&["LOCK.ACQUIRE", "c", "PX", "600000"]);
-    clients.waits(&mut other, &["LOCK.MACQUIRE", "2", "b", "c", "PX", "600000", "WAIT", "600000"]);
+    clients.waits(&mut other, &wants_all(&["b", "c"]));
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn who_waits_for_several_locks_keeps_nobody_from_one_of_them_and_closes_no_circl
     let mut first = clients.holds("firsts", &[]);
     let mut second = clients.holds("b", &[]);
     // It stands in the line of b, and reserves nothing of it.
-    clients.waits(&mut first, &["LOCK.MACQUIRE", "2", "taken", "b", "PX", "600000", "WAIT", "600000"]);
-    let mut stranger = clients.server.conn();
+    clients.waits(&mut first, &wants_all(&["taken", "b"]));
+    let mut stranger = clients.0.server.conn();
     clients.waits(&mut stranger, &wants("b", &[]));
     assert!(is_deadlock(&second.call(&wants("firsts", &[]))), "the first is behind the second");
     drop(second);
@@ -173,30 +173,22 @@ fn who_waits_for_several_locks_keeps_nobody_from_one_of_them_and_closes_no_circl
 #[test]
 fn a_caller_that_would_share_waits_for_one_who_holds_alone_all_the_same() {
     for share in [&["SHARED"][..], &["LIMIT", "2"]] {
+        let _row = Row::of(share);
         let mut clients = Clients::start();
         let mut first = clients.holds("x", &[]);
         let mut second = clients.holds("y", &[]);
         assert!(is_deadlock(&first.call(&wants("x", share))), "it waits for itself");
         clients.waits(&mut first, &wants("y", share));
-        assert!(is_deadlock(&second.call(&wants("x", &[]))), "{share:?}");
-        assert!(is_deadlock(&second.call(&wants("x", share))), "{share:?}");
+        assert!(is_deadlock(&second.call(&wants("x", &[]))));
+        assert!(is_deadlock(&second.call(&wants("x", share))));
     }
 }
 
 /// So many edges are inspected at most; then the wait begins unchecked, and is counted.
 #[test]
 fn a_search_that_is_too_long_is_given_up_and_counted() {
-    let start = |edges: &str| {
-        let server = Server::with().module_args(&["deadlock-edges", edges]).start();
-        let control = server.conn();
-        Clients { server, control }
-    };
-    let unchecked = |clients: &mut Clients| {
-        let info = clients.control.text(&["INFO", "lock"]);
-        info.lines()
-            .find_map(|line| line.strip_prefix("lock_deadlocks_unchecked:")?.trim().parse::<i64>().ok())
-            .unwrap()
-    };
+    let start = |edges: &str| Clients(Locks::with(&["deadlock-edges", edges]));
+    let unchecked = |clients: &mut Clients| number(&mut clients.0.conn, "deadlocks_unchecked");
     // Each waits for what the next holds: two edges for each of them, inspected once to see whether they lead back, and
     // once with what the keys say.
     let chain = |clients: &mut Clients| {
@@ -219,14 +211,12 @@ fn a_search_that_is_too_long_is_given_up_and_counted() {
 
 #[test]
 fn nothing_is_inspected_for_a_client_that_holds_nothing_by_its_session() {
-    let server = Server::with().module_args(&["deadlock-edges", "0"]).start();
-    let control = server.conn();
-    let mut clients = Clients { server, control };
+    let mut clients = Clients(Locks::with(&["deadlock-edges", "0"]));
     let mut holder = clients.holds("k", &[]);
-    let mut stranger = clients.server.conn();
+    let mut stranger = clients.0.server.conn();
     stranger.int(&["LOCK.ACQUIRE", "lease", "PX", "600000"]);
     clients.waits(&mut stranger, &wants("k", &[]));
-    assert!(clients.control.text(&["INFO", "lock"]).contains("lock_deadlocks_unchecked:0"));
+    assert_eq!(number(&mut clients.0.conn, "deadlocks_unchecked"), 0);
     clients.waits(&mut holder, &wants("lease", &[]));
-    assert!(clients.control.text(&["INFO", "lock"]).contains("lock_deadlocks_unchecked:1"));
+    assert_eq!(number(&mut clients.0.conn, "deadlocks_unchecked"), 1);
 }

@@ -1,0 +1,88 @@
+//! A grace that is set while clients wait ends the waits for leases that it does not cover: all of them, once, wherever
+//! they stand.
+
+use super::tells_of_settings;
+use crate::waiting::Locks;
+
+/// Whether settings of modules can be changed: not before 7.0.
+fn has_settings(locks: &mut Locks) -> bool {
+    let has = tells_of_settings(locks);
+    if !has {
+        eprintln!("skipped: the server has no settings of modules that can be changed");
+    }
+    has
+}
+
+/// A grace that is set while clients wait: all of them are told whose leases it does not cover, wherever they stand.
+#[test]
+fn a_grace_ends_the_waits_for_longer_leases_wherever_they_stand() {
+    let mut locks = Locks::start();
+    if !has_settings(&mut locks) {
+        return;
+    }
+    locks.hold();
+    locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
+    let wait = |locks: &mut Locks, key: &str, lease: &str| {
+        locks.wait_with(&["LOCK.ACQUIRE", key, "PX", lease, "WAIT", "60000"])
+    };
+    let all = ["LOCK.MACQUIRE", "2", "k", "other", "WAIT", "60000", "PX"];
+    let mut long = vec![locks.wait_with(&[&all[..], &["60000"]].concat()), wait(&mut locks, "k", "60000")];
+    let mut short = vec![wait(&mut locks, "k", "1000"), locks.wait_with(&[&all[..], &["1000"]].concat())];
+    long.extend((0..300).map(|_| wait(&mut locks, "other", "60000")));
+    short.push(wait(&mut locks, "other", "1000"));
+    locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "20000"]);
+    for waiter in &mut long {
+        waiter.failed("GRACE");
+    }
+    for waiter in &mut short {
+        waiter.assert_waits();
+    }
+    assert_eq!(locks.info("lock", "lock_waiters"), 3);
+}
+
+/// More of them than answers that leave in one event-loop iteration.
+#[test]
+fn a_crowd_whose_waits_end_in_one_command_is_answered_once_whoever_is_killed_meanwhile() {
+    let mut locks = Locks::start();
+    if !has_settings(&mut locks) {
+        return;
+    }
+    let kill: &[&str] = &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
+    for then in [&["PING"], kill] {
+        locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "0"]);
+        let token = locks.hold();
+        let long = ["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "60000"];
+        let mut crowd: Vec<_> = (0..600).map(|_| locks.wait_with(&long)).collect();
+        let shorter = &["CONFIG", "SET", "lock.failover-grace-ms", "20000"];
+        locks.in_one_turn(&[shorter, &["LOCK.RELEASE", "k", &token], then]);
+        for waiter in &mut crowd {
+            if then == kill {
+                waiter.closed();
+            } else {
+                waiter.failed("GRACE");
+                assert_eq!(waiter.conn.call(&["PING"]).text(), "PONG", "there is no second answer");
+            }
+        }
+        assert_eq!((locks.waiters(), locks.conn.int(&["EXISTS", "k"])), (0, 0));
+    }
+    assert_eq!(locks.info("clients", "blocked_clients"), 0);
+}
+
+/// The same where the lease is handed over before the module has come to look at all of them.
+#[test]
+fn no_lease_is_handed_over_that_a_grace_does_not_cover() {
+    let mut locks = Locks::start();
+    if !has_settings(&mut locks) {
+        return;
+    }
+    let token = locks.hold();
+    locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
+    // One ahead may have its lease, but not the other lock that it wants.
+    let all = ["LOCK.MACQUIRE", "2", "k", "other", "PX", "1000", "WAIT", "60000"];
+    let mut first = locks.wait_with(&all);
+    let mut second = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "60000"]);
+    locks.in_one_turn(&[&["CONFIG", "SET", "lock.failover-grace-ms", "20000"], &["LOCK.RELEASE", "k", &token]]);
+    second.failed("GRACE");
+    first.assert_waits();
+    assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
+}

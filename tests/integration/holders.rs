@@ -1,0 +1,188 @@
+//! Several holders of one lock: who is admitted beside whom, and how long an expired holder stays in the set. What stands
+//! in the key and in the replication stream is byte for byte in `wire`.
+
+pub mod crowd;
+mod foreign;
+mod moved;
+
+use crate::kinds::{acquire, Kind, Row};
+use crate::support::{server_time_us, until, Conn, Reply, Server};
+use crate::waiting::Locks;
+
+fn members(conn: &mut Conn, key: &str) -> Vec<String> {
+    conn.call(&["ZRANGE", key, "0", "-1"]).list().iter().map(Reply::text).collect()
+}
+
+#[test]
+fn a_caller_is_admitted_where_fewer_live_than_it_allows() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for _ in 0..3 {
+        acquire(&mut conn, &["k", "EX", "60", "SHARED"]);
+    }
+    for refused in [&["EX", "60"][..], &["EX", "60", "LIMIT", "1"], &["EX", "60", "LIMIT", "3"]] {
+        assert!(conn.call(&[&["LOCK.ACQUIRE", "k"], refused].concat()).is_nil(), "{refused:?}");
+    }
+    acquire(&mut conn, &["k", "EX", "60", "LIMIT", "4"]);
+    acquire(&mut conn, &["k", "EX", "60", "SHARED"]);
+    assert!(conn.call(&["LOCK.MACQUIRE", "2", "k", "l", "EX", "60"]).is_nil());
+    assert_eq!(conn.int(&["EXISTS", "l"]), 0);
+    // A plain holder allows nobody.
+    acquire(&mut conn, &["one", "EX", "60"]);
+    assert!(conn.call(&["LOCK.ACQUIRE", "one", "EX", "60", "SHARED"]).is_nil());
+    assert!(conn.call(&["LOCK.ACQUIRE", "one", "EX", "60", "LIMIT", "9"]).is_nil());
+}
+
+#[test]
+fn each_holder_has_a_lease_and_an_attempt_of_its_own() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let long = acquire(&mut conn, &["k", "EX", "60", "SHARED", "ID", "1"]);
+    let short = acquire(&mut conn, &["k", "EX", "5", "SHARED", "ID", "2"]);
+    assert_eq!(acquire(&mut conn, &["k", "EX", "5", "LIMIT", "9", "ID", "1"]), long);
+    assert!(conn.int(&["LOCK.CHECK", "k", &long]) > 50_000, "never shorter");
+    assert_eq!(acquire(&mut conn, &["k", "EX", "90", "SHARED", "ID", "2"]), short);
+    assert!(conn.int(&["LOCK.CHECK", "k", &short]) > 80_000);
+    assert_eq!(conn.int(&["LOCK.EXTEND", "k", &short, "EX", "20"]), 1);
+    assert!((10_000..=20_000).contains(&conn.int(&["LOCK.CHECK", "k", &short])));
+    assert_eq!(conn.int(&["LOCK.CANCEL", "k", "1"]), 1);
+    assert_eq!(conn.int(&["LOCK.CHECK", "k", &long]), 0);
+    assert_eq!(conn.int(&["LOCK.CANCEL", "k", "1"]), 0);
+    assert_eq!(members(&mut conn, "k").len(), 1);
+}
+
+#[test]
+fn a_caller_that_needs_a_slot_replaces_the_holder_that_expired_first() {
+    let server = Server::with().module_args(&["margin-ms", "0"]).start();
+    let mut conn = server.conn();
+    let first = acquire(&mut conn, &["k", "PX", "1", "LIMIT", "3", "OWNER", "first"]);
+    let other = acquire(&mut conn, &["k", "PX", "2", "LIMIT", "3", "OWNER", "second"]);
+    let live = acquire(&mut conn, &["k", "EX", "60", "LIMIT", "3"]);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(conn.call(&["LOCK.RECOVER", "k", "EX", "60"]).is_nil(), "somebody lives");
+    // Who expired counts neither for nor against anybody.
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "1"]).is_nil());
+    // A caller that shares needs nobody's slot.
+    let details = conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "DETAILS"]);
+    assert!(details.list()[1].is_nil());
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "2"]).is_nil(), "two live");
+    let details = conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3", "DETAILS"]);
+    assert_eq!(details.list()[2].int().to_string(), first);
+    assert_eq!(details.list()[3].text(), "first");
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "three live");
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &first]), 0);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &other]), -1);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &live]), 1);
+}
+
+#[test]
+fn never_more_than_the_limit_hold_also_when_holders_die() {
+    let mut locks = Locks::start();
+    let mut holders: Vec<Conn> = (0..2).map(|_| locks.server.conn()).collect();
+    for conn in &mut holders {
+        Kind::Limit.take(conn, &["EX", "60", "SESSION"]);
+    }
+    let waiting: Vec<_> = (0..12).map(|_| locks.wait_as(Kind::Limit, &["SESSION"])).collect();
+    for (at, mut next) in waiting.into_iter().enumerate() {
+        // Killed in the middle, now this one, now that one.
+        drop(holders.remove(at % 2));
+        next.granted();
+        holders.push(next.conn);
+        let all = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("holders");
+        let live = all.list().iter().filter(|holder| holder.field("overdue-ms").is_nil()).count();
+        assert_eq!(live, 2);
+    }
+    assert_eq!(locks.waiters(), 0);
+}
+
+#[test]
+fn slots_come_free_by_time() {
+    let mut locks = Locks::start();
+    for lease in ["60000", "400", "60000"] {
+        acquire(&mut locks.conn, &["k", "PX", lease, "LIMIT", "3"]);
+    }
+    let mut limited = locks.wait(&["LIMIT", "3", "DETAILS"]);
+    let mut two = locks.wait(&["LIMIT", "2"]);
+    assert!(!limited.answer().list()[1].is_nil(), "it replaces one that expired");
+    two.assert_waits();
+    // A lease that is made shorter counts.
+    let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    for holder in &info.field("holders").list()[..2] {
+        let token = holder.field("token").int().to_string();
+        assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &token, "PX", "300"]), 1);
+    }
+    two.granted();
+}
+
+#[test]
+fn an_id_that_waits_may_change_its_mind() {
+    let mut locks = Locks::start();
+    let held = acquire(&mut locks.conn, &["k", "EX", "60", "SHARED"]);
+    let mut alone = locks.wait(&["ID", "7"]);
+    let shared = acquire(&mut locks.conn, &["k", "EX", "60", "SHARED", "ID", "7"]);
+    assert!(shared > held, "it is first in line, and fits beside the holder");
+    assert!(alone.conn.read().error().starts_with("UNBLOCKED "));
+}
+
+#[test]
+fn a_set_of_three_is_in_the_form_for_many_and_of_nobody_else() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut tokens = Vec::new();
+    for is_tree in [false, false, true, true] {
+        tokens.push(acquire(&mut conn, &["k", "EX", "600", "SHARED"]));
+        if tokens.len() > 1 {
+            assert_eq!(conn.text(&["OBJECT", "ENCODING", "k"]) == "skiplist", is_tree, "{} holders", tokens.len());
+        }
+        assert_eq!(members(&mut conn, "k"), tokens);
+    }
+}
+
+/// Puts holders in whose timestamps passed that long ago, as the module writes them.
+fn lapsed(conn: &mut Conn, count: i64, ms_ago: i64) -> Vec<String> {
+    let end = server_time_us(conn) - ms_ago * 1_000;
+    let score = format!("{}.{:06}", end / 1_000_000, end % 1_000_000);
+    let add = |n: i64| {
+        let token = (end - 30_000_000 + n).to_string();
+        assert_eq!(conn.int(&["ZADD", "k", &score, &token]), 1);
+        token
+    };
+    (0..count).map(add).collect()
+}
+
+const VOLATILE: &[&str] = &["--maxmemory-policy", "volatile-lru"];
+
+#[test]
+fn without_a_native_expiry_an_expired_holder_stays_for_its_retention_and_no_longer() {
+    // Where locks stay for ever, an expired holder among others stays for a minute.
+    for (args, retention, stays_ms) in [(VOLATILE, "5000", 5_000), (&[], "-1", 60_000), (VOLATILE, "-1", 60_000)] {
+        let _row = Row::of((args, retention));
+        let server = Server::with().args(args).module_args(&["retention-ms", retention]).start();
+        let mut conn = server.conn();
+        let over = lapsed(&mut conn, 30, stays_ms + 1_000);
+        let stay = lapsed(&mut conn, 3, stays_ms / 4);
+        let live: Vec<String> = (0..5).map(|_| acquire(&mut conn, &["k", "EX", "60", "SHARED"])).collect();
+        assert_eq!(members(&mut conn, "k"), [stay, live].concat());
+        for token in over {
+            assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 0);
+        }
+        assert_eq!(conn.int(&["PTTL", "k"]), -1, "the key has no expiry of its own");
+    }
+}
+
+#[test]
+fn leases_that_lapse_all_the_time_leave_a_set_that_stays_small() {
+    for args in [VOLATILE, &[]] {
+        let _row = Row::of(args);
+        let server = Server::with().args(args).module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
+        let mut conn = server.conn();
+        let mut largest = 0;
+        for _ in 0..2_000 {
+            acquire(&mut conn, &["k", "PX", "1", "SHARED"]);
+            largest = largest.max(conn.int(&["ZCARD", "k"]));
+        }
+        assert!(largest < 500, "{largest}");
+        let is_over = |state: &str| state == "expired" || state == "free";
+        until("all are over", || is_over(&conn.call(&["LOCK.INFO", "k"]).field("state").text()).then_some(()));
+    }
+}

@@ -1,5 +1,5 @@
 //! The faults of `tests/mutants` still fit the product: each edit applies at one place, and each test that has to find
-//! one is there. That the tests do find them takes minutes, and is for `make mutants`.
+//! one exists. `make mutants` checks in some minutes that the tests do find them.
 #![allow(missing_docs, clippy::unwrap_used, clippy::arithmetic_side_effects)]
 
 #[path = "mutants/fault.rs"]

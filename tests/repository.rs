@@ -1,6 +1,6 @@
-//! What stands around the code is true: workflows call targets that `make` has, the nightly one runs what `make nightly`
-//! runs, dependabot looks where something is, the version has its section in the changelog, and `make subjects` tells
-//! subjects of commits apart.
+//! The files around the code are right: workflows call existing `make` targets, the nightly one runs what
+//! `make nightly` runs, dependabot watches folders with something in them, the version has its section in the
+//! changelog, and `make subjects` tells good and bad subjects of commits apart.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use serde_json::Value;

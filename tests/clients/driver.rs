@@ -1,4 +1,4 @@
-//! Plays what `tests/integration/languages` asks for, with the lock of `examples/rust`.
+//! Does what `tests/integration/languages` asks for, with the lock of `examples/rust`.
 //!
 //! A line of JSON in, a line of JSON out; see `tests/integration/languages/driver.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -1,5 +1,5 @@
-//! `repl-diskless-load swapdb`: a replica serves what it has while it loads anew from its master. A module that does not
-//! say that it can do with that turns it off for the whole server.
+//! `repl-diskless-load swapdb`: a replica keeps serving its data while it loads new data from its master. A module that
+//! does not declare support for that turns it off for the whole server.
 
 use crate::support::{until, Conn, Reply, Server};
 

@@ -1,18 +1,18 @@
-//! The fake server of the models does what a server does: random steps of the simulator, done by both side by side, come
-//! to the same answers, the same keys and the same lines, to the microsecond.
+//! The fake server of the models behaves as a real one. Random steps of the simulator, done by both side by side, give
+//! the same answers, the same keys and the same queues, to the microsecond.
 //!
-//! The clocks of the server stand still while a step is done, and are set from one moment in which something is due to
-//! the next, as those of the fake are. So tokens, timestamps, expiries and waits are equal, not alike.
+//! The clocks of the server stand still during a step, and are then set to the next moment in which something is due,
+//! as those of the fake are. So tokens, timestamps, expiries and waits are equal, not just similar.
 //!
 //!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::so_do_fresh -- --nocapture
 //!
-//! Of a set of holders and its COPY only one is used, the other is deleted: what LOCK.* says where both are used may be
-//! late (docs/SEMANTICS.md, Several holders), which the fake does not do.
+//! After a COPY of a set of holders only one of the two is used, and the other is deleted: if both are used, LOCK.* may
+//! report late (docs/SEMANTICS.md, Several holders), which the fake does not do.
 //!
-//! Left out: `Evict`, for which a server has to be full; `Pause`, since the server holds commands back then and the
-//! simulator does not send any; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT
-//! UNBLOCK on servers where the module does not let it end waits; MOVE and RESTORE, which the simulator does not have
-//! (`holders::moved::`); OWNER; keys that the server expires by itself; servers whose clocks cannot be made to stand still.
+//! Left out: `Evict`, for which a server has to be full; `Pause`, since the server then holds commands back and the
+//! simulator sends none; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT UNBLOCK
+//! on servers where the module does not let it end waits; MOVE and RESTORE, which the simulator does not have
+//! (`holders::moved::`); OWNER; keys that the server expires by itself; servers whose clocks cannot be stopped.
 
 mod clocks;
 mod command;

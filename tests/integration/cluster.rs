@@ -1,8 +1,8 @@
-//! Locks in a cluster: slots that move, a cluster that is down, masters that change. Whoever waits is
-//! told in time, nobody is granted a lock in a slot that is not ours, and no lock is lost by a move.
+//! Locks in a cluster: slots that move, a cluster that is down, masters that change. Waiters are told in time, no lock
+//! is granted in a slot that is not ours, and a move loses no lock.
 //!
-//! Clusters are those of `scripts/cluster.sh`. Two are shared, one test at a time: a test leaves its
-//! cluster well, and whoever needs to break one for good starts its own.
+//! Clusters are those of `scripts/cluster.sh`. Two are shared, one test at a time: a test leaves its cluster intact,
+//! and a test that breaks one for good starts its own.
 
 mod down;
 mod failover;

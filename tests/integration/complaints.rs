@@ -1,6 +1,5 @@
-//! Ten complaints that users of other locks have filed. Each test first does it the other way, with
-//! plain commands as those locks send them, and meets the complaint; then it does the same with
-//! LOCK.*, and does not.
+//! Ten complaints that users of other locks have filed. Each test first sends the plain commands of those locks, and
+//! reproduces the complaint. Then it does the same with LOCK.*, where the complaint does not occur.
 //!
 //! A complaint is cited as `owner/name#number` of the project that it was filed with.
 

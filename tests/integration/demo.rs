@@ -1,4 +1,4 @@
-//! `make demo` tells its story to the end, and what it says is true.
+//! `make demo` runs to the end, and what it prints is true.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! What the documents say shows something is there: each path in backticks in them is a test, a
-//! module of tests (`stall::`) or a function of a type (`Value::read`).
+//! Paths in backticks in the documents exist: each names a test, a module of tests (`stall::`) or a function of a type
+//! (`Value::read`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

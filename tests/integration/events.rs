@@ -1,6 +1,6 @@
-//! Keyspace events of each command, in order: those that tools listen to already (set, expire, del)
-//! and our own (lock.acquire, lock.recover, lock.extend, lock.release, lock.lapse), which are of the
-//! class of modules, `d`. What changes nothing is told to nobody.
+//! Keyspace events of each command, in order: those that tools already listen to (set, expire, del) and our own
+//! (lock.acquire, lock.recover, lock.extend, lock.release, lock.lapse), which are of the class of modules, `d`. A
+//! command that changes nothing raises no event.
 
 mod several;
 mod watch;

@@ -1,9 +1,9 @@
-//! Clients as they come from the factory: each waits 20 s for a lock that is held for 15 s, with the
-//! time-outs and retries that it has when nobody sets any.
+//! Clients with their default settings: each waits 20 s for a lock that is held for 15 s, with its own time-outs and
+//! retries.
 //!
-//! With an ID each is granted the lock once, in its place, and leaves none behind. What happens
-//! without is asserted too; docs/CLIENTS.md tells it to users. All clients wait at the same time, on
-//! keys of their own; those whose language is not installed are skipped.
+//! With an ID each is granted the lock once, in its place, and leaves no grant behind. The tests also assert what
+//! happens without an ID; docs/CLIENTS.md describes it. All clients wait at the same time, on keys of their own; those
+//! whose language is not installed are skipped.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;

@@ -1,6 +1,6 @@
-//! First come, first served, at any length of the line: grants in the order of arrival, replicas
-//! and AOF equal to the master after ten thousand hand-offs, ten thousand waiters on one key and on
-//! as many keys, and all of their memory back when they are gone.
+//! First come, first served, at any length of the queue: grants in the order of arrival, replicas and AOF equal to the
+//! master after ten thousand hand-offs, ten thousand waiters on one key and on as many keys, and all of their memory
+//! back when they have left.
 
 use crate::kinds::acquire;
 use crate::sessions::many::raise_limit;

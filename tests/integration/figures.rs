@@ -1,5 +1,5 @@
-//! Figures in the documents that can be counted or measured: each is read out of the document, so that neither it nor
-//! what it tells of changes alone.
+//! Figures in the documents that can be counted or measured. Each is read from the document, so that neither it nor its
+//! subject changes alone.
 
 use crate::support::{project_file, until, Conn, Server};
 

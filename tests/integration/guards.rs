@@ -1,7 +1,6 @@
-//! When the server must not be written to outside of a command (paused, failing over, loading, a
-//! replica, short of good replicas), or has no memory, nobody is granted a lock of any kind; afterwards
-//! the line moves on in its order. Nobody is left hanging, nobody gets a lock that another one holds,
-//! and the server lives.
+//! While the server must not be written to outside a command (paused, failing over, loading, a replica, short of good
+//! replicas), or has no memory, no lock of any kind is granted. Afterwards the queue moves on in its order. No client
+//! is left hanging, none gets a lock that another holds, and the server lives.
 
 mod failover;
 mod grace;

@@ -1,5 +1,5 @@
-//! Several holders of one lock: who is admitted beside whom, and how long an expired holder stays in the set. What stands
-//! in the key and in the replication stream is byte for byte in `wire`.
+//! Several holders of one lock: which callers are granted it together, and how long an expired holder stays in the set.
+//! `wire` compares the key and the replication stream byte for byte.
 
 pub mod crowd;
 mod foreign;

@@ -1,5 +1,5 @@
-//! Whatever bytes a client sends, and to whatever key: the server lives on, and what is refused
-//! changes nothing, replicates nothing, tells nobody and breaks no WATCH.
+//! Any bytes that a client sends, to any key: the server lives on, and a refusal changes nothing, replicates nothing,
+//! raises no event and breaks no WATCH.
 
 mod random;
 mod storm;

@@ -1,5 +1,5 @@
-//! Several keys at once: all of them or none, with one token; whoever waits for them holds up nobody; what belongs to
-//! others stays theirs; each key needs its rights and all of them one slot.
+//! Several keys at once: all of them or none, with one token. Waiters for them hold up no other client, keys of others
+//! stay theirs, each key needs its rights, and all need one slot.
 
 mod many;
 

@@ -1,4 +1,4 @@
-//! LOCK.INFO and LOCK.TOP: who holds, who waits, since when, for how long, and where most wait.
+//! LOCK.INFO and LOCK.TOP: holders and waiters, since when and for how long, and the longest queues.
 
 mod bytes;
 mod scan;

@@ -1,7 +1,7 @@
-//! What the server knows of each command: arity, flags, keys, documentation, ACL categories.
+//! What the server knows about each command: arity, flags, keys, documentation, ACL categories.
 //!
-//! A server that lacks one of these says so when asked, and that part is skipped. `metadata/hints.rs`
-//! looks at what the command-line client makes of it.
+//! A server that lacks one of these says so when asked, and that part is skipped. `metadata/hints.rs` checks what the
+//! command-line client makes of it.
 
 mod hints;
 

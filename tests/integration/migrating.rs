@@ -1,6 +1,6 @@
-//! Fleets that come from other locks: what docs/MIGRATING.md says of each library is what the library does.
+//! Fleets that come from other locks: each library behaves as docs/MIGRATING.md says.
 //!
-//! The real libraries are installed on demand; one that cannot be had is skipped with a message.
+//! The real libraries are installed on demand; one that cannot be installed is skipped with a message.
 
 mod both;
 mod by_hand;

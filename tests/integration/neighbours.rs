@@ -1,5 +1,5 @@
-//! What single clients of other kinds do to a lock and a lock to them: whose tokens must not be
-//! taken for timestamps, and what the classic pattern does to a value that is ours.
+//! What single clients of other kinds do to a lock, and a lock to them: which tokens must not be taken for timestamps,
+//! and what the classic pattern does to a value of ours.
 
 use std::time::SystemTime;
 

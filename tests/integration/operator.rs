@@ -1,8 +1,8 @@
-//! What an operator has in hand: the settings and the files that keep them, the slow log, latency,
-//! MONITOR, CLIENT LIST, memory, the version, and what a server says that is too old.
+//! What an operator uses: the settings and the files that keep them, the slow log, latency, MONITOR, CLIENT LIST,
+//! memory, the version, and the message of a server that is too old.
 //!
-//! `settings.rs` has what the settings do; `operator/tools.rs` the tools of the server; `operator/watching.rs`
-//! what is made of INFO lock elsewhere; `operator/alerts.rs` the alerts.
+//! `settings.rs` tests the effects of the settings; `operator/tools.rs` the tools of the server; `operator/watching.rs`
+//! the consumers of INFO lock; `operator/alerts.rs` the alerts.
 
 mod alerts;
 mod tools;

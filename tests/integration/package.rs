@@ -1,4 +1,4 @@
-//! What is installed and given to others works: `make install`, `make package`, and the life of the Debian package.
+//! Installations and packages work: `make install`, `make package`, and the life of the Debian package.
 //!
 //! All of it happens in temporary folders; nothing of this machine's own servers is touched.
 

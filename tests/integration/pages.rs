@@ -1,5 +1,5 @@
-//! What the pages for users show is what a server does: their settings, commands and errors; their sessions are in
-//! `pages/sessions.rs`. Links lead somewhere, and the README stays short.
+//! The pages for users show what a server does: their settings, commands and errors; `pages/sessions.rs` tests their
+//! sessions. Links lead somewhere, and the README stays short.
 
 mod sessions;
 

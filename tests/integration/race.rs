@@ -1,7 +1,7 @@
-//! The race that the documentation of SETNX is about: of many that find an expired lock at once,
-//! exactly one gets it, and its token is larger than all before. And dining philosophers who take
-//! their forks at once, in random order: nobody blocks another for ever, nobody starves, and no fork
-//! is in two hands. `PHILOSOPHERS_SECONDS` sets how long they dine (3).
+//! The race that the documentation of SETNX is about: of many clients that find an expired lock at once, exactly one
+//! gets it, and its token is larger than all before. And dining philosophers who take their forks at once, in random
+//! order: none blocks another for ever, none starves, and no fork is in two hands. `PHILOSOPHERS_SECONDS` sets how long
+//! they dine (3).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{mpsc, Arc, Barrier};

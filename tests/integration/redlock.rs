@@ -1,5 +1,5 @@
-//! examples/redlock: one lock over five servers is had while a majority answers and time is left, by
-//! one client at a time; otherwise by nobody, and what was granted is given back at once.
+//! examples/redlock: one lock over five servers is granted while a majority answers and time is left, to one client at
+//! a time; otherwise to none, and partial grants are released at once.
 
 #[path = "../../examples/redlock/client.rs"]
 mod client;

@@ -1,4 +1,4 @@
-//! Commands of the server that the module cannot call: taken away by rename-command, or refused by another module.
+//! Commands of the server that the module cannot call: removed by rename-command, or refused by another module.
 
 use crate::support::{shared_object, skipped, Conn, Reply, Server};
 use crate::waiting::Locks;

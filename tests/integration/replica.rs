@@ -1,4 +1,4 @@
-//! A replica: it refuses to grant, answers questions, and is equal to its master.
+//! A replica: it refuses to grant, answers reads, and is equal to its master.
 
 use crate::kinds::{acquire, acquire_all};
 use crate::replication::Stream;

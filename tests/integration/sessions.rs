@@ -1,6 +1,5 @@
-//! SESSION: when the connection that got a lock ends, however it does, the lock expires a margin
-//! later, replicas learn so, and those who wait are served then; never before, and never a lock that
-//! is another's by then.
+//! SESSION: when the connection that got a lock ends, however it does, the lock expires a margin later, replicas get
+//! the change, and waiters are served then; never before, and never a lock that belongs to another by then.
 
 mod ends;
 mod holds;

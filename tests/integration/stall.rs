@@ -1,5 +1,5 @@
-//! A master that stood still and was replaced meanwhile grants nothing, with a failover grace; and
-//! what a new master and leases are held to by the grace.
+//! A master that stood still and was replaced meanwhile grants nothing, with a failover grace. And the limits that the
+//! grace sets for a new master and for leases.
 
 use crate::kinds::{Kind, Row, KINDS};
 use crate::support::relay::Relay;

@@ -1,7 +1,7 @@
 //! A machine that is suspended: `CLOCK_MONOTONIC` stands still meanwhile, and everything else goes on.
 //!
 //! A preloaded library moves the clocks of the server. While it is stopped its wall clock and `CLOCK_BOOTTIME` are set
-//! ahead and `CLOCK_MONOTONIC` is set back by the time of the stop: for the server the three are as after a suspend.
+//! ahead and `CLOCK_MONOTONIC` is set back by the time of the stop: to the server the three look as after a suspend.
 
 use crate::metrics::clock::shim::shim;
 use crate::metrics::number;

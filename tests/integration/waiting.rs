@@ -1,5 +1,5 @@
-//! Waiting for a lock: every way a lock comes free wakes the first in line, every way a wait ends
-//! ends it exactly once, places are kept by ID, and a grant that nobody received passes on.
+//! Waiting for a lock: every way a lock comes free wakes the first in line, every way a wait ends ends it exactly once,
+//! places are kept by ID, and a grant that was not received passes on.
 
 mod answers;
 mod ends;

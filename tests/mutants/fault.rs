@@ -1,5 +1,5 @@
-//! A fault made on purpose, as a file of this folder describes it: what is wrong, the edits that make the product so,
-//! and the tests that have to find it. Nothing of it is in the product; a copy of the tree gets it.
+//! A deliberate fault, as a file of this folder describes it: what is wrong, the edits that put it into the product,
+//! and the tests that have to find it. The product itself has nothing of it; a copy of the tree gets it.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
-//! Sees that the tests find the faults of this folder: each test that a fault names fails with it, and passes without.
+//! Checks that the tests find the faults of this folder: each test that a fault names fails with it, and passes
+//! without.
 //!
-//! A fault is put into a copy of the tree, in `target/mutants`, which is built there and put right again: nothing else
-//! changes. Ends non-zero when a fault survives, does not build, or a test does not pass without one.
+//! A fault is put into a copy of the tree, in `target/mutants`, which is built there and restored afterwards: nothing
+//! else changes. Ends non-zero if a fault survives, does not build, or a test fails without one.
 
 #[path = "fault.rs"]
 mod fault;

@@ -1,4 +1,4 @@
-//! A cluster of `scripts/cluster.sh`: started on free ports, looked at, and ended.
+//! A cluster of `scripts/cluster.sh`: started on free ports, inspected, and ended.
 
 use crate::support::watch::{watch, Watched};
 use crate::support::{module, server_binary, six_free_ports, temp_dir, until};

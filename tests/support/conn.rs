@@ -1,4 +1,4 @@
-//! A raw connection to a server, and what tests ask on it.
+//! A raw connection to a server, and common questions of tests.
 
 use super::{until, Reply, DEADLINE};
 use std::io::{BufRead, BufReader, Read, Write};

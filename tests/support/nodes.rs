@@ -1,4 +1,4 @@
-//! A node of a cluster: what it says of itself and its slots, and what can be done to its process.
+//! A node of a cluster: what it reports about itself and its slots, and control of its process.
 
 use super::read;
 use crate::support::{server_binary, signal, until, Conn, Reply};

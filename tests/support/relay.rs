@@ -1,4 +1,4 @@
-//! A TCP relay that can fall silent without closing, as a network does that loses packets, and come back; lose one
+//! A TCP relay that can fall silent without closing, as a network that loses packets does, and come back; lose one
 //! reply; and lead to another server from some moment on, as a name does after a failover.
 
 use std::collections::HashMap;

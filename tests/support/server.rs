@@ -1,4 +1,4 @@
-//! A server of a test: what it is started with, what can be done to it, and how it ends.
+//! A server of a test: how it starts, what tests can do to it, and how it ends.
 
 use super::program::end_within;
 use super::{free_port, module, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};

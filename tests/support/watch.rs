@@ -1,5 +1,5 @@
-//! No test hangs. What one has started is ended when it is there for longer than any test takes: then the test fails, as
-//! nobody answers it any more. If that does not end it either, all tests end, and its name is the last that is said.
+//! No test hangs. If a test takes longer than any test should, its servers and programs are ended; it then fails,
+//! because nothing answers it any more. If that does not end it either, all tests end, and its name is printed last.
 
 use super::signal;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The history of a run: what each client did with each key, from when to when, and what came of it.
+//! The history of a run: what each client did with each key, from when to when, and the result.
 
 use super::moment::Moment;
 use std::fmt::{self, Display, Formatter};

@@ -1,9 +1,9 @@
-//! Clients work with locks on real servers while things go wrong at random from a seed; what each did is written
-//! down and judged. docs/TESTING.md says what that proves and what it leaves out.
+//! Clients work with locks on real servers while a seed injects random faults. What each client did is recorded and
+//! judged. docs/TESTING.md says what that proves and what it leaves out.
 //!
-//! `make torture SEED=1 SECONDS=60`, or `TORTURE_SEED=1 TORTURE_SECONDS=60 cargo test --test torture run:: --
-//! --nocapture`. `TORTURE_SETUPS=pair,cluster` runs some of the setups of `plan.rs` only. Without any of it, as part
-//! of `make test`, a short run with a seed that is always the same.
+//! `make torture SEED=1 SECONDS=60`, or
+//! `TORTURE_SEED=1 TORTURE_SECONDS=60 cargo test --test torture run:: -- --nocapture`. `TORTURE_SETUPS=pair,cluster`
+//! runs only these setups of `plan.rs`. Without any of it, as part of `make test`, a short run with a fixed seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects, missing_docs)]
 

@@ -1,5 +1,5 @@
-//! Many small histories of a real server on which nothing goes wrong but clients that die: all have an order. The same
-//! histories, broken on purpose, have none; and what clients do who delete an expired lock and take it anew is found.
+//! Many small histories of a real server with no faults other than clients that die: all have an order. The same
+//! histories, deliberately broken, have none. Clients that delete an expired lock and take it anew are found out.
 
 use super::check::linear::Verdict;
 use super::check::{linear, pass, Kind};

@@ -1,9 +1,9 @@
 //! Moments of a run, and what the clock of the server showed at each of them.
 //!
-//! A [`Moment`] is microseconds since the run began, on the machine's monotonic clock: no server has a say in it.
-//! The wall clock of the machine, on which all servers run, differs from that by a constant, and that of a server
-//! whose clock is stepped by what was written to its shim. So a token, which is the time of its grant on the
-//! server's wall clock, is a moment too.
+//! A [`Moment`] is microseconds since the run began, on the machine's monotonic clock, independent of any server. The
+//! wall clock of the machine, on which all servers run, differs from that by a constant, and that of a server whose
+//! clock is stepped by the value in its shim. So a token, which is the time of its grant on the server's wall clock, is
+//! a moment too.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

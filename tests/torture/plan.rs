@@ -1,6 +1,6 @@
-//! What goes wrong in a run, and when: made of a seed and nothing else, so that the same seed gives the same plan.
+//! What goes wrong in a run, and when: computed from a seed alone, so that the same seed gives the same plan.
 //!
-//! A plan also says what is promised under its faults; what is not is not judged.
+//! A plan also says what is promised under its faults; the rest is not judged.
 
 use crate::support::dice::Dice;
 use std::fmt::{self, Display, Formatter};

@@ -1,4 +1,4 @@
-//! What a run did and what was found, as a table, and on a violation the piece of history that shows it.
+//! A table of what a run did and what the checks found, and on a violation the piece of history that shows it.
 
 use super::check::linear::Verdict;
 use super::check::{groups, linear, order, pass, Violation};

@@ -1,4 +1,4 @@
-//! Keys for small histories: one after the other, each for a while and for at most so many operations, so that all
+//! Keys for small histories: one after the other, each for a while and for a limited number of operations, so that all
 //! their orders can be tried.
 
 use super::world::World;

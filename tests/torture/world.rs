@@ -1,4 +1,4 @@
-//! What clients, faults and checks of one run share.
+//! What the clients, faults and checks of one run share.
 
 use super::history::{Effect, Event};
 use super::moment::{Clock, Moment, Step, Unix, Watch};

@@ -1,5 +1,5 @@
-//! What clients ask for, in seconds, what they are told, and the event loop until nothing is due: for tests that say step
-//! by step what happens on the fake server.
+//! Calls of clients in seconds, the replies they get, and the event loop until nothing is due: for tests that go step
+//! by step through what happens on the fake server.
 
 use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome};

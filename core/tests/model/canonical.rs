@@ -1,4 +1,4 @@
-//! The canonical form of a server: the same for the same situation, however it came about, and another for each
+//! The canonical form of a server: the same for the same situation, however it came about, and different for every
 //! situation in which something else would happen.
 
 use crate::asks::{alone, hold, id, in_session, named, node, seconds};

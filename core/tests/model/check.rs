@@ -1,4 +1,4 @@
-//! Runs the checker over a model: all states of it, or until a property fails; says how much was looked at.
+//! Runs the checker over a model, through all states or until a property fails, and prints how many states it visited.
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
-//! The classic ways to lock with plain commands: where they give the lock to two clients, and where not.
+//! The classic ways to lock with plain commands: where they give the lock to two clients, and where they do not.
 //!
-//! The sequence documented for SETNX, which keeps the time of its end in the key: with DEL and SETNX on an
-//! expired lock, as the documentation warns, and with GETSET. And `SET NX PX` with its two ways to release.
+//! The sequence documented for SETNX, which keeps the time of its end in the key: with DEL and SETNX on an expired
+//! lock, which the documentation warns of, and with GETSET. And `SET NX PX` with its two ways to release.
 
 use crate::check;
 use stateright::{Model, Property};

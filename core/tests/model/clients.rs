@@ -1,5 +1,5 @@
-//! The clients of the model, and what an outsider knows of who got the lock: written from the contract alone, it
-//! shares nothing with the rules that it judges.
+//! The clients of the model, and what an outsider knows of the grants. Written from the contract alone, it shares
+//! nothing with the rules that it judges.
 
 use redis_lock_core::lock::record::Id;
 use redis_lock_core::lock::time::Micros;

@@ -1,5 +1,5 @@
-//! A wall clock that is set: the lags of replicas are counted by it, so that a master in a grace doubts what it knew of
-//! them until it has looked at them again. `failover` has the rule; here the driver asks for it in time.
+//! A wall clock that is set. The lags of replicas are counted by it, so a master with a grace distrusts its last counts
+//! until it has checked them again. `failover` has the rule; here the driver has to check in time.
 
 use crate::asks::{self, alone, seconds, START};
 use crate::fake::{Node, Settings};

@@ -1,9 +1,9 @@
-//! A master that is replaced: its replica may not know of a grant, and the master may not know that it is one no more.
+//! A master that is replaced: its replica may not know of a grant, and the master may not know that it was demoted.
 //!
-//! Who may grant is asked of the crate's own `Reign` and `Settings`. Around them: a master with replicas, a stream of
-//! writes that each replica follows as far behind as it likes, acknowledgements that are read late by a master that
-//! stood still, and a promotion at any moment. The server's own count of good replicas, which can be very old, is taken
-//! to be good at all times.
+//! The crate's own `Reign` and `Settings` decide whether a server may grant. Around them: a master with replicas, a
+//! stream of writes that each replica follows with any lag, acknowledgements that a master reads late after it stood
+//! still, and a promotion at any moment. The server's own count of good replicas, which can be very old, is taken to be
+//! good at all times.
 
 mod conditions;
 

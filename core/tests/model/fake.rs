@@ -1,9 +1,9 @@
-//! A server that is not there, for the driver: keys that execute the commands that a change comes to, clients that are
-//! blocked, one timer, a clock that stands still until it is told to move. It knows no rule of locks: a command that the
-//! driver forgets is missing in its keys.
+//! A fake server for the driver: keys that execute the commands of each change, clients that are blocked, one timer,
+//! and a clock that stands still until it is told to move. It knows no rule of locks: a command that the driver forgets
+//! is missing in its keys.
 //!
-//! It does what a server does: a key whose native expiry has passed is gone for whoever opens it, and its listeners are
-//! told; a blocked client is answered once; a timer fires when its time has come, and nothing else wakes anybody.
+//! It behaves as a server does. A key whose native expiry has passed is gone when it is opened, and its listeners are
+//! notified. A blocked client is answered once. A timer fires when its time has come, and nothing else wakes a client.
 
 mod edge;
 mod key;

@@ -1,5 +1,5 @@
-//! What keeps a server from granting: a grace that has not passed, replicas that do not answer, a stall, clocks that
-//! jump. Each is refused to commands and kept from those who wait, said in the log, and over when it should be.
+//! Reasons for a server not to grant: a grace that has not passed, replicas that do not answer, a stall, clocks that
+//! jump. Each refuses commands, holds up waiters, is logged, and ends when it should.
 
 use crate::asks::{alone as ask, hold, hold_all, is_granted, named, seconds, wait, START};
 use crate::fake::{Blocked, Node, Settings};

@@ -1,5 +1,5 @@
-//! Who waits, and who may not: nobody is overtaken, a line has its bounds, a lock that was evicted stays taken, a session
-//! ends once. And what INFO counts of it.
+//! Waiters, and calls that may not wait: no waiter is overtaken, a queue has its bounds, a lock that was evicted stays
+//! taken, a session ends once. And what INFO counts of it.
 
 use crate::asks::{
     acquire, alone, ask, count, hold, hold_all, id, in_session, is_granted, named, node, place, seconds, settle, wait,

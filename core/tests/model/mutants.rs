@@ -1,5 +1,5 @@
-//! The checks can fail: the server has a fault, and the checker finds the way to what it leads to. Faults of the module
-//! itself are found by the scopes, in `scripts/mutants.sh`.
+//! The checks can fail: the server has a fault, and the checker finds the path to its effect. The scopes find faults of
+//! the module itself, in `scripts/mutants.sh`.
 
 use crate::check;
 use crate::fake::Fault;

@@ -1,5 +1,5 @@
-//! How locks pass on outside of the command that releases them: grants that nobody received, locks that others changed,
-//! keys that the server does not let the module write; and what listeners are told of each.
+//! How locks pass on outside the command that releases them: grants that were not received, locks that others changed,
+//! keys that the server does not let the module write; and the notifications of each.
 
 use crate::asks::{
     alone, ask, count, granted, hold, hold_all, in_session, named, node, place, seconds, settle, wait, START,

@@ -1,8 +1,8 @@
-//! Clients, network and one server: every order of what they can do, within the bounds of a [`Scope`].
+//! Clients, network and one server: every order of their steps, within the bounds of a [`Scope`].
 //!
-//! Time passes in whole seconds, at any moment. A command and its reply can be on their way for any time, be lost, or
-//! arrive when their sender has long given up. After `horizon` nobody begins anything new, and what is under way is
-//! brought to its end: then nobody may be left waiting.
+//! Time passes in whole seconds, at any moment. A command and its reply can be under way for any time, be lost, or
+//! arrive long after their sender has given up. After `horizon` no client begins anything new, and everything under way
+//! is brought to its end. Then no client may be left waiting.
 
 mod steps;
 

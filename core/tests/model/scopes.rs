@@ -1,4 +1,4 @@
-//! The scopes in which the protocol is checked: who takes part, and what may go wrong how often.
+//! The scopes in which the protocol is checked: the participants, and how often each thing may go wrong.
 
 use crate::check::{self, is_large};
 use crate::clients::Kind;

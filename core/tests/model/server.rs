@@ -1,4 +1,4 @@
-//! The server of a state of a model: the module itself, on the fake server.
+//! The server of a model state: the module itself, on the fake server.
 //!
 //! States are compared and hashed by the canonical form of their server, and the checker moves them between threads. A
 //! [`Node`] can do neither, so it stays with the thread that made it, for as long as a state refers to it.

@@ -1,10 +1,9 @@
-//! The driver and the engine in a world that is made up: servers with clocks that are set and machines that are
-//! suspended, a network with replicas that lag, clients that die and send again. All of it comes from one seed, a run is
-//! a list of steps, and a judge who knows the contract alone looks at what stands in the keys and what clients are told.
+//! The driver and the engine in a simulated world: servers with clocks that are set and machines that are suspended, a
+//! network with replicas that lag, clients that die and send again. One seed determines all of it. A run is a list of
+//! steps, and a judge that knows only the contract inspects the keys and the replies.
 //!
-//! A run that fails prints its seed and the fewest steps that fail in the same way.
-//!
-//! With `SIMULATE_TRACE=1` these are printed with what became of the servers after each.
+//! A run that fails prints its seed and the fewest steps that fail in the same way. With `SIMULATE_TRACE=1` it also
+//! prints the servers after each of these steps.
 //!
 //!     SIMULATE_SEED=7 SIMULATE_SECONDS=60 cargo test -p redis-lock-core --test model simulator::fresh -- --nocapture
 

@@ -1,5 +1,5 @@
-//! What a call from the server comes to at its end, and what the timer does in one event-loop iteration: it listens when
-//! it has to, sets one timer, and leaves the rest for later when a turn becomes too long.
+//! The end of a call from the server, and what the timer does in one event-loop iteration: the module listens when it
+//! has to, sets one timer, and leaves the rest for later when a turn becomes too long.
 
 use crate::asks::{alone as ask, count, hold, in_session, is_granted, named, node, seconds, settle, wait, START};
 use crate::fake::{Blocked, Node};

@@ -1,5 +1,5 @@
-//! What an outsider knows of who got the lock: written from the contract alone, it shares nothing with the rules that it
-//! judges. It sees what the server answers, which connections it has blocked, and what the key holds.
+//! What an outsider knows of the grants. Written from the contract alone, it shares nothing with the rules that it
+//! judges. It sees the server's replies, the connections that it has blocked, and the key.
 
 use crate::clients::Call;
 use crate::fake::{Blocked, World};

@@ -1,4 +1,4 @@
-//! The clocks of both: they stand still while something is done, and are set in between.
+//! The clocks of both servers: they stand still during a step, and are set in between.
 
 /// The true time is counted from here, in microseconds since 1970.
 const START: u64 = 1_763_710_000_000_000;

@@ -1,4 +1,4 @@
-//! What is done to both, with the numbers of connections, keys and tokens in place, and what is told.
+//! Commands for both servers, with the numbers of connections, keys and tokens filled in, and their replies.
 
 use super::model::steps::{Call, Ms};
 

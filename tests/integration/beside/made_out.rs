@@ -1,4 +1,4 @@
-//! A step, whose numbers are taken modulo what there is, made out for where a run has come to.
+//! Resolves the numbers of a step, which are taken modulo what exists, at its point of the run.
 
 use super::command::Command;
 use super::model::steps::{Call, Number, Put, Step, CLIENTS, IDS, KEYS};

@@ -1,4 +1,4 @@
-//! Which steps a run has: those of the simulator, or more of those that few of its runs come to.
+//! The mix of steps of a run: those of the simulator, or more of those that its runs seldom reach.
 
 use super::model::steps::{Call, Plan, Random, Share, Step, Time, CLIENTS, IDS};
 

@@ -1,4 +1,5 @@
-//! The fake server in an event loop as a server has it: commands, then timers, then answers, until nothing is left to do.
+//! The fake server in an event loop as a server has it: commands, then timers, then answers, until nothing is left to
+//! do.
 #![allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
 
 use super::clocks::Clocks;

@@ -1,4 +1,4 @@
-//! A server whose clocks stand still, and are set between what is done.
+//! A server whose clocks stand still during a step, and are set in between.
 
 use super::clocks::Clocks;
 use super::command::{name, Answers, Command, Content, Seen, Told, CONTROL};

@@ -1,4 +1,4 @@
-//! How often what came about, so that a run that does nothing is seen.
+//! Counts what happened, so that a run that does nothing is noticed.
 
 /// What came about.
 #[derive(Clone, Copy, Debug, Default)]

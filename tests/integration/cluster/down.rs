@@ -1,6 +1,6 @@
-//! A cluster that is down, because a slot is nobody's or because most masters are gone: waits end
-//! within two seconds of it, also where the server itself does not end them; new ones are refused;
-//! nothing is granted; afterwards the lock is still its holder's.
+//! A cluster that is down, because a slot has no master or because most masters are gone: waits end within two seconds,
+//! also where the server itself does not end them; new ones are refused; nothing is granted; afterwards the lock still
+//! belongs to its holder.
 
 use super::nodes::{slot_of, Node};
 use super::waiters::{Waiters, MANY, SOON};

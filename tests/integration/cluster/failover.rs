@@ -1,6 +1,6 @@
-//! A replica becomes master, asked to in all three ways or because its master died: those who wait
-//! at the old one are told, none of them with the lock; the lock is at the new one, and its holder's;
-//! a timer that grants all the time does no harm; and work goes on. Without an AOF and with one.
+//! A replica becomes master, asked to in all three ways or because its master died. Waiters at the old master get an
+//! error and no lock; the lock is at the new one, and still its holder's; a timer that grants all the time does no
+//! harm; and work goes on. Without an AOF and with one.
 
 use super::follower::{crowd, Work};
 use super::nodes::Node;

@@ -1,5 +1,5 @@
-//! A client that follows its slot: it asks the node that MOVED or ASK names, and asks again when its
-//! wait was ended. Many of them share one lock, and each looks whether it is alone with it.
+//! A client that follows its slot: it asks the node that MOVED or ASK names, and asks again when its wait was ended.
+//! Many of them share one lock, and each checks that it is the only holder.
 
 use super::Cluster;
 use crate::support::{until, Conn, Reply, SetAtEnd};

@@ -1,7 +1,7 @@
-//! lock.failover-grace-ms in a cluster, on all nodes the same and with as many replicas to write as
-//! there are: no lock has two holders at once, whatever makes a replica master. Without it, two hold.
+//! `lock.failover-grace-ms` in a cluster, the same on all nodes, with `min-replicas-to-write` equal to the number of
+//! replicas: no lock has two holders at once, however a replica becomes master. Without it, two clients hold.
 //!
-//! `LOCK_FAILOVERS=n` has the masters change n times in the long test, once if it is not given.
+//! `LOCK_FAILOVERS=n` has the masters change n times in the long test, once by default.
 
 use super::failover::until_replicated;
 use super::follower::Follower;

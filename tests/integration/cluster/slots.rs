@@ -1,5 +1,5 @@
-//! A slot that moves while clients wait in it: the lock moves whole, those who wait are told within
-//! two seconds, and nobody is granted what is not ours, although MIGRATE deletes the key.
+//! A slot that moves while clients wait in it: the lock moves whole, waiters are told within two seconds, and no lock
+//! is granted in a slot that is not ours, although MIGRATE deletes the key.
 
 use super::follower::crowd;
 use super::nodes::{slot_of, Move, Node};

@@ -1,5 +1,5 @@
-//! A server that may not grant just now, because of its grace, its replicas or a pause, looks at its
-//! slots all the same: those who wait in one that is not its any more are told within two seconds.
+//! A server that may not grant just now, because of its grace, its replicas or a pause, checks its slots all the same:
+//! waiters in a slot that it no longer owns are told within two seconds.
 
 use super::waiters::{Waiters, SOON};
 use crate::support::{until, Conn, Server};

@@ -1,4 +1,4 @@
-//! Complaints about what becomes of a holder and its lock.
+//! Complaints about a holder and its lock.
 
 use super::{acquire, take, RELEASE, RENEW};
 use crate::support::{until, Reply, Server};

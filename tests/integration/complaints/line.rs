@@ -1,4 +1,4 @@
-//! Complaints about those who wait, and about a lock that nobody gets though nobody uses it.
+//! Complaints about waiters, and about a lock that nobody gets although nobody uses it.
 
 use super::{acquire, take};
 use crate::support::{until, Conn, Reply};

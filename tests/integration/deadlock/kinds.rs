@@ -1,5 +1,5 @@
-//! DEADLOCK where a lock has several holders, or several locks are wanted: refused where nobody could go on, and
-//! only there.
+//! DEADLOCK if a lock has several holders, or several locks are wanted: refused where no client could go on, and only
+//! there.
 
 use super::{LEASE, WAIT};
 use crate::kinds::Row;

@@ -1,5 +1,5 @@
-//! Events of several holders and several keys: zadd, zrem, del and expire as the server's own commands tell them, and
-//! behind them our own.
+//! Events of several holders and several keys: zadd, zrem, del and expire as the server's own commands raise them, and
+//! after them our own.
 
 use super::Listener;
 use crate::metrics::number;

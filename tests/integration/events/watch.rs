@@ -1,5 +1,5 @@
-//! WATCH and client-side caching: every change of a lock is seen, of whatever kind it is, and who waits or looks changes
-//! nothing (`hostile` holds that of refusals).
+//! WATCH and client-side caching: every change of a lock is noticed, of whatever kind, and waiting or inspecting
+//! changes nothing (`hostile` checks that for refusals).
 
 use crate::kinds::{acquire, Kind, Row, KINDS};
 use crate::support::{until, Conn, Reply};

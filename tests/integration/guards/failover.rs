@@ -1,5 +1,5 @@
-//! FAILOVER: nothing is granted while it lasts; afterwards the line moves on, or the waits end and the lock is at the new
-//! master.
+//! FAILOVER: nothing is granted while it lasts. Afterwards the queue moves on, or the waits end and the lock is at the
+//! new master.
 
 use super::{shorten, with_aof, Line};
 use crate::kinds::Kind;

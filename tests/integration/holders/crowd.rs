@@ -1,5 +1,5 @@
-//! As many holders as a lock can have: no command takes 5 ms, whether the set is in memory or not, and one more is
-//! refused. Sets of others that are larger are no locks.
+//! As many holders as a lock can have: no command takes 5 ms, whether the set is in memory or not, and one more holder
+//! is refused. Larger sets of others are no locks.
 
 use crate::kinds::acquire;
 use crate::support::{server_time_us, until, Conn, Reply, Server};

@@ -1,5 +1,5 @@
-//! Sets that others write or change: what is no set of holders is of the wrong type, waited for and left alone; what is
-//! one is read anew, whoever has changed it.
+//! Sets that others write or change: one that is no set of holders is of the wrong type, waited for and left alone; one
+//! that is gets read anew after every change.
 
 use super::members;
 use crate::kinds::{acquire, acquire_all, Row};

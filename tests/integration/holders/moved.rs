@@ -1,5 +1,5 @@
-//! Sets of holders whose keys are renamed, moved, copied, swapped and restored, and changed by hand: what the module
-//! has in memory is never that of another set. The key itself says what is right.
+//! Sets of holders whose keys are renamed, moved, copied, swapped and restored, and changed by hand: the module never
+//! uses the memory of another set. The key itself is the reference.
 
 use crate::kinds::{acquire, Row};
 use crate::support::dice::Dice;

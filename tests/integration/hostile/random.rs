@@ -1,4 +1,4 @@
-//! What random commands are made of: numbers from a seed, and keys and values that mean something to somebody.
+//! The parts of random commands: numbers from a seed, and keys and values that some command understands.
 
 const SEED: u64 = 0x10C4_2026;
 

@@ -1,13 +1,12 @@
-//! Random commands of all kinds at once, on many connections: every command of LOCK.* with good and
-//! hostile arguments, alone, pipelined, in transactions and in scripts, in RESP2 and RESP3, among plain
-//! commands on the same keys, and among what operators do (pauses, kills, flushes, reloads, settings).
-//! The server is the same one afterwards, each command had its one reply of a known kind, nobody waits,
-//! and the memory is what it was.
+//! Random commands of all kinds at once, on many connections: every command of LOCK.* with good and hostile arguments,
+//! alone, pipelined, in transactions and in scripts, in RESP2 and RESP3, among plain commands on the same keys, and
+//! among commands of operators (pauses, kills, flushes, reloads, settings). Afterwards the server has not restarted,
+//! each command had one reply of a known kind, no client waits, and memory is as before.
 //!
-//! One connection alone, without what moves or forges tokens, sees the tokens of each key grow.
+//! One connection alone, without commands that move or forge tokens, sees the tokens of each key grow.
 //!
-//! `LOCK_COMMANDS` is how many (20,000 by default; a million takes some minutes), `LOCK_SEED` another
-//! seed. With `--nocapture` it tells what came of it.
+//! `LOCK_COMMANDS` sets how many (20,000 by default; a million takes some minutes), `LOCK_SEED` the seed. With
+//! `--nocapture` it prints the results.
 
 mod commands;
 

@@ -1,5 +1,5 @@
-//! Waits for many locks at once, by many: they hold up nobody, cost what their names cost, and an idle server does
-//! nothing.
+//! Waits of many clients for many locks at once: they hold up no other client, cost what their names cost, and an idle
+//! server does no work for them.
 
 use crate::holders::crowd::cost_us;
 use crate::kinds::acquire;

@@ -1,4 +1,4 @@
-//! Taking a lock, holding it, and giving it back.
+//! Taking a lock, holding it, and releasing it.
 
 use std::process::Command;
 use std::thread::sleep;

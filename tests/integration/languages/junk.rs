@@ -1,4 +1,4 @@
-//! A server that is not there, or is none.
+//! No server at the address, or a program that is not one.
 
 use std::net::{TcpListener, TcpStream};
 use std::thread;

@@ -1,4 +1,4 @@
-//! Which languages there are on this machine, and how their programs are started.
+//! The languages on this machine, and how to start their programs.
 
 use std::ffi::OsString;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Waiting in line.
+//! Waiting in the queue.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What LOCK.INFO FULL, LOCK.TOP and LOCK.SCAN say, and the errors that depend on others, byte for byte as in
+//! The replies of LOCK.INFO FULL, LOCK.TOP and LOCK.SCAN, and the errors that depend on others, byte for byte as in
 //! parts five, six and eight of the fixture, in RESP2 and RESP3.
 
 use crate::support::{until, Conn, Reply, Server};

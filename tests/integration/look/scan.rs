@@ -1,4 +1,4 @@
-//! LOCK.SCAN over many locks: whatever is there all the time is told of at least once, in its database, on a
+//! LOCK.SCAN over many locks: it returns every lock that exists throughout at least once, in its database, on a
 //! replica, in transactions and scripts too; it changes nothing.
 
 use crate::kinds::acquire;

@@ -1,4 +1,4 @@
-//! What the command-line client shows of a command while it is typed: made from COMMAND DOCS.
+//! The hints that the command-line client shows while a command is typed, made from COMMAND DOCS.
 
 use super::describes;
 use crate::support::{server_binary, Server};

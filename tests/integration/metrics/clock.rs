@@ -1,5 +1,5 @@
-//! A wall clock that is set while the server runs: what is counted and logged, who still waits for
-//! how long, and what is refused when there is no clock.
+//! A wall clock that is set while the server runs: what is counted and logged, how long waits last, and what is refused
+//! when there is no clock.
 
 use super::{moved, number, numbers};
 use crate::support::{module, server_time_us, until, Conn, Reply, Server};

@@ -1,4 +1,5 @@
-//! While a fleet moves, its middle generation takes both locks: then no generation works beside its neighbour.
+//! While a fleet moves, its middle generation takes both locks: then no generation works at the same time as its
+//! neighbour.
 
 use std::process::Command;
 

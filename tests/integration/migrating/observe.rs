@@ -1,4 +1,4 @@
-//! What becomes of a key that a library and LOCK.* share, told in the words of the document's table.
+//! What happens to a key that a library and LOCK.* share, in the words of the document's table.
 
 use super::library::{Client, Library};
 use crate::support::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Server};

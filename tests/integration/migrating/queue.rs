@@ -1,4 +1,4 @@
-//! Who gets a lock that a library and the queue of LOCK.* both want.
+//! Which client gets a lock that a library and the queue of LOCK.* both want.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The alerts of `grafana/alerts.yml` fire when they are to, and only then, says Prometheus' own promtool; they are those
-//! that `docs/OPERATING.md` explains, on metrics that there are.
+//! The alerts of `grafana/alerts.yml` fire when they should, and only then, according to Prometheus' own promtool.
+//! `docs/OPERATING.md` explains the same alerts, and their metrics exist.
 
 use super::watching::{exported, metrics_in, server_with_percentiles};
 use crate::factory::install;

@@ -1,4 +1,4 @@
-//! The server's own tools tell of locks and of those who wait.
+//! The server's own tools show locks and waiters.
 
 use crate::metrics::number;
 use crate::support::{until, Conn, Reply, Server};

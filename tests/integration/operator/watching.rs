@@ -1,4 +1,4 @@
-//! What `docs/OPERATING.md` and `grafana/` say of INFO lock is what the server says.
+//! `docs/OPERATING.md` and `grafana/` describe INFO lock as the server reports it.
 
 use crate::metadata::has_category;
 use crate::support::{project_file, Conn, Server};

@@ -1,4 +1,4 @@
-//! The archive and the Debian package: what is in them loads, and dpkg can install, upgrade, remove and purge.
+//! The archive and the Debian package: their contents load, and dpkg can install, upgrade, remove and purge.
 //!
 //! dpkg works on an empty root with a database of its own, and runs the package's scripts with `DPKG_ROOT`.
 

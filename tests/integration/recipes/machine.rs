@@ -1,4 +1,4 @@
-//! A machine of a fleet: a Python program that uses a recipe, and says and hears lines.
+//! A machine of a fleet: a Python program that uses a recipe, and exchanges lines with the test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

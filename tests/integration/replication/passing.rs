@@ -1,5 +1,5 @@
-//! A lock that passes on is one transaction in the replication stream, in which its key never vanishes: by a release, by
-//! the timer, by the end of a session and by a grant that nobody received.
+//! A lock that passes on is one transaction in the replication stream, in which its key never vanishes: by a release,
+//! by the timer, by the end of a session and by a grant that was not received.
 
 use super::Stream;
 use crate::kinds::{acquire, acquire_all, Row};

@@ -1,4 +1,4 @@
-//! What a failover means to those who hold and those who wait, under Sentinel.
+//! The effect of a failover on holders and waiters, under Sentinel.
 
 use super::group::{until_long, Group, Plan};
 use crate::support::{until, Conn, Reply};

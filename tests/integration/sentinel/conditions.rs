@@ -1,8 +1,8 @@
-//! The condition under which the grace keeps a lock from two clients, and what happens without each
-//! part of it. That the guard after a stall is one: `stall.rs`.
+//! The conditions under which the grace keeps a lock from two clients, and what happens without each of them.
+//! `stall.rs` tests the guard after a stall, which is one of them.
 //!
-//! In each the master grants a lock that its replica does not hear of, and goes; the replica is
-//! promoted, the master comes back as its replica, and a second client asks for the lock.
+//! In each the master grants a lock that its replica does not hear of, and goes; the replica is promoted, the master
+//! comes back as its replica, and a second client asks for the lock.
 
 use super::group::until_long;
 use super::holders::now_us;

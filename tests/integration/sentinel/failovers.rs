@@ -1,7 +1,7 @@
 //! Many failovers of all kinds under load: with the grace no two clients hold a lock at once.
 //!
-//! `LOCK_FAILOVERS` is how many, 2 if not given, all kinds in turn; `LOCK_SEED` repeats the order of a run before. What
-//! happened is printed: `LOCK_FAILOVERS=50 cargo test --test integration sentinel::failovers -- --nocapture`.
+//! `LOCK_FAILOVERS` sets how many, 2 by default, all kinds in turn; `LOCK_SEED` repeats the order of an earlier run.
+//! The results are printed: `LOCK_FAILOVERS=50 cargo test --test integration sentinel::failovers -- --nocapture`.
 
 use super::group::{until_long, Group, Plan};
 use super::holders::{double_holders, Client, Hold, Record};

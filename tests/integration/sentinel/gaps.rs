@@ -1,5 +1,5 @@
-//! What the grace counts on, where it is hard to keep: a master that was replaced stops in time
-//! though its loop is slow, and no lease is longer than the grace covers, whenever it was asked for.
+//! The assumptions of the grace, where they are hard to keep: a master that was replaced stops in time although its
+//! loop is slow, and no lease is longer than the grace covers, whenever it was asked for.
 
 use super::conditions::Pair;
 use crate::support::relay::Relay;

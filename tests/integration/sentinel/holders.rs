@@ -1,9 +1,9 @@
-//! Clients that take locks, hold them and give them back while masters come and go, and a record of
-//! who held what when.
+//! Clients that take locks, hold them and release them while masters come and go, and a record of which client held
+//! what when.
 //!
-//! What counts is what the server granted and the client can rely on: from the grant, which is the
-//! token, to the end of the lease (the timestamp less the margin), or until the client sent its
-//! RELEASE. All servers and clients share one clock.
+//! A hold is what the server granted and the client can rely on: from the grant, which is the token, to the end of the
+//! lease (the timestamp less the margin), or until the client sent its RELEASE. All servers and clients share one
+//! clock.
 
 use super::group::Group;
 use crate::support::dice::Dice;

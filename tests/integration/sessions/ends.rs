@@ -1,4 +1,4 @@
-//! Every way a connection ends is an end of its locks, with and without somebody who waits.
+//! Every way a connection ends is an end of its locks, with and without a waiter.
 
 use super::{assert_succeeds, Holder, Scene, MARGIN_US};
 use crate::kinds::{acquire, acquire_all, Row};

@@ -1,5 +1,5 @@
-//! A connection that ends while the server may not write: its lock ends as soon as it may, with the
-//! timestamp of the end of the connection.
+//! A connection that ends while the server may not write: its lock ends as soon as it may, with the timestamp of the
+//! end of the connection.
 
 use super::{assert_succeeds, token_of, Scene, MARGIN_US};
 use crate::kinds::Kind;

@@ -1,5 +1,4 @@
-//! Grants that one who waits gets with SESSION: bound when they are given, and passed on whole when
-//! nobody receives them.
+//! Grants to a waiter with SESSION: bound when they are given, and passed on whole when they are not received.
 
 use super::{assert_succeeds, Scene};
 use crate::kinds::Kind;

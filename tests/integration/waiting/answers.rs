@@ -1,5 +1,5 @@
-//! What a client is told that waits or wants to: its token or the details in either protocol, the
-//! errors that refuse a wait, and what others see of the line.
+//! Replies to a client that waits or wants to: its token or the details in either protocol, the errors that refuse a
+//! wait, and what others see of the queue.
 
 use super::Locks;
 use crate::kinds::{acquire_all, KINDS};

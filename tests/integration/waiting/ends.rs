@@ -1,5 +1,5 @@
-//! Every way a wait ends, exactly once: after it the connection answers the next command, or is
-//! closed, and the rest of the line is served.
+//! Every way a wait ends, exactly once: after it the connection answers the next command, or is closed, and the rest of
+//! the queue is served.
 
 use super::{is_silent, Locks, Waiter, QUIET};
 use crate::kinds::{Kind, Row, KINDS};

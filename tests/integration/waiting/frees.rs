@@ -1,5 +1,5 @@
-//! Every way a lock comes free wakes the first in line, in the same turn of the loop: plain, in a
-//! transaction and in a script. Nobody else is woken.
+//! Every way a lock comes free wakes the first in line, in the same event-loop iteration: plain, in a transaction and
+//! in a script. No other waiter is woken.
 
 use super::{is_silent, Locks};
 use crate::kinds::{Kind, Row, KINDS};

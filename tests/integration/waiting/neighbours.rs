@@ -1,5 +1,5 @@
-//! How soon the second to last are served who can have a lock together: in the event-loop iteration in which the
-//! first is. A wake-up that is lost shows late, or not at all where the scan of all lines finds it: it is counted.
+//! How soon waiters that can share a lock are served after the first: in the same event-loop iteration. A lost wake-up
+//! shows late, or not at all if the scan of all queues finds it: it is counted.
 
 use super::{Locks, Waiter};
 use crate::support::server_time_us;

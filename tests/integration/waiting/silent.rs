@@ -1,5 +1,5 @@
-//! Changes of a lock that the server tells nobody about are found within a second, and those that
-//! change what a value means change what is waited for.
+//! Changes of a lock without an event are found within a second, and those that change the meaning of a value change
+//! what is waited for.
 
 use super::Locks;
 use crate::kinds::Row;

@@ -1,5 +1,5 @@
-//! Arguments: every order and case of the options means the same, numbers are taken up to their
-//! bounds and refused beyond them, and what is refused changes nothing.
+//! Arguments: every order and case of the options means the same, numbers are accepted up to their bounds and refused
+//! beyond them, and a refusal changes nothing.
 
 use super::connect;
 use super::fixture::{now_us, value, Case, Fixture, Kind, Number, Snapshot, Value, Words};

@@ -1,4 +1,5 @@
-//! What margin and retention do to the value and to the native expiry of a key. How they are given: `settings.rs`.
+//! The effect of margin and retention on the value and on the native expiry of a key. `settings.rs` tests how to set
+//! them.
 
 use super::fixture::{expires_at_ms, now_us, retained_ms, value};
 use crate::settings::{assert_in_force, has_no_module_settings};

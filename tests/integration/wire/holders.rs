@@ -1,4 +1,4 @@
-//! A sorted set of holders as others read it, and what may become of it.
+//! A sorted set of holders as others read it, and what can happen to it.
 
 use super::fixture::{expires_at_ms, retained_ms};
 use super::RETENTION_MS;

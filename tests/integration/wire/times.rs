@@ -1,5 +1,5 @@
-//! Every time in a reply is exact: held between the server's clock before and after the command,
-//! rounded down for the holder and up for the others.
+//! Every time in a reply is exact: compared with the server's clock before and after the command, rounded down for the
+//! holder and up for the others.
 
 use super::fixture::{expires_at_ms, now_us, retained_ms, value};
 use crate::support::{until, Conn, Reply, Server};

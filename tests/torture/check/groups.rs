@@ -1,4 +1,4 @@
-//! What was answered for several keys at once: possible with what each of the keys was.
+//! Replies for several keys at once: possible with the state of each key.
 
 use super::holds::{self, Fate};
 use super::{Kind, Violation};

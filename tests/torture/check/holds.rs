@@ -1,9 +1,9 @@
-//! Who surely held a lock, from when to when: less than what was really held, never more.
+//! Which client certainly held a lock, from when to when: less than was really held, never more.
 //!
-//! A hold begins at the latest moment at which the grant can have been, and ends at the earliest at which it can
-//! have been over: when its timestamp passed on the clock of the server, or its holder sent what gives it back. Then
-//! two holds that overlap are a fault, whatever happened in between. Where something that is permitted can have
-//! ended a lock, the hold ends there.
+//! A hold begins at the latest moment at which the grant can have been, and ends at the earliest at which it can have
+//! ended: when its timestamp passed on the server's clock, or its holder sent the command that releases it. Then two
+//! holds that overlap are a fault, whatever happened in between. Where a permitted loss can have ended a lock, the hold
+//! ends.
 
 use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};

@@ -1,10 +1,10 @@
-//! Searches for an order of all operations on a key in which each comes between its sending and its reply and has
-//! the outcome that a mutex with leases would give; after Wing and Gong, remembering what was tried.
+//! Searches for an order of all operations on a key in which each comes between its sending and its reply and has the
+//! outcome that a mutex with leases would give; after Wing and Gong, remembering what was tried.
 //!
-//! The mutex is free, or held by a token until a timestamp. A grant happens at the time of its token. When the other
-//! operations happen is left open, and so is each timestamp that depends on it: a state has the earliest time that
-//! it may be and the span in which the timestamp lies, and each outcome makes that span smaller. Operations without
-//! a reply may have happened, at any time, or not.
+//! The mutex is free, or held by a token until a timestamp. A grant happens at the time of its token. The times of the
+//! other operations are left open, and so is each timestamp that depends on them: a state has the earliest time that it
+//! may be and the span in which the timestamp lies, and each outcome narrows that span. Operations without a reply may
+//! have happened, at any time, or not.
 
 use super::{Kind, Violation};
 use crate::history::{Call, KeyHistory, Op, Outcome, Terms};

@@ -1,8 +1,8 @@
-//! The order in which those who wait for a key are served, by what LOCK.INFO showed of its line.
+//! The order in which the waiters of a key are served, compared with the queue that LOCK.INFO showed.
 //!
-//! Tokens of one server are in the order of its grants. So who stood in line for this key alone when somebody looked,
-//! and waited on until it was granted the lock, has a smaller token than all who stood behind it and all who came
-//! afterwards: nothing has to be measured. Where another server may have taken over, nothing is said.
+//! Tokens of one server are in the order of its grants. A client that was seen waiting for this key alone, and waited
+//! on until its grant, has a smaller token than all clients behind it and all that came afterwards: nothing has to be
+//! measured. Where another server may have taken over, nothing is concluded.
 
 use super::{Kind, Violation};
 use crate::history::{Call, Effect, KeyHistory, Look, Op, Outcome, Share, Terms};

@@ -1,5 +1,6 @@
-//! The plain pass over a history of any length: nobody is granted what somebody surely holds, no lock is lost,
-//! tokens grow, and no wait takes longer than it may, or less. Who shares a lock finds no more beside it than it bears.
+//! The plain pass over a history of any length: no client is granted a lock that another certainly holds, no lock is
+//! lost, tokens grow, and no wait takes longer than it may, or less. A caller that shares a lock finds no more holders
+//! beside it than it allows.
 
 use super::holds::{self, Hold};
 use super::{Kind, Violation};

@@ -1,4 +1,5 @@
-//! Histories made by hand, good ones and broken ones: each check finds what it is for, and nothing in the good ones.
+//! Histories made by hand, good ones and broken ones: each check finds its own kind of violation, and nothing in the
+//! good ones.
 
 use super::linear::Verdict;
 use super::{linear, pass, Kind};

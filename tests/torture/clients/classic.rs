@@ -1,5 +1,5 @@
 //! Clients of the classic pattern: SETNX of a timestamp, GET of an expired one, GETSET to take it over, and DEL while
-//! it is not expired; and those who get it wrong, DEL then SETNX, to see that the checks find them.
+//! it is not expired. And those that do it wrong, DEL then SETNX, to show that the checks find them.
 
 use super::Client;
 use crate::history::{Call, Outcome};

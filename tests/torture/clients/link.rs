@@ -1,6 +1,6 @@
-//! A client's way to its server: it connects anew when the connection breaks, goes on to the next server when one
+//! A client's connection to its server: it reconnects when the connection breaks, goes on to the next server when one
 //! is dead or a replica, and follows MOVED and ASK. Every second client is told of a new master, the others stay with
-//! the old one as long as that answers. A command is never sent twice by itself.
+//! the old one as long as it answers. A command is never resent automatically.
 
 use crate::support::{Conn, Reply};
 use crate::world::World;

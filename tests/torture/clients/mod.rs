@@ -1,4 +1,4 @@
-//! The clients of a run: each does what its kind does, over and over, and writes down what it did.
+//! The clients of a run: each repeats what its kind does, and records it.
 
 pub mod ask;
 pub mod classic;

@@ -1,4 +1,4 @@
-//! Looks at keys all the time: who holds them and who stands in line.
+//! Inspects keys all the time: their holders and their queues.
 
 use super::Client;
 use crate::history::Look;

@@ -1,5 +1,5 @@
 //! Clients of LOCK.* on some keys that all of them use: alone, shared, with a limit, or several at once in any order.
-//! They extend and give back one of them, some, or all, also what they do not hold.
+//! They extend and release one of them, some, or all, also locks that they do not hold.
 
 use super::ask::Attempt;
 use super::{Client, Habits};

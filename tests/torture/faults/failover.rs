@@ -1,6 +1,6 @@
-//! The replica of a pair becomes master: by agreement, which loses nothing; or by promotion while its master cannot
-//! be reached, stands still or is dead, which loses what was not replicated. Then the new one, which has no replica,
-//! needs none to write, so that its grace alone keeps it from granting; the old master follows it when that may be over.
+//! The replica of a pair becomes master: by agreement, which loses nothing; or by promotion while its master is cut
+//! off, stands still or is dead, which loses what was not replicated. The new master has no replica then and needs none
+//! to write, so its grace alone keeps it from granting; the old master follows it when the grace may be over.
 
 use super::ms;
 use crate::history::Effect;

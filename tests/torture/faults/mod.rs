@@ -1,4 +1,4 @@
-//! What can go wrong, each does it, mends it, and notes what promises do not hold meanwhile.
+//! The faults of a run: each does its damage, repairs it, and notes which promises do not hold meanwhile.
 
 mod commands;
 mod failover;

@@ -1,4 +1,4 @@
-//! What goes wrong with one server, the only one or the master of a pair.
+//! Faults of one server, the only one or the master of a pair.
 
 use super::ms;
 use crate::history::Effect;

@@ -1,4 +1,4 @@
-//! Failover with the whole condition that docs/SEMANTICS.md states, and without each of its parts.
+//! Failover with all the conditions that docs/SEMANTICS.md states, and without each of them.
 
 use super::{Condition, Failover, EXCLUSION, FIRST_S, GRACE_S, LEASE_S};
 use crate::check::{self, is_large};

@@ -1,4 +1,4 @@
-//! What the driver needs of a server, from the fake one.
+//! What the driver needs from a server, provided by the fake one.
 
 use super::key::FakeKey;
 use super::{Blocked, Fault, Node, Place, Settings};

@@ -1,4 +1,4 @@
-//! The steps of the protocol: what clients do, what the server does, and what each of them is told.
+//! The steps of the protocol: what clients do, what the server does, and the replies.
 
 use super::{Action, Fact, Keeps, Protocol, State, DB, HOUR, KEY, NEVER, SECOND};
 use crate::clients::{Call, Client, Kind, Phase, Reply, Sent};

@@ -1,4 +1,4 @@
-//! Whether a client that begins to wait would wait for itself, found by letting everybody go on who can.
+//! Whether a client that begins to wait would wait for itself: lets every client go on that can, until none can.
 
 use super::{Call, Plain, Share};
 use std::collections::BTreeSet;

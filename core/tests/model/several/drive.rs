@@ -1,4 +1,4 @@
-//! Random steps for many clients, and the comparison of what a server answers with what [`Plain`] says.
+//! Random steps for many clients, and the comparison of a server's answers with those of [`Plain`].
 
 use super::plain::{Call, Content, Plain, Reply, Settings, Share, Step, NEVER};
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,4 @@
-//! What time does, and the end of a connection: waits and places are over, sessions end, keys expire.
+//! Effects of time, and of a connection that ends: waits time out, places and sessions end, keys expire.
 
 use super::{after, Content, Grant, Plain, Reply, NEVER};
 

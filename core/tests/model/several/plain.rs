@@ -1,5 +1,5 @@
-//! What LOCK.* promises for several keys and several holders, as plainly as can be: lists, and a walk over all of
-//! them after each step. Nothing of the crate is used; a grant has a number here, in the order of grants.
+//! What LOCK.* promises for several keys and several holders, as plainly as possible: lists, and a walk over all of
+//! them after each step. It uses nothing of the crate; a grant has a number here, in the order of grants.
 
 #[path = "circle.rs"]
 mod circle;

@@ -1,5 +1,5 @@
-//! The driver and the engine on the fake server, as what [`drive`](super::drive::drive) drives: commands, connections
-//! that end, and time, in which nothing but the server's timer wakes anybody.
+//! The driver and the engine on the fake server, as [`drive`](super::drive::drive) uses them: commands, connections
+//! that end, and time, in which only the server's timer wakes a client.
 
 use super::drive::{Driven, Told, KEYS};
 use super::plain::{after, Call, Settings, Share as PlainShare, Step};

@@ -1,4 +1,4 @@
-//! What clients ask of the account, what they are told, and what stands in a key.
+//! Calls of clients to the account, their replies, and the contents of a key.
 
 /// With how many others: the most that may hold, 1 for a caller of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What clients ask of a server, and what they are told: each answer is held against what stood in the keys before.
+//! Calls of clients to a server, and their replies: each is compared with the keys before it.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What others do to keys, and what happens to a server.
+//! What others do to keys, and what goes wrong with a server.
 
 use super::{place, us, Cause, Client, KeyChange, Ms, Number, Place, Put, Raw, Run, KEYS, LIMITS, SILENCE};
 use crate::fake::{Content, Stored};

@@ -1,4 +1,4 @@
-//! Runs in which the simulator found a fault of the module, as short as it made them.
+//! Runs in which the simulator found a fault of the module, as short as it could make them.
 
 use super::shrink::{run, Outcome};
 use super::steps::{Call, Fate, Plan, Share, Step, Time};

@@ -1,4 +1,4 @@
-//! A master and its replicas: what comes through, who takes over, and what the old master does meanwhile.
+//! A master and its replicas: which writes arrive, which replica takes over, and what the old master does meanwhile.
 
 use super::{Cause, Fate, Run, Site};
 

@@ -1,7 +1,7 @@
-//! What must not happen, judged from outside: by what stands in the keys, by what clients are told, and by when.
+//! What must not happen, judged from outside: by the keys, by the replies, and by their times.
 //!
-//! It is written from the contract and shares no code with what it judges. What the contract leaves open it does not
-//! judge; where it cannot know who came first, it takes either.
+//! It is written from the contract and shares no code with what it judges. It does not judge what the contract leaves
+//! open. Where it cannot know which client came first, it accepts either order.
 
 #[path = "judge/line.rs"]
 mod line;

@@ -1,4 +1,4 @@
-//! What a key says, read as the contract has it: nothing of the crate is used, so that a mistake in reading is not made
+//! Reads a key as the contract defines it, without any code of the crate, so that one mistake in reading is not made
 //! twice.
 
 use super::judge::{Asked, Predecessor};

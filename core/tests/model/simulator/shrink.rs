@@ -1,4 +1,4 @@
-//! A run that fails, made shorter: parts of its list of steps are left out as long as it fails in the same way.
+//! Shortens a run that fails: leaves out parts of its list of steps as long as it fails in the same way.
 
 use super::steps::{Plan, Step, Time};
 use super::world::{Run, Tally};

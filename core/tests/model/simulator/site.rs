@@ -1,4 +1,4 @@
-//! One server of the simulator: its clocks, its event loop, and what it knows of its replicas.
+//! One server of the simulator: its clocks, its event loop, and what it knows about its replicas.
 
 use super::judge::Now;
 use super::steps::{Call, Ms};

@@ -1,5 +1,5 @@
-//! What can happen, as data: a run is a list of steps, and the same list does the same again. A step that makes no sense
-//! where a run has come to does nothing, so that any part of a list is a list.
+//! The steps of a run, as data: the same list does the same again. A step that makes no sense at its point does
+//! nothing, so a list stays valid when steps are left out.
 
 /// A small generator: a run is repeated by its seed.
 pub struct Random(u64);

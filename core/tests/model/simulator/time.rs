@@ -1,4 +1,5 @@
-//! Time jumps to what was asked for next, and nothing else wakes anybody: timers, the cron, the end of a pause.
+//! Time jumps to the next thing that was asked for, and nothing else wakes a client: timers, the cron, the end of a
+//! pause.
 
 use super::{us, Blocked, Court, Node, Run, Time, CLIENTS};
 use crate::simulator::raw::Raw;

@@ -1,4 +1,4 @@
-//! A run: servers, clients, and what these ask for.
+//! A run: servers, clients, and their calls.
 
 #[path = "commands.rs"]
 mod commands;

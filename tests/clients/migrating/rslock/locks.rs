@@ -1,4 +1,4 @@
-//! Drives the locks of the crate rslock, as locks.py those of Python: the same steps, the same answers.
+//! Drives the locks of the crate rslock, as locks.py drives those of Python: the same steps, the same answers.
 //!
 //! locks PORT
 

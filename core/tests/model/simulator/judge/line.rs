@@ -1,4 +1,4 @@
-//! Who came before whom, who has waited for long enough, and who should have been served by now.
+//! The order of waiters, the waits that are over, and the waiters that should have been served by now.
 
 use super::{Asked, Court, Now, Raw, Told, Writes};
 use crate::fake::Place;

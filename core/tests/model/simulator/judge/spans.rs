@@ -1,4 +1,4 @@
-//! Which grants clients may count on across a change of masters: whatever each server believes, in the one true time.
+//! Which grants clients may rely on across a change of masters, in true time, whatever each server believes.
 
 use super::{Asked, Share};
 use crate::fake::Place;

@@ -1,5 +1,5 @@
-//! Each change of a key, as the contract allows it: a grant ends by its holder, by a successor, by its retention; a lease
-//! changes by its holder, or the end of its connection.
+//! Each change of a key, as the contract allows it: a grant ends by its holder, by a successor, or by its retention; a
+//! lease changes by its holder, or by the end of its connection.
 
 use super::{Cause, Changed, Court, Found, Now, Raw, Writes};
 use redis_lock_core::lock::retention::Retention;

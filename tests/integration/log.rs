@@ -1,4 +1,4 @@
-//! What the module writes into the server's log: each line under its name, and when a grace begins and ends.
+//! The lines that the module writes into the server's log: each with its name, and when a grace begins and ends.
 
 use crate::support::{until, Server};
 

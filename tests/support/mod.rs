@@ -2,7 +2,7 @@
 //!
 //! A [`Server`] listens on a free port of 127.0.0.1 in a directory of its own and is ended by its
 //! process id when dropped; if the test panicked, the tail of its log is printed. [`Conn`] speaks
-//! raw RESP, so that a test can look at the very bytes. [`until`] waits with a deadline.
+//! raw RESP, so that a test can inspect the exact bytes. [`until`] waits with a deadline.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod conn;

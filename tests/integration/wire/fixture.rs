@@ -1,4 +1,4 @@
-//! Reads `tests/fixtures/wire.toml` and holds replies against its patterns, byte by byte.
+//! Reads `tests/fixtures/wire.toml` and compares replies with its patterns, byte by byte.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 # and nothing of the module's left unfreed when a server ends. Some minutes. Arguments: only tests of these names.
 #
 # It needs a server with a shared allocator or none of its own, as Debian's: the sanitizer's takes its place. First it
-# shows that it finds a fault of each kind, made on purpose (tests/mutants). Ends non-zero on any report.
+# shows that it finds a deliberate fault of each kind (tests/mutants). Ends non-zero on any report.
 set -eu
 cd "$(dirname "$0")/.."
 

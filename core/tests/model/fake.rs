@@ -37,7 +37,7 @@ pub struct Stored {
     pub expire_at_ms: Option<u64>,
 }
 
-/// A fault of a server made on purpose, to see that the checks can fail. Those of the module are in `tests/mutants`.
+/// A deliberate fault of a server, to see that the checks can fail. Those of the module are in `tests/mutants`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,

@@ -62,7 +62,7 @@ fn a_look_at_who_waits_is_as_the_fixture_says() {
         for look in &fixture.look {
             let args = case.args(&look.command);
             let reply = conn.raw(&args);
-            case.assert_reply(&look.reply, &reply, &format!("{args:?}, RESP3: {resp3}"));
+            case.assert_reply(&fixture.look_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
         }
     }
 }
@@ -123,7 +123,7 @@ fn a_look_at_several_holders_and_at_all_locks_is_as_the_fixture_says() {
         for look in &fixture.several {
             let args = case.args(&look.command);
             let reply = conn.raw(&args);
-            case.assert_reply(&look.reply, &reply, &format!("{args:?}, RESP3: {resp3}"));
+            case.assert_reply(&fixture.look_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
         }
     }
 }

@@ -18,9 +18,11 @@ pub struct Fixture {
     pub foreign: Foreign,
     pub commands: BTreeMap<String, Words>,
     pub outcome: BTreeMap<String, Outcome>,
+    layout: Layout,
     pub ordinary: BTreeMap<String, String>,
     pub state: Vec<State>,
-    pub error: Vec<ErrorCase>,
+    /// Replies, and the commands that are answered so.
+    pub error: BTreeMap<String, Vec<Words>>,
     pub number: Vec<Number>,
     pub look: Vec<Look>,
     pub refusal: BTreeMap<String, String>,
@@ -80,6 +82,15 @@ pub enum Effect {
     Taken,
 }
 
+/// Fields of LOCK.INFO by their names, and what each is in a reply.
+type Fields = BTreeMap<String, String>;
+
+#[derive(Deserialize)]
+struct Layout {
+    info: String,
+    usual: Fields,
+}
+
 #[derive(Deserialize)]
 pub struct State {
     pub name: String,
@@ -89,7 +100,10 @@ pub struct State {
     pub token: String,
     #[serde(default = "default_margin")]
     pub margin_ms: i64,
-    pub info: String,
+    #[serde(default)]
+    info: Fields,
+    #[serde(default = "default_info_reply")]
+    info_reply: String,
     /// The outcome of every command.
     pub all: Option<String>,
     /// Name of a command to name of its outcome, where it is not the ordinary one.
@@ -101,10 +115,8 @@ fn default_margin() -> i64 {
     1000
 }
 
-#[derive(Deserialize)]
-pub struct ErrorCase {
-    pub reply: String,
-    pub commands: Vec<Words>,
+fn default_info_reply() -> String {
+    "{map}{info}".into()
 }
 
 #[derive(Deserialize)]
@@ -132,7 +144,9 @@ pub struct StreamCase {
 #[derive(Deserialize)]
 pub struct Look {
     pub command: Words,
-    pub reply: String,
+    #[serde(default)]
+    info: Fields,
+    reply: String,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
@@ -167,6 +181,24 @@ impl Fixture {
             }
         }
         all
+    }
+
+    /// What LOCK.INFO replies in a state.
+    pub fn info_reply(&self, state: &State) -> String {
+        self.with_info(&state.info_reply, &state.info)
+    }
+
+    /// What a look replies.
+    pub fn look_reply(&self, look: &Look) -> String {
+        self.with_info(&look.reply, &look.info)
+    }
+
+    fn with_info(&self, reply: &str, given: &Fields) -> String {
+        let Layout { info, usual } = &self.layout;
+        let place = |name: &String| format!("{{.{name}}}");
+        assert!(given.keys().all(|name| info.contains(&place(name))), "LOCK.INFO has no such field: {given:?}");
+        let filled = given.iter().chain(usual).fold(info.clone(), |text, (name, is)| text.replace(&place(name), is));
+        reply.replace("{info}", &filled)
     }
 
     /// What a command comes to in a state.
@@ -249,6 +281,8 @@ impl Case {
             "longest" => "k".repeat(4_096),
             "longer" => "k".repeat(4_097),
             "nil" => nil("$-1\r\n"),
+            // A field that the case does not give.
+            _ if name.starts_with('.') => nil("$-1\r\n"),
             "nil_array" => nil("*-1\r\n"),
             "map" => self.map(12),
             _ if self.scene.contains_key(name) => self.scene[name].clone(),

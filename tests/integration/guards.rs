@@ -198,7 +198,7 @@ fn a_replica_has_nothing_left_to_do() {
 
 /// Whether modules hear of CONFIG SET: not before 7.0.
 fn tells_of_settings(locks: &mut Locks) -> bool {
-    let (valkey, major, _) = locks.version();
+    let (valkey, major, _) = locks.conn.version();
     valkey || major >= 7
 }
 

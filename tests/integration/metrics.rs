@@ -57,7 +57,7 @@ impl Scene {
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
         // Where the module does not listen to events of keys, each DEL is a wake-up that was missed.
-        let tells = crate::waiting::tells_of_keys(&mut self.conn);
+        let tells = self.conn.tells_of_keys();
         let counts = |name: &str| tells || name != "missed_wakeups";
         let moved: Vec<_> =
             moved.iter().map(|(name, by)| (name.as_str(), *by)).filter(|(name, _)| counts(name)).collect();

@@ -34,7 +34,7 @@ fn scene(locks: &mut Locks, resp3: bool) -> (Case, Vec<Waiter>, Conn) {
     locks.conn.ok(&["SET", "foreign", "true"]);
     let other = locks.wait_with(&["LOCK.ACQUIRE", "foreign", "PX", "5000", "WAIT", "100000"]);
 
-    let has_names = locks.version() >= (false, 7, 0);
+    let has_names = locks.conn.version() >= (false, 7, 0);
     let mut case = Case::start(&mut locks.conn, "lock", &token, resp3);
     case.maps = resp3 && has_names;
     let nil = if resp3 { "_\r\n" } else { "$-1\r\n" };
@@ -93,7 +93,7 @@ fn several(locks: &mut Locks, resp3: bool) -> (Case, Waiter, Conn) {
     let first = locks.wait_with(&["LOCK.ACQUIRE", "lock", "PX", "5000", "WAIT", "100000"]);
 
     let mut case = Case::start(&mut locks.conn, "lock", &token, resp3);
-    case.maps = resp3 && locks.version() >= (false, 7, 0);
+    case.maps = resp3 && locks.conn.version() >= (false, 7, 0);
     // The lease, and the margin.
     let text = |token: &str, lease: i64| {
         let end: i64 = token.parse::<i64>().unwrap() + (lease + 1) * 1_000_000;

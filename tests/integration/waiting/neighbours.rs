@@ -21,7 +21,7 @@ fn spread(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl
     free(&mut locks);
     let tokens: Vec<i64> = neighbours.iter_mut().map(Waiter::granted).collect();
     drop(ahead);
-    if !locks.tells_of_keys() {
+    if !locks.conn.tells_of_keys() {
         return Duration::ZERO;
     }
     let time = tokens.iter().max().unwrap() - before;

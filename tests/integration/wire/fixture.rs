@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::support::{expire_at_ms, show, Conn, Reply};
+pub use crate::support::{expire_at_ms as expires_at_ms, server_time_us as now_us};
+use crate::support::{show, Conn, Reply};
 
 /// The longest that one case may take; `{new}` is a time within it.
 const CASE_US: i64 = 60_000_000;
@@ -394,13 +395,6 @@ fn digits(bytes: &[u8]) -> Result<(i64, &[u8]), String> {
     Ok((number, &bytes[end..]))
 }
 
-/// The server's clock in microseconds.
-pub fn now_us(conn: &mut Conn) -> i64 {
-    let reply = conn.call(&["TIME"]);
-    let part = |index: usize| reply.list()[index].text().parse::<i64>().unwrap();
-    part(0) * 1_000_000 + part(1)
-}
-
 /// All that a command which changes nothing has to leave alone.
 #[derive(Debug, PartialEq)]
 pub struct Snapshot {
@@ -423,11 +417,6 @@ impl Snapshot {
 pub fn knows_maps(conn: &mut Conn) -> bool {
     // Such a server also tells ten things of a command.
     conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0].list().len() >= 10
-}
-
-/// The native expiry of a key; -1 without one, -2 without a key.
-pub fn expires_at_ms(conn: &mut Conn, key: &str) -> i64 {
-    expire_at_ms(conn, key)
 }
 
 /// A value of ours, cut into its parts.

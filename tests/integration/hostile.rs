@@ -99,12 +99,7 @@ fn fill(conn: &mut Conn) -> Vec<&'static [u8]> {
 }
 
 fn run_id(conn: &mut Conn) -> String {
-    info(conn, "server", "run_id:")
-}
-
-fn info(conn: &mut Conn, section: &str, field: &str) -> String {
-    let text = conn.text(&["INFO", section]);
-    text.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there").trim().into()
+    conn.info("server", "run_id").unwrap()
 }
 
 /// Panics unless the reply refuses: nil, zero, an error of one line, or a description.
@@ -290,10 +285,10 @@ fn a_refusal_changes_no_key() {
     refusing_keys(&mut conn);
     for line in REFUSED {
         let digest = conn.text(&["DEBUG", "DIGEST"]);
-        let dirty = info(&mut conn, "persistence", "rdb_changes_since_last_save:");
+        let dirty = conn.info("persistence", "rdb_changes_since_last_save").unwrap();
         conn.call(&line.split(' ').collect::<Vec<_>>());
         assert_eq!(conn.text(&["DEBUG", "DIGEST"]), digest, "{line}");
-        assert_eq!(info(&mut conn, "persistence", "rdb_changes_since_last_save:"), dirty, "{line}");
+        assert_eq!(conn.info("persistence", "rdb_changes_since_last_save").unwrap(), dirty, "{line}");
     }
     for key in REFUSING_KEYS {
         assert!(conn.int(&["PTTL", key]) < 0, "{key} got no native expiry");
@@ -309,7 +304,7 @@ fn a_refusal_replicates_nothing() {
     let mut conn = server.conn();
     refusing_keys(&mut conn);
     replica.replicate(&server);
-    let offset = |conn: &mut Conn| info(conn, "replication", "master_repl_offset:");
+    let offset = |conn: &mut Conn| conn.info("replication", "master_repl_offset").unwrap();
     server.wait_offset(&replica);
     let before = offset(&mut conn);
     refuse_all(&mut conn);

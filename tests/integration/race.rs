@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::kinds::acquire_all;
-use crate::support::{until, watch, Conn, Reply, Server, DEADLINE};
+use crate::support::{env_number, until, watch, Conn, Reply, Server, DEADLINE};
 
 const ROUNDS: usize = 50;
 const CONTENDERS: usize = 16;
@@ -84,7 +84,7 @@ const SEATS: usize = 20;
 
 #[test]
 fn philosophers_who_take_their_forks_at_once_all_eat() {
-    let seconds = std::env::var("PHILOSOPHERS_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(3);
+    let seconds = env_number("PHILOSOPHERS_SECONDS").unwrap_or(3);
     watch::allow(Duration::from_secs(2 * seconds));
     let server = Server::start();
     let forks: Vec<AtomicBool> = (0..SEATS).map(|_| AtomicBool::new(false)).collect();

@@ -318,6 +318,8 @@ fn without_memory_nothing_is_granted_and_holders_go_on() {
             let reply = locks.conn.call(&other.acquire(&["EX", "5"]));
             assert!(reply.error().starts_with("OOM "), "{other:?}: {reply:?}");
         }
+        assert!(locks.conn.call(&["LOCK.RECOVER", "k", "EX", "5"]).error().starts_with("OOM "));
+        assert!(locks.conn.int(&["LOCK.CHECK", "k", &token]) > 0);
         assert_eq!(locks.conn.int(&kind.command("EXTEND", &[&token, "EX", "500"])), 1);
         assert_eq!(locks.conn.call(&["LOCK.SCAN", "0", "COUNT", "1000"]).list()[1].list().len(), kind.keys().len());
         kind.release(&mut locks.conn, &token);

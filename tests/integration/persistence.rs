@@ -246,7 +246,7 @@ fn a_lock_whose_retention_ends_while_the_server_is_down_is_free_afterwards() {
 }
 
 #[test]
-fn a_lock_can_be_dumped_and_restored() {
+fn a_lock_can_be_dumped_restored_copied_and_renamed() {
     let server = Server::start();
     let mut conn = server.conn();
     let token = acquire(&mut conn, &["a", "EX", "30", "OWNER", "worker-1"]);
@@ -255,7 +255,10 @@ fn a_lock_can_be_dumped_and_restored() {
     assert_eq!(conn.int(&["DEL", "a"]), 1);
     conn.ok(&[b"RESTORE", &b"a"[..], expiry.as_bytes(), &dump, b"ABSTTL"]);
     conn.ok(&[b"RESTORE", &b"for-ever"[..], b"0", &dump]);
-    for key in ["a", "for-ever"] {
+    assert_eq!(conn.int(&["COPY", "a", "copied"]), 1);
+    assert_eq!(conn.int(&["COPY", "a", "moved"]), 1);
+    conn.ok(&["RENAME", "moved", "renamed"]);
+    for key in ["a", "for-ever", "copied", "renamed"] {
         assert_eq!(conn.text(&["GET", key]), value);
         assert!(conn.call(&["LOCK.ACQUIRE", key, "EX", "30"]).is_nil());
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);

@@ -1,4 +1,4 @@
-//! The settings: their defaults, how they are given, what they change, and which values are refused.
+//! The settings: their defaults, how they are given, and what they change. Which values are refused: `operator.rs`.
 
 use crate::support::{expire_at_ms, module, server_time_us, timestamp_us, Conn, Options, Reply, Server};
 
@@ -16,7 +16,7 @@ fn setting(conn: &mut Conn, name: &str) -> String {
 }
 
 /// Grants a new lock for 30 s and asserts that what is in the key has this margin and retention.
-pub fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
+fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
     conn.call(&["DEL", "k"]);
     let before = server_time_us(conn);
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "30"]);
@@ -61,30 +61,6 @@ fn module_arguments_set_them_in_any_order() {
 }
 
 #[test]
-fn with_wrong_module_arguments_the_server_does_not_start_and_says_which() {
-    let wrong: [(&[&str], &str); 10] = [
-        (&["margin-ms", "abc"], "margin-ms"),
-        (&["margin-ms", "-1"], "margin-ms"),
-        (&["margin-ms", "1.5"], "margin-ms"),
-        (&["margin-ms", "99999999999999999999"], "margin-ms"),
-        (&["retention-ms", "-2"], "retention-ms"),
-        (&["retention-ms", "1.5"], "retention-ms"),
-        (&["retention-ms", "x", "margin-ms", "5"], "retention-ms"),
-        (&["margin-ms", "5", "retention-ms"], "retention-ms"),
-        (&["margin-ms"], "margin-ms"),
-        (&["nonsense-ms", "5"], "nonsense-ms"),
-    ];
-    for (args, named) in wrong {
-        let Err(log) = Server::with().module_args(args).try_start() else {
-            panic!("a server started with {args:?}");
-        };
-        assert!(log.contains("the module is not loaded: "), "{args:?}:\n{log}");
-        let said = log.lines().any(|line| line.contains("<lock>") && line.contains(named));
-        assert!(said, "{args:?}: no line of the module names {named}:\n{log}");
-    }
-}
-
-#[test]
 fn config_set_changes_the_next_grants_and_no_older_one() {
     let (_server, mut conn) = Server::connected();
     if has_no_module_settings(&mut conn) {
@@ -100,33 +76,6 @@ fn config_set_changes_the_next_grants_and_no_older_one() {
         assert_eq!(setting(&mut conn, "lock.retention-ms"), retention_ms.to_string());
         assert_in_force(&mut conn, margin_ms, retention_ms);
     }
-}
-
-#[test]
-fn config_set_refuses_wrong_values_and_keeps_the_old_ones() {
-    let (_server, mut conn) = Server::connected();
-    if has_no_module_settings(&mut conn) {
-        return;
-    }
-    for (name, _, default) in SETTINGS {
-        let below = if name == "lock.margin-ms" { "-1" } else { "-2" };
-        for wrong in ["abc", "", "1.5", "1s", below, "99999999999999999999"] {
-            let reply = conn.call(&["CONFIG", "SET", name, wrong]);
-            assert!(reply.error().starts_with("ERR "), "{name} {wrong}: {reply:?}");
-            assert_eq!(setting(&mut conn, name), default, "{name} {wrong}");
-        }
-    }
-    assert_in_force(&mut conn, 1000, 60_000);
-}
-
-#[test]
-fn the_configuration_file_of_the_server_sets_them() {
-    let server = Server::start();
-    if has_no_module_settings(&mut server.conn()) {
-        return;
-    }
-    let server = Server::with().args(&["--lock.margin-ms", "7", "--lock.retention-ms", "9"]).start();
-    assert_in_force(&mut server.conn(), 7, 9);
 }
 
 #[test]

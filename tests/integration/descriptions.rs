@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The descriptions by their commands.
-fn descriptions() -> BTreeMap<String, Value> {
+pub fn descriptions() -> BTreeMap<String, Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files
@@ -95,6 +95,8 @@ fn the_descriptions_are_those_of_the_server() {
         for field in ["summary", "complexity", "group", "since"] {
             assert_eq!(description[field], docs[field], "{field} of {name}");
         }
+        let summary = docs["summary"].as_str().unwrap();
+        assert!(summary.ends_with('.') && (20..120).contains(&summary.len()), "{name}: {summary}");
         let real = docs.get("arguments").map(arguments).unwrap_or_default();
         assert_eq!(description.get("arguments").cloned().unwrap_or_default(), real, "arguments of {name}");
         let info = as_json(&conn.call(&["COMMAND", "INFO", &name]))[0].clone();

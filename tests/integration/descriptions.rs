@@ -1,7 +1,6 @@
 //! `docs/commands` describes each command as the server does (COMMAND DOCS and COMMAND INFO), and each reply fits the
 //! schema there.
 
-use crate::pages::is_before_7;
 use crate::support::{until, Reply, Server};
 use serde_json::{json, Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +80,7 @@ fn key_specs(info: &Value) -> Value {
 fn the_descriptions_are_those_of_the_server() {
     let server = Server::start();
     let mut conn = server.conn();
-    if is_before_7(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     conn.call(&["HELLO", "3"]);
@@ -153,7 +152,7 @@ fn fits(schema: &Value, reply: &Value) -> bool {
 fn every_reply_fits_its_schema() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let mut conn = server.conn();
-    if is_before_7(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     conn.call(&["HELLO", "3"]);

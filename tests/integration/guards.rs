@@ -21,7 +21,7 @@ fn with_aof() -> Locks {
 /// Lets a lease end so soon; the timestamp. Who waits has begun to before, however busy the machine is.
 fn shorten(locks: &mut Locks, kind: Kind, token: &str, lease_ms: i64) -> i64 {
     assert_eq!(locks.conn.int(&kind.command("EXTEND", &[token, "PX", &lease_ms.to_string()])), 1);
-    locks.conn.call(&["LOCK.INFO", "k"]).field("timestamp").text().replace('.', "").parse().unwrap()
+    locks.conn.lock("k", "timestamp").text().replace('.', "").parse().unwrap()
 }
 
 /// Those who wait for `k`: alone, with an ID, one that allows another beside it, one that shares, one that wants `l` too.
@@ -218,7 +218,7 @@ fn short_of_good_replicas_timers_grant_nothing() {
     }
     // Long after the lease is over.
     brief.refused();
-    assert_eq!(locks.conn.call(&["LOCK.INFO", "k"]).field("state").text(), "expired");
+    assert_eq!(locks.conn.state("k"), "expired");
     line.assert_waits();
     // With a replica it goes on.
     let replica = Server::start();

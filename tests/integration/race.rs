@@ -56,9 +56,7 @@ fn of_sixteen_that_find_an_expired_lock_exactly_one_gets_it() {
             conn.ok(&["SET", "lock.foo", "1700000000"]);
         } else {
             assert_eq!(conn.int(&["LOCK.EXTEND", "lock.foo", &last.to_string(), "PX", "1"]), 1);
-            until("the lock has expired", || {
-                (conn.call(&["LOCK.INFO", "lock.foo"]).field("state").text() == "expired").then_some(())
-            });
+            until("the lock has expired", || (conn.state("lock.foo") == "expired").then_some(()));
         }
 
         start.wait();

@@ -6,11 +6,6 @@ use crate::support::{expire_at_ms, module, server_time_us, timestamp_us, Conn, O
 const SETTINGS: [(&str, &str, &str); 2] =
     [("lock.margin-ms", "margin-ms", "1000"), ("lock.retention-ms", "retention-ms", "60000")];
 
-/// Whether modules cannot have settings of their own on this server: before 7.0.
-pub fn has_no_module_settings(conn: &mut Conn) -> bool {
-    conn.text(&["INFO", "server"]).contains("redis_version:6.")
-}
-
 fn setting(conn: &mut Conn, name: &str) -> String {
     conn.call(&["CONFIG", "GET", name]).list()[1].text()
 }
@@ -32,7 +27,7 @@ fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
 fn the_defaults_are_a_second_of_margin_and_a_minute_of_retention() {
     let (_server, mut conn) = Server::connected();
     assert_in_force(&mut conn, 1000, 60_000);
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     for (name, _, default) in SETTINGS {
@@ -53,7 +48,7 @@ fn module_arguments_set_them_in_any_order() {
     for (args, expected) in given {
         let (_server, mut conn) = Server::with().module_args(args).connected();
         assert_in_force(&mut conn, expected.0, expected.1);
-        if !has_no_module_settings(&mut conn) {
+        if !conn.is_before_7() {
             assert_eq!(setting(&mut conn, "lock.margin-ms"), expected.0.to_string(), "{args:?}");
             assert_eq!(setting(&mut conn, "lock.retention-ms"), expected.1.to_string(), "{args:?}");
         }
@@ -63,7 +58,7 @@ fn module_arguments_set_them_in_any_order() {
 #[test]
 fn config_set_changes_the_next_grants_and_no_older_one() {
     let (_server, mut conn) = Server::connected();
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     conn.int(&["LOCK.ACQUIRE", "older", "EX", "30"]);
@@ -82,7 +77,7 @@ fn config_set_changes_the_next_grants_and_no_older_one() {
 fn a_module_loaded_while_running_takes_its_settings() {
     let server = Options::default().without_module().start();
     let mut conn = server.conn();
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     let path = module().to_str().unwrap();
@@ -108,7 +103,7 @@ fn settings_that_are_lost_by_unloading_are_warned_of_and_loadex_keeps_them() {
     let (server, mut conn) = Server::connected();
     assert_eq!(falls_logged(&server), 0, "nothing is lost when the server starts");
     let path = module().to_str().unwrap();
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         conn.ok(&["MODULE", "UNLOAD", "lock"]);
         conn.ok(&["MODULE", "LOAD", path]);
         assert!(server.log().contains("MODULE LOAD path failover-grace-ms 20000"), "{}", server.log_tail(5));
@@ -148,7 +143,7 @@ fn wants_of_room(server: &Server) -> usize {
 fn by_default_half_of_all_connections_are_left_for_those_who_do_not_wait() {
     let (server, mut conn) = Server::with().args(&["--maxclients", "10000"]).connected();
     assert_eq!(conn.call(&["CONFIG", "GET", "maxclients"]).list()[1].text(), "10000");
-    if !has_no_module_settings(&mut conn) {
+    if !conn.is_before_7() {
         assert_eq!(setting(&mut conn, "lock.max-waiters"), "5000");
     }
     assert_eq!(wants_of_room(&server), 0);
@@ -162,7 +157,7 @@ fn a_limit_of_waiters_that_leaves_no_connection_for_others_is_warned_of() {
     let server = Server::with().args(&["--maxclients", "1000"]).module_args(&["max-waiters", "900"]).start();
     assert_eq!(wants_of_room(&server), 0, "{}", server.log());
     let mut conn = server.conn();
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     // When either is changed, once for each change.
@@ -197,7 +192,7 @@ fn a_crowd_that_waits_gets_busylocks_before_the_operator_is_locked_out() {
     }
     assert_eq!(busy, 20);
     let mut operator = server.conn();
-    assert_eq!(operator.call(&["LOCK.INFO", "k"]).field("waiters"), Reply::Int(30));
+    assert_eq!(operator.lock("k", "waiters"), Reply::Int(30));
     assert_eq!(operator.int(&["LOCK.RELEASE", "k", &token]), 1);
 }
 

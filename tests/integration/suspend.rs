@@ -96,9 +96,7 @@ fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>>
     let token = |conn: &mut Conn, key: &str| conn.int(&["LOCK.ACQUIRE", key, "PX", "60000"]).to_string();
     let (held, other, passed) = (token(&mut conn, "held"), token(&mut conn, "other"), token(&mut conn, "passed"));
     conn.ok(&["SET", "expired", "1500000000"]);
-    let mut waiter = master.server.conn();
-    waiter.send(&["LOCK.ACQUIRE", "passed", "PX", "60000", "WAIT", "600000"]);
-    until("it waits", || (conn.call(&["LOCK.INFO", "passed"]).field("waiters") == Reply::Int(1)).then_some(()));
+    let mut waiter = master.server.waiter(&["LOCK.ACQUIRE", "passed", "PX", "60000", "WAIT", "600000"]);
     let asked: [(&str, &[&str]); 6] = [
         ("RELEASE", &["LOCK.RELEASE", "passed", &passed]),
         ("ACQUIRE", &["LOCK.ACQUIRE", "free", "PX", "60000"]),
@@ -193,6 +191,6 @@ fn waits_places_and_leases_end_while_the_machine_is_suspended() {
     assert!(woken.elapsed() < Duration::from_secs(2), "{:?}", woken.elapsed());
     until("its place is gone", || (number(&mut conn, "places") == 0).then_some(()));
     assert!(patient.silent_for(Duration::from_millis(100)), "nine hours are left");
-    let waited_ms = conn.call(&["LOCK.INFO", "long"]).field("oldest-wait-ms").int();
+    let waited_ms = conn.lock("long", "oldest-wait-ms").int();
     assert!((3_600_000..3_660_000).contains(&waited_ms), "{waited_ms}");
 }

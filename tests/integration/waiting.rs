@@ -76,7 +76,7 @@ impl Locks {
     }
 
     pub fn waiters(&mut self) -> i64 {
-        self.conn.call(&["LOCK.INFO", "k"]).field("waiters").int()
+        self.conn.waiters("k")
     }
 
     pub fn until_waiters(&mut self, count: i64) {

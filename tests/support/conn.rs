@@ -134,6 +134,11 @@ impl Conn {
         self.call(&["INFO", "server"]).version().expect("a version")
     }
 
+    /// Whether modules have no settings in CONFIG, and commands no documentation: Redis before 7.0.
+    pub fn is_before_7(&mut self) -> bool {
+        self.version() < (false, 7, 0)
+    }
+
     /// Whether the module listens to events of keys: Valkey from 8.1 on moves the client then, until 9.1.2.
     pub fn tells_of_keys(&mut self) -> bool {
         tells_of_keys(self.version())

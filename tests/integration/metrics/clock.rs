@@ -57,12 +57,8 @@ impl Clock {
 
 /// A client that waits for a key.
 fn waiter(clock: &Clock, args: &[&str]) -> (Conn, Instant) {
-    let (mut conn, mut looks) = (clock.server.conn(), clock.server.conn());
-    let before = number(&mut looks, "waiters");
     let start = Instant::now();
-    conn.send(&[&["LOCK.ACQUIRE"], args].concat());
-    until("it waits", || (number(&mut looks, "waiters") == before + 1).then_some(()));
-    (conn, start)
+    (clock.server.waiter(&[&["LOCK.ACQUIRE"], args].concat()), start)
 }
 
 /// Asserts that a wait of so many milliseconds is over in time and without the lock.
@@ -168,5 +164,5 @@ fn set_ahead_an_hour_leases_end_and_waits_do_not() {
     assert_times_out(waiter(&clock, &["long", "EX", "60", "WAIT", "300"]), 300);
     clock.wait_for_steps(1);
     assert!((clock.logged()[0] - HOUR_MS).abs() <= 100, "{:?}", clock.logged());
-    assert_eq!(conn.call(&["LOCK.INFO", "long"]).field("state"), Reply::Text(b"held".to_vec()));
+    assert_eq!(conn.lock("long", "state"), Reply::Text(b"held".to_vec()));
 }

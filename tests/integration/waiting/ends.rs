@@ -65,7 +65,7 @@ fn unblock(locks: &mut Locks, waiter: &mut Waiter, how: &str) -> bool {
 
 /// In how many lines of its keys somebody waits.
 fn lines(locks: &mut Locks, kind: Kind) -> i64 {
-    kind.keys().iter().map(|key| locks.conn.call(&["LOCK.INFO", key]).field("waiters").int()).sum()
+    kind.keys().iter().map(|key| locks.conn.waiters(key)).sum()
 }
 
 #[test]

@@ -34,7 +34,7 @@ type Way = (&'static str, fn(&mut Locks) -> Vec<Waiter>, fn(&mut Locks));
 
 const HOLDERS: [Way; 3] = [
     ("a release", plain_holder, |locks| {
-        let token = locks.conn.call(&["LOCK.INFO", "k"]).field("token").int();
+        let token = locks.conn.lock("k", "token").int();
         locks.release(token);
     }),
     ("a cancel", plain_holder, |locks| assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "9"]), 1)),

@@ -1,13 +1,12 @@
 //! What margin and retention do to the value and to the native expiry of a key. How they are given: `settings.rs`.
 
 use super::fixture::{expires_at_ms, now_us, retained_ms, value};
-use crate::settings::has_no_module_settings;
 use crate::support::{Reply, Server};
 
 #[test]
 fn extend_writes_the_expiry_of_the_retention_that_counts_now() {
     let (_server, mut conn) = Server::with().module_args(&["retention-ms", "-1"]).connected();
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();

@@ -135,7 +135,7 @@ fn a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock() {
         // The lease counts from the clock, not from the token.
         let left = conn.int(&["LOCK.CHECK", key, &token.to_string()]);
         assert!((1..=30_000).contains(&left), "{command}: {left}");
-        assert_eq!(conn.call(&["LOCK.INFO", key]).field("held-ms"), Reply::Int(0), "never negative");
+        assert_eq!(conn.lock(key, "held-ms"), Reply::Int(0), "never negative");
         // Released, the key is empty: the server itself remembers.
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token.to_string()]), 1);
         assert!(conn.int(&["LOCK.ACQUIRE", key, "PX", "30000"]) > token, "{command}");
@@ -150,7 +150,7 @@ fn the_last_token_leaves_no_room_and_its_lock_ends_with_its_native_expiry() {
     let before = now_us(&mut conn) / 1000;
     let last = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
     assert_eq!(last, 9_007_199_254_740_991);
-    assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("state").text(), "foreign");
+    assert_eq!(conn.state("k"), "foreign");
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &last.to_string()]), 0);
     assert!(expires_at_ms(&mut conn, "k") >= before + 30_000 + 1000 + RETENTION_MS);
 }

@@ -82,7 +82,7 @@ fn a_lock_is_taken_of_keys_up_to_4096_bytes_and_others_are_read_and_given_back()
     conn.ok(&["SET", &longer, "9999999999.00000017637100004829130000000000000000007"]);
     let token = "1763710000482913";
     assert!(conn.int(&["LOCK.CHECK", &longer, token]) > 0);
-    assert_eq!(conn.call(&["LOCK.INFO", &longer]).field("state").text(), "held");
+    assert_eq!(conn.state(&longer), "held");
     assert_eq!(conn.int(&["LOCK.EXTEND", &longer, token, "EX", "30"]), 1);
     assert_eq!(conn.int(&["LOCK.MEXTEND", "1", &longer, token, "EX", "30"]), 1);
     assert_eq!(conn.int(&["LOCK.CANCEL", &longer, "8"]), 0);

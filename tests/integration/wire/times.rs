@@ -99,7 +99,7 @@ fn a_key_whose_native_expiry_has_passed_is_free_even_before_the_server_deletes_i
         let timestamp_us = value(&mut conn, key).timestamp_us;
         assert_eq!(expires_at_ms(&mut conn, key), retained_ms(timestamp_us, 60_000), "{key}");
     }
-    assert_eq!(conn.call(&["LOCK.INFO", "info"]).field("state").text(), "free");
+    assert_eq!(conn.state("info"), "free");
     assert!(conn.call(&["LOCK.RECOVER", "recover", "PX", "30000"]).is_nil());
     assert_eq!(conn.int(&["LOCK.RELEASE", "release", "1763710000482913"]), 0);
     assert_eq!(conn.int(&["LOCK.CHECK", "check", "1763710000482913"]), 0);

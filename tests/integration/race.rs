@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::kinds::acquire_all;
+use crate::support::dice::Dice;
 use crate::support::{env_number, until, watch, Conn, Reply, Server, DEADLINE};
 
 const ROUNDS: usize = 50;
@@ -93,11 +94,10 @@ fn philosophers_who_take_their_forks_at_once_all_eat() {
             let (server, forks, meals, is_over) = (&server, &forks, &meals, &is_over);
             scope.spawn(move || {
                 let mut conn = server.conn();
-                let mut turn = seat;
+                let mut dice = Dice::new(seat as u64);
                 while !is_over.load(Ordering::Relaxed) {
                     let mut own = [seat, (seat + 1) % SEATS];
-                    turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    if turn >> 33 & 1 == 1 {
+                    if dice.one_in(2) {
                         own.reverse();
                     }
                     let names = own.map(|fork| format!("fork{fork}"));

@@ -208,9 +208,7 @@ fn a_module_that_is_unloaded_leaves_no_memory() {
             assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
             conn.ok(&["MODULE", "UNLOAD", "lock"]);
         }
-        let memory = conn.text(&["INFO", "memory"]);
-        let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
-        used.trim().parse::<i64>().unwrap()
+        conn.info("memory", "used_memory").unwrap().parse::<i64>().unwrap()
     };
     let before = used_after(3);
     let left = used_after(20) - before;

@@ -1,4 +1,4 @@
-//! The commands wherever the server can run them: in MULTI, in scripts, on a replica, without memory.
+//! The commands in scripts, in every database, and on keys of any length.
 
 use super::fixture::Snapshot;
 use crate::support::{Reply, Server};

@@ -106,20 +106,6 @@ fn each_command_needs_only_the_access_that_it_makes_use_of() {
 }
 
 #[test]
-fn a_holder_that_may_only_write_can_keep_and_release_but_not_look() {
-    let server = Server::start();
-    if !tells_reading_from_writing(&server, "a holder that may only write") {
-        return;
-    }
-    let token = server.conn().int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
-    let mut conn = user(&server, &["%W~*", "+@all"]);
-    assert!(is_denied(&conn.call(&["LOCK.INFO", "k"])));
-    assert!(is_denied(&conn.call(&["LOCK.CHECK", "k", &token])));
-    assert_eq!(conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
-    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
-}
-
-#[test]
 fn one_command_alone_can_be_allowed_or_taken_away() {
     let server = Server::start();
     let mut only = user(&server, &["~*", "-@all", "+lock.acquire"]);

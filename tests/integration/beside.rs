@@ -31,6 +31,7 @@ mod model {
     pub mod steps;
 }
 
+use crate::support::env_number;
 use clocks::Clocks;
 use command::{Answers, Command, Told, CONTROL};
 use mixes::Mix;
@@ -329,10 +330,6 @@ fn run(mix: Mix, seed: u64) -> Option<Tally> {
     Some(run.tally)
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
-
 #[test]
 fn random_steps_come_to_the_same_on_the_fake_and_on_a_server() {
     let mut sum = Tally::default();
@@ -362,9 +359,9 @@ fn so_do_those_of_a_crowd_whose_locks_are_renamed() {
 #[test]
 fn so_do_fresh_ones() {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
-    let first = number("BESIDE_SEED").unwrap_or_else(|| u64::try_from(clock % 1_000_000_000).unwrap());
+    let first = env_number("BESIDE_SEED").unwrap_or_else(|| u64::try_from(clock % 1_000_000_000).unwrap());
     println!("from seed {first}");
-    let end = Instant::now() + Duration::from_secs(number("BESIDE_SECONDS").unwrap_or(0));
+    let end = Instant::now() + Duration::from_secs(env_number("BESIDE_SECONDS").unwrap_or(0));
     let mut sum = Tally::default();
     for seed in first.. {
         let Some(tally) = run(Mix::of(seed), seed) else { return };

@@ -38,7 +38,7 @@ impl Clients {
     }
 
     fn waiters(&mut self, lock: usize) -> i64 {
-        self.locks.conn.call(&["LOCK.INFO", &format!("k{lock}")]).field("waiters").int()
+        self.locks.conn.lock(&format!("k{lock}"), "waiters").int()
     }
 
     /// The client is told that its wait would close a circle, and can go on.
@@ -198,7 +198,7 @@ fn a_lock_that_lapsed_or_is_deleted_is_granted_instead() {
     let (mut clients, token) = half_a_circle();
     assert_eq!(clients.locks.conn.int(&["LOCK.EXTEND", "k0", &token.to_string(), "PX", "1"]), 1);
     until("the lock has lapsed", || {
-        let state = clients.locks.conn.call(&["LOCK.INFO", "k0"]).field("state");
+        let state = clients.locks.conn.lock("k0", "state");
         (state.text() == "expired").then_some(())
     });
     clients.send(1, 0, &[]);

@@ -1,14 +1,13 @@
 //! `docs/commands` describes each command as the server does (COMMAND DOCS and COMMAND INFO), and each reply fits the
 //! schema there.
 
-use crate::pages::is_before_7;
 use crate::support::{until, Reply, Server};
 use serde_json::{json, Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The descriptions by their commands.
-fn descriptions() -> BTreeMap<String, Value> {
+pub fn descriptions() -> BTreeMap<String, Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files
@@ -81,7 +80,7 @@ fn key_specs(info: &Value) -> Value {
 fn the_descriptions_are_those_of_the_server() {
     let server = Server::start();
     let mut conn = server.conn();
-    if is_before_7(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     conn.call(&["HELLO", "3"]);
@@ -95,6 +94,8 @@ fn the_descriptions_are_those_of_the_server() {
         for field in ["summary", "complexity", "group", "since"] {
             assert_eq!(description[field], docs[field], "{field} of {name}");
         }
+        let summary = docs["summary"].as_str().unwrap();
+        assert!(summary.ends_with('.') && (20..120).contains(&summary.len()), "{name}: {summary}");
         let real = docs.get("arguments").map(arguments).unwrap_or_default();
         assert_eq!(description.get("arguments").cloned().unwrap_or_default(), real, "arguments of {name}");
         let info = as_json(&conn.call(&["COMMAND", "INFO", &name]))[0].clone();
@@ -151,7 +152,7 @@ fn fits(schema: &Value, reply: &Value) -> bool {
 fn every_reply_fits_its_schema() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let mut conn = server.conn();
-    if is_before_7(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     conn.call(&["HELLO", "3"]);

@@ -63,19 +63,13 @@ impl Listener {
     /// Takes `k` for a holder who is late already.
     fn let_expire(&mut self) -> String {
         let token = self.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1"]).to_string();
-        until("the lock is expired", || {
-            (self.conn.call(&["LOCK.INFO", "k"]).field("state").text() == "expired").then_some(())
-        });
+        until("the lock is expired", || (self.conn.state("k") == "expired").then_some(()));
         token
     }
 
     /// A client that waits for `k`.
-    fn waiter(&mut self, options: &[&str]) -> Conn {
-        let mut conn = self.server.conn();
-        let before = number(&mut self.conn, "waiters");
-        conn.send(&[&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"], options].concat());
-        until("it waits", || (number(&mut self.conn, "waiters") == before + 1).then_some(()));
-        conn
+    fn waiter(&self, options: &[&str]) -> Conn {
+        self.server.waiter(&[&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"], options].concat())
     }
 }
 
@@ -98,7 +92,7 @@ fn each_command_that_changes_a_lock() {
     all.told();
     let token = all.conn.call(&["LOCK.RECOVER", "k", "PX", "1"]).list()[0].int().to_string();
     all.tells(&["set", "expire", "lock.lapse", "lock.recover"]);
-    until("it is late", || (all.conn.call(&["LOCK.INFO", "k"]).field("state").text() == "expired").then_some(()));
+    until("it is late", || (all.conn.state("k") == "expired").then_some(()));
     assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &token]), -1);
     all.tells(&["del", "lock.release"]);
 }

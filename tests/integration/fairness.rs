@@ -269,7 +269,7 @@ fn ten_thousand_waiters_for_one_lock_are_all_served_in_order() {
         let reply = locks.conn.call(&["LOCK.ACQUIRE", "k", "EX", "100", "WAIT", "1000"]);
         assert!(reply.error().starts_with("BUSYLOCKS "), "{reply:?}");
     }
-    let mut token = locks.conn.call(&["LOCK.INFO", "k"]).field("token").int();
+    let mut token = locks.conn.lock("k", "token").int();
     for (n, mut conn) in waiting.into_iter().enumerate() {
         locks.conn.send(&["LOCK.RELEASE", "k", &token.to_string()]);
         let Ok(Reply::Int(next)) = conn.try_read() else { panic!("waiter {n} is not the next") };

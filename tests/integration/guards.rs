@@ -20,7 +20,7 @@ fn with_aof() -> Locks {
 /// Lets a lease end so soon; the timestamp. Who waits has begun to before, however busy the machine is.
 fn shorten(locks: &mut Locks, kind: Kind, token: &str, lease_ms: i64) -> i64 {
     assert_eq!(locks.conn.int(&kind.command("EXTEND", &[token, "PX", &lease_ms.to_string()])), 1);
-    locks.conn.call(&["LOCK.INFO", "k"]).field("timestamp").text().replace('.', "").parse().unwrap()
+    locks.conn.lock("k", "timestamp").text().replace('.', "").parse().unwrap()
 }
 
 /// Those who wait for `k`: alone, with an ID, one that allows another beside it, one that shares, one that wants `l` too.
@@ -197,7 +197,7 @@ fn a_replica_has_nothing_left_to_do() {
 
 /// Whether modules hear of CONFIG SET: not before 7.0.
 fn tells_of_settings(locks: &mut Locks) -> bool {
-    let (valkey, major, _) = locks.version();
+    let (valkey, major, _) = locks.conn.version();
     valkey || major >= 7
 }
 
@@ -217,7 +217,7 @@ fn short_of_good_replicas_timers_grant_nothing() {
     }
     // Long after the lease is over.
     brief.refused();
-    assert_eq!(locks.conn.call(&["LOCK.INFO", "k"]).field("state").text(), "expired");
+    assert_eq!(locks.conn.state("k"), "expired");
     line.assert_waits();
     // With a replica it goes on.
     let replica = Server::start();
@@ -317,6 +317,8 @@ fn without_memory_nothing_is_granted_and_holders_go_on() {
             let reply = locks.conn.call(&other.acquire(&["EX", "5"]));
             assert!(reply.error().starts_with("OOM "), "{other:?}: {reply:?}");
         }
+        assert!(locks.conn.call(&["LOCK.RECOVER", "k", "EX", "5"]).error().starts_with("OOM "));
+        assert!(locks.conn.int(&["LOCK.CHECK", "k", &token]) > 0);
         assert_eq!(locks.conn.int(&kind.command("EXTEND", &[&token, "EX", "500"])), 1);
         assert_eq!(locks.conn.call(&["LOCK.SCAN", "0", "COUNT", "1000"]).list()[1].list().len(), kind.keys().len());
         kind.release(&mut locks.conn, &token);

@@ -183,6 +183,6 @@ fn leases_that_lapse_all_the_time_leave_a_set_that_stays_small() {
         }
         assert!(largest < 500, "{largest}");
         let is_over = |state: &str| state == "expired" || state == "free";
-        until("all are over", || is_over(&conn.call(&["LOCK.INFO", "k"]).field("state").text()).then_some(()));
+        until("all are over", || is_over(&conn.state("k")).then_some(()));
     }
 }

@@ -54,7 +54,7 @@ fn each_of_several_locks_has_a_predecessor_of_its_own() {
         let mut locks = Locks::start();
         let before = acquire(&mut locks.conn, &["a", "PX", "1", "OWNER", "alice"]);
         let held = waits.then(|| acquire(&mut locks.conn, &["b", "EX", "60"]));
-        let is_over = |conn: &mut Conn| conn.call(&["LOCK.INFO", "a"]).field("state").text() == "expired";
+        let is_over = |conn: &mut Conn| conn.state("a") == "expired";
         until("it has expired", || is_over(&mut locks.conn).then_some(()));
         let take = ["LOCK.MACQUIRE", "2", keys[0], keys[1], "EX", "60", "ID", "7"];
         let token = match held {

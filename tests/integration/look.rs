@@ -30,7 +30,7 @@ fn row(db: i64, key: &str, waiters: i64) -> (i64, String, i64) {
 fn info_tells_how_many_wait_and_for_how_long_the_first() {
     let mut locks = Locks::start();
     let token = locks.hold();
-    assert!(locks.conn.call(&["LOCK.INFO", "k"]).field("oldest-wait-ms").is_nil());
+    assert!(locks.conn.lock("k", "oldest-wait-ms").is_nil());
     let mut first = wait(&mut locks, "k");
     first.assert_waits();
     let second = wait(&mut locks, "k");
@@ -87,12 +87,10 @@ fn a_session_is_shown_while_its_grant_holds() {
     let mut holder = locks.server.conn();
     let id = holder.call(&["CLIENT", "ID"]);
     let token = holder.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]).to_string();
-    let session = |locks: &mut Locks| locks.conn.call(&["LOCK.INFO", "k"]).field("session");
+    let session = |locks: &mut Locks| locks.conn.lock("k", "session");
     assert_eq!(session(&mut locks), id);
     assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &token, "PX", "1"]), 1);
-    until("the lock has expired", || {
-        (locks.conn.call(&["LOCK.INFO", "k"]).field("state").text() == "expired").then_some(())
-    });
+    until("the lock has expired", || (locks.conn.state("k") == "expired").then_some(()));
     assert!(session(&mut locks).is_nil(), "of an expired lock");
     locks.hold();
     assert!(session(&mut locks).is_nil(), "of another grant");

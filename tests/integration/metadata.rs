@@ -1,11 +1,14 @@
-//! What the server knows about each command: arity, flags, keys, documentation, ACL categories.
+//! What the server knows about each command: arity, flags, keys, ACL categories. `descriptions.rs` checks its
+//! documentation and key specifications against docs/commands.
 //!
 //! A server that lacks one of these says so when asked, and that part is skipped. `metadata/hints.rs` checks what the
 //! command-line client makes of it.
 
 mod hints;
 
+use crate::descriptions::descriptions;
 use crate::support::{Conn, Reply, Server};
+use serde_json::Value;
 
 /// What is to be known of a command.
 struct Known {
@@ -15,19 +18,14 @@ struct Known {
     flags: &'static [&'static str],
     /// The flags of its one key.
     key: Option<&'static [&'static str]>,
-    complexity: &'static str,
-    /// The arguments: types behind the names, a choice in parentheses, what is optional in brackets.
-    usage: &'static str,
     /// Arguments that it takes.
     example: &'static [&'static str],
 }
 
-const LEASE: &str = "(EX seconds:integer|PX milliseconds:integer)";
-
 impl Known {
     /// Whether its first argument tells how many keys there are.
     fn is_counted(&self) -> bool {
-        self.usage.starts_with("numkeys")
+        self.name.starts_with("lock.m")
     }
 
     /// The categories that a command of the server's own with these flags would have, and `@lock`.
@@ -53,9 +51,6 @@ static KNOWN: [Known; 13] = [
         arity: -4,
         flags: &["write", "denyoom", "blocking"],
         key: Some(&["RW", "access", "update"]),
-        complexity: "O(1) without waiters, O(log N) in them and in the holders",
-        usage: "key:key LEASE [WAIT wait:integer] [ID id:integer] [OWNER owner:string] [SESSION] [DETAILS] \
-                [(SHARED|LIMIT limit:integer)]",
         example: &["k", "EX", "5"],
     },
     Known {
@@ -63,8 +58,6 @@ static KNOWN: [Known; 13] = [
         arity: -4,
         flags: &["write", "denyoom", "fast"],
         key: Some(&["RW", "access", "update"]),
-        complexity: "O(1)",
-        usage: "key:key LEASE [ID id:integer] [OWNER owner:string] [SESSION]",
         example: &["k", "PX", "5"],
     },
     Known {
@@ -72,8 +65,6 @@ static KNOWN: [Known; 13] = [
         arity: 5,
         flags: &["write", "fast"],
         key: Some(&["RW", "update"]),
-        complexity: "O(1)",
-        usage: "key:key token:integer LEASE",
         example: &["k", "1", "EX", "5"],
     },
     Known {
@@ -81,8 +72,6 @@ static KNOWN: [Known; 13] = [
         arity: 3,
         flags: &["write", "fast"],
         key: Some(&["RW", "delete"]),
-        complexity: "O(1) without waiters, O(log N) in them",
-        usage: "key:key token:integer",
         example: &["k", "1"],
     },
     Known {
@@ -90,8 +79,6 @@ static KNOWN: [Known; 13] = [
         arity: 3,
         flags: &["readonly", "fast"],
         key: Some(&["RO", "access"]),
-        complexity: "O(1)",
-        usage: "key:key token:integer",
         example: &["k", "1"],
     },
     Known {
@@ -99,26 +86,14 @@ static KNOWN: [Known; 13] = [
         arity: 3,
         flags: &["write", "fast"],
         key: Some(&["RW", "delete"]),
-        complexity: "O(log N) in the waiters",
-        usage: "key:key id:integer",
         example: &["k", "1"],
     },
-    Known {
-        name: "lock.info",
-        arity: -2,
-        flags: &["readonly"],
-        key: Some(&["RO", "access"]),
-        complexity: "O(1); with FULL O(N) in the waiters and holders shown",
-        usage: "key:key [FULL]",
-        example: &["k"],
-    },
+    Known { name: "lock.info", arity: -2, flags: &["readonly"], key: Some(&["RO", "access"]), example: &["k"] },
     Known {
         name: "lock.macquire",
         arity: -5,
         flags: &["write", "denyoom", "movablekeys", "blocking"],
         key: Some(&["RW", "access", "update"]),
-        complexity: "O(K + log N) with K keys, N the waiters of one of them",
-        usage: "numkeys:integer key:key... LEASE [WAIT wait:integer] [ID id:integer] [OWNER owner:string] [SESSION]",
         example: &["1", "k", "EX", "5"],
     },
     Known {
@@ -126,8 +101,6 @@ static KNOWN: [Known; 13] = [
         arity: -6,
         flags: &["write", "movablekeys"],
         key: Some(&["RW", "update"]),
-        complexity: "O(K) in the keys",
-        usage: "numkeys:integer key:key... token:integer LEASE",
         example: &["1", "k", "1", "EX", "5"],
     },
     Known {
@@ -135,37 +108,11 @@ static KNOWN: [Known; 13] = [
         arity: -4,
         flags: &["write", "movablekeys"],
         key: Some(&["RW", "delete"]),
-        complexity: "O(K) in the keys, and O(log N) more for each that N wait for",
-        usage: "numkeys:integer key:key... token:integer",
         example: &["1", "k", "1"],
     },
-    Known {
-        name: "lock.scan",
-        arity: -2,
-        flags: &["readonly"],
-        key: None,
-        complexity: "O(N) in COUNT",
-        usage: "cursor:integer [MATCH pattern:string] [COUNT count:integer] [STATE state:string]",
-        example: &["0"],
-    },
-    Known {
-        name: "lock.top",
-        arity: -1,
-        flags: &["readonly", "admin"],
-        key: None,
-        complexity: "O(K + N log N) with K keys that are waited for and N returned",
-        usage: "[COUNT count:integer]",
-        example: &[],
-    },
-    Known {
-        name: "lock.help",
-        arity: 1,
-        flags: &["loading", "stale"],
-        key: None,
-        complexity: "O(1)",
-        usage: "",
-        example: &[],
-    },
+    Known { name: "lock.scan", arity: -2, flags: &["readonly"], key: None, example: &["0"] },
+    Known { name: "lock.top", arity: -1, flags: &["readonly", "admin"], key: None, example: &[] },
+    Known { name: "lock.help", arity: 1, flags: &["loading", "stale"], key: None, example: &[] },
 ];
 
 /// The reply of COMMAND INFO for one command: six or seven parts before 7.0, ten since.
@@ -234,37 +181,6 @@ fn command_info_tells_arity_flags_and_the_place_of_the_key() {
 }
 
 #[test]
-fn the_key_has_a_spec_with_what_is_done_to_it() {
-    let (_server, mut conn) = Server::connected();
-    if !describes(&mut conn, "key specs") {
-        return;
-    }
-    for known in &KNOWN {
-        let info = info(&mut conn, known.name);
-        let specs = info[8].list();
-        let Some(flags) = known.key else {
-            assert!(specs.is_empty(), "{}: {specs:?}", known.name);
-            continue;
-        };
-        assert_eq!(specs.len(), 1, "{}", known.name);
-        assert_eq!(words(&specs[0].field("flags")), sorted(flags), "{}", known.name);
-        let begin = specs[0].field("begin_search");
-        assert_eq!(begin.field("type").text(), "index", "{}", known.name);
-        assert_eq!(begin.field("spec").field("index").int(), 1, "{}", known.name);
-        let find = specs[0].field("find_keys");
-        if known.is_counted() {
-            assert_eq!(find.field("type").text(), "keynum", "{}", known.name);
-            let number = |name| find.field("spec").field(name).int();
-            let found = ["keynumidx", "firstkey", "keystep"].map(number);
-            assert_eq!(found, [0, 1, 1], "{}", known.name);
-            continue;
-        }
-        assert_eq!(find.field("type").text(), "range", "{}", known.name);
-        assert_eq!(find.field("spec").field("lastkey").int(), 0, "{}: one key", known.name);
-    }
-}
-
-#[test]
 fn getkeys_finds_the_key_and_getkeysandflags_what_is_done_to_it() {
     let (_server, mut conn) = Server::connected();
     let is_full = describes(&mut conn, "COMMAND GETKEYSANDFLAGS");
@@ -287,88 +203,34 @@ fn getkeys_finds_the_key_and_getkeysandflags_what_is_done_to_it() {
     }
 }
 
-/// The arguments of COMMAND DOCS as [`Known::usage`] has them.
-fn usage(args: &Reply, between: &str) -> String {
-    let show = |arg: &Reply| {
-        let part = |name: &str| match arg {
-            Reply::List(items) => items.chunks(2).find(|pair| pair[0].text() == name).map(|pair| pair[1].clone()),
-            other => panic!("not an argument: {other:?}"),
-        };
-        let kind = arg.field("type").text();
-        assert_eq!(part("key_spec_index").is_some(), kind == "key", "{arg:?}");
-        let token = part("token").map(|token| token.text());
-        let value = match kind.as_str() {
-            "oneof" => format!("({})", usage(&arg.field("arguments"), "|")),
-            "pure-token" => String::new(),
-            kind => format!("{}:{kind}", arg.field("name").text()),
-        };
-        let both: Vec<_> = token.into_iter().chain(Some(value).filter(|value| !value.is_empty())).collect();
-        match part("flags").map(|flags| words(&flags)) {
-            None => both.join(" "),
-            Some(flags) => {
-                if flags == ["multiple"] {
-                    return format!("{}...", both.join(" "));
-                }
-                assert_eq!(flags, ["optional"], "{arg:?}");
-                format!("[{}]", both.join(" "))
-            }
-        }
-    };
-    args.list().iter().map(show).collect::<Vec<_>>().join(between)
-}
-
 #[test]
-fn command_docs_has_summary_complexity_version_and_the_arguments_as_a_tree() {
-    let (_server, mut conn) = Server::connected();
-    if !describes(&mut conn, "COMMAND DOCS") {
-        return;
-    }
-    for known in &KNOWN {
-        let docs = conn.call(&["COMMAND", "DOCS", known.name]).field(known.name);
-        let summary = docs.field("summary").text();
-        assert!(summary.ends_with('.') && (20..120).contains(&summary.len()), "{}: {summary}", known.name);
-        assert_eq!(docs.field("complexity").text(), known.complexity, "{}", known.name);
-        assert_eq!(docs.field("since").text(), "0.1.0", "{}", known.name);
-        assert_eq!(docs.field("group").text(), "module", "{}", known.name);
-        assert_eq!(docs.field("module").text(), "lock", "{}", known.name);
-        let expected = known.usage.replace("LEASE", LEASE);
-        if expected.is_empty() {
-            let Reply::List(items) = &docs else { panic!("not a map: {docs:?}") };
-            assert!(!items.contains(&Reply::Text(b"arguments".to_vec())), "{}: {docs:?}", known.name);
-        } else {
-            assert_eq!(usage(&docs.field("arguments"), " "), expected, "{}", known.name);
-        }
-    }
-}
-
-#[test]
-fn every_command_of_the_module_is_known_here_and_has_documentation() {
+fn every_command_of_the_module_is_known_here() {
     let (_server, mut conn) = Server::connected();
     let all = conn.call(&["COMMAND"]);
     let names = all.list().iter().map(|command| command.list()[0].text());
     let ours = sorted(names.filter(|name| name.starts_with("lock.")));
     assert_eq!(ours, sorted(KNOWN.iter().map(|known| known.name)));
-    if !describes(&mut conn, "COMMAND LIST FILTERBY MODULE") {
-        return;
-    }
-    let listed = words(&conn.call(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]));
-    assert_eq!(listed, ours);
-    for name in listed {
-        assert!(!conn.call(&["COMMAND", "DOCS", &name]).field(&name).field("summary").text().is_empty(), "{name}");
-    }
+}
+
+/// The words of its arguments that are typed as they are.
+fn options(arguments: &Value) -> Vec<String> {
+    let of = |argument: &Value| {
+        let inner = options(&argument["arguments"]);
+        argument["token"].as_str().map(String::from).into_iter().chain(inner)
+    };
+    arguments.as_array().into_iter().flatten().flat_map(of).collect()
 }
 
 #[test]
 fn help_shows_every_command_with_the_options_of_its_documentation() {
     let (_server, mut conn) = Server::connected();
+    let descriptions = descriptions();
     let help: Vec<_> = conn.call(&["LOCK.HELP"]).list().iter().map(Reply::text).collect();
     for known in &KNOWN {
         let verb = known.name.trim_start_matches("lock.").to_uppercase();
         let line = help.iter().find(|line| line.split(' ').next() == Some(&verb));
         let line = line.unwrap_or_else(|| panic!("HELP does not show {verb}: {help:#?}"));
-        let usage = known.usage.replace("LEASE", LEASE);
-        let options = usage.split(|c: char| !c.is_ascii_uppercase()).filter(|word| word.len() > 1);
-        for option in options {
+        for option in options(&descriptions[&known.name.to_uppercase()]["arguments"]) {
             let shown = line.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == option);
             assert!(shown, "{option} is missing: {line}");
         }
@@ -400,7 +262,7 @@ fn acl_categories_are_those_of_the_servers_own_commands_and_lock() {
     }
 }
 
-/// Too few or too many: `[[error]]` of the fixture of [`crate::wire`].
+/// Too few or too many: `[error]` of the fixture of [`crate::wire`].
 #[test]
 fn the_arguments_of_the_examples_are_enough() {
     let (_server, mut conn) = Server::connected();

@@ -57,7 +57,7 @@ impl Scene {
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
         // Where the module does not listen to events of keys, each DEL is a wake-up that was missed.
-        let tells = crate::waiting::tells_of_keys(&mut self.conn);
+        let tells = self.conn.tells_of_keys();
         let counts = |name: &str| tells || name != "missed_wakeups";
         let moved: Vec<_> =
             moved.iter().map(|(name, by)| (name.as_str(), *by)).filter(|(name, _)| counts(name)).collect();
@@ -78,19 +78,13 @@ impl Scene {
     /// Takes a lock whose holder is late already.
     fn let_expire(&mut self, key: &str) -> String {
         let token = self.conn.int(&["LOCK.ACQUIRE", key, "PX", "1"]).to_string();
-        until("the lock is expired", || {
-            (self.conn.call(&["LOCK.INFO", key]).field("state").text() == "expired").then_some(())
-        });
+        until("the lock is expired", || (self.conn.state(key) == "expired").then_some(()));
         token
     }
 
     /// A client that waits for a key.
-    fn waiter(&mut self, args: &[&str]) -> Conn {
-        let mut conn = self.server.conn();
-        let waiters = number(&mut self.conn, "waiters");
-        conn.send(&[&["LOCK.ACQUIRE"], args].concat());
-        until("it waits", || (number(&mut self.conn, "waiters") == waiters + 1).then_some(()));
-        conn
+    fn waiter(&self, args: &[&str]) -> Conn {
+        self.server.waiter(&[&["LOCK.ACQUIRE"], args].concat())
     }
 }
 
@@ -282,7 +276,7 @@ fn deadlocks_and_sessions_that_ended() {
     let expected = [("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("recoveries", 1)];
     scene.moves(&[&expected[..], &[("sessions", -1), ("sessions_ended", 1), ("waiters", -1)]].concat());
     // A session whose lock was given back before has nothing to end.
-    let token = scene.conn.call(&["LOCK.INFO", "a"]).field("token").int().to_string();
+    let token = scene.conn.lock("a", "token").int().to_string();
     assert_eq!(a.int(&["LOCK.RELEASE", "a", &token]), 1);
     drop(a);
     scene.moves(&[("releases", 1), ("sessions", -1)]);

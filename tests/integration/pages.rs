@@ -3,7 +3,7 @@
 
 mod sessions;
 
-use crate::support::{Conn, Reply, Server};
+use crate::support::{Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,6 @@ const COMMANDS: &str = include_str!("../../docs/COMMANDS.md");
 const OPERATING: &str = include_str!("../../docs/OPERATING.md");
 const DESIGN: &str = include_str!("../../docs/DESIGN.md");
 const ERRORS: &str = include_str!("../../core/src/lock/error.rs");
-
-/// Whether modules have no settings and COMMAND LIST on this server: before 7.0.
-pub fn is_before_7(conn: &mut Conn) -> bool {
-    conn.text(&["INFO", "server"]).contains("redis_version:6.")
-}
 
 /// The cells of the rows of a table that open with this.
 fn rows<'a>(text: &'a str, opening: &str) -> Vec<Vec<&'a str>> {
@@ -36,7 +31,7 @@ pub fn settings() -> Vec<[&'static str; 4]> {
 #[test]
 fn the_settings_are_those_of_the_table() {
     let (_server, mut conn) = Server::connected();
-    if is_before_7(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     let shown: BTreeMap<String, String> =
@@ -77,7 +72,7 @@ fn the_commands_are_those_of_the_server() {
         lines.iter().map(|line| line.split(' ').next().unwrap().to_string()).collect()
     };
     assert_eq!(table, names(&said));
-    if !is_before_7(&mut conn) {
+    if !conn.is_before_7() {
         let list = conn.call(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]);
         assert_eq!(table, list.list().iter().map(|name| name.text().to_uppercase()).collect());
     }

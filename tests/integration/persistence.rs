@@ -63,7 +63,7 @@ fn set_of(conn: &mut Conn, key: &str) -> Vec<String> {
 
 /// Waits until the lease and the margin of what `key` holds are over.
 fn until_expired(conn: &mut Conn, key: &str) {
-    until("the lock has expired", || (conn.call(&["LOCK.INFO", key]).field("state").text() == "expired").then_some(()));
+    until("the lock has expired", || (conn.state(key) == "expired").then_some(()));
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_lock_whose_retention_ends_while_the_server_is_down_is_free_afterwards() {
         let server = options.start();
         let mut conn = server.conn();
         assert!(server_time_us(&mut conn) > timestamp);
-        assert_eq!(conn.call(&["LOCK.INFO", "a"]).field("state").text(), "free");
+        assert_eq!(conn.state("a"), "free");
         assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil());
         let details = conn.call(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
         assert!(details.list()[0].int() > token.parse().unwrap());
@@ -246,7 +246,7 @@ fn a_lock_whose_retention_ends_while_the_server_is_down_is_free_afterwards() {
 }
 
 #[test]
-fn a_lock_can_be_dumped_and_restored() {
+fn a_lock_can_be_dumped_restored_copied_and_renamed() {
     let server = Server::start();
     let mut conn = server.conn();
     let token = acquire(&mut conn, &["a", "EX", "30", "OWNER", "worker-1"]);
@@ -255,7 +255,10 @@ fn a_lock_can_be_dumped_and_restored() {
     assert_eq!(conn.int(&["DEL", "a"]), 1);
     conn.ok(&[b"RESTORE", &b"a"[..], expiry.as_bytes(), &dump, b"ABSTTL"]);
     conn.ok(&[b"RESTORE", &b"for-ever"[..], b"0", &dump]);
-    for key in ["a", "for-ever"] {
+    assert_eq!(conn.int(&["COPY", "a", "copied"]), 1);
+    assert_eq!(conn.int(&["COPY", "a", "moved"]), 1);
+    conn.ok(&["RENAME", "moved", "renamed"]);
+    for key in ["a", "for-ever", "copied", "renamed"] {
         assert_eq!(conn.text(&["GET", key]), value);
         assert!(conn.call(&["LOCK.ACQUIRE", key, "EX", "30"]).is_nil());
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
@@ -339,7 +342,7 @@ fn a_lock_goes_away_when_its_retention_is_over_and_not_before() {
     let mut seen = Vec::new();
     until("the lock is gone", || {
         let before = server_time_us(&mut conn);
-        let state = conn.call(&["LOCK.INFO", "a"]).field("state").text();
+        let state = conn.state("a");
         let after = server_time_us(&mut conn);
         let end = timestamp + 700_000;
         match state.as_str() {

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::kinds::acquire_all;
-use crate::support::{until, watch, Conn, Reply, Server, DEADLINE};
+use crate::support::dice::Dice;
+use crate::support::{env_number, until, watch, Conn, Reply, Server, DEADLINE};
 
 const ROUNDS: usize = 50;
 const CONTENDERS: usize = 16;
@@ -56,9 +57,7 @@ fn of_sixteen_that_find_an_expired_lock_exactly_one_gets_it() {
             conn.ok(&["SET", "lock.foo", "1700000000"]);
         } else {
             assert_eq!(conn.int(&["LOCK.EXTEND", "lock.foo", &last.to_string(), "PX", "1"]), 1);
-            until("the lock has expired", || {
-                (conn.call(&["LOCK.INFO", "lock.foo"]).field("state").text() == "expired").then_some(())
-            });
+            until("the lock has expired", || (conn.state("lock.foo") == "expired").then_some(()));
         }
 
         start.wait();
@@ -84,7 +83,7 @@ const SEATS: usize = 20;
 
 #[test]
 fn philosophers_who_take_their_forks_at_once_all_eat() {
-    let seconds = std::env::var("PHILOSOPHERS_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(3);
+    let seconds = env_number("PHILOSOPHERS_SECONDS").unwrap_or(3);
     watch::allow(Duration::from_secs(2 * seconds));
     let server = Server::start();
     let forks: Vec<AtomicBool> = (0..SEATS).map(|_| AtomicBool::new(false)).collect();
@@ -95,11 +94,10 @@ fn philosophers_who_take_their_forks_at_once_all_eat() {
             let (server, forks, meals, is_over) = (&server, &forks, &meals, &is_over);
             scope.spawn(move || {
                 let mut conn = server.conn();
-                let mut turn = seat;
+                let mut dice = Dice::new(seat as u64);
                 while !is_over.load(Ordering::Relaxed) {
                     let mut own = [seat, (seat + 1) % SEATS];
-                    turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    if turn >> 33 & 1 == 1 {
+                    if dice.one_in(2) {
                         own.reverse();
                     }
                     let names = own.map(|fork| format!("fork{fork}"));

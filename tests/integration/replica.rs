@@ -44,7 +44,7 @@ fn a_replica_refuses_to_write_and_answers_questions() {
     for field in ["session", "waiters", "oldest-wait-ms"] {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
-    assert_eq!(read.call(&["LOCK.INFO", "b"]).field("state").text(), "free");
+    assert_eq!(read.state("b"), "free");
 }
 
 #[test]
@@ -116,14 +116,14 @@ fn a_writable_replica_leaves_the_locks_to_its_master_too() {
     }
     assert_eq!(read.text(&["DEBUG", "DIGEST"]), digest, "nothing has changed");
     assert!(read.int(&["LOCK.CHECK", "a", &token]) > 0);
-    assert_eq!(read.call(&["LOCK.INFO", "a"]).field("state").text(), "held");
+    assert_eq!(read.state("a"), "held");
     assert_eq!(read.call(&["LOCK.TOP"]), Reply::List(vec![]));
     assert!(matches!(read.call(&["LOCK.SCAN", "0"]), Reply::List(_)));
     assert!(matches!(read.call(&["LOCK.HELP"]), Reply::List(_)));
 
     // What its master does reaches it, and as a master it grants.
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
-    until("the release arrives", || (read.call(&["LOCK.INFO", "a"]).field("state").text() == "free").then_some(()));
+    until("the release arrives", || (read.state("a") == "free").then_some(()));
     read.ok(&["REPLICAOF", "NO", "ONE"]);
     read.int(&["LOCK.ACQUIRE", "a", "EX", "30"]);
     read.ok(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -148,7 +148,7 @@ fn a_lock_past_its_retention_is_free_on_a_replica_whose_master_is_silent() {
     conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     let token = conn.int(&["LOCK.ACQUIRE", "a", "PX", "100"]).to_string();
     master.wait_offset(&replica);
-    until("the lock is free", || (read.call(&["LOCK.INFO", "a"]).field("state").text() == "free").then_some(()));
+    until("the lock is free", || (read.state("a") == "free").then_some(()));
     assert_eq!(read.int(&["LOCK.CHECK", "a", &token]), 0);
     assert_eq!(read.int(&["DBSIZE"]), 1, "the key is there, only over");
 }

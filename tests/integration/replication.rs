@@ -114,9 +114,7 @@ fn a_takeover_and_a_late_release_replicate_as_set_and_del() {
         _ => None,
     });
     let second = set_of(&mut conn, "a", Some(RETENTION_MS));
-    until("the second lease is over", || {
-        (conn.call(&["LOCK.INFO", "a"]).field("state").text() == "expired").then_some(())
-    });
+    until("the second lease is over", || (conn.state("a") == "expired").then_some(()));
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &late]), -1);
     assert_eq!(stream.take(), [first, second, words(&["DEL", "a"])]);
 }

@@ -72,7 +72,7 @@ impl Scene {
 
     /// The connection in the field `session` of LOCK.INFO.
     fn session(&mut self, key: &str) -> Option<String> {
-        match self.locks.conn.call(&["LOCK.INFO", key]).field("session") {
+        match self.locks.conn.lock(key, "session") {
             Reply::Nil => None,
             client => Some(client.int().to_string()),
         }

@@ -1,4 +1,4 @@
-//! The settings: their defaults, how they are given, what they change, and which values are refused.
+//! The settings: their defaults, how they are given, and what they change. Which values are refused: `operator.rs`.
 
 use crate::support::{expire_at_ms, module, server_time_us, timestamp_us, Conn, Options, Reply, Server};
 
@@ -6,17 +6,12 @@ use crate::support::{expire_at_ms, module, server_time_us, timestamp_us, Conn, O
 const SETTINGS: [(&str, &str, &str); 2] =
     [("lock.margin-ms", "margin-ms", "1000"), ("lock.retention-ms", "retention-ms", "60000")];
 
-/// Whether modules cannot have settings of their own on this server: before 7.0.
-pub fn has_no_module_settings(conn: &mut Conn) -> bool {
-    conn.text(&["INFO", "server"]).contains("redis_version:6.")
-}
-
 fn setting(conn: &mut Conn, name: &str) -> String {
     conn.call(&["CONFIG", "GET", name]).list()[1].text()
 }
 
 /// Grants a new lock for 30 s and asserts that what is in the key has this margin and retention.
-pub fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
+fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
     conn.call(&["DEL", "k"]);
     let before = server_time_us(conn);
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "30"]);
@@ -32,7 +27,7 @@ pub fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
 fn the_defaults_are_a_second_of_margin_and_a_minute_of_retention() {
     let (_server, mut conn) = Server::connected();
     assert_in_force(&mut conn, 1000, 60_000);
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     for (name, _, default) in SETTINGS {
@@ -53,7 +48,7 @@ fn module_arguments_set_them_in_any_order() {
     for (args, expected) in given {
         let (_server, mut conn) = Server::with().module_args(args).connected();
         assert_in_force(&mut conn, expected.0, expected.1);
-        if !has_no_module_settings(&mut conn) {
+        if !conn.is_before_7() {
             assert_eq!(setting(&mut conn, "lock.margin-ms"), expected.0.to_string(), "{args:?}");
             assert_eq!(setting(&mut conn, "lock.retention-ms"), expected.1.to_string(), "{args:?}");
         }
@@ -61,33 +56,9 @@ fn module_arguments_set_them_in_any_order() {
 }
 
 #[test]
-fn with_wrong_module_arguments_the_server_does_not_start_and_says_which() {
-    let wrong: [(&[&str], &str); 10] = [
-        (&["margin-ms", "abc"], "margin-ms"),
-        (&["margin-ms", "-1"], "margin-ms"),
-        (&["margin-ms", "1.5"], "margin-ms"),
-        (&["margin-ms", "99999999999999999999"], "margin-ms"),
-        (&["retention-ms", "-2"], "retention-ms"),
-        (&["retention-ms", "1.5"], "retention-ms"),
-        (&["retention-ms", "x", "margin-ms", "5"], "retention-ms"),
-        (&["margin-ms", "5", "retention-ms"], "retention-ms"),
-        (&["margin-ms"], "margin-ms"),
-        (&["nonsense-ms", "5"], "nonsense-ms"),
-    ];
-    for (args, named) in wrong {
-        let Err(log) = Server::with().module_args(args).try_start() else {
-            panic!("a server started with {args:?}");
-        };
-        assert!(log.contains("the module is not loaded: "), "{args:?}:\n{log}");
-        let said = log.lines().any(|line| line.contains("<lock>") && line.contains(named));
-        assert!(said, "{args:?}: no line of the module names {named}:\n{log}");
-    }
-}
-
-#[test]
 fn config_set_changes_the_next_grants_and_no_older_one() {
     let (_server, mut conn) = Server::connected();
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     conn.int(&["LOCK.ACQUIRE", "older", "EX", "30"]);
@@ -103,37 +74,10 @@ fn config_set_changes_the_next_grants_and_no_older_one() {
 }
 
 #[test]
-fn config_set_refuses_wrong_values_and_keeps_the_old_ones() {
-    let (_server, mut conn) = Server::connected();
-    if has_no_module_settings(&mut conn) {
-        return;
-    }
-    for (name, _, default) in SETTINGS {
-        let below = if name == "lock.margin-ms" { "-1" } else { "-2" };
-        for wrong in ["abc", "", "1.5", "1s", below, "99999999999999999999"] {
-            let reply = conn.call(&["CONFIG", "SET", name, wrong]);
-            assert!(reply.error().starts_with("ERR "), "{name} {wrong}: {reply:?}");
-            assert_eq!(setting(&mut conn, name), default, "{name} {wrong}");
-        }
-    }
-    assert_in_force(&mut conn, 1000, 60_000);
-}
-
-#[test]
-fn the_configuration_file_of_the_server_sets_them() {
-    let server = Server::start();
-    if has_no_module_settings(&mut server.conn()) {
-        return;
-    }
-    let server = Server::with().args(&["--lock.margin-ms", "7", "--lock.retention-ms", "9"]).start();
-    assert_in_force(&mut server.conn(), 7, 9);
-}
-
-#[test]
 fn a_module_loaded_while_running_takes_its_settings() {
     let server = Options::default().without_module().start();
     let mut conn = server.conn();
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     let path = module().to_str().unwrap();
@@ -159,7 +103,7 @@ fn settings_that_are_lost_by_unloading_are_warned_of_and_loadex_keeps_them() {
     let (server, mut conn) = Server::connected();
     assert_eq!(falls_logged(&server), 0, "nothing is lost when the server starts");
     let path = module().to_str().unwrap();
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         conn.ok(&["MODULE", "UNLOAD", "lock"]);
         conn.ok(&["MODULE", "LOAD", path]);
         assert!(server.log().contains("MODULE LOAD path failover-grace-ms 20000"), "{}", server.log_tail(5));
@@ -199,7 +143,7 @@ fn wants_of_room(server: &Server) -> usize {
 fn by_default_half_of_all_connections_are_left_for_those_who_do_not_wait() {
     let (server, mut conn) = Server::with().args(&["--maxclients", "10000"]).connected();
     assert_eq!(conn.call(&["CONFIG", "GET", "maxclients"]).list()[1].text(), "10000");
-    if !has_no_module_settings(&mut conn) {
+    if !conn.is_before_7() {
         assert_eq!(setting(&mut conn, "lock.max-waiters"), "5000");
     }
     assert_eq!(wants_of_room(&server), 0);
@@ -213,7 +157,7 @@ fn a_limit_of_waiters_that_leaves_no_connection_for_others_is_warned_of() {
     let server = Server::with().args(&["--maxclients", "1000"]).module_args(&["max-waiters", "900"]).start();
     assert_eq!(wants_of_room(&server), 0, "{}", server.log());
     let mut conn = server.conn();
-    if has_no_module_settings(&mut conn) {
+    if conn.is_before_7() {
         return;
     }
     // When either is changed, once for each change.
@@ -248,7 +192,7 @@ fn a_crowd_that_waits_gets_busylocks_before_the_operator_is_locked_out() {
     }
     assert_eq!(busy, 20);
     let mut operator = server.conn();
-    assert_eq!(operator.call(&["LOCK.INFO", "k"]).field("waiters"), Reply::Int(30));
+    assert_eq!(operator.lock("k", "waiters"), Reply::Int(30));
     assert_eq!(operator.int(&["LOCK.RELEASE", "k", &token]), 1);
 }
 
@@ -264,9 +208,7 @@ fn a_module_that_is_unloaded_leaves_no_memory() {
             assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
             conn.ok(&["MODULE", "UNLOAD", "lock"]);
         }
-        let memory = conn.text(&["INFO", "memory"]);
-        let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
-        used.trim().parse::<i64>().unwrap()
+        conn.info("memory", "used_memory").unwrap().parse::<i64>().unwrap()
     };
     let before = used_after(3);
     let left = used_after(20) - before;

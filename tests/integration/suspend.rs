@@ -3,14 +3,10 @@
 //! A preloaded library moves the clocks of the server. While it is stopped its wall clock and `CLOCK_BOOTTIME` are set
 //! ahead and `CLOCK_MONOTONIC` is set back by the time of the stop: to the server the three look as after a suspend.
 
-use crate::metrics::clock::shim::shim;
 use crate::metrics::number;
+use crate::support::clock::Clocks;
 use crate::support::relay::Relay;
-use crate::support::{module, until, Conn, Options, Reply, Server};
-use std::fs::{self, File};
-use std::io::{Seek, Write};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::support::{until, Conn, Options, Reply, Server};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -20,8 +16,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// A server whose machine can be suspended.
 struct Machine {
     server: Server,
-    clocks: File,
-    path: PathBuf,
+    clocks: Clocks,
     /// The wall clock, `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: by how many microseconds they are ahead of the machine's.
     ahead_us: [i64; 3],
 }
@@ -29,21 +24,9 @@ struct Machine {
 impl Machine {
     /// Starts the server; nothing, and a message, where its clocks cannot be moved.
     fn start(options: Options) -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let Some(shim) = shim() else {
-            eprintln!("skipped: there is no C compiler to build what moves the clocks");
-            return None;
-        };
-        // The module is built before the server gets an environment that cargo should not have.
-        module();
-        let path = shim.with_extension(format!("{}.clocks", COUNT.fetch_add(1, Ordering::Relaxed)));
-        let mut clocks = File::create(&path).unwrap();
-        clocks.write_all(&[0; 24]).unwrap();
-        let options = options.env("LD_PRELOAD", shim.to_str().unwrap()).env("CLOCK_SHIM_FILE", path.to_str().unwrap());
-        let machine = Self { server: options.start(), clocks, path, ahead_us: [0; 3] };
-        let info = machine.server.conn().text(&["INFO", "server"]);
-        let valkey = info.lines().find_map(|line| line.strip_prefix("valkey_version:"));
-        if valkey.is_some_and(|version| !version.starts_with("7.") && !version.starts_with("8.0")) {
+        let clocks = Clocks::new(&[0; 3])?;
+        let machine = Self { server: clocks.of(options).start(), clocks, ahead_us: [0; 3] };
+        if machine.server.conn().version() >= (true, 8, 1) {
             eprintln!("skipped: this server loads modules so that they read the clocks past a preloaded library");
             return None;
         }
@@ -55,9 +38,7 @@ impl Machine {
         for (ahead, by) in self.ahead_us.iter_mut().zip(by_us) {
             *ahead += by;
         }
-        let bytes: Vec<u8> = self.ahead_us.iter().flat_map(|us| us.to_ne_bytes()).collect();
-        self.clocks.rewind().unwrap();
-        self.clocks.write_all(&bytes).unwrap();
+        self.clocks.set(0, &self.ahead_us);
     }
 
     /// Suspends the machine for so long by its clocks, and for a moment in truth; `meanwhile` is done before it wakes up.
@@ -69,12 +50,6 @@ impl Machine {
         let suspended_us = i64::try_from(time.as_micros()).unwrap();
         self.move_on([suspended_us, -stopped_us, suspended_us]);
         self.server.signal("CONT");
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -121,9 +96,7 @@ fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>>
     let token = |conn: &mut Conn, key: &str| conn.int(&["LOCK.ACQUIRE", key, "PX", "60000"]).to_string();
     let (held, other, passed) = (token(&mut conn, "held"), token(&mut conn, "other"), token(&mut conn, "passed"));
     conn.ok(&["SET", "expired", "1500000000"]);
-    let mut waiter = master.server.conn();
-    waiter.send(&["LOCK.ACQUIRE", "passed", "PX", "60000", "WAIT", "600000"]);
-    until("it waits", || (conn.call(&["LOCK.INFO", "passed"]).field("waiters") == Reply::Int(1)).then_some(()));
+    let mut waiter = master.server.waiter(&["LOCK.ACQUIRE", "passed", "PX", "60000", "WAIT", "600000"]);
     let asked: [(&str, &[&str]); 6] = [
         ("RELEASE", &["LOCK.RELEASE", "passed", &passed]),
         ("ACQUIRE", &["LOCK.ACQUIRE", "free", "PX", "60000"]),
@@ -218,6 +191,6 @@ fn waits_places_and_leases_end_while_the_machine_is_suspended() {
     assert!(woken.elapsed() < Duration::from_secs(2), "{:?}", woken.elapsed());
     until("its place is gone", || (number(&mut conn, "places") == 0).then_some(()));
     assert!(patient.silent_for(Duration::from_millis(100)), "nine hours are left");
-    let waited_ms = conn.call(&["LOCK.INFO", "long"]).field("oldest-wait-ms").int();
+    let waited_ms = conn.lock("long", "oldest-wait-ms").int();
     assert!((3_600_000..3_660_000).contains(&waited_ms), "{waited_ms}");
 }

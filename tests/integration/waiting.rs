@@ -10,7 +10,7 @@ mod places;
 mod silent;
 
 use crate::kinds::Kind;
-use crate::support::{until, Conn, Reply, Server};
+use crate::support::{encoded, until, Conn, Reply, Server};
 use std::time::Duration;
 
 /// Long enough to see that nobody is answered who should not be: any timer of the module that is
@@ -76,7 +76,7 @@ impl Locks {
     }
 
     pub fn waiters(&mut self) -> i64 {
-        self.conn.call(&["LOCK.INFO", "k"]).field("waiters").int()
+        self.conn.waiters("k")
     }
 
     pub fn until_waiters(&mut self, count: i64) {
@@ -97,10 +97,7 @@ impl Locks {
     pub fn in_one_turn(&mut self, commands: &[&[&str]]) -> Vec<Reply> {
         let mut bytes = Vec::new();
         for command in commands {
-            bytes.extend(format!("*{}\r\n", command.len()).bytes());
-            for word in *command {
-                bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
-            }
+            bytes.extend(encoded(command));
         }
         self.conn.send_bytes(&bytes);
         commands.iter().map(|_| self.conn.read()).collect()
@@ -108,44 +105,16 @@ impl Locks {
 
     /// A number in a section of INFO.
     pub fn info(&mut self, section: &str, field: &str) -> i64 {
-        let text = self.conn.text(&["INFO", section]);
-        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        value.unwrap_or_else(|| panic!("no field {field}: {text}")).trim().parse().unwrap()
+        self.conn.info(section, field).unwrap_or_else(|| panic!("no field {field}")).parse().unwrap()
     }
 
     /// Every lock that came free was passed on because of an event: the scan of all lines had nothing to find. Not on
     /// servers whose events of keys are not listened to.
     pub fn assert_no_missed_wakeups(&mut self) {
-        if self.tells_of_keys() {
+        if self.conn.tells_of_keys() {
             assert_eq!(self.info("lock", "lock_missed_wakeups"), 0);
         }
     }
-
-    /// As [`tells_of_keys`].
-    pub fn tells_of_keys(&mut self) -> bool {
-        tells_of_keys(&mut self.conn)
-    }
-
-    /// As [`version`].
-    pub fn version(&mut self) -> (bool, u32, u32) {
-        version(&mut self.conn)
-    }
-}
-
-/// Whether the module listens to events of keys: some versions of Valkey move the client then.
-pub fn tells_of_keys(conn: &mut Conn) -> bool {
-    let (is_valkey, major, minor) = version(conn);
-    !(is_valkey && (8, 1) <= (major, minor) && (major, minor) < (9, 2))
-}
-
-/// Whether this is Valkey, and its major and minor version.
-fn version(conn: &mut Conn) -> (bool, u32, u32) {
-    let text = conn.text(&["INFO", "server"]);
-    let of = |field: &str| text.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
-    let valkey = of("valkey_version:");
-    let version = valkey.or_else(|| of("redis_version:")).expect("a version");
-    let mut parts = version.split('.').map(|part| part.parse().expect("a number"));
-    (valkey.is_some(), parts.next().unwrap(), parts.next().unwrap())
 }
 
 /// Whether no reply comes within `time`. Asked again, because a signal can interrupt the wait; what

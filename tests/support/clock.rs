@@ -1,9 +1,46 @@
-//! The library that moves the clocks of a server.
+//! The clocks of a server, moved by a test: a library that is preloaded adds what a file says (`clock_shim.c`).
 
-use crate::support::shared_object;
-use std::path::Path;
+use super::{shared_object, skipped, Options};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// `clock_shim.c`, compiled on first use; nothing without a C compiler.
-pub fn shim() -> Option<&'static Path> {
-    shared_object("clock_shim")
+/// The file of one server; removed when dropped.
+pub struct Clocks {
+    file: File,
+    path: PathBuf,
+}
+
+impl Clocks {
+    /// Clocks with these numbers, as `clock_shim.c` lists them; nothing, and a message, without a C compiler.
+    pub fn new(numbers_us: &[i64]) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let Some(shim) = shared_object("clock_shim") else {
+            skipped("clocks that move", "there is no C compiler to build what moves them");
+            return None;
+        };
+        let path = shim.with_extension(format!("{}.clocks", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let clocks = Self { file: File::create(&path).unwrap(), path };
+        clocks.set(0, numbers_us);
+        Some(clocks)
+    }
+
+    /// A server with these options has these clocks.
+    pub fn of(&self, options: Options) -> Options {
+        let shim = shared_object("clock_shim").unwrap();
+        options.env("LD_PRELOAD", shim.to_str().unwrap()).env("CLOCK_SHIM_FILE", self.path.to_str().unwrap())
+    }
+
+    /// Sets the numbers from `first` on, in one write: the server never sees a part of one.
+    pub fn set(&self, first: u64, numbers_us: &[i64]) {
+        let bytes: Vec<u8> = numbers_us.iter().flat_map(|us| us.to_ne_bytes()).collect();
+        self.file.write_all_at(&bytes, 8 * first).unwrap();
+    }
+}
+
+impl Drop for Clocks {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
 }

@@ -129,6 +129,21 @@ impl Conn {
         self.call(&["INFO", section]).line(field)
     }
 
+    /// Whether the server is Valkey, and its major and minor version.
+    pub fn version(&mut self) -> (bool, u32, u32) {
+        self.call(&["INFO", "server"]).version().expect("a version")
+    }
+
+    /// Whether modules have no settings in CONFIG, and commands no documentation: Redis before 7.0.
+    pub fn is_before_7(&mut self) -> bool {
+        self.version() < (false, 7, 0)
+    }
+
+    /// Whether the module listens to events of keys: Valkey from 8.1 on moves the client then, until 9.1.2.
+    pub fn tells_of_keys(&mut self) -> bool {
+        tells_of_keys(self.version())
+    }
+
     /// How often the server was asked for a command, by its statistics.
     pub fn calls(&mut self, command: &str) -> usize {
         // Before 7.0 it has the names of commands as they are registered.
@@ -234,6 +249,11 @@ impl Conn {
             _ => Reply::Other(line),
         })
     }
+}
+
+/// As [`Conn::tells_of_keys`], of a version.
+pub fn tells_of_keys((is_valkey, major, minor): (bool, u32, u32)) -> bool {
+    !is_valkey || !((8, 1)..(9, 2)).contains(&(major, minor))
 }
 
 /// A command as it is sent.

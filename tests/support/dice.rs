@@ -30,6 +30,14 @@ impl Dice {
         usize::try_from(self.below(u64::try_from(n).unwrap())).unwrap()
     }
 
+    pub fn one_in(&mut self, chances: u64) -> bool {
+        self.below(chances) == 0
+    }
+
+    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.index(from.len())]
+    }
+
     /// Whether it happens, so many times in a hundred.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance

@@ -5,6 +5,7 @@
 //! raw RESP, so that a test can inspect the exact bytes. [`until`] waits with a deadline.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod clock;
 mod conn;
 pub mod dice;
 pub mod program;

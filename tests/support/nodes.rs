@@ -71,10 +71,7 @@ impl Node {
 
     /// Whether this is Valkey, and its major and minor version.
     pub fn version(&self) -> (bool, u32, u32) {
-        let valkey = self.field(&["INFO", "server"], "valkey_version");
-        let version = valkey.clone().or_else(|| self.field(&["INFO", "server"], "redis_version")).expect("a version");
-        let mut parts = version.split('.').map(|part| part.parse().expect("a number"));
-        (valkey.is_some(), parts.next().unwrap(), parts.next().unwrap())
+        self.conn().version()
     }
 
     pub fn log_tail(&self, lines: usize) -> String {

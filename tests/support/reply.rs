@@ -57,6 +57,14 @@ impl Reply {
         text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_string()))
     }
 
+    /// Of INFO server: whether it is Valkey, and its major and minor version.
+    pub fn version(&self) -> Option<(bool, u32, u32)> {
+        let valkey = self.line("valkey_version");
+        let version = valkey.clone().or_else(|| self.line("redis_version"))?;
+        let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+        Some((valkey.is_some(), parts.next()?, parts.next()?))
+    }
+
     /// The value of a field of a map, in RESP2 (flat array) or RESP3.
     pub fn field(&self, name: &str) -> Reply {
         let named = |key: &Reply| *key == Reply::Text(name.as_bytes().to_vec()) || *key == Reply::Status(name.into());

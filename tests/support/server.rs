@@ -1,5 +1,6 @@
 //! A server of a test: how it starts, what tests can do to it, and how it ends.
 
+use super::conn::tells_of_keys;
 use super::program::end_within;
 use super::{free_port, module, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
 use std::ffi::OsString;
@@ -233,12 +234,7 @@ impl Server {
         let mut conn = self.try_conn()?;
         // A server that is busy, stopped or wants a password says nothing of it.
         conn.set_patience(Duration::from_millis(500));
-        let server = conn.try_call(&["INFO", "server"]).ok()?;
-        let is_told = server.line("valkey_version").is_none_or(|version| {
-            let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-            let version = (parts.next(), parts.next());
-            !((Some(8), Some(1))..(Some(9), Some(2))).contains(&version)
-        });
+        let is_told = tells_of_keys(conn.try_call(&["INFO", "server"]).ok()?.version()?);
         let missed = conn.try_call(&["INFO", "lock"]).ok()?.line("lock_missed_wakeups")?;
         missed.parse().ok().filter(|_| is_told)
     }

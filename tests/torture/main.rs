@@ -10,9 +10,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[path = "../support/clock.rs"]
-mod clock_shim;
-
 mod check;
 mod clients;
 mod faults;

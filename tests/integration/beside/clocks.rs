@@ -31,15 +31,10 @@ impl Clocks {
         BEGIN + self.now - self.asleep
     }
 
-    /// The file of `clock_shim.c`.
-    pub fn page(self) -> [u8; 32] {
+    /// The numbers of `clock_shim.c`.
+    pub fn numbers(self) -> [i64; 4] {
         let ahead = i64::try_from(START - BEGIN).unwrap() + self.ahead;
         let asleep = i64::try_from(self.asleep).unwrap();
-        let standing = i64::try_from(self.monotonic()).unwrap();
-        let mut page = [0; 32];
-        for (at, number) in [ahead, -asleep, 0, standing].into_iter().enumerate() {
-            page[at * 8..][..8].copy_from_slice(&number.to_ne_bytes());
-        }
-        page
+        [ahead, -asleep, 0, i64::try_from(self.monotonic()).unwrap()]
     }
 }

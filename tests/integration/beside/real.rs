@@ -4,17 +4,11 @@ use super::clocks::Clocks;
 use super::command::{name, Answers, Command, Content, Seen, Told, CONTROL};
 use super::model::fake::Settings;
 use super::model::steps::{Call, Share, CLIENTS, KEYS};
-use crate::metrics::clock::shim::shim;
-use crate::support::{module, server_time_us, Conn, Reply, Server};
+use crate::support::{clock, server_time_us, Conn, Reply, Server};
 use redis_lock_core::lock::retention::Retention;
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 pub struct Real {
-    offset: File,
-    path: PathBuf,
+    moved: clock::Clocks,
     server: Server,
     control: Conn,
     /// With the other database.
@@ -23,12 +17,6 @@ pub struct Real {
     clients: Vec<(u64, Conn)>,
     /// Whether the module lets CLIENT UNBLOCK end waits.
     pub can_unblock: bool,
-}
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
 }
 
 type Words = Vec<Vec<u8>>;
@@ -48,38 +36,28 @@ fn counted(keys: &[u8]) -> Words {
 impl Real {
     /// Starts one; nothing, and a message, where its clocks cannot be made to stand still.
     pub fn start(settings: &Settings, clocks: Clocks) -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let Some(shim) = shim() else {
-            eprintln!("skipped: there is no C compiler to build what sets the clock");
-            return None;
-        };
-        // The module is built before the server gets an environment that cargo should not have.
-        module();
-        let path = shim.with_extension(format!("{}.standing", COUNT.fetch_add(1, Ordering::Relaxed)));
-        let offset = File::create(&path).unwrap();
-        offset.write_all_at(&clocks.page(), 0).unwrap();
+        let moved = clock::Clocks::new(&clocks.numbers())?;
         let retention = match settings.retention {
             Retention::Forever => -1,
             Retention::Ms(ms) => i64::try_from(ms).unwrap(),
         };
         let (margin, place) = (settings.margin.0 / 1_000, settings.limits.place.0 / 1_000);
-        let server = Server::with()
-            .env("LD_PRELOAD", shim.to_str().unwrap())
-            .env("CLOCK_SHIM_FILE", path.to_str().unwrap())
+        let options = Server::with()
             .module_args(&["margin-ms", &margin.to_string(), "retention-ms", &retention.to_string()])
-            .module_args(&["place-ms", &place.to_string(), "max-waiters", &settings.limits.waiters.to_string()])
-            .start();
+            .module_args(&["place-ms", &place.to_string(), "max-waiters", &settings.limits.waiters.to_string()]);
+        let server = moved.of(options).start();
         server.allow_silent_changes();
         let mut control = server.conn();
         let mut other = server.conn();
         other.ok(&["SELECT", "1"]);
         // Who finds that a key has expired is then the same for both.
         control.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
-        let info = control.text(&["INFO", "server"]);
-        let can_unblock = can_unblock(&info);
-        let mut own = Self { offset, path, server, control, other, clients: Vec::new(), can_unblock };
+        let version @ (is_valkey, major, minor) = control.version();
+        // Before Redis 7.4 and Valkey 8.0 the module keeps away from it.
+        let can_unblock = (major, minor) >= if is_valkey { (8, 0) } else { (7, 4) };
+        let mut own = Self { moved, server, control, other, clients: Vec::new(), can_unblock };
         // Valkey 8.1 and later load modules so that they read the clocks past a preloaded library.
-        let reads_past = version(&info, "valkey_version:").is_some_and(|valkey| valkey >= (8, 1));
+        let reads_past = version >= (true, 8, 1);
         let stands = u64::try_from(server_time_us(&mut own.control)).unwrap() == clocks.wall();
         if reads_past || !stands {
             eprintln!("skipped: the clocks of this server cannot be made to stand still");
@@ -109,7 +87,7 @@ impl Real {
 
     /// From now on the clocks show that.
     pub fn set_clocks(&mut self, clocks: Clocks) {
-        self.offset.write_all_at(&clocks.page(), 0).unwrap();
+        self.moved.set(0, &clocks.numbers());
     }
 
     /// So many iterations of the event loop have come to an end.
@@ -216,21 +194,6 @@ impl Real {
             (line, tokens)
         });
         Seen { stored, full }
-    }
-}
-
-/// A version of a server, if it has one of that name.
-fn version(info: &str, field: &str) -> Option<(u32, u32)> {
-    let text = info.lines().find_map(|line| line.strip_prefix(field))?.trim();
-    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
-    Some((parts.next()?, parts.next()?))
-}
-
-/// Before Redis 7.4 and Valkey 8.0 the module keeps away from it.
-fn can_unblock(info: &str) -> bool {
-    match version(info, "valkey_version:") {
-        Some(valkey) => valkey >= (8, 0),
-        None => version(info, "redis_version:").is_some_and(|redis| redis >= (7, 4)),
     }
 }
 

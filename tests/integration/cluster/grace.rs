@@ -208,7 +208,7 @@ fn change_all_masters(cluster: &Cluster, works: &[Work]) {
     // The last that the replica hears is that the lock is free, and then somebody takes it for all of its lease.
     works[2].rest.store(true, Ordering::SeqCst);
     let mut conn = cut_off.conn();
-    until("it is free", || (conn.call(&["LOCK.INFO", &works[2].key]).field("state").text() == "free").then_some(()));
+    until("it is free", || (conn.state(&works[2].key) == "free").then_some(()));
     until_replicated(cut_off);
     relay.cut();
     let kept = works[2].kept.load(Ordering::SeqCst);

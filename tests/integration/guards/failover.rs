@@ -60,10 +60,7 @@ fn a_failover_ends_the_waits_and_the_lock_goes_with_it() {
     let mut next = new.wait(&[]);
     assert_eq!(new.conn.int(&["DEL", "k"]), 1);
     next.granted();
-    until("the old master follows", || {
-        (locks.conn.call(&["LOCK.INFO", "k"]).field("token") == new.conn.call(&["LOCK.INFO", "k"]).field("token"))
-            .then_some(())
-    });
+    until("the old master follows", || (locks.conn.lock("k", "token") == new.conn.lock("k", "token")).then_some(()));
 }
 
 #[test]

@@ -10,11 +10,12 @@
 
 mod commands;
 
-use super::random::{seed, Random};
-use super::{hostile_arguments, info, run_id};
-use crate::support::{encoded, show, until, Conn, Reply, Server};
+use super::{hostile_arguments, run_id};
+use crate::support::dice::Dice;
+use crate::support::{encoded, env_number, show, until, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 
+const SEED: u64 = 0x10C4_2026;
 const COMMANDS: usize = 20_000;
 const CLIENTS: usize = 8;
 const BATCH: usize = 25;
@@ -28,7 +29,7 @@ struct Storm {
     /// How many connections. Of one alone the tokens of each key have to grow.
     width: usize,
     clients: Vec<Conn>,
-    random: Random,
+    dice: Dice,
     hostile: Vec<Vec<u8>>,
     /// The last grants that anybody was told of: keys and token.
     grants: Vec<(Vec<Vec<u8>>, i64)>,
@@ -46,17 +47,17 @@ impl Storm {
         let settings = ["margin-ms", "1", "retention-ms", "500", "place-ms", "300", "max-waiters", "200"];
         let server = Server::with().args(&args).module_args(&settings).start();
         let clients = (0..width).map(|_| server.conn()).collect();
-        let (random, hostile) = (Random(seed), hostile_arguments());
+        let (dice, hostile) = (Dice::new(seed), hostile_arguments());
         let (grants, replies) = (vec![(vec![b"a".to_vec()], 1_763_710_000_482_913)], BTreeMap::new());
         let (given, kills) = (BTreeMap::new(), [false; 2]);
-        Storm { server, width, clients, random, hostile, grants, given, kills, sent: 0, replies }
+        Storm { server, width, clients, dice, hostile, grants, given, kills, sent: 0, replies }
     }
 
     /// A batch of one connection: each command has one reply.
     fn batch(&mut self) -> Vec<Command> {
         let mut batch: Vec<Command> = Vec::new();
         while batch.len() < BATCH {
-            match self.random.below(200) {
+            match self.dice.below(200) {
                 _ if self.width == 1 => batch.push(self.lone_command()),
                 0 | 1 => {
                     let command = self.operator_command();
@@ -69,8 +70,8 @@ impl Storm {
                 }
                 2..=4 => {
                     batch.push(vec![b"MULTI".to_vec()]);
-                    for _ in 0..self.random.below(5) {
-                        let command = if self.random.one_in(4) { self.plain_command() } else { self.lock_command() };
+                    for _ in 0..self.dice.below(5) {
+                        let command = if self.dice.one_in(4) { self.plain_command() } else { self.lock_command() };
                         batch.push(command);
                     }
                     batch.push(vec![self.word(&["EXEC", "EXEC", "EXEC", "DISCARD"])]);
@@ -107,7 +108,7 @@ impl Storm {
             batches.push(batch);
         }
         for (client, batch) in batches.into_iter().enumerate() {
-            if self.random.one_in(100) {
+            if self.dice.one_in(100) {
                 // It leaves without its replies.
                 self.clients[client] = self.server.conn();
                 continue;
@@ -116,7 +117,7 @@ impl Storm {
                 self.replace(client);
             }
         }
-        if self.random.one_in(50) {
+        if self.dice.one_in(50) {
             self.garbage();
         }
     }
@@ -140,8 +141,8 @@ impl Storm {
     /// Somebody who does not speak the protocol, or stops in the middle of a word.
     fn garbage(&mut self) {
         let mut bytes =
-            self.random.pick(&["*3\r\n$12\r\nLOCK.ACQ", "LOCK.INFO ", "*1\r\n$-5\r\n", ""]).as_bytes().to_vec();
-        bytes.extend(self.random.bytes());
+            self.dice.pick(&["*3\r\n$12\r\nLOCK.ACQ", "LOCK.INFO ", "*1\r\n$-5\r\n", ""]).as_bytes().to_vec();
+        bytes.extend(self.bytes());
         let _ = self.server.conn().try_send_bytes(&bytes);
     }
 
@@ -208,15 +209,19 @@ impl Storm {
         ] {
             conn.call(&line.split(' ').collect::<Vec<_>>());
         }
-        for field in ["lock_waiters:", "lock_places:", "lock_sessions:"] {
-            until(&format!("{field} 0"), || (info(&mut conn, "lock", field) == "0").then_some(()));
+        for (section, field, count) in [
+            ("lock", "lock_waiters", "0"),
+            ("lock", "lock_places", "0"),
+            ("lock", "lock_sessions", "0"),
+            ("clients", "connected_clients", "1"),
+        ] {
+            until(field, || (conn.info(section, field)? == count).then_some(()));
         }
-        until("the others have gone", || (info(&mut conn, "clients", "connected_clients:") == "1").then_some(()));
         conn.call(&["MEMORY", "PURGE"]);
         // Buffers of the server shrink some time later.
         let mut used = i64::MAX;
         for _ in 0..15 {
-            used = used.min(info(&mut conn, "memory", "used_memory:").parse().unwrap());
+            used = used.min(conn.info("memory", "used_memory").unwrap().parse().unwrap());
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
         self.clients = (0..self.width).map(|_| self.server.conn()).collect();
@@ -293,8 +298,8 @@ impl Storm {
 
 #[test]
 fn random_commands_of_all_kinds_leave_the_same_server_and_no_memory() {
-    let count = std::env::var("LOCK_COMMANDS").map_or(COMMANDS, |text| text.parse().expect("a number"));
-    let seed = seed();
+    let count = env_number("LOCK_COMMANDS").map_or(COMMANDS, |count| usize::try_from(count).unwrap());
+    let seed = env_number("LOCK_SEED").unwrap_or(SEED);
     println!("LOCK_SEED={seed} LOCK_COMMANDS={count}");
     let mut storm = Storm::start(seed, CLIENTS);
     let id = run_id(&mut storm.server.conn());
@@ -316,7 +321,7 @@ fn random_commands_of_all_kinds_leave_the_same_server_and_no_memory() {
 
 #[test]
 fn random_commands_of_one_connection_get_tokens_that_grow() {
-    let seed = seed();
+    let seed = env_number("LOCK_SEED").unwrap_or(SEED);
     println!("LOCK_SEED={seed}");
     let mut storm = Storm::start(seed, 1);
     let id = run_id(&mut storm.server.conn());

@@ -101,9 +101,7 @@ fn so_many_waiters_for_several_locks_are_tried_and_those_behind_them_are_served(
     let x = behind.granted().to_string();
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "x", &x]), 1);
     // All have found out that they wait for y.
-    until("all stand there", || {
-        (locks.conn.call(&["LOCK.INFO", "y"]).field("waiters") == Reply::Int(300)).then_some(())
-    });
+    locks.conn.until_waiters("y", 300);
     acquire(&mut locks.conn, &["x", "EX", "600"]);
     locks.assert_no_missed_wakeups();
 }

@@ -34,7 +34,7 @@ fn scene(locks: &mut Locks, resp3: bool) -> (Case, Vec<Waiter>, Conn) {
     locks.conn.ok(&["SET", "foreign", "true"]);
     let other = locks.wait_with(&["LOCK.ACQUIRE", "foreign", "PX", "5000", "WAIT", "100000"]);
 
-    let has_names = locks.version() >= (false, 7, 0);
+    let has_names = locks.conn.version() >= (false, 7, 0);
     let mut case = Case::start(&mut locks.conn, "lock", &token, resp3);
     case.maps = resp3 && has_names;
     let nil = if resp3 { "_\r\n" } else { "$-1\r\n" };
@@ -62,7 +62,7 @@ fn a_look_at_who_waits_is_as_the_fixture_says() {
         for look in &fixture.look {
             let args = case.args(&look.command);
             let reply = conn.raw(&args);
-            case.assert_reply(&look.reply, &reply, &format!("{args:?}, RESP3: {resp3}"));
+            case.assert_reply(&fixture.look_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
         }
     }
 }
@@ -93,7 +93,7 @@ fn several(locks: &mut Locks, resp3: bool) -> (Case, Waiter, Conn) {
     let first = locks.wait_with(&["LOCK.ACQUIRE", "lock", "PX", "5000", "WAIT", "100000"]);
 
     let mut case = Case::start(&mut locks.conn, "lock", &token, resp3);
-    case.maps = resp3 && locks.version() >= (false, 7, 0);
+    case.maps = resp3 && locks.conn.version() >= (false, 7, 0);
     // The lease, and the margin.
     let text = |token: &str, lease: i64| {
         let end: i64 = token.parse::<i64>().unwrap() + (lease + 1) * 1_000_000;
@@ -123,7 +123,7 @@ fn a_look_at_several_holders_and_at_all_locks_is_as_the_fixture_says() {
         for look in &fixture.several {
             let args = case.args(&look.command);
             let reply = conn.raw(&args);
-            case.assert_reply(&look.reply, &reply, &format!("{args:?}, RESP3: {resp3}"));
+            case.assert_reply(&fixture.look_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
         }
     }
 }

@@ -2,18 +2,10 @@
 //! when there is no clock.
 
 use super::{moved, number, numbers};
-use crate::support::{module, server_time_us, until, Conn, Reply, Server};
-use std::fs::{self, File};
-use std::io::{Seek, Write};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::support::clock::Clocks;
+use crate::support::{server_time_us, until, Conn, Reply, Server};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-#[path = "../../support/clock.rs"]
-pub mod shim;
-
-use shim::shim;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -24,39 +16,23 @@ fn machine_ms() -> i64 {
 
 /// A server whose wall clock can be set.
 pub struct Clock {
-    offset: File,
-    path: PathBuf,
+    clocks: Clocks,
     pub server: Server,
 }
 
 impl Clock {
     /// Starts the server; nothing, and a message, where the clock cannot be moved.
     pub fn start(module_args: &[&str]) -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let Some(shim) = shim() else {
-            eprintln!("skipped: there is no C compiler to build what sets the clock");
-            return None;
-        };
-        // The module is built before the server gets an environment that cargo should not have.
-        module();
-        let path = shim.with_extension(format!("{}.offset", COUNT.fetch_add(1, Ordering::Relaxed)));
-        let mut offset = File::create(&path).unwrap();
-        offset.write_all(&0_i64.to_ne_bytes()).unwrap();
-        let server = Server::with()
-            .env("LD_PRELOAD", shim.to_str().unwrap())
-            .env("CLOCK_SHIM_FILE", path.to_str().unwrap())
-            .module_args(module_args)
-            .start();
+        let clocks = Clocks::new(&[0])?;
+        let server = clocks.of(Server::with().module_args(module_args)).start();
         // So much that the module, which looks ten times a second, knows the clock.
         sleep(Duration::from_millis(500));
-        Some(Self { offset, path, server })
+        Some(Self { clocks, server })
     }
 
     /// How far the server's clock is ahead of the machine's, from now on.
     pub fn set_ms(&mut self, ahead: i64) {
-        self.offset.rewind().unwrap();
-        // Eight bytes at once: the server never sees a part of them.
-        self.offset.write_all(&(ahead * 1000).to_ne_bytes()).unwrap();
+        self.clocks.set(0, &[ahead * 1000]);
         let mut conn = self.server.conn();
         // Valkey 9.1 reads the clock of the system only now and then.
         until("the clock of the server moves", || {
@@ -79,20 +55,10 @@ impl Clock {
     }
 }
 
-impl Drop for Clock {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
 /// A client that waits for a key.
 fn waiter(clock: &Clock, args: &[&str]) -> (Conn, Instant) {
-    let (mut conn, mut looks) = (clock.server.conn(), clock.server.conn());
-    let before = number(&mut looks, "waiters");
     let start = Instant::now();
-    conn.send(&[&["LOCK.ACQUIRE"], args].concat());
-    until("it waits", || (number(&mut looks, "waiters") == before + 1).then_some(()));
-    (conn, start)
+    (clock.server.waiter(&[&["LOCK.ACQUIRE"], args].concat()), start)
 }
 
 /// Asserts that a wait of so many milliseconds is over in time and without the lock.
@@ -198,5 +164,5 @@ fn set_ahead_an_hour_leases_end_and_waits_do_not() {
     assert_times_out(waiter(&clock, &["long", "EX", "60", "WAIT", "300"]), 300);
     clock.wait_for_steps(1);
     assert!((clock.logged()[0] - HOUR_MS).abs() <= 100, "{:?}", clock.logged());
-    assert_eq!(conn.call(&["LOCK.INFO", "long"]).field("state"), Reply::Text(b"held".to_vec()));
+    assert_eq!(conn.lock("long", "state"), Reply::Text(b"held".to_vec()));
 }

@@ -8,7 +8,7 @@
 //! - Tokens (16 digits) stand for the ones that this run got, in the same order; the numbers of clients, ports and
 //!   timestamps are as they come; milliseconds are about as many; `(0.50s)` is skipped. All else is compared.
 
-use super::{is_before_7, COMMANDS, OPERATING, README};
+use super::{COMMANDS, OPERATING, README};
 use crate::support::{until, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -256,7 +256,7 @@ fn the_sessions_run_as_shown() {
 fn run_as_shown(what: &str, steps: &[Step]) {
     let server = Server::start();
     let needs_7 = steps.iter().any(|step| step.line.contains("CONFIG"));
-    if needs_7 && is_before_7(&mut server.conn()) {
+    if needs_7 && server.conn().is_before_7() {
         return;
     }
     let (clients, waiting, numbers) = Default::default();

@@ -116,7 +116,7 @@ fn no_failover_of_any_kind_gives_a_lock_to_two() {
     while order.len() < count {
         let mut left = KINDS.to_vec();
         while !left.is_empty() {
-            order.push(left.remove(usize::try_from(dice.below(left.len() as u64)).unwrap()));
+            order.push(left.remove(dice.index(left.len())));
         }
     }
     order.truncate(count);

@@ -93,10 +93,6 @@ pub struct Client<'a> {
 }
 
 impl Client<'_> {
-    fn one_in(&mut self, n: u64) -> bool {
-        self.dice.below(n) == 0
-    }
-
     pub fn run(mut self) {
         while self.record.runs() {
             if let Some((server, mut conn)) = self.connect() {
@@ -110,9 +106,9 @@ impl Client<'_> {
     /// Connects to what a sentinel calls the master: as those on the other side of a partition do, or,
     /// one in three, as those on its own side.
     fn connect(&mut self) -> Option<(usize, Conn)> {
-        let sentinel = usize::try_from(self.dice.below(3)).unwrap();
+        let sentinel = self.dice.index(3);
         let server = self.group.master_of(sentinel)?;
-        if self.one_in(3) {
+        if self.dice.one_in(3) {
             return self.group.try_conn(server).map(|conn| (server, conn));
         }
         Conn::to(self.group.fronts[server].port()).ok().map(|conn| (server, conn))
@@ -123,11 +119,11 @@ impl Client<'_> {
         let lock = self.dice.below(LOCKS);
         let key = format!("door-{lock}");
         let longest = self.lease_ms;
-        let lease_ms = if self.one_in(2) { longest } else { 100 + self.dice.below(longest - 100) };
+        let lease_ms = if self.dice.one_in(2) { longest } else { 100 + self.dice.below(longest - 100) };
         let (lease, wait) = (lease_ms.to_string(), 500 + self.dice.below(2_500));
         let mut command = vec!["LOCK.ACQUIRE", &key, "PX", &lease];
         let wait_text = wait.to_string();
-        let waits = self.one_in(2);
+        let waits = self.dice.one_in(2);
         if waits {
             command.extend(["WAIT", &wait_text]);
             self.record.count("waits");
@@ -142,7 +138,7 @@ impl Client<'_> {
             _ => {
                 // Some stay with a master that grants nothing now.
                 sleep(Duration::from_millis(50));
-                return (!self.one_in(4)).then_some(());
+                return (!self.dice.one_in(4)).then_some(());
             }
         };
         let (lock, from) = (usize::try_from(lock).unwrap(), u64::try_from(token).unwrap());
@@ -158,9 +154,9 @@ impl Client<'_> {
         let (token, lease) = (&*hold.from.to_string(), &*lease_ms.to_string());
         for _ in 0..=self.dice.below(3) {
             sleep(Duration::from_millis(self.dice.below(lease_ms)));
-            if self.one_in(3) {
+            if self.dice.one_in(3) {
                 // The connection may have gone, the lock lives on: its holder asks the new master.
-                let mut other = if self.one_in(2) { self.connect() } else { None };
+                let mut other = if self.dice.one_in(2) { self.connect() } else { None };
                 let is_own = other.is_none();
                 let conn = other.as_mut().map_or(&mut *conn, |(_, other)| other);
                 let sent = now_us();
@@ -175,11 +171,11 @@ impl Client<'_> {
                 }
             }
         }
-        if self.one_in(5) {
+        if self.dice.one_in(5) {
             // It dies, or forgets.
             return Some(());
         }
-        let mut other = if self.one_in(4) { self.connect() } else { None };
+        let mut other = if self.dice.one_in(4) { self.connect() } else { None };
         let conn = other.as_mut().map_or(conn, |(_, other)| other);
         hold.to = hold.to.min(now_us());
         self.ask(conn, &["LOCK.RELEASE", key, token], PATIENCE).map(|_| ())

@@ -212,7 +212,7 @@ fn a_lock_taken_in_a_transaction_or_by_recover_ends_too() {
 fn end_of(conn: &mut Conn, key: &str, token: &str) -> i64 {
     let seconds = match conn.call(&["ZSCORE", key, token]) {
         Reply::Text(score) => String::from_utf8(score).unwrap(),
-        _ => conn.call(&["LOCK.INFO", key]).field("timestamp").text(),
+        _ => conn.lock(key, "timestamp").text(),
     };
     (seconds.parse::<f64>().unwrap() * 1e6).round() as i64
 }

@@ -87,21 +87,6 @@ fn without_session_it_belongs_to_none() {
 }
 
 #[test]
-fn a_lock_that_was_bound_to_none_is_bound_by_the_next_call_with_session() {
-    let mut scene = Scene::start();
-    let holder = scene.hold_with(&AGAIN_UNBOUND);
-    let (newer, id) = again(&scene, &AGAIN, holder.token);
-    assert_eq!(scene.session("k"), Some(id));
-    let before = scene.value("k");
-    scene.end(holder.conn);
-    assert_eq!(scene.value("k"), before);
-    scene.forget();
-    let from = scene.now_us();
-    drop(newer);
-    scene.until_ended(holder.token, from);
-}
-
-#[test]
 fn a_holder_that_comes_back_within_the_margin_has_its_lease_again() {
     let mut scene = Scene::with_margin(5_000);
     let holder = scene.hold_with(&AGAIN);
@@ -146,21 +131,13 @@ fn a_holder_that_comes_back_in_the_turn_of_its_end_keeps_its_lease() {
     assert_good_after_end(&mut scene, &holder.id, &AGAIN);
     let own = scene.locks.conn.int(&["CLIENT", "ID"]).to_string();
     assert_eq!(scene.session("k"), Some(own));
-}
-
-#[test]
-fn a_lock_that_is_sent_for_without_session_in_the_turn_of_the_end_keeps_its_lease() {
-    let mut scene = Scene::start();
-    let holder = hold_two(&mut scene);
-    assert_good_after_end(&mut scene, &holder.id, &AGAIN_UNBOUND);
-}
-
-#[test]
-fn a_lock_that_is_extended_in_the_turn_of_the_end_keeps_its_lease() {
-    let mut scene = Scene::start();
-    let holder = hold_two(&mut scene);
-    let token = holder.token.to_string();
-    assert_good_after_end(&mut scene, &holder.id, &["LOCK.EXTEND", "k", &token, "PX", "30000"]);
+    // Sent again without SESSION, and extended.
+    for extends in [false, true] {
+        let mut scene = Scene::start();
+        let holder = hold_two(&mut scene);
+        let extend = ["LOCK.EXTEND", "k", &holder.token.to_string(), "PX", "30000"];
+        assert_good_after_end(&mut scene, &holder.id, if extends { &extend } else { &AGAIN_UNBOUND });
+    }
 }
 
 #[test]

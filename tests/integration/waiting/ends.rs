@@ -51,7 +51,7 @@ const WAYS: [(&str, Way); 7] = [
 
 /// Whether the server could: if not, the client waits on, and leaves.
 fn unblock(locks: &mut Locks, waiter: &mut Waiter, how: &str) -> bool {
-    let can = match locks.version() {
+    let can = match locks.conn.version() {
         (true, major, _) => major >= 8,
         (false, major, minor) => (major, minor) >= (7, 4),
     };
@@ -65,7 +65,7 @@ fn unblock(locks: &mut Locks, waiter: &mut Waiter, how: &str) -> bool {
 
 /// In how many lines of its keys somebody waits.
 fn lines(locks: &mut Locks, kind: Kind) -> i64 {
-    kind.keys().iter().map(|key| locks.conn.call(&["LOCK.INFO", key]).field("waiters").int()).sum()
+    kind.keys().iter().map(|key| locks.conn.waiters(key)).sum()
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_transaction_a_script_and_a_function_do_not_wait() {
         let in_transaction = locks.in_one_turn(&[&["MULTI"], &acquire, &["EXEC"]])[2].list()[0].clone();
         assert!(in_transaction.is_nil(), "{in_transaction:?}");
         assert!(locks.conn.call(&by_script).is_nil());
-        let (valkey, major, _) = locks.version();
+        let (valkey, major, _) = locks.conn.version();
         if valkey || major >= 7 {
             let library = "#!lua name=waiting\nredis.register_function('call', function(keys, args) return \
                            redis.call(unpack(args)) end)";

@@ -21,7 +21,7 @@ fn spread(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl
     free(&mut locks);
     let tokens: Vec<i64> = neighbours.iter_mut().map(Waiter::granted).collect();
     drop(ahead);
-    if !locks.tells_of_keys() {
+    if !locks.conn.tells_of_keys() {
         return Duration::ZERO;
     }
     let time = tokens.iter().max().unwrap() - before;
@@ -34,7 +34,7 @@ type Way = (&'static str, fn(&mut Locks) -> Vec<Waiter>, fn(&mut Locks));
 
 const HOLDERS: [Way; 3] = [
     ("a release", plain_holder, |locks| {
-        let token = locks.conn.call(&["LOCK.INFO", "k"]).field("token").int();
+        let token = locks.conn.lock("k", "token").int();
         locks.release(token);
     }),
     ("a cancel", plain_holder, |locks| assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "9"]), 1)),

@@ -62,7 +62,7 @@ fn options_come_in_any_order() {
             }
             assert_alice(&mut conn, "k", token, &order);
             let session = if has(SESSION) { own.clone() } else { Reply::Nil };
-            assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("session"), session, "{order:?}");
+            assert_eq!(conn.lock("k", "session"), session, "{order:?}");
         }
     }
 }

@@ -1,87 +1,8 @@
-//! Clients of the SETNX pattern and of SET NX PX live beside LOCK.* on the same keys: their
-//! timestamps are respected and taken over, ours are read by them, their late writes do no harm.
+//! Clients of the SETNX pattern live beside LOCK.* on the same keys: they read our timestamps, and their late writes do
+//! no harm. How their timestamps and the tokens of SET NX PX are told apart: `neighbours.rs`.
 
 use super::fixture::{now_us, value, Snapshot};
-use crate::support::{Conn, Reply, Server};
-
-/// A timestamp `offset_us` from now in each form that clients write.
-fn forms(now_us: i64, offset_us: i64) -> Vec<(&'static str, String)> {
-    let us = now_us + offset_us;
-    vec![
-        ("seconds", (us / 1_000_000).to_string()),
-        ("float seconds", format!("{}.{:06}", us / 1_000_000, us % 1_000_000)),
-        ("float seconds, short", format!("{}.0", us / 1_000_000)),
-        ("milliseconds", (us / 1000).to_string()),
-        ("microseconds", us.to_string()),
-        ("nanoseconds", (us * 1000 + 7).to_string()),
-    ]
-}
-
-#[test]
-fn a_timestamp_ahead_is_held_in_every_unit() {
-    let (_server, mut conn) = Server::connected();
-    let now = now_us(&mut conn);
-    for (form, text) in forms(now, 100_000_000) {
-        assert_eq!(conn.int(&["SETNX", form, &text]), 1);
-        let before = Snapshot::take(&mut conn, form);
-        assert!(conn.call(&["LOCK.ACQUIRE", form, "PX", "1000"]).is_nil(), "{form}");
-        assert!(conn.call(&["LOCK.RECOVER", form, "PX", "1000"]).is_nil(), "{form}");
-        let free_in = conn.call(&["LOCK.INFO", form]).field("free-in-ms").int();
-        assert!((80_000..=100_001).contains(&free_in), "{form}: {free_in}");
-        assert_eq!(Snapshot::take(&mut conn, form), before, "{form}");
-    }
-}
-
-#[test]
-fn a_timestamp_that_has_passed_is_taken_over_in_every_unit() {
-    let (_server, mut conn) = Server::connected();
-    for command in ["LOCK.ACQUIRE", "LOCK.RECOVER"] {
-        let now = now_us(&mut conn);
-        for (form, text) in forms(now, -5_000_000) {
-            conn.ok(&["SET", form, &text]);
-            let mut args = vec![command, form, "PX", "30000"];
-            args.extend((command == "LOCK.ACQUIRE").then_some("DETAILS"));
-            let reply = conn.call(&args);
-            assert!((5000..15_000).contains(&reply.list()[1].int()), "{command}, {form}: {reply:?}");
-            assert_eq!(reply.list()[2..], [Reply::Nil, Reply::Nil], "{command}, {form}");
-            assert_eq!(value(&mut conn, form).token, reply.list()[0].int(), "{command}, {form}");
-        }
-    }
-}
-
-#[test]
-fn with_a_native_expiry_a_timestamp_is_a_foreign_token() {
-    let (_server, mut conn) = Server::connected();
-    for offset in [-5_000_000, 100_000_000] {
-        let now = now_us(&mut conn);
-        for (form, text) in forms(now, offset) {
-            conn.call(&["DEL", form]);
-            conn.ok(&["SET", form, &text, "NX", "PX", "100000"]);
-            let before = Snapshot::take(&mut conn, form);
-            for command in ["LOCK.ACQUIRE", "LOCK.RECOVER"] {
-                assert!(conn.call(&[command, form, "PX", "1000"]).is_nil(), "{command}, {form}");
-            }
-            for token in [text.as_str(), "0", "1763710000482913"] {
-                if token.len() <= 16 && !token.contains('.') {
-                    assert_eq!(conn.int(&["LOCK.RELEASE", form, token]), 0, "{form}");
-                    assert_eq!(conn.int(&["LOCK.EXTEND", form, token, "PX", "1000"]), 0, "{form}");
-                }
-            }
-            let info = conn.call(&["LOCK.INFO", form]);
-            assert_eq!(info.field("state").text(), "foreign", "{form}");
-            assert_eq!(Snapshot::take(&mut conn, form), before, "{form}");
-        }
-    }
-}
-
-#[test]
-fn without_its_native_expiry_it_is_a_timestamp_again() {
-    let (_server, mut conn) = Server::connected();
-    conn.ok(&["SET", "k", "1763710031", "NX", "PX", "100000"]);
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil());
-    assert_eq!(conn.int(&["PERSIST", "k"]), 1);
-    assert!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "1000"]) > 0);
-}
+use crate::support::{Conn, Server};
 
 #[test]
 fn clients_of_the_pattern_read_the_timestamp_as_a_number() {
@@ -157,17 +78,4 @@ fn a_late_getset_over_a_grant_ends_it_at_the_time_written_and_nobody_holds_twice
     conn.call(&["GETSET", "k", &(seconds - 1).to_string()]);
     let next = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
     assert!(next > token.parse().unwrap());
-}
-
-#[test]
-fn a_set_nx_px_client_is_kept_out_and_keeps_out() {
-    let (_server, mut conn) = Server::connected();
-    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
-    assert!(conn.call(&["SET", "k", "random", "NX", "PX", "30000"]).is_nil());
-    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
-    conn.ok(&["SET", "k", "random", "NX", "PX", "30000"]);
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
-    // It releases by its own comparison, then the lock is free for all.
-    conn.call(&["DEL", "k"]);
-    assert!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]) > token.parse().unwrap());
 }

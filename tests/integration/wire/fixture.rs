@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::support::{expire_at_ms, show, Conn, Reply};
+pub use crate::support::{expire_at_ms as expires_at_ms, server_time_us as now_us};
+use crate::support::{show, Conn, Reply};
 
 /// The longest that one case may take; `{new}` is a time within it.
 const CASE_US: i64 = 60_000_000;
@@ -18,9 +19,11 @@ pub struct Fixture {
     pub foreign: Foreign,
     pub commands: BTreeMap<String, Words>,
     pub outcome: BTreeMap<String, Outcome>,
+    layout: Layout,
     pub ordinary: BTreeMap<String, String>,
     pub state: Vec<State>,
-    pub error: Vec<ErrorCase>,
+    /// Replies, and the commands that are answered so.
+    pub error: BTreeMap<String, Vec<Words>>,
     pub number: Vec<Number>,
     pub look: Vec<Look>,
     pub refusal: BTreeMap<String, String>,
@@ -80,6 +83,15 @@ pub enum Effect {
     Taken,
 }
 
+/// Fields of LOCK.INFO by their names, and what each is in a reply.
+type Fields = BTreeMap<String, String>;
+
+#[derive(Deserialize)]
+struct Layout {
+    info: String,
+    usual: Fields,
+}
+
 #[derive(Deserialize)]
 pub struct State {
     pub name: String,
@@ -89,7 +101,10 @@ pub struct State {
     pub token: String,
     #[serde(default = "default_margin")]
     pub margin_ms: i64,
-    pub info: String,
+    #[serde(default)]
+    info: Fields,
+    #[serde(default = "default_info_reply")]
+    info_reply: String,
     /// The outcome of every command.
     pub all: Option<String>,
     /// Name of a command to name of its outcome, where it is not the ordinary one.
@@ -101,10 +116,8 @@ fn default_margin() -> i64 {
     1000
 }
 
-#[derive(Deserialize)]
-pub struct ErrorCase {
-    pub reply: String,
-    pub commands: Vec<Words>,
+fn default_info_reply() -> String {
+    "{map}{info}".into()
 }
 
 #[derive(Deserialize)]
@@ -132,7 +145,9 @@ pub struct StreamCase {
 #[derive(Deserialize)]
 pub struct Look {
     pub command: Words,
-    pub reply: String,
+    #[serde(default)]
+    info: Fields,
+    reply: String,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
@@ -167,6 +182,24 @@ impl Fixture {
             }
         }
         all
+    }
+
+    /// What LOCK.INFO replies in a state.
+    pub fn info_reply(&self, state: &State) -> String {
+        self.with_info(&state.info_reply, &state.info)
+    }
+
+    /// What a look replies.
+    pub fn look_reply(&self, look: &Look) -> String {
+        self.with_info(&look.reply, &look.info)
+    }
+
+    fn with_info(&self, reply: &str, given: &Fields) -> String {
+        let Layout { info, usual } = &self.layout;
+        let place = |name: &String| format!("{{.{name}}}");
+        assert!(given.keys().all(|name| info.contains(&place(name))), "LOCK.INFO has no such field: {given:?}");
+        let filled = given.iter().chain(usual).fold(info.clone(), |text, (name, is)| text.replace(&place(name), is));
+        reply.replace("{info}", &filled)
     }
 
     /// What a command comes to in a state.
@@ -249,6 +282,8 @@ impl Case {
             "longest" => "k".repeat(4_096),
             "longer" => "k".repeat(4_097),
             "nil" => nil("$-1\r\n"),
+            // A field that the case does not give.
+            _ if name.starts_with('.') => nil("$-1\r\n"),
             "nil_array" => nil("*-1\r\n"),
             "map" => self.map(12),
             _ if self.scene.contains_key(name) => self.scene[name].clone(),
@@ -360,13 +395,6 @@ fn digits(bytes: &[u8]) -> Result<(i64, &[u8]), String> {
     Ok((number, &bytes[end..]))
 }
 
-/// The server's clock in microseconds.
-pub fn now_us(conn: &mut Conn) -> i64 {
-    let reply = conn.call(&["TIME"]);
-    let part = |index: usize| reply.list()[index].text().parse::<i64>().unwrap();
-    part(0) * 1_000_000 + part(1)
-}
-
 /// All that a command which changes nothing has to leave alone.
 #[derive(Debug, PartialEq)]
 pub struct Snapshot {
@@ -389,11 +417,6 @@ impl Snapshot {
 pub fn knows_maps(conn: &mut Conn) -> bool {
     // Such a server also tells ten things of a command.
     conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0].list().len() >= 10
-}
-
-/// The native expiry of a key; -1 without one, -2 without a key.
-pub fn expires_at_ms(conn: &mut Conn, key: &str) -> i64 {
-    expire_at_ms(conn, key)
 }
 
 /// A value of ours, cut into its parts.

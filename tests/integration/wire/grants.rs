@@ -11,14 +11,36 @@ fn expired(conn: &mut Conn, token: i64, rest: &str) -> String {
 }
 
 #[test]
-fn the_same_id_gets_the_same_token() {
+fn the_same_id_gets_the_same_token_and_never_a_shorter_lease() {
     let (server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]);
-    for id in ["42", "042", "0000000000000000042"] {
-        assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id]), token, "{id}");
+    let before = Snapshot::take(&mut conn, "k");
+    for (id, lease) in [("42", "1"), ("042", "20000"), ("0000000000000000042", "20000")] {
+        assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", lease, "ID", id, "OWNER", "bob"]), token, "{id}");
+        assert_eq!(Snapshot::take(&mut conn, "k"), before, "{id}");
     }
     // Another connection, as after a lost reply.
     assert_eq!(server.conn().int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]), token);
+}
+
+#[test]
+fn another_id_and_none_are_refused() {
+    let (_server, mut conn) = Server::connected();
+    for (holder, others) in [
+        (&["ID", "42"][..], &["0", "4", "420", "43", "9999999999999999999"][..]),
+        // No ID is not an ID, and 0 is one.
+        (&[], &["0"]),
+        (&["ID", "0"], &["1"]),
+    ] {
+        conn.call(&["DEL", "k"]);
+        conn.int(&[&["LOCK.ACQUIRE", "k", "PX", "30000"], holder].concat());
+        let before = Snapshot::take(&mut conn, "k");
+        for other in others {
+            assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "90000", "ID", other]).is_nil(), "{holder:?}, {other}");
+        }
+        assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "90000"]).is_nil(), "{holder:?}");
+        assert_eq!(Snapshot::take(&mut conn, "k"), before, "{holder:?}");
+    }
 }
 
 #[test]
@@ -31,16 +53,6 @@ fn the_same_id_prolongs_its_lease() {
     assert!((from..=now_us(&mut conn)).contains(&(later.timestamp_us - 91_000_000)));
     assert_eq!(later.rest, "0000000000000000042 alice", "the owner stays");
     assert_eq!(expires_at_ms(&mut conn, "k"), retained_ms(later.timestamp_us, RETENTION_MS));
-}
-
-#[test]
-fn the_same_id_never_shortens_its_lease() {
-    let (_server, mut conn) = Server::connected();
-    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]);
-    let before = Snapshot::take(&mut conn, "k");
-    assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "ID", "42"]), token);
-    assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "EX", "20", "ID", "42", "OWNER", "bob"]), token);
-    assert_eq!(Snapshot::take(&mut conn, "k"), before);
 }
 
 #[test]
@@ -63,33 +75,6 @@ fn the_same_id_holds_within_the_margin() {
     });
     assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]), token);
     assert!(conn.int(&["LOCK.CHECK", "k", &token.to_string()]) > 20_000);
-}
-
-#[test]
-fn another_id_and_none_are_refused() {
-    let (_server, mut conn) = Server::connected();
-    conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
-    let before = Snapshot::take(&mut conn, "k");
-    for other in ["0", "4", "420", "43", "9999999999999999999"] {
-        assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "90000", "ID", other]).is_nil(), "{other}");
-    }
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "90000"]).is_nil());
-    assert_eq!(Snapshot::take(&mut conn, "k"), before);
-}
-
-#[test]
-fn no_id_is_not_an_id() {
-    let (_server, mut conn) = Server::connected();
-    conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
-    let before = Snapshot::take(&mut conn, "k");
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "0"]).is_nil());
-    assert_eq!(Snapshot::take(&mut conn, "k"), before);
-    // And 0 is one.
-    conn.call(&["DEL", "k"]);
-    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "0"]);
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
-    assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "000"]), token);
 }
 
 #[test]
@@ -150,24 +135,10 @@ fn a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock() {
         // The lease counts from the clock, not from the token.
         let left = conn.int(&["LOCK.CHECK", key, &token.to_string()]);
         assert!((1..=30_000).contains(&left), "{command}: {left}");
-        assert_eq!(conn.call(&["LOCK.INFO", key]).field("held-ms"), Reply::Int(0), "never negative");
+        assert_eq!(conn.lock(key, "held-ms"), Reply::Int(0), "never negative");
         // Released, the key is empty: the server itself remembers.
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token.to_string()]), 1);
         assert!(conn.int(&["LOCK.ACQUIRE", key, "PX", "30000"]) > token, "{command}");
-    }
-}
-
-#[test]
-fn a_forged_token_does_not_end_the_grants_of_other_keys() {
-    let (_server, mut conn) = Server::connected();
-    for forged in [9_007_199_254_740_988, 9_007_199_254_740_989, 9_007_199_254_740_990] {
-        let value = expired(&mut conn, forged, "");
-        conn.ok(&["SET", "forged", &value]);
-        assert_eq!(conn.int(&["LOCK.ACQUIRE", "forged", "PX", "30000"]), forged + 1);
-        let from = now_us(&mut conn);
-        let token = conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
-        assert!((from..=now_us(&mut conn)).contains(&token), "{token}");
-        assert_eq!(conn.int(&["LOCK.RELEASE", "other", &token.to_string()]), 1);
     }
 }
 
@@ -179,7 +150,7 @@ fn the_last_token_leaves_no_room_and_its_lock_ends_with_its_native_expiry() {
     let before = now_us(&mut conn) / 1000;
     let last = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
     assert_eq!(last, 9_007_199_254_740_991);
-    assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("state").text(), "foreign");
+    assert_eq!(conn.state("k"), "foreign");
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &last.to_string()]), 0);
     assert!(expires_at_ms(&mut conn, "k") >= before + 30_000 + 1000 + RETENTION_MS);
 }
@@ -217,17 +188,4 @@ fn a_successor_ends_the_grant_before_it() {
     assert_eq!(Snapshot::take(&mut conn, "k"), before);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &new]), 1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &new]), 0, "once only");
-}
-
-#[test]
-fn a_lease_that_runs_out_leaves_the_lock_to_others() {
-    let (_server, mut conn) = Server::with().module_args(&["margin-ms", "0"]).connected();
-    let first = conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "OWNER", "alice"]);
-    let reply = crate::support::until("the lock expires", || {
-        let reply = conn.call(&["LOCK.RECOVER", "k", "PX", "30000"]);
-        (!reply.is_nil()).then_some(reply)
-    });
-    assert!(reply.list()[0].int() > first);
-    assert_eq!(reply.list()[2..], [Reply::Int(first), Reply::Text(b"alice".into())]);
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
 }

@@ -1,28 +1,10 @@
-//! The commands wherever the server can run them: in MULTI, in scripts, on a replica, without memory.
+//! The commands in scripts, in every database, and on keys of any length.
 
-use super::fixture::{now_us, Snapshot};
+use super::fixture::Snapshot;
 use crate::support::{Reply, Server};
 
 const WRITE_IF_HELD: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) > 0 then \
      redis.call('SET', KEYS[2], ARGV[2]) return 1 end return 0";
-
-#[test]
-fn check_in_multi_tells_what_is_left() {
-    let (_server, mut conn) = Server::connected();
-    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
-    conn.ok(&["MULTI"]);
-    for args in [
-        &["LOCK.CHECK", "k", &token][..],
-        &["LOCK.CHECK", "k", "7"],
-        &["SET", "data", "1"],
-        &["LOCK.RELEASE", "k", &token],
-    ] {
-        assert_eq!(conn.call(args), Reply::Status("QUEUED".into()));
-    }
-    let replies = conn.call(&["EXEC"]);
-    assert!((20_000..=30_000).contains(&replies.list()[0].int()), "{replies:?}");
-    assert_eq!(replies.list()[1..], [Reply::Int(0), Reply::Status("OK".into()), Reply::Int(1)]);
-}
 
 #[test]
 fn a_script_writes_only_while_the_lock_is_held() {
@@ -60,22 +42,6 @@ fn check_and_info_are_reads_to_scripts_and_the_others_are_writes() {
 }
 
 #[test]
-fn a_script_takes_and_gives_back_locks() {
-    let (_server, mut conn) = Server::connected();
-    let script = "local token = redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000, 'OWNER', 'script') \
-         local again = redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000) \
-         local recover = redis.call('LOCK.RECOVER', KEYS[1], 'PX', 30000) \
-         local extended = redis.call('LOCK.EXTEND', KEYS[1], token, 'PX', 60000) \
-         return {token, again == false, recover == false, extended}";
-    let reply = conn.call(&["EVAL", script, "1", "k"]);
-    // A Lua true is 1.
-    assert_eq!(reply.list()[1..], [Reply::Int(1), Reply::Int(1), Reply::Int(1)]);
-    let token = reply.list()[0].int().to_string();
-    assert!(conn.int(&["LOCK.CHECK", "k", &token]) > 40_000);
-    assert_eq!(conn.int(&["EVAL", "return redis.call('LOCK.RELEASE', KEYS[1], ARGV[1])", "1", "k", &token]), 1);
-}
-
-#[test]
 fn an_error_in_a_script_keeps_its_code_word() {
     let (_server, mut conn) = Server::connected();
     let script = "return redis.pcall('LOCK.ACQUIRE', KEYS[1], 'PX', 0)";
@@ -89,51 +55,6 @@ fn an_error_in_a_script_keeps_its_code_word() {
 }
 
 #[test]
-fn without_memory_nothing_is_granted_but_holders_keep_working() {
-    let (_server, mut conn) = Server::connected();
-    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
-    conn.ok(&["SET", "expired", "1763710031"]);
-    conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
-    for args in [&["LOCK.ACQUIRE", "free", "PX", "1000"][..], &["LOCK.RECOVER", "expired", "PX", "1000"]] {
-        let reply = conn.call(args);
-        assert!(reply.error().starts_with("OOM "), "{args:?}: {reply:?}");
-    }
-    assert!(conn.int(&["LOCK.CHECK", "k", &token]) > 0);
-    assert_eq!(conn.int(&["LOCK.EXTEND", "k", &token, "PX", "60000"]), 1);
-    assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("state").text(), "held");
-    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
-    conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_eq!(conn.int(&["EXISTS", "free"]), 0);
-    assert_eq!(conn.text(&["GET", "expired"]), "1763710031");
-}
-
-#[test]
-fn a_replica_reads_locks_and_writes_none() {
-    let (_server, mut conn) = Server::connected();
-    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
-    // Of a master that is not there: nothing is loaded, the data stays.
-    conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
-    let before = Snapshot::take(&mut conn, "k");
-    for args in [
-        &["LOCK.ACQUIRE", "free", "PX", "1000"][..],
-        &["LOCK.RECOVER", "k", "PX", "1000"],
-        &["LOCK.EXTEND", "k", &token, "PX", "1000"],
-        &["LOCK.RELEASE", "k", &token],
-    ] {
-        assert_eq!(conn.call(args).error(), "READONLY You can't write against a read only replica.", "{args:?}");
-    }
-    assert!(conn.int(&["LOCK.CHECK", "k", &token]) > 0);
-    let info = conn.call(&["LOCK.INFO", "k"]);
-    assert_eq!(info.field("state").text(), "held");
-    for field in ["session", "waiters", "oldest-wait-ms"] {
-        assert!(info.field(field).is_nil(), "{field}: {info:?}");
-    }
-    assert_eq!(Snapshot::take(&mut conn, "k"), before);
-    conn.ok(&["REPLICAOF", "NO", "ONE"]);
-    assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("waiters"), Reply::Int(0));
-}
-
-#[test]
 fn a_lock_lives_in_its_database() {
     let server = Server::start();
     let (mut zero, mut one) = (server.conn(), server.conn());
@@ -144,23 +65,6 @@ fn a_lock_lives_in_its_database() {
     assert_eq!(one.int(&["LOCK.RELEASE", "k", &first.to_string()]), 0);
     assert_eq!(zero.int(&["LOCK.RELEASE", "k", &first.to_string()]), 1);
     assert!(one.int(&["LOCK.CHECK", "k", &second.to_string()]) > 0);
-}
-
-#[test]
-fn a_lock_is_a_string_that_dump_restore_rename_and_copy_carry() {
-    let (_server, mut conn) = Server::connected();
-    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
-    assert_eq!(conn.text(&["TYPE", "k"]), "string");
-    let Reply::Text(dump) = conn.call(&["DUMP", "k"]) else { panic!("a dump") };
-    let expiry = (now_us(&mut conn) / 1000 + 91_000).to_string();
-    conn.ok(&[&b"RESTORE"[..], b"restored", expiry.as_bytes(), &dump, b"ABSTTL"]);
-    assert_eq!(conn.int(&["COPY", "k", "copied"]), 1);
-    conn.ok(&["RENAME", "k", "renamed"]);
-    for key in ["restored", "copied", "renamed"] {
-        assert!(conn.int(&["LOCK.CHECK", key, &token]) > 0, "{key}");
-        assert!(conn.call(&["LOCK.ACQUIRE", key, "PX", "30000"]).is_nil(), "{key}");
-    }
-    assert_eq!(conn.call(&["LOCK.INFO", "k"]).field("state").text(), "free");
 }
 
 #[test]
@@ -178,7 +82,7 @@ fn a_lock_is_taken_of_keys_up_to_4096_bytes_and_others_are_read_and_given_back()
     conn.ok(&["SET", &longer, "9999999999.00000017637100004829130000000000000000007"]);
     let token = "1763710000482913";
     assert!(conn.int(&["LOCK.CHECK", &longer, token]) > 0);
-    assert_eq!(conn.call(&["LOCK.INFO", &longer]).field("state").text(), "held");
+    assert_eq!(conn.state(&longer), "held");
     assert_eq!(conn.int(&["LOCK.EXTEND", &longer, token, "EX", "30"]), 1);
     assert_eq!(conn.int(&["LOCK.MEXTEND", "1", &longer, token, "EX", "30"]), 1);
     assert_eq!(conn.int(&["LOCK.CANCEL", &longer, "8"]), 0);

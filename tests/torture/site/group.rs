@@ -1,12 +1,11 @@
 //! One server, or a master and a replica, each behind a relay for clients and one for its replica.
 
 use super::{field, tell};
-use crate::clock_shim::shim;
 use crate::plan::Setup;
+use crate::support::clock::Clocks;
 use crate::support::relay::Relay;
-use crate::support::{module, temp_dir, until, Options, Reply, Server};
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use crate::support::{temp_dir, until, Options, Reply, Server};
+use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -21,8 +20,8 @@ pub struct Member {
     server: Mutex<Option<Server>>,
     options: Options,
     dir: PathBuf,
-    /// The file of `clock_shim.c`; nothing where clocks cannot be moved.
-    clocks: Option<File>,
+    /// Nothing where clocks cannot be moved.
+    clocks: Option<Clocks>,
     /// For how long its machine was suspended, in microseconds.
     suspended_us: AtomicI64,
     pub clients: Relay,
@@ -34,25 +33,13 @@ pub struct Group {
     pub members: Vec<Member>,
     /// Which is the master.
     pub master: AtomicUsize,
-    clock_dir: PathBuf,
 }
 
 impl Group {
     pub fn start(setup: Setup) -> Self {
-        // Built before a server gets an environment that cargo should not have.
-        module();
-        let clock_dir = temp_dir();
         let count = if setup.is_pair() { 2 } else { 1 };
-        let members = (0..count).map(|at| {
-            let path = shim().map(|_| clock_dir.join(format!("clocks-{at}")));
-            let clocks = path.as_ref().map(|path| {
-                let file = File::create(path).unwrap();
-                file.write_all_at(&[0; 24], 0).unwrap();
-                file
-            });
-            Member::start(options(setup, path.as_ref()), clocks)
-        });
-        let group = Self { setup, members: members.collect(), master: AtomicUsize::new(0), clock_dir };
+        let members = (0..count).map(|_| Member::start(options(setup), Clocks::new(&[0; 3])));
+        let group = Self { setup, members: members.collect(), master: AtomicUsize::new(0) };
         if setup.is_pair() {
             group.follow(1, 0);
         }
@@ -104,13 +91,12 @@ impl Group {
 
     /// Sets the clock of all servers so far ahead of the machine's; whether that can be done.
     pub fn set_clock(&self, ahead_us: i64) -> bool {
-        // Eight bytes at once: a server never sees a part of them.
-        let set = |clocks: &File| clocks.write_all_at(&ahead_us.to_ne_bytes(), 0).unwrap();
+        let set = |clocks: &Clocks| clocks.set(0, &[ahead_us]);
         self.members.iter().all(|member| member.clocks.as_ref().map(set).is_some())
     }
 }
 
-fn options(setup: Setup, clock: Option<&PathBuf>) -> Options {
+fn options(setup: Setup) -> Options {
     let margin = setup.margin_ms().to_string();
     let options = Server::with().module_args(&["margin-ms", &margin, "retention-ms", "400"]);
     let options = match setup {
@@ -121,25 +107,19 @@ fn options(setup: Setup, clock: Option<&PathBuf>) -> Options {
         Setup::Bare => options.args(&["--min-replicas-max-lag", "1"]),
         _ => options.args(&["--min-replicas-max-lag", "1"]).module_args(&["failover-grace-ms", GRACE_MS]),
     };
-    let options = if setup.is_pair() {
+    if setup.is_pair() {
         let settings =
             ["--min-replicas-to-write", "1", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
         options.args(&settings)
     } else {
         options
-    };
-    match (shim(), clock) {
-        (Some(shim), Some(clock)) => {
-            options.env("LD_PRELOAD", shim.to_str().unwrap()).env("CLOCK_SHIM_FILE", clock.to_str().unwrap())
-        }
-        _ => options,
     }
 }
 
 impl Member {
-    fn start(options: Options, clocks: Option<File>) -> Self {
+    fn start(options: Options, clocks: Option<Clocks>) -> Self {
         let dir = temp_dir();
-        let options = options.dir(&dir);
+        let options = clocks.iter().fold(options.dir(&dir), |options, clocks| clocks.of(options));
         let server = options.clone().start();
         let (clients, replica) = (Relay::to(server.port()), Relay::to(server.port()));
         let suspended_us = AtomicI64::new(0);
@@ -165,7 +145,7 @@ impl Member {
         if let (true, Some(clocks)) = (is_suspend, &self.clocks) {
             let for_us = i64::try_from(begin.elapsed().as_micros()).unwrap();
             let all_us = self.suspended_us.fetch_add(for_us, Ordering::SeqCst) + for_us;
-            clocks.write_all_at(&(-all_us).to_ne_bytes(), 8).unwrap();
+            clocks.set(1, &[-all_us]);
         }
         self.signal("CONT");
     }
@@ -199,6 +179,5 @@ impl Drop for Group {
             member.kill();
             let _ = fs::remove_dir_all(&member.dir);
         }
-        let _ = fs::remove_dir_all(&self.clock_dir);
     }
 }

@@ -5,41 +5,46 @@ use crate::hostile::random::{KEYS, NUMBERS, VALUES};
 
 impl Storm {
     pub fn word(&mut self, from: &[&str]) -> Vec<u8> {
-        self.random.pick(from).into()
+        self.dice.pick(from).into()
     }
 
     /// Mostly a key that is used much; now and then anything.
     pub fn key(&mut self) -> Vec<u8> {
-        match self.random.below(60) {
+        match self.dice.below(60) {
             0 => self.anything(),
             _ => self.word(KEYS),
         }
     }
 
+    /// Up to 40 bytes of any kind.
+    pub fn bytes(&mut self) -> Vec<u8> {
+        (0..self.dice.below(41)).map(|_| u8::try_from(self.dice.below(256)).unwrap()).collect()
+    }
+
     pub fn anything(&mut self) -> Vec<u8> {
-        if self.random.one_in(3) {
-            return self.random.bytes();
+        if self.dice.one_in(3) {
+            return self.bytes();
         }
-        let at = self.random.below(self.hostile.len());
+        let at = self.dice.index(self.hostile.len());
         // The long ones cost mostly their transport.
-        let long = self.hostile[at].len() > 1_000 && !self.random.one_in(200);
+        let long = self.hostile[at].len() > 1_000 && !self.dice.one_in(200);
         self.hostile[if long { 0 } else { at }].clone()
     }
 
     fn number(&mut self) -> Vec<u8> {
-        match self.random.below(12) {
+        match self.dice.below(12) {
             0 => self.word(NUMBERS),
             1 => self.anything(),
-            _ => (1 + self.random.below(25)).to_string().into(),
+            _ => (1 + self.dice.below(25)).to_string().into(),
         }
     }
 
     /// Keys and a token, mostly of a late grant.
     fn grants(&mut self) -> (Vec<Vec<u8>>, Vec<u8>) {
-        let late = self.grants.len() - 1 - self.random.below(self.grants.len().min(12));
+        let late = self.grants.len() - 1 - self.dice.index(self.grants.len().min(12));
         let (keys, token) = self.grants[late].clone();
         let token = token.to_string().into();
-        match self.random.below(10) {
+        match self.dice.below(10) {
             0 => (vec![self.key()], self.number()),
             1 => (vec![self.key()], token),
             // That of the expired values.
@@ -51,7 +56,7 @@ impl Storm {
 
     /// One of the commands of LOCK.*, mostly well-formed.
     pub fn lock_command(&mut self) -> Command {
-        let name: &[u8] = match self.random.below(29) {
+        let name: &[u8] = match self.dice.below(29) {
             0..=8 => b"LOCK.ACQUIRE",
             9 | 10 => b"LOCK.RECOVER",
             11..=13 => b"LOCK.RELEASE",
@@ -74,36 +79,36 @@ impl Storm {
             }
             b"LOCK.MRELEASE" | b"LOCK.MEXTEND" => {
                 let last = self.grants.iter().rfind(|(keys, _)| keys.len() > 1).cloned();
-                let last = last.filter(|_| self.random.one_in(2)).map(|(keys, token)| (keys, token.to_string().into()));
+                let last = last.filter(|_| self.dice.one_in(2)).map(|(keys, token)| (keys, token.to_string().into()));
                 let (keys, token) = last.unwrap_or_else(|| self.grants());
                 args.push(keys.len().to_string().into());
                 args.extend(keys);
                 args.push(token);
             }
             b"LOCK.MACQUIRE" => {
-                let mut keys: Vec<_> = (0..=self.random.below(3)).map(|_| self.key()).collect();
-                if !self.random.one_in(10) {
+                let mut keys: Vec<_> = (0..=self.dice.below(3)).map(|_| self.key()).collect();
+                if !self.dice.one_in(10) {
                     keys.sort_unstable();
                     keys.dedup();
                 }
                 args.push(keys.len().to_string().into());
                 args.extend(keys);
             }
-            b"LOCK.SCAN" => args.push(if self.random.one_in(4) { self.number() } else { b"0".to_vec() }),
+            b"LOCK.SCAN" => args.push(if self.dice.one_in(4) { self.number() } else { b"0".to_vec() }),
             b"LOCK.TOP" | b"LOCK.HELP" => {}
             _ => args.push(self.key()),
         }
         match name {
             b"LOCK.EXTEND" | b"LOCK.MEXTEND" => args.extend([self.word(&["PX", "EX", "px"]), self.number()]),
             b"LOCK.CANCEL" => args.push(self.number()),
-            b"LOCK.INFO" if self.random.one_in(2) => args.push(self.word(&["FULL", "full"])),
-            b"LOCK.TOP" if self.random.one_in(2) => args.extend([b"COUNT".to_vec(), self.number()]),
+            b"LOCK.INFO" if self.dice.one_in(2) => args.push(self.word(&["FULL", "full"])),
+            b"LOCK.TOP" if self.dice.one_in(2) => args.extend([b"COUNT".to_vec(), self.number()]),
             b"LOCK.SCAN" => self.scan_options(&mut args),
             b"LOCK.ACQUIRE" | b"LOCK.RECOVER" | b"LOCK.MACQUIRE" => {
                 args.extend([self.word(&["PX", "PX", "PX", "px", "EX"]), self.number()]);
                 // Only one of them takes others beside it.
-                if name == b"LOCK.ACQUIRE" || self.random.one_in(40) {
-                    match self.random.below(8) {
+                if name == b"LOCK.ACQUIRE" || self.dice.one_in(40) {
+                    match self.dice.below(8) {
                         0 | 1 => args.push(self.word(&["SHARED", "shared"])),
                         2 | 3 => args.extend([b"LIMIT".to_vec(), self.small()]),
                         _ => {}
@@ -119,28 +124,28 @@ impl Storm {
 
     /// 1 to 5; now and then anything.
     fn small(&mut self) -> Vec<u8> {
-        match self.random.below(12) {
+        match self.dice.below(12) {
             0 => self.number(),
-            _ => (1 + self.random.below(5)).to_string().into(),
+            _ => (1 + self.dice.below(5)).to_string().into(),
         }
     }
 
     fn options(&mut self, args: &mut Command) {
         let has_details = args[0] == b"LOCK.ACQUIRE";
-        while self.random.one_in(2) {
-            match self.random.below(10) {
-                0..=2 => args.extend([b"ID".to_vec(), (1 + self.random.below(12)).to_string().into()]),
+        while self.dice.one_in(2) {
+            match self.dice.below(10) {
+                0..=2 => args.extend([b"ID".to_vec(), (1 + self.dice.below(12)).to_string().into()]),
                 3 | 4 => args.extend([b"OWNER".to_vec(), self.word(&["alice", "bob", "a b", "\0"])]),
                 5 if has_details => args.push(b"DETAILS".to_vec()),
                 5 | 6 => args.push(b"SESSION".to_vec()),
-                _ => args.extend([b"WAIT".to_vec(), self.random.below(30).to_string().into()]),
+                _ => args.extend([b"WAIT".to_vec(), self.dice.below(30).to_string().into()]),
             }
         }
     }
 
     fn scan_options(&mut self, args: &mut Command) {
-        while self.random.one_in(2) {
-            match self.random.below(4) {
+        while self.dice.one_in(2) {
+            match self.dice.below(4) {
                 0 => args.extend([b"COUNT".to_vec(), self.number()]),
                 1 => args.extend([b"STATE".to_vec(), self.word(&["held", "Expired", "FOREIGN", "free"])]),
                 2 => args.extend([b"MATCH".to_vec(), self.word(&["*", "a", "[^a]", "[", "\\", "", "?"])]),
@@ -151,11 +156,11 @@ impl Storm {
 
     /// Now and then something is missing, too much, or anything at all.
     fn spoil(&mut self, args: &mut Command) {
-        match self.random.below(40) {
-            0 => args.truncate(1 + self.random.below(args.len())),
-            1 => args.insert(1 + self.random.below(args.len()), self.anything()),
+        match self.dice.below(40) {
+            0 => args.truncate(1 + self.dice.index(args.len())),
+            1 => args.insert(1 + self.dice.index(args.len()), self.anything()),
             2 if args.len() > 1 => {
-                let at = 1 + self.random.below(args.len() - 1);
+                let at = 1 + self.dice.index(args.len() - 1);
                 args[at] = self.anything();
             }
             3 => args[0] = args[0].to_ascii_lowercase(),
@@ -166,9 +171,9 @@ impl Storm {
     /// A plain command on the same keys.
     pub fn plain_command(&mut self) -> Command {
         let (key, value) = (self.key(), self.word(VALUES));
-        let short = self.random.below(20).to_string().into_bytes();
+        let short = self.dice.below(20).to_string().into_bytes();
         let name = self.word(&["RPUSH", "APPEND", "GETSET", "SETNX"]);
-        match self.random.below(17) {
+        match self.dice.below(17) {
             0 | 1 => vec![b"SET".to_vec(), key, value],
             2 => vec![b"SET".to_vec(), key, value, b"PX".to_vec(), b"3".to_vec()],
             3 => vec![name, key, value],
@@ -181,7 +186,7 @@ impl Storm {
             // Sets of others, holders that nobody was granted, and members that come and go under a lock.
             10 => vec![b"ZADD".to_vec(), key, self.score(), self.member()],
             11 => vec![b"ZADD".to_vec(), key, self.score(), self.member(), self.score(), self.member()],
-            12 => match self.random.below(4) {
+            12 => match self.dice.below(4) {
                 0 => vec![b"ZREM".to_vec(), key, self.member()],
                 1 => vec![b"ZREMRANGEBYRANK".to_vec(), key, self.word(&["0", "-1", "1"]), self.word(&["0", "-1", "2"])],
                 2 => vec![b"ZINCRBY".to_vec(), key, self.word(&["1", "-1e9", "inf"]), self.member()],
@@ -198,7 +203,7 @@ impl Storm {
         // A token that leaves room for no other, and holders that have an ID.
         const MADE_UP: [&[u8]; 3] = [b"9007199254740990", b"17637100004829150000", b"17637100004829160000"];
         loop {
-            let command = if self.random.one_in(4) { self.plain_command() } else { self.lock_command() };
+            let command = if self.dice.one_in(4) { self.plain_command() } else { self.lock_command() };
             let is_made_up = |arg: &Vec<u8>| MADE_UP.iter().any(|made_up| arg.starts_with(made_up));
             let is_not_for_it = |arg: &Vec<u8>| is_made_up(arg) || arg.eq_ignore_ascii_case(b"WAIT");
             if !MOVES.contains(&&command[0][..]) && !command.iter().any(is_not_for_it) {
@@ -209,7 +214,7 @@ impl Storm {
 
     /// What an operator does, or a client that misbehaves.
     pub fn operator_command(&mut self) -> Command {
-        let line = self.random.pick(&[
+        let line = self.dice.pick(&[
             "CLIENT PAUSE 3 WRITE",
             "CLIENT PAUSE 2 ALL",
             "CLIENT UNPAUSE",
@@ -269,7 +274,7 @@ impl Storm {
 
     /// As the module writes them, a late grant of somebody, or of something else.
     fn member(&mut self) -> Vec<u8> {
-        match self.random.below(8) {
+        match self.dice.below(8) {
             0 => self.word(&["player", "", "9007199254740991", "1763710000482913 ", "17637100004829137"]),
             1 | 2 => self.grants().1,
             _ => self.word(&[

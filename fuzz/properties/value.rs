@@ -59,7 +59,7 @@ fn expected(bytes: &[u8]) -> Value<'_> {
         }
     }
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, "0"));
-    if !digits(whole) || !digits(fraction) || whole.starts_with('0') || whole.len() > 20 {
+    if text.len() > 128 || !digits(whole) || !digits(fraction) || whole.starts_with('0') || whole.len() > 20 {
         return Value::Foreign;
     }
     let number: u128 = whole.parse().unwrap();

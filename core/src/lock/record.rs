@@ -17,6 +17,8 @@ const ID: usize = 19;
 
 /// Microseconds in a second.
 const PER_SECOND: u64 = 1_000_000;
+/// In bytes: how long a timestamp of others is at most.
+const LONGEST_NUMBER: usize = 128;
 
 /// The number that a client gives an attempt so that it can send it again; below 10^19.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -323,8 +325,12 @@ fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
 }
 
 /// A timestamp as clients of the classic pattern write it: seconds, plain or with a fraction, or whole milli-, micro-
-/// or nanoseconds, told apart by size. Fractions of a microsecond round up.
+/// or nanoseconds, told apart by size. Fractions of a microsecond round up. A longer value is not read: it may be
+/// somebody's 100 MB.
 fn classic(bytes: &[u8]) -> Option<UnixMicros> {
+    if bytes.len() > LONGEST_NUMBER {
+        return None;
+    }
     let point = bytes.iter().position(|byte| *byte == b'.');
     let (whole, fraction) = match point {
         Some(at) => {

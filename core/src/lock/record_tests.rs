@@ -57,6 +57,15 @@ fn values_of_the_fixture_that_are_ours_are_read_and_written_the_same() {
 }
 
 #[test]
+fn a_value_that_is_too_long_for_a_number_is_foreign_however_it_begins() {
+    let of = |length: usize| format!("1763710031.{:0<1$}", 5, length - 11);
+    assert!(matches!(Value::read(of(128).as_bytes(), || false), Value::Classic(_)));
+    for length in [129, 10_000] {
+        assert_eq!(Value::read(of(length).as_bytes(), || false), Value::Foreign);
+    }
+}
+
+#[test]
 fn timestamps_of_others_count_only_without_a_native_expiry() {
     for (text, timestamp_us) in fixture().others {
         assert_read(&text, Value::Classic(UnixMicros(timestamp_us)), Value::Foreign, Some(&text));

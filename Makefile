@@ -21,9 +21,11 @@ SECONDS ?= 60
 .PHONY: help build run test test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt demo bench bench-tables pictures bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PORT=6379 is the port of 'make run' and 'make sentinel', and the first of 'make cluster' (7000); REDIS_SERVER=path names another server binary for run, sentinel, test, demo and bench."
+
+##@ Use it
 
 build: install-deps ## Build the module: target/release/libredis_lock.so
 	cargo build --release --lib
@@ -38,52 +40,23 @@ sentinel: build ## Start a master, two replicas and three sentinels from PORT on
 cluster: build ## Start a cluster of three masters and three replicas from PORT (7000) on, in the foreground
 	@CLUSTER_PORT=$(if $(filter file,$(origin PORT)),$${CLUSTER_PORT:-7000},'$(PORT)') scripts/cluster.sh
 
+demo: build ## Show how the hand-made lock fails and LOCK.* does not
+	cargo run --quiet --example demo
+
+servers: ## Fetch other server versions into .servers/, to test and measure against
+	@scripts/fetch-servers.sh
+
+# Does not build: root often has no cargo, and should not leave files in target/.
+install: ## Install what `make build` built into this machine's server (as root; PREFIX, MODULEDIR, CONF, DESTDIR)
+	@scripts/install.sh install
+
+uninstall: ## Remove what `make install` installed
+	@scripts/install.sh uninstall
+
+##@ Check a change
+
 test: build ## Run all tests, on real servers
 	cargo test
-
-test-arm64: install-deps ## Run the tests of commands, waiting, sessions and persistence on ARM64, under qemu
-	@scripts/arm64.sh test || [ $$? = 3 ]
-
-simulate: install-deps ## Simulate servers, clients, clocks and failovers for SECONDS=60, from SEED if given
-	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --nocapture
-
-torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
-	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
-		TORTURE_SEED=$$seed TORTURE_SECONDS=$(SECONDS) cargo test --quiet --test torture run:: -- --nocapture; \
-		LOCK_SEED=$$seed LOCK_FAILOVERS=$$(($(SECONDS) / 20 + 1)) \
-			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
-
-test-matrix: build ## Run the integration tests on every server that can be fetched; writes docs/SERVERS.md
-	@scripts/test-matrix.sh
-
-mutants: install-deps ## Make faults on purpose, and check that the tests find them: some ten minutes
-	@scripts/mutants.sh
-
-cargo-mutants: install-deps ## Make every small change of the core, and check that its tests fail: two hours (cargo-mutants)
-	@scripts/cargo-mutants.sh
-
-fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
-	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh
-
-memcheck: install-deps ## Run the integration tests with AddressSanitizer: some minutes
-	@scripts/memcheck.sh
-
-msrv: install-deps ## Check that the module compiles with the oldest Rust that Cargo.toml names (rustup)
-	@set -eu; rust=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
-		rustup toolchain install --no-self-update --profile minimal $$rust; \
-		cargo +$$rust check --locked --lib --target-dir target/msrv
-
-advisories: ## Ask the RustSec database about the crates that are used (cargo-deny; needs the network)
-	@cargo deny --version >/dev/null 2>&1 || { echo "advisories: 'cargo install cargo-deny --locked' first" >&2; exit 1; }
-	cargo deny check advisories
-
-# .github/workflows/nightly.yml runs the same, each on a machine of its own.
-NIGHTLY = torture simulate fuzz mutants memcheck test-arm64 reproducible msrv advisories
-nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
-	@failed=; for check in $(NIGHTLY); do \
-		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \
-	done; \
-	if [ -n "$$failed" ]; then echo "nightly: FAILED:$$failed" >&2; exit 1; fi
 
 lint: install-deps ## Check format, lints, documentation, crates and scripts, and that it compiles for ARM64
 	cargo fmt --all --check
@@ -97,16 +70,61 @@ lint: install-deps ## Check format, lints, documentation, crates and scripts, an
 		shellcheck .ci/run scripts/*.sh packaging/redis-lock-module packaging/deb/p*; \
 	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
 
+fmt: ## Format the code
+	cargo fmt --all
+
+simulate: install-deps ## Simulate servers, clients, clocks and failovers for SECONDS=60, from SEED if given
+	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --nocapture
+
+torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
+	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
+		TORTURE_SEED=$$seed TORTURE_SECONDS=$(SECONDS) cargo test --quiet --test torture run:: -- --nocapture; \
+		LOCK_SEED=$$seed LOCK_FAILOVERS=$$(($(SECONDS) / 20 + 1)) \
+			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
+
+mutants: install-deps ## Make faults on purpose, and check that the tests find them: some ten minutes
+	@scripts/mutants.sh
+
 # From where a branch left main, unless it is said.
 SINCE ?= origin/main
 subjects: ## Check the subjects of the commits since SINCE=origin/main
 	@git log --no-merges --format=%s $(SINCE)..HEAD | scripts/subjects.sh
 
-fmt: ## Format the code
-	cargo fmt --all
+##@ Slow and rare checks
 
-demo: build ## Show how the hand-made lock fails and LOCK.* does not
-	cargo run --quiet --example demo
+# .github/workflows/nightly.yml runs the same, each on a machine of its own.
+NIGHTLY = torture simulate fuzz mutants memcheck test-arm64 reproducible msrv advisories
+nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
+	@failed=; for check in $(NIGHTLY); do \
+		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "nightly: FAILED:$$failed" >&2; exit 1; fi
+
+test-matrix: build ## Run the integration tests on every server that can be fetched; writes docs/SERVERS.md
+	@scripts/test-matrix.sh
+
+test-arm64: install-deps ## Run the tests of commands, waiting, sessions and persistence on ARM64, under qemu
+	@scripts/arm64.sh test || [ $$? = 3 ]
+
+fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
+	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh
+
+memcheck: install-deps ## Run the integration tests with AddressSanitizer: some minutes
+	@scripts/memcheck.sh
+
+cargo-mutants: install-deps ## Make every small change of the core, and check that its tests fail: two hours (cargo-mutants)
+	@scripts/cargo-mutants.sh
+
+msrv: install-deps ## Check that the module compiles with the oldest Rust that Cargo.toml names (rustup)
+	@set -eu; rust=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
+		rustup toolchain install --no-self-update --profile minimal $$rust; \
+		cargo +$$rust check --locked --lib --target-dir target/msrv
+
+advisories: ## Ask the RustSec database about the crates that are used (cargo-deny; needs the network)
+	@cargo deny --version >/dev/null 2>&1 || { echo "advisories: 'cargo install cargo-deny --locked' first" >&2; exit 1; }
+	cargo deny check advisories
+
+##@ Measure and draw
 
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench lock
@@ -121,21 +139,15 @@ bench-tables: ## Fill the tables and draw the plots of README.md and benches/REA
 pictures: ## Draw the pictures of the documents from the texts in docs/pictures
 	cargo run --quiet --example pictures
 
-servers: ## Fetch other server versions into .servers/, to test and measure against
-	@scripts/fetch-servers.sh
-
-# Does not build: root often has no cargo, and should not leave files in target/.
-install: ## Install what `make build` built into this machine's server (as root; PREFIX, MODULEDIR, CONF, DESTDIR)
-	@scripts/install.sh install
-
-uninstall: ## Remove what `make install` installed
-	@scripts/install.sh uninstall
+##@ Release
 
 package: install-deps ## Make the archives and Debian packages of a release, in target/package/, for ARM64 too
 	@scripts/package.sh
 
 reproducible: install-deps ## Make the packages twice, in two folders, and compare them: some minutes
 	@scripts/reproducible.sh
+
+##@ The rest
 
 install-deps: ## Install what is missing (the other targets do it themselves)
 	@scripts/install-deps.sh

@@ -12,7 +12,7 @@
 //! holders.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Name, Options};
+use super::parse::{self, Name};
 use crate::driver::Outcome;
 use crate::lock::error::Error;
 use crate::server::args::Args;
@@ -44,7 +44,7 @@ impl Command for Acquire {
             return Ok(());
         };
         parse::key_to_take(name.as_bytes())?;
-        let ask = Options::parse(&args, 1, NAME, &OPTIONS)?.ask()?;
+        let ask = parse::ask(&args, 1, NAME, &OPTIONS)?;
         match entry.acquire(name, &ask)? {
             Outcome::Granted(granted) => reply::granted(context, &granted, ask.shape),
             Outcome::NotGranted => reply::not_granted(context, ask.shape),

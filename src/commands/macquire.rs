@@ -9,7 +9,7 @@
 //! waiters of one of them.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Name, Options};
+use super::parse::{self, Name};
 use crate::driver::Outcome;
 use crate::lock::error::Error;
 use crate::server::args::Args;
@@ -47,7 +47,7 @@ impl Command for Macquire {
         }
         let keys = parse::keys(&args, BEHIND)?;
         parse::keys_to_take(&args, keys.clone())?;
-        let ask = Options::parse(&args, keys.end, NAME, &OPTIONS)?.ask()?;
+        let ask = parse::ask(&args, keys.end, NAME, &OPTIONS)?;
         let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
         match entry.acquire_all(&names, &ask)? {
             Outcome::Granted(granted) => reply::granted(context, &granted, ask.shape),

@@ -206,6 +206,53 @@ impl<'a> Options<'a> {
     }
 }
 
+/// The options from `from` on of a command that asks for a lock.
+///
+/// # Errors
+/// The first argument at fault; [`Error::LeaseMissing`]
+#[inline]
+pub fn ask<'a>(
+    args: &impl Arguments<'a>,
+    from: usize,
+    command: &'static str,
+    known: &[Name],
+) -> Result<Ask<'a>, Error> {
+    match only_lease(args, from) {
+        Some(lease) => {
+            let request = Request { share: Share::Alone, lease, id: None, owner: None };
+            Ok(Ask { request, wait: Micros(0), shape: ReplyShape::Token, session: false })
+        }
+        None => Options::parse(args, from, command, known)?.ask(),
+    }
+}
+
+/// The options from `from` on of a command that takes nothing but a lease.
+///
+/// # Errors
+/// The first argument at fault; [`Error::LeaseMissing`]
+#[inline]
+pub fn lease_alone<'a>(args: &impl Arguments<'a>, from: usize, command: &'static str) -> Result<Micros, Error> {
+    match only_lease(args, from) {
+        Some(lease) => Ok(lease),
+        None => Options::parse(args, from, command, &[Name::Ex, Name::Px])?.lease(),
+    }
+}
+
+/// The lease if there is nothing else from `from` on, which is how nearly all calls are: reading all options takes five
+/// times as long. `None` if anything is wrong; [`Options::parse`] finds what.
+fn only_lease<'a>(args: &impl Arguments<'a>, from: usize) -> Option<Micros> {
+    let at = from.checked_add(1)?;
+    if args.count() != at.checked_add(1)? {
+        return None;
+    }
+    let unit_ms = match args.at(from)? {
+        [b'P' | b'p', b'X' | b'x'] => 1,
+        [b'E' | b'e', b'X' | b'x'] => 1_000,
+        _ => return None,
+    };
+    lease(args.at(at)?, unit_ms).ok()
+}
+
 /// A token.
 ///
 /// # Errors

@@ -53,6 +53,12 @@ impl Conn {
         self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
     }
 
+    /// Reads and drops everything until the server closes the connection.
+    pub fn drain(mut self) {
+        let _ = self.reader.get_ref().set_read_timeout(None);
+        let _ = std::io::copy(&mut self.reader, &mut std::io::sink());
+    }
+
     /// Sends a command without waiting for its reply; an error when the server is gone.
     pub fn try_send(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
         self.reader.get_mut().write_all(&encoded(args))

@@ -66,6 +66,7 @@ use crate::lock::record::{Id, OwnerBuf};
 use crate::lock::rules::{Request, Share};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use rustc_hash::FxHashMap;
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
@@ -277,6 +278,9 @@ pub struct Queues<H> {
     /// Names and IDs come from clients, so those maps hash them with a secret key; the numbers in the others are our
     /// own or the server's.
     index: FxHashMap<i32, HashMap<Rc<[u8]>, LineId>>,
+    /// The line that was found last: one command asks for the same line several times, and hashing a name costs more
+    /// than comparing two.
+    found: Cell<LineId>,
     lines: FxHashMap<LineId, Line>,
     entries: FxHashMap<Ticket, Entry<H>>,
     clients: FxHashMap<u64, Ticket>,
@@ -300,6 +304,7 @@ impl<H> Default for Queues<H> {
     fn default() -> Self {
         Self {
             index: FxHashMap::default(),
+            found: Cell::new(LineId(0)),
             lines: FxHashMap::default(),
             entries: FxHashMap::default(),
             clients: FxHashMap::default(),
@@ -337,17 +342,29 @@ impl<H> Queues<H> {
     /// The line of a key, if it has one.
     #[must_use]
     pub fn line(&self, db: i32, name: &[u8]) -> Option<LineId> {
-        self.index.get(&db)?.get(name).copied()
+        self.find(db, name).map(|(id, _)| id)
     }
 
     fn line_of(&self, db: i32, name: &[u8]) -> Option<&Line> {
-        self.lines.get(&self.line(db, name)?)
+        self.find(db, name).map(|(_, line)| line)
+    }
+
+    /// The line of a key. A line that was dropped is not in `lines`, and its number is never used again.
+    fn find(&self, db: i32, name: &[u8]) -> Option<(LineId, &Line)> {
+        let last = self.found.get();
+        if let Some(line) = self.lines.get(&last).filter(|line| line.db == db && *line.name == *name) {
+            return Some((last, line));
+        }
+        let id = *self.index.get(&db)?.get(name)?;
+        let line = self.lines.get(&id)?;
+        self.found.set(id);
+        Some((id, line))
     }
 
     /// The line of a key, if somebody waits in it.
     #[must_use]
     pub fn waited_line(&self, db: i32, name: &[u8]) -> Option<LineId> {
-        self.line(db, name).filter(|line| self.lines.get(line).is_some_and(Line::is_waited_for))
+        self.find(db, name).filter(|(_, line)| line.is_waited_for()).map(|(id, _)| id)
     }
 
     /// The database and key name of a line.

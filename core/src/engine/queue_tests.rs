@@ -279,6 +279,22 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
     assert_eq!(queues.narrows(0, b"x").before(None, Share::Limit(4)), 4);
 }
 
+#[test]
+fn the_line_found_last_is_that_of_no_other_key() {
+    let mut queues = Queues::default();
+    let line = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).line;
+    assert_eq!(queues.line(0, b"k"), line);
+    assert_eq!([queues.line(0, b"x"), queues.line(1, b"k")], [None, None]);
+    let other = queues.join(1, &[b"k"], 0, waiter(2, 0, 9)).line;
+    assert_ne!(other, line);
+    assert_eq!([queues.line(0, b"k"), queues.line(1, b"k")], [line, other]);
+    queues.leave(2, None, MOST);
+    assert_eq!(queues.line(1, b"k"), None);
+    let again = queues.join(1, &[b"k"], 0, waiter(3, 0, 9)).line;
+    assert_ne!(again, other);
+    assert_eq!(queues.line(1, b"k"), again);
+}
+
 /// What only the queue itself can see of itself.
 fn assert_sound(queues: &Queues<u64>) {
     assert_eq!(queues.ends.len(), queues.entries.len());
@@ -292,7 +308,8 @@ fn assert_sound(queues: &Queues<u64>) {
     let is_attempt = |entry: &&Entry<u64>| entry.id().is_some() && matches!(entry.stand, Stand::Parked { .. });
     let attempts = queues.entries.values().filter(is_attempt).count();
     assert_eq!(queues.attempts.values().map(Vec::len).sum::<usize>(), attempts);
-    for line in queues.lines.values() {
+    for (id, line) in &queues.lines {
+        assert_eq!(queues.line(line.db, &line.name), Some(*id));
         assert!(line.is_waited_for() || line.due.is_none());
         let stands = line.single.iter().filter_map(|ticket| queues.waiter(*ticket));
         assert_eq!(line.ids.len(), stands.filter(|waiter| waiter.id.is_some()).count() + line.places.len());

@@ -52,11 +52,9 @@ impl<H> Engine<H> {
             return;
         }
         self.ended.renewed(db, name, token);
-        self.sessions.written(db, name, token, until);
         // A set that replaces a single holder has no other.
-        if !is_among || before == Shape::One {
-            self.sessions.unbind_others(db, name, Some(token));
-        }
+        let has_others = is_among && before != Shape::One;
+        self.sessions.written(db, name, token, until, has_others);
         if let Some(line) = self.queues.waited_line(db, name) {
             self.queues.seen(line);
             if is_among {

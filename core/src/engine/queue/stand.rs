@@ -376,6 +376,7 @@ impl<H> Queues<H> {
             tried: 0,
         };
         self.lines.insert(id, line);
+        self.found.set(id);
         id
     }
 

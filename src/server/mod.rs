@@ -38,5 +38,6 @@ mod server_facts;
 mod set_cache;
 mod settings;
 mod signal;
+mod stream;
 mod version;
 mod zset;

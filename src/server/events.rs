@@ -36,6 +36,7 @@ pub fn begin(context: &Context) -> Result<(), String> {
         ("flushdb", raw::REDISMODULE_EVENT_FLUSHDB, on_flush as OnEvent),
         ("swapdb", raw::REDISMODULE_EVENT_SWAPDB, on_swap),
         ("cron loop", raw::REDISMODULE_EVENT_CRON_LOOP, on_cron),
+        ("loading", raw::REDISMODULE_EVENT_LOADING, on_loading),
         ("role change", raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, on_role_change),
     ] {
         if !subscribe_to(context, id, on_event) {
@@ -120,6 +121,17 @@ c_event!(on_swap, |_: &Context, entry: &mut Entry<'_>, _, data: *mut libc::c_voi
         entry.database_changed(Some(info.dbnum_second));
     }
 });
+
+/// The server begins to load its data, or ends that.
+unsafe extern "C" fn on_loading(
+    _: *mut raw::RedisModuleCtx,
+    _: raw::RedisModuleEvent,
+    subevent: u64,
+    _: *mut libc::c_void,
+) {
+    let has_ended = [raw::REDISMODULE_SUBEVENT_LOADING_ENDED, raw::REDISMODULE_SUBEVENT_LOADING_FAILED];
+    module().is_loading.set(!has_ended.contains(&subevent));
+}
 
 unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut libc::c_void) {
     // SAFETY: the server's own context, good until this returns.

@@ -52,6 +52,7 @@ impl Section {
         for (name, counter) in Counter::ALL {
             self.count(name, engine.counters().get(*counter));
         }
+        self.count(c"replicated_refused", module.listeners.count_of_refused());
         let (gate, grace) = (engine.gate_ref(), module.settings.failover_grace());
         let left =
             if grace == Micros(0) { grace } else { gate.grace_left(&module.known_grace(grace), clock::monotonic()) };

@@ -22,6 +22,7 @@ mod histograms;
 mod holder_sets;
 mod info_fields;
 pub mod key;
+mod listeners;
 mod log;
 mod may_write;
 mod module;

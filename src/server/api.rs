@@ -79,6 +79,7 @@ api! {
         open_key: unsafe extern "C" fn(Ctx, Str, Int) -> Key = RedisModule_OpenKey;
         register_info_func: unsafe extern "C" fn(Ctx, raw::RedisModuleInfoFunc) -> Int = RedisModule_RegisterInfoFunc;
         replicate: unsafe extern "C" fn(Ctx, Chars, Chars, ...) -> Int = RedisModule_Replicate;
+        replicate_verbatim: unsafe extern "C" fn(Ctx) -> Int = RedisModule_ReplicateVerbatim;
         reply_with_array: unsafe extern "C" fn(Ctx, libc::c_long) -> Int = RedisModule_ReplyWithArray;
         reply_with_error: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_ReplyWithError;
         reply_with_long_long: unsafe extern "C" fn(Ctx, Long) -> Int = RedisModule_ReplyWithLongLong;

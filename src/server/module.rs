@@ -34,7 +34,7 @@ pub struct Module {
     pub is_replica: Cell<bool>,
     /// Whether the server is loading its data: no client writes then, only an AOF.
     pub is_loading: Cell<bool>,
-    /// What came from a master or an AOF.
+    /// Whether anybody listens to what is replicated.
     pub listeners: Listeners,
     /// The key that the module is writing: its events are ignored.
     pub written: Cell<Option<*mut raw::RedisModuleString>>,

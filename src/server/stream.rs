@@ -1,4 +1,4 @@
-//! Replicates what a command has written in place.
+//! Replicates what a command has written in place. While nobody listens it builds no effects, and only counts.
 
 use super::api::api;
 use super::context::{Arg, Context, OwnString};
@@ -9,6 +9,9 @@ use redis_module::raw;
 
 /// Replicates `SET key value [PXAT ms]`.
 pub fn set(context: &Context, name: Arg<'_>, value: &Encoded, expire_at_ms: Option<u64>) -> Result<(), WriteRefused> {
+    if module().listeners.only_count(context) {
+        return Ok(());
+    }
     let (context, set, name) = (context.as_ptr(), c"SET".as_ptr(), name.as_ptr());
     let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
     let Some(ms) = expire_at_ms else {
@@ -25,6 +28,9 @@ pub fn set(context: &Context, name: Arg<'_>, value: &Encoded, expire_at_ms: Opti
 
 /// Replicates the deletion of keys as one command.
 pub fn del(context: &Context, names: &[Arg<'_>]) {
+    if module().listeners.only_count(context) {
+        return;
+    }
     let (context, del) = (context.as_ptr(), c"DEL".as_ptr());
     // SAFETY: s takes a string of the server, v an array of them with its length (size_t); a name is nothing
     // but such a string.
@@ -38,6 +44,9 @@ pub fn del(context: &Context, names: &[Arg<'_>]) {
 
 /// Replicates `ZADD key score member`.
 pub fn zadd(context: &Context, name: Arg<'_>, score: &[u8], member: Arg<'_>) {
+    if module().listeners.only_count(context) {
+        return;
+    }
     let (name, member) = (name.as_ptr(), member.as_ptr());
     // SAFETY: the format takes a string of the server, a buffer with its length (size_t) and another string, which the
     // server copies or retains.
@@ -49,6 +58,9 @@ pub fn zadd(context: &Context, name: Arg<'_>, score: &[u8], member: Arg<'_>) {
 
 /// Replicates `ZREM key member`.
 pub fn zrem(context: &Context, name: Arg<'_>, member: Arg<'_>) {
+    if module().listeners.only_count(context) {
+        return;
+    }
     // SAFETY: the format takes two strings of the server, which it copies or retains.
     unsafe {
         let (zrem, format) = (c"ZREM".as_ptr(), c"ss".as_ptr());
@@ -58,6 +70,9 @@ pub fn zrem(context: &Context, name: Arg<'_>, member: Arg<'_>) {
 
 /// Replicates `PEXPIREAT key ms`.
 pub fn pexpireat(context: &Context, name: Arg<'_>, ms: u64) -> Result<(), WriteRefused> {
+    if module().listeners.only_count(context) {
+        return Ok(());
+    }
     with_expiry(ms, |_, ms| {
         // SAFETY: the format takes two strings of the server, which it copies or retains.
         unsafe {
@@ -69,6 +84,9 @@ pub fn pexpireat(context: &Context, name: Arg<'_>, ms: u64) -> Result<(), WriteR
 
 /// Replicates `PERSIST key`.
 pub fn persist(context: &Context, name: Arg<'_>) {
+    if module().listeners.only_count(context) {
+        return;
+    }
     // SAFETY: the format takes the one string of the server that follows.
     unsafe { (api().replicate)(context.as_ptr(), c"PERSIST".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
 }

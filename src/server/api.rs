@@ -113,6 +113,7 @@ api! {
     }
     optional {
         // 7.2
+        get_module_options_all: unsafe extern "C" fn() -> Int = RedisModule_GetModuleOptionsAll;
         cached_microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_CachedMicroseconds;
         microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_Microseconds;
         // 7.4, Valkey 8

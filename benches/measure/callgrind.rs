@@ -1,7 +1,7 @@
 //! A server under callgrind: its instructions are counted while something is done, and only then.
 
 use super::state::State;
-use crate::support::{server_binary, temp_dir, watch, Options, Server};
+use crate::support::{server_binary, temp_dir, watch, Conn, Options, Server};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,9 @@ impl Callgrind {
         let mut conn = server.conn();
         // Without its periodic work the server would not notice that the snapshot is complete.
         state.attach_silent_replica(&server);
+        if state == State::Nobody {
+            until_nobody_listens(&mut conn);
+        }
         // Periodic work of the server would count fifty times as much in this slow motion.
         // Servers that do not know the word go on with it.
         conn.call(&["DEBUG", "PAUSE-CRON", "1"]);
@@ -87,6 +90,19 @@ impl Callgrind {
                 }
             }
         }
+    }
+}
+
+/// Takes locks until the module has found that nobody listens, which it asks in a tick. Without ticks that stays.
+fn until_nobody_listens(conn: &mut Conn) {
+    let unheard = |conn: &mut Conn| conn.info("lock", "lock_unreplicated_writes");
+    let before = unheard(conn);
+    let end = Instant::now() + Duration::from_secs(20);
+    // Not before Redis 7.0: there every write is replicated.
+    while before.is_some() && unheard(conn) == before && Instant::now() < end && !conn.is_before_7() {
+        conn.call(&["LOCK.ACQUIRE", "warm", "PX", "1000"]);
+        conn.call(&["DEL", "warm"]);
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -79,6 +79,7 @@ api! {
         open_key: unsafe extern "C" fn(Ctx, Str, Int) -> Key = RedisModule_OpenKey;
         register_info_func: unsafe extern "C" fn(Ctx, raw::RedisModuleInfoFunc) -> Int = RedisModule_RegisterInfoFunc;
         replicate: unsafe extern "C" fn(Ctx, Chars, Chars, ...) -> Int = RedisModule_Replicate;
+        replicate_verbatim: unsafe extern "C" fn(Ctx) -> Int = RedisModule_ReplicateVerbatim;
         reply_with_array: unsafe extern "C" fn(Ctx, libc::c_long) -> Int = RedisModule_ReplyWithArray;
         reply_with_error: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_ReplyWithError;
         reply_with_long_long: unsafe extern "C" fn(Ctx, Long) -> Int = RedisModule_ReplyWithLongLong;
@@ -112,6 +113,7 @@ api! {
     }
     optional {
         // 7.2
+        get_module_options_all: unsafe extern "C" fn() -> Int = RedisModule_GetModuleOptionsAll;
         cached_microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_CachedMicroseconds;
         microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_Microseconds;
         // 7.4, Valkey 8

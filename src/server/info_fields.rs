@@ -52,6 +52,9 @@ impl Section {
         for (name, counter) in Counter::ALL {
             self.count(name, engine.counters().get(*counter));
         }
+        let (unheard, refused) = module.listeners.counts();
+        self.count(c"unreplicated_writes", unheard);
+        self.count(c"replicated_refused", refused);
         let (gate, grace) = (engine.gate_ref(), module.settings.failover_grace());
         let left =
             if grace == Micros(0) { grace } else { gate.grace_left(&module.known_grace(grace), clock::monotonic()) };

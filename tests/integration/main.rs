@@ -26,6 +26,7 @@ mod hostile;
 mod keys;
 mod kinds;
 mod languages;
+mod listeners;
 mod log;
 mod look;
 mod metadata;

@@ -216,6 +216,31 @@ impl Conn {
         has
     }
 
+    /// Reads what comes before the replication stream after SYNC or PSYNC: the RDB.
+    #[must_use]
+    pub fn after_rdb(mut self) -> Self {
+        // Empty lines keep the link alive while the server writes the RDB, which then comes as
+        // `$length` and that many bytes, or as `$EOF:mark`, bytes and the mark.
+        let mut line = String::new();
+        while line.trim().is_empty() || line.starts_with('+') {
+            line.clear();
+            self.reader.read_line(&mut line).expect("an answer to SYNC");
+        }
+        let begin = line.trim().strip_prefix('$').unwrap_or_else(|| panic!("no RDB: {line}"));
+        if let Some(mark) = begin.strip_prefix("EOF:") {
+            let mut bytes = Vec::new();
+            while !bytes.ends_with(mark.as_bytes()) {
+                let mut byte = [0];
+                self.reader.read_exact(&mut byte).expect("the RDB");
+                bytes.extend(byte);
+            }
+        } else {
+            let length: u64 = begin.parse().unwrap_or_else(|_| panic!("not the length of an RDB: {line}"));
+            std::io::copy(&mut self.reader.by_ref().take(length), &mut std::io::sink()).unwrap();
+        }
+        self
+    }
+
     fn read_into(&mut self, raw: &mut Vec<u8>) -> std::io::Result<Reply> {
         let start = raw.len();
         if self.reader.read_until(b'\n', raw)? == 0 {

@@ -43,10 +43,9 @@ local function ours(value, time)
     return (seconds - time[1]) * 1000000 + micros - time[2], digits, id, owner
 end
 
--- The reply to a client. An error begins with its code word; in those of the server, versions before 7.0 put the place
--- in the script in front, and for what an ACL forbids some have another word or none.
-local function answer(reply)
-    if type(reply) ~= 'table' or not reply.err then return reply end
+-- An error of the server, with its code word first. Versions before 7.0 put the place in the script in front, and for
+-- what an ACL forbids some have another word or none.
+local function refused(reply)
     local text = reply.err:gsub('^@?[%w_]+: ?%d+: %-?', ''):gsub('%s+$', '')
     if text:find('The user executing', 1, true) or text:find('ACL failure', 1, true) then
         text = 'NOPERM ' .. text:gsub('^ERR ', '')
@@ -61,17 +60,17 @@ end
 
 -- LOCK.RELEASE and LOCK.CHECK. `args[at]` is the margin, of which a release takes no notice.
 local function settle(command, key, args, at, time)
-    if time.err then return time end
+    if time.err then return refused(time) end
     local is_check, token = command == 'LOCK.CHECK', args[at + 2]
     local margin = is_check and number(args[at], 0, 3600000)
     if margin == nil then return { err = 'ERR margin is not a whole number between 0 ms and 1 hour' } end
     local value = redis.pcall('GET', key)
     local left, held
-    if type(value) == 'string' then left, held = ours(value, time) end
+    if value and not value.err then left, held = ours(value, time) end
     if held ~= token then -- the usual argument is the token in the key, and right for that reason
         token = token_of(token)
         if not token then return { err = 'ERR token is not a whole number between 0 and 9007199254740991' } end
-        if type(value) == 'table' then return value end
+        if value and value.err then return refused(value) end
         if held ~= token then return 0 end
     end
     if is_check then
@@ -79,7 +78,8 @@ local function settle(command, key, args, at, time)
         return lease > 0 and (lease - lease % 1000) / 1000 or 0
     end
     local deleted = redis.pcall('DEL', key)
-    return deleted ~= 1 and deleted or left > 0 and 1 or -1
+    if deleted ~= 1 then return refused(deleted) end
+    return left > 0 and 1 or -1
 end
 
 local name = is_script and ARGV[1]
@@ -87,7 +87,7 @@ if is_before_7 then redis.replicate_commands() end -- else it could not write wh
 if name == 'lock_release' or name == 'lock_check' then
     local command = name == 'lock_check' and 'LOCK.CHECK' or 'LOCK.RELEASE'
     if #KEYS ~= 1 or #ARGV ~= 4 then return misused(command, KEYS) end
-    return answer(settle(command, KEYS[1], ARGV, 2, redis.pcall('TIME')))
+    return settle(command, KEYS[1], ARGV, 2, redis.pcall('TIME'))
 end
 
 -- Reads a timestamp that a client of the classic pattern wrote, in microseconds, rounded up. Seconds, milliseconds,
@@ -110,7 +110,7 @@ end
 
 -- LOCK.ACQUIRE, LOCK.RECOVER and LOCK.EXTEND: who may have the lock, and until when. `args[at]` is the margin.
 local function take(command, key, args, at, time)
-    if time.err then return time end
+    if time.err then return refused(time) end
     local acquires, recovers, extends = command == 'LOCK.ACQUIRE', command == 'LOCK.RECOVER', command == 'LOCK.EXTEND'
     -- The defaults are not parsed: that saves a tenth of the cost.
     local margin = args[at] == '1000' and 1000 or number(args[at], 0, 3600000)
@@ -159,23 +159,22 @@ local function take(command, key, args, at, time)
     if not lease then return { err = 'ERR syntax error: EX or PX is missing' } end
 
     -- What is in the key: `left` microseconds until its timestamp; nil or false where it is free or foreign.
-    local value = redis.pcall('GET', key)
+    local seconds, micros, value = time[1] + 0, time[2] + 0, redis.pcall('GET', key)
     local left, held, held_id, held_owner
-    if type(value) == 'string' then
+    if value and value.err then return refused(value) end
+    if value then
         left, held, held_id, held_owner = ours(value, time)
         if left == nil and not extends then
             left = classic(value)
             local ends_in = left and redis.pcall('PTTL', key)
-            if type(ends_in) == 'table' then return ends_in end
+            if type(ends_in) == 'table' then return refused(ends_in) end
             -- A number with a native expiry is the secret of a SET NX PX client.
-            left = ends_in == -1 and left - (time[1] * 1000000 + time[2])
+            left = ends_in == -1 and left - (seconds * 1000000 + micros)
         end
-    elseif value then
-        return value
     end
 
     -- Who may have the lock, and what is told.
-    local ms, is_clock = lease + margin, #time[1] == 10 and time[1] < '8835955200'
+    local ms, is_clock = lease + margin, seconds >= 1000000000 and seconds < 8835955200
     local grant, reply
     if extends then
         if held ~= own or left <= 0 then return 0 end
@@ -187,11 +186,12 @@ local function take(command, key, args, at, time)
         if details then reply = { reply, false, false, false } end
         if is_clock and ms * 1000 <= left then return reply end
     elseif left or acquires and not value then
-        local micros = time[2]
-        if #micros < 6 then micros = ('00000' .. micros):sub(-6) end
-        local token = time[1] .. micros
-        if held and held >= token then token = ('%016.0f'):format(held + 1) end
-        grant, reply = token, token + 0
+        reply, grant = seconds * 1000000 + micros, time[1] .. time[2]
+        if #time[2] < 6 then grant = time[1] .. ('00000' .. time[2]):sub(-6) end
+        if held and held + 0 >= reply then
+            reply = held + 1
+            grant = ('%016.0f'):format(reply)
+        end
         if id then grant = grant .. id end
         if owner then grant = grant .. ' ' .. owner end
         if details or recovers then
@@ -206,12 +206,12 @@ local function take(command, key, args, at, time)
     end
 
     -- The write, and when the key ends by itself, rounded up.
-    local seconds, micros = time[1] + (ms - ms % 1000) / 1000, time[2] + ms % 1000 * 1000
+    seconds, micros = seconds + (ms - ms % 1000) / 1000, micros + ms % 1000 * 1000
     if micros >= 1000000 then seconds, micros = seconds + 1, micros - 1000000 end
     local new = ('%d.%06d%s'):format(seconds, micros, grant)
     if retention < 0 then
         local written = redis.pcall('SET', key, new)
-        return written.err and written or reply
+        return written.err and refused(written) or reply
     end
     local expiry = ('%d'):format(seconds * 1000 + (micros + -micros % 1000) / 1000 + retention)
     local written = redis.pcall('SET', key, new, 'PXAT', expiry)
@@ -219,7 +219,7 @@ local function take(command, key, args, at, time)
         written = redis.pcall('SET', key, new)
         if not written.err then redis.pcall('PEXPIREAT', key, expiry) end
     end
-    return written.err and written or reply
+    return written.err and refused(written) or reply
 end
 
 if is_script then
@@ -227,7 +227,7 @@ if is_script then
         or name == 'lock_recover' and 'LOCK.RECOVER'
     if not command then return { err = 'ERR function is not lock_acquire, _recover, _extend, _release or _check' } end
     if #KEYS ~= 1 or #ARGV < 5 or name == 'lock_extend' and #ARGV ~= 6 then return misused(command, KEYS) end
-    return answer(take(command, KEYS[1], ARGV, 2, redis.pcall('TIME')))
+    return take(command, KEYS[1], ARGV, 2, redis.pcall('TIME'))
 end
 
 -- A function asks once a second for the module; where that is loaded, its command decides.
@@ -237,9 +237,10 @@ local function register(name, command, run, least, most, flags)
         if #keys ~= 1 or #args < least or #args > most then return misused(command, keys) end
         local time = redis.pcall('TIME')
         if time[1] ~= asked then asked, is_loaded = time[1], pcall(redis.acl_check_cmd, 'LOCK.CHECK', '', '0') end
-        if not is_loaded then return answer(run(command, keys[1], args, 1, time)) end
+        if not is_loaded then return run(command, keys[1], args, 1, time) end
         -- No call with more than 40 arguments is right, and one of these is the first at fault.
-        return answer(redis.pcall(command, keys[1], unpack(args, 3, math.min(#args, 40))))
+        local reply = redis.pcall(command, keys[1], unpack(args, 3, math.min(#args, 40)))
+        return type(reply) == 'table' and reply.err and refused(reply) or reply
     end }
 end
 register('lock_acquire', 'LOCK.ACQUIRE', take, 4, 1e9, {})

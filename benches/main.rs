@@ -22,6 +22,7 @@ mod memory;
 mod overhead;
 mod pair;
 mod plots;
+mod portable;
 mod several;
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -35,9 +36,10 @@ struct Bench {
     run: fn(&Call),
 }
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     Bench { name: "pair", arguments: &["--extra"], run: pair::measure },
     Bench { name: "several", arguments: &[several::BOUNDED], run: several::measure },
+    Bench { name: "portable", arguments: &[], run: portable::measure },
     Bench { name: "memory", arguments: &[], run: memory::measure },
     Bench { name: "instructions", arguments: &[], run: instructions::measure },
     Bench { name: "handoff", arguments: &handoff::PARTS, run: handoff::measure },
@@ -47,7 +49,7 @@ const BENCHES: [Bench; 8] = [
 ];
 
 /// The benches that run when none is named.
-const ALL: &str = "pair, pair --extra, several, memory, instructions, handoff, overhead, plots, bounds";
+const ALL: &str = "pair, pair --extra, several, portable, memory, instructions, handoff, overhead, plots, bounds";
 
 /// What the bounds need, and nothing else.
 const BOUNDED: &str = "pair, several --bounds, memory, instructions, handoff hot instructions pause, bounds";

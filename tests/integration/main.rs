@@ -37,6 +37,7 @@ mod operator;
 mod package;
 mod pages;
 mod persistence;
+mod portable;
 mod race;
 mod recipes;
 mod redlock;

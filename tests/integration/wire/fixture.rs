@@ -416,7 +416,11 @@ impl Snapshot {
 /// Whether a module can reply with a map (7.0); if not, it replies with a flat array in RESP3 too.
 pub fn knows_maps(conn: &mut Conn) -> bool {
     // Such a server also tells ten things of a command.
-    conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0].list().len() >= 10
+    match &conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0] {
+        Reply::List(told) => told.len() >= 10,
+        // A server without the module.
+        _ => false,
+    }
 }
 
 /// A value of ours, cut into its parts.

@@ -129,7 +129,7 @@ advisories: ## Ask the RustSec database about the crates that are used (cargo-de
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench lock
 
-bench-bounds: build ## Measure what the bounds need, and print each with its verdict
+bench-bounds: build ## Measure what the bounds need, and print each with its verdict: some 20 minutes
 	BENCH_ROUNDS=$${BENCH_ROUNDS:-5} cargo bench --bench lock -- bounds --measure
 
 bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed

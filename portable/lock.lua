@@ -11,7 +11,6 @@
 --
 -- Tokens and IDs are text, because `..` writes only 14 digits of a number. As numbers they are below 2^53, thus exact.
 -- EVALSHA runs all of a script at each call, so this one stops where it has what it needs.
-
 local is_script = not redis.register_function
 local is_before_7 = is_script and not redis.REDIS_VERSION_NUM
 
@@ -145,7 +144,8 @@ local function take(command, key, args, at, time)
             wait = is_right
         elseif name == 'DETAILS' and acquires then
             twice, is_right, details, step = details and name, true, true, 1
-        elseif name == 'SESSION' and not extends or (name == 'SHARED' or name == 'LIMIT') and acquires then
+        elseif name == 'SESSION' and not extends or acquires and
+                (name == 'SHARED' or name == 'LIMIT' or name == 'NOTIFY' or name == 'SNOTIFY') then
             return { err = 'ERR ' .. name .. ' needs the lock module' }
         else
             return { err = ('ERR syntax error: argument %d is not an option of %s'):format(from - at, command) }

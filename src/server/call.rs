@@ -35,7 +35,17 @@ pub trait Command {
 
 /// Runs a callback of the server; `None` if it panicked.
 pub fn enter<R>(context: &Context, writer: Writer, body: impl FnOnce(&mut Entry<'_>) -> R) -> Option<R> {
-    let mut entry = driver::Entry::new(&module().driver, ServerEdge::of(context, writer));
+    enter_with(ServerEdge::of(context, writer), body)
+}
+
+/// Runs the timer.
+pub fn enter_timer(context: &Context) {
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
+    enter_with(ServerEdge::of_timer(context), |entry| entry.timer_fired());
+}
+
+fn enter_with<'c, R>(edge: ServerEdge<'c>, body: impl FnOnce(&mut Entry<'c>) -> R) -> Option<R> {
+    let mut entry = driver::Entry::new(&module().driver, edge);
     let result = guarded(|| body(&mut entry));
     guarded(|| entry.finish());
     result

@@ -3,7 +3,7 @@
 
 use super::api::api;
 use super::blocked;
-use super::call::{enter, Entry};
+use super::call::{enter, enter_timer, Entry};
 use super::context::{Arg, Context};
 use super::facts::Changes;
 use super::handle::Callbacks;
@@ -148,8 +148,7 @@ unsafe extern "C" fn on_loading(
 unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut libc::c_void) {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
-    #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
-    enter(&context, Writer::Timer, |entry| entry.timer_fired());
+    enter_timer(&context);
 }
 
 unsafe extern "C" fn on_key(

@@ -33,6 +33,7 @@ mod metadata;
 mod metrics;
 mod migrating;
 mod neighbours;
+mod notify;
 mod operator;
 mod package;
 mod pages;

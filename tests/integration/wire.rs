@@ -7,6 +7,7 @@ mod config;
 pub mod fixture;
 mod grants;
 mod holders;
+mod notify;
 mod places;
 mod streams;
 mod times;

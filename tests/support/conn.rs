@@ -191,6 +191,13 @@ impl Conn {
         self.try_read().expect("a reply")
     }
 
+    /// Waits for the next reply, and gives its very bytes.
+    pub fn raw_reply(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.read_into(&mut bytes).expect("a reply");
+        bytes
+    }
+
     /// Waits for the next reply; an error when the connection ended or the time-out passed.
     pub fn try_read(&mut self) -> std::io::Result<Reply> {
         let mut bytes = Vec::new();

@@ -73,7 +73,7 @@ impl Twins {
         let is_needed = |name: &str| other == Reply::Error(format!("ERR {name} needs the lock module"));
         assert!(
             reply == other
-                || ["WAIT", "SESSION", "SHARED", "LIMIT"].into_iter().any(is_needed)
+                || ["WAIT", "SESSION", "SHARED", "LIMIT", "NOTIFY", "SNOTIFY"].into_iter().any(is_needed)
                 || self.is_again(&reply, &other),
             "{args:?}, {way:?}: the module {reply:?}, the script {other:?}\nbefore: {history:#?}"
         );

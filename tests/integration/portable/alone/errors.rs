@@ -7,7 +7,7 @@ use crate::wire::fixture::{Case, Fixture, Kind, Snapshot, Words};
 /// The commands that the portable lock has.
 const OWN: [&str; 5] = ["LOCK.ACQUIRE", "LOCK.RECOVER", "LOCK.EXTEND", "LOCK.RELEASE", "LOCK.CHECK"];
 /// Options that only the module has.
-const OTHERS: [&str; 4] = ["WAIT", "SESSION", "SHARED", "LIMIT"];
+const OTHERS: [&str; 6] = ["WAIT", "SESSION", "SHARED", "LIMIT", "NOTIFY", "SNOTIFY"];
 
 fn is_own(words: &Words) -> bool {
     OWN.contains(&words.words()[0])
@@ -30,12 +30,12 @@ fn every_error_has_its_text_and_changes_nothing() {
             }
             let args = case.args(words);
             case.command = args[0].to_ascii_lowercase();
-            let other = args.iter().map(|arg| arg.to_uppercase()).find(|arg| OTHERS.contains(&&**arg));
+            let others = args.iter().map(|arg| arg.to_uppercase()).filter(|arg| OTHERS.contains(&&**arg));
+            let needs: Vec<String> = others.map(|other| format!("-ERR {other} needs the lock module\r\n")).collect();
             for way in &ways {
                 let what = format!("{args:?} on a key that is {}, {way:?}", state.name);
                 let reply = conn.raw(&way.usual(&args));
-                let needs = format!("-ERR {} needs the lock module\r\n", other.as_deref().unwrap_or_default());
-                if reply == needs.as_bytes() {
+                if needs.iter().any(|needs| reply == needs.as_bytes()) {
                     needed += 1;
                 } else {
                     case.assert_reply(expected, &reply, &what);

@@ -7,6 +7,7 @@
 mod crowd;
 mod hot;
 mod pause;
+mod told;
 mod worker;
 
 pub use worker::{arguments as worker_arguments, run as work};

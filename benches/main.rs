@@ -23,6 +23,7 @@ mod overhead;
 mod pair;
 mod plots;
 mod portable;
+mod queued;
 mod several;
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -36,20 +37,22 @@ struct Bench {
     run: fn(&Call),
 }
 
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 10] = [
     Bench { name: "pair", arguments: &["--extra"], run: pair::measure },
     Bench { name: "several", arguments: &[several::BOUNDED], run: several::measure },
     Bench { name: "portable", arguments: &[], run: portable::measure },
     Bench { name: "memory", arguments: &[], run: memory::measure },
     Bench { name: "instructions", arguments: &[], run: instructions::measure },
     Bench { name: "handoff", arguments: &handoff::PARTS, run: handoff::measure },
+    Bench { name: "queued", arguments: &[], run: queued::measure },
     Bench { name: "overhead", arguments: &[], run: overhead::measure },
     Bench { name: "plots", arguments: &[], run: plots::draw },
     Bench { name: "bounds", arguments: &["--measure", "--write"], run: bounds::show },
 ];
 
 /// The benches that run when none is named.
-const ALL: &str = "pair, pair --extra, several, portable, memory, instructions, handoff, overhead, plots, bounds";
+const ALL: &str =
+    "pair, pair --extra, several, portable, memory, instructions, handoff, queued, overhead, plots, bounds";
 
 /// What the bounds need, and nothing else.
 const BOUNDED: &str = "pair, several --bounds, memory, instructions, handoff hot instructions pause, bounds";

@@ -1,6 +1,6 @@
 //! The tables of the READMEs, from the newest raw runs.
 
-use super::list::{Bound, Of, BOUNDS, LUA_SEMAPHORE, OURS, PAIR};
+use super::list::{Bound, BOUNDS, EXTEND, HAND_OFF, HOT_CPU, HOT_TIME, MEMORY, OURS, PAIR, REFUSED};
 use super::{commands, Outcome};
 use crate::measure::runs::{cpu_us, number, servers, Row, Run};
 use crate::measure::state::State;
@@ -12,6 +12,8 @@ use std::path::Path;
 
 /// The server of the tables that are of one server.
 const MAIN: &str = "redis-7.0.15";
+
+const MAIN_BOUNDS: [&str; 7] = [PAIR, REFUSED, EXTEND, HAND_OFF, HOT_TIME, HOT_CPU, MEMORY];
 
 const START: &str = "<!-- table: ";
 const END: &str = "<!-- end of table -->";
@@ -38,8 +40,8 @@ pub fn fill(path: &Path) {
 fn table(name: &str) -> String {
     match name {
         "bounds" => bounds(|_| true),
-        // What fits into a README: all but pauses and the dearer semaphore.
-        "main bounds" => bounds(|bound| !matches!(bound.of, Of::Pause(_)) && bound.against != LUA_SEMAPHORE),
+        // What fits into a README.
+        "main bounds" => bounds(|bound| bound.state == State::Nobody && MAIN_BOUNDS.contains(&bound.operation)),
         "pair" | "several" => ways(name),
         "instructions" => instructions(),
         "memory" => memory(),

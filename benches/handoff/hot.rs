@@ -20,6 +20,8 @@ const RUN_UP: Duration = Duration::from_millis(150);
 #[derive(Clone, Copy, PartialEq)]
 enum Language {
     Rust,
+    /// All clients in one process, on one connection.
+    Multiplexed,
     Python,
 }
 
@@ -34,7 +36,7 @@ const CEILING: usize = 1;
 const OURS_IN_PYTHON: usize = 3;
 const PYTHON_REDIS_LOCK: usize = 4;
 
-const CONTENDERS: [Contender; 7] = [
+const CONTENDERS: [Contender; 8] = [
     Contender { name: "LOCK.*", language: Language::Rust, way: "lock" },
     Contender { name: "BLPOP + RPUSH, no safety", language: Language::Rust, way: "queue" },
     Contender { name: "SET NX + pub/sub (Redisson)", language: Language::Rust, way: "pub/sub" },
@@ -42,6 +44,7 @@ const CONTENDERS: [Contender; 7] = [
     Contender { name: "python-redis-lock", language: Language::Python, way: "python-redis-lock" },
     Contender { name: "redis-py Lock", language: Language::Python, way: "redis-py" },
     Contender { name: "redis-py Lock, sleep=0.001", language: Language::Python, way: "redis-py-1ms" },
+    Contender { name: "LOCK.* NOTIFY, one connection", language: Language::Multiplexed, way: "told" },
 ];
 
 /// The result of one contender in one round.
@@ -111,7 +114,7 @@ pub fn measure(server: &Server, state: State, settings: &Settings) -> Vec<Row> {
                 let at = turn(place, contenders.len(), round, round);
                 let contender = &CONTENDERS[at];
                 let interpreter = match contender.language {
-                    Language::Rust => None,
+                    Language::Rust | Language::Multiplexed => None,
                     Language::Python if python.is_err() => continue,
                     Language::Python => python.as_deref().ok(),
                 };
@@ -150,6 +153,9 @@ fn one_run(
     }
     let dir = temp_dir();
     let mut children = Children(match interpreter {
+        None if contender.language == Language::Multiplexed => {
+            vec![spawn(contender.way, server.port(), key, &dir, clients)]
+        }
         None => (0..clients).map(|number| spawn(contender.way, server.port(), key, &dir, number)).collect(),
         Some(interpreter) => vec![spawn_python(interpreter, contender.way, server.port(), key, &dir, clients)],
     });
@@ -243,7 +249,7 @@ fn print_runs(runs: &[Vec<Run>]) {
     let mut rows = Vec::new();
     for (contender, runs) in CONTENDERS.iter().zip(runs).filter(|(_, runs)| !runs.is_empty()) {
         let ms = |per_mille| format!("{:.2}", middle(runs, |run| run.wait_us(per_mille)) / 1000.0);
-        let language = if contender.language == Language::Rust { "Rust" } else { "Python" };
+        let language = if contender.language == Language::Python { "Python" } else { "Rust" };
         rows.push(vec![
             contender.name.into(),
             language.into(),

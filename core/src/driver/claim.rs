@@ -60,8 +60,6 @@ impl<E: Edge> Entry<'_, E> {
             self.engine().claims().get(ticket).map(|claim| (claim.granted.token, claim.granted.until, claim.share));
         let Some((token, until, share)) = claim else { return Ok(None) };
         wanted.may_grant?;
-        let mut decided: Vec<Decided<'n, E>> = Vec::with_capacity(names.len());
-        let mut decisions = Vec::with_capacity(names.len());
         let mut keys = Vec::with_capacity(names.len());
         let mut ends = until;
         for name in names {
@@ -75,14 +73,12 @@ impl<E: Edge> Entry<'_, E> {
         if (share == Share::Alone) != (ask.request.share == Share::Alone) {
             return Err(rules::other_share(&ask.request));
         }
-        for (mut key, record) in keys {
+        let decided = bytes.iter().zip(keys).map(|(name, (mut key, record))| {
             // In a set the member changes, because it holds the ID: the unclaimed one is removed.
             let holds = if end(&mut key, token) { Holds::Among { replaces: None } } else { Holds::AsBefore };
-            decisions.push((key, Decision::to_claim(&record, holds)));
-        }
-        for (name, (key, decision)) in bytes.iter().zip(decisions) {
-            decided.push(Decided { name: KeyName { db, name }, key, decision });
-        }
+            Decided { name: KeyName { db, name }, key, decision: Decision::to_claim(&record, holds) }
+        });
+        let decided = decided.collect();
         self.carry_all_out(Permit::COMMAND, decided, Then::Nobody).map_err(|partly| partly.refused)?;
         let (caller, clock) = (self.caller(ask), self.edge.clock());
         let claimed = self.engine().claimed(ticket, ends, caller, clock);

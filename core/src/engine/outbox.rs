@@ -155,11 +155,7 @@ impl<H> Outbox<H> {
 
     /// Removes the oldest message.
     pub fn take_notice(&mut self) -> Option<Notice> {
-        let notice = self.notices.pop_front()?;
-        if self.notices.is_empty() && self.notices.capacity() > Self::FEW {
-            self.notices = VecDeque::new();
-        }
-        Some(notice)
+        pop(&mut self.notices)
     }
 
     /// Whether there are messages.
@@ -172,11 +168,7 @@ impl<H> Outbox<H> {
     /// Removes the oldest answer.
     #[inline]
     pub fn take(&mut self) -> Option<(H, Box<Letter>)> {
-        let answer = self.answers.pop_front()?;
-        if self.answers.is_empty() && self.answers.capacity() > Self::FEW {
-            self.answers = VecDeque::new();
-        }
-        Some(answer)
+        pop(&mut self.answers)
     }
 
     /// All answers, in order.
@@ -189,14 +181,24 @@ impl<H> Outbox<H> {
         self.notices.iter()
     }
 
-    /// The capacity that an empty outbox keeps.
-    const FEW: usize = 64;
-
     /// Whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.answers.is_empty() && self.notices.is_empty()
     }
+}
+
+/// The capacity that an empty outbox keeps.
+const FEW: usize = 64;
+
+/// Removes the oldest, and gives the room of a crowd back with its last.
+#[inline]
+fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let oldest = queue.pop_front()?;
+    if queue.is_empty() && queue.capacity() > FEW {
+        *queue = VecDeque::new();
+    }
+    Some(oldest)
 }
 
 impl<H: Clone> Outbox<H> {
@@ -212,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_room_of_a_crowd_is_given_back_and_that_of_a_few_is_kept() {
-        for (count, is_kept) in [(1, true), (Outbox::<usize>::FEW, true), (Outbox::<usize>::FEW + 1, false)] {
+        for (count, is_kept) in [(1, true), (FEW, true), (FEW + 1, false)] {
             let mut outbox = Outbox::default();
             for client in 0..count {
                 outbox.put(client, Answer::Failed(Error::Demoted));

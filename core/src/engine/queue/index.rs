@@ -30,12 +30,12 @@ pub(super) struct Index {
     len: usize,
 }
 
-impl Index {
-    fn hash(&self, db: i32, name: &[u8]) -> u64 {
-        // Most names are in one database: its number need not be mixed well.
-        self.hasher.hash_one(name) ^ u64::from(db.cast_unsigned())
-    }
+/// Most names are in one database: its number need not be mixed well.
+fn hash(hasher: &RandomState, db: i32, name: &[u8]) -> u64 {
+    hasher.hash_one(name) ^ u64::from(db.cast_unsigned())
+}
 
+impl Index {
     fn shard(hash: u64) -> usize {
         // The low bits place a name within its map.
         usize::try_from(hash >> 40).unwrap_or(0) % SHARDS
@@ -46,35 +46,35 @@ impl Index {
         if self.len == 0 {
             return None;
         }
-        let hash = self.hash(db, name);
+        let wanted = hash(&self.hasher, db, name);
         let is_it = |named: &Named| named.db == db && *named.name == *name;
-        let found = self.first.find(hash, is_it);
-        found.or_else(|| self.others.get(Self::shard(hash))?.find(hash, is_it)).map(|named| named.line)
+        let found = self.first.find(wanted, is_it);
+        found.or_else(|| self.others.get(Self::shard(wanted))?.find(wanted, is_it)).map(|named| named.line)
     }
 
     /// Adds the line of a key that has none.
     pub(super) fn insert(&mut self, db: i32, name: Rc<[u8]>, line: LineId) {
-        let hash = self.hash(db, &name);
+        let wanted = hash(&self.hasher, db, &name);
         if self.first.len() >= FIRST && self.others.is_empty() {
             self.others.resize_with(SHARDS, HashTable::new);
         }
         let Self { hasher, first, others, .. } = self;
-        let rehash = |named: &Named| hasher.hash_one(&*named.name) ^ u64::from(named.db.cast_unsigned());
-        let table = if first.len() < FIRST { Some(first) } else { others.get_mut(Self::shard(hash)) };
+        let rehash = |named: &Named| hash(hasher, named.db, &named.name);
+        let table = if first.len() < FIRST { Some(first) } else { others.get_mut(Self::shard(wanted)) };
         if let Some(table) = table {
-            table.insert_unique(hash, Named { db, name, line }, rehash);
+            table.insert_unique(wanted, Named { db, name, line }, rehash);
             self.len = self.len.saturating_add(1);
         }
     }
 
     /// Removes a line.
     pub(super) fn remove(&mut self, db: i32, name: &[u8], line: LineId) {
-        let hash = self.hash(db, name);
+        let wanted = hash(&self.hasher, db, name);
         let is_it = |named: &Named| named.line == line && named.db == db && *named.name == *name;
         let Self { hasher, first, others, .. } = self;
-        let rehash = |named: &Named| hasher.hash_one(&*named.name) ^ u64::from(named.db.cast_unsigned());
-        for table in std::iter::once(first).chain(others.get_mut(Self::shard(hash))) {
-            if let Entry::Occupied(entry) = table.entry(hash, is_it, rehash) {
+        let rehash = |named: &Named| hash(hasher, named.db, &named.name);
+        for table in std::iter::once(first).chain(others.get_mut(Self::shard(wanted))) {
+            if let Entry::Occupied(entry) = table.entry(wanted, is_it, rehash) {
                 entry.remove();
                 self.len = self.len.saturating_sub(1);
                 break;
@@ -88,7 +88,7 @@ impl Index {
     /// Returns the memory that a crowd used.
     pub(super) fn shrink(&mut self) {
         let hasher = &self.hasher;
-        let rehash = |named: &Named| hasher.hash_one(&*named.name) ^ u64::from(named.db.cast_unsigned());
+        let rehash = |named: &Named| hash(hasher, named.db, &named.name);
         self.first.shrink_to_fit(rehash);
     }
 }

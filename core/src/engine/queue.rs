@@ -485,7 +485,11 @@ impl<H> Queues<H> {
     /// The database and key names of a ticket.
     #[must_use]
     pub fn keys(&self, ticket: Ticket) -> Option<(i32, Keys)> {
-        match &self.entries.get(&ticket)?.stand {
+        self.keys_of(&self.entries.get(&ticket)?.stand)
+    }
+
+    fn keys_of(&self, stand: &Stand) -> Option<(i32, Keys)> {
+        match stand {
             Stand::In(line) => self.key(*line).map(|(db, name)| (db, Keys::One(name))),
             Stand::Parked { db, names, .. } => Some((*db, Keys::Several(Rc::clone(names)))),
         }

@@ -324,9 +324,10 @@ impl<H> Queues<H> {
 
     /// Removes a ticket; `granted`: because its lock was granted.
     fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Removed<H>> {
-        let is_told = self.entries.get(&ticket)?.waiter().is_some_and(|waiter| waiter.channel().is_some());
-        let keys = if is_told { self.keys(ticket).map(|(_, keys)| keys) } else { None };
         let entry = *self.entries.remove(&ticket)?;
+        // Before its line goes.
+        let is_told = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
+        let keys = if is_told { self.keys_of(&entry.stand).map(|(_, keys)| keys) } else { None };
         let id = entry.id();
         let size = match &entry.stand {
             Stand::In(_) => MostPlaces { keys: 1, bytes: 0 },

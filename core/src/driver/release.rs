@@ -153,7 +153,7 @@ impl<E: Edge> Entry<'_, E> {
                 let Some(name) = self.edge.name(key_name) else { continue };
                 let opened = self.edge.open(E::lend(&name), Access::Caller, Expected::Grant(token), now);
                 let Ok(key) = opened else { continue };
-                let stands = self.engine().stands_given_up(key_name, token, key.lock());
+                let stands = self.engine().given_up(key_name, key.lock(), token).is_some();
                 if stands {
                     if let Ok(line) = self.pass_on(key_name, key, token, HandOff::AtOnce) {
                         self.pass_on_parked(line.as_slice());

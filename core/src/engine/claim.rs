@@ -28,18 +28,6 @@ pub struct GivenUp {
     pub(super) was_refused: bool,
 }
 
-impl GivenUp {
-    fn of(claim: &Claim) -> Self {
-        Self {
-            db: claim.db,
-            keys: claim.keys.clone(),
-            token: claim.granted.token,
-            channel: std::rc::Rc::clone(&claim.channel),
-            was_refused: claim.was_refused,
-        }
-    }
-}
-
 impl<H> Engine<H> {
     /// The unclaimed grants of an attempt among these keys.
     #[must_use]
@@ -99,15 +87,13 @@ impl<H> Engine<H> {
             let names: Vec<&[u8]> = claim.keys.iter().collect();
             self.queues.restore_place(claim.db, &names, claim.id, ticket, until, limits.most_places());
         }
-        self.pass_claim_on(&claim);
-        Some(GivenUp::of(&claim))
+        Some(self.pass_claim_on(&claim))
     }
 
     /// The attempt of a grant was cancelled. Returns what passes on.
     pub fn cancel_claim(&mut self, ticket: Ticket) -> Option<GivenUp> {
         let claim = self.claims.take(ticket)?;
-        self.pass_claim_on(&claim);
-        let given_up = GivenUp::of(&claim);
+        let given_up = self.pass_claim_on(&claim);
         self.announce_cancelled(claim);
         Some(given_up)
     }
@@ -122,19 +108,17 @@ impl<H> Engine<H> {
     pub fn unclaimed_before(&self, key: KeyName<'_>, lock: State<'_>, token: Token) -> Option<Before> {
         let Some((_, claim)) = self.claims.of_grant(key.db, key.name, token) else {
             // It may pass on in a moment, unless somebody has extended it.
-            let lost = self.outstanding.lost_of(key.db, key.name, token);
-            let lost = lost.filter(|lost| rules::stands(lock, &lost.written.record(token)))?;
-            return lost.succeeds.clone();
+            return self.given_up(key, lock, token)?.succeeds.clone();
         };
         let at = claim.keys.iter().position(|name| name == key.name)?;
         claim.granted.before(at).cloned()
     }
 
-    /// Whether the value of a grant that was given up still stands as it was written.
+    /// A grant that passes on in a moment, if its value still stands as it was written.
     #[must_use]
-    pub fn stands_given_up(&self, key: KeyName<'_>, token: Token, lock: State<'_>) -> bool {
+    pub fn given_up(&self, key: KeyName<'_>, lock: State<'_>, token: Token) -> Option<&Lost> {
         let lost = self.outstanding.lost_of(key.db, key.name, token);
-        lost.is_some_and(|lost| rules::stands(lock, &lost.written.record(token)))
+        lost.filter(|lost| rules::stands(lock, &lost.written.record(token)))
     }
 
     /// A key was released by its token before its grant was claimed. The attempt ends with the last of its keys; until
@@ -161,7 +145,7 @@ impl<H> Engine<H> {
         }
     }
 
-    fn pass_claim_on(&mut self, claim: &Claim) {
+    fn pass_claim_on(&mut self, claim: &Claim) -> GivenUp {
         let Granted { token, until, .. } = claim.granted;
         let keys = claim.keys.iter().enumerate();
         self.outstanding.lose(keys.map(|(at, name)| Lost {
@@ -172,5 +156,12 @@ impl<H> Engine<H> {
             succeeds: claim.granted.before(at).cloned(),
             is_unclaimed: true,
         }));
+        GivenUp {
+            db: claim.db,
+            keys: claim.keys.clone(),
+            token,
+            channel: std::rc::Rc::clone(&claim.channel),
+            was_refused: claim.was_refused,
+        }
     }
 }

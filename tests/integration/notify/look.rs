@@ -49,6 +49,7 @@ fn the_section_of_info_counts_what_happens() {
     line.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "4", &["NOTIFY", "d"]);
     let blocked = line.locks.wait(&[]);
     assert_eq!(numbers(&mut line), [5, 0, 0, 0, 5, 0], "a wait for two keys counts twice");
+    assert_eq!(line.info("lock_blocked"), 1, "what lock.max-waiters bounds");
     line.locks.release(token);
     line.told.hears("granted 2 k");
     other.hears("granted 3 k");

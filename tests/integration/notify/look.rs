@@ -63,6 +63,24 @@ fn the_section_of_info_counts_what_happens() {
 }
 
 #[test]
+fn a_grant_that_is_given_up_and_cannot_pass_on_yet_shows_no_lease() {
+    let Some(mut line) = Line::start() else { return };
+    let token = line.locks.hold();
+    let mut caller = line.locks.server.conn();
+    let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", super::CHANNEL, "SESSION"];
+    assert_eq!(caller.call(&ask), super::waiting());
+    line.locks.release(token);
+    line.told.hears("granted 7 k");
+    line.locks.conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    drop(caller);
+    until("its place is kept", || (line.info("lock_places") == 1).then_some(()));
+    let shown = ["state", "lease-ms", "free-in-ms"].map(|field| line.locks.conn.lock("k", field));
+    assert_eq!(shown, [Reply::Text(b"held".into()), Reply::Int(0), Reply::Int(0)]);
+    line.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
+    until("it has passed on", || (line.locks.conn.state("k") == "free").then_some(()));
+}
+
+#[test]
 fn the_oldest_wait_is_that_of_the_first_call() {
     let Some(mut line) = Line::start() else { return };
     line.locks.hold();

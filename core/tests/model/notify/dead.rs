@@ -97,3 +97,27 @@ fn a_silent_channel_is_heard_again_in_all_lines_when_one_of_its_attempts_is_sent
         assert_eq!(value(&node, b"l").is_some(), is_sent_again);
     }
 }
+
+#[test]
+fn a_channel_is_heard_again_when_another_of_its_grants_is_claimed() {
+    for claims in [false, true] {
+        let (node, token) = held();
+        let locks: [&[u8]; 2] = [b"l", b"m"];
+        let [other, last] = locks.map(|name| crate::asks::hold(&node, 1, name, &alone(60, 0)));
+        let patient = |number| told_on(CHANNEL, named(number, alone(5, 99)));
+        queue(&node, K, &patient(7));
+        queue(&node, &[b"l"], &patient(8));
+        queue(&node, &[b"m"], &patient(9));
+        release(&node, b"k", token);
+        pass(&node, 1_000);
+        release(&node, b"l", other);
+        pass(&node, 1_050);
+        if claims {
+            claim(&node, 2, &[b"l"], &patient(8));
+        }
+        heard(&node);
+        release(&node, b"m", last);
+        settle(&node);
+        assert_eq!(value(&node, b"m").is_some(), claims);
+    }
+}

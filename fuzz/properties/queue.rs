@@ -1,7 +1,7 @@
 //! The queue against a plain list that does the same slowly. The fuzzer feeds it, and proptest does in the queue's own
 //! tests (`core/src/engine/queue_tests.rs`).
 
-use redis_lock::engine::queue::{Gone, Handle, MostPlaces, Next, Queues, ReplyShape, Vacancy, Waiter};
+use redis_lock::engine::queue::{Gone, Handle, MostPlaces, Next, Of, Queues, ReplyShape, Vacancy, Waiter};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -269,7 +269,7 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
     }
     let mut last = None;
     while let Some((line, _)) = queues.take_ready() {
-        let (ticket, is_parked) = match queues.next(line, Vacancy::Whole) {
+        let (ticket, is_parked) = match queues.next(line, Vacancy::Whole, Of::All) {
             Next::Single(ticket, _) => (ticket, false),
             Next::Parked(ticket) => (ticket, true),
             Next::Later | Next::Nobody => continue,
@@ -282,7 +282,7 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
         assert_eq!((head(plain, key), plain[at].keys.len() > 1), (Some(at), is_parked));
         assert_eq!(queues.single_head(line).is_some(), !is_parked);
         assert_eq!(queues.parked_head(line), Some(ticket).filter(|_| is_parked));
-        let single = match queues.next(line, Vacancy::Part) {
+        let single = match queues.next(line, Vacancy::Part, Of::All) {
             Next::Single(_, waiter) => waiter.client(),
             _ => None,
         };

@@ -8,7 +8,7 @@ use super::hand_off::Successor;
 use super::join::{due, Blocked};
 use super::outstanding::Lost;
 use super::parts::{Clock, Engine, KeyName};
-use super::queue::{Cause, Keys, LineId, Next, Ticket, Vacancy};
+use super::queue::{Cause, Keys, LineId, Next, Of, Ticket, Vacancy};
 use super::sessions::LockKey;
 use crate::lock::error::Error;
 use crate::lock::grace;
@@ -84,6 +84,8 @@ pub struct Conditions {
     pub terms: Terms,
     /// Those of safety across failover; `None` if it is off.
     pub grace: Option<grace::Settings>,
+    /// The waiters that can be served.
+    pub of: Of,
     /// The time.
     pub now: UnixMicros,
 }
@@ -220,7 +222,7 @@ impl<H> Engine<H> {
         called: Option<Called>,
         conditions: &Conditions,
     ) -> Found {
-        let Conditions { terms, grace, now } = *conditions;
+        let Conditions { terms, grace, of, now } = *conditions;
         let Self { queues, tokens, .. } = self;
         let evicted_until = queues.evicted_until(line).filter(|until| *until > now);
         if lock == State::Free && evicted_until.is_some() {
@@ -234,7 +236,7 @@ impl<H> Engine<H> {
             queues.seen(line);
             Vacancy::Part
         };
-        let due = match queues.next(line, vacancy) {
+        let due = match queues.next(line, vacancy, of) {
             Next::Parked(ticket) => return Found::Try(ticket),
             Next::Single(ticket, waiter) => {
                 if let Some(Err(error)) = grace.as_ref().map(|grace| grace.check(waiter.lease)) {
@@ -272,9 +274,9 @@ impl<H> Engine<H> {
         Some((waiter.lease, db, keys, waiter.channel().is_some()))
     }
 
-    /// The lock of a line can be checked again at that time.
-    pub fn look_at(&mut self, line: LineId, at: UnixMicros) {
-        self.queues.set_due(line, Some(at));
+    /// The lock of a line is to be checked again by then.
+    pub fn look_by(&mut self, line: LineId, at: UnixMicros) {
+        self.queues.set_due_by(line, at);
     }
 
     /// Parks a waiter for several locks at one that it cannot have. Returns whether it was parked there before.

@@ -70,7 +70,8 @@ async def do_acquire(order, _):
 
 
 async def do_cancel(order, _):
-    tasks[order["of"]].cancel()
+    if order["of"] in tasks:
+        tasks[order["of"]].cancel()
 
 
 class Body:

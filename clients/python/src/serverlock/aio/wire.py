@@ -152,7 +152,7 @@ class Wire:
         """A connection of the pool for one exchange; closed if its reply is still to come."""
         try:
             async with asyncio.timeout(timeout), self._gate:
-                connection = node.acquire_connection() if node else await self._pool.get_connection(*self._arguments)
+                connection = node.acquire_connection() if node else await self._taken()
                 try:
                     if node:
                         await connection.connect()
@@ -175,6 +175,22 @@ class Wire:
                 raise
             raise read from error
 
+    async def _taken(self) -> Any:
+        """A connection of the pool, connected by one try: the library would try ten times."""
+        pool = self._pool
+        if not (self._library.is_plain_pool(pool) and hasattr(pool, "get_available_connection")):
+            return await pool.get_connection(*self._arguments)
+        connection = pool.get_available_connection()
+        kept, connection.retry = connection.retry, self._library.no_retry()
+        try:
+            await pool.ensure_connection(connection)
+        except BaseException:
+            await pool.release(connection)
+            raise
+        finally:
+            connection.retry = kept
+        return connection
+
     # In a cluster
 
     async def _node_of(self, key: bytes) -> Any:
@@ -195,7 +211,7 @@ class Wire:
                 asking = error.code == "ASK"
                 node = await self._redirected(error.__cause__)
             except Broken:
-                await self._refresh()
+                await self.refresh()
                 raise
             except Exception as error:
                 raise self._library.read(error) or error from error
@@ -203,14 +219,14 @@ class Wire:
 
     async def _redirected(self, error: Any) -> Any:
         if isinstance(error, self._library.moved):
-            await self._refresh()
+            await self.refresh()
         node = self._client.get_node(host=error.host, port=error.port)
         if node is None:
-            await self._refresh()
+            await self.refresh()
             node = self._client.get_node(host=error.host, port=error.port)
         return node
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
         try:
             await self._client.nodes_manager.initialize()
         except Exception as error:

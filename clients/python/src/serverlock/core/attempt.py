@@ -87,11 +87,6 @@ class Attempt:
             if not error.is_unknown_command:
                 raise
             engine.miss_module(error)
-        except LockUnavailable as error:
-            cause = error.__cause__
-            if not (isinstance(cause, Said) and cause.is_unknown_command):
-                raise
-            engine.miss_module(cause)
         self._may_stand = False
         return await self._poll()
 
@@ -142,6 +137,12 @@ class Attempt:
         """Waits a little before the next copy; raises the typed error if there is to be none."""
         self._tries += 1
         name = self._request.name
+        if isinstance(error, Said) and error.is_unknown_command:
+            raise error
+        if self._line is not None:  # it may lead to a server that does not have the key any more
+            await self._line.close()
+        if self._engine.wire.is_cluster and (self._uses_line or isinstance(error, Broken)):
+            await self._engine.wire.refresh()
         if not judge.may_pass(error, self._stood):
             if isinstance(error, Said) and not self._stood and self._tries == 1:
                 self._may_stand = False  # after an error nothing has changed

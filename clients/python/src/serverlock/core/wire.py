@@ -84,6 +84,9 @@ class Wire(Protocol):
     async def line(self, key: bytes, timeout: float) -> Line:
         """A new line to the server that has the key."""
 
+    async def refresh(self) -> None:
+        """Asks a cluster anew which server has which slot."""
+
     @property
     def is_cluster(self) -> bool: ...
 

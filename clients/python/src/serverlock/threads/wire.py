@@ -79,8 +79,8 @@ class Wire:
         self._gates: dict[int, Gate] = {}
         self.is_cluster = library.is_cluster
         self._pool: Any = None if self.is_cluster else client.connection_pool
-        some = next(iter(client.get_nodes())) if self.is_cluster else None
-        pool = client.get_redis_connection(some).connection_pool if self.is_cluster else self._pool
+        self._client_of: Any = getattr(client, "get_redis_connection", None) or getattr(client, "get_valkey_connection", None)
+        pool = self._client_of(next(iter(client.get_nodes()))).connection_pool if self.is_cluster else self._pool
         self._arguments = pool_arguments(pool)
         self._gate = Gate(AT_ONCE)
 
@@ -215,7 +215,7 @@ class Wire:
     def _pool_of(self, key: bytes) -> Any:
         client = self._client
         node = client.nodes_manager.get_node_from_slot(client.keyslot(key), False)
-        return client.get_redis_connection(node).connection_pool
+        return self._client_of(node).connection_pool
 
     async def _routed(self, key: bytes, send: Callable[[Any, bool], Any]) -> Any:
         """Follows the slot. A node that is gone costs one look at the cluster."""
@@ -247,7 +247,10 @@ class Wire:
         if node is None:
             self._refresh()
             node = self._client.get_node(host=error.host, port=error.port)
-        return None if node is None else self._client.get_redis_connection(node).connection_pool
+        return None if node is None else self._client_of(node).connection_pool
+
+    async def refresh(self) -> None:
+        self._refresh()
 
     def _refresh(self) -> None:
         try:

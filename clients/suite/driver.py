@@ -55,8 +55,9 @@ class Pending:
 class Driver:
     def __init__(self, words, environment, log):
         self._log = log
-        self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=open(log, "wb"), env=environment, text=True)
+        with open(log, "wb") as errors:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True)
         self._numbers = itertools.count(1)
         self._mutex = threading.Lock()
         self._pending, self._events = {}, []

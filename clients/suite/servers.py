@@ -73,8 +73,8 @@ class Server:
             if self.module:
                 words += ["--loadmodule", str(MODULE)]
         words += [str(option) for option in self.options]
-        log = open(self.folder / "log", "ab")
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until("the server answers", self._answers)
 
     def _answers(self):

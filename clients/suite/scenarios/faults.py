@@ -36,9 +36,9 @@ def a_lost_reply_to_a_renewal_costs_nothing(stage):
     relay = stage.relay(server)
     for close in (True, False):
         driver = stage.opened(relay)
-        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=2000)
+        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=4000)
         relay.lose("LOCK.EXTEND", close=close)
-        time.sleep(3)
+        time.sleep(5)
         assert relay.lost >= 1
         driver.do("check", hold="h")
         assert driver.do("release", hold="h")["held"] is True

@@ -34,6 +34,11 @@ class Library:
         self._retry: Any = retry.Retry
         self._backoff: Any = backoff.NoBackoff
 
+    def client_of(self, cluster: Any) -> Any:
+        """What gives the client of a node of a cluster."""
+        names = (f"get_{root}_connection" for root in ("redis", "valkey"))
+        return next((getattr(cluster, name) for name in names if hasattr(cluster, name)), None)
+
     def no_retry(self) -> Any:
         return self._retry(self._backoff(), 0)
 

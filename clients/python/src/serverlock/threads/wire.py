@@ -4,6 +4,7 @@ Connections are taken from its pool for one exchange each, so the library never 
 most `AT_ONCE` of them are in use for locks at a time.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 from ..core.library import Library, pool_arguments
 from ..core.wire import Broken, Line, Said, Words
-from .runtime import Gate, run
+from .runtime import run
 
 AT_ONCE = 2
 MOST_HOPS = 5
@@ -76,13 +77,12 @@ class ThreadLine:
 class Wire:
     def __init__(self, client: Any, library: Library) -> None:
         self._client, self._library = client, library
-        self._gates: dict[int, Gate] = {}
         self.is_cluster = library.is_cluster
         self._pool: Any = None if self.is_cluster else client.connection_pool
-        self._client_of: Any = getattr(client, "get_redis_connection", None) or getattr(client, "get_valkey_connection", None)
+        self._client_of = library.client_of(client)
         pool = self._client_of(next(iter(client.get_nodes()))).connection_pool if self.is_cluster else self._pool
         self._arguments = pool_arguments(pool)
-        self._gate = Gate(AT_ONCE)
+        self._gate = threading.Semaphore(AT_ONCE)
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Any:
         if not self.is_cluster:
@@ -141,7 +141,7 @@ class Wire:
     @contextmanager
     def _connection(self, pool: Any, timeout: float) -> Iterator[Any]:
         """A connection of the pool for one exchange; closed if its reply is still to come."""
-        if not self._gate._semaphore.acquire(timeout=timeout):
+        if not self._gate.acquire(timeout=timeout):
             raise Broken(TimeoutError(f"no connection came free within {timeout:g} s"))
         try:
             try:
@@ -160,7 +160,7 @@ class Wire:
             finally:
                 pool.release(connection)
         finally:
-            self._gate.leave()
+            self._gate.release()
 
     def _taken(self, pool: Any, timeout: float) -> Any:
         """A connection of the pool, connected by one try: the library would try ten times, for a minute or more.

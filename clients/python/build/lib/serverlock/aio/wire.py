@@ -1,0 +1,241 @@
+"""The application's own client, with asyncio: its pool, its Sentinel, its cluster.
+
+Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own. At
+most `AT_ONCE` of them are in use for locks at a time.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from ..core.library import Library, pool_arguments
+from ..core.wire import Broken, Line, Said, Words
+
+AT_ONCE = 2
+MOST_HOPS = 5
+
+
+class TaskLine:
+    """A connection outside the pool, for one task at a time."""
+
+    def __init__(self, library: Library, connection: Any) -> None:
+        self._library, self._connection = library, connection
+        self._reading: asyncio.Task[Any] | None = None
+
+    async def call(self, words: Words, timeout: float) -> Any:
+        await self.send(words)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._connection.read_response()
+        except BaseException as error:
+            raise await self._failed(error) from error
+
+    async def send(self, words: Words) -> None:
+        try:
+            if not self.is_open:
+                raise ConnectionError("the connection is closed")
+            await self._connection.send_packed_command(self._connection.pack_command(*words), False)
+        except BaseException as error:
+            raise await self._failed(error) from error
+
+    async def read(self, timeout: float) -> Any:
+        """A read that is cancelled could lose half a message: it goes on until the next call."""
+        try:
+            reading = self._reading
+            if reading is None:
+                reading = self._reading = asyncio.ensure_future(self._connection.read_response())
+            await asyncio.wait([reading], timeout=timeout)
+            if not reading.done():
+                return None
+            self._reading = None
+            if reading.cancelled():
+                raise ConnectionError("the connection was closed")
+            return reading.result()
+        except BaseException as error:
+            raise await self._failed(error) from error
+
+    async def ended(self) -> None:
+        """Returns when the connection has ended; or something unasked for has come, which is as bad."""
+        try:
+            await self._connection.read_response()
+        except Exception:
+            pass
+
+    async def close(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            await asyncio.wait([reading])
+        await self._connection.disconnect(nowait=True)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._connection.is_connected)
+
+    async def _failed(self, error: BaseException) -> BaseException:
+        read = self._library.read(error)
+        if not isinstance(read, Said):
+            await self._connection.disconnect(nowait=True)
+        return read or error
+
+
+class Wire:
+    def __init__(self, client: Any, library: Library) -> None:
+        self._client, self._library = client, library
+        self.is_cluster = library.is_cluster
+        self._pool: Any = None if self.is_cluster else client.connection_pool
+        self._arguments = () if self.is_cluster else pool_arguments(self._pool)
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def call(self, key: bytes, words: Words, timeout: float) -> Any:
+        if not self.is_cluster:
+            return await self._exchange(None, words, timeout)
+        return await self._routed(key, lambda node, asking: self._exchange(node, words, timeout, asking))
+
+    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
+        if self.is_cluster:
+            return [await self._settled(key, words, timeout) for key, words in calls]
+        end = time.monotonic() + timeout
+        replies: list[Any] = []
+
+        async def exchange(connection: Any) -> None:
+            await connection.send_packed_command(connection.pack_commands([words for _, words in calls]))
+            while len(replies) < len(calls):
+                try:
+                    replies.append(await connection.read_response())
+                except self._library.response_error as error:
+                    replies.append(self._library.read(error))
+
+        try:
+            await self._with_connection(None, exchange, max(0.01, end - time.monotonic()))
+        except (Broken, Said) as error:
+            replies += [error] * (len(calls) - len(replies))
+        return replies
+
+    async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
+        try:
+            return await self.call(key, words, timeout)
+        except (Said, Broken) as error:
+            return error
+
+    async def line(self, key: bytes, timeout: float) -> Line:
+        connection: Any = None
+        try:
+            async with asyncio.timeout(timeout):
+                if self.is_cluster:
+                    node = await self._node_of(key)
+                    made, kwargs = node.connection_class, node.connection_kwargs
+                else:
+                    made, kwargs = self._pool.connection_class, self._pool.connection_kwargs
+                connection = made(**self._library.own(kwargs, timeout) | {"socket_timeout": None})
+                await connection.connect()
+        except BaseException as error:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+            raise self._library.read(error) or error from error
+        return TaskLine(self._library, connection)
+
+    async def _exchange(self, node: Any, words: Words, timeout: float, asking: bool = False) -> Any:
+        async def exchange(connection: Any) -> Any:
+            if asking:
+                await connection.send_command("ASKING")
+                await connection.read_response()
+            await connection.send_command(*words)
+            return await connection.read_response()
+
+        return await self._with_connection(node, exchange, timeout)
+
+    async def _with_connection(
+        self, node: Any, exchange: Callable[[Any], Coroutine[Any, Any, Any]], timeout: float
+    ) -> Any:
+        """A connection of the pool for one exchange; closed if its reply is still to come."""
+        try:
+            async with asyncio.timeout(timeout), self._gate:
+                connection = node.acquire_connection() if node else await self._taken()
+                try:
+                    if node:
+                        await connection.connect()
+                    return await exchange(connection)
+                except BaseException as error:
+                    read = self._library.read(error)
+                    if not isinstance(read, Said) or read.code == "READONLY":
+                        await connection.disconnect(nowait=True)
+                    raise
+                finally:
+                    if node:
+                        _give_back(node, connection)
+                    else:
+                        await self._pool.release(connection)
+        except (asyncio.CancelledError, Said, Broken):
+            raise
+        except BaseException as error:
+            read = self._library.read(error)
+            if read is None:
+                raise
+            raise read from error
+
+    async def _taken(self) -> Any:
+        """A connection of the pool, connected by one try: the library would try ten times."""
+        pool = self._pool
+        if not (self._library.is_plain_pool(pool) and hasattr(pool, "get_available_connection")):
+            return await pool.get_connection(*self._arguments)
+        connection = pool.get_available_connection()
+        kept, connection.retry = connection.retry, self._library.no_retry()
+        try:
+            await pool.ensure_connection(connection)
+        except BaseException:
+            await pool.release(connection)
+            raise
+        finally:
+            connection.retry = kept
+        return connection
+
+    # In a cluster
+
+    async def _node_of(self, key: bytes) -> Any:
+        await self._client.initialize()
+        return self._client.nodes_manager.get_node_from_slot(self._client.keyslot(key), False)
+
+    async def _routed(self, key: bytes, send: Callable[[Any, bool], Coroutine[Any, Any, Any]]) -> Any:
+        """Follows the slot. A node that is gone costs one look at the cluster."""
+        node, asking = None, False
+        for hop in range(MOST_HOPS):
+            try:
+                if node is None:
+                    node = await self._node_of(key)
+                return await send(node, asking)
+            except Said as error:
+                if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
+                    raise
+                asking = error.code == "ASK"
+                node = await self._redirected(error.__cause__)
+            except Broken:
+                await self.refresh()
+                raise
+            except Exception as error:
+                raise self._library.read(error) or error from error
+        raise Broken(ConnectionError("the slot moves all the time"))
+
+    async def _redirected(self, error: Any) -> Any:
+        if isinstance(error, self._library.moved):
+            await self.refresh()
+        node = self._client.get_node(host=error.host, port=error.port)
+        if node is None:
+            await self.refresh()
+            node = self._client.get_node(host=error.host, port=error.port)
+        return node
+
+    async def refresh(self) -> None:
+        try:
+            await self._client.nodes_manager.initialize()
+        except Exception as error:
+            if self._library.read(error) is None:
+                raise
+
+
+def _give_back(node: Any, connection: Any) -> None:
+    if hasattr(node, "release"):
+        node.release(connection)
+    else:
+        node._free.append(connection)

@@ -1,0 +1,291 @@
+"""What a manager does in one process (with asyncio: in one loop): attempts, renewal, release, and what is left to do.
+
+After a fork, the child has an engine of its own.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ..errors import LockError, LockMisuse
+from . import judge
+from .attempt import Attempt
+from .hold import Grant, Hold
+from .lines import Lines
+from .portable import Portable
+from .request import Request
+from .subscription import Subscription
+from .timer import Timer
+from .wire import Broken, Runtime, Said, Wire, Words
+
+if TYPE_CHECKING:
+    from ..hooks import Hooks
+
+ASK_FOR_MODULE = 5.0
+
+
+class Options:
+    """What a manager was made with."""
+
+    def __init__(self, timeout: float, portable: bool, hooks: "Hooks | None", log: logging.Logger) -> None:
+        self.timeout, self.portable, self.hooks, self.log = timeout, portable, hooks, log
+
+
+class MakesHold(Protocol):
+    def __call__(self, engine: "Engine", manager: object, request: Request, grant: Grant, began: float) -> Any: ...
+
+
+H = TypeVar("H", bound=Hold)
+
+
+class Engine:
+    def __init__(self, runtime: Runtime, wire: Wire, options: Options) -> None:
+        self.runtime, self.wire = runtime, wire
+        self.timeout, self.log, self._hooks = options.timeout, options.log, options.hooks
+        self._may_be_portable = options.portable
+        self.pid = os.getpid()
+        self.is_closed = False
+        self.timer = Timer(self)
+        self.subscription = Subscription(self)
+        self.lines = Lines(self)
+        self.portable = Portable(self)
+        self.notifies = True  # until the server says otherwise
+        self.notify_works = False
+        self._module_missed_until = 0.0
+        self._scopes: dict[tuple[Hashable, bytes], bool] = {}
+        self._mutex = threading.Lock()
+
+    # Attempts
+
+    async def acquire(self, manager: object, request: Request, kind: type[H]) -> H:
+        if self.is_closed:
+            raise LockMisuse(request.name, "its manager is closed")
+        if self._scopes:
+            self._refuse_again(request)
+        attempt = Attempt(self, request)
+        try:
+            grant = await attempt.run()
+        except LockError as error:
+            if self._hooks is not None:
+                self._hooks.refused(request.name, time.monotonic() - attempt.began, error)
+            raise
+        except (Said, Broken) as error:
+            made = judge.typed(error, request.name, time.monotonic() - attempt.began)
+            if self._hooks is not None:
+                self._hooks.refused(request.name, time.monotonic() - attempt.began, made)
+            raise made from error
+        hold = kind(self, manager, request, grant, attempt.began)
+        if grant.line is not None:
+            self.runtime.watch(grant.line, lambda: hold._lose("the connection of its session has ended", gone=True))
+        self.timer.add(hold)
+        if self._hooks is not None:
+            self._hooks.granted(request.name, hold.waited)
+        return hold
+
+    def _refuse_again(self, request: Request) -> None:
+        caller = self.runtime.caller()
+        for key in request.keys:
+            exclusive = self._scopes.get((caller, key))
+            if exclusive is not None and (exclusive or request.is_exclusive):
+                raise LockMisuse(request.name, "this caller already holds it, in a scope around this call")
+
+    def enter_scope(self, hold: Hold) -> Hashable:
+        caller = self.runtime.caller()
+        for key in hold._request.keys:
+            self._scopes[caller, key] = hold._request.is_exclusive
+        return caller
+
+    def leave_scope(self, hold: Hold, caller: Hashable) -> None:
+        for key in hold._request.keys:
+            self._scopes.pop((caller, key), None)
+
+    async def cancel(self, request: Request, id_: str, portable: bool, is_reachable: bool) -> None:
+        """Ends an attempt: at once if that can be done, else in the background."""
+
+        async def settle() -> None:
+            if portable:
+                await self.portable.cancel(request, id_, self.timeout)
+                return
+            for key in request.keys:
+                await self.wire.call(key, ("LOCK.CANCEL", key, id_), self.timeout)
+
+        if is_reachable:
+            try:
+                await settle()
+                return
+            except (Said, Broken):
+                pass
+        self.timer.owe(time.monotonic() + max(request.lease + 2, self.timeout), settle)
+
+    # Holds
+
+    def extend_words(self, hold: Hold, lease_ms: int) -> Words:
+        if hold._portable:
+            return self.portable.extend(hold._request, hold.token, lease_ms)
+        return hold._request.extend(hold.token, lease_ms)
+
+    async def extend(self, hold: Hold, lease: float | None) -> None:
+        """Sets a new lease; raises LockLost if the lock is not held any more."""
+        hold.check()
+        lease = hold._request.lease if lease is None else lease
+        sent = time.monotonic()
+        reply = await self._ask(hold, self.extend_words(hold, max(1, round(lease * 1000))))
+        if reply != 1:
+            hold._lose("somebody has taken it away", gone=True)
+            hold.check()
+        hold._extended(sent, lease)
+        self.timer.add(hold)
+
+    async def verify(self, hold: Hold) -> float:
+        """Asks the server; the seconds that are left, at most what this side believes."""
+        hold.check()
+        if hold._portable:
+            words = self.portable.check(hold._request, hold.token)
+            left = await self._ask(hold, words)
+        else:
+            left = min([await self._ask(hold, ("LOCK.CHECK", key, hold.token)) for key in hold._request.keys])
+        if left <= 0:
+            hold._lose("somebody has taken it away", gone=True)
+            hold.check()
+        return min(float(left) / 1000, hold.left())
+
+    async def fenced(self, hold: Hold, words: Words) -> Any:
+        """Runs one command on the server, only if this lock is still held there."""
+        hold.check()
+        keys = (*hold._request.keys[:1], *words[1:2])
+        script = self.portable.fenced if hold._portable else FENCED
+        reply = await self._ask(hold, ("EVAL", script, len(keys), *keys, hold.token, *words))
+        if isinstance(reply, list) and reply and reply[0] in (b"LOCK.LOST", "LOCK.LOST"):
+            hold._lose("somebody has taken it away", gone=True)
+            hold.check()
+        return reply[0] if isinstance(reply, list) and reply else None
+
+    async def _ask(self, hold: Hold, words: Words) -> Any:
+        try:
+            return await self.wire.call(hold._request.key, words, self.timeout)
+        except (Said, Broken) as error:
+            raise judge.typed(error, hold.key) from error
+
+    async def release(self, hold: Hold) -> bool:
+        """Whether the lock was held to the end. What cannot be given back now is given back in the background."""
+        if hold._pid != os.getpid():
+            hold._end()
+            return False
+        if not hold._end():
+            raise LockMisuse(hold.key, "it was released before")
+        request, now = hold._request, time.monotonic()
+        self.timer.forget()
+        line, hold._line = hold._line, None
+        was_lost = hold._lost is not None or now >= hold._lost_at
+        try:
+            wait = hold._granted + request.at_least - now
+            if hold._gone:
+                held = False
+            elif wait > 0 and not was_lost:
+                held = await self._release_later(hold, wait)
+            else:
+                held = await self._release_now(hold) and not was_lost
+        finally:
+            if line is not None:
+                await self.runtime.finish(self._end_session(hold, line))
+        if self._hooks is not None:
+            self._hooks.released(request.name, time.monotonic() - hold._granted, held)
+        return held
+
+    async def _end_session(self, hold: Hold, line: Any) -> None:
+        await self.runtime.unwatch(line)
+        await line.close()
+
+    async def _release_now(self, hold: Hold) -> bool:
+        """Sent until it is answered, for as long as a call may take; then by the worker, until the lease ends."""
+        request, tries = hold._request, 0
+        words = self.portable.release(request, hold.token) if hold._portable else request.release(hold.token)
+        end = time.monotonic() + self.timeout
+        while True:
+            try:
+                reply = await self.wire.call(request.key, words, self.timeout)
+            except BaseException as error:
+                tries += 1
+                if isinstance(error, Said) and error.is_unknown_command and not hold._portable:
+                    self.lost_module(hold)
+                    words = self.portable.release(request, hold.token)
+                    continue
+                if not isinstance(error, (Said, Broken)):  # the caller is cancelled
+                    self._owe_release(hold, words)
+                    raise
+                if not judge.may_pass(error, False):
+                    raise judge.typed(error, request.name) from error
+                if time.monotonic() >= min(end, hold._lost_at):
+                    self._owe_release(hold, words)
+                    self.log.warning("the lock %s is released in the background: %s", hold.key, error)
+                    return time.monotonic() < hold._lost_at
+                await self.runtime.sleep(0.02 * tries)
+                continue
+            if request.was_held(reply):
+                return True
+            # Sent twice, it may find its own work done.
+            return reply == 0 and tries > 0 and time.monotonic() < hold._lost_at
+
+    def _owe_release(self, hold: Hold, words: Words) -> None:
+        key = hold._request.key
+
+        async def settle() -> None:
+            await self.wire.call(key, words, self.timeout)
+
+        self.timer.owe(hold._sent + hold._lease, settle)
+
+    async def _release_later(self, hold: Hold, wait: float) -> bool:
+        """Cuts the lease to what is left of `at_least`; the timer releases when it is over."""
+        words = self.extend_words(hold, max(1, round(wait * 1000)))
+        reply = await self._ask(hold, words)
+        release = hold._request.release(hold.token)
+        if hold._portable:
+            release = tuple(self.portable.release(hold._request, hold.token))
+
+        async def settle() -> None:
+            await self.wire.call(hold._request.key, release, self.timeout)
+
+        at = time.monotonic() + wait
+        self.timer.later(at, lambda: self.timer.owe(at + 1, settle))
+        return bool(reply == 1)
+
+    def lost(self, hold: Hold) -> None:
+        """Called once for each hold that is lost."""
+        self.log.warning("%s", hold._lost)
+        if self._hooks is not None:
+            hooks, held = self._hooks, time.monotonic() - hold._granted
+            self.runtime.tell(lambda: hooks.lost(hold.key, held, hold._lost))
+        hold._tell()
+
+    # The module
+
+    def is_portable(self) -> bool:
+        """Whether to ask with the scripts, because the server did not know LOCK.* a moment ago."""
+        return time.monotonic() < self._module_missed_until
+
+    def miss_module(self, error: Said) -> None:
+        if not self._may_be_portable:
+            raise error
+        if self._module_missed_until == 0.0:
+            self.log.warning("the server has no LOCK.*; locks work by script, without order among waiters: %s", error)
+        self._module_missed_until = time.monotonic() + ASK_FOR_MODULE
+
+    def lost_module(self, hold: Hold) -> None:
+        """A lock of the module is renewed and released by the scripts: the value is the same."""
+        if hold._request.needs_module is None and self._may_be_portable:
+            hold._portable = True
+
+    async def close(self) -> None:
+        self.is_closed = True
+        await self.subscription.close()
+        await self.lines.close()
+        await self.runtime.close()
+
+
+FENCED = (
+    "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end "
+    "return {redis.call(unpack(ARGV, 2))}"
+)

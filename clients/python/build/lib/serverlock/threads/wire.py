@@ -1,0 +1,267 @@
+"""The application's own client, with threads: its pool, its Sentinel, its cluster.
+
+Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own. At
+most `AT_ONCE` of them are in use for locks at a time.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..core.library import Library, pool_arguments
+from ..core.wire import Broken, Line, Said, Words
+from .runtime import run
+
+AT_ONCE = 2
+MOST_HOPS = 5
+
+
+class ThreadLine:
+    """A connection outside the pool. One thread at a time; `close` from any."""
+
+    def __init__(self, library: Library, connection: Any) -> None:
+        self._library, self._connection = library, connection
+
+    async def call(self, words: Words, timeout: float) -> Any:
+        await self.send(words)
+        try:
+            if not self._connection.can_read(timeout):
+                raise TimeoutError(f"no reply within {timeout:g} s")
+            return self._connection.read_response()
+        except BaseException as error:
+            raise self._failed(error) from error
+
+    async def send(self, words: Words) -> None:
+        try:
+            if not self.is_open:
+                raise ConnectionError("the connection is closed")
+            self._connection.send_command(*words, check_health=False)
+        except BaseException as error:
+            raise self._failed(error) from error
+
+    async def read(self, timeout: float) -> Any:
+        try:
+            if not self._connection.can_read(timeout):
+                return None
+            return self._connection.read_response()
+        except BaseException as error:
+            raise self._failed(error) from error
+
+    async def close(self) -> None:
+        self._connection.disconnect()
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection._sock is not None
+
+    def fileno(self) -> int:
+        sock = self._connection._sock
+        return -1 if sock is None else int(sock.fileno())
+
+    def is_alive(self) -> bool:
+        """Whether nothing has come, not even the end. Something unasked for is an end too."""
+        try:
+            return not self._connection.can_read(0)
+        except BaseException:
+            return False
+
+    def _failed(self, error: BaseException) -> BaseException:
+        read = self._library.read(error)
+        if not isinstance(read, Said):
+            self._connection.disconnect()
+        return read or error
+
+
+class Wire:
+    def __init__(self, client: Any, library: Library) -> None:
+        self._client, self._library = client, library
+        self.is_cluster = library.is_cluster
+        self._pool: Any = None if self.is_cluster else client.connection_pool
+        self._client_of = library.client_of(client)
+        pool = self._client_of(next(iter(client.get_nodes()))).connection_pool if self.is_cluster else self._pool
+        self._arguments = pool_arguments(pool)
+        self._gate = threading.Semaphore(AT_ONCE)
+
+    async def call(self, key: bytes, words: Words, timeout: float) -> Any:
+        if not self.is_cluster:
+            return await self._exchange(self._pool, words, timeout)
+        return await self._routed(key, lambda pool, asking: self._exchange(pool, words, timeout, asking))
+
+    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
+        if self.is_cluster:
+            return [await self._settled(key, words, timeout) for key, words in calls]
+        end = time.monotonic() + timeout
+        replies: list[Any] = []
+        try:
+            with self._connection(self._pool, timeout) as connection:
+                connection.send_packed_command(connection.pack_commands([words for _, words in calls]))
+                while len(replies) < len(calls):
+                    try:
+                        replies.append(_reply(connection, max(0.0, end - time.monotonic())))
+                    except self._library.response_error as error:
+                        replies.append(self._library.read(error))
+        except Broken as error:
+            replies += [error] * (len(calls) - len(replies))
+        return replies
+
+    async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
+        try:
+            return await self.call(key, words, timeout)
+        except (Said, Broken) as error:
+            return error
+
+    async def line(self, key: bytes, timeout: float) -> Line:
+        try:
+            pool = self._pool_of(key) if self.is_cluster else self._pool
+        except Exception as error:
+            raise self._library.read(error) or error from error
+        return self._line_of(pool, timeout)
+
+    def _line_of(self, pool: Any, timeout: float) -> ThreadLine:
+        connection: Any = None
+        try:
+            connection = pool.connection_class(**self._library.own(pool.connection_kwargs, timeout))
+            connection.connect()
+        except BaseException as error:
+            if connection is not None:
+                connection.disconnect()
+            raise self._library.read(error) or error from error
+        return ThreadLine(self._library, connection)
+
+    async def _exchange(self, pool: Any, words: Words, timeout: float, asking: bool = False) -> Any:
+        with self._connection(pool, timeout) as connection:
+            if asking:
+                connection.send_command("ASKING")
+                connection.read_response()
+            connection.send_command(*words)
+            return _reply(connection, timeout)
+
+    @contextmanager
+    def _connection(self, pool: Any, timeout: float) -> Iterator[Any]:
+        """A connection of the pool for one exchange; closed if its reply is still to come."""
+        if not self._gate.acquire(timeout=timeout):
+            raise Broken(TimeoutError(f"no connection came free within {timeout:g} s"))
+        try:
+            try:
+                connection = self._taken(pool, timeout)
+            except BaseException as error:
+                raise self._library.read(error) or error from error
+            try:
+                yield connection
+            except BaseException as error:
+                read = self._library.read(error)
+                if not isinstance(read, Said) or read.code == "READONLY":
+                    connection.disconnect()
+                if read is None:
+                    raise
+                raise read from error
+            finally:
+                pool.release(connection)
+        finally:
+            self._gate.release()
+
+    def _taken(self, pool: Any, timeout: float) -> Any:
+        """A connection of the pool, connected by one try: the library would try ten times, for a minute or more.
+
+        This does what `get_connection` of the library's plain pool does. Other pools are asked in their own way.
+        """
+        if not self._library.is_plain_pool(pool):
+            return pool.get_connection(*self._arguments)
+        pool._checkpid()
+        with pool._lock:
+            try:
+                connection = pool._available_connections.pop()
+            except IndexError:
+                connection = pool.make_connection()
+            pool._in_use_connections.add(connection)
+        try:
+            if connection._sock is not None:
+                try:
+                    # Something to read is the end of an idle connection, or a reply that nobody waits for.
+                    if not connection.can_read():
+                        return connection
+                except Exception as error:
+                    if self._library.read(error) is None:
+                        raise
+                connection.disconnect()
+            self._connect(pool, connection, timeout)
+        except BaseException:
+            pool.release(connection)
+            raise
+        return connection
+
+    def _connect(self, pool: Any, connection: Any, timeout: float) -> None:
+        patience = connection.socket_timeout
+        if patience is None or patience > timeout:
+            # It would wait for a server that is stopped for as long as the application lets it.
+            run(self._probe(pool, timeout))
+        kept, connection.retry = connection.retry, self._library.no_retry()
+        try:
+            connection.connect()
+        finally:
+            connection.retry = kept
+
+    async def _probe(self, pool: Any, timeout: float) -> None:
+        line = self._line_of(pool, timeout)
+        try:
+            await line.call(("PING",), timeout)
+        finally:
+            await line.close()
+
+    # In a cluster
+
+    def _pool_of(self, key: bytes) -> Any:
+        client = self._client
+        node = client.nodes_manager.get_node_from_slot(client.keyslot(key), False)
+        return self._client_of(node).connection_pool
+
+    async def _routed(self, key: bytes, send: Callable[[Any, bool], Any]) -> Any:
+        """Follows the slot. A node that is gone costs one look at the cluster."""
+        pool, asking = None, False
+        for hop in range(MOST_HOPS):
+            try:
+                if pool is None:
+                    pool = self._pool_of(key)
+                return await send(pool, asking)
+            except Said as error:
+                if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
+                    raise
+                asking, pool = error.code == "ASK", self._redirected(error.__cause__)
+            except Broken:
+                self._refresh()
+                raise
+            except self._library.response_error as error:
+                raise self._library.read(error) or error from error
+        raise Broken(ConnectionError("the slot moves all the time"))
+
+    def _redirected(self, error: Any) -> Any:
+        manager = self._client.nodes_manager
+        if isinstance(error, self._library.moved):
+            if hasattr(manager, "move_slot"):
+                manager.move_slot(error)
+            else:
+                self._refresh()
+        node = self._client.get_node(host=error.host, port=error.port)
+        if node is None:
+            self._refresh()
+            node = self._client.get_node(host=error.host, port=error.port)
+        return None if node is None else self._client_of(node).connection_pool
+
+    async def refresh(self) -> None:
+        self._refresh()
+
+    def _refresh(self) -> None:
+        try:
+            self._client.nodes_manager.initialize()
+        except Exception as error:
+            read = self._library.read(error)
+            if read is None:
+                raise
+
+
+def _reply(connection: Any, timeout: float) -> Any:
+    if not connection.can_read(timeout):
+        raise TimeoutError(f"no reply within {timeout:g} s")
+    return connection.read_response()

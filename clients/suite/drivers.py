@@ -17,8 +17,8 @@ LANGUAGES = {
     },
     "node": {
         "clients": ["node-redis", "ioredis"],
-        "command": [shutil.which("node") or "node", str(ROOT / "clients/node/test/driver.mjs")],
-        "environment": {},
+        "command": [shutil.which("node") or "node", "--expose-gc", str(ROOT / "clients/node/test/driver.mjs")],
+        "environment": {"SERVERLOCK": f"{TARGET}/clients/serverlock-node"},
     },
     "go": {
         "clients": ["go-redis", "redigo"],

@@ -11,7 +11,7 @@ import traceback
 import serverlock
 
 NAMES = ("redis-py", "valkey-py", "redis-py-asyncio", "valkey-py-asyncio")
-CAN = ["sentinel", "cluster", "tls", "unix", "fork", "drop", "background", "session", "leader"]
+CAN = ["sentinel", "cluster", "tls", "unix", "fork", "drop", "background", "session", "leader", "pooled"]
 
 KINDS = [
     (serverlock.LockTimeout, "timeout"),

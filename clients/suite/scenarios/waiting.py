@@ -4,6 +4,7 @@ import random
 import time
 
 from resp import Refusal
+from scenarios.faults import ways_to_lose
 from scenarios.holding import fails
 from stage import Skip, is_free, scenario, until, waits
 
@@ -114,7 +115,7 @@ def cancellation_at_every_point_leaves_nothing(stage):
     for turn in range(60):
         key = f"k{turn}"
         theirs = conn.call("LOCK.ACQUIRE", key, "PX", 30000) if turn % 2 else None
-        hold = driver.begin("acquire", manager="m", hold=key, key=key, lease_ms=30000, wait_ms=5000 * (turn % 4 > 0))
+        hold = driver.begin("acquire", manager="m", hold=key, key=key, lease_ms=30000, wait_ms=60000 * (turn % 4 > 0))
         time.sleep(dice.uniform(0, 0.02))
         if theirs and dice.random() < 0.5:
             conn.call("LOCK.RELEASE", key, theirs)
@@ -232,7 +233,7 @@ def a_lost_reply_while_waiting_costs_nothing(stage):
     server = stage.server()
     conn = stage.connect(server)
     relay = stage.relay(server)
-    for number, close in enumerate((True, False)):
+    for number, close in enumerate(ways_to_lose(stage)):
         key = f"k{number}"
         theirs = conn.call("LOCK.ACQUIRE", key, "PX", 30000)
         driver = stage.opened(relay, timeout_ms=700)

@@ -6,7 +6,7 @@ import weakref
 from types import TracebackType
 from typing import Any
 
-from ..core.engine import Engine
+from ..core.engine import Engine, Options
 from ..core.hold import Grant, Hold
 from ..core.library import Library
 from ..core.manager import Manager
@@ -35,7 +35,7 @@ class Locks(Manager["Lock"]):
         loop = asyncio.get_running_loop()
         engine = self._current
         if engine is None or engine.pid != os.getpid() or self._loop is None or self._loop() is not loop:
-            engine = self._current = Engine(Runtime(), Wire(self._client, self._library), self._options)
+            engine = self._current = _engine_of(self._client, self._library, self._options)
             self._loop = weakref.ref(loop)
             weakref.finalize(self, _drop, engine, self._loop)
         return engine
@@ -60,6 +60,11 @@ def _drop(engine: Engine, loop: "weakref.ref[asyncio.AbstractEventLoop]") -> Non
     running = loop()
     if engine.pid == os.getpid() and running is not None and running.is_running() and not engine.is_closed:
         running.call_soon_threadsafe(lambda: running.create_task(engine.close()))
+
+
+def _engine_of(client: Any, library: Library, options: Options) -> Engine:
+    runtime = Runtime()
+    return Engine(runtime, Wire(client, library, runtime), options)
 
 
 class Held(Hold):

@@ -82,6 +82,9 @@ class Runtime:
         task.add_done_callback(self._tasks.discard)
         await asyncio.shield(task)
 
+    async def whole(self, work: Coroutine[Any, Any, None]) -> None:
+        await self.finish(work)
+
     def tell(self, work: Callable[[], object]) -> None:
         self.loop.call_soon_threadsafe(work)
 

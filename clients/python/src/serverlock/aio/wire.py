@@ -1,18 +1,17 @@
 """The application's own client, with asyncio: its pool, its Sentinel, its cluster.
 
-Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own. At
-most `AT_ONCE` of them are in use for locks at a time.
+Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from ..core.lane import Lane, is_demoted
 from ..core.library import Library, pool_arguments
 from ..core.wire import Broken, Line, Said, Words
+from .runtime import Runtime
 
-AT_ONCE = 2
 MOST_HOPS = 5
 
 
@@ -81,37 +80,23 @@ class TaskLine:
 
 
 class Wire:
-    def __init__(self, client: Any, library: Library) -> None:
-        self._client, self._library = client, library
+    def __init__(self, client: Any, library: Library, runtime: Runtime) -> None:
+        self._client, self._library, self._runtime = client, library, runtime
         self.is_cluster = library.is_cluster
         self._pool: Any = None if self.is_cluster else client.connection_pool
         self._arguments = () if self.is_cluster else pool_arguments(self._pool)
-        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._lane = Lane(runtime, lambda calls, timeout: self._exchange(None, calls, timeout))
+        self._lanes: dict[str, tuple[Any, Lane]] = {}
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Any:
         if not self.is_cluster:
-            return await self._exchange(None, words, timeout)
-        return await self._routed(key, lambda node, asking: self._exchange(node, words, timeout, asking))
+            return await self._lane.call(words, timeout)
+        return await self._routed(key, words, timeout)
 
     async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
-        if self.is_cluster:
-            return [await self._settled(key, words, timeout) for key, words in calls]
-        end = time.monotonic() + timeout
-        replies: list[Any] = []
-
-        async def exchange(connection: Any) -> None:
-            await connection.send_packed_command(connection.pack_commands([words for _, words in calls]))
-            while len(replies) < len(calls):
-                try:
-                    replies.append(await connection.read_response())
-                except self._library.response_error as error:
-                    replies.append(self._library.read(error))
-
-        try:
-            await self._with_connection(None, exchange, max(0.01, end - time.monotonic()))
-        except (Broken, Said) as error:
-            replies += [error] * (len(calls) - len(replies))
-        return replies
+        if not self.is_cluster:
+            return await self._lane.calls([words for _, words in calls], timeout)
+        return [await self._settled(key, words, timeout) for key, words in calls]
 
     async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
         try:
@@ -136,44 +121,43 @@ class Wire:
             raise self._library.read(error) or error from error
         return TaskLine(self._library, connection)
 
-    async def _exchange(self, node: Any, words: Words, timeout: float, asking: bool = False) -> Any:
-        async def exchange(connection: Any) -> Any:
-            if asking:
-                await connection.send_command("ASKING")
-                await connection.read_response()
-            await connection.send_command(*words)
-            return await connection.read_response()
-
-        return await self._with_connection(node, exchange, timeout)
-
-    async def _with_connection(
-        self, node: Any, exchange: Callable[[Any], Coroutine[Any, Any, Any]], timeout: float
-    ) -> Any:
-        """A connection of the pool for one exchange; closed if its reply is still to come."""
+    async def _exchange(self, node: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
+        """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
+        replies: list[Any] = []
         try:
-            async with asyncio.timeout(timeout), self._gate:
+            async with asyncio.timeout(timeout):
                 connection = node.acquire_connection() if node else await self._taken()
                 try:
                     if node:
                         await connection.connect()
-                    return await exchange(connection)
-                except BaseException as error:
-                    read = self._library.read(error)
-                    if not isinstance(read, Said) or read.code == "READONLY":
-                        await connection.disconnect(nowait=True)
+                    await self._talk(connection, calls, replies)
+                    if is_demoted(replies):
+                        await connection.disconnect(nowait=True)  # the next one may lead to the new master
+                except BaseException:
+                    await connection.disconnect(nowait=True)
                     raise
                 finally:
                     if node:
                         _give_back(node, connection)
                     else:
                         await self._pool.release(connection)
-        except (asyncio.CancelledError, Said, Broken):
-            raise
         except BaseException as error:
-            read = self._library.read(error)
+            read = self._library.read(error, chain=True)
             if read is None:
                 raise
-            raise read from error
+            replies += [read] * (len(calls) - len(replies))
+        return replies
+
+    async def _talk(self, connection: Any, calls: Sequence[Words], replies: list[Any]) -> None:
+        if len(calls) == 1:
+            await connection.send_command(*calls[0])
+        else:
+            await connection.send_packed_command(connection.pack_commands(calls))
+        while len(replies) < len(calls):
+            try:
+                replies.append(await connection.read_response())
+            except self._library.response_error as error:
+                replies.append(self._library.read(error, chain=True))
 
     async def _taken(self) -> Any:
         """A connection of the pool, connected by one try: the library would try ten times."""
@@ -197,14 +181,24 @@ class Wire:
         await self._client.initialize()
         return self._client.nodes_manager.get_node_from_slot(self._client.keyslot(key), False)
 
-    async def _routed(self, key: bytes, send: Callable[[Any, bool], Coroutine[Any, Any, Any]]) -> Any:
+    def _lane_of(self, node: Any) -> Lane:
+        name = str(node.name)
+        if self._lanes.get(name, (None, None))[0] is not node:
+            self._lanes[name] = node, Lane(
+                self._runtime, lambda calls, timeout: self._exchange(node, calls, timeout)
+            )
+        return self._lanes[name][1]
+
+    async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
         """Follows the slot. A node that is gone costs one look at the cluster."""
         node, asking = None, False
         for hop in range(MOST_HOPS):
             try:
                 if node is None:
                     node = await self._node_of(key)
-                return await send(node, asking)
+                if asking:
+                    return (await self._lane_of(node).calls((("ASKING",), words), timeout))[1]
+                return await self._lane_of(node).call(words, timeout)
             except Said as error:
                 if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
                     raise

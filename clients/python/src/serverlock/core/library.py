@@ -52,8 +52,14 @@ class Library:
             and getattr(pool, "cache", None) is None
         )
 
-    def read(self, error: BaseException) -> Broken | Said | None:
+    def read(self, error: BaseException, *, chain: bool = False) -> Broken | Said | None:
         """What an exception of the library or the system means; None: something else."""
+        read = self._read(error)
+        if chain and read is not None:
+            read.__cause__ = error
+        return read
+
+    def _read(self, error: BaseException) -> Broken | Said | None:
         if isinstance(error, self._auth_error) or type(error).__name__ == "NoPermissionError" and "AUTH" in str(error):
             return Broken(error, final=True)
         if isinstance(error, self.response_error):

@@ -131,6 +131,9 @@ class Runtime(Protocol):
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs it to its end, even if the caller is cancelled meanwhile."""
 
+    async def whole(self, work: Coroutine[Any, Any, None]) -> None:
+        """Like finish, for work that others wait for too."""
+
     def tell(self, work: Callable[[], object]) -> None:
         """Calls code of the user's, which may take its time."""
 

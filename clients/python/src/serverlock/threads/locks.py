@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from types import TracebackType
 from typing import Any
 
-from ..core.engine import Engine
+from ..core.engine import Engine, Options
 from ..core.hold import Grant, Hold
 from ..core.library import Library
 from ..core.manager import LockOptions, Manager
@@ -48,7 +48,7 @@ class Locks(Manager["Lock"]):
             self._mutex = threading.Lock()
         with self._mutex:
             if self._current is None or self._current.pid != os.getpid():
-                self._current = Engine(Runtime(), Wire(self._client, self._library), self._options)
+                self._current = _engine_of(self._client, self._library, self._options)
                 self._finalizer = weakref.finalize(self, _close, self._current)
             return self._current
 
@@ -70,6 +70,11 @@ class Locks(Manager["Lock"]):
 def _close(engine: Engine) -> None:
     if engine.pid == os.getpid():
         run(engine.close())
+
+
+def _engine_of(client: Any, library: Library, options: Options) -> Engine:
+    runtime = Runtime()
+    return Engine(runtime, Wire(client, library, runtime), options)
 
 
 class Held(Hold):

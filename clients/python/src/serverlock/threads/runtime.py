@@ -77,6 +77,9 @@ class Runtime:
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         await work
 
+    async def whole(self, work: Coroutine[Any, Any, None]) -> None:
+        await work
+
     def tell(self, work: Callable[[], object]) -> None:
         threading.Thread(target=work, name="serverlock told", daemon=True).start()
 

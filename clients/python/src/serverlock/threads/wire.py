@@ -1,20 +1,18 @@
 """The application's own client, with threads: its pool, its Sentinel, its cluster.
 
-Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own. At
-most `AT_ONCE` of them are in use for locks at a time.
+Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own.
 """
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
+from ..core.lane import Lane, is_demoted
 from ..core.library import Library, pool_arguments
 from ..core.wire import Broken, Line, Said, Words
-from .runtime import run
+from .runtime import Runtime, run
 
-AT_ONCE = 2
 MOST_HOPS = 5
 
 
@@ -75,36 +73,25 @@ class ThreadLine:
 
 
 class Wire:
-    def __init__(self, client: Any, library: Library) -> None:
-        self._client, self._library = client, library
+    def __init__(self, client: Any, library: Library, runtime: Runtime) -> None:
+        self._client, self._library, self._runtime = client, library, runtime
         self.is_cluster = library.is_cluster
         self._pool: Any = None if self.is_cluster else client.connection_pool
         self._client_of = library.client_of(client)
         pool = self._client_of(next(iter(client.get_nodes()))).connection_pool if self.is_cluster else self._pool
         self._arguments = pool_arguments(pool)
-        self._gate = threading.Semaphore(AT_ONCE)
+        self._lane = Lane(runtime, lambda calls, timeout: self._exchange(self._pool, calls, timeout))
+        self._lanes: weakref.WeakKeyDictionary[Any, Lane] = weakref.WeakKeyDictionary()
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Any:
         if not self.is_cluster:
-            return await self._exchange(self._pool, words, timeout)
-        return await self._routed(key, lambda pool, asking: self._exchange(pool, words, timeout, asking))
+            return await self._lane.call(words, timeout)
+        return await self._routed(key, words, timeout)
 
     async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
-        if self.is_cluster:
-            return [await self._settled(key, words, timeout) for key, words in calls]
-        end = time.monotonic() + timeout
-        replies: list[Any] = []
-        try:
-            with self._connection(self._pool, timeout) as connection:
-                connection.send_packed_command(connection.pack_commands([words for _, words in calls]))
-                while len(replies) < len(calls):
-                    try:
-                        replies.append(_reply(connection, max(0.0, end - time.monotonic())))
-                    except self._library.response_error as error:
-                        replies.append(self._library.read(error))
-        except Broken as error:
-            replies += [error] * (len(calls) - len(replies))
-        return replies
+        if not self.is_cluster:
+            return await self._lane.calls([words for _, words in calls], timeout)
+        return [await self._settled(key, words, timeout) for key, words in calls]
 
     async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
         try:
@@ -130,37 +117,41 @@ class Wire:
             raise self._library.read(error) or error from error
         return ThreadLine(self._library, connection)
 
-    async def _exchange(self, pool: Any, words: Words, timeout: float, asking: bool = False) -> Any:
-        with self._connection(pool, timeout) as connection:
-            if asking:
-                connection.send_command("ASKING")
-                connection.read_response()
-            connection.send_command(*words)
-            return _reply(connection, timeout)
-
-    @contextmanager
-    def _connection(self, pool: Any, timeout: float) -> Iterator[Any]:
-        """A connection of the pool for one exchange; closed if its reply is still to come."""
-        if not self._gate.acquire(timeout=timeout):
-            raise Broken(TimeoutError(f"no connection came free within {timeout:g} s"))
+    async def _exchange(self, pool: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
+        """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
+        replies: list[Any] = []
         try:
-            try:
-                connection = self._taken(pool, timeout)
-            except BaseException as error:
-                raise self._library.read(error) or error from error
-            try:
-                yield connection
-            except BaseException as error:
-                read = self._library.read(error)
-                if not isinstance(read, Said) or read.code == "READONLY":
-                    connection.disconnect()
-                if read is None:
-                    raise
-                raise read from error
-            finally:
-                pool.release(connection)
+            connection = self._taken(pool, timeout)
+        except BaseException as error:
+            return [self._broken(error)] * len(calls)
+        try:
+            if len(calls) == 1:
+                connection.send_command(*calls[0])
+            else:
+                connection.send_packed_command(connection.pack_commands(calls))
+            end = time.monotonic() + timeout
+            while len(replies) < len(calls):
+                if not connection.can_read(timeout if len(calls) == 1 else max(0.0, end - time.monotonic())):
+                    raise TimeoutError(f"no reply within {timeout:g} s")
+                try:
+                    replies.append(connection.read_response())
+                except self._library.response_error as error:
+                    replies.append(self._library.read(error, chain=True))
+            if is_demoted(replies):
+                connection.disconnect()  # the next one may lead to the new master
+        except BaseException as error:
+            connection.disconnect()
+            replies += [self._broken(error)] * (len(calls) - len(replies))
         finally:
-            self._gate.release()
+            pool.release(connection)
+        return replies
+
+    def _broken(self, error: BaseException) -> Said | Broken:
+        """Raises what is not the connection's fault, a KeyboardInterrupt for one."""
+        read = self._library.read(error, chain=True)
+        if read is None:
+            raise error
+        return read
 
     def _taken(self, pool: Any, timeout: float) -> Any:
         """A connection of the pool, connected by one try: the library would try ten times, for a minute or more.
@@ -217,14 +208,22 @@ class Wire:
         node = client.nodes_manager.get_node_from_slot(client.keyslot(key), False)
         return self._client_of(node).connection_pool
 
-    async def _routed(self, key: bytes, send: Callable[[Any, bool], Any]) -> Any:
+    def _lane_of(self, pool: Any) -> Lane:
+        lane = self._lanes.get(pool)
+        if lane is None:
+            lane = self._lanes.setdefault(pool, Lane(self._runtime, lambda calls, timeout: self._exchange(pool, calls, timeout)))
+        return lane
+
+    async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
         """Follows the slot. A node that is gone costs one look at the cluster."""
         pool, asking = None, False
         for hop in range(MOST_HOPS):
             try:
                 if pool is None:
                     pool = self._pool_of(key)
-                return await send(pool, asking)
+                if asking:
+                    return (await self._lane_of(pool).calls((("ASKING",), words), timeout))[1]
+                return await self._lane_of(pool).call(words, timeout)
             except Said as error:
                 if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
                     raise
@@ -233,7 +232,7 @@ class Wire:
                 self._refresh()
                 raise
             except self._library.response_error as error:
-                raise self._library.read(error) or error from error
+                raise self._broken(error) from error
         raise Broken(ConnectionError("the slot moves all the time"))
 
     def _redirected(self, error: Any) -> Any:
@@ -260,8 +259,3 @@ class Wire:
             if read is None:
                 raise
 
-
-def _reply(connection: Any, timeout: float) -> Any:
-    if not connection.can_read(timeout):
-        raise TimeoutError(f"no reply within {timeout:g} s")
-    return connection.read_response()

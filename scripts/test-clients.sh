@@ -56,6 +56,27 @@ test_python() {
     python3 clients/suite/run.py python ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
+node_install() {
+    mkdir -p "$target/serverlock-node"
+    cp clients/node/test/package.json "$target/serverlock-node/"
+    npm install --no-audit --no-fund --silent --prefix "$target/serverlock-node"
+}
+
+test_node() {
+    if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null || ! command -v npm >/dev/null; then
+        say "missing: Node 20 or later, with npm"
+        return 1
+    fi
+    complete serverlock-node "$(cat clients/node/test/package.json)" node_install || return 1
+    local built=$target/serverlock-node
+    rm -rf "$built/dist"
+    node "$built/node_modules/typescript/bin/tsc" -p clients/node --outDir "$built/dist" \
+        --typeRoots "$built/node_modules/@types" || return 1
+    cp clients/node/src/lock.lua "$built/dist/"
+    SERVERLOCK=$built node --test clients/node/test/*.test.mjs </dev/null || return 1
+    python3 clients/suite/run.py node ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+}
+
 languages=${*:-$(for folder in clients/*/; do
     name=$(basename "$folder")
     [ "$name" = suite ] || echo "$name"

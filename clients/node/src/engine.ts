@@ -44,6 +44,7 @@ export class Engine {
   notifyWorks = false;
   #moduleMissedUntil = 0;
   readonly #sessions = new Set<Line>();
+  readonly #dropped = new FinalizationRegistry<Line>((line) => line.close());
 
   constructor(
     readonly wire: Wire,
@@ -87,10 +88,11 @@ export class Engine {
     return held;
   }
 
-  /** The line must not keep a hold that nobody refers to. */
+  /** The line does not keep a hold that nobody refers to; the line of such a hold is closed. */
   #watch(line: Line, held: Held): void {
     const ref = new WeakRef(held);
     this.#sessions.add(line);
+    this.#dropped.register(held, line);
     line.onEnd(() => {
       this.#sessions.delete(line);
       ref.deref()?._lose('the connection of its session has ended', true);

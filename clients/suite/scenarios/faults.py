@@ -228,8 +228,13 @@ def a_dropped_hold_is_not_renewed(stage):
     driver = stage.opened(server)
     driver.do("acquire", manager="m", hold="h", key="report", lease_ms=1500)
     driver.do("acquire", manager="m", hold="kept", key="kept", lease_ms=1500)
+    driver.do("acquire", manager="m", hold="s", key="session", lease_ms=1500, session=True)
+    connections = len(stage.clients_of(conn))
     driver.do("drop", hold="h")
+    driver.do("drop", hold="s")
     until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "report", "PX", 30000), 6)
+    until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "session", "PX", 30000), 6)
+    until("its connection is closed", lambda: len(stage.clients_of(conn)) < connections, 6)
     time.sleep(1)
     driver.do("check", hold="kept")
 

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -19,7 +20,7 @@ from .portable import Portable
 from .request import Request
 from .subscription import Subscription
 from .timer import Timer
-from .wire import Broken, Runtime, Said, Wire, Words
+from .wire import Broken, Line, Runtime, Said, Wire, Words
 
 if TYPE_CHECKING:
     from ..hooks import Hooks
@@ -79,11 +80,26 @@ class Engine:
             raise made from error
         hold = kind(self, manager, request, grant, attempt.began)
         if grant.line is not None:
-            self.runtime.watch(grant.line, lambda: hold._lose("the connection of its session has ended", gone=True))
+            self._watch(hold, grant.line)
         self.timer.add(hold)
         if self._hooks is not None:
             self._hooks.granted(request.name, hold.waited)
         return hold
+
+    def _watch(self, hold: Hold, line: Line) -> None:
+        """Neither the watcher nor the line keeps a hold that nobody refers to; the line of such a hold is closed."""
+        ref = weakref.ref(hold, lambda _: self.timer.dropped.append(line))
+
+        def ended() -> None:
+            held = ref()
+            if held is not None:
+                held._lose("the connection of its session has ended", gone=True)
+
+        self.runtime.watch(line, ended)
+
+    async def end_session(self, line: Line) -> None:
+        await self.runtime.unwatch(line)
+        await line.close()
 
     def _refuse_again(self, request: Request) -> None:
         caller = self.runtime.caller()
@@ -190,14 +206,10 @@ class Engine:
                 held = await self._release_now(hold) and not was_lost
         finally:
             if line is not None:
-                await self.runtime.finish(self._end_session(hold, line))
+                await self.runtime.finish(self.end_session(line))
         if self._hooks is not None:
             self._hooks.released(request.name, time.monotonic() - hold._granted, held)
         return held
-
-    async def _end_session(self, hold: Hold, line: Any) -> None:
-        await self.runtime.unwatch(line)
-        await line.close()
 
     async def _release_now(self, hold: Hold) -> bool:
         """Sent until it is answered, for as long as a call may take; then by the worker, until the lease ends."""

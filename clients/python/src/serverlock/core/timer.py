@@ -11,11 +11,12 @@ import math
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .hold import Hold
-from .wire import Broken, Said
+from .wire import Broken, Line, Said
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -37,6 +38,8 @@ class Timer:
         self._due: list[weakref.ref[Hold]] = []
         self._debts: list[tuple[float, Debt]] = []
         self._called = engine.runtime.flag()
+        # Lines of session holds that were dropped. A finalizer may do no more than append: it can run anywhere.
+        self.dropped: deque[Line] = deque()
         self._is_running = self._is_working = False
 
     def add(self, hold: Hold) -> None:
@@ -85,6 +88,8 @@ class Timer:
     async def _keep_time(self) -> None:
         while not self._engine.is_closed:
             self._woken.clear()
+            while self.dropped:
+                await self._engine.end_session(self.dropped.popleft())
             now = time.monotonic()
             with self._mutex:
                 due = []

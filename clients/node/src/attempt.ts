@@ -97,7 +97,7 @@ export class Attempt {
       if (grant) return grant;
       if (this.#left() <= 0) {
         this.#mayStand = false; // its place holds nobody up
-        throw refused(request.name);
+        throw request.wait ? this.#timedOut() : refused(request.name);
       }
       if (engine.notifies) {
         const notified = await this.#byNotify();
@@ -285,9 +285,9 @@ export class Attempt {
     throw this.#timedOut();
   }
 
-  /** The grant may be as old as the wait; its lease counts from this EXTEND. */
+  /** The grant may be as old as the call. If that is long, its lease counts from an EXTEND. */
   async #countAnew(grant: Grant): Promise<boolean> {
-    for (;;) {
+    while (now() >= grant.sent + this.request.lease / 3) {
       const sent = now();
       try {
         const words = this.request.extend(grant.token, this.request.lease);
@@ -298,6 +298,7 @@ export class Attempt {
         await this.#pauseAfter(read(error));
       }
     }
+    return true;
   }
 
   async #poll(): Promise<Grant> {

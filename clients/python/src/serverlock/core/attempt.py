@@ -76,7 +76,7 @@ class Attempt:
                 return grant
             if self._left() <= 0:
                 self._may_stand = False  # its place holds nobody up
-                raise judge.refused(request.name)
+                raise self._timed_out() if request.wait else judge.refused(request.name)
             if engine.notifies:
                 try:
                     return await self._by_notify()
@@ -230,8 +230,8 @@ class Attempt:
         raise self._timed_out()
 
     async def _count_anew(self, grant: Grant) -> bool:
-        """The grant may be as old as the wait; its lease counts from this EXTEND."""
-        while True:
+        """The grant may be as old as the call. If that is long, its lease counts from an EXTEND."""
+        while time.monotonic() >= grant.sent + self._request.lease / 3:
             sent = time.monotonic()
             try:
                 words = self._request.extend(grant.token, self._request.lease_ms)
@@ -241,6 +241,7 @@ class Attempt:
                 continue
             grant.sent = sent
             return bool(reply)
+        return True
 
     # Polling, where the module is not loaded
 

@@ -21,6 +21,7 @@ class ThreadLine:
 
     def __init__(self, library: Library, connection: Any) -> None:
         self._library, self._connection = library, connection
+        self._is_closed = False
 
     async def call(self, words: Words, timeout: float) -> Any:
         await self.send(words)
@@ -48,6 +49,7 @@ class ThreadLine:
             raise self._failed(error) from error
 
     async def close(self) -> None:
+        self._is_closed = True
         self._connection.disconnect()
 
     @property
@@ -67,8 +69,11 @@ class ThreadLine:
 
     def _failed(self, error: BaseException) -> BaseException:
         read = self._library.read(error)
-        if not isinstance(read, Said):
-            self._connection.disconnect()
+        if isinstance(read, Said):
+            return read
+        self._connection.disconnect()
+        if read is None and self._is_closed and isinstance(error, Exception):
+            return Broken(error)  # the library says anything at all when a connection is closed under its hands
         return read or error
 
 

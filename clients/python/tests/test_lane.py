@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from serverlock.aio.runtime import Runtime as Tasks
+from serverlock.aio.wire import Unswallowed
 from serverlock.core.lane import AT_ONCE, MOST, Lane
 from serverlock.core.wire import Broken, Said, Words
 from serverlock.threads.runtime import Runtime as Threads
@@ -74,6 +75,23 @@ class LaneWithTasks(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual(reply, number, replies)
             self.assertEqual(await lane.call((99,), 5), 99)
             self.assertEqual(lane._running, 0)
+
+
+class Swallowed(unittest.IsolatedAsyncioTestCase):
+    async def test_a_cancellation_that_the_library_swallows_is_raised(self) -> None:
+        async def send(reply: asyncio.Future[int]) -> int:
+            with Unswallowed():
+                try:
+                    return await reply
+                except asyncio.CancelledError:
+                    return 0  # as asyncio.wait_for of 3.11 does when the reply comes at the same time
+
+        reply = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(send(reply))
+        await asyncio.sleep(0)
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
 
 
 if __name__ == "__main__":

@@ -15,6 +15,19 @@ from .runtime import Runtime
 MOST_HOPS = 5
 
 
+class Unswallowed:
+    """Raises a cancellation that was swallowed within: `asyncio.wait_for` does so before Python 3.12, and the client
+    libraries send by it."""
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._before = 0 if self._task is None else self._task.cancelling()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None and self._task is not None and self._task.cancelling() > self._before:
+            raise asyncio.CancelledError
+
+
 class TaskLine:
     """A connection outside the pool, for one task at a time."""
 
@@ -25,8 +38,9 @@ class TaskLine:
     async def call(self, words: Words, timeout: float) -> Any:
         await self.send(words)
         try:
-            async with asyncio.timeout(timeout):
-                return await self._connection.read_response()
+            with Unswallowed():
+                async with asyncio.timeout(timeout):
+                    return await self._connection.read_response()
         except BaseException as error:
             raise await self._failed(error) from error
 
@@ -34,7 +48,8 @@ class TaskLine:
         try:
             if not self.is_open:
                 raise ConnectionError("the connection is closed")
-            await self._connection.send_packed_command(self._connection.pack_command(*words), False)
+            with Unswallowed():
+                await self._connection.send_packed_command(self._connection.pack_command(*words), False)
         except BaseException as error:
             raise await self._failed(error) from error
 
@@ -114,7 +129,8 @@ class Wire:
                 else:
                     made, kwargs = self._pool.connection_class, self._pool.connection_kwargs
                 connection = made(**self._library.own(kwargs, timeout) | {"socket_timeout": None})
-                await connection.connect()
+                with Unswallowed():
+                    await connection.connect()
         except BaseException as error:
             if connection is not None:
                 await connection.disconnect(nowait=True)
@@ -125,28 +141,32 @@ class Wire:
         """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
         replies: list[Any] = []
         try:
-            async with asyncio.timeout(timeout):
-                connection = node.acquire_connection() if node else await self._taken()
-                try:
-                    if node:
-                        await connection.connect()
-                    await self._talk(connection, calls, replies)
-                    if is_demoted(replies):
-                        await connection.disconnect(nowait=True)  # the next one may lead to the new master
-                except BaseException:
-                    await connection.disconnect(nowait=True)
-                    raise
-                finally:
-                    if node:
-                        _give_back(node, connection)
-                    else:
-                        await self._pool.release(connection)
+            with Unswallowed():
+                await self._on_connection(node, calls, timeout, replies)
         except BaseException as error:
             read = self._library.read(error, chain=True)
             if read is None:
                 raise
             replies += [read] * (len(calls) - len(replies))
         return replies
+
+    async def _on_connection(self, node: Any, calls: Sequence[Words], timeout: float, replies: list[Any]) -> None:
+        async with asyncio.timeout(timeout):
+            connection = node.acquire_connection() if node else await self._taken()
+            try:
+                if node:
+                    await connection.connect()
+                await self._talk(connection, calls, replies)
+                if is_demoted(replies):
+                    await connection.disconnect(nowait=True)  # the next one may lead to the new master
+            except BaseException:
+                await connection.disconnect(nowait=True)
+                raise
+            finally:
+                if node:
+                    _give_back(node, connection)
+                else:
+                    await self._pool.release(connection)
 
     async def _talk(self, connection: Any, calls: Sequence[Words], replies: list[Any]) -> None:
         if len(calls) == 1:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,9 @@ class Package(unittest.TestCase):
 
     def test_it_installs_into_an_empty_project(self) -> None:
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-        run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", self.folder, PACKAGE)
+        source = self.folder / "source"  # a build leaves files behind
+        shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+        run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", self.folder, source)
         wheel = next(self.folder.glob("serverlock-*.whl"))
         names = set(zipfile.ZipFile(wheel).namelist())
         self.assertLessEqual({"serverlock/py.typed", "serverlock/lock.lua", "serverlock/aio/__init__.py"}, names)

@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-clients test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt demo bench bench-tables pictures bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-clients test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt demo bench bench-bounds bench-tables pictures bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,9 @@ advisories: ## Ask the RustSec database about the crates that are used (cargo-de
 
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench lock
+
+bench-bounds: build ## Measure what the bounds need, and print each with its verdict: some 20 minutes
+	BENCH_ROUNDS=$${BENCH_ROUNDS:-5} cargo bench --bench lock -- bounds --measure
 
 bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed
 	cargo bench --bench lock -- instructions

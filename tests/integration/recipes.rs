@@ -3,6 +3,7 @@
 //! The document shows the files of tests/clients/recipes, word for word; programs that use them are run here.
 
 mod machine;
+mod multiplexed;
 mod several;
 
 use crate::support::program::Program;
@@ -21,6 +22,7 @@ fn the_document_shows_the_recipes_that_are_run() {
         include_str!("../clients/recipes/customer.py"),
         include_str!("../clients/recipes/shared.py"),
         include_str!("../clients/recipes/transfer.py"),
+        include_str!("../clients/recipes/multiplexed.py"),
     ];
     for source in sources {
         assert!(DOCUMENT.contains(&format!("```python\n{source}```\n")), "docs/RECIPES.md does not show:\n{source}");

@@ -3,6 +3,7 @@
 import itertools
 import json
 import queue
+import signal
 import subprocess
 import threading
 import time
@@ -108,6 +109,12 @@ class Driver:
         with self._news:
             return [event for event in self._events if event["event"] == event_name
                     and all(event.get(field) == value for field, value in fields.items())]
+
+    def pause(self):
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self):
         if self._process.poll() is None:

@@ -4,7 +4,7 @@ Connections are taken from its pool for one exchange each, so the library never 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.lane import Lane, is_demoted
@@ -112,6 +112,12 @@ class Wire:
         if not self.is_cluster:
             return await self._lane.calls([words for _, words in calls], timeout)
         return [await self._settled(key, words, timeout) for key, words in calls]
+
+    def narrow(self, crowded: Callable[[], None]) -> bool:
+        return not self.is_cluster and self._lane.narrow(crowded)
+
+    def widen(self) -> None:
+        self._lane.widen()
 
     async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
         try:

@@ -140,9 +140,11 @@ class Wire:
                 connection.send_command(*calls[0])
             else:
                 connection.send_packed_command(connection.pack_commands(calls))
-            end = time.monotonic() + timeout
+            end, patience = time.monotonic() + timeout, connection.socket_timeout
+            # The library's own time-out is enough for one reply if it is not longer.
+            is_patient = len(calls) > 1 or not patience or patience > timeout
             while len(replies) < len(calls):
-                if not connection.can_read(timeout if len(calls) == 1 else max(0.0, end - time.monotonic())):
+                if is_patient and not connection.can_read(max(0.0, end - time.monotonic())):
                     raise TimeoutError(f"no reply within {timeout:g} s")
                 try:
                     replies.append(connection.read_response())

@@ -317,13 +317,13 @@ impl<H> Engine<H> {
         (0..most).map_while(|_| self.queues.take_ready()).map(|(line, _)| line).collect()
     }
 
-    /// Covers what no timer and no event reports: makes every line ready now and then, a piece in each tick. If the server does not report
-    /// keys that come free, every time while there are few waiters.
+    /// Covers what no timer and no event reports: makes every line ready now and then, a piece in each tick. If the
+    /// server does not report keys that come free, every time while there are few waiters.
     pub fn scan(&mut self, now: MonotonicMicros, is_told_of_keys: bool) {
         const FEW_WAITERS: usize = 1_000;
-        /// At ten ticks a second all of 5,000 lines are checked within a second; more take longer, because idle lines
+        /// At ten ticks a second all of 4,000 lines are checked within a second; more take longer, because idle lines
         /// must not keep the server busy.
-        const MOST_LINES: usize = 640;
+        const MOST_LINES: usize = 450;
         let always = !is_told_of_keys && self.queues.waiters() <= FEW_WAITERS;
         if always || (self.has_to_scan(now) && !self.queues.is_scanning()) {
             self.scanned = now;

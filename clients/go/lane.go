@@ -1,0 +1,129 @@
+package serverlock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"example.com/serverlock/driver"
+)
+
+const (
+	atOnce    = 2
+	mostCalls = 128
+)
+
+// lane is the way to one server: how many callers share two connections of the application's pool.
+//
+// Up to atOnce exchanges run at a time. Callers that come meanwhile stand in a queue, which the end of an exchange sends
+// as one pipeline. So a lone caller pays for nothing, and a crowd behind a slow network needs no more connections than
+// one caller.
+type lane struct {
+	node    driver.Node
+	mu      sync.Mutex
+	running int
+	queue   []*batch
+}
+
+// batch is what one caller sends: one call, or two that belong together.
+type batch struct {
+	calls   []*driver.Call
+	timeout time.Duration
+	done    chan struct{}
+}
+
+// do sends the calls and waits for what becomes of them. If ctx is done first, the error is abandoned.
+func (l *lane) do(ctx context.Context, timeout time.Duration, calls ...*driver.Call) error {
+	l.mu.Lock()
+	if l.running < atOnce {
+		l.running++
+		l.mu.Unlock()
+		if ctx.Done() == nil {
+			l.exchange(ctx, timeout, calls)
+			return nil
+		}
+		done := make(chan struct{})
+		go func() {
+			l.exchange(context.WithoutCancel(ctx), timeout, calls)
+			close(done)
+		}()
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return &abandoned{settled: done}
+		}
+	}
+	mine := &batch{calls: calls, timeout: timeout, done: make(chan struct{})}
+	l.queue = append(l.queue, mine)
+	l.mu.Unlock()
+	return l.await(ctx, mine)
+}
+
+func (l *lane) await(ctx context.Context, mine *batch) error {
+	timer := time.NewTimer(mine.timeout)
+	defer timer.Stop()
+	late := timer.C
+	for {
+		select {
+		case <-mine.done:
+			return nil
+		case <-ctx.Done():
+			if l.withdraw(mine) {
+				close(mine.done)
+			}
+			return &abandoned{settled: mine.done}
+		case <-late:
+			if l.withdraw(mine) {
+				return brokenf("no connection came free within %v", mine.timeout)
+			}
+			late = nil // it is on its way, and ends in time
+		}
+	}
+}
+
+func (l *lane) exchange(ctx context.Context, timeout time.Duration, calls []*driver.Call) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer l.next()
+	defer cancel()
+	l.node.Exchange(ctx, calls)
+}
+
+// next hands the connection to those that stand in the queue.
+func (l *lane) next() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 {
+		l.running--
+		return
+	}
+	count := min(len(l.queue), mostCalls)
+	batches := slices.Clone(l.queue[:count])
+	l.queue = slices.Delete(l.queue, 0, count)
+	go l.send(batches)
+}
+
+func (l *lane) send(batches []*batch) {
+	var calls []*driver.Call
+	var timeout time.Duration
+	for _, one := range batches {
+		calls = append(calls, one.calls...)
+		timeout = max(timeout, one.timeout)
+	}
+	l.exchange(context.Background(), timeout, calls)
+	for _, one := range batches {
+		close(one.done)
+	}
+}
+
+// withdraw takes it out of the queue; it reports whether it was still there.
+func (l *lane) withdraw(mine *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := slices.Index(l.queue, mine)
+	if at >= 0 {
+		l.queue = slices.Delete(l.queue, at, at+1)
+	}
+	return at >= 0
+}

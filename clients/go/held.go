@@ -56,11 +56,21 @@ func (h *Held) Done() <-chan struct{} { return h.hold.ctx.Done() }
 // Context gives a copy of parent for the work under the lock. It is cancelled when the lock is lost or released, with
 // that error as its cause. It refers to the Held: see [FromContext].
 func (h *Held) Context(parent context.Context) context.Context {
+	ctx, _ := h.scope(parent)
+	return ctx
+}
+
+// scope gives such a context, and what ends it before the lock is released.
+func (h *Held) scope(parent context.Context) (scoped context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	// This must not refer to h: the contexts of a hold do not keep it.
 	over := h.hold.ctx
-	context.AfterFunc(over, func() { cancel(context.Cause(over)) })
-	return context.WithValue(ctx, scopeKey{}, &scope{held: h, around: scopeOf(parent)})
+	stop := context.AfterFunc(over, func() { cancel(context.Cause(over)) })
+	end = func() {
+		stop()
+		cancel(releasedError(h.hold.request.name))
+	}
+	return context.WithValue(ctx, scopeKey{}, &scope{held: h, around: scopeOf(parent)}), end
 }
 
 // FromContext gives the lock that is held by the innermost [Lock.Do] or [Held.Context] around ctx; nil if there is none.

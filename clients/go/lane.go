@@ -2,8 +2,10 @@ package serverlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/serverlock/driver"
@@ -12,6 +14,7 @@ import (
 const (
 	atOnce    = 2
 	mostCalls = 128
+	fast      = time.Millisecond
 )
 
 // lane is the way to one server: how many callers share two connections of the application's pool.
@@ -19,8 +22,12 @@ const (
 // Up to atOnce exchanges run at a time. Callers that come meanwhile stand in a queue, which the end of an exchange sends
 // as one pipeline. So a lone caller pays for nothing, and a crowd behind a slow network needs no more connections than
 // one caller.
+//
+// Libraries do not end a call when its context is cancelled. A goroutine that makes the call lets its caller go at once,
+// but costs as much as the call where the server is near. So it is spared after an exchange that was fast.
 type lane struct {
 	node    driver.Node
+	isFast  atomic.Bool
 	mu      sync.Mutex
 	running int
 	queue   []*batch
@@ -39,9 +46,9 @@ func (l *lane) do(ctx context.Context, timeout time.Duration, calls ...*driver.C
 	if l.running < atOnce {
 		l.running++
 		l.mu.Unlock()
-		if ctx.Done() == nil {
+		if ctx.Done() == nil || l.isFast.Load() {
 			l.exchange(ctx, timeout, calls)
-			return nil
+			return outcome(ctx, calls)
 		}
 		done := make(chan struct{})
 		go func() {
@@ -87,7 +94,21 @@ func (l *lane) exchange(ctx context.Context, timeout time.Duration, calls []*dri
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer l.next()
 	defer cancel()
+	began := now()
 	l.node.Exchange(ctx, calls)
+	l.isFast.Store(now()-began < fast)
+}
+
+// outcome: a call without a reply whose context is done meanwhile has ended with it, and with its connection.
+func outcome(ctx context.Context, calls []*driver.Call) error {
+	last := calls[len(calls)-1]
+	var reply driver.ReplyError
+	if ctx.Err() == nil || last.Err == nil || errors.As(last.Err, &reply) {
+		return nil
+	}
+	settled := make(chan struct{})
+	close(settled)
+	return &abandoned{settled: settled}
 }
 
 // next hands the connection to those that stand in the queue.

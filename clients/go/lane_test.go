@@ -146,6 +146,27 @@ func TestCallersThatGiveUpTakeNobodyWithThem(t *testing.T) {
 	}
 }
 
+func TestACallToAServerThatIsNearEndsWithTheDeadlineOfItsCaller(t *testing.T) {
+	server := &gate{opened: make(chan struct{})}
+	l := &lane{node: server}
+	l.isFast.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	err := l.do(ctx, 30*time.Second, &driver.Call{Words: []any{"late"}})
+	var gone *abandoned
+	if !errors.As(err, &gone) {
+		t.Fatalf("the caller got %v", err)
+	}
+	<-gone.settled
+	if l.isFast.Load() {
+		t.Error("the server counts as near")
+	}
+	close(server.opened)
+	if err := l.do(context.Background(), 30*time.Second, &driver.Call{Words: []any{"now"}}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestALateTurnIsNoServer(t *testing.T) {
 	server := &gate{opened: make(chan struct{})}
 	l := &lane{node: server}

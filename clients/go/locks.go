@@ -71,7 +71,8 @@ type Lock struct {
 }
 
 // Acquire gets the lock within [Wait]. If ctx is done first, the attempt is given up and leaves nothing behind; the error
-// is that of ctx. Once the lock is held, it does not depend on ctx.
+// is that of ctx. (If it is cancelled just when the server stops answering, that takes the time-out of one call.) Once
+// the lock is held, it does not depend on ctx.
 //
 // The caller has to call [Held.Release].
 func (l *Lock) Acquire(ctx context.Context) (*Held, error) {
@@ -88,14 +89,16 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 	if err != nil {
 		return err
 	}
+	scoped, end := held.scope(ctx)
 	hasReturned := false
 	defer func() {
 		if !hasReturned { // a panic goes on
 			_ = held.Release(ctx)
 		}
 	}()
-	err = work(held.Context(ctx))
+	err = work(scoped)
 	hasReturned = true
+	end()
 	lost := held.hold.lost()
 	released := held.Release(ctx)
 	if errors.Is(released, ErrMisuse) {

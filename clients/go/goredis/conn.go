@@ -3,7 +3,6 @@ package goredis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -27,9 +26,8 @@ type conn struct {
 
 func (n *node) Dial(ctx context.Context) (driver.Conn, error) {
 	options := *n.client.Options()
-	var dialed once
-	dialed.dial = options.Dialer
-	options.Dialer = dialed.only
+	dialed := dialer{dial: options.Dialer}
+	options.Dialer = dialed.keep
 	options.Protocol = 2
 	options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = 1, 0, 0, 0
 	options.ConnMaxIdleTime, options.ConnMaxLifetime = -1, 0
@@ -44,7 +42,7 @@ func (n *node) Dial(ctx context.Context) (driver.Conn, error) {
 	}
 	client := redis.NewClient(&options)
 	err := client.Ping(ctx).Err()
-	made := dialed.taken()
+	made := dialed.conn()
 	if err == nil && made == nil {
 		err = errors.New("go-redis has not dialed")
 	}
@@ -81,43 +79,28 @@ func (c *conn) Close() error {
 	return err
 }
 
-// once dials one connection, and no other after it: the library must not connect again by itself.
-type once struct {
+// dialer keeps the connection that the library dials for the handshake. One that comes after it, the library closes with
+// its client.
+type dialer struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	mu   sync.Mutex
-	conn net.Conn
-	over bool
+	made net.Conn
 }
 
-func (o *once) only(ctx context.Context, network, address string) (net.Conn, error) {
-	if o.hasDialed() {
-		return nil, errors.New("the connection has ended")
+func (d *dialer) keep(ctx context.Context, network, address string) (net.Conn, error) {
+	made, err := d.dial(ctx, network, address)
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.made = made
 	}
-	made, err := o.dial(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.over { // nobody waits for it any more
-		_ = made.Close()
-		return nil, fmt.Errorf("the connection to %s came too late", address)
-	}
-	o.conn = made
-	return made, nil
+	return made, err
 }
 
-func (o *once) hasDialed() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.over || o.conn != nil
-}
-
-func (o *once) taken() net.Conn {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.over = true
-	return o.conn
+func (d *dialer) conn() net.Conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.made
 }
 
 func credentials(provider auth.StreamingCredentialsProvider) (user, password string, err error) {

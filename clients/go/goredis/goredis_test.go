@@ -3,6 +3,7 @@ package goredis
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,37 @@ func TestALineLogsInOnceWithCredentialsThatChange(t *testing.T) {
 	if server.Count("auth") != 1 || given.unsubscribed != 1 {
 		t.Errorf("%d AUTH, %d unsubscribed", server.Count("auth"), given.unsubscribed)
 	}
+}
+
+func TestALineThatComesTooLateIsClosed(t *testing.T) {
+	server := fake.Start(t, answer(fake.Silence))
+	closed, dials := make(chan struct{}), make(chan struct{})
+	_, n := open(t, &redis.Options{Addr: server.Address, Dialer: func(context.Context, string, string) (net.Conn, error) {
+		<-dials
+		conn, err := net.Dial("tcp", server.Address)
+		return &watched{conn, closed}, err
+	}})
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := n.Dial(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the error is %v", err)
+	}
+	close(dials)
+	select {
+	case <-closed:
+	case <-time.After(20 * time.Second):
+		t.Error("it is open")
+	}
+}
+
+type watched struct {
+	net.Conn
+	closed chan struct{}
+}
+
+func (w *watched) Close() error {
+	close(w.closed)
+	return w.Conn.Close()
 }
 
 func TestALineThatCannotLogInSaysWhy(t *testing.T) {

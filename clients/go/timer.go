@@ -144,10 +144,10 @@ func (t *timer) run() {
 		if one.hold == nil {
 			one.work()
 		} else if goesOn, renews, lostAt := one.hold.needsRenewal(); goesOn {
+			t.again(one.hold, lostAt) // first: what becomes of the renewal has the last word
 			if renews {
 				go t.renew(one.hold)
 			}
-			t.again(one.hold, lostAt)
 		}
 	}
 }

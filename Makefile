@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-clients test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt demo bench bench-tables pictures bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build run test test-clients test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,11 +70,14 @@ lint: install-deps ## Check format, lints, documentation, crates and scripts, an
 		cargo deny --offline check bans licenses sources; \
 	else echo "lint: skipped deny.toml: 'cargo install cargo-deny --locked' first"; fi
 	@if command -v shellcheck >/dev/null; then \
-		shellcheck .ci/run scripts/*.sh packaging/redis-lock-module packaging/deb/p*; \
+		shellcheck .ci/run scripts/*.sh clients/shell/serverlock packaging/redis-lock-module packaging/deb/p*; \
 	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
 
 fmt: ## Format the code
 	cargo fmt --all
+
+copies: ## Copy portable/lock.lua into the packages that carry it
+	@git ls-files -- 'clients/**/lock.lua' | xargs -n 1 cp portable/lock.lua
 
 simulate: install-deps ## Simulate servers, clients, clocks and failovers for SECONDS=60, from SEED if given
 	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --nocapture
@@ -131,6 +134,12 @@ advisories: ## Ask the RustSec database about the crates that are used (cargo-de
 
 bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench lock
+
+bench-bounds: build ## Measure what the bounds need, and print each with its verdict: some 20 minutes
+	BENCH_ROUNDS=$${BENCH_ROUNDS:-5} cargo bench --bench lock -- bounds --measure
+
+bench-clients: build ## Measure the packages of clients/ beside raw commands and other libraries: some ten minutes
+	python3 benches/clients/run.py
 
 bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed
 	cargo bench --bench lock -- instructions

@@ -1,5 +1,7 @@
-//! Prints the results: a line for each bound, from the newest raw runs on the server that `REDIS_SERVER` names.
+//! Prints the results: a line for each bound, from the newest raw runs on the server that `REDIS_SERVER` names. Where
+//! instructions were counted, they decide: other work on the machine disturbs times.
 //!
+//! `--measure` measures what the bounds need first, and nothing else.
 //! `--write` instead fills the tables in README.md and benches/README.md, between `<!-- table: NAME -->` and
 //! `<!-- end of table -->`, from the newest raw runs on all servers, so that no figure is typed. Nothing is measured.
 
@@ -10,8 +12,8 @@ use crate::measure::runs::{cpu_us, number, Row, Run};
 use crate::measure::{median, print_table, root, Call, Ratio};
 use crate::support::server_binary;
 use list::{
-    judged, verdict, Bound, Of, BARE_RELEASE, BOUNDS, EXTEND, LIMIT, LIMIT_REFUSED, MANY_KEYS, OURS, PAIR, REFUSED,
-    SHARED,
+    judged, verdict, Bound, Of, BARE_RELEASE, BOUNDS, CEILING, EXTEND, LIMIT, LIMIT_REFUSED, LONGEST_PAUSE_US,
+    MANY_KEYS, OURS, PAIR, REFUSED, SHARED,
 };
 use std::process::Command;
 
@@ -25,20 +27,52 @@ struct Outcome {
 impl Outcome {
     /// From the newest runs on a server that have what is compared.
     fn of(bound: &Bound, server: &str) -> Option<Self> {
+        let state = bound.state;
         let (ours, theirs, instructions) = match bound.of {
             Of::Rounds(bench) => {
-                let run = Run::newest(bench, server, |row| {
-                    row["operation"] == bound.operation && row["contender"] == bound.against
-                })?;
-                let of = |name: &str| {
-                    run.rounds(|row| row["operation"] == bound.operation && row["contender"] == name, cpu_us)
+                let is_of = |row: &Row, name: &str| {
+                    row["operation"] == bound.operation && row["contender"] == name && state.is_of(row)
                 };
+                let run = Run::newest(bench, server, |row| is_of(row, bound.against))?;
+                let of = |name: &str| run.rounds(|row| is_of(row, name), cpu_us);
                 (of(OURS), of(bound.against), instructions_of_pair(bound, server))
             }
-            Of::Crowd => {
-                let run = Run::newest("handoff", server, |row| row["part"] == "crowd" && row["clients"] == "10000")?;
-                let of = |clients: &str| run.rounds(is_of_crowd("crowd", clients), cpu_us);
-                (of("10000"), of("10"), instructions_of_hand_off(server))
+            Of::HandOff => {
+                let is_of = |row: &Row, clients: &str| {
+                    let is_ours = row["contender"] == OURS && row["clients"] == clients;
+                    is_ours && row["part"] == "instructions" && state.is_of(row)
+                };
+                let has_all = |row: &Row| is_of(row, "1");
+                let run = Run::newest("handoff", server, has_all)?;
+                let of = |clients: &str| {
+                    run.rounds(
+                        |row| is_of(row, clients),
+                        |row| Some(number(row, "instructions")? / number(row, "hand_offs")?),
+                    )
+                };
+                let (crowd, single) = (of("10000"), of("1"));
+                let counted = crowd.first().zip(single.first()).map(|(crowd, single)| crowd / single);
+                (crowd, single, counted)
+            }
+            Of::HotTime | Of::HotCpu => {
+                let is_of = |row: &Row, name: &str| {
+                    let is_hot = row["part"] == "hot lock" && row["clients"] == "64";
+                    is_hot && row["contender"] == name && state.is_of(row)
+                };
+                let run = Run::newest("handoff", server, |row| is_of(row, CEILING))?;
+                let time = |row: &Row| Some(number(row, "wall_ns")? / number(row, "hand_offs")?);
+                let of = |name: &str| match bound.of {
+                    Of::HotTime => run.rounds(|row| is_of(row, name), time),
+                    _ => run.rounds(|row| is_of(row, name), cpu_us),
+                };
+                (of(OURS), of(bound.against), None)
+            }
+            Of::Pause(part) => {
+                let is_of = |row: &Row| row["part"] == part && row["contender"] == OURS && state.is_of(row);
+                let run = Run::newest("handoff", server, is_of)?;
+                let pauses = run.rounds(is_of, |row| number(row, "max_us"));
+                let most = vec![LONGEST_PAUSE_US; pauses.len()];
+                (pauses, most, None)
             }
             Of::Memory => {
                 let run = Run::newest_of("memory", server)?;
@@ -50,14 +84,14 @@ impl Outcome {
         Some(Self { ratio: Ratio::of(&ours, &theirs)?, instructions })
     }
 
-    fn is_missed(&self, bound: &Bound, server: &str) -> bool {
-        bound.is_for(server) && verdict(self.ratio.median, Some(bound.at_most)) == "missed"
+    /// The figure that decides.
+    fn decisive(&self) -> f64 {
+        self.instructions.unwrap_or(self.ratio.median)
     }
-}
 
-fn is_of_crowd(part: &'static str, clients: &str) -> impl Fn(&Row) -> bool {
-    let clients = clients.to_string();
-    move |row| row["part"] == part && row["clients"] == clients && row["contender"] == OURS
+    fn is_missed(&self, bound: &Bound, server: &str) -> bool {
+        bound.is_for(server) && verdict(self.decisive(), Some(bound.at_most)) == "missed"
+    }
 }
 
 /// The commands that make up an operation.
@@ -84,24 +118,16 @@ fn commands(operation: &str, contender: &str) -> &'static [&'static str] {
 }
 
 fn instructions_of_pair(bound: &Bound, server: &str) -> Option<f64> {
-    let run = Run::newest_of("instructions", server)?;
+    let is_of = |row: &Row| bound.state.is_of(row);
+    let run = Run::newest("instructions", server, is_of)?;
     let of = |contender: &str| {
         let each = commands(bound.operation, contender).iter().map(|command| {
-            let of = run.rounds(|row| row["command"] == *command, |row| number(row, "instructions"));
+            let of = run.rounds(|row| row["command"] == *command && is_of(row), |row| number(row, "instructions"));
             (!of.is_empty()).then(|| median(of))
         });
         each.sum::<Option<f64>>()
     };
     Some(of(OURS)? / of(bound.against)?)
-}
-
-fn instructions_of_hand_off(server: &str) -> Option<f64> {
-    let run = Run::newest("handoff", server, |row| row["part"] == "instructions" && row["clients"] == "10000")?;
-    let of = |clients: &str| {
-        let found = run.rounds(is_of_crowd("instructions", clients), |row| number(row, "instructions"));
-        found.first().copied()
-    };
-    Some(of("10000")? / of("10")?)
 }
 
 /// The name of the server that would be measured, as in the names of raw files.
@@ -117,25 +143,23 @@ fn server() -> String {
 fn print_summary(server: &str) {
     let mut rows = Vec::new();
     for bound in BOUNDS.iter().filter(|bound| bound.is_for(server)) {
-        let Some(outcome) = Outcome::of(bound, server) else {
-            // Not every server has every peer; the rest has been measured.
-            continue;
-        };
-        let Ratio { median, low, high, rounds } = outcome.ratio;
-        let mut row = vec![
-            bound.operation.into(),
-            bound.against.into(),
-            format!("{median:.3}"),
-            format!("{low:.2} to {high:.2}"),
-            rounds.to_string(),
-            outcome.instructions.map_or("-".into(), |ratio| format!("{ratio:.3}")),
-        ];
-        row.extend(judged(median, Some(bound.at_most)));
+        let mut row = vec![bound.operation.into(), bound.against.into(), bound.state.name().into()];
+        if let Some(outcome) = Outcome::of(bound, server) {
+            let Ratio { median, low, high, rounds } = outcome.ratio;
+            row.extend([format!("{median:.3}"), format!("{low:.2} to {high:.2}"), rounds.to_string()]);
+            row.push(outcome.instructions.map_or("-".into(), |ratio| format!("{ratio:.3}")));
+            row.extend(judged(outcome.decisive(), Some(bound.at_most)));
+        } else {
+            row.extend(["-", "-", "-", "-"].map(String::from));
+            row.extend([format!("{:.2}", bound.at_most), "not measured".into()]);
+        }
         rows.push(row);
     }
-    println!("\nLOCK.* on {server}, in times of the other: server CPU, or bytes of used_memory");
-    let header = ["LOCK.*", "against", "median", "in the rounds", "rounds", "instructions", "at most", "verdict"];
-    print_table(2, &header, &rows);
+    println!("\nLOCK.* on {server}, in times of the other: server CPU, time, or bytes of used_memory");
+    println!("Where there are instructions, they decide.");
+    let header =
+        ["LOCK.*", "against", "state", "median", "in the rounds", "rounds", "instructions", "at most", "verdict"];
+    print_table(3, &header, &rows);
 }
 
 pub fn show(call: &Call) {

@@ -1,15 +1,18 @@
 //! The cost of handing a lock on: LOCK.ACQUIRE with WAIT against what people wait with instead.
 //!
-//! Three parts: one hot lock that 4, 16 and 64 client processes want again and again; one hand-off with 10 to 10,000
-//! waiters behind it, in CPU time and in instructions; the memory of a waiter. `hot`, `crowd`, `instructions` and
-//! `memory` choose among them.
+//! Its parts: one hot lock that 4, 16 and 64 client processes want again and again (`hot`); one hand-off with 1 to 10,000
+//! waiters behind it, in CPU time (`crowd`) and in instructions; how long a server does nothing else while a crowd
+//! comes or goes (`pause`); the memory of a waiter (`memory`).
 
 mod crowd;
 mod hot;
+mod pause;
+mod told;
 mod worker;
 
 pub use worker::{arguments as worker_arguments, run as work};
 
+use crate::measure::state::{State, COLUMN};
 use crate::measure::{Call, Origin, ServerCpu};
 use crate::support::Server;
 use std::os::unix::process::CommandExt;
@@ -22,6 +25,7 @@ const OPERATIONS: usize = 20_000;
 /// One line of the raw file; what was not measured in its part stays empty.
 struct Row {
     part: &'static str,
+    state: State,
     clients: usize,
     contender: String,
     round: usize,
@@ -52,8 +56,8 @@ impl Row {
             found.map_or(String::new(), |(_, value)| format!("{value:.0}"))
         };
         let values: Vec<String> = VALUES.iter().map(|name| value(name)).collect();
-        let Row { part, clients, contender, round, place, .. } = self;
-        format!("\"{part}\",{clients},\"{contender}\",{round},{place},{}", values.join(","))
+        let Row { part, state, clients, contender, round, place, .. } = self;
+        format!("\"{part}\",{clients},\"{contender}\",{round},{place},{},{}", values.join(","), state.name())
     }
 }
 
@@ -70,7 +74,7 @@ fn raise_open_files() {
 }
 
 /// The parts, by which they can be chosen.
-pub const PARTS: [&str; 4] = ["hot", "crowd", "instructions", "memory"];
+pub const PARTS: [&str; 5] = ["hot", "crowd", "instructions", "pause", "memory"];
 
 pub fn measure(call: &Call) {
     if !call.smoke {
@@ -87,18 +91,26 @@ pub fn measure(call: &Call) {
     let is_wanted = |part: &str| call.arguments.is_empty() || call.has(part);
     let mut rows = Vec::new();
     if is_wanted("hot") {
-        rows.extend(hot::measure(&server, &settings));
+        rows.extend(hot::measure(&server, State::Nobody, &settings));
+        let heard = State::AofAndReplica;
+        let (server, _replica) = heard.start();
+        rows.extend(hot::measure(&server, heard, &settings));
     }
     if is_wanted("crowd") {
         rows.extend(crowd::measure(&server, &settings));
     }
     drop(server);
     if is_wanted("instructions") {
-        rows.extend(crowd::measure_instructions(&settings));
+        for state in State::ALL {
+            rows.extend(crowd::measure_instructions(state, &settings));
+        }
+    }
+    if is_wanted("pause") {
+        rows.extend(pause::measure(&settings));
     }
     if is_wanted("memory") {
         rows.extend(crowd::measure_memory(&settings));
     }
     let lines: Vec<String> = rows.iter().map(Row::line).collect();
-    origin.keep(&format!("part,clients,contender,round,place,{}", VALUES.join(",")), &lines);
+    origin.keep(&format!("part,clients,contender,round,place,{},{COLUMN}", VALUES.join(",")), &lines);
 }

@@ -6,6 +6,7 @@
 //! twice, on two servers, to show how far it can be repeated. Skipped where valgrind is not installed.
 
 use crate::measure::callgrind::Callgrind;
+use crate::measure::state::{State, COLUMN};
 use crate::measure::{median, print_table, root, Call, Origin, Settings};
 use crate::pair::lane::Lane;
 use crate::pair::work::{commands, Command};
@@ -40,9 +41,27 @@ fn count(settings: &Settings) -> Result<(), String> {
         .with("runs", RUNS)
         .with("commands", format!("{0} and {1} of each in each run", settings.operations, 2 * settings.operations));
     let mut rows = Vec::new();
-    let mut names: Vec<&'static str> = Vec::new();
-    let mut counted: Vec<Vec<f64>> = Vec::new();
     let same_again = SameAgain::compiled()?;
+    for state in State::ALL {
+        let counted = count_in(state, &same_again, settings)?;
+        print(state, &counted);
+        for (name, runs) in counted {
+            rows.extend(runs.iter().zip(1..).map(|(instructions, run)| {
+                format!("\"{name}\",{run},{},{instructions:.1},{}", settings.operations, state.name())
+            }));
+        }
+    }
+    origin.printed().keep(&format!("command,run,commands,instructions,{COLUMN}"), &rows);
+    Ok(())
+}
+
+/// Every command with its instructions in each run, in one state.
+fn count_in(
+    state: State,
+    same_again: &SameAgain,
+    settings: &Settings,
+) -> Result<Vec<(&'static str, Vec<f64>)>, String> {
+    let mut counted: Vec<(&'static str, Vec<f64>)> = Vec::new();
     for run in 0..RUNS {
         // One tick a second where the ticks cannot be paused; in slow motion any command may be one for the slow log.
         let slow_motion = ["--hz", "1", "--slowlog-log-slower-than", "-1"];
@@ -50,21 +69,23 @@ fn count(settings: &Settings) -> Result<(), String> {
         let keep = "dirty_decay_ms:-1,muzzy_decay_ms:-1";
         let options = Server::with().args(&slow_motion).env("MALLOC_CONF", keep).env("JE_MALLOC_CONF", keep);
         let options = options.env("LD_PRELOAD", same_again.path.to_str().expect("a path in UTF-8"));
-        let mut server = Callgrind::start(options)?;
+        let mut server = Callgrind::start(state, options)?;
         let of_run = count_all(&mut server, settings.operations)?;
         for (at, (name, instructions)) in of_run.into_iter().enumerate() {
             if run == 0 {
-                names.push(name);
-                counted.push(Vec::new());
+                counted.push((name, Vec::new()));
             }
-            counted[at].push(instructions);
-            rows.push(format!("\"{name}\",{},{},{instructions:.1}", run + 1, settings.operations));
+            counted[at].1.push(instructions);
         }
-        eprintln!("run {} of {RUNS}", run + 1);
+        eprintln!("{}: run {} of {RUNS}", state.name(), run + 1);
     }
-    let origin = origin.printed();
+    Ok(counted)
+}
+
+fn print(state: State, counted: &[(&'static str, Vec<f64>)]) {
+    println!("\n{}:", state.name());
     let mut table = Vec::new();
-    for (name, runs) in names.iter().zip(&counted) {
+    for (name, runs) in counted {
         let apart = 100.0 * (runs[0] - runs[1]).abs() / runs[0];
         let mut row = vec![(*name).to_string()];
         row.extend(runs.iter().map(|instructions| format!("{instructions:.0}")));
@@ -74,8 +95,6 @@ fn count(settings: &Settings) -> Result<(), String> {
     }
     let repeatable = format!("within {REPEATABLE} %");
     print_table(1, &["one command", "instructions", "again", "apart", &repeatable], &table);
-    origin.keep("command,run,commands,instructions", &rows);
-    Ok(())
 }
 
 /// A library that lets servers do the very same at every start; removed when dropped.

@@ -22,6 +22,8 @@ mod memory;
 mod overhead;
 mod pair;
 mod plots;
+mod portable;
+mod queued;
 mod several;
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -35,19 +37,25 @@ struct Bench {
     run: fn(&Call),
 }
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 10] = [
     Bench { name: "pair", arguments: &["--extra"], run: pair::measure },
-    Bench { name: "several", arguments: &[], run: several::measure },
+    Bench { name: "several", arguments: &[several::BOUNDED], run: several::measure },
+    Bench { name: "portable", arguments: &[], run: portable::measure },
     Bench { name: "memory", arguments: &[], run: memory::measure },
     Bench { name: "instructions", arguments: &[], run: instructions::measure },
     Bench { name: "handoff", arguments: &handoff::PARTS, run: handoff::measure },
+    Bench { name: "queued", arguments: &[], run: queued::measure },
     Bench { name: "overhead", arguments: &[], run: overhead::measure },
     Bench { name: "plots", arguments: &[], run: plots::draw },
-    Bench { name: "bounds", arguments: &["--write"], run: bounds::show },
+    Bench { name: "bounds", arguments: &["--measure", "--write"], run: bounds::show },
 ];
 
 /// The benches that run when none is named.
-const ALL: &str = "pair, pair --extra, several, memory, instructions, handoff, overhead, plots, bounds";
+const ALL: &str =
+    "pair, pair --extra, several, portable, memory, instructions, handoff, queued, overhead, plots, bounds";
+
+/// What the bounds need, and nothing else.
+const BOUNDED: &str = "pair, several --bounds, memory, instructions, handoff hot instructions pause, bounds";
 
 /// `cargo bench`, unlike `cargo test`, passes it.
 const MARK: &str = "--bench";
@@ -60,7 +68,10 @@ fn main() -> ExitCode {
     }
     let smoke = !words.iter().any(|word| word == MARK);
     words.retain(|word| word != MARK);
-    let Some((name, arguments)) = words.split_first() else { return run_all(smoke) };
+    let Some((name, arguments)) = words.split_first() else { return run_all(ALL, smoke) };
+    if name == "bounds" && arguments.iter().any(|word| word == "--measure") && !smoke {
+        return run_all(BOUNDED, smoke);
+    }
     let bench = BENCHES.iter().find(|bench| bench.name == name);
     let Some(bench) = bench.filter(|bench| arguments.iter().all(|word| bench.arguments.contains(&&**word))) else {
         return usage();
@@ -70,8 +81,8 @@ fn main() -> ExitCode {
 }
 
 /// Each in a process of its own, so that none is measured in the memory that another has left.
-fn run_all(smoke: bool) -> ExitCode {
-    for words in ALL.split(", ") {
+fn run_all(benches: &str, smoke: bool) -> ExitCode {
+    for words in benches.split(", ") {
         println!("\n{words}\n");
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         let status = command.args((!smoke).then_some(MARK)).args(words.split(' ')).status();

@@ -4,6 +4,7 @@
 //! included. Every measurement has a server of its own, so that nothing freed is used again.
 
 use crate::bounds::list::{at_most, verdict, MEMORY, OURS};
+use crate::measure::state::State;
 use crate::measure::{argument, info, median, print_table, Call, Origin, Pipe, Ratio};
 use crate::support::{Conn, Server};
 use std::time::{Duration, Instant};
@@ -107,7 +108,7 @@ pub fn measure(call: &Call) {
     }
     print_table(1, &["a held lock", "used_memory, bytes", "MEMORY USAGE"], &table);
     if let Some(ratio) = Ratio::of(&used(0), &used(1)) {
-        let bound = at_most(MEMORY, WAYS[1].1, origin.server());
+        let bound = at_most(MEMORY, WAYS[1].1, State::Nobody, origin.server());
         println!("ratio {:.3}, {}", ratio.median, verdict(ratio.median, bound));
     }
     origin.keep("contender,round,keys,used_memory_bytes,memory_usage_bytes", &rows);

@@ -10,9 +10,9 @@ pub mod lane;
 pub mod tables;
 pub mod work;
 
-use crate::measure::{Call, Origin};
+use crate::measure::{Call, Origin, ServerCpu};
 use crate::support::Server;
-use lane::{Stand, COLUMNS};
+use lane::{side_by_side, COLUMNS};
 use work::workloads;
 
 /// Connections that take turns.
@@ -28,15 +28,17 @@ pub fn measure(call: &Call) {
         return extra::measure(call);
     }
     let settings = call.settings(ROUNDS, OPERATIONS);
-    let mut stand = Stand::new(Server::start(), LANES, KEYS, settings.operations);
-    let mut workloads = workloads(&mut stand.server.conn());
-    let origin = Origin::of("pair", &stand.server, &settings)
-        .with("cpu time", stand.cpu.source())
+    let server = Server::start();
+    let origin = Origin::of("pair", &server, &settings)
+        .with("cpu time", ServerCpu::of(&server).source())
         .with("rounds", settings.rounds)
-        .with("operations", format!("{} of each contender in each round", stand.operations))
+        .with("operations", format!("{} of each contender in each round", settings.operations))
         .with("on their way", format!("{LANES} connections with {KEYS} commands each"))
         .printed();
-    let rows = stand.rounds(settings.rounds, &mut workloads);
-    tables::print(&workloads, stand.operations, origin.server());
+    drop(server);
+    let (rows, measured) = side_by_side(settings.rounds, (LANES, KEYS, settings.operations), workloads);
+    for (state, operations, workloads) in measured {
+        tables::print(&workloads, operations, state, origin.server());
+    }
     origin.keep(COLUMNS, &rows);
 }

@@ -3,14 +3,18 @@
 
 pub mod work;
 
+use crate::measure::state::State;
 use crate::measure::{Call, Origin};
-use crate::pair::lane::{Stand, COLUMNS};
+use crate::pair::lane::{side_by_side, Stand, COLUMNS};
 use crate::pair::{tables, KEYS, LANES};
 use crate::support::Server;
 use work::{crowds, of_several};
 
 /// Keys of a lane where many hold each.
 const FEW_KEYS: usize = 8;
+
+/// Leaves out what has no bound.
+pub const BOUNDED: &str = "--bounds";
 
 const ROUNDS: usize = 9;
 const OPERATIONS: usize = 100_000;
@@ -22,12 +26,19 @@ pub fn measure(call: &Call) {
         .with("operations", format!("{} of each contender in each round", settings.operations))
         .with("on their way", format!("{LANES} connections with {KEYS} commands each, {FEW_KEYS} of crowds"))
         .printed();
-    let mut rows = Vec::new();
-    for (keys, part) in [(KEYS, of_several as fn(&mut _) -> _), (FEW_KEYS, crowds)] {
-        let mut stand = Stand::new(Server::start(), LANES, keys, settings.operations);
-        let mut workloads = part(&mut stand.server.conn());
-        rows.extend(stand.rounds(settings.rounds, &mut workloads));
-        tables::print(&workloads, stand.operations, origin.server());
+    let (mut rows, measured) = side_by_side(settings.rounds, (LANES, KEYS, settings.operations), of_several);
+    for (state, operations, workloads) in measured {
+        tables::print(&workloads, operations, state, origin.server());
+    }
+    if !call.has(BOUNDED) {
+        let mut stand = Stand::in_state(State::Nobody, LANES, FEW_KEYS, settings.operations);
+        let mut workloads = crowds(&mut stand.server.conn());
+        for round in 0..=settings.rounds {
+            for workload in &mut workloads {
+                rows.extend(stand.round(round, workload));
+            }
+        }
+        tables::print(&workloads, stand.operations, State::Nobody, origin.server());
     }
     origin.keep(COLUMNS, &rows);
 }

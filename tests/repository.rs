@@ -1,6 +1,6 @@
 //! The files around the code are right: workflows call existing `make` targets, the nightly one runs what
 //! `make nightly` runs, dependabot watches folders with something in them, the version has its section in the
-//! changelog, and `make subjects` tells good and bad subjects of commits apart.
+//! changelog, the packages carry the Lua file as it is, and `make subjects` tells good and bad subjects of commits apart.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use serde_json::Value;
@@ -125,6 +125,7 @@ fn dependabot_looks_where_something_is() {
             "github-actions" => ".github/workflows/ci.yml",
             "pip" => "requirements.txt",
             "npm" => "package.json",
+            "gomod" => "go.mod",
             other => panic!("what has {other} to look at?"),
         };
         let folders = update["directories"].as_array().cloned().unwrap_or_else(|| vec![update["directory"].clone()]);
@@ -168,4 +169,20 @@ fn a_subject_is_short_and_imperative() {
         assert_eq!(output.status.code(), Some(1), "{bad}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), format!("subjects: {why}: {bad}\n"));
     }
+}
+
+/// The files of that name below a folder of git's.
+fn tracked(folder: &str, name: &str) -> Vec<String> {
+    let output = Command::new("git").args(["ls-files", "--", folder]).current_dir(root()).output().unwrap();
+    let files = String::from_utf8(output.stdout).unwrap();
+    files.lines().filter(|file| file.ends_with(&format!("/{name}"))).map(Into::into).collect()
+}
+
+#[test]
+fn each_package_has_the_lua_file_as_it_is() {
+    let source = read("portable/lock.lua");
+    let copies = tracked("clients", "lock.lua");
+    assert!(copies.len() >= 2, "clients/ has no copies: {copies:?}");
+    let stale: Vec<&String> = copies.iter().filter(|copy| read(copy) != source).collect();
+    assert!(stale.is_empty(), "these differ from portable/lock.lua, `make copies` refreshes them: {stale:?}");
 }

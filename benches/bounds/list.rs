@@ -2,11 +2,15 @@
 //!
 //! The one list of it: the benches print verdicts by it, the bench bounds has a line for each.
 
+use crate::measure::state::State;
+
 /// One line of the list.
 pub struct Bound {
     pub operation: &'static str,
     /// The peer, below the fraction line of the ratio.
     pub against: &'static str,
+    /// Who listens to the server.
+    pub state: State,
     /// Beginnings of the names of the servers that it is for.
     pub on: &'static [&'static str],
     pub at_most: f64,
@@ -18,8 +22,14 @@ pub struct Bound {
 pub enum Of {
     /// The server's CPU time, in the rounds of the bench of that name.
     Rounds(&'static str),
-    /// The server's CPU time of a hand-off.
-    Crowd,
+    /// The server's instructions for a hand-off.
+    HandOff,
+    /// The time from one hand-off of a hot lock to the next.
+    HotTime,
+    /// The server's CPU time for one.
+    HotCpu,
+    /// The longest time that a ping took, in this part of the bench.
+    Pause(&'static str),
     /// `used_memory`.
     Memory,
 }
@@ -41,30 +51,67 @@ pub const LUA_SEMAPHORE: &str = "Lua semaphore";
 /// A release that does not report whether it was in time, as in many libraries.
 pub const BARE_RELEASE: &str = "Lua semaphore, ZREM";
 pub const MEMORY: &str = "memory of a held lock";
+pub const SINGLE: &str = "hand-off with one waiter";
+pub const HOT_TIME: &str = "hot lock, 64 clients: time";
+pub const HOT_CPU: &str = "hot lock, 64 clients: CPU";
+/// The server's own queue of blocked clients: the least that waiting can cost.
+pub const CEILING: &str = "BLPOP + RPUSH, no safety";
+pub const JOIN: &str = "pause while 10,000 join";
+pub const LEAVE: &str = "pause while 10,000 disconnect";
+pub const DEMOTION: &str = "pause while a demotion ends 10,000 waits";
+/// No iteration of the event loop should take longer.
+pub const LONGEST_PAUSE_US: f64 = 5_000.0;
 
-const fn pair(operation: &'static str, against: &'static str, on: &'static [&'static str], at_most: f64) -> Bound {
-    Bound { operation, against, on, at_most, of: Of::Rounds("pair") }
+/// A pair, refusal or extension on a server to which nobody listens.
+const fn alone(operation: &'static str, against: &'static str, on: &'static [&'static str], at_most: f64) -> Bound {
+    Bound { operation, against, state: State::Nobody, on, at_most, of: Of::Rounds("pair") }
 }
 
-const fn several(operation: &'static str, against: &'static str) -> Bound {
-    Bound { operation, against, on: ALL, at_most: 0.6, of: Of::Rounds("several") }
+const fn several(operation: &'static str, against: &'static str, at_most: f64) -> Bound {
+    Bound { operation, against, state: State::Nobody, on: ALL, at_most, of: Of::Rounds("several") }
 }
 
-pub const BOUNDS: [Bound; 14] = [
-    pair(PAIR, "SET NX PX + EVALSHA", &["redis-7.0.15", "redis-8.", "valkey-9."], 0.55),
-    pair(PAIR, "SET NX PX + DELEX IFEQ", ALL, 1.15),
-    pair(PAIR, "SET NX PX + DELIFEQ", ALL, 1.15),
-    pair(PAIR, "SET NX PX + DEL", &["redis-7.0.15"], 1.35),
-    pair(REFUSED, "SET NX PX", ALL, 1.1),
-    pair(EXTEND, "EVALSHA (pexpire)", ALL, 0.5),
-    several(SHARED, LUA_SEMAPHORE),
-    several(SHARED, BARE_RELEASE),
-    several(LIMIT, LUA_SEMAPHORE),
-    several(LIMIT, BARE_RELEASE),
-    several(LIMIT_REFUSED, LUA_SEMAPHORE),
-    several(MANY_KEYS, "EVALSHA + EVALSHA"),
-    Bound { operation: HAND_OFF, against: "hand-off with 10", on: ALL, at_most: 1.3, of: Of::Crowd },
-    Bound { operation: MEMORY, against: "SET NX PX, 36 bytes", on: ALL, at_most: 1.0, of: Of::Memory },
+/// A pair on a server with an AOF and a replica.
+const fn heard(on: &'static [&'static str], at_most: f64) -> Bound {
+    Bound { operation: PAIR, against: SCRIPT, state: State::AofAndReplica, on, at_most, of: Of::Rounds("pair") }
+}
+
+const fn waiting(operation: &'static str, against: &'static str, at_most: f64, of: Of) -> Bound {
+    Bound { operation, against, state: State::Nobody, on: ALL, at_most, of }
+}
+
+const SCRIPT: &str = "SET NX PX + EVALSHA";
+const REDIS_8: &[&str] = &["redis-8."];
+const NOT_REDIS_8: &[&str] = &["redis-6.", "redis-7.", "valkey-"];
+const HAS_DELEX: &[&str] = &["redis-8.4", "redis-8.6", "redis-8.8", "redis-8.10"];
+/// Modules can have these replicate a command without looking it up.
+const SKIPS_VALIDATION: &[&str] = &["valkey-8.1", "valkey-9."];
+const VALIDATES: &[&str] = &["redis-", "valkey-8.0"];
+
+pub const BOUNDS: [Bound; 22] = [
+    alone(PAIR, SCRIPT, NOT_REDIS_8, 0.55),
+    alone(PAIR, SCRIPT, REDIS_8, 0.62),
+    alone(PAIR, "SET NX PX + DELEX IFEQ", HAS_DELEX, 1.08),
+    alone(PAIR, "SET NX PX + DELIFEQ", &["valkey-9."], 1.08),
+    alone(PAIR, "SET NX PX + DEL", ALL, 1.3),
+    heard(VALIDATES, 0.68),
+    heard(SKIPS_VALIDATION, 0.58),
+    alone(REFUSED, "SET NX PX", ALL, 1.08),
+    alone(EXTEND, "EVALSHA (pexpire)", ALL, 0.35),
+    several(SHARED, LUA_SEMAPHORE, 0.6),
+    several(SHARED, BARE_RELEASE, 0.5),
+    several(LIMIT, LUA_SEMAPHORE, 0.6),
+    several(LIMIT, BARE_RELEASE, 0.5),
+    several(LIMIT_REFUSED, LUA_SEMAPHORE, 0.6),
+    several(MANY_KEYS, "EVALSHA + EVALSHA", 0.6),
+    waiting(HAND_OFF, SINGLE, 1.1, Of::HandOff),
+    // 0.97 of its rate.
+    waiting(HOT_TIME, CEILING, 1.0 / 0.97, Of::HotTime),
+    waiting(HOT_CPU, CEILING, 1.1, Of::HotCpu),
+    waiting(JOIN, "5 ms", 1.0, Of::Pause("pause: join")),
+    waiting(LEAVE, "5 ms", 1.0, Of::Pause("pause: disconnect")),
+    waiting(DEMOTION, "5 ms", 1.0, Of::Pause("pause: demotion")),
+    waiting(MEMORY, "SET NX PX, 36 bytes", 1.0, Of::Memory),
 ];
 
 impl Bound {
@@ -73,10 +120,10 @@ impl Bound {
     }
 }
 
-/// The bound of an operation against a peer on a server, if there is one.
-pub fn at_most(operation: &str, against: &str, server: &str) -> Option<f64> {
-    let found = BOUNDS.iter().find(|bound| bound.operation == operation && bound.against == against);
-    found.filter(|bound| bound.is_for(server)).map(|bound| bound.at_most)
+/// The bound of an operation against a peer on a server in a state, if there is one.
+pub fn at_most(operation: &str, against: &str, state: State, server: &str) -> Option<f64> {
+    let is_same = |bound: &&Bound| (bound.operation, bound.against, bound.state) == (operation, against, state);
+    BOUNDS.iter().filter(is_same).find(|bound| bound.is_for(server)).map(|bound| bound.at_most)
 }
 
 /// The cells for a bound and how a ratio stands against it.

@@ -1,8 +1,9 @@
 //! The tables of the READMEs, from the newest raw runs.
 
-use super::list::{BOUNDS, OURS, PAIR};
+use super::list::{Bound, BOUNDS, EXTEND, HAND_OFF, HOT_CPU, HOT_TIME, MEMORY, OURS, PAIR, REFUSED};
 use super::{commands, Outcome};
 use crate::measure::runs::{cpu_us, number, servers, Row, Run};
+use crate::measure::state::State;
 use crate::measure::{markdown, median, Ratio};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,6 +12,8 @@ use std::path::Path;
 
 /// The server of the tables that are of one server.
 const MAIN: &str = "redis-7.0.15";
+
+const MAIN_BOUNDS: [&str; 7] = [PAIR, REFUSED, EXTEND, HAND_OFF, HOT_TIME, HOT_CPU, MEMORY];
 
 const START: &str = "<!-- table: ";
 const END: &str = "<!-- end of table -->";
@@ -36,7 +39,9 @@ pub fn fill(path: &Path) {
 
 fn table(name: &str) -> String {
     match name {
-        "bounds" => bounds(),
+        "bounds" => bounds(|_| true),
+        // What fits into a README.
+        "main bounds" => bounds(|bound| bound.state == State::Nobody && MAIN_BOUNDS.contains(&bound.operation)),
         "pair" | "several" => ways(name),
         "instructions" => instructions(),
         "memory" => memory(),
@@ -48,22 +53,30 @@ fn table(name: &str) -> String {
     }
 }
 
-/// One row for each bound, one column for each server; in bold what missed it.
-fn bounds() -> String {
+/// One row for each bound, one column for each server: server CPU, and the instructions behind it where they were
+/// counted; in bold what missed it.
+fn bounds(is_wanted: impl Fn(&Bound) -> bool) -> String {
     let servers = measured();
-    let mut header = vec!["LOCK.*", "against", "at most"];
+    let mut header = vec!["LOCK.*", "against", "state", "at most"];
     header.extend(servers.iter().map(String::as_str));
-    let rows = BOUNDS.iter().map(|bound| {
-        let mut row = vec![bound.operation.into(), bound.against.into(), format!("{:.2}", bound.at_most)];
-        row.extend(servers.iter().map(|server| match Outcome::of(bound, server) {
-            None => String::new(),
-            Some(outcome) if outcome.is_missed(bound, server) => format!("**{:.2}**", outcome.ratio.median),
-            Some(outcome) if bound.is_for(server) => format!("{:.2}", outcome.ratio.median),
-            Some(outcome) => format!("({:.2})", outcome.ratio.median),
+    let rows = BOUNDS.iter().filter(|bound| is_wanted(bound)).map(|bound| {
+        let mut row: Vec<String> = vec![bound.operation.into(), bound.against.into(), bound.state.name().into()];
+        row.push(format!("{:.2}", bound.at_most));
+        row.extend(servers.iter().map(|server| {
+            let Some(outcome) = Outcome::of(bound, server).filter(|_| bound.is_for(server)) else {
+                return String::new();
+            };
+            let counted = outcome.instructions.map_or(String::new(), |ratio| format!(", {ratio:.2}"));
+            let figures = format!("{:.2}{counted}", outcome.ratio.median);
+            if outcome.is_missed(bound, server) {
+                format!("**{figures}**")
+            } else {
+                figures
+            }
         }));
         row
     });
-    markdown(2, &header, &rows.collect::<Vec<_>>())
+    markdown(3, &header, &rows.collect::<Vec<_>>())
 }
 
 /// The servers on which pairs were measured since there are bounds: those that have counted the memory too.
@@ -98,24 +111,30 @@ fn ways(bench: &str) -> String {
     let rows = || runs.iter().flatten().flat_map(|run| &run.rows);
     let operations = in_order(rows().map(|row| &row["operation"]));
     // The order of the contenders changes within a round; by name it is the same for all servers.
-    let ways: BTreeSet<(usize, bool, &String)> = rows()
+    let ways: BTreeSet<(usize, usize, bool, &String)> = rows()
         .map(|row| {
             let at = operations.iter().position(|operation| **operation == row["operation"]).unwrap();
-            (at, row["contender"] != OURS, &row["contender"])
+            (state_of(row), at, row["contender"] != OURS, &row["contender"])
         })
         .collect();
-    let mut header = vec!["µs of server CPU", "with"];
+    let mut header = vec!["µs of server CPU", "with", "state"];
     header.extend(servers.iter().map(String::as_str));
-    let rows = ways.iter().map(|(at, _, contender)| {
-        let operation = operations[*at];
-        let mut row = vec![operation.clone(), (*contender).clone()];
+    let rows = ways.iter().map(|(state, at, _, contender)| {
+        let (state, operation) = (State::ALL[*state], operations[*at]);
+        let mut row = vec![operation.clone(), (*contender).clone(), state.name().into()];
         row.extend(runs.iter().map(|run| {
-            let wanted = |row: &Row| row["operation"] == *operation && row["contender"] == **contender;
+            let wanted =
+                |row: &Row| row["operation"] == *operation && row["contender"] == **contender && state.is_of(row);
             run.as_ref().map_or(String::new(), |run| middle(run.rounds(wanted, cpu_us), 2))
         }));
         row
     });
-    markdown(2, &header, &rows.collect::<Vec<_>>())
+    markdown(3, &header, &rows.collect::<Vec<_>>())
+}
+
+/// Where the state of a row is in [`State::ALL`].
+fn state_of(row: &Row) -> usize {
+    State::ALL.iter().position(|state| state.is_of(row)).unwrap_or(0)
 }
 
 /// Instructions of each command, on each server.
@@ -125,20 +144,28 @@ fn instructions() -> String {
         .filter_map(|server| Some((server.clone(), Run::newest_of("instructions", &server)?)))
         .collect();
     let names: Vec<&String> = in_order(runs.iter().flat_map(|(_, run)| run.rows.iter().map(|row| &row["command"])));
-    let count = |run: &Run, name: &str| run.rounds(is("command", name), |row| number(row, "instructions"));
+    let columns: Vec<(State, &String, &Run)> = State::ALL
+        .iter()
+        .flat_map(|state| runs.iter().map(move |(server, run)| (*state, server, run)))
+        .filter(|(state, _, run)| run.rows.iter().any(|row| state.is_of(row)))
+        .collect();
+    let count = |state: State, run: &Run, name: &str| {
+        run.rounds(|row| row["command"] == name && state.is_of(row), |row| number(row, "instructions"))
+    };
+    let heads: Vec<String> = columns.iter().map(|(state, server, _)| format!("{server}, {}", state.name())).collect();
     let mut header = vec!["instructions of the server"];
-    header.extend(runs.iter().map(|(server, _)| server.as_str()));
+    header.extend(heads.iter().map(String::as_str));
     let mut rows: Vec<Vec<String>> = Vec::new();
     for name in names {
         let mut row = vec![name.clone()];
-        row.extend(runs.iter().map(|(_, run)| middle(count(run, name), 0)));
+        row.extend(columns.iter().map(|(state, _, run)| middle(count(*state, run, name), 0)));
         rows.push(row);
     }
     for contender in [OURS, "SET NX PX + EVALSHA", "SET NX PX + DEL"] {
         let names = commands(PAIR, contender);
         let mut row = vec![names.join(" + ")];
-        row.extend(runs.iter().map(|(_, run)| {
-            let sum: f64 = names.iter().map(|name| median(count(run, name))).sum();
+        row.extend(columns.iter().map(|(state, _, run)| {
+            let sum: f64 = names.iter().map(|name| median(count(*state, run, name))).sum();
             format!("{sum:.0}")
         }));
         rows.push(row);
@@ -219,7 +246,7 @@ fn crowd() -> String {
     let mut rows = Vec::new();
     for clients in in_order(cpu.rows.iter().map(|row| &row["clients"])) {
         let of = |run: &Run, name: &str, value: &dyn Fn(&Row) -> Option<f64>| {
-            run.rounds(|row| row["clients"] == *clients && row["contender"] == name, value)
+            run.rounds(|row| row["clients"] == *clients && row["contender"] == name && State::Nobody.is_of(row), value)
         };
         let instructions = |row: &Row| Some(number(row, "instructions")? / number(row, "hand_offs")?);
         rows.push(vec![
@@ -237,7 +264,8 @@ fn crowd() -> String {
 /// One lock that 64 clients want.
 fn hot() -> String {
     let Some(run) = Run::newest("handoff", MAIN, is("part", "hot lock")) else { return "not measured\n".into() };
-    let run = run.filtered("part", "hot lock").filtered("clients", "64");
+    let mut run = run.filtered("part", "hot lock").filtered("clients", "64");
+    run.rows.retain(|row| State::Nobody.is_of(row));
     let mut names = in_order(run.rows.iter().map(|row| &row["contender"]));
     names.sort_by_key(|name| (**name != OURS, !name.starts_with("BLPOP"), (*name).clone()));
     let mut rows = Vec::new();

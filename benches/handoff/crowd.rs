@@ -8,25 +8,26 @@ use std::fs;
 use std::time::Duration;
 
 use super::Row;
-use crate::bounds::list::{at_most, judged, HAND_OFF, OURS};
+use crate::bounds::list::{at_most, judged, HAND_OFF, OURS, SINGLE};
 use crate::measure::callgrind::Callgrind;
+use crate::measure::state::State;
 use crate::measure::{info, median, print_table, Cost, ServerCpu, Settings};
 use crate::support::{until, Conn, Server};
 
-const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
+const SIZES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 /// Files that this process and a server need besides the waiters.
 const OTHER_FILES: usize = 200;
 /// Hand-offs whose instructions are counted; under valgrind each takes fifty times as long.
 const COUNTED: usize = 2_000;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+pub(super) enum Way {
     Lock,
     Queue,
 }
 
 impl Way {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Way::Lock => OURS,
             Way::Queue => "BLPOP + RPUSH",
@@ -34,20 +35,20 @@ impl Way {
     }
 }
 
-const WAYS: [Way; 2] = [Way::Lock, Way::Queue];
+pub(super) const WAYS: [Way; 2] = [Way::Lock, Way::Queue];
 
 /// Connections of which one holds a lock and all others wait for it.
-struct Crowd {
+pub(super) struct Crowd {
     way: Way,
     key: String,
-    conns: Vec<Conn>,
+    pub(super) conns: Vec<Conn>,
     holder: usize,
     token: String,
 }
 
 impl Crowd {
     /// Connections that do nothing yet: `waiters` and the holder.
-    fn new(server: &Server, way: Way, waiters: usize) -> Self {
+    pub(super) fn new(server: &Server, way: Way, waiters: usize) -> Self {
         let mut conns: Vec<Conn> = (0..=waiters).map(|_| server.conn()).collect();
         for conn in &mut conns {
             assert_eq!(conn.text(&["PING"]), "PONG");
@@ -55,7 +56,7 @@ impl Crowd {
         Self { way, key: format!("crowd:{}:{waiters}", way.name()), conns, holder: 0, token: String::new() }
     }
 
-    fn ask(&mut self, at: usize) {
+    pub(super) fn ask(&mut self, at: usize) {
         let key = &*self.key;
         match self.way {
             Way::Lock => self.conns[at].send(&["LOCK.ACQUIRE", key, "PX", "600000", "WAIT", "600000"]),
@@ -63,7 +64,7 @@ impl Crowd {
         }
     }
 
-    fn granted(&mut self, at: usize) {
+    pub(super) fn granted(&mut self, at: usize) {
         let reply = self.conns[at].read();
         match self.way {
             Way::Lock => self.token = reply.int().to_string(),
@@ -72,14 +73,19 @@ impl Crowd {
         self.holder = at;
     }
 
-    /// All of them ask, in order.
-    fn line_up(&mut self, server: &Server) {
-        let mut conn = server.conn();
+    /// The first gets the lock.
+    pub(super) fn take(&mut self, server: &Server) {
         if self.way == Way::Queue {
-            conn.int(&["RPUSH", &self.key, "token"]);
+            server.conn().int(&["RPUSH", &self.key, "token"]);
         }
         self.ask(0);
         self.granted(0);
+    }
+
+    /// All of them ask, in order.
+    fn line_up(&mut self, server: &Server) {
+        let mut conn = server.conn();
+        self.take(server);
         for at in 1..self.conns.len() {
             self.ask(at);
             // The server takes them in the order in which it finds them, so not too many at once.
@@ -108,7 +114,7 @@ impl Crowd {
     }
 
     /// Ends all waits.
-    fn leave(self, server: &Server) {
+    pub(super) fn leave(self, server: &Server) {
         drop(self.conns);
         let mut conn = server.conn();
         until("all are gone", || (blocked(&mut conn) == 0).then_some(()));
@@ -124,12 +130,12 @@ fn wire(words: &[&str]) -> String {
     wire
 }
 
-fn blocked(conn: &mut Conn) -> usize {
+pub(super) fn blocked(conn: &mut Conn) -> usize {
     info(conn, "clients", "blocked_clients")
 }
 
 /// The numbers of waiters that the system lets one process have.
-fn sizes(settings: &Settings) -> Vec<usize> {
+pub(super) fn sizes(settings: &Settings) -> Vec<usize> {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let limit = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(usize::MAX);
@@ -164,24 +170,25 @@ pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
                     ("wall_ns", cost.wall.as_nanos() as f64),
                 ];
                 let (contender, place) = (WAYS[at].name().into(), place + 1);
-                rows.push(Row { part: "crowd", clients: *size, contender, round, place, values });
+                rows.push(Row { part: "crowd", state: State::Nobody, clients: *size, contender, round, place, values });
             }
         }
         eprintln!("crowd: round {round} of {}", settings.rounds);
     }
     println!("\nOne hand-off with many waiters, server CPU in µs");
-    print_by_size(&sizes, &costs, 1);
+    print_by_size(&sizes, &costs, 1, None);
     rows
 }
 
 /// A table of what a hand-off costs ours and the ceiling, and with most waiters in times of that with the fewest.
-fn print_by_size(sizes: &[usize], costs: &[[Vec<f64>; 2]], decimals: usize) {
+fn print_by_size(sizes: &[usize], costs: &[[Vec<f64>; 2]], decimals: usize, bounded: Option<State>) {
     let mut rows = Vec::new();
     let first = &costs[0];
     for (size, [ours, queue]) in sizes.iter().zip(costs) {
         let ratio = |of: &[f64], to: &[f64]| median(of.iter().zip(to).map(|(of, to)| of / to));
         let grown = ratio(ours, &first[0]);
-        let bound = (*size == SIZES[SIZES.len() - 1]).then(|| at_most(HAND_OFF, "hand-off with 10", "")).flatten();
+        let bounded = bounded.filter(|_| *size == SIZES[SIZES.len() - 1]);
+        let bound = bounded.and_then(|state| at_most(HAND_OFF, SINGLE, state, ""));
         let mut row = vec![
             size.to_string(),
             format!("{:.decimals$}", median(ours.iter().copied())),
@@ -207,11 +214,11 @@ fn print_by_size(sizes: &[usize], costs: &[[Vec<f64>; 2]], decimals: usize) {
 }
 
 /// The instructions of a hand-off, by number of waiters, where valgrind is installed.
-pub fn measure_instructions(settings: &Settings) -> Vec<Row> {
+pub fn measure_instructions(state: State, settings: &Settings) -> Vec<Row> {
     if settings.smoke {
         return Vec::new();
     }
-    match count_instructions(settings) {
+    match count_instructions(state, settings) {
         Ok(rows) => rows,
         Err(why) => {
             eprintln!("skipped: instructions: {why}");
@@ -220,9 +227,9 @@ pub fn measure_instructions(settings: &Settings) -> Vec<Row> {
     }
 }
 
-fn count_instructions(settings: &Settings) -> Result<Vec<Row>, String> {
+fn count_instructions(state: State, settings: &Settings) -> Result<Vec<Row>, String> {
     let options = Server::with().args(&["--maxclients", "10100"]).module_args(&["max-waiters", "20000"]);
-    let mut callgrind = Callgrind::start(options)?;
+    let mut callgrind = Callgrind::start(state, options)?;
     let sizes = sizes(settings);
     let mut rows = Vec::new();
     let mut costs: Vec<[Vec<f64>; 2]> = Vec::new();
@@ -237,13 +244,13 @@ fn count_instructions(settings: &Settings) -> Result<Vec<Row>, String> {
             crowd.leave(&callgrind.server);
             let values = vec![("hand_offs", COUNTED as f64), ("instructions", instructions)];
             let (contender, place) = (way.name().into(), at + 1);
-            rows.push(Row { part: "instructions", clients: *size, contender, round: 1, place, values });
+            rows.push(Row { part: "instructions", state, clients: *size, contender, round: 1, place, values });
         }
         costs.push(of_size);
-        eprintln!("instructions: {size} waiters");
+        eprintln!("instructions: {size} waiters, {}", state.name());
     }
-    println!("\nOne hand-off with many waiters, instructions of the server");
-    print_by_size(&sizes, &costs, 0);
+    println!("\nOne hand-off with many waiters, instructions of the server, {}", state.name());
+    print_by_size(&sizes, &costs, 0, Some(state));
     Ok(rows)
 }
 
@@ -274,7 +281,16 @@ pub fn measure_memory(settings: &Settings) -> Vec<Row> {
         {
             let names = ["idle_bytes", "waiting_bytes", "settled_bytes"];
             let values = names.into_iter().zip(values).collect();
-            rows.push(Row { part, clients: size, contender: way.name().into(), round: 1, place: at + 1, values });
+            let state = State::Nobody;
+            rows.push(Row {
+                part,
+                state,
+                clients: size,
+                contender: way.name().into(),
+                round: 1,
+                place: at + 1,
+                values,
+            });
         }
     }
     println!("\nMemory of the server for each of {size} waiters, its connection included, in kB");

@@ -9,6 +9,7 @@ use super::worker::{now_us, sleep_until, spawn};
 use super::Row;
 use crate::bounds::list::verdict;
 use crate::install;
+use crate::measure::state::State;
 use crate::measure::{info, median, print_table, root, sorted, turn, ServerCpu, Settings};
 use crate::support::{temp_dir, until, Conn, Server};
 
@@ -19,6 +20,8 @@ const RUN_UP: Duration = Duration::from_millis(150);
 #[derive(Clone, Copy, PartialEq)]
 enum Language {
     Rust,
+    /// All clients in one process, on one connection.
+    Multiplexed,
     Python,
 }
 
@@ -33,7 +36,7 @@ const CEILING: usize = 1;
 const OURS_IN_PYTHON: usize = 3;
 const PYTHON_REDIS_LOCK: usize = 4;
 
-const CONTENDERS: [Contender; 7] = [
+const CONTENDERS: [Contender; 8] = [
     Contender { name: "LOCK.*", language: Language::Rust, way: "lock" },
     Contender { name: "BLPOP + RPUSH, no safety", language: Language::Rust, way: "queue" },
     Contender { name: "SET NX + pub/sub (Redisson)", language: Language::Rust, way: "pub/sub" },
@@ -41,6 +44,7 @@ const CONTENDERS: [Contender; 7] = [
     Contender { name: "python-redis-lock", language: Language::Python, way: "python-redis-lock" },
     Contender { name: "redis-py Lock", language: Language::Python, way: "redis-py" },
     Contender { name: "redis-py Lock, sleep=0.001", language: Language::Python, way: "redis-py-1ms" },
+    Contender { name: "LOCK.* NOTIFY, one connection", language: Language::Multiplexed, way: "told" },
 ];
 
 /// The result of one contender in one round.
@@ -68,7 +72,7 @@ impl Run {
         self.waits_us[(self.waits_us.len() * per_mille / 1000).min(self.waits_us.len() - 1)]
     }
 
-    fn row(&self, contender: &Contender, clients: usize, round: usize, place: usize) -> Row {
+    fn row(&self, contender: &Contender, state: State, clients: usize, round: usize, place: usize) -> Row {
         let values = vec![
             ("hand_offs", self.hand_offs),
             ("cpu_ns", self.cpu.as_nanos() as f64),
@@ -80,7 +84,7 @@ impl Run {
             ("most", self.most),
             ("least", self.least),
         ];
-        Row { part: "hot lock", clients, contender: contender.name.into(), round, place, values }
+        Row { part: "hot lock", state, clients, contender: contender.name.into(), round, place, values }
     }
 }
 
@@ -89,35 +93,41 @@ pub fn duration(settings: &Settings) -> Duration {
     Duration::from_millis(if settings.smoke { 200 } else { 1_500 })
 }
 
-/// Measures and prints.
-pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
-    let python = if settings.smoke { Err("only tried out".into()) } else { install::python() };
-    if let Err(why) = &python {
+/// Measures and prints. Where somebody listens, only ours and the ceiling, with most clients.
+pub fn measure(server: &Server, state: State, settings: &Settings) -> Vec<Row> {
+    let is_alone = state == State::Nobody;
+    let python = if settings.smoke || !is_alone { Err("only tried out".into()) } else { install::python() };
+    if let (Err(why), true) = (&python, is_alone) {
         eprintln!("skipped: the contenders in Python: {why}");
     }
-    let counts = if settings.smoke { &CLIENTS[..1] } else { &CLIENTS[..] };
+    let counts = match (settings.smoke, is_alone) {
+        (true, _) => &CLIENTS[..1],
+        (false, true) => &CLIENTS[..],
+        (false, false) => &CLIENTS[2..],
+    };
+    let contenders = if is_alone { &CONTENDERS[..] } else { &CONTENDERS[..=CEILING] };
     let mut rows = Vec::new();
     let mut runs: Vec<Vec<Vec<Run>>> = counts.iter().map(|_| CONTENDERS.iter().map(|_| Vec::new()).collect()).collect();
     for round in 1..=settings.rounds {
         for (clients, runs) in counts.iter().zip(&mut runs) {
-            for place in 0..CONTENDERS.len() {
-                let at = turn(place, CONTENDERS.len(), round, 2 * round);
+            for place in 0..contenders.len() {
+                let at = turn(place, contenders.len(), round, round);
                 let contender = &CONTENDERS[at];
                 let interpreter = match contender.language {
-                    Language::Rust => None,
+                    Language::Rust | Language::Multiplexed => None,
                     Language::Python if python.is_err() => continue,
                     Language::Python => python.as_deref().ok(),
                 };
                 let key = format!("hot:{clients}:{round}:{at}");
                 let run = one_run(server, contender, interpreter, *clients, &key, duration(settings));
-                rows.push(run.row(contender, *clients, round, place + 1));
+                rows.push(run.row(contender, state, *clients, round, place + 1));
                 runs[at].push(run);
             }
         }
         eprintln!("hot lock: round {round} of {}", settings.rounds);
     }
     for (clients, runs) in counts.iter().zip(&runs) {
-        println!("\n{clients} clients, one lock");
+        println!("\n{clients} clients, one lock, {}", state.name());
         print_runs(runs);
     }
     print_verdicts(counts, &runs);
@@ -143,6 +153,9 @@ fn one_run(
     }
     let dir = temp_dir();
     let mut children = Children(match interpreter {
+        None if contender.language == Language::Multiplexed => {
+            vec![spawn(contender.way, server.port(), key, &dir, clients)]
+        }
         None => (0..clients).map(|number| spawn(contender.way, server.port(), key, &dir, number)).collect(),
         Some(interpreter) => vec![spawn_python(interpreter, contender.way, server.port(), key, &dir, clients)],
     });
@@ -236,7 +249,7 @@ fn print_runs(runs: &[Vec<Run>]) {
     let mut rows = Vec::new();
     for (contender, runs) in CONTENDERS.iter().zip(runs).filter(|(_, runs)| !runs.is_empty()) {
         let ms = |per_mille| format!("{:.2}", middle(runs, |run| run.wait_us(per_mille)) / 1000.0);
-        let language = if contender.language == Language::Rust { "Rust" } else { "Python" };
+        let language = if contender.language == Language::Python { "Python" } else { "Rust" };
         rows.push(vec![
             contender.name.into(),
             language.into(),
@@ -286,7 +299,7 @@ fn print_verdicts(counts: &[usize], runs: &[Vec<Vec<Run>>]) {
         row("wait p99 / p50", middle(ours, |run| run.wait_us(990) / run.wait_us(500)), 2.0, false);
         row("most / least served", middle(ours, |run| run.most / run.least), 1.1, false);
         row("server CPU / that of BLPOP + RPUSH", ratio(OURS, CEILING, Run::cpu_us), 1.1, false);
-        row("hand-offs/s / those of BLPOP + RPUSH", ratio(OURS, CEILING, Run::rate), 0.95, true);
+        row("hand-offs/s / those of BLPOP + RPUSH", ratio(OURS, CEILING, Run::rate), 0.97, true);
         if !runs[OURS_IN_PYTHON].is_empty() {
             let cpu = ratio(OURS_IN_PYTHON, PYTHON_REDIS_LOCK, Run::cpu_us);
             row("server CPU / that of python-redis-lock", cpu, 0.45, false);

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::told;
 use crate::support::Conn;
 
 const MARK: &str = "--worker";
-const LEASE_MS: &str = "30000";
+pub const LEASE_MS: &str = "30000";
 
 /// A way to have a lock.
 trait Lock {
@@ -122,9 +123,21 @@ pub fn spawn(way: &str, port: u16, key: &str, dir: &Path, number: usize) -> Chil
     command.stdin(Stdio::null()).spawn().expect("a client process")
 }
 
+/// Reports that so many clients are there, and waits for the times of their start and end.
+pub fn await_start(port: u16, key: &str, clients: usize) -> (u64, u64) {
+    let mut conn = Conn::to(port).unwrap();
+    conn.int(&["INCRBY", &format!("{key}:ready"), &clients.to_string()]);
+    let times = conn.call(&["BLPOP", &format!("{key}:start"), "60"]);
+    let times: Vec<u64> = times.list()[1].text().split(' ').map(|time| time.parse().unwrap()).collect();
+    (times[0], times[1])
+}
+
 /// Is one.
 pub fn run(arguments: &[String]) {
     let [way, port, key, dir, number] = arguments else { panic!("not a worker's arguments: {arguments:?}") };
+    if way == "told" {
+        return told::run(port.parse().unwrap(), key, Path::new(dir), number.parse().unwrap());
+    }
     let connect = || Conn::to(port.parse().unwrap()).unwrap();
     let mut lock: Box<dyn Lock> = match &**way {
         "lock" => Box::new(Ours { conn: connect(), key: key.clone(), token: String::new() }),
@@ -132,11 +145,7 @@ pub fn run(arguments: &[String]) {
         "pub/sub" => Box::new(PubSub::new(connect(), connect(), key, number)),
         _ => panic!("no such way: {way}"),
     };
-    let mut conn = connect();
-    conn.int(&["INCR", &format!("{key}:ready")]);
-    let times = conn.call(&["BLPOP", &format!("{key}:start"), "60"]);
-    let times: Vec<u64> = times.list()[1].text().split(' ').map(|time| time.parse().unwrap()).collect();
-    let (start, end) = (times[0], times[1]);
+    let (start, end) = await_start(port.parse().unwrap(), key, 1);
     let mut grants = String::new();
     sleep_until(start);
     loop {

@@ -1,6 +1,7 @@
 //! A server under callgrind: its instructions are counted while something is done, and only then.
 
-use crate::support::{server_binary, temp_dir, watch, Options, Server};
+use super::state::State;
+use crate::support::{server_binary, temp_dir, watch, Conn, Options, Server};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -24,11 +25,12 @@ impl Drop for Dir {
 }
 
 impl Callgrind {
-    /// Starts a server under callgrind.
+    /// Starts a server in that state under callgrind.
     ///
     /// # Errors
     /// Why that cannot be: no valgrind on this machine, for example.
-    pub fn start(options: Options) -> Result<Self, String> {
+    pub fn start(state: State, options: Options) -> Result<Self, String> {
+        let options = state.options(options);
         let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
         valgrind.map_err(|error| format!("valgrind cannot be run: {error}"))?;
         // Cargo compiles benchmarks as tests, whose servers are ended after five minutes.
@@ -46,6 +48,11 @@ impl Callgrind {
         let server = options.binary(script).try_start();
         let server = server.map_err(|log| format!("the server does not run under valgrind: {log}"))?;
         let mut conn = server.conn();
+        // Without its periodic work the server would not notice that the snapshot is complete.
+        state.attach_silent_replica(&server);
+        if state == State::Nobody {
+            until_nobody_listens(&mut conn);
+        }
         // Periodic work of the server would count fifty times as much in this slow motion.
         // Servers that do not know the word go on with it.
         conn.call(&["DEBUG", "PAUSE-CRON", "1"]);
@@ -83,6 +90,19 @@ impl Callgrind {
                 }
             }
         }
+    }
+}
+
+/// Takes locks until the module has found that nobody listens, which it asks in a tick. Without ticks that stays.
+fn until_nobody_listens(conn: &mut Conn) {
+    let unheard = |conn: &mut Conn| conn.info("lock", "lock_unreplicated_writes");
+    let before = unheard(conn);
+    let end = Instant::now() + Duration::from_secs(20);
+    // Not before Redis 7.0: there every write is replicated.
+    while before.is_some() && unheard(conn) == before && Instant::now() < end && !conn.is_before_7() {
+        conn.call(&["LOCK.ACQUIRE", "warm", "PX", "1000"]);
+        conn.call(&["DEL", "warm"]);
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -9,6 +9,7 @@ mod origin;
 mod pipe;
 pub mod runs;
 mod settings;
+pub mod state;
 mod stats;
 mod table;
 

@@ -4,6 +4,7 @@
 use super::lane::{Stand, COLUMNS};
 use super::work::{pair, with_options, Workload};
 use super::{tables, KEYS, LANES};
+use crate::measure::state::State;
 use crate::measure::{Call, Origin, Pipe};
 use crate::support::Server;
 use std::fmt::Write as _;
@@ -57,17 +58,15 @@ pub fn measure(call: &Call) {
         let mut conn = server.conn();
         let mut workload = if configuration.name == PLAIN.name { with_options(&mut conn) } else { pair(&mut conn) };
         workload.name = configuration.name;
-        let mut stand = Stand::new(server, configuration.lanes.0, configuration.lanes.1, settings.operations);
+        let mut stand =
+            Stand::new((server, replica), configuration.lanes.0, configuration.lanes.1, settings.operations);
         for round in 0..=settings.rounds {
             rows.extend(stand.round(round, &mut workload));
-            if let Some(replica) = &replica {
-                stand.server.wait_offset(replica);
-            }
         }
         eprintln!("{}: done", configuration.name);
         measured.push(workload);
     }
-    tables::print(&measured, settings.operations, origin.server());
+    tables::print(&measured, settings.operations, State::Nobody, origin.server());
     origin.keep(COLUMNS, &rows);
 }
 

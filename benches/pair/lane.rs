@@ -1,6 +1,7 @@
 //! How operations are sent: many keys at once, over several connections in turn.
 
 use super::work::Workload;
+use crate::measure::state::State;
 use crate::measure::{argument, turn, Cost, Pipe, ServerCpu};
 use crate::support::{show, Conn, Server};
 use std::ops::Range;
@@ -178,7 +179,7 @@ fn run(lanes: &mut [Lane], steps: &[Step], times: usize) {
 }
 
 /// The columns of the raw file, as [`Cost::row`] fills them.
-pub const COLUMNS: &str = "operation,contender,round,place,operations,cpu_ns,wall_ns";
+pub const COLUMNS: &str = "operation,contender,round,place,operations,cpu_ns,wall_ns,state";
 
 /// A server and the connections over which it is measured.
 pub struct Stand {
@@ -186,29 +187,25 @@ pub struct Stand {
     pub cpu: ServerCpu,
     /// The operations of one measurement: whole steps of all lanes.
     pub operations: usize,
+    /// Who listens to the server.
+    state: State,
+    replica: Option<Server>,
     lanes: Vec<Lane>,
     times: usize,
 }
 
 impl Stand {
     /// With `lanes` lanes of `keys` keys; a measurement has at least `operations`.
-    pub fn new(server: Server, lanes: usize, keys: usize, operations: usize) -> Self {
+    pub fn new((server, replica): (Server, Option<Server>), lanes: usize, keys: usize, operations: usize) -> Self {
         let times = operations.div_ceil(lanes * keys);
         let (cpu, operations) = (ServerCpu::of(&server), times * lanes * keys);
         let lanes = (0..lanes).map(|number| Lane::new(&server, number, keys)).collect();
-        Self { server, cpu, operations, lanes, times }
+        Self { server, cpu, operations, state: State::Nobody, replica, lanes, times }
     }
 
-    /// So many rounds of all workloads; the lines for the raw file.
-    pub fn rounds(&mut self, rounds: usize, workloads: &mut [Workload]) -> Vec<String> {
-        let mut rows = Vec::new();
-        for round in 0..=rounds {
-            for workload in &mut *workloads {
-                rows.extend(self.round(round, workload));
-            }
-            eprintln!("round {round} of {rounds}");
-        }
-        rows
+    /// On a server in that state.
+    pub fn in_state(state: State, lanes: usize, keys: usize, operations: usize) -> Self {
+        Self { state, ..Self::new(state.start(), lanes, keys, operations) }
     }
 
     /// All contenders of a workload, one after the other; the lines for the raw file. Round 0 warms up and is not
@@ -219,17 +216,48 @@ impl Stand {
         let mut rows = Vec::new();
         for place in 0..count {
             let contender = &mut contenders[turn(place, count, round, round / 2)];
-            let Self { server, cpu, lanes, times, operations } = self;
+            let Self { server, cpu, lanes, times, operations, state, replica } = self;
             run(lanes, &contender.before, 1);
             let cost = Cost::of(cpu, || run(lanes, &contender.steps, *times));
             if !contender.before.is_empty() {
                 server.conn().ok(&["FLUSHALL"]);
             }
+            state.settle(server, replica.as_ref());
             if round > 0 {
                 contender.costs.push(cost);
-                rows.push(cost.row(name, contender.name, round, place, *operations));
+                rows.push(cost.row(name, contender.name, round, place, *operations) + &format!(",{}", state.name()));
             }
         }
         rows
     }
+}
+
+/// The workloads of a state with their costs, and the operations of a measurement.
+pub type Measured = (State, usize, Vec<Workload>);
+
+/// So many rounds of all workloads, each in both states, side by side: the lines for the raw file, and the workloads with
+/// their costs in each state.
+pub fn side_by_side(
+    rounds: usize,
+    (lanes, keys, operations): (usize, usize, usize),
+    workloads: impl Fn(&mut Conn) -> Vec<Workload>,
+) -> (Vec<String>, Vec<Measured>) {
+    let mut stands: Vec<(Stand, Vec<Workload>)> = State::ALL
+        .iter()
+        .map(|state| {
+            let stand = Stand::in_state(*state, lanes, keys, operations);
+            let workloads = workloads(&mut stand.server.conn());
+            (stand, workloads)
+        })
+        .collect();
+    let mut rows = Vec::new();
+    for round in 0..=rounds {
+        for at in 0..stands[0].1.len() {
+            for (stand, workloads) in &mut stands {
+                rows.extend(stand.round(round, &mut workloads[at]));
+            }
+        }
+        eprintln!("round {round} of {rounds}");
+    }
+    (rows, stands.into_iter().map(|(stand, workloads)| (stand.state, stand.operations, workloads)).collect())
 }

@@ -2,12 +2,14 @@
 
 use super::work::Workload;
 use crate::bounds::list::{at_most, judged};
+use crate::measure::state::State;
 use crate::measure::{median, print_table, Cost, Ratio};
 
 /// Prints the results on a server, with this many operations in a round.
-pub fn print(workloads: &[Workload], operations: usize, server: &str) {
+pub fn print(workloads: &[Workload], operations: usize, state: State, server: &str) {
+    println!("\n{}:", state.name());
     print_costs(workloads, operations);
-    print_ratios(workloads, server);
+    print_ratios(workloads, state, server);
 }
 
 /// Prints the cost of one operation, the median of the rounds.
@@ -32,7 +34,7 @@ fn print_costs(workloads: &[Workload], operations: usize) {
 
 /// Ours against each peer, as the median of the rounds' ratios. Rounds are compared with themselves, so that what slows
 /// down a whole round (other work on the machine, a lower clock of the CPU) slows down both sides.
-fn print_ratios(workloads: &[Workload], server: &str) {
+fn print_ratios(workloads: &[Workload], state: State, server: &str) {
     let mut rows = Vec::new();
     for Workload { name, contenders } in workloads {
         let (ours, peers) = contenders.split_first().expect("ours is the first");
@@ -50,7 +52,7 @@ fn print_ratios(workloads: &[Workload], server: &str) {
                 format!("{:.2} to {:.2}", cpu.low, cpu.high),
                 format!("{:.2}", ratio(|cost| cost.wall.as_secs_f64()).median),
             ];
-            row.extend(judged(cpu.median, at_most(name, peer.name, server)));
+            row.extend(judged(cpu.median, at_most(name, peer.name, state, server)));
             rows.push(row);
         }
     }

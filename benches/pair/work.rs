@@ -9,7 +9,7 @@ use crate::support::{Conn, Reply};
 pub const LEASE_MS: &str = "30000";
 
 /// The script that the documentation of SET gives for a safe release.
-const COMPARE_AND_DELETE: &str =
+pub const COMPARE_AND_DELETE: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 /// The same for a longer lease.
 const COMPARE_AND_PEXPIRE: &str =

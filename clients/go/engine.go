@@ -140,6 +140,9 @@ func (e *engine) extendWords(h *hold, lease time.Duration) []any {
 }
 
 func (e *engine) extend(ctx context.Context, h *hold, lease time.Duration) error {
+	if lease == 0 {
+		lease = h.request.lease
+	}
 	if lease < time.Millisecond || lease > tenYears {
 		r := &request{settings: settings{within: time.Second}, keys: h.request.keys, lease: lease}
 		return failed(ErrArgument, h.request.name, r.fault())
@@ -257,7 +260,7 @@ func (e *engine) missed(h *hold, err error) bool {
 	switch {
 	case !isSaid:
 		return false
-	case reply.code == "NOSCRIPT":
+	case reply.code == "NOSCRIPT" && h.portable():
 		e.portable.missed()
 		return true
 	case !reply.isUnknownCommand() || h.request.needsModule() != "" || !e.mayBeScript:

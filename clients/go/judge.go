@@ -29,7 +29,7 @@ type said struct {
 
 func (s *said) Error() string { return s.text }
 
-func (s *said) isUnknownCommand() bool { return strings.HasPrefix(s.text, "ERR unknown command") }
+func (s *said) isUnknownCommand() bool { return unknownCommand.MatchString(s.text) }
 
 // abandoned: the context of the caller is done. The call may still be on its way until settled is closed.
 type abandoned struct {
@@ -39,6 +39,9 @@ type abandoned struct {
 func (a *abandoned) Error() string { return "the caller has given up" }
 
 var (
+	// The second word comes from within a script.
+	unknownCommand = regexp.MustCompile(`(?i)^ERR unknown (redis )?command`)
+
 	codeWord = regexp.MustCompile(`^[A-Z]+ `)
 	noAccess = regexp.MustCompile(`^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)`)
 )

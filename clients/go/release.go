@@ -75,6 +75,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 
 func (e *engine) settleRelease(ctx context.Context, h *hold) error {
 	_, err := e.router.call(ctx, h.request.key(), e.releaseWords(h), e.timeout)
+	e.missed(h, err)
 	return err
 }
 

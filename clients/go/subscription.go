@@ -128,7 +128,10 @@ func (s *subscription) subscribed(key string) (*line, error) {
 		line.close()
 		return nil, err
 	}
-	s.up()
+	s.mu.Lock()
+	s.isUp = true
+	s.mu.Unlock()
+	s.sendAgain()
 	return line, nil
 }
 
@@ -149,18 +152,17 @@ func (s *subscription) watch(line *line) {
 	}
 }
 
-// up: after a loss, all attempts are sent again, but not all at once.
-func (s *subscription) up() {
+// sendAgain has all attempts sent again, within a second: not all at once.
+func (s *subscription) sendAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isUp = true
 	for _, news := range s.byID {
 		at := now()
 		if len(s.byID) > 1 {
 			at += mrand.N(time.Second)
 		}
 		news.mu.Lock()
-		news.again = at
+		news.again = min(news.again, at)
 		news.mu.Unlock()
 		news.stirred()
 	}

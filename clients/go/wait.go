@@ -23,6 +23,7 @@ func (a *attempt) byNotify() (*grant, error) {
 		a.engine.notifies.Store(false)
 		return nil, errNoNotify
 	}
+	heard := ""
 	for {
 		left := a.left()
 		if left <= 0 {
@@ -32,7 +33,10 @@ func (a *attempt) byNotify() (*grant, error) {
 		got, err := a.ask(left, subscription.channel, a.engine.timeout)
 		switch {
 		case err == errStanding:
-			if err := a.hear(news); err != nil {
+			if heard == "granted" { // too late: the server passes this process over until it hears from it
+				subscription.sendAgain()
+			}
+			if heard, err = a.hear(news); err != nil {
 				return nil, err
 			}
 		case got != nil || err != nil:
@@ -46,12 +50,12 @@ func (a *attempt) byNotify() (*grant, error) {
 	}
 }
 
-// hear returns when it is time to send it again.
-func (a *attempt) hear(news *news) error {
+// hear returns when it is time to send it again, with the message that says so, if one does.
+func (a *attempt) hear(news *news) (string, error) {
 	asked := now()
 	for {
 		if err := a.over(); err != nil {
-			return err
+			return "", err
 		}
 		span := resend
 		if isUp, _ := a.engine.subscription.state(); !isUp {
@@ -60,21 +64,21 @@ func (a *attempt) hear(news *news) error {
 		time := now()
 		left := min(asked+span-time, news.againAt()-time, a.left())
 		if left <= 0 {
-			return nil
+			return "", nil
 		}
 		switch kind := news.wait(a.ctx, a.engine.closed, left); kind {
 		case "":
 		case "cancelled":
 			a.mayStand = false
-			return refusedError(a.request.name)
+			return "", refusedError(a.request.name)
 		case "timeout":
 			if a.left() <= slack {
 				a.mayStand = false
-				return a.timedOut()
+				return "", a.timedOut()
 			}
-			return nil
+			return kind, nil
 		default:
-			return nil
+			return kind, nil
 		}
 	}
 }

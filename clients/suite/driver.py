@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import os
 import queue
+import signal
 import subprocess
 import threading
 import time
@@ -108,6 +110,14 @@ class Driver:
         with self._news:
             return [event for event in self._events if event["event"] == event_name
                     and all(event.get(field) == value for field, value in fields.items())]
+
+    def pause(self):
+        """Returns when all its threads have stopped, which takes a while on a busy machine."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self):
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self):
         if self._process.poll() is None:

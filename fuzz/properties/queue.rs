@@ -1,7 +1,7 @@
 //! The queue against a plain list that does the same slowly. The fuzzer feeds it, and proptest does in the queue's own
 //! tests (`core/src/engine/queue_tests.rs`).
 
-use redis_lock::engine::queue::{MostPlaces, Next, Queues, ReplyShape, Vacancy, Waiter};
+use redis_lock::engine::queue::{Gone, Handle, MostPlaces, Next, Queues, ReplyShape, Vacancy, Waiter};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -75,7 +75,8 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
         compare(&queues, &plain, &is_kept);
     }
     let waiting = plain.iter().filter(|entry| entry.client.is_some()).count();
-    assert_eq!(queues.dissolve_all().len(), waiting);
+    let gone = std::iter::from_fn(|| queues.next_of_all()).flatten().count();
+    assert_eq!(gone, waiting);
     assert!(queues.is_empty() && queues.next_end().is_none() && queues.next_due().is_none());
     assert!(queues.take_ready().is_none(), "a line that is gone is not looked at");
 }
@@ -156,9 +157,9 @@ struct Who {
 fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who, keep: Option<u64>) {
     let Who { keys, at, attempt, client, share, time } = who;
     let key = keys[0];
-    let of = |waiter: Option<Waiter<u64>>| waiter.map(|waiter| waiter.client);
-    let all = |waiters: Vec<Waiter<u64>>| {
-        let mut clients: Vec<u64> = waiters.into_iter().map(|waiter| waiter.client).collect();
+    let of = |gone: Option<Gone<u64>>| gone.and_then(|gone| gone.waiter.client());
+    let all = |waiters: Vec<Gone<u64>>| {
+        let mut clients: Vec<u64> = waiters.into_iter().filter_map(|gone| gone.waiter.client()).collect();
         clients.sort_unstable();
         clients
     };
@@ -170,8 +171,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
             }
             let at = at % keys.len();
             let waiter = Waiter {
-                handle: client,
-                client,
+                handle: Handle::Blocked { handle: client, client },
                 share,
                 lease: Micros(1),
                 id: id(attempt),
@@ -199,7 +199,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
         }
         5 => {
             let line = queues.line(0, name(key));
-            let popped = line.and_then(|line| queues.pop_head(line)).map(|(_, waiter)| waiter.client);
+            let popped = line.and_then(|line| queues.pop_head(line)).and_then(|(_, gone)| gone.waiter.client());
             assert_eq!(popped, head(plain, key).and_then(|at| plain.remove(at).client));
         }
         6 => {
@@ -211,8 +211,8 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
         }
         7 => {
             // Who has waited enough, all of them, in the order of their ends; their places stay.
-            while let Some(waiter) = queues.time_out(MonotonicMicros(time), keep.map(MonotonicMicros), MOST) {
-                let at = plain.iter().position(|entry| entry.client == Some(waiter.client)).unwrap();
+            while let Some(gone) = queues.time_out(MonotonicMicros(time), keep.map(MonotonicMicros), MOST) {
+                let at = plain.iter().position(|entry| entry.client == gone.waiter.client()).unwrap();
                 assert!(plain[at].until <= time);
                 leave(plain, at, keep);
             }
@@ -220,7 +220,10 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
         }
         8 => look(queues, plain, &keys, UnixMicros(time), keep.is_some()),
         _ => {
-            let gone = queues.line(0, name(key)).map_or(0, |line| queues.dissolve(line).len());
+            if let Some(line) = queues.line(0, name(key)) {
+                queues.lose_line(line);
+            }
+            let gone = std::iter::from_fn(|| queues.next_lost()).flatten().count();
             assert_eq!(gone, plain.iter().filter(|entry| entry.waits(key)).count());
             plain.retain(|entry| !entry.is_in_line(key));
         }
@@ -273,14 +276,14 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
         };
         assert!(last < Some(ticket), "in the order of tickets");
         last = Some(ticket);
-        let client = queues.waiter(ticket).unwrap().client;
+        let client = queues.waiter(ticket).unwrap().client().unwrap();
         let at = plain.iter().position(|entry| entry.client == Some(client)).unwrap();
         let key = ready.iter().find(|(_, ready)| *ready == line).unwrap().0;
         assert_eq!((head(plain, key), plain[at].keys.len() > 1), (Some(at), is_parked));
         assert_eq!(queues.single_head(line).is_some(), !is_parked);
         assert_eq!(queues.parked_head(line), Some(ticket).filter(|_| is_parked));
         let single = match queues.next(line, Vacancy::Part) {
-            Next::Single(_, waiter) => Some(waiter.client),
+            Next::Single(_, waiter) => waiter.client(),
             _ => None,
         };
         let alone = plain.iter().find(|entry| entry.waits_alone(key));
@@ -290,7 +293,7 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
             assert_eq!(queues.is_held_up(0, name(key), ticket, UnixMicros(0)), ahead);
         }
         if serves || !is_parked {
-            assert_eq!(queues.serve(ticket).map(|waiter| waiter.client), plain.remove(at).client);
+            assert_eq!(queues.serve(ticket).and_then(|waiter| waiter.client()), plain.remove(at).client);
             assert_eq!(queues.park(ticket, 0), None, "it is gone");
         } else {
             // It cannot have another one, which nobody looks at now.
@@ -310,11 +313,11 @@ fn compare(queues: &Queues<u64>, plain: &[Entry], is_kept: &impl Fn(&Queues<u64>
     assert_eq!(queues.next_end().map(|end| end.0), plain.iter().map(|entry| entry.until).min());
     for key in 0..KEYS {
         let line: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.client).collect();
-        let found: Vec<u64> = queues.waiting(0, name(key)).map(|waiter| waiter.client).collect();
+        let found: Vec<u64> = queues.waiting(0, name(key)).filter_map(Waiter::client).collect();
         assert_eq!(found, line, "the order of arrival");
         let opened = queues.line(0, name(key));
         assert_eq!(opened.is_some(), plain.iter().any(|entry| entry.is_in_line(key)));
-        assert_eq!(opened.and_then(|line| queues.head(line)).map(|waiter| waiter.client), line.first().copied());
+        assert_eq!(opened.and_then(|line| queues.head(line)).and_then(Waiter::client), line.first().copied());
         assert_eq!(queues.length(0, name(key)).0, line.len());
         assert_eq!(queues.waited_line(0, name(key)).is_some(), !line.is_empty());
         let alone = plain.iter().filter(|entry| entry.waits_alone(key));

@@ -1,28 +1,41 @@
 //! `LOCK.ACQUIRE key EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name] [SESSION] [DETAILS]
-//! [SHARED|LIMIT n]`
+//! [SHARED|LIMIT n] [NOTIFY channel|SNOTIFY channel]`
 //!
 //! Takes the lock if it is free or expired. With `WAIT` the client blocks until it is its turn, except in a transaction
 //! or a script. With `SESSION` the lock ends one margin after the connection. With `SHARED` the caller shares the lock
-//! with all others that share it too, with `LIMIT` with fewer than n others.
+//! with all others that share it too, with `LIMIT` with fewer than n others. With `NOTIFY` or `SNOTIFY` the attempt waits
+//! without a blocked client: it gets `WAITING`, is told on the channel when its turn has come, and claims the lock by
+//! the same call within `lock.claim-ms`.
 //!
 //! Reply: the token (integer), or nil if somebody else has the lock, with `WAIT` once the wait is over; with `DETAILS`
 //! an array of token, overdue-ms, previous token, previous owner. The same ID again: if it holds the lock, its token,
 //! and its lease never becomes shorter; if it waits, its place. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `OOM`,
-//! `BUSYLOCKS`, `DEADLOCK`, `GRACE`, `NOREPLICAS`, `UNBLOCKED`. O(1) without waiters, O(log n) in the waiters and the
+//! `BUSYLOCKS`, `DEADLOCK`, `GRACE`, `NOREPLICAS`, `UNBLOCKED`, `NOPERM`. O(1) without waiters, O(log n) in the waiters and the
 //! holders.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Name, Options};
+use super::parse::{self, Name};
 use crate::driver::Outcome;
 use crate::lock::error::Error;
 use crate::server::args::Args;
 use crate::server::call::{Command, Entry};
 use crate::server::context::Context;
-use crate::server::reply;
+use crate::server::{publish, reply};
 
 const NAME: &str = "LOCK.ACQUIRE";
-const OPTIONS: [Name; 9] =
-    [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Details, Name::Shared, Name::Limit];
+const OPTIONS: [Name; 11] = [
+    Name::Ex,
+    Name::Px,
+    Name::Wait,
+    Name::Id,
+    Name::Owner,
+    Name::Session,
+    Name::Details,
+    Name::Shared,
+    Name::Limit,
+    Name::Notify,
+    Name::Snotify,
+];
 
 /// The command.
 pub struct Acquire;
@@ -35,7 +48,17 @@ impl Command for Acquire {
         arity: -4,
         flags: Flags::WriteDenyOomBlocking,
         keys: Keys::First(KeyAccess::AccessUpdate),
-        args: &[doc::KEY, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION, doc::DETAILS, doc::SHARE],
+        args: &[
+            doc::KEY,
+            doc::LEASE,
+            doc::WAIT,
+            doc::ID,
+            doc::OWNER,
+            doc::SESSION,
+            doc::DETAILS,
+            doc::SHARE,
+            doc::NOTIFY,
+        ],
     };
 
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
@@ -44,11 +67,15 @@ impl Command for Acquire {
             return Ok(());
         };
         parse::key_to_take(name.as_bytes())?;
-        let ask = Options::parse(&args, 1, NAME, &OPTIONS)?.ask()?;
+        let ask = parse::ask(&args, 1, NAME, &OPTIONS)?;
+        if let Some(notify) = ask.notify {
+            publish::check(context, name.as_bytes(), notify)?;
+        }
         match entry.acquire(name, &ask)? {
             Outcome::Granted(granted) => reply::granted(context, &granted, ask.shape),
             Outcome::NotGranted => reply::not_granted(context, ask.shape),
             Outcome::Waits => {}
+            Outcome::Queued => context.reply_status(c"WAITING"),
         }
         Ok(())
     }

@@ -1,10 +1,11 @@
-//! `LOCK.CANCEL key id`
+//! `LOCK.CANCEL key id`, `LOCK.CANCEL key CHANNEL name`
 //!
-//! Ends an attempt. If it waits, its client gets nil. If it keeps a place in line, the place is gone. If it holds the
-//! lock, the lock passes on as in LOCK.RELEASE.
+//! Ends an attempt. If it waits, its client gets nil, or a message on its channel. If it keeps a place in line, the place
+//! is gone. If it holds the lock, the lock passes on as in LOCK.RELEASE. Late copies of its calls get nil for
+//! `lock.place-ms`. With `CHANNEL`, ends all attempts in this line that are told on that channel.
 //!
-//! Reply: 1 if that ID waited, kept a place, or held the lock; else 0. Errors: `ERR`, `WRONGTYPE`. O(log n) in the
-//! waiters.
+//! Reply: 1 if that ID waited, kept a place, or held the lock; else 0. With `CHANNEL`, the number of attempts that it
+//! ended. Errors: `ERR`, `WRONGTYPE`. O(log n) in the waiters.
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse;
@@ -13,26 +14,45 @@ use crate::server::args::Args;
 use crate::server::call::{Command, Entry};
 use crate::server::context::Context;
 
+const NAME: &str = "LOCK.CANCEL";
+
 /// The command.
 pub struct Cancel;
 
 impl Command for Cancel {
     const DOC: &'static Doc = &Doc {
         name: c"lock.cancel",
-        summary: c"Ends an attempt, whether it waits, keeps a place or holds the lock.",
-        complexity: c"O(log N) in the waiters",
-        arity: 3,
-        flags: Flags::Write,
+        summary: c"Ends an attempt, whether it waits, keeps a place or holds the lock; or all those of a channel.",
+        complexity: c"O(log N) in the waiters; with CHANNEL O(M log N) for M attempts that it ends",
+        arity: -3,
+        flags: Flags::WriteSlow,
         keys: Keys::First(KeyAccess::Delete),
-        args: &[doc::KEY, Arg { name: c"id", kind: Kind::Integer, token: None, optional: false }],
+        args: &[
+            doc::KEY,
+            Arg {
+                name: c"attempt",
+                kind: Kind::OneOf(&[
+                    Arg { name: c"id", kind: Kind::Integer, token: None, optional: false },
+                    Arg { name: c"channel", kind: Kind::String, token: Some(c"CHANNEL"), optional: false },
+                ]),
+                token: None,
+                optional: false,
+            },
+        ],
     };
 
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
-        let (Some(name), Some(id), 2) = (args.string(0), args.at(1), args.count()) else {
-            context.reply_wrong_arity();
-            return Ok(());
-        };
-        context.reply_integer(i64::from(entry.cancel(name, parse::id(id)?)?));
+        match (args.string(0), args.at(1), args.at(2), args.count()) {
+            (Some(name), Some(id), None, 2) => {
+                context.reply_integer(i64::from(entry.cancel(name, parse::id(id)?)?));
+            }
+            (Some(name), Some(word), Some(channel), 3) if word.eq_ignore_ascii_case(b"CHANNEL") => {
+                let ended = entry.cancel_channel(name, parse::channel(channel)?);
+                context.reply_integer(i64::try_from(ended).unwrap_or(i64::MAX));
+            }
+            (.., 3) => return Err(Error::NotAnOption { position: 2, command: NAME }),
+            _ => context.reply_wrong_arity(),
+        }
         Ok(())
     }
 }

@@ -36,6 +36,16 @@ pub const WAIT: Arg = Arg { name: c"wait", kind: Kind::Integer, token: Some(c"WA
 pub const ID: Arg = Arg { name: c"id", kind: Kind::Integer, token: Some(c"ID"), optional: true };
 /// `[OWNER name]`
 pub const OWNER: Arg = Arg { name: c"owner", kind: Kind::String, token: Some(c"OWNER"), optional: true };
+/// `[NOTIFY channel|SNOTIFY channel]`
+pub const NOTIFY: Arg = Arg {
+    name: c"notify",
+    kind: Kind::OneOf(&[
+        Arg { name: c"channel", kind: Kind::String, token: Some(c"NOTIFY"), optional: false },
+        Arg { name: c"shard-channel", kind: Kind::String, token: Some(c"SNOTIFY"), optional: false },
+    ]),
+    token: None,
+    optional: true,
+};
 /// `[SESSION]`
 pub const SESSION: Arg = Arg { name: c"session", kind: Kind::Token, token: Some(c"SESSION"), optional: true };
 /// `[DETAILS]`

@@ -5,14 +5,13 @@
 //! Reply: 1, or 0 if that grant has ended. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `GRACE`, `NOREPLICAS`. O(1).
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Name, Options};
+use super::parse;
 use crate::lock::error::Error;
 use crate::server::args::Args;
 use crate::server::call::{Command, Entry};
 use crate::server::context::Context;
 
 const NAME: &str = "LOCK.EXTEND";
-const OPTIONS: [Name; 2] = [Name::Ex, Name::Px];
 
 /// The command.
 pub struct Extend;
@@ -34,7 +33,7 @@ impl Command for Extend {
             return Ok(());
         };
         let token = parse::token(token)?;
-        let lease = Options::parse(&args, 2, NAME, &OPTIONS)?.lease()?;
+        let lease = parse::lease_alone(&args, 2, NAME)?;
         context.reply_integer(i64::from(entry.extend(name, token, lease)?));
         Ok(())
     }

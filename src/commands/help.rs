@@ -9,11 +9,13 @@ use crate::server::call::{Command, Entry};
 use crate::server::context::Context;
 use std::ffi::CStr;
 
-const LINES: [&CStr; 30] = [
+const LINES: [&CStr; 34] = [
     c"LOCK.<command> <key> [<arg> ...]. A lock is a key; its lease is given with EX or PX. Commands are:",
-    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [DETAILS] [SHARED|LIMIT <n>]",
+    c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [DETAILS] [SHARED|LIMIT <n>] [NOTIFY <channel>|SNOTIFY <channel>]",
     c"    Take the lock if nobody has it, or wait for it in line. Return its token, or nil.",
     c"    With SHARED, share it with others that share it too; with LIMIT <n>, with fewer than n others.",
+    c"    With NOTIFY, return WAITING and wait without a blocked connection. The channel is told",
+    c"    'granted <id> <key>' when it is your turn: send the same call again to claim the lock.",
     c"RECOVER <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>] [SESSION]",
     c"    Take the lock over only if it has expired. Return the token, how many milliseconds ago it expired,",
     c"    the previous token and the previous owner, or nil.",
@@ -26,7 +28,9 @@ const LINES: [&CStr; 30] = [
     c"    Return the milliseconds of lease left to the holder of that token, or 0.",
     c"CANCEL <key> <id>",
     c"    End an attempt that waits, keeps a place or holds the lock. Return 1, or 0 if there was none.",
-    c"MACQUIRE <numkeys> <key> [<key> ...] EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION]",
+    c"CANCEL <key> CHANNEL <name>",
+    c"    End all attempts in this line that are told on that channel. Return their number.",
+    c"MACQUIRE <numkeys> <key> [<key> ...] EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [NOTIFY <channel>|SNOTIFY <channel>]",
     c"    Take all of these locks, or wait for them. Return one token for all, or nil.",
     c"MEXTEND <numkeys> <key> [<key> ...] <token> EX <seconds>|PX <milliseconds>",
     c"    Set a new lease on all of these locks. Return 1, or 0 if any of the grants has ended.",

@@ -3,7 +3,9 @@
 //! Shows who holds the lock, since when, and for how long. Reply: a map (a flat array in RESP2) that always has these
 //! fields, in this order: state, token, id, owner, timestamp, held-ms, lease-ms, free-in-ms, overdue-ms, session,
 //! waiters, oldest-wait-ms. A field without meaning is nil. `FULL` adds queue: an array of at most 1000 maps of id,
-//! client, addr, name, owner, waited-ms, left-ms. Read-only.
+//! client, addr, name, owner, waited-ms, left-ms, channel. client, addr and name are nil for an attempt that waits
+//! without a connection, channel for one that is blocked. Read-only. A lock that was granted to such an attempt, but not
+//! claimed yet, is held; lease-ms is 0, and free-in-ms is what is left of its time to claim.
 //!
 //! With several holders the fields describe the one that ends last, and free-in-ms is when a caller could have the lock
 //! alone. `FULL` adds holders before queue: an array of at most 1000 maps of token, id, owner, timestamp, held-ms,
@@ -13,13 +15,13 @@
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse::{Name, Options};
 use crate::driver::{Edge, Key as _};
-use crate::engine::queue::Waiter;
+use crate::engine::queue::{Channel, Waiter};
 use crate::engine::KeyName;
 use crate::lock::error::Error;
 use crate::lock::holders::Holders;
 use crate::lock::record::{timestamp_text, Encoded, Id, Owner, OwnerBuf, Record};
 use crate::lock::rules::{self, Share, State, Terms};
-use crate::lock::time::UnixMicros;
+use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 use crate::server::args::Args;
 use crate::server::call::{Command, Entry};
@@ -27,6 +29,7 @@ use crate::server::client::Client;
 use crate::server::clock;
 use crate::server::context::Context;
 use crate::server::key::Key;
+use std::rc::Rc;
 
 const NAME: &str = "LOCK.INFO";
 const MOST_ROWS: usize = 1_000;
@@ -61,12 +64,13 @@ impl Command for Info {
         let token = lock.last_to_end().filter(|_| !lock.is_nobodys()).map(|record| record.token);
         let bytes = KeyName { db, name: name.as_bytes() };
         let session = session_of(entry, bytes, token);
+        let unclaimed = unclaimed(entry, bytes, token);
         let holders = if let State::Several(holders) = lock { Some(holders).filter(|_| options.full) } else { None };
 
         let terms = entry.edge().terms();
         let fields = if options.full { 13 } else { 12 };
         context.reply_map(if holders.is_some() { 14 } else { fields });
-        reply_key(context, terms, &key);
+        reply_key(context, terms, &key, unclaimed);
         field(context, "session", |context| context.reply_count_or_nil(session));
         field(context, "waiters", |context| context.reply_count_or_nil(waiters));
         field(context, "oldest-wait-ms", |context| context.reply_count_or_nil(oldest_wait_ms));
@@ -91,6 +95,13 @@ fn session_of(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> 
     entry.engine().sessions().binding(key.db, key.name, token?).map(|binding| binding.client)
 }
 
+/// How long a grant can still be claimed; `None` if it does not wait for that.
+fn unclaimed(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<Micros> {
+    let engine = entry.engine();
+    let (_, claim) = engine.claims().of_grant(key.db, key.name, token?)?;
+    Some(claim.deadline.since(clock::monotonic()))
+}
+
 /// Replies with a field: its name and its value.
 pub fn field(context: &Context, name: &str, reply: impl FnOnce(&Context)) {
     context.reply_bytes(name.as_bytes());
@@ -105,8 +116,10 @@ fn reply_holders(context: &Context, entry: &mut Entry<'_>, name: KeyName<'_>, ho
         let record = holder.record();
         let (is_over, value) = (holders.is_over(holder), record.encode());
         let session = session_of(entry, name, Some(record.token).filter(|_| !is_over));
+        let is_unclaimed = unclaimed(entry, name, Some(record.token)).is_some();
+        let held_at = if is_over { None } else { Some(now) };
         context.reply_map(8);
-        reply_record(context, terms, Some(&record), Some(value.score()), if is_over { None } else { Some(now) });
+        reply_record(context, terms, Some(&record), Some(value.score()), held_at, is_unclaimed);
         let overdue_ms = is_over.then(|| now.since(record.timestamp).as_ms());
         field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
         field(context, "session", |context| context.reply_count_or_nil(session));
@@ -116,7 +129,8 @@ fn reply_holders(context: &Context, entry: &mut Entry<'_>, name: KeyName<'_>, ho
 /// A waiter, as the queue knows it.
 struct Row {
     id: Option<Id>,
-    client: u64,
+    client: Option<u64>,
+    channel: Option<Rc<Channel>>,
     owner: Option<OwnerBuf>,
     waited_ms: u64,
     left_ms: u64,
@@ -127,7 +141,8 @@ fn reply_queue(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>) {
     let now = clock::monotonic();
     let row = |waiter: &Waiter<_>| Row {
         id: waiter.id,
-        client: waiter.client,
+        client: waiter.client(),
+        channel: waiter.channel().cloned(),
         owner: waiter.owner.clone(),
         waited_ms: now.since(waiter.since).as_ms(),
         left_ms: waiter.until.since(now).as_ms_ceil(),
@@ -136,22 +151,24 @@ fn reply_queue(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>) {
     context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
     for row in rows {
         let id = row.id.map(|id| id.get().to_string());
-        let address = Client::find(row.client).map(|client| client.address());
-        let name = Client::name(context, row.client);
-        context.reply_map(7);
+        let address = row.client.and_then(Client::find).map(|client| client.address());
+        let name = row.client.and_then(|client| Client::name(context, client));
+        let channel = row.channel.as_ref().map(|channel| channel.name.as_ref());
+        context.reply_map(8);
         field(context, "id", |context| context.reply_bytes_or_nil(id.as_deref().map(str::as_bytes)));
-        field(context, "client", |context| context.reply_count(row.client));
+        field(context, "client", |context| context.reply_count_or_nil(row.client));
         field(context, "addr", |context| context.reply_bytes_or_nil(address.as_deref().map(str::as_bytes)));
         field(context, "name", |context| context.reply_bytes_or_nil(name.as_deref()));
         let owner = row.owner.as_ref().map(|owner| owner.as_owner().as_bytes());
         field(context, "owner", |context| context.reply_bytes_or_nil(owner));
         field(context, "waited-ms", |context| context.reply_count(row.waited_ms));
         field(context, "left-ms", |context| context.reply_count(row.left_ms));
+        field(context, "channel", |context| context.reply_bytes_or_nil(channel));
     }
 }
 
 /// The fields that come from the key itself.
-fn reply_key(context: &Context, terms: Terms, key: &Key<'_>) {
+fn reply_key(context: &Context, terms: Terms, key: &Key<'_>, unclaimed: Option<Micros>) {
     let now = key.now();
     let lock = key.lock();
     let record = lock.last_to_end();
@@ -161,6 +178,8 @@ fn reply_key(context: &Context, terms: Terms, key: &Key<'_>) {
     let text = text.or(several.as_ref().map(Encoded::score));
     let free_in_ms = match lock {
         State::Foreign => key.expires_in_ms(),
+        // One of several holders does not decide it alone.
+        State::Held(..) if unclaimed.is_some() => unclaimed.map(Micros::as_ms_ceil),
         lock => Some(lock.free_at(Share::Alone).map_or(0, |until| until.since(now).as_ms_ceil())),
     };
     let ended = match lock {
@@ -170,7 +189,7 @@ fn reply_key(context: &Context, terms: Terms, key: &Key<'_>) {
     let overdue_ms = ended.map(|ended| now.since(ended).as_ms());
 
     field(context, "state", |context| context.reply_bytes(lock.name().as_bytes()));
-    reply_record(context, terms, record.as_ref(), text, (!is_nobodys).then_some(now));
+    reply_record(context, terms, record.as_ref(), text, (!is_nobodys).then_some(now), unclaimed.is_some());
     field(context, "free-in-ms", |context| context.reply_count_or_nil(free_in_ms));
     field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
 }
@@ -182,12 +201,14 @@ fn reply_record(
     record: Option<&Record<'_>>,
     text: Option<&[u8]>,
     held_at: Option<UnixMicros>,
+    is_unclaimed: bool,
 ) {
     let held = record.zip(held_at);
     let id = record.and_then(|record| record.id).map(|id| id.get().to_string());
     let owner = record.and_then(|record| record.owner);
     let held_ms = held.map(|(record, now)| now.since(UnixMicros(record.token.get())).as_ms());
-    let lease_ms = held.map(|(record, now)| rules::lease_left(record, terms, now).as_ms());
+    let lease_ms =
+        held.map(|(record, now)| if is_unclaimed { 0 } else { rules::lease_left(record, terms, now).as_ms() });
     field(context, "token", |context| context.reply_count_or_nil(record.map(|record| record.token.get())));
     field(context, "id", |context| context.reply_bytes_or_nil(id.as_deref().map(str::as_bytes)));
     field(context, "owner", |context| context.reply_bytes_or_nil(owner.map(Owner::as_bytes)));

@@ -1,24 +1,26 @@
-//! `LOCK.MACQUIRE numkeys key [key ...] EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name] [SESSION]`
+//! `LOCK.MACQUIRE numkeys key [key ...] EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name] [SESSION]
+//! [NOTIFY channel|SNOTIFY channel]`
 //!
 //! Takes several locks: all or none. While the command waits it holds none of them and reserves none. It waits in the
 //! queue of one key that it cannot have, and is tried when that key comes free. So it can neither deadlock nor delay
-//! others.
+//! others. With `NOTIFY` or `SNOTIFY` it waits without a blocked client, as LOCK.ACQUIRE does.
 //!
 //! Reply: one token for all keys, or nil, with `WAIT` once the wait is over. The same ID again, if it holds all of
 //! them: its token. In a cluster the keys share a slot. Errors: as LOCK.ACQUIRE. O(k) in the keys, and O(log n) in the
 //! waiters of one of them.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Name, Options};
+use super::parse::{self, Name};
 use crate::driver::Outcome;
 use crate::lock::error::Error;
 use crate::server::args::Args;
 use crate::server::call::{Command, Entry};
 use crate::server::context::{Arg, Context};
-use crate::server::reply;
+use crate::server::{publish, reply};
 
 const NAME: &str = "LOCK.MACQUIRE";
-const OPTIONS: [Name; 6] = [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session];
+const OPTIONS: [Name; 8] =
+    [Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Notify, Name::Snotify];
 /// `EX seconds`
 const BEHIND: usize = 2;
 
@@ -33,7 +35,7 @@ impl Command for Macquire {
         arity: -5,
         flags: Flags::WriteDenyOomBlocking,
         keys: Keys::Counted(KeyAccess::AccessUpdate),
-        args: &[doc::NUMKEYS, doc::KEYS, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION],
+        args: &[doc::NUMKEYS, doc::KEYS, doc::LEASE, doc::WAIT, doc::ID, doc::OWNER, doc::SESSION, doc::NOTIFY],
     };
 
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
@@ -47,12 +49,16 @@ impl Command for Macquire {
         }
         let keys = parse::keys(&args, BEHIND)?;
         parse::keys_to_take(&args, keys.clone())?;
-        let ask = Options::parse(&args, keys.end, NAME, &OPTIONS)?.ask()?;
+        let ask = parse::ask(&args, keys.end, NAME, &OPTIONS)?;
         let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
+        if let (Some(notify), Some(first)) = (ask.notify, names.first()) {
+            publish::check(context, first.as_bytes(), notify)?;
+        }
         match entry.acquire_all(&names, &ask)? {
             Outcome::Granted(granted) => reply::granted(context, &granted, ask.shape),
             Outcome::NotGranted => reply::not_granted(context, ask.shape),
             Outcome::Waits => {}
+            Outcome::Queued => context.reply_status(c"WAITING"),
         }
         Ok(())
     }

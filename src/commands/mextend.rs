@@ -6,14 +6,13 @@
 //! `GRACE`, `NOREPLICAS`. O(k) in the keys.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Name, Options};
+use super::parse;
 use crate::lock::error::Error;
 use crate::server::args::Args;
 use crate::server::call::{Command, Entry};
 use crate::server::context::{Arg, Context};
 
 const NAME: &str = "LOCK.MEXTEND";
-const OPTIONS: [Name; 2] = [Name::Ex, Name::Px];
 /// `token EX seconds`
 const BEHIND: usize = 3;
 
@@ -43,7 +42,7 @@ impl Command for Mextend {
         let keys = parse::keys(&args, BEHIND)?;
         parse::different_keys(&args, keys.clone())?;
         let token = parse::token(args.at(keys.end).unwrap_or_default())?;
-        let lease = Options::parse(&args, keys.end.saturating_add(1), NAME, &OPTIONS)?.lease()?;
+        let lease = parse::lease_alone(&args, keys.end.saturating_add(1), NAME)?;
         let names: Vec<Arg<'_>> = keys.filter_map(|at| args.string(at)).collect();
         context.reply_integer(i64::from(entry.extend_all(&names, token, lease)?));
         Ok(())

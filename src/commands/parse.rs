@@ -2,7 +2,7 @@
 //!
 //! The error names the first argument at fault, from left to right.
 
-use crate::driver::Ask;
+use crate::driver::{Ask, ChannelName};
 use crate::engine::queue::ReplyShape;
 use crate::lock::error::Error;
 use crate::lock::record::{number, Id, Owner};
@@ -14,6 +14,10 @@ use std::ops::Range;
 
 /// The longest lease and the longest wait: 10 years.
 const LONGEST_MS: u64 = 315_360_000_000;
+/// The longest wait without a connection.
+const LONGEST_TOLD: Micros = Micros(3_600_000_000);
+/// The longest name of a channel, in bytes.
+const LONGEST_CHANNEL: usize = 256;
 
 /// The longest key name of a lock that can be granted, in bytes: names are kept for waiters.
 const LONGEST_KEY: usize = 4_096;
@@ -90,6 +94,10 @@ options! {
     Match => "MATCH",
     /// `STATE name`
     State => "STATE",
+    /// `NOTIFY channel`
+    Notify => "NOTIFY",
+    /// `SNOTIFY channel`
+    Snotify => "SNOTIFY",
 }
 
 impl Name {
@@ -107,6 +115,7 @@ pub struct Options<'a> {
     wait: Option<Micros>,
     count: Option<usize>,
     share: Share,
+    notify: Option<ChannelName<'a>>,
     /// The value of `MATCH`.
     pub pattern: Option<&'a [u8]>,
     /// The value of `STATE`.
@@ -160,6 +169,14 @@ impl<'a> Options<'a> {
                 Name::Match => options.pattern = Some(value()?),
                 Name::State if options.state.is_some() => return twice,
                 Name::State => options.state = Some(value()?),
+                Name::Notify | Name::Snotify => {
+                    let is_sharded = name == Name::Snotify;
+                    match options.notify {
+                        Some(before) if before.is_sharded == is_sharded => return twice,
+                        Some(_) => return Err(Error::ChannelTwice),
+                        None => options.notify = Some(ChannelName { name: channel(value()?)?, is_sharded }),
+                    }
+                }
             }
             let is_alone = matches!(name, Name::Session | Name::Details | Name::Full | Name::Shared);
             let length = if is_alone { 1 } else { 2 };
@@ -191,10 +208,19 @@ impl<'a> Options<'a> {
     /// The arguments of a command that takes locks.
     ///
     /// # Errors
-    /// [`Error::LeaseMissing`]
+    /// [`Error::LeaseMissing`], [`Error::ChannelNeeds`], [`Error::WaitToldTooLong`]
     pub fn ask(&self) -> Result<Ask<'a>, Error> {
         let shape = if self.details { ReplyShape::Details } else { ReplyShape::Token };
-        Ok(Ask { request: self.request()?, wait: self.wait(), shape, session: self.session })
+        let request = self.request()?;
+        if let Some(notify) = self.notify {
+            let option = if notify.is_sharded { "SNOTIFY" } else { "NOTIFY" };
+            let wait = self.wait.ok_or(Error::ChannelNeeds { option, missing: "WAIT" })?;
+            self.id.ok_or(Error::ChannelNeeds { option, missing: "ID" })?;
+            if wait > LONGEST_TOLD {
+                return Err(Error::WaitToldTooLong);
+            }
+        }
+        Ok(Ask { request, wait: self.wait(), shape, session: self.session, notify: self.notify })
     }
 
     /// The request for the lock rules.
@@ -206,12 +232,71 @@ impl<'a> Options<'a> {
     }
 }
 
+/// The options from `from` on of a command that asks for a lock.
+///
+/// # Errors
+/// The first argument at fault; [`Error::LeaseMissing`]
+#[inline]
+pub fn ask<'a>(
+    args: &impl Arguments<'a>,
+    from: usize,
+    command: &'static str,
+    known: &[Name],
+) -> Result<Ask<'a>, Error> {
+    match only_lease(args, from) {
+        Some(lease) => {
+            let request = Request { share: Share::Alone, lease, id: None, owner: None };
+            Ok(Ask { request, wait: Micros(0), shape: ReplyShape::Token, session: false, notify: None })
+        }
+        None => Options::parse(args, from, command, known)?.ask(),
+    }
+}
+
+/// The options from `from` on of a command that takes nothing but a lease.
+///
+/// # Errors
+/// The first argument at fault; [`Error::LeaseMissing`]
+#[inline]
+pub fn lease_alone<'a>(args: &impl Arguments<'a>, from: usize, command: &'static str) -> Result<Micros, Error> {
+    match only_lease(args, from) {
+        Some(lease) => Ok(lease),
+        None => Options::parse(args, from, command, &[Name::Ex, Name::Px])?.lease(),
+    }
+}
+
+/// The lease if there is nothing else from `from` on, which is how nearly all calls are: reading all options takes five
+/// times as long. `None` if anything is wrong; [`Options::parse`] finds what.
+fn only_lease<'a>(args: &impl Arguments<'a>, from: usize) -> Option<Micros> {
+    let at = from.checked_add(1)?;
+    if args.count() != at.checked_add(1)? {
+        return None;
+    }
+    let unit_ms = match args.at(from)? {
+        [b'P' | b'p', b'X' | b'x'] => 1,
+        [b'E' | b'e', b'X' | b'x'] => 1_000,
+        _ => return None,
+    };
+    lease(args.at(at)?, unit_ms).ok()
+}
+
 /// A token.
 ///
 /// # Errors
 /// [`Error::Token`]
 pub fn token(arg: &[u8]) -> Result<Token, Error> {
     number(arg).and_then(Token::new).ok_or(Error::Token)
+}
+
+/// The name of a channel.
+///
+/// # Errors
+/// [`Error::Channel`]
+pub fn channel(arg: &[u8]) -> Result<&[u8], Error> {
+    if (1..=LONGEST_CHANNEL).contains(&arg.len()) {
+        Ok(arg)
+    } else {
+        Err(Error::Channel)
+    }
 }
 
 /// An ID.

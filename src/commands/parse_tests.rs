@@ -108,6 +108,23 @@ fn a_key_that_is_there_twice_is_named() {
 
 proptest! {
     #[test]
+    fn a_lease_alone_is_read_as_among_other_options(
+        name in prop_oneof!["[EePpxX]{2}", "[ -~]{0,3}"],
+        value in prop_oneof!["[0-9]{0,21}", "[ -~]{0,4}"],
+        more in prop::option::of(prop_oneof![Just("DETAILS"), Just("EX"), Just("x")]),
+    ) {
+        let args: Vec<&[u8]> = [b"key", name.as_bytes(), value.as_bytes()].into_iter()
+            .chain(more.map(str::as_bytes)).collect();
+        let args = args.as_slice();
+        let asked = ask(&args, 1, "LOCK.ACQUIRE", &ALL);
+        let expected = Options::parse(&args, 1, "LOCK.ACQUIRE", &ALL).and_then(|options| options.ask());
+        prop_assert_eq!(format!("{asked:?}"), format!("{expected:?}"));
+        let known = [Name::Ex, Name::Px];
+        let expected = Options::parse(&args, 1, "LOCK.EXTEND", &known).and_then(|options| options.lease());
+        prop_assert_eq!(lease_alone(&args, 1, "LOCK.EXTEND"), expected);
+    }
+
+    #[test]
     fn arbitrary_arguments_are_read_without_harm(
         args in prop::collection::vec(
             prop_oneof![

@@ -7,7 +7,7 @@
 //! O(1).
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
-use super::parse::{self, Name, Options};
+use super::parse::{self, Name};
 use crate::engine::queue::ReplyShape;
 use crate::lock::error::Error;
 use crate::server::args::Args;
@@ -38,7 +38,7 @@ impl Command for Recover {
             return Ok(());
         };
         parse::key_to_take(name.as_bytes())?;
-        let ask = Options::parse(&args, 1, NAME, &OPTIONS)?.ask()?;
+        let ask = parse::ask(&args, 1, NAME, &OPTIONS)?;
         match entry.recover(name, &ask)? {
             Some(granted) => reply::granted(context, &granted, ReplyShape::Details),
             None => reply::not_granted(context, ReplyShape::Details),

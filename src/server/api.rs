@@ -79,6 +79,7 @@ api! {
         open_key: unsafe extern "C" fn(Ctx, Str, Int) -> Key = RedisModule_OpenKey;
         register_info_func: unsafe extern "C" fn(Ctx, raw::RedisModuleInfoFunc) -> Int = RedisModule_RegisterInfoFunc;
         replicate: unsafe extern "C" fn(Ctx, Chars, Chars, ...) -> Int = RedisModule_Replicate;
+        replicate_verbatim: unsafe extern "C" fn(Ctx) -> Int = RedisModule_ReplicateVerbatim;
         reply_with_array: unsafe extern "C" fn(Ctx, libc::c_long) -> Int = RedisModule_ReplyWithArray;
         reply_with_error: unsafe extern "C" fn(Ctx, Chars) -> Int = RedisModule_ReplyWithError;
         reply_with_long_long: unsafe extern "C" fn(Ctx, Long) -> Int = RedisModule_ReplyWithLongLong;
@@ -112,6 +113,7 @@ api! {
     }
     optional {
         // 7.2
+        get_module_options_all: unsafe extern "C" fn() -> Int = RedisModule_GetModuleOptionsAll;
         cached_microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_CachedMicroseconds;
         microseconds: unsafe extern "C" fn() -> raw::ustime_t = RedisModule_Microseconds;
         // 7.4, Valkey 8
@@ -120,6 +122,7 @@ api! {
         // 7.0.6
         set_context_user: unsafe extern "C" fn(Ctx, *const raw::RedisModuleUser) = RedisModule_SetContextUser;
         // 7.0
+        acl_check_channel_permissions: unsafe extern "C" fn(*mut raw::RedisModuleUser, Str, Int) -> Int = RedisModule_ACLCheckChannelPermissions;
         acl_check_key_permissions: unsafe extern "C" fn(*mut raw::RedisModuleUser, Str, Int) -> Int = RedisModule_ACLCheckKeyPermissions;
         free_module_user: unsafe extern "C" fn(*mut raw::RedisModuleUser) = RedisModule_FreeModuleUser;
         get_current_user_name: unsafe extern "C" fn(Ctx) -> Str = RedisModule_GetCurrentUserName;
@@ -130,6 +133,8 @@ api! {
         key_at_pos_with_flags: unsafe extern "C" fn(Ctx, Int, Int) = RedisModule_KeyAtPosWithFlags;
         load_configs: unsafe extern "C" fn(Ctx) -> Int = RedisModule_LoadConfigs;
         register_numeric_config: unsafe extern "C" fn(Ctx, Chars, Long, libc::c_uint, Long, Long, raw::RedisModuleConfigGetNumericFunc, raw::RedisModuleConfigSetNumericFunc, raw::RedisModuleConfigApplyFunc, *mut libc::c_void) -> Int = RedisModule_RegisterNumericConfig;
+        publish_message: unsafe extern "C" fn(Ctx, Str, Str) -> Int = RedisModule_PublishMessage;
+        publish_message_shard: unsafe extern "C" fn(Ctx, Str, Str) -> Int = RedisModule_PublishMessageShard;
         reply_with_map: unsafe extern "C" fn(Ctx, libc::c_long) -> Int = RedisModule_ReplyWithMap;
     }
 }

@@ -1,11 +1,12 @@
 //! Every call from the server: no panic leaves it, and it ends with [`crate::driver::Entry::finish`], so that the timer
 //! forgets no change. On a replica every command that writes is refused, whether the server lets clients write there or
-//! not: the locks belong to its master.
+//! not: the locks belong to its master. So is one that a master sends or an AOF contains.
 
 use super::args::Args;
 use super::command_docs::{Doc, Keys};
 use super::context::Context;
 use super::edge::ServerEdge;
+use super::log;
 use super::module::module;
 use super::panics::guarded;
 use super::replica_acks;
@@ -34,7 +35,17 @@ pub trait Command {
 
 /// Runs a callback of the server; `None` if it panicked.
 pub fn enter<R>(context: &Context, writer: Writer, body: impl FnOnce(&mut Entry<'_>) -> R) -> Option<R> {
-    let mut entry = driver::Entry::new(&module().driver, ServerEdge::of(context, writer));
+    enter_with(ServerEdge::of(context, writer), body)
+}
+
+/// Runs the timer.
+pub fn enter_timer(context: &Context) {
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
+    enter_with(ServerEdge::of_timer(context), |entry| entry.timer_fired());
+}
+
+fn enter_with<'c, R>(edge: ServerEdge<'c>, body: impl FnOnce(&mut Entry<'c>) -> R) -> Option<R> {
+    let mut entry = driver::Entry::new(&module().driver, edge);
     let result = guarded(|| body(&mut entry));
     guarded(|| entry.finish());
     result
@@ -53,9 +64,11 @@ pub unsafe extern "C" fn run<C: Command>(
     let context = unsafe { Context::new(ctx) };
     // SAFETY: argv and argc are the server's own.
     let args = unsafe { Args::new(&context, argv, argc) };
-    if C::DOC.flags.writes() && replica_acks::is_replica() && is_refused(&context, C::DOC) {
-        context.reply_error(Error::ReadOnly);
-        return 0;
+    if C::DOC.flags.writes() && (replica_acks::is_replica() || module().is_loading.get()) {
+        if let Err(error) = may_run(&context, C::DOC) {
+            context.reply_error(error);
+            return 0;
+        }
     }
     match enter(&context, Writer::Command, |entry| C::run(&context, entry, args)) {
         Some(Ok(())) => {}
@@ -65,9 +78,30 @@ pub unsafe extern "C" fn run<C: Command>(
     0
 }
 
-/// Whether a writing command has to be refused on a replica. It is not if the master sends it (which it never does:
-/// only effects are replicated), or if the call only asks for the positions of the keys.
-fn is_refused(context: &Context, doc: &Doc) -> bool {
+/// Whether a writing command may run on a replica, or while the server is loading: only to give the positions of its
+/// keys. Neither a master nor an AOF has LOCK.* commands, only effects. One that comes from there was granted at another
+/// time, under other settings, and would be granted anew.
+fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {
     let asks_for_keys = matches!(doc.keys, Keys::Counted(_)) && context.is_asked_for_keys();
-    !asks_for_keys && !context.has_flags(raw::REDISMODULE_CTX_FLAGS_REPLICATED)
+    let refused = |source| {
+        if let Some(count) = module().listeners.refused() {
+            log::warning(&format!(
+                "refused {} from {source}, {count} refused so far: only SET, DEL and the like are replicated. Locks may \
+                 differ from those of the master, or from before the restart. Please report this",
+                doc.name.to_string_lossy()
+            ));
+        }
+        Err(Error::Internal)
+    };
+    if asks_for_keys {
+        Ok(())
+    } else if context.has_flags(raw::REDISMODULE_CTX_FLAGS_REPLICATED) {
+        refused("the master")
+    } else if context.has_flags(raw::REDISMODULE_CTX_FLAGS_LOADING) {
+        refused("the AOF")
+    } else if replica_acks::is_replica() {
+        Err(Error::ReadOnly)
+    } else {
+        Ok(())
+    }
 }

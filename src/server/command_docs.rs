@@ -31,7 +31,7 @@ pub enum Flags {
     WriteDenyOom,
     /// Writes, or gives memory back.
     Write,
-    /// Like `Write`, for many keys.
+    /// Like `Write`, for many keys or attempts.
     WriteSlow,
     /// Reads.
     Read,

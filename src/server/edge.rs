@@ -10,10 +10,11 @@ use super::log;
 use super::module::{module, Module};
 use super::refusals::is_served_here;
 use super::replicate::{self, Written};
-use super::{may_write, replica_acks};
+use super::{may_write, publish, replica_acks};
 use crate::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
 use crate::engine::grant::Event;
 use crate::engine::outbox::Letter;
+use crate::engine::queue::Channel;
 use crate::engine::{KeyName, Limits};
 use crate::lock::clocks::Reading;
 use crate::lock::effect::{Change, Retentions};
@@ -28,13 +29,21 @@ pub struct ServerEdge<'c> {
     module: &'static Module,
     /// The writer: a command changes keys in place.
     writer: Writer,
+    /// It is the timer itself, and not another event, that writes like it.
+    is_timer: bool,
 }
 
 impl<'c> ServerEdge<'c> {
     /// Wraps one call from the server; `writer`: a command, or else the timer.
     #[must_use]
     pub fn of(context: &'c Context, writer: Writer) -> Self {
-        Self { context, module: module(), writer }
+        Self { context, module: module(), writer, is_timer: false }
+    }
+
+    /// Wraps a call of the timer.
+    #[must_use]
+    pub fn of_timer(context: &'c Context) -> Self {
+        Self { is_timer: true, ..Self::of(context, Writer::Timer) }
     }
 }
 
@@ -176,6 +185,21 @@ impl Edge for ServerEdge<'_> {
     fn release(&mut self, handle: Handle) {
         // SAFETY: the handle is released once, because this takes it.
         unsafe { (api().unblock_client)(handle.0, std::ptr::null_mut()) };
+    }
+
+    /// Other events can happen in the middle of a transaction: a message would land inside the reply to EXEC of a
+    /// subscriber that runs it.
+    fn may_publish(&self) -> bool {
+        let never = raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA;
+        self.is_timer || (self.writer == Writer::Command && !self.context.has_flags(never))
+    }
+
+    fn publish(&mut self, channel: &Channel, message: &[u8]) -> bool {
+        publish::publish(self.context, channel, message)
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.context.has_flags(raw::REDISMODULE_CTX_FLAGS_OOM)
     }
 
     fn may_write(&mut self) -> bool {

@@ -3,7 +3,7 @@
 
 use super::api::api;
 use super::blocked;
-use super::call::{enter, Entry};
+use super::call::{enter, enter_timer, Entry};
 use super::context::{Arg, Context};
 use super::facts::Changes;
 use super::handle::Callbacks;
@@ -36,11 +36,15 @@ pub fn begin(context: &Context) -> Result<(), String> {
         ("flushdb", raw::REDISMODULE_EVENT_FLUSHDB, on_flush as OnEvent),
         ("swapdb", raw::REDISMODULE_EVENT_SWAPDB, on_swap),
         ("cron loop", raw::REDISMODULE_EVENT_CRON_LOOP, on_cron),
+        ("loading", raw::REDISMODULE_EVENT_LOADING, on_loading),
         ("role change", raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, on_role_change),
     ] {
         if !subscribe_to(context, id, on_event) {
             return Err(format!("the server has no event {name}"));
         }
+    }
+    if subscribe_to(context, raw::REDISMODULE_EVENT_FORK_CHILD, on_fork) {
+        module().listeners.begin(context.version());
     }
     let is_told = subscribe_to(context, raw::REDISMODULE_EVENT_CONFIG, on_config_change);
     let changes = if is_told { Changes::Told } else { Changes::Silent };
@@ -79,6 +83,7 @@ macro_rules! c_event {
 }
 
 c_event!(on_config_change, |context: &Context, entry: &mut Entry<'_>, _, _| {
+    module().listeners.may_come();
     server_facts::read(context, Changes::Told);
     entry.check_settings();
 });
@@ -86,10 +91,12 @@ c_event!(on_cron, |context: &Context, entry: &mut Entry<'_>, _, _| {
     module().is_replica.set(context.is_replica());
     entry.tick();
     module().sets.borrow_mut().tick();
+    module().listeners.tick(context);
 });
 c_event!(on_role_change, |_: &Context, entry: &mut Entry<'_>, role, _| {
     let is_replica = role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
     module().is_replica.set(is_replica);
+    module().listeners.may_come();
     module().sets.borrow_mut().clear();
     if is_replica {
         entry.demoted();
@@ -121,11 +128,27 @@ c_event!(on_swap, |_: &Context, entry: &mut Entry<'_>, _, data: *mut libc::c_voi
     }
 });
 
+/// A fork, which can come in the middle of anything: it only changes a flag. The child may write a snapshot for a replica
+/// or an AOF, which has to be told of each later change.
+unsafe extern "C" fn on_fork(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, _: u64, _: *mut libc::c_void) {
+    module().listeners.may_come();
+}
+
+/// The server begins to load its data, or ends that.
+unsafe extern "C" fn on_loading(
+    _: *mut raw::RedisModuleCtx,
+    _: raw::RedisModuleEvent,
+    subevent: u64,
+    _: *mut libc::c_void,
+) {
+    let has_ended = [raw::REDISMODULE_SUBEVENT_LOADING_ENDED, raw::REDISMODULE_SUBEVENT_LOADING_FAILED];
+    module().is_loading.set(!has_ended.contains(&subevent));
+}
+
 unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut libc::c_void) {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
-    #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
-    enter(&context, Writer::Timer, |entry| entry.timer_fired());
+    enter_timer(&context);
 }
 
 unsafe extern "C" fn on_key(

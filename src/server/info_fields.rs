@@ -46,12 +46,16 @@ impl Section {
         let queues = engine.queues();
         let longest = queues.longest(1).first().map_or(0, |line| line.2);
         self.number(c"waiters", queues.waiters());
+        self.number(c"queued", queues.queued());
         self.number(c"places", queues.places());
         self.number(c"longest_queue", longest);
         self.number(c"sessions", engine.sessions().len());
         for (name, counter) in Counter::ALL {
             self.count(name, engine.counters().get(*counter));
         }
+        let (unheard, refused) = module.listeners.counts();
+        self.count(c"unreplicated_writes", unheard);
+        self.count(c"replicated_refused", refused);
         let (gate, grace) = (engine.gate_ref(), module.settings.failover_grace());
         let left =
             if grace == Micros(0) { grace } else { gate.grace_left(&module.known_grace(grace), clock::monotonic()) };

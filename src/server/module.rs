@@ -7,6 +7,7 @@ use super::context::OwnString;
 use super::facts::Facts;
 use super::handle::{Callbacks, Handle, TimerId};
 use super::histograms::Spans;
+use super::listeners::Listeners;
 use super::set_cache::Kept;
 use super::settings::Settings;
 use crate::driver::Driver;
@@ -31,6 +32,10 @@ pub struct Module {
     pub spans: RefCell<Option<Box<Spans>>>,
     /// Whether this server is a replica. Every writing command asks, and asking the server takes long.
     pub is_replica: Cell<bool>,
+    /// Whether the server is loading its data: no client writes then, only an AOF.
+    pub is_loading: Cell<bool>,
+    /// Whether anybody listens to what is replicated.
+    pub listeners: Listeners,
     /// The key that the module is writing: its events are ignored.
     pub written: Cell<Option<*mut raw::RedisModuleString>>,
     /// The arguments that replicate an expiry, from the last grant.

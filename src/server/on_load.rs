@@ -19,6 +19,10 @@ const ERR: i32 = 1;
 /// up, not remembered. Redis has no such option, and uses the bit for something else.
 const VALKEY_ATOMIC_SLOT_MIGRATION: i32 = 1 << 5;
 
+/// Valkey 8.1 lets `RM_Replicate` skip the lookup of the command, for a module that replicates only commands that exist:
+/// `check_commands` has looked. Redis has no such option.
+const VALKEY_SKIP_COMMAND_VALIDATION: i32 = 1 << 4;
+
 /// Makes the functions by which the server loads and unloads the module. Takes its name, its version as MODULE LIST
 /// shows it, and `fn(&Context, &[&[u8]]) -> Result<(), String>`, which gets the module arguments.
 macro_rules! export_module {
@@ -148,10 +152,15 @@ pub fn load_settings(context: &Context, args: &[&[u8]]) -> Result<(), String> {
 
 /// Tells the server which options the module supports.
 pub fn set_options(context: &Context) {
-    let slot_migration = if context.version().is_valkey() { VALKEY_ATOMIC_SLOT_MIGRATION } else { 0 };
+    let mut valkey = 0;
+    if context.version().is_valkey() {
+        // SAFETY: takes nothing, and tells which options the server knows.
+        let known = api().get_module_options_all.map_or(0, |options| unsafe { options() });
+        valkey = VALKEY_ATOMIC_SLOT_MIGRATION | (known & VALKEY_SKIP_COMMAND_VALIDATION);
+    }
     let options = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
     // SAFETY: the context is that of the load.
-    unsafe { (api().set_module_options)(context.as_ptr(), options.cast_signed() | slot_migration) };
+    unsafe { (api().set_module_options)(context.as_ptr(), options.cast_signed() | valkey) };
 }
 
 /// Registers the commands, the section of INFO, and the callbacks.

@@ -1,7 +1,7 @@
-//! Which keys the caller of a command may read, for commands that return keys that nobody named.
+//! What the caller of a command may do where the server does not check it: the keys that LOCK.SCAN finds, and the
+//! channels on which attempts are told.
 //!
-//! The server checks the permissions for keys that a command names. LOCK.SCAN names none, so it asks for each key that
-//! it finds. The user is looked up once per call.
+//! The user is looked up once per call.
 
 use super::api::{api, Api};
 use super::client::{self, Client};
@@ -11,14 +11,14 @@ use redis_module::raw;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// The keys that the caller of a command may read.
+/// The caller of a command.
 pub enum Reader<'a> {
-    /// Every key: the server cannot tell (before 7.0), or the call has no user, such as those of the master and of
+    /// One that may do everything: the server cannot tell (before 7.0), or the call has no user, such as those of the master and of
     /// other modules.
     Everything,
-    /// Those that its user may read.
+    /// One that may do what its user may.
     User(User<'a>),
-    /// None: the server does not know its user, so its permissions are unknown.
+    /// One that may do nothing: the server does not know its user, so its permissions are unknown.
     Nothing,
 }
 
@@ -70,6 +70,20 @@ impl<'a> Reader<'a> {
             OwnString::given(get_name(context.as_ptr())).and_then(|name| NonNull::new(get_user(name.as_arg().as_ptr())))
         };
         user.map_or(Self::Nothing, |handle| Self::User(User { handle, check, free, call: PhantomData }))
+    }
+
+    /// Whether it may use a channel.
+    #[must_use]
+    pub fn may_use(&self, channel: Arg<'_>) -> bool {
+        match (self, api().acl_check_channel_permissions) {
+            (Self::Everything, _) => true,
+            (Self::User(user), Some(check)) => {
+                let access = raw::REDISMODULE_CMD_CHANNEL_SUBSCRIBE.cast_signed();
+                // SAFETY: as for keys, below.
+                unsafe { check(user.handle.as_ptr(), channel.as_ptr(), access) == 0 }
+            }
+            (Self::Nothing, _) | (Self::User(_), None) => false,
+        }
     }
 
     /// Whether it may read a key.

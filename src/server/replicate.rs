@@ -8,10 +8,10 @@ use super::api::api;
 use super::context::{Arg, Context, OwnString};
 use super::holder_sets;
 use super::key::{Key, Mode};
-use super::module::{module, Expiry};
 use super::refusals::{clear_errno, done};
 use super::set_cache::Set;
 use super::signal::{self, Writing};
+use super::stream;
 use crate::driver::{Key as _, Permit, WriteRefused, Writer};
 use crate::engine::grant::Event;
 use crate::lock::effect::{Change, Primitive};
@@ -102,7 +102,7 @@ pub fn delete_all<'a>(keys: Vec<Key<'a>>) -> Vec<Written<'a>> {
     let written: Vec<Written<'a>> = keys.into_iter().map_while(delete).collect();
     let names: Vec<Arg<'_>> = written.iter().map(|written| written.name).collect();
     if let Some(first) = written.first() {
-        replicate_del(&first.context, &names);
+        stream::del(&first.context, &names);
     }
     written
 }
@@ -145,7 +145,7 @@ fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>
                 }
                 overwrite(key, value.as_bytes())?;
                 set_expiry(key, expire_at_ms);
-                replicate_set(context, name, value, expire_at_ms)?;
+                stream::set(context, name, value, expire_at_ms)?;
                 events.add(Happened::Set);
                 if expire_at_ms.is_some() {
                     events.add(Happened::Expire);
@@ -153,7 +153,7 @@ fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>
             }
             Primitive::Del => {
                 delete(key)?;
-                replicate_del(context, &[name]);
+                stream::del(context, &[name]);
                 events.add(Happened::Del);
             }
             Primitive::Zadd(value) => {
@@ -173,19 +173,12 @@ fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>
             }
             Primitive::PexpireAt(ms) => {
                 set_expiry(key, Some(ms));
-                with_expiry(ms, |_, ms| {
-                    // SAFETY: the format takes two strings of the server, which it copies or retains.
-                    unsafe {
-                        let (context, name) = (context.as_ptr(), name.as_ptr());
-                        (api().replicate)(context, c"PEXPIREAT".as_ptr(), c"ss".as_ptr(), name, ms)
-                    }
-                })?;
+                stream::pexpireat(context, name, ms)?;
                 events.add(Happened::Expire);
             }
             Primitive::Persist => {
                 set_expiry(key, None);
-                // SAFETY: the format takes the one string of the server that follows.
-                unsafe { (api().replicate)(context.as_ptr(), c"PERSIST".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
+                stream::persist(context, name);
             }
         }
         Ok(())
@@ -245,79 +238,21 @@ fn make_tree(key: &Key<'_>, set: &mut Set) -> Result<(), WriteRefused> {
 
 fn add(key: &Key<'_>, value: &Encoded) -> Result<(), WriteRefused> {
     let member = own_string(value.member())?;
-    let (context, name, member) = (key.context().as_ptr(), key.name().as_ptr(), member.as_arg().as_ptr());
-    let (score, text) = (value.timestamp().as_seconds(), value.score());
-    // SAFETY: the handle is open for writing and holds a sorted set or nothing. The format takes a string of the server, a
-    // buffer with its length (size_t) and another string; the server copies or retains them.
-    succeeded(unsafe {
-        (api().zset_add)(key.handle(), score, member, std::ptr::null_mut()) == OK && {
-            (api().replicate)(context, c"ZADD".as_ptr(), c"sbs".as_ptr(), name, text.as_ptr(), text.len(), member);
-            true
-        }
-    })
+    let (score, arg) = (value.timestamp().as_seconds(), member.as_arg());
+    // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies or retains the string.
+    succeeded(unsafe { (api().zset_add)(key.handle(), score, arg.as_ptr(), std::ptr::null_mut()) } == OK)?;
+    stream::zadd(key.context(), key.name(), value.score(), arg);
+    Ok(())
 }
 
 /// Removes a holder. Returns whether it was in the key.
 fn remove(key: &Key<'_>, value: &Encoded) -> Result<bool, WriteRefused> {
     let member = own_string(value.member())?;
-    let (context, name, member) = (key.context().as_ptr(), key.name().as_ptr(), member.as_arg().as_ptr());
     let mut removed = 0;
-    // SAFETY: the handle is open for writing and holds a sorted set or nothing. The format takes two strings of the
-    // server, which it copies or retains.
-    unsafe {
-        (api().zset_rem)(key.handle(), member, &raw mut removed);
-        (api().replicate)(context, c"ZREM".as_ptr(), c"ss".as_ptr(), name, member);
-    }
+    // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server only reads the string.
+    unsafe { (api().zset_rem)(key.handle(), member.as_arg().as_ptr(), &raw mut removed) };
+    stream::zrem(key.context(), key.name(), member.as_arg());
     Ok(removed == 1)
-}
-
-fn replicate_set(
-    context: &Context,
-    name: Arg<'_>,
-    value: &Encoded,
-    expire_at_ms: Option<u64>,
-) -> Result<(), WriteRefused> {
-    let (context, set, name) = (context.as_ptr(), c"SET".as_ptr(), name.as_ptr());
-    let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
-    let Some(ms) = expire_at_ms else {
-        // SAFETY: the format matches what follows it: s a string of the server, b a buffer with its length (size_t). The
-        // server copies or retains all of them.
-        unsafe { (api().replicate)(context, set, c"sb".as_ptr(), name, bytes, length) };
-        return Ok(());
-    };
-    // SAFETY: as above.
-    with_expiry(ms, |pxat, ms| unsafe {
-        (api().replicate)(context, set, c"sbss".as_ptr(), name, bytes, length, pxat, ms)
-    })
-}
-
-/// Replicates the deletion of keys.
-fn replicate_del(context: &Context, names: &[Arg<'_>]) {
-    let (context, del) = (context.as_ptr(), c"DEL".as_ptr());
-    // SAFETY: s takes a string of the server, v an array of them with its length (size_t); a name is nothing
-    // but such a string.
-    unsafe {
-        match names {
-            [name] => (api().replicate)(context, del, c"s".as_ptr(), name.as_ptr()),
-            names => (api().replicate)(context, del, c"v".as_ptr(), names.as_ptr(), names.len()),
-        };
-    }
-}
-
-/// Lends `PXAT` and an expiry as server strings, reused from the last grant if possible.
-fn with_expiry(
-    ms: u64,
-    replicate: impl FnOnce(*mut raw::RedisModuleString, *mut raw::RedisModuleString) -> i32,
-) -> Result<(), WriteRefused> {
-    let mut last = module().expiry.borrow_mut();
-    if last.as_ref().is_none_or(|last| last.ms != ms) {
-        let pxat = last.take().map_or_else(|| own_string(b"PXAT"), |last| Ok(last.pxat))?;
-        *last = Some(Expiry { ms, pxat, text: own_string(as_signed(ms).to_string().as_bytes())? });
-    }
-    if let Some(last) = last.as_ref() {
-        replicate(last.pxat.as_arg().as_ptr(), last.text.as_arg().as_ptr());
-    }
-    Ok(())
 }
 
 /// Changes a closed key with a command of the server.

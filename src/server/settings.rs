@@ -44,6 +44,8 @@ pub struct Settings {
     retention: Setting,
     max_waiters: Setting,
     place: Setting,
+    max_queued: Setting,
+    claim: Setting,
     deadlock_edges: Setting,
     grace: Setting,
 }
@@ -56,6 +58,8 @@ impl Default for Settings {
             // Half of the default of `maxclients`: the other half is for holders and operators.
             max_waiters: Setting::new(c"max-waiters", 5_000, 0, 1_000_000),
             place: Setting::new(c"place-ms", 10_000, 0, HOUR_MS),
+            max_queued: Setting::new(c"max-queued", 100_000, 0, 2_000_000),
+            claim: Setting::new(c"claim-ms", 2_000, 1, HOUR_MS),
             deadlock_edges: Setting::new(c"deadlock-edges", 10_000, 0, 1_000_000),
             grace: Setting::new(c"failover-grace-ms", 0, 0, 24 * HOUR_MS),
         }
@@ -64,10 +68,10 @@ impl Default for Settings {
 
 impl Settings {
     /// All settings, in the order of the documentation.
-    pub(super) const fn all(&self) -> [&Setting; 6] {
+    pub(super) const fn all(&self) -> [&Setting; 8] {
         // Without `..`, so that the compiler finds one that is forgotten here.
-        let Self { margin, retention, max_waiters, place, deadlock_edges, grace } = self;
-        [margin, retention, max_waiters, place, deadlock_edges, grace]
+        let Self { margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace } = self;
+        [margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace]
     }
 
     /// The settings of the lock rules.
@@ -85,7 +89,12 @@ impl Settings {
     /// The settings of the queue.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        Limits { waiters: self.max_waiters.get_count(), place: self.place.get_ms() }
+        Limits {
+            waiters: self.max_waiters.get_count(),
+            queued: self.max_queued.get_count(),
+            claim: self.claim.get_ms(),
+            place: self.place.get_ms(),
+        }
     }
 
     /// How many edges of the graph of waits a search for a deadlock may inspect.

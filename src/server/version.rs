@@ -44,6 +44,17 @@ impl Version {
         }
     }
 
+    /// Whether it is known how somebody begins to listen to its replication, from its source: from Redis 7.0 to 8.10 and
+    /// Valkey 8.0 to 9.1 a new replica and a new AOF wait for a fork. A server that sends its data without a fork would
+    /// not announce them. 6.2 replicates commands of modules in another way.
+    #[must_use]
+    pub fn has_known_listeners(self) -> bool {
+        match self {
+            Self::Redis(major, minor, _) => ((7, 0)..=(8, 10)).contains(&(major, minor)),
+            Self::Valkey(major, minor, _) => ((8, 0)..=(9, 1)).contains(&(major, minor)),
+        }
+    }
+
     /// Whether a module can subscribe to generic keyspace events without harm to others: from Valkey 8.1 on, until
     /// fixed (pull request 4024), a client whose MOVE or COPY is listened to is left in the other database.
     #[must_use]
@@ -65,6 +76,20 @@ mod tests {
         assert_eq!(Version::read(Some("7.0.15"), None), Version::Redis(7, 0, 15));
         assert_eq!(Version::read(Some("8.10"), None), Version::Redis(8, 10, 0));
         assert_eq!(Version::read(None, None), Version::Redis(0, 0, 0));
+    }
+
+    #[test]
+    fn a_server_whose_source_nobody_has_read_may_have_listeners_of_another_kind() {
+        let known = [(7, 0, 0), (7, 2, 4), (8, 6, 3), (8, 10, 2)].map(|(a, b, c)| Version::Redis(a, b, c));
+        assert!(known.into_iter().all(Version::has_known_listeners));
+        assert!([(8, 0, 1), (8, 1, 8), (9, 1, 2)]
+            .map(|(a, b, c)| Version::Valkey(a, b, c))
+            .into_iter()
+            .all(Version::has_known_listeners));
+        assert!(!Version::Redis(6, 2, 14).has_known_listeners());
+        assert!(!Version::Redis(8, 11, 0).has_known_listeners());
+        assert!(!Version::Valkey(7, 2, 5).has_known_listeners());
+        assert!(!Version::Valkey(9, 2, 0).has_known_listeners());
     }
 
     #[test]

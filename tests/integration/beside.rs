@@ -106,6 +106,7 @@ fn settings(seed: u64) -> Settings {
         limits: Limits {
             waiters: if seed % 11 == 10 { 3 } else { 1_000 },
             place: Micros(of(&[10_000_000, 300_000, 0], 5)),
+            ..Settings::default().limits
         },
         edges: 10_000,
         grace: None,
@@ -340,7 +341,7 @@ fn random_steps_come_to_the_same_on_the_fake_and_on_a_server() {
     }
     println!("{sum:?}");
     let Tally { grants, hand_offs, time_outs, errors, expired, .. } = sum;
-    for (count, least) in [(grants, 400), (hand_offs, 80), (time_outs, 80), (errors, 20), (expired, 80)] {
+    for (count, least) in [(grants, 400), (hand_offs, 60), (time_outs, 80), (errors, 20), (expired, 80)] {
         assert!(count >= least, "{sum:?}");
     }
 }

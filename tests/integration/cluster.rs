@@ -9,6 +9,7 @@ mod failover;
 mod follower;
 mod grace;
 mod migrate;
+mod notify;
 mod routing;
 mod sessions;
 mod several;

@@ -197,6 +197,12 @@ fn every_reply_fits_its_schema() {
     let details = call("LOCK.RECOVER job EX 30 OWNER dave");
     assert_eq!(details[3], "carol");
     call("LOCK.RECOVER job EX 30");
+    call("LOCK.ACQUIRE shared EX 30 WAIT 30000 ID 9 NOTIFY c");
+    call("LOCK.MACQUIRE 2 free shared EX 30 WAIT 30000 ID 10 OWNER erin SNOTIFY d");
+    assert_eq!(call("LOCK.INFO shared FULL")["queue"][1]["channel"], "d");
+    assert_eq!(call("LOCK.CANCEL shared CHANNEL c"), 1);
+    assert_eq!(call("LOCK.CANCEL shared CHANNEL d"), 1);
+    call("LOCK.ACQUIRE shared EX 30 WAIT 30000 ID 9 DETAILS NOTIFY c");
     let token = call("LOCK.MACQUIRE 2 a b EX 30").to_string();
     call("LOCK.MACQUIRE 2 b c EX 30");
     call(&format!("LOCK.MEXTEND 2 a b {token} EX 30"));

@@ -95,8 +95,10 @@ fn module_arguments_of_every_setting_are_what_config_shows() {
         return;
     }
     let args = [
-        ["failover-grace-ms", "6"],
-        ["DEADLOCK-edges", "5"],
+        ["failover-grace-ms", "8"],
+        ["DEADLOCK-edges", "7"],
+        ["claim-ms", "6"],
+        ["Max-Queued", "5"],
         ["place-ms", "4"],
         ["MAX-WAITERS", "3"],
         ["retention-ms", "2"],
@@ -104,7 +106,7 @@ fn module_arguments_of_every_setting_are_what_config_shows() {
     ];
     let args = args.concat();
     let server = Server::with().module_args(&args).start();
-    assert_eq!(all(&mut server.conn()), ["1", "2", "3", "4", "5", "6"]);
+    assert_eq!(all(&mut server.conn()), ["1", "2", "3", "4", "5", "6", "7", "8"]);
 }
 
 /// A configuration file in a directory of its own.
@@ -122,7 +124,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
     }
     let (dir, file) = with_file("");
     let options = || Options::default().config(&file).dir(&dir);
-    let values = ["7", "-1", "8", "9", "10", "11"];
+    let values = ["7", "-1", "8", "9", "10", "11", "12", "13"];
     {
         let server = options().module_args(&["margin-ms", "7", "place-ms", "100"]).start();
         let mut conn = server.conn();
@@ -135,7 +137,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
     let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!(lines("loadmodule "), 1, "{text}");
     // What does not differ from the module argument is left to it.
-    assert_eq!((lines("lock."), lines("lock.margin-ms")), (5, 0), "{text}");
+    assert_eq!((lines("lock."), lines("lock.margin-ms")), (7, 0), "{text}");
     {
         let server = options().without_module().start();
         let mut conn = server.conn();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const README: &str = include_str!("../../README.md");
 const COMMANDS: &str = include_str!("../../docs/COMMANDS.md");
 const OPERATING: &str = include_str!("../../docs/OPERATING.md");
+const CLIENTS: &str = include_str!("../../docs/CLIENTS.md");
 const DESIGN: &str = include_str!("../../docs/DESIGN.md");
 const ERRORS: &str = include_str!("../../core/src/lock/error.rs");
 
@@ -46,16 +47,19 @@ fn the_commands_are_those_of_the_server() {
     let (_server, mut conn) = Server::connected();
     let table: BTreeSet<String> =
         rows(README, "| [`LOCK.").iter().map(|row| row[0].split('`').nth(1).expect("a command").to_string()).collect();
-    // `    LOCK.INFO key [FULL]`, below the heading of the command.
+    // `    LOCK.INFO key [FULL]`, below the heading of the command; one line for each form.
     let syntax: BTreeSet<String> = COMMANDS
         .split("\n### ")
         .filter(|section| section.starts_with("LOCK."))
-        .map(|section| {
+        .flat_map(|section| {
             let mut lines = section.lines();
             let heading = lines.next().unwrap();
-            let syntax = lines.find_map(|line| line.strip_prefix("    ")).expect("the syntax of the command");
-            assert_eq!(syntax.split(' ').next(), Some(heading), "the syntax is that of another command");
-            syntax.to_string()
+            let forms: Vec<_> = lines.skip(1).map_while(|line| line.strip_prefix("    ")).collect();
+            assert!(!forms.is_empty(), "{heading} has no syntax");
+            for form in &forms {
+                assert_eq!(form.split(' ').next(), Some(heading), "the syntax is that of another command");
+            }
+            forms.into_iter().map(str::to_string)
         })
         .collect();
     let help = conn.call(&["LOCK.HELP"]);
@@ -89,9 +93,8 @@ fn error_texts() -> Vec<Vec<&'static str>> {
 
 /// Whether a text opens with a code word, as errors do.
 fn has_code(text: &str) -> bool {
-    let code = text.split_once(' ').map_or("", |(code, _)| code);
-    let codes = ["ERR", "WRONGTYPE", "DEADLOCK", "UNBLOCKED", "BUSYLOCKS", "GRACE", "CLOCK", "NOREPLICAS", "READONLY"];
-    codes.contains(&code)
+    const CODES: &str = "ERR WRONGTYPE DEADLOCK UNBLOCKED BUSYLOCKS GRACE CLOCK NOREPLICAS READONLY NOPERM";
+    text.split_once(' ').is_some_and(|(code, _)| CODES.split(' ').any(|known| known == code))
 }
 
 fn is_text(quoted: &str, pieces: &[&str]) -> bool {

@@ -17,7 +17,12 @@ pub struct Stream {
 
 impl Stream {
     pub fn of(server: &Server) -> Self {
-        Stream { feed: server.replication_stream(), marker: server.conn(), marks: 0 }
+        Self::over(server.replication_stream(), server)
+    }
+
+    /// That of a connection which has read the RDB.
+    pub fn over(feed: Conn, server: &Server) -> Self {
+        Stream { feed, marker: server.conn(), marks: 0 }
     }
 
     /// All commands since the last call. A mark written now comes last, so none is still on its way.

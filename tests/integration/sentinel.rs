@@ -5,5 +5,5 @@ mod clients;
 mod conditions;
 mod failovers;
 mod gaps;
-mod group;
+pub mod group;
 mod holders;

@@ -7,6 +7,7 @@ mod config;
 pub mod fixture;
 mod grants;
 mod holders;
+mod notify;
 mod places;
 mod streams;
 mod times;
@@ -151,7 +152,7 @@ fn run_table(resp3: bool) {
 }
 
 /// What the key holds before, from the token on.
-fn before_value(conn: &mut Conn, key: &str) -> String {
+pub fn before_value(conn: &mut Conn, key: &str) -> String {
     match conn.call(&["GET", key]) {
         Reply::Text(text) => String::from_utf8(text).unwrap().get(17..).unwrap_or_default().into(),
         _ => String::new(),
@@ -159,7 +160,7 @@ fn before_value(conn: &mut Conn, key: &str) -> String {
 }
 
 /// A new grant: no ID, no owner, `ms` from the token, and the retention behind it.
-fn assert_granted(conn: &mut Conn, key: &str, token: i64, ms: i64, what: &str) {
+pub fn assert_granted(conn: &mut Conn, key: &str, token: i64, ms: i64, what: &str) {
     let value = value(conn, key);
     assert_eq!(value.token, token, "{what}");
     assert_eq!(value.rest, "", "{what}");
@@ -168,7 +169,7 @@ fn assert_granted(conn: &mut Conn, key: &str, token: i64, ms: i64, what: &str) {
 }
 
 /// The same grant, `ms` from a moment between `old` and now.
-fn assert_extended(conn: &mut Conn, key: &str, old: &(String, i64), ms: i64, what: &str) {
+pub fn assert_extended(conn: &mut Conn, key: &str, old: &(String, i64), ms: i64, what: &str) {
     assert_eq!(before_value(conn, key), old.0, "{what}: token, ID and owner stay");
     let value = value(conn, key);
     let from = value.timestamp_us - ms * 1000;

@@ -53,6 +53,12 @@ impl Conn {
         self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
     }
 
+    /// Reads and drops everything until the server closes the connection.
+    pub fn drain(mut self) {
+        let _ = self.reader.get_ref().set_read_timeout(None);
+        let _ = std::io::copy(&mut self.reader, &mut std::io::sink());
+    }
+
     /// Sends a command without waiting for its reply; an error when the server is gone.
     pub fn try_send(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
         self.reader.get_mut().write_all(&encoded(args))
@@ -185,6 +191,13 @@ impl Conn {
         self.try_read().expect("a reply")
     }
 
+    /// Waits for the next reply, and gives its very bytes.
+    pub fn raw_reply(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.read_into(&mut bytes).expect("a reply");
+        bytes
+    }
+
     /// Waits for the next reply; an error when the connection ended or the time-out passed.
     pub fn try_read(&mut self) -> std::io::Result<Reply> {
         let mut bytes = Vec::new();
@@ -208,6 +221,31 @@ impl Conn {
         let has = self.reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
         self.reader.get_ref().set_nonblocking(false).unwrap();
         has
+    }
+
+    /// Reads what comes before the replication stream after SYNC or PSYNC: the RDB.
+    #[must_use]
+    pub fn after_rdb(mut self) -> Self {
+        // Empty lines keep the link alive while the server writes the RDB, which then comes as
+        // `$length` and that many bytes, or as `$EOF:mark`, bytes and the mark.
+        let mut line = String::new();
+        while line.trim().is_empty() || line.starts_with('+') {
+            line.clear();
+            self.reader.read_line(&mut line).expect("an answer to SYNC");
+        }
+        let begin = line.trim().strip_prefix('$').unwrap_or_else(|| panic!("no RDB: {line}"));
+        if let Some(mark) = begin.strip_prefix("EOF:") {
+            let mut bytes = Vec::new();
+            while !bytes.ends_with(mark.as_bytes()) {
+                let mut byte = [0];
+                self.reader.read_exact(&mut byte).expect("the RDB");
+                bytes.extend(byte);
+            }
+        } else {
+            let length: u64 = begin.parse().unwrap_or_else(|_| panic!("not the length of an RDB: {line}"));
+            std::io::copy(&mut self.reader.by_ref().take(length), &mut std::io::sink()).unwrap();
+        }
+        self
     }
 
     fn read_into(&mut self, raw: &mut Vec<u8>) -> std::io::Result<Reply> {

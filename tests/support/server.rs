@@ -5,7 +5,6 @@ use super::program::end_within;
 use super::{free_port, module, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -245,19 +244,7 @@ impl Server {
 
     /// The replication stream from here on: each `read` gives one command of it.
     pub fn replication_stream(&self) -> Conn {
-        let mut conn = self.conn();
-        conn.send(&["SYNC"]);
-        // Empty lines keep the link alive while the server writes the RDB, which then comes as
-        // `$length` and that many bytes.
-        let mut line = String::new();
-        while line.trim().is_empty() {
-            line.clear();
-            conn.reader.read_line(&mut line).expect("an answer to SYNC");
-        }
-        let length = line.trim().strip_prefix('$').and_then(|length| length.parse().ok());
-        let length: u64 = length.unwrap_or_else(|| panic!("not the length of an RDB: {line}"));
-        std::io::copy(&mut conn.reader.by_ref().take(length), &mut std::io::sink()).unwrap();
-        conn
+        self.sent(&["SYNC"]).after_rdb()
     }
 
     /// A connection of the crate redis.

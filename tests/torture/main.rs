@@ -14,6 +14,7 @@ mod check;
 mod clients;
 mod faults;
 mod history;
+mod listeners;
 mod many;
 mod moment;
 mod plan;

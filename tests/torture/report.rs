@@ -14,6 +14,8 @@ pub struct Report {
     pub seed: u64,
     pub operations: usize,
     pub grants: usize,
+    /// Grants to attempts that waited without a connection.
+    pub claims: usize,
     pub refused: usize,
     pub errors: BTreeMap<&'static str, usize>,
     pub unknown: usize,
@@ -117,6 +119,7 @@ pub fn text(reports: &[Report]) -> String {
     row("seed", &|report| report.seed.to_string());
     row("operations", &|report| report.operations.to_string());
     row("grants", &|report| report.grants.to_string());
+    row("  to those who were told", &|report| report.claims.to_string());
     row("refused", &|report| report.refused.to_string());
     row("errors", &|report| report.errors.values().sum::<usize>().to_string());
     let codes: BTreeSet<&str> = reports.iter().flat_map(|report| report.errors.keys().copied()).collect();

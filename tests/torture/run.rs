@@ -12,6 +12,7 @@ use super::small::Budget;
 use super::world::{StopOnPanic, World};
 use crate::support::{env_number, watch, SetAtEnd};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ pub fn run(plan: &Plan) -> Report {
     };
     let mut report = judge(plan, &histories(logs), &terms, &world.clock());
     report.faults = world.faults();
+    report.claims = world.claims.load(Ordering::Relaxed);
     report
 }
 
@@ -209,6 +211,11 @@ fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
     assert!(violations == 0, "{violations} violations with seed {seed}, see the table and the pieces of history");
     for report in &reports {
         assert!(report.grants > 20 && !report.faults.is_empty(), "nothing was tried in {}", report.setup);
+    }
+    // One that a run does without: a server before 7.0.
+    if crate::support::Server::start().conn().version() >= (false, 7, 0) {
+        let claims: usize = reports.iter().map(|report| report.claims).sum();
+        assert!(claims > 0, "nobody waited without a connection");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::history::{Effect, Event};
 use super::moment::{Clock, Moment, Step, Unix, Watch};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -16,6 +16,8 @@ pub struct World {
     steps: Mutex<Vec<Step>>,
     events: Mutex<Vec<Event>>,
     faults: Mutex<BTreeMap<&'static str, usize>>,
+    /// How many attempts that waited without a connection had to wait, and claimed their grant.
+    pub claims: AtomicUsize,
 }
 
 impl World {
@@ -27,6 +29,7 @@ impl World {
             steps: Mutex::default(),
             events: Mutex::default(),
             faults: Mutex::default(),
+            claims: AtomicUsize::new(0),
         }
     }
 

@@ -118,11 +118,14 @@ func (p *player) withHeld(ctx context.Context, o *order) (fields, error) {
 		left, err := held.Verify(ctx)
 		return fields{"left_ms": ms(left)}, err
 	case "extend":
-		lease, err := span(o.LeaseMs)
-		if err == nil {
-			err = held.Extend(ctx, lease)
+		var lease time.Duration
+		if o.LeaseMs != nil {
+			var err error
+			if lease, err = span(o.LeaseMs); err != nil {
+				return nil, err
+			}
 		}
-		return nil, err
+		return nil, held.Extend(ctx, lease)
 	case "release":
 		err := held.Release(ctx)
 		if isLost(err) {

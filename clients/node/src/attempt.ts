@@ -1,18 +1,20 @@
 /**
  * One attempt at a lock: sent, waited for, and given up without leaving anything behind. It asks without waiting first,
- * over the application's own client. Only if somebody else has the lock, it stands in line: by NOTIFY, else by blocking
- * in pieces on a line of its own, else by polling with the portable script.
+ * over the application's own client. Only if somebody else has the lock, it stands in line: alone by blocking in pieces
+ * on one line, beside others by NOTIFY, else by blocking on one of a few lines, else by polling with the portable script.
  */
 
 import { randomInt } from 'node:crypto';
 import type { Engine } from './engine.js';
 import { LockUnavailable, type LockError } from './errors.js';
 import { now, type Grant, type Predecessor } from './hold.js';
+import { confirm } from './replicas.js';
 import type { Request } from './request.js';
 import type { News } from './subscription.js';
 import { Broken, mayPass, read, refused, Said, timedOut, typed, type Line, type Words } from './wire.js';
 
 const PIECE = 5000;
+const SOLO_PIECE = 2000;
 const CROWDED_PIECE = 1000;
 const RESEND = 5000;
 const RESEND_DOWN = 1000;
@@ -33,6 +35,7 @@ export class Attempt {
   #tries = 0;
   #line: Line | undefined;
   #isPooled = false;
+  #isSolo = false;
   #usesLine: boolean;
   #mayStand = false;
   #stood = false;
@@ -68,7 +71,7 @@ export class Attempt {
       this.signal?.throwIfAborted();
       if (this.request.needsLine) await this.#takeLine();
       grant = await this.#get();
-      if (this.request.replicas || this.request.options.fsync) await this.#confirm();
+      if (this.request.replicas || this.request.options.fsync) await confirm(this.#line, this.request, this.engine.timeout);
       this.signal?.throwIfAborted();
     } catch (error) {
       await this.#abandon(error);
@@ -89,6 +92,8 @@ export class Attempt {
     const { engine, request } = this;
     if (engine.isPortable()) return this.#poll();
     try {
+      const alone = engine.solo.isReady ? await this.#alone() : undefined;
+      if (alone) return alone;
       if (request.wait && engine.notifies && engine.subscription.isUp) {
         const grant = await this.#byNotify();
         if (grant) return grant;
@@ -99,11 +104,15 @@ export class Attempt {
         this.#mayStand = false; // its place holds nobody up
         throw request.wait ? this.#timedOut() : refused(request.name);
       }
+      const grantAlone = await this.#alone();
+      if (grantAlone) return grantAlone;
       if (engine.notifies) {
         const notified = await this.#byNotify();
         if (notified) return notified;
       }
-      return await this.#byBlocking();
+      const blocked = await this.#byBlocking();
+      if (blocked) return blocked;
+      throw this.#timedOut();
     } catch (error) {
       if (!(error instanceof Said && error.isUnknownCommand)) throw error;
       engine.missModule(error);
@@ -132,7 +141,7 @@ export class Attempt {
         }
         const late = await this.#pauseAfter(error);
         if (late === undefined) {
-          if (wait) wait = Math.max(1, this.#left());
+          if (wait) wait = Math.max(1, Math.min(wait, this.#left()));
           continue;
         }
         reply = late.reply; // of the first copy
@@ -198,7 +207,9 @@ export class Attempt {
 
   async #byNotify(): Promise<Grant | undefined> {
     const { subscription } = this.engine;
+    this.engine.solo.end();
     const news = (this.#news = subscription.register(this.id, this.request.key));
+    let heard: string | undefined;
     try {
       if (!(await subscription.ready(news, Math.min(RESEND_DOWN, this.#left()))) && subscription.refusal) {
         this.engine.notifies = false;
@@ -215,7 +226,9 @@ export class Attempt {
         } catch (error) {
           if (error instanceof NoNotify) return undefined;
           if (!(error instanceof Standing)) throw error;
-          await this.#hear(news);
+          // Too late: the server passes this process over until it hears from it.
+          if (heard === 'granted') subscription.sendAgain();
+          heard = await this.#hear(news);
           continue;
         }
         this.#mayStand = false;
@@ -227,14 +240,14 @@ export class Attempt {
     }
   }
 
-  /** Returns when it is time to send it again. */
-  async #hear(news: News): Promise<void> {
+  /** Returns when it is time to send it again: the message that says so, if one does. */
+  async #hear(news: News): Promise<string | undefined> {
     const asked = now();
     for (;;) {
       this.signal?.throwIfAborted();
       const resend = this.engine.subscription.isUp ? RESEND : RESEND_DOWN;
       const again = Math.min(asked + resend, news.againAt, this.#deadline);
-      if (now() >= again) return;
+      if (now() >= again) return undefined;
       const kind = await news.wait(again - now());
       if (kind === 'cancelled') {
         this.#mayStand = false;
@@ -244,7 +257,7 @@ export class Attempt {
         this.#mayStand = false;
         throw this.#timedOut();
       }
-      if (kind !== undefined) return;
+      if (kind !== undefined) return kind;
     }
   }
 
@@ -252,17 +265,31 @@ export class Attempt {
     return timedOut(this.request.name, now() - this.began);
   }
 
-  /** In pieces: lines are few, and a reply that is lost is noticed after one. */
-  async #byBlocking(): Promise<Grant> {
+  /** As the only wait of the manager. undefined: it is not, or no longer. */
+  async #alone(): Promise<Grant | undefined> {
     const { engine, request } = this;
-    while (this.#left() > 0) {
+    if (!request.wait || request.needsLine || !engine.notifies || !engine.solo.enter()) return undefined;
+    this.#isSolo = true;
+    try {
+      return await this.#byBlocking();
+    } finally {
+      this.#isSolo = false;
+      engine.solo.leave();
+    }
+  }
+
+  /** In pieces: lines are few, and a reply that is lost is noticed after one. undefined: it is not alone any more. */
+  async #byBlocking(): Promise<Grant | undefined> {
+    const { engine, request } = this;
+    while (this.#left() > 0 && !(this.#isSolo && engine.solo.isOver)) {
       this.#usesLine = true;
       let grant: Grant | undefined;
       let began: number;
       let piece: number;
       try {
         if (!this.#line) await this.#takeLine();
-        piece = Math.max(1, Math.min(this.#left(), engine.lines.isCrowded ? CROWDED_PIECE : PIECE));
+        const most = this.#isSolo ? SOLO_PIECE : engine.lines.isCrowded ? CROWDED_PIECE : PIECE;
+        piece = Math.max(1, Math.min(this.#left(), most));
         began = now();
         grant = await Promise.race([this.#ask(piece, undefined, piece + engine.timeout), this.#gaveUp]);
       } catch (error) {
@@ -282,7 +309,8 @@ export class Attempt {
         throw refused(request.name);
       }
     }
-    throw this.#timedOut();
+    if (this.#left() <= 0) throw this.#timedOut();
+    return undefined;
   }
 
   /** The grant may be as old as the call. If that is long, its lease counts from an EXTEND. */
@@ -327,36 +355,16 @@ export class Attempt {
     }
   }
 
-  /** Throws unless enough replicas have the grant. */
-  async #confirm(): Promise<void> {
-    const { request } = this;
-    const { replicas, replicasWithin: within } = request;
-    const timeout = within + this.engine.timeout;
-    const line = this.#line;
-    const demand = (what: string, have: unknown, want: number): void => {
-      if (typeof have === 'number' && have >= want) return;
-      throw new LockUnavailable(request.name, `${String(have)} of ${want} ${what} have the grant; it was given back`);
-    };
-    try {
-      if (!line) throw new Broken(new Error('the connection of the grant is gone'));
-      if (replicas) demand('replicas', await line.call(['WAIT', replicas, Math.round(within)], timeout), replicas);
-      if (request.options.fsync) {
-        const reply = await line.call(['WAITAOF', 1, replicas, Math.round(within)], timeout);
-        const [local, remote] = reply as [number, number];
-        demand('servers that wrote it to disk', local + remote, 1 + replicas);
-      }
-    } catch (error) {
-      if (error instanceof Said || error instanceof Broken) throw typed(error, request.name);
-      throw error;
-    }
-  }
-
   /** A line for the whole attempt: its own for a session, one of the few for WAIT. */
   async #takeLine(): Promise<void> {
     const { engine, request } = this;
     this.#giveBackLine();
     if (request.options.session) {
       this.#line = await engine.wire.line(request.key, engine.timeout);
+      return;
+    }
+    if (this.#isSolo) {
+      this.#line = await engine.solo.line(request.key);
       return;
     }
     this.#line = await engine.lines.take(request.key, request.wait ? this.#left() : engine.timeout, this.signal);
@@ -370,7 +378,7 @@ export class Attempt {
     const line = this.#line;
     this.#line = undefined;
     if (line && this.#isPooled) this.engine.lines.giveBack(line);
-    else line?.close();
+    else if (!this.#isSolo) line?.close();
     this.#isPooled = false;
   }
 

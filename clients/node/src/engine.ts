@@ -7,6 +7,7 @@ import { Held, now } from './hold.js';
 import { Lines } from './lines.js';
 import { FENCED, Portable } from './portable.js';
 import type { Request } from './request.js';
+import { Solo } from './solo.js';
 import { Subscription } from './subscription.js';
 import { Timer } from './timer.js';
 import { Broken, mayPass, read, Said, typed, type Line, type Wire, type Word, type Words } from './wire.js';
@@ -36,6 +37,7 @@ export class Engine {
   readonly timer: Timer;
   readonly subscription: Subscription;
   readonly lines: Lines;
+  readonly solo: Solo;
   readonly portable: Portable;
   /** The locks that are held in the scopes around the running call: whether each is exclusive. */
   readonly scopes = new AsyncLocalStorage<ReadonlyMap<string, boolean>>();
@@ -54,6 +56,7 @@ export class Engine {
     this.timer = new Timer(this);
     this.subscription = new Subscription(this);
     this.lines = new Lines(this);
+    this.solo = new Solo(this);
     this.portable = new Portable(this);
   }
 
@@ -128,18 +131,16 @@ export class Engine {
   async extend(held: Held, lease: number): Promise<void> {
     held.check();
     const sent = now();
-    if ((await this.#ask(held, this.extendWords(held, lease))) !== 1) this.#taken(held);
+    if ((await this.#ask(held, () => this.extendWords(held, lease))) !== 1) this.#taken(held);
     held._extended(sent, lease);
     this.timer.add(held);
   }
 
   async verify(held: Held): Promise<number> {
     held.check();
-    const { keys } = held._request;
-    const words = held._portable
-      ? [this.portable.words(held._request, 'lock_check', held.token)]
-      : keys.map((key): Words => ['LOCK.CHECK', key, held.token]);
-    const left = await Promise.all(words.map((asked) => this.#ask(held, asked)));
+    const words = (key: Buffer): Words =>
+      held._portable ? this.portable.words(held._request, 'lock_check', held.token) : ['LOCK.CHECK', key, held.token];
+    const left = await Promise.all(held._request.keys.map((key) => this.#ask(held, () => words(key))));
     const least = Math.min(...left.map(Number));
     if (!(least > 0)) this.#taken(held);
     return Math.min(least, held.left());
@@ -150,8 +151,8 @@ export class Engine {
     const plain = words.map((word): Word => (word instanceof Uint8Array ? Buffer.from(word) : word));
     const key = plain[1];
     const keys = key === undefined ? [held._request.key] : [held._request.key, key];
-    const script = held._portable ? FENCED : FENCED_BY_MODULE;
-    const reply = await this.#ask(held, ['EVAL', script, keys.length, ...keys, held.token, ...plain]);
+    const script = (): string => (held._portable ? FENCED : FENCED_BY_MODULE);
+    const reply = await this.#ask(held, () => ['EVAL', script(), keys.length, ...keys, held.token, ...plain]);
     const first: unknown = Array.isArray(reply) ? reply[0] : undefined;
     if (String(first) === 'LOCK.LOST') this.#taken(held);
     return first ?? null;
@@ -163,11 +164,14 @@ export class Engine {
     throw held._over();
   }
 
-  async #ask(held: Held, words: Words): Promise<unknown> {
-    try {
-      return await this.wire.call(held._request.key, words, this.timeout);
-    } catch (error) {
-      throw typed(read(error), held.key);
+  async #ask(held: Held, words: () => Words): Promise<unknown> {
+    for (;;) {
+      try {
+        return await this.wire.call(held._request.key, words(), this.timeout);
+      } catch (thrown) {
+        const error = read(thrown);
+        if (!(error instanceof Said && this.missed(held, error))) throw typed(error, held.key);
+      }
     }
   }
 
@@ -205,12 +209,12 @@ export class Engine {
         return reply === 0 && (tries > 0 || epoch !== this.wire.epoch()) && now() < held._lostAt;
       } catch (thrown) {
         const error = read(thrown);
-        tries += 1;
         if (error instanceof Said && this.missed(held, error)) continue;
+        tries += 1;
         if (!mayPass(error, false)) throw typed(error, request.name);
         const settled = error instanceof Broken ? error.settled : undefined;
         if (settled || now() >= Math.min(end, held._lostAt)) {
-          const again = (): Promise<unknown> => this.wire.call(request.key, this.#releaseWords(held), this.timeout);
+          const again = this.#settling(held);
           // The copy that is on its way does the work, or its connection ends.
           if (settled) settled.catch(() => this.timer.owe(held._sent + held._lease, again));
           else this.timer.owe(held._sent + held._lease, again);
@@ -224,11 +228,22 @@ export class Engine {
 
   /** Cuts the lease to what is left of `atLeast`; the timer releases when it is over. */
   async #releaseLater(held: Held, wait: number): Promise<boolean> {
-    const reply = await this.#ask(held, this.extendWords(held, wait));
+    const reply = await this.#ask(held, () => this.extendWords(held, wait));
     const at = now() + wait;
-    const settle = (): Promise<unknown> => this.wire.call(held._request.key, this.#releaseWords(held), this.timeout);
-    this.timer.later(at, () => this.timer.owe(at + 1000, settle));
+    this.timer.later(at, () => this.timer.owe(at + 1000, this.#settling(held)));
     return reply === 1;
+  }
+
+  #settling(held: Held): () => Promise<unknown> {
+    return async () => {
+      try {
+        return await this.wire.call(held._request.key, this.#releaseWords(held), this.timeout);
+      } catch (thrown) {
+        const error = read(thrown);
+        if (error instanceof Said) this.missed(held, error);
+        throw error;
+      }
+    };
   }
 
   /** Called once for each hold that is lost. */
@@ -252,7 +267,7 @@ export class Engine {
 
   /** The module, or the script, is gone: whether to go on with the scripts, which know the same value. */
   missed(held: Held, error: Said): boolean {
-    if (error.code === 'NOSCRIPT') {
+    if (error.code === 'NOSCRIPT' && held._portable) {
       this.portable.missed();
       return true;
     }
@@ -265,6 +280,7 @@ export class Engine {
     this.isClosed = true;
     this.subscription.close();
     this.lines.close();
+    this.solo.end();
     for (const line of this.#sessions) line.close();
     this.timer.close();
   }

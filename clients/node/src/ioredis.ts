@@ -32,6 +32,10 @@ class Ioredis implements Wire {
     client.on('close', () => (this.#epoch += 1));
   }
 
+  get hasOneConnection(): boolean {
+    return !this.isCluster;
+  }
+
   epoch(): number {
     return this.#epoch;
   }

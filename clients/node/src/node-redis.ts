@@ -35,6 +35,10 @@ class NodeRedis implements Wire {
     return this.#kind === 'cluster';
   }
 
+  get hasOneConnection(): boolean {
+    return this.#kind === 'client' || this.#kind === 'sentinel';
+  }
+
   epoch(): number {
     return 0;
   }

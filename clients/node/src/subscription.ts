@@ -95,7 +95,8 @@ export class Subscription {
         this.#line = line;
         const ended = new Promise<void>((resolve) => line.onEnd(resolve));
         await line.subscribe(this.channel, (message) => this.#pass(message));
-        this.#up();
+        this.isUp = true;
+        this.sendAgain();
         pause = 0;
         // A network that swallows everything is noticed by the silence.
         const timer = setInterval(() => {
@@ -121,11 +122,10 @@ export class Subscription {
     }
   }
 
-  /** After a loss, all attempts are sent again, but not all at once. */
-  #up(): void {
-    this.isUp = true;
+  /** Has all attempts sent again, within a second: not all at once. */
+  sendAgain(): void {
     for (const news of this.#byId.values()) {
-      news.againAt = now() + (this.#byId.size > 1 ? Math.random() * 1000 : 0);
+      news.againAt = Math.min(news.againAt, now() + (this.#byId.size > 1 ? Math.random() * 1000 : 0));
       news.stir();
     }
   }

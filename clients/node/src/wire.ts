@@ -35,7 +35,7 @@ export class Said extends Error {
   }
 
   get isUnknownCommand(): boolean {
-    return /^ERR unknown command/.test(this.message);
+    return /^ERR unknown (redis )?command/i.test(this.message); // the latter from within a script
   }
 }
 
@@ -59,6 +59,8 @@ export interface Wire {
   /** Finds out anew which server of a cluster has the key. */
   refresh(key: Buffer): Promise<void>;
   readonly isCluster: boolean;
+  /** Whether all calls go over one connection. */
+  readonly hasOneConnection: boolean;
   /** What the library puts in front of keys. */
   readonly prefix: string;
 }

@@ -55,7 +55,7 @@ function project() {
   writeFileSync(join(made, 'package.json'), '{ "type": "module", "private": true }');
   mkdirSync(join(made, 'node_modules/serverlock'), { recursive: true });
   run('tar', ['-xzf', packed.filename, '-C', join(made, 'node_modules/serverlock'), '--strip-components=1'], source);
-  for (const name of ['redis', '@redis', 'ioredis', '@types']) symlinkSync(join(modules, name), join(made, 'node_modules', name));
+  for (const name of ['redis', '@redis', 'ioredis', '@types', '@opentelemetry']) symlinkSync(join(modules, name), join(made, 'node_modules', name));
   return made;
 }
 
@@ -90,6 +90,52 @@ console.log(held.left() + sum);
   assert.throws(() => run(process.execPath, tsc, made), (error) => /wiat/.test(error.stdout));
 });
 
-test('the script is that of the other clients', () => {
-  assert.deepEqual(readFileSync(join(home, 'src/lock.lua')), readFileSync(join(root, 'clients/python/src/serverlock/lock.lua')));
+test('the examples of the repository run', () => {
+  const made = project();
+  const text = readFileSync(join(root, 'examples/node/report.mjs'), 'utf8');
+  const example = text.replace('createClient()', `createClient({ url: 'redis://127.0.0.1:${port}' })`).replace('step < 10', 'step < 1');
+  assert.notEqual(example, text);
+  writeFileSync(join(made, 'report.mjs'), example);
+  assert.match(run(process.execPath, ['report.mjs'], made), /^working, token \d+$/m);
+});
+
+/** One lock that is refused to another and released in time, and one that is taken away. */
+const TELEMETRY = `
+import { metrics } from '@opentelemetry/api';
+import { MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics';
+import { createClient } from 'redis';
+import { Locks } from 'serverlock';
+import { telemetry } from './opentelemetry-hooks.mjs';
+
+class Reader extends MetricReader {
+  async onForceFlush() {}
+  async onShutdown() {}
+}
+const reader = new Reader();
+metrics.setGlobalMeterProvider(new MeterProvider({ readers: [reader] }));
+const client = await createClient({ url: process.argv[2] }).connect();
+const locks = new Locks(client, { hooks: telemetry() });
+const held = await locks.lock('a', 30_000).acquire();
+await locks.lock('a', 30_000).acquire().catch(() => held.release());
+const taken = await locks.lock('b', 30_000).acquire();
+await client.sendCommand(['LOCK.RELEASE', 'b', String(taken.token)]);
+await taken.extend().catch(() => taken.release());
+const { resourceMetrics } = await reader.collect();
+const lines = resourceMetrics.scopeMetrics[0].metrics.flatMap(({ descriptor, dataPoints }) =>
+  dataPoints.map(({ attributes, value }) => [descriptor.name, attributes['lock.outcome'], value.count ?? value].join(' ')));
+console.log(lines.sort().join('\\n'));
+client.destroy();
+`;
+
+test('the hooks of OpenTelemetry count waits and holds', () => {
+  const made = project();
+  cpSync(join(root, 'examples/node/opentelemetry-hooks.mjs'), join(made, 'opentelemetry-hooks.mjs'));
+  writeFileSync(join(made, 'use.mjs'), TELEMETRY);
+  assert.deepEqual(run(process.execPath, ['use.mjs', `redis://127.0.0.1:${port}`], made).trim().split('\n'), [
+    'lock.hold.duration in_time 1',
+    'lock.hold.duration too_late 1',
+    'lock.lost  1',
+    'lock.wait.duration LockRefused 1',
+    'lock.wait.duration granted 2',
+  ]);
 });

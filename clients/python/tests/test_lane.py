@@ -1,14 +1,15 @@
 """Two connections, however many callers: what comes of their calls, and of callers that are interrupted."""
 
 import asyncio
+import contextlib
 import threading
 import time
 import unittest
 from collections.abc import Sequence
 from typing import Any
 
+from serverlock.aio.patience import Patience
 from serverlock.aio.runtime import Runtime as Tasks
-from serverlock.aio.wire import Unswallowed
 from serverlock.core.lane import AT_ONCE, MOST, Lane
 from serverlock.core.wire import Broken, Said, Words
 from serverlock.threads.runtime import Runtime as Threads
@@ -77,10 +78,10 @@ class LaneWithTasks(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(lane._running, 0)
 
 
-class Swallowed(unittest.IsolatedAsyncioTestCase):
+class Waits(unittest.IsolatedAsyncioTestCase):
     async def test_a_cancellation_that_the_library_swallows_is_raised(self) -> None:
         async def send(reply: asyncio.Future[int]) -> int:
-            with Unswallowed():
+            with Patience().of(30):
                 try:
                     return await reply
                 except asyncio.CancelledError:
@@ -88,6 +89,30 @@ class Swallowed(unittest.IsolatedAsyncioTestCase):
 
         reply = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(send(reply))
+        await asyncio.sleep(0)
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+
+    async def test_each_block_has_its_own_end_though_they_share_a_timer(self) -> None:
+        patience = Patience()
+        began = time.monotonic()
+        for seconds in (30, 0.05, 0.2):  # shorter than the timer that is set, and longer
+            with self.assertRaises(TimeoutError) if seconds < 1 else contextlib.nullcontext():
+                with patience.of(seconds):
+                    await asyncio.sleep(5 if seconds < 1 else 0)
+        self.assertTrue(0.25 <= time.monotonic() - began < 2, time.monotonic() - began)
+        await asyncio.sleep(0)  # nothing is left of its cancellations
+        with patience.of(0.05):
+            pass
+        await asyncio.sleep(0.1)
+
+    async def test_a_caller_that_is_cancelled_is_not_told_of_a_time_out(self) -> None:
+        async def wait() -> None:
+            with Patience().of(30):
+                await asyncio.sleep(30)
+
+        task = asyncio.create_task(wait())
         await asyncio.sleep(0)
         task.cancel()
         with self.assertRaises(asyncio.CancelledError):

@@ -31,6 +31,46 @@ with locks.lock("report", lease=30, wait=60) as held:
     ok: bool = held.release()
 """
 
+# One lock that is refused to another and released in time, and one that is taken away.
+TELEMETRY = """
+import time, redis
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry_hooks import Telemetry
+from serverlock import LockLost, LockRefused, Locks
+
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader]))
+client = redis.Redis(port=PORT)
+locks = Locks(client, hooks=Telemetry())
+
+def seen():
+    found = []
+    for resource in reader.get_metrics_data().resource_metrics:
+        for metric in resource.scope_metrics[0].metrics:
+            for point in metric.data.data_points:
+                count = getattr(point, "count", getattr(point, "value", None))
+                found.append(f"{metric.name} {point.attributes.get('lock.outcome')} {count}")
+    return sorted(found)
+
+held = locks.lock("a", lease=30).acquire()
+try:
+    locks.lock("a", lease=30).acquire()
+except LockRefused:
+    held.release()
+taken = locks.lock("b", lease=30).acquire()
+client.execute_command("LOCK.RELEASE", "b", taken.token)
+try:
+    taken.extend()
+except LockLost:
+    taken.release()
+end = time.monotonic() + 10
+while not any("lock.lost" in line for line in seen()) and time.monotonic() < end:
+    time.sleep(0.01)
+print(*seen(), sep="\\n")
+"""
+
 
 def run(*words: object, **more: str) -> str:
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env={**os.environ, **more})
@@ -81,11 +121,27 @@ class Package(unittest.TestCase):
             said = run(sys.executable, "-W", "error", "-c", example, PYTHONPATH=str(PACKAGE / "src"))
             self.assertTrue("token" in said or "held to the end: True" in said, said)
 
-    def test_the_script_is_that_of_the_repository(self) -> None:
-        source = ROOT / "portable/lock.lua"
-        if not source.exists():
-            self.skipTest("no portable/lock.lua")
-        self.assertEqual((PACKAGE / "src/serverlock/lock.lua").read_bytes(), source.read_bytes())
+    def test_the_examples_of_the_repository_run(self) -> None:
+        server = Server()
+        self.addCleanup(server.end)
+        files = sorted((ROOT / "examples/python").glob("report*.py"))
+        self.assertEqual(len(files), 2)
+        for file in files:
+            text = file.read_text()
+            example = text.replace("Redis()", f"Redis(port={server.port})")
+            self.assertNotEqual(example, text)
+            example = example.replace("range(10)", "range(1)").replace("sleep(10)", "sleep(0.1)")
+            said = run(sys.executable, "-W", "error", "-c", example, PYTHONPATH=str(PACKAGE / "src"))
+            self.assertTrue(said.startswith("working, token 1"), said)
+
+    def test_the_hooks_of_opentelemetry_count_waits_and_holds(self) -> None:
+        server = Server()
+        self.addCleanup(server.end)
+        said = run(sys.executable, "-W", "error", "-c", TELEMETRY.replace("PORT", str(server.port)),
+                   PYTHONPATH=f"{PACKAGE / 'src'}:{ROOT / 'examples/python'}")
+        self.assertEqual(said.splitlines(), [
+            "lock.hold.duration in_time 1", "lock.hold.duration too_late 1", "lock.lost None 1",
+            "lock.wait.duration LockRefused 1", "lock.wait.duration granted 2"])
 
 
 if __name__ == "__main__":

@@ -67,6 +67,27 @@ def scripts_learn_of_predecessors_and_losses_too(stage):
 
 
 @scenario(rules="W10")
+def a_server_that_forgets_the_script_costs_nothing(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    for turn in range(2):  # it is known from the second on
+        driver.do("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=2000)
+        driver.do("verify", hold=f"h{turn}")
+        for step in ("extend", "verify", "release"):
+            conn.call("SCRIPT", "FLUSH")
+            driver.do(step, hold=f"h{turn}")
+        assert conn.call("EXISTS", "report") == 0
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=1500)
+    conn.call("SCRIPT", "FLUSH")
+    if "background" in driver.ready["can"]:
+        time.sleep(3)
+    driver.do("check", hold="h")
+    conn.call("SCRIPT", "FLUSH")
+    assert driver.do("release", hold="h")["held"] is True
+
+
+@scenario(rules="W10")
 def the_module_is_used_once_it_is_loaded_and_missed_once_it_is_gone(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)

@@ -166,6 +166,73 @@ def a_thousand_waits_use_three_connections(stage):
             assert len(stage.clients_of(conn)) <= 3, len(stage.clients_of(conn))
 
 
+def end_of_solitude(driver, conn):
+    """Two attempts wait at the same time for a moment, so that all later ones wait by NOTIFY."""
+    theirs = conn.call("LOCK.ACQUIRE", "solitude", "PX", 60000)
+    pair = [driver.begin("acquire", manager="m", hold=hold, key="solitude", lease_ms=30000, wait_ms=300) for hold in "xy"]
+    for each in pair:
+        with fails("timeout", "solitude"):
+            each.get()
+    until("nobody blocks", lambda: "blocked_clients:0" in conn.call("INFO", "clients"))
+    conn.call("LOCK.RELEASE", "solitude", theirs)
+
+
+@scenario("background", rules="W11 W8")
+def a_lone_wait_and_those_that_join_it_use_three_connections(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    need_notify(conn)
+    driver = stage.opened(server)
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 60000)
+    holds = [driver.begin("acquire", manager="m", hold="h0", key="report", lease_ms=30000, wait_ms=60000)]
+    waits(conn, "report")
+    assert len(stage.clients_of(conn)) <= 2, stage.clients_of(conn)
+    for number in range(1, 4):
+        holds.append(
+            driver.begin("acquire", manager="m", hold=f"h{number}", key="report", lease_ms=30000, wait_ms=60000))
+        waits(conn, "report", number + 1)
+        assert len(stage.clients_of(conn)) <= 3, stage.clients_of(conn)
+    until("nobody blocks", lambda: "blocked_clients:0" in conn.call("INFO", "clients"), 6)
+    waits(conn, "report", 4)
+    assert len(stage.clients_of(conn)) <= 3, stage.clients_of(conn)
+    conn.call("LOCK.RELEASE", "report", theirs)
+    for number, hold in enumerate(holds):  # in their order, the lone one first
+        hold.get()
+        assert driver.do("release", hold=f"h{number}")["held"] is True
+    assert is_free(conn, "report")
+
+
+@scenario("background", rules="W6")
+def a_claim_that_comes_too_late_is_made_up_for_everywhere(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    need_notify(conn)
+    conn.call("CONFIG", "SET", "lock.claim-ms", 300)
+    driver = stage.opened(server)
+    end_of_solitude(driver, conn)
+    theirs = {key: conn.call("LOCK.ACQUIRE", key, "PX", 60000) for key in "ab"}
+    late = driver.begin("acquire", manager="m", hold="a", key="a", lease_ms=30000, wait_ms=60000)
+    other = driver.begin("acquire", manager="m", hold="b", key="b", lease_ms=30000, wait_ms=60000)
+    for key in "ab":
+        waits(conn, key)
+    successor = stage.connect(server)
+    successor.send("LOCK.ACQUIRE", "a", "PX", 30000, "WAIT", 20000)
+    waits(conn, "a", 2)
+    driver.pause()
+    try:
+        conn.call("LOCK.RELEASE", "a", theirs["a"])
+        token = successor.read()  # the claim did not come
+        conn.call("LOCK.RELEASE", "b", theirs["b"])
+    finally:
+        driver.resume()
+    other.get(2.5)  # and not when it is sent again by its own timer
+    assert not late.is_answered
+    conn.call("LOCK.RELEASE", "a", token)
+    late.get(6)
+    for key in "ab":
+        assert driver.do("release", hold=key)["held"] is True
+
+
 @scenario("background", rules="H4 W8")
 def a_thousand_locks_are_renewed_over_three_connections(stage):
     server = stage.server()

@@ -4,11 +4,12 @@ use super::edge::{Access, Edge, Expected, Key, Permit};
 use super::entry::Entry;
 use super::write::{Decided, Then};
 use crate::engine::grant::{Decision, Granted};
-use crate::engine::queue::ReplyShape;
+use crate::engine::queue::{Channel, ReplyShape};
 use crate::engine::{due, Blocked, Caller, KeyName, Wanted};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Acquire, Request, State};
 use crate::lock::time::Micros;
+use crate::lock::token::Token;
 
 /// The arguments of a command that asks for a lock.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,25 @@ pub struct Ask<'a> {
     pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
+    /// The channel on which to tell an attempt that waits without a connection.
+    pub notify: Option<ChannelName<'a>>,
+}
+
+/// The name of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelName<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// Whether it is a sharded channel.
+    pub is_sharded: bool,
+}
+
+impl ChannelName<'_> {
+    /// An owned copy.
+    #[must_use]
+    pub fn to_owned(self) -> Channel {
+        Channel { name: self.name.into(), is_sharded: self.is_sharded }
+    }
 }
 
 /// The outcome of such a command.
@@ -32,6 +52,8 @@ pub enum Outcome {
     NotGranted,
     /// The client waits and is answered later.
     Waits,
+    /// The attempt waits, and is told on its channel.
+    Queued,
 }
 
 impl<E: Edge> Entry<'_, E> {
@@ -42,13 +64,18 @@ impl<E: Edge> Entry<'_, E> {
     pub fn acquire(&mut self, name: E::Name<'_>, ask: &Ask<'_>) -> Result<Outcome, Error> {
         let wanted = self.wanted(ask)?;
         let request = wanted.request;
+        if request.id.is_some() {
+            if let Some(outcome) = self.known_attempt(&[name], ask, &wanted)? {
+                return Ok(outcome);
+            }
+        }
         let key = self.edge.open(name, Access::Caller, Expected::Attempt(request.id), wanted.now)?;
         let key_name = self.edge.key_name(name);
         // Read once: reading is a good part of the cost of a refusal.
         let lock = key.lock();
         let decision = self.engine().acquire(key_name, lock, &wanted)?;
-        if matches!(decision, Acquire::Prolong(_) | Acquire::Keep(_)) {
-            self.may_extend()?;
+        if let Acquire::Prolong(held) | Acquire::Keep(held) = decision {
+            self.may_tell_again(held.token, &wanted)?;
         }
         let Some((decision, mut granted)) = Decision::to_grant(&decision) else {
             self.engine().refused(lock);
@@ -70,6 +97,9 @@ impl<E: Edge> Entry<'_, E> {
         let wanted = self.wanted(ask)?;
         let key = self.edge.open(name, Access::Caller, Expected::Nothing, wanted.now)?;
         let key_name = self.edge.key_name(name);
+        if self.engine().is_barred(key_name.db, &[key_name.name], ask.request.id) {
+            return Ok(None);
+        }
         let lock = key.lock();
         let decision = self.engine().recover(key_name, lock, &wanted)?;
         let Some((decision, mut granted)) = Decision::to_grant(&decision) else {
@@ -88,6 +118,11 @@ impl<E: Edge> Entry<'_, E> {
     pub fn acquire_all<'n>(&mut self, names: &[E::Name<'n>], ask: &Ask<'_>) -> Result<Outcome, Error> {
         let wanted = self.wanted(ask)?;
         let request = wanted.request;
+        if request.id.is_some() {
+            if let Some(outcome) = self.known_attempt(names, ask, &wanted)? {
+                return Ok(outcome);
+            }
+        }
         let expected = Expected::Attempt(request.id);
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, expected, wanted.now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
@@ -110,8 +145,8 @@ impl<E: Edge> Entry<'_, E> {
                 return self.wait_or_not(db, &bytes, blocked, ask, too_early);
             }
         };
-        if decisions.iter().any(|decision| matches!(decision, Acquire::Prolong(_) | Acquire::Keep(_))) {
-            self.may_extend()?;
+        if let Some(Acquire::Prolong(held) | Acquire::Keep(held)) = decisions.first() {
+            self.may_tell_again(held.token, &wanted)?;
         }
         let Some((decisions, mut granted)) = Decision::to_grants(&decisions) else { return Err(Error::Internal) };
         let caller = self.caller(ask);
@@ -121,6 +156,34 @@ impl<E: Edge> Entry<'_, E> {
         self.carry_all_out(Permit::COMMAND, decided, Then::Caller(caller, &mut granted))
             .map_err(|partly| partly.refused)?;
         Ok(Outcome::Granted(granted))
+    }
+
+    /// An attempt with an ID claims the grant that waits for it; one that was cancelled gets nothing.
+    fn known_attempt(
+        &mut self,
+        names: &[E::Name<'_>],
+        ask: &Ask<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Outcome>, Error> {
+        if let Some(granted) = self.claim(names, ask, wanted)? {
+            return Ok(Some(Outcome::Granted(granted)));
+        }
+        let db = names.first().map_or(0, |name| self.edge.key_name(*name).db);
+        let id = ask.request.id;
+        let is_barred = names.iter().any(|name| {
+            let name = self.edge.key_name(*name).name;
+            self.engine().is_barred(db, &[name], id)
+        });
+        Ok(is_barred.then_some(Outcome::NotGranted))
+    }
+
+    /// Whether an attempt that holds the lock may be told so, and its lease extended. In a grace only if this server
+    /// granted it: otherwise the grant may have ended on the master before it.
+    fn may_tell_again(&mut self, token: Token, wanted: &Wanted<'_>) -> Result<(), Error> {
+        match wanted.may_grant {
+            Err(error @ Error::Grace(_)) if !self.engine().gate().granted_here(token) => Err(error),
+            _ => self.may_extend(),
+        }
     }
 
     /// Collects what a command that asks for a lock needs, before a key is opened.
@@ -133,7 +196,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(Wanted { request: &ask.request, terms, may_grant, now })
     }
 
-    fn caller(&self, ask: &Ask<'_>) -> Caller {
+    pub(super) fn caller(&self, ask: &Ask<'_>) -> Caller {
         Caller { id: ask.request.id, session: ask.session.then(|| self.edge.client()) }
     }
 }

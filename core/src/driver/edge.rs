@@ -2,6 +2,7 @@
 
 use crate::engine::grant::Event;
 use crate::engine::outbox::Letter;
+use crate::engine::queue::Channel;
 use crate::engine::{Clock, KeyName, Limits, Shape};
 use crate::lock::clocks::Reading;
 use crate::lock::effect::{Change, Members, Retentions};
@@ -227,6 +228,13 @@ pub trait Edge {
     fn answer(&mut self, handle: Self::Handle, letter: Box<Letter>);
     /// Releases a blocked client that is gone, or that the server has answered itself.
     fn release(&mut self, handle: Self::Handle);
+
+    /// Whether messages can be published now: no transaction and no script is running.
+    fn may_publish(&self) -> bool;
+    /// Publishes a message. Returns whether anybody may have received it.
+    fn publish(&mut self, channel: &Channel, message: &[u8]) -> bool;
+    /// Whether the server uses more memory than it may.
+    fn is_out_of_memory(&self) -> bool;
 
     /// Whether the server lets a module write now, outside of a command: it is no replica, not loading, not paused, and
     /// has as many good replicas as `min-replicas-to-write` requires.

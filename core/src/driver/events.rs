@@ -35,8 +35,8 @@ impl<E: Edge> Entry<'_, E> {
 
     /// A connection ended.
     pub fn connection_ended(&mut self, client: u64) {
-        let at = self.edge.clock().now();
-        self.engine().connection_ended(client, at);
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        self.engine().connection_ended(client, clock.now(), limits, clock);
     }
 
     /// A grant reached the client that waited for it.

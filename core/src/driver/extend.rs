@@ -19,7 +19,8 @@ impl<E: Edge> Entry<'_, E> {
         self.check_lease(lease)?;
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
-        let Some(record) = rules::extend(key.lock(), token, lease, terms, now)? else {
+        let record = rules::extend(key.lock(), token, lease, terms, now)?;
+        let Some(record) = record.filter(|_| !self.is_unclaimed(name, token)) else {
             self.engine().count(Counter::StaleTokens);
             return Ok(false);
         };
@@ -40,7 +41,9 @@ impl<E: Edge> Entry<'_, E> {
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
         let locks: Vec<State<'_>> = keys.iter().map(Key::lock).collect();
-        let Some(records) = rules::extend_all(&locks, token, lease, terms, now)? else {
+        let records = rules::extend_all(&locks, token, lease, terms, now)?;
+        let is_unclaimed = names.iter().any(|name| self.is_unclaimed(*name, token));
+        let Some(records) = records.filter(|_| !is_unclaimed) else {
             self.engine().count(Counter::StaleTokens);
             return Ok(false);
         };
@@ -60,6 +63,16 @@ impl<E: Edge> Entry<'_, E> {
     pub fn check(&mut self, name: E::Name<'_>, token: Token) -> Result<Micros, Error> {
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::ReadOnly, Expected::Grant(token), now)?;
-        Ok(rules::check(key.lock(), token, terms, now))
+        let left = rules::check(key.lock(), token, terms, now);
+        Ok(if self.is_unclaimed(name, token) { Micros(0) } else { left })
+    }
+
+    /// Whether a grant waits to be claimed: nobody holds the lock by it yet.
+    fn is_unclaimed(&mut self, name: E::Name<'_>, token: Token) -> bool {
+        if !self.engine().has_unclaimed() {
+            return false;
+        }
+        let key_name = self.edge.key_name(name);
+        self.engine().is_unclaimed(key_name, token)
     }
 }

@@ -12,8 +12,9 @@ use crate::lock::time::{Micros, MonotonicMicros};
 
 /// How many answers are sent at once; the rest follow in the next iteration.
 const MOST_SENT: usize = 256;
-/// A day: the timer fires by then even for a later deadline.
-const LONGEST_MS: u64 = 86_400_000;
+/// Half an hour: the timer fires by then even for a later deadline. Redis 7.0 keeps the time to its next timer in 32
+/// bits of microseconds: with one that is more than 35 minutes away, its event loop never sleeps.
+const LONGEST_MS: u64 = 1_800_000;
 /// A timer that is later than this is set again.
 const LATE: Micros = Micros(100_000);
 
@@ -25,6 +26,7 @@ impl<E: Edge> Entry<'_, E> {
             let Some((handle, letter)) = next else { break };
             self.edge.answer(handle, letter);
         }
+        self.publish_notices();
         let (timer, wake, is_heard) = {
             let state = self.state();
             if state.timer.is_none() && state.engine.is_quiet() {
@@ -53,7 +55,7 @@ impl<E: Edge> Entry<'_, E> {
         let (keys, clients) = {
             let mut state = self.state();
             let keys = !state.hears_of_keys && state.engine.queues().waiters() > 0;
-            let clients = !state.hears_of_clients && !state.engine.sessions().is_empty();
+            let clients = !state.hears_of_clients && state.engine.has_sessions();
             state.hears_of_keys |= keys;
             state.hears_of_clients |= clients;
             (keys, clients)

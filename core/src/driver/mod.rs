@@ -7,7 +7,9 @@
 //! back: the compiler rejects a borrow of the engine across such a call. [`Entry::finish`] ends every call.
 
 mod acquire;
+mod call;
 mod canonical;
+mod claim;
 mod deadlock;
 mod edge;
 mod entry;
@@ -21,7 +23,7 @@ mod serve;
 mod wait;
 mod write;
 
-pub use acquire::{Ask, Outcome};
+pub use acquire::{Ask, ChannelName, Outcome};
 pub use canonical::Canonical;
 pub use edge::{Access, Edge, Expected, Key, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
 pub use entry::{Driver, Entry};

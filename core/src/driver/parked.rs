@@ -1,11 +1,12 @@
 //! Tries a waiter for several locks, when the one that it is parked at may have come free: it gets all of them, or is
 //! parked at another one that it cannot have.
 
+use super::call::Reached;
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused, Writer};
 use super::entry::Entry;
 use super::write::{Decided, Partly, Then};
 use crate::engine::queue::{Keys, LineId, Ticket};
-use crate::engine::{due, Blocked, Clock, KeyName};
+use crate::engine::{due, Blocked, Called, Clock, KeyName};
 use crate::lock::error::Error;
 use crate::lock::rules::{Share, State};
 use crate::lock::time::UnixMicros;
@@ -26,7 +27,7 @@ impl Budget {
         self.0 > 0
     }
 
-    fn spend(&mut self, keys: usize) {
+    pub(super) fn spend(&mut self, keys: usize) {
         self.0 = self.0.saturating_sub(keys);
     }
 }
@@ -60,9 +61,9 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<Tried, WriteRefused> {
         let now = self.edge.clock().now();
         let waiter = self.engine().parked(ticket);
-        let Some((client, lease, db, keys)) = waiter else { return Ok(Tried::Moved) };
+        let Some((lease, db, keys, is_told)) = waiter else { return Ok(Tried::Moved) };
         if let Err(error) = self.check_lease(lease) {
-            self.engine().end_wait(client, error);
+            self.engine().end_wait(ticket, error);
             return Ok(Tried::Moved);
         }
         match self.first_obstacle(ticket, db, &keys, now, budget) {
@@ -71,13 +72,18 @@ impl<E: Edge> Entry<'_, E> {
                 return Ok(if stays { Tried::Stays } else { Tried::Moved });
             }
             Some(Obstacle::SlotLost) => {
-                self.engine().end_wait(client, Error::SlotLost);
+                self.engine().end_wait(ticket, Error::SlotLost);
                 return Ok(Tried::Moved);
             }
             None => {}
         }
+        let called = match self.call_parked(ticket, is_told, budget) {
+            Ok(called) => called,
+            Err(Reached::NotNow) => return Err(WriteRefused::ForNow),
+            Err(_) => return Ok(Tried::Moved),
+        };
         budget.spend(keys.len().saturating_mul(2));
-        let granted = self.grant_all(permit, ticket, db, &keys, now)?;
+        let granted = self.grant_all(permit, ticket, db, &keys, called, now)?;
         Ok(if granted { Tried::Granted } else { Tried::Stays })
     }
 
@@ -111,6 +117,18 @@ impl<E: Edge> Entry<'_, E> {
         None
     }
 
+    /// Calls the waiter for several locks that could have them all now. `Ok(None)` if it needs no call.
+    fn call_parked(&mut self, ticket: Ticket, is_told: bool, budget: &mut Budget) -> Result<Option<Called>, Reached> {
+        if !is_told {
+            return Ok(None);
+        }
+        budget.spend(1);
+        match self.call(ticket) {
+            Reached::Heard(called) => Ok(Some(called)),
+            other => Err(other),
+        }
+    }
+
     /// Grants all of the keys, which nobody holds. Returns whether it did.
     fn grant_all(
         &mut self,
@@ -118,6 +136,7 @@ impl<E: Edge> Entry<'_, E> {
         ticket: Ticket,
         db: i32,
         keys: &Keys,
+        called: Option<Called>,
         now: UnixMicros,
     ) -> Result<bool, WriteRefused> {
         let names: Option<Vec<E::OwnName>> = keys.iter().map(|name| self.edge.name(KeyName { db, name })).collect();
@@ -130,7 +149,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         let terms = self.edge.terms();
         let locks: Vec<State<'_>> = opened.iter().map(Key::lock).collect();
-        let decided = self.engine().grant_all(ticket, &locks, terms, now);
+        let decided = self.engine().grant_all(ticket, &locks, terms, called, now);
         let Some((decisions, granted)) = decided else { return Ok(false) };
         if permit.writer() == Writer::Timer {
             // The server's own commands signal each key at once, and a listener may touch the others.
@@ -138,12 +157,12 @@ impl<E: Edge> Entry<'_, E> {
         }
         let all = keys.iter().map(|name| KeyName { db, name }).zip(opened).zip(decisions);
         let all = all.map(|((name, key), decision)| Decided { name, key, decision }).collect();
-        let then = Then::Waiter(ticket, granted.clone());
+        let then = Then::Waiter(ticket, granted.clone(), called);
         if let Err(Partly { written, refused }) = self.carry_all_out(permit, all, then) {
             // All or nothing: the part of the grant that was written is given back.
             let written: Vec<&[u8]> = keys.iter().take(written).collect();
             let clock = self.edge.clock();
-            self.engine().give_back(db, &written, &granted, clock);
+            self.engine().give_back(ticket, db, &written, &granted, clock);
             return Err(refused);
         }
         Ok(true)

@@ -5,13 +5,14 @@ use super::entry::Entry;
 use super::write::Then;
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
-use crate::engine::queue::LineId;
-use crate::engine::{KeyName, Left, Shape, Successor};
+use crate::engine::queue::{Channel, LineId};
+use crate::engine::{Engine, GivenUp, KeyName, Left, Shape, Successor};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
 use crate::lock::rules::{self, Release};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
+use std::rc::Rc;
 
 /// When a released lock is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +60,15 @@ impl<E: Edge> Entry<'_, E> {
             engine.count_release(release);
             if release == Release::Over {
                 others.push(at);
-            } else if key.shape() == Shape::Several || engine.waited_line(key_name).is_some() {
+            } else if key.shape() == Shape::Several
+                || engine.waited_line(key_name).is_some()
+                || engine.unclaimed_before(key_name, key.lock(), token).is_some()
+            {
                 others.push(at);
                 awaited.push(*name);
             } else {
                 engine.given_back(token, now);
+                engine.released_unclaimed(key_name, token);
                 drop(engine);
                 self.edge.record(Span::Hold, held(token, now));
                 gone.push(key_name);
@@ -98,6 +103,21 @@ impl<E: Edge> Entry<'_, E> {
         Ok(released)
     }
 
+    /// LOCK.CANCEL CHANNEL: of the ordinary and the sharded channel of that name. Returns how many attempts it ended.
+    pub fn cancel_channel(&mut self, name: E::Name<'_>, channel: &[u8]) -> usize {
+        let (key_name, limits, clock) = (self.edge.key_name(name), self.edge.limits(), self.edge.clock());
+        let (mut ended, mut all_given_up) = (0_usize, Vec::new());
+        for is_sharded in [false, true] {
+            let channel = Rc::new(Channel { name: channel.into(), is_sharded });
+            let (number, given_up) = self.engine().cancel_channel(key_name, &channel, limits, clock);
+            ended = ended.saturating_add(number);
+            all_given_up.extend(given_up);
+        }
+        // Not before all of them have ended: the next in line may be one of them.
+        self.pass_on_given_up(all_given_up);
+        ended
+    }
+
     /// LOCK.CANCEL. Returns whether the attempt waited, had a place or held the lock.
     ///
     /// # Errors
@@ -106,11 +126,13 @@ impl<E: Edge> Entry<'_, E> {
         let now = self.edge.command_time();
         let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
         let key_name = self.edge.key_name(name);
-        let mut was_there = self.engine().cancel(key_name, id);
-        if let Some(token) = rules::held_by(key.lock(), id) {
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        let (mut was_there, given_up) = self.engine().cancel(key_name, id, limits, clock);
+        if !given_up.is_empty() {
+            drop(key);
+            self.pass_on_given_up(given_up);
+        } else if let Some(token) = rules::held_by(key.lock(), id) {
             was_there = true;
-            // If the grant is still on its way and gets lost, the attempt does not get its place back.
-            self.engine().delivered(token);
             let line = self.pass_on(key_name, key, token, HandOff::AtOnce)?;
             self.pass_on_parked(line.as_slice());
         }
@@ -118,6 +140,27 @@ impl<E: Edge> Entry<'_, E> {
             self.engine().count(Counter::Cancels);
         }
         Ok(was_there)
+    }
+
+    /// A command ended grants that nobody had claimed: they pass on with it. What cannot pass on now does so soon.
+    pub(super) fn pass_on_given_up(&mut self, given_up: impl IntoIterator<Item = GivenUp>) {
+        let now = self.edge.command_time();
+        // What ended is told before what follows from it.
+        self.publish_notices();
+        for GivenUp { db, keys, token, .. } in given_up {
+            for name in keys.iter() {
+                let key_name = KeyName { db, name };
+                let Some(name) = self.edge.name(key_name) else { continue };
+                let opened = self.edge.open(E::lend(&name), Access::Caller, Expected::Grant(token), now);
+                let Ok(key) = opened else { continue };
+                let stands = self.engine().given_up(key_name, key.lock(), token).is_some();
+                if stands {
+                    if let Ok(line) = self.pass_on(key_name, key, token, HandOff::AtOnce) {
+                        self.pass_on_parked(line.as_slice());
+                    }
+                }
+            }
+        }
     }
 
     /// The holder of `token` gave the lock back: hands it to the first waiter, in one change of the key, or removes the
@@ -132,23 +175,37 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<Option<LineId>, Error> {
         let (now, terms) = (key.now(), self.edge.terms());
         let may_grant = self.gate_of_line(key_name).is_ok();
+        // A grant that nobody had claimed ends as if it had never been.
+        let before = self.engine().unclaimed_before(key_name, key.lock(), token);
         let was_among = end(&mut key, token);
-        let (line, successor) = {
+        let line = {
             let mut engine = self.engine();
             engine.given_back(token, now);
-            let line = engine.waited_line(key_name);
-            let left = if was_among { Left::Others(key.lock()) } else { Left::Nothing };
-            let first = line.filter(|_| may_grant && hand_off == HandOff::AtOnce);
-            (line, first.and_then(|line| engine.successor(line, token, left, terms, now)))
+            engine.released_unclaimed(key_name, token);
+            engine.waited_line(key_name)
         };
+        let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
+        let left = match &before {
+            // The predecessor is put back into the set first: the next holder may not need its slot.
+            Some(_) if has_others => None,
+            Some(before) => Some(Left::Predecessor(before)),
+            None if was_among => Some(Left::Others(key.lock())),
+            None => Some(Left::Nothing),
+        };
+        let first = line.filter(|_| may_grant && hand_off == HandOff::AtOnce);
+        let successor = first.zip(left).and_then(|(line, left)| self.successor(line, token, left, terms, now));
         self.edge.record(Span::Hold, held(token, now));
-        if let Some(Successor { ticket, decision, granted }) = successor {
+        if let Some(Successor { ticket, decision, granted, called }) = successor {
             let decision = decision.as_hand_off();
-            self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Waiter(ticket, granted))?;
+            self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Waiter(ticket, granted, called))?;
             return Ok(None);
         }
         let is_free = !was_among || key.lock().is_nobodys();
-        let decision = Decision::to_release(token);
+        let is_free = is_free && (before.is_none() || !has_others);
+        let decision = match &before {
+            Some(before) => Engine::<E::Handle>::to_restore(before, token, key.lock()),
+            None => Decision::to_release(token),
+        };
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
         if let Some(line) = line.filter(|_| !(may_grant && is_free)) {
             self.engine().set_ready(line);

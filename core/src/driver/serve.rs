@@ -1,6 +1,7 @@
 //! The timer: ends waits, and gives locks that came free by themselves, or by other means, to the first waiter. Each
 //! event-loop iteration does a bounded amount of work; the timer comes back for the rest.
 
+use super::call::Reached;
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused};
 use super::entry::Entry;
 use super::parked::{Budget, Tried};
@@ -11,8 +12,8 @@ use crate::engine::grant::Decision;
 use crate::engine::outstanding::Lost;
 use crate::engine::queue::LineId;
 use crate::engine::sessions::LockKey;
-use crate::engine::{Clock, Engine, Found, Iteration, KeyName, Left, Successor, Task, Why};
-use crate::lock::rules::{self, Release};
+use crate::engine::{Clock, Conditions, Engine, Found, Iteration, KeyName, Left, Successor, Task, Why};
+use crate::lock::rules;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
@@ -20,6 +21,10 @@ use crate::lock::token::Token;
 const PER_ITERATION: usize = 128;
 /// The time after which an iteration ends: a piece of work can be a set of holders that has to be read as a whole.
 const LONGEST: Micros = Micros(2_000);
+/// What calling an attempt costs of the budget of keys.
+const CALL: usize = 4;
+/// When a line is checked again that waits for memory.
+const OUT_OF_MEMORY: Micros = Micros(100_000);
 
 impl<E: Edge> Entry<'_, E> {
     /// The timer fires.
@@ -27,7 +32,14 @@ impl<E: Edge> Entry<'_, E> {
         // A timer that has fired must not be stopped.
         self.state().timer = None;
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
-        self.engine().time_out(PER_ITERATION, limits, clock);
+        let is_out_of_memory = !self.engine().claims().is_empty() && self.edge.is_out_of_memory();
+        {
+            let mut engine = self.engine();
+            engine.leave_unserved();
+            engine.leave_ended(limits, clock);
+            engine.end_unclaimed(PER_ITERATION, is_out_of_memory, limits, clock);
+            engine.time_out(PER_ITERATION, limits, clock);
+        }
         self.sweep_leases();
         let begun = self.engine().begin_iteration(clock);
         if let Some(iteration) = begun {
@@ -82,7 +94,7 @@ impl<E: Edge> Entry<'_, E> {
         let Some(name) = self.edge.name(key_name) else { return Ok(()) };
         let (name, now) = (E::lend(&name), self.edge.clock().now());
         let Ok(mut key) = self.edge.open(name, Access::Waiter, Expected::Grant(lost.token), now) else { return Ok(()) };
-        if rules::release(key.lock(), lost.token) == Release::Over {
+        if !rules::stands(key.lock(), &lost.written.record(lost.token)) {
             return Ok(());
         }
         self.end_leases_beyond_grace(key_name);
@@ -91,18 +103,18 @@ impl<E: Edge> Entry<'_, E> {
         let before = lost.succeeds.as_ref();
         let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
         let terms = self.edge.terms();
-        let successor = {
-            let mut engine = self.engine();
-            let left = match before {
-                // The predecessor is put back into the set first: the next holder may not need its slot.
-                Some(_) if has_others => None,
-                None if has_others => Some(Left::Others(key.lock())),
-                Some(before) => Some(Left::Predecessor(before.record(lost.token))),
-                None => Some(Left::Nothing),
-            };
-            let line = engine.waited_line(key_name);
-            line.zip(left).and_then(|(line, left)| Some((line, engine.successor(line, lost.token, left, terms, now)?)))
+        let left = match before {
+            // The predecessor is put back into the set first: the next holder may not need its slot.
+            Some(_) if has_others => None,
+            None if has_others => Some(Left::Others(key.lock())),
+            Some(before) => Some(Left::Predecessor(before)),
+            None => Some(Left::Nothing),
         };
+        let line = self.engine().waited_line(key_name);
+        let successor = line.zip(left).and_then(|(line, left)| {
+            let successor = self.successor(line, lost.token, left, terms, now)?;
+            Some((line, successor))
+        });
         if let Some((line, successor)) = successor {
             return self.give(permit, line, key_name, key, successor);
         }
@@ -149,8 +161,25 @@ impl<E: Edge> Entry<'_, E> {
             // Waiters wait for a value of another type as for a foreign one.
             Err(Unseen::WrongType | Unseen::TooManyHolders) => return Ok(false),
         };
-        let (terms, grace) = (self.edge.terms(), self.edge.grace());
-        let found = self.engine().look(line, key.lock(), || key.expires_in_ms(), terms, grace.as_ref(), now);
+        let conditions = Conditions { terms: self.edge.terms(), grace: self.edge.grace(), now };
+        let mut called = None;
+        let found = loop {
+            let found = self.engine().look(line, key.lock(), || key.expires_in_ms(), called, &conditions);
+            let Found::ToCall(ticket) = found else { break found };
+            if !budget.is_left() {
+                self.engine().go_on(line);
+                return Ok(false);
+            }
+            budget.spend(CALL);
+            match self.call(ticket) {
+                Reached::Heard(heard) => called = Some(heard),
+                Reached::Unheard => {}
+                Reached::NotNow => {
+                    self.engine().look_at(line, now.after(OUT_OF_MEMORY));
+                    return Ok(false);
+                }
+            }
+        };
         match found {
             Found::Grant(successor) => {
                 let is_written = successor.decision.write().is_some();
@@ -171,13 +200,13 @@ impl<E: Edge> Entry<'_, E> {
                 }
                 Ok(tried == Tried::Granted)
             }
-            Found::End(client, error) => {
+            Found::End(ticket, error) => {
                 let mut engine = self.engine();
-                engine.end_wait(client, error);
+                engine.end_wait(ticket, error);
                 engine.go_on(line);
                 Ok(false)
             }
-            Found::Nobody => Ok(false),
+            Found::Nobody | Found::ToCall(_) => Ok(false),
         }
     }
 
@@ -190,8 +219,8 @@ impl<E: Edge> Entry<'_, E> {
         key: E::Key<'n>,
         successor: Successor,
     ) -> Result<(), WriteRefused> {
-        let Successor { ticket, decision, granted } = successor;
-        let given = self.carry_out(permit, key_name, key, decision, Then::Waiter(ticket, granted));
+        let Successor { ticket, decision, granted, called } = successor;
+        let given = self.carry_out(permit, key_name, key, decision, Then::Waiter(ticket, granted, called));
         if let Err(refused) = given {
             self.slot_lost(line, refused);
         }

@@ -4,12 +4,13 @@ use super::acquire::{Ask, Outcome};
 use super::edge::Edge;
 use super::entry::Entry;
 use crate::engine::counters::Counter;
-use crate::engine::queue::Waiter;
+use crate::engine::queue::{Handle, Waiter};
 use crate::engine::Blocked;
 use crate::engine::Clock;
 use crate::lock::error::Error;
 use crate::lock::record::Owner;
 use crate::lock::time::Micros;
+use std::rc::Rc;
 
 impl<E: Edge> Entry<'_, E> {
     /// A caller was refused: it waits if it wants to and may, else it is answered at once. `too_early` is the error if
@@ -24,33 +25,54 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<Outcome, Error> {
         match too_early {
             Some(Error::NoReplicas) => Err(Error::NoReplicas),
-            _ if self.begin_wait(db, names, blocked, ask)? => Ok(Outcome::Waits),
-            Some(error) => Err(error),
-            None => Ok(Outcome::NotGranted),
+            too_early => match (self.begin_wait(db, names, blocked, ask)?, too_early) {
+                (Some(outcome), _) => Ok(outcome),
+                (None, Some(error)) => Err(error),
+                (None, None) => Ok(Outcome::NotGranted),
+            },
         }
     }
 
     /// A caller that was refused begins to wait if it wants to and may; otherwise it gets a place reserved if it has an
-    /// ID. Returns whether it waits.
-    fn begin_wait(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, ask: &Ask<'_>) -> Result<bool, Error> {
+    /// ID. Returns how it waits.
+    fn begin_wait(
+        &mut self,
+        db: i32,
+        names: &[&[u8]],
+        blocked: Blocked,
+        ask: &Ask<'_>,
+    ) -> Result<Option<Outcome>, Error> {
         let (request, limits) = (&ask.request, self.edge.limits());
-        if ask.wait == Micros(0) || !self.edge.may_block() {
+        if ask.wait == Micros(0) || (ask.notify.is_none() && !self.edge.may_block()) {
             if let Some(id) = request.id {
                 let clock = self.edge.clock();
                 self.engine().reserve(db, names, id, limits, clock);
             }
-            return Ok(false);
+            return Ok(None);
         }
-        self.engine().may_wait(db, names, request.id, limits)?;
+        self.engine().may_wait(db, names, request.id, ask.notify.is_some(), limits)?;
+        if let Some(channel) = ask.notify {
+            let session = ask.session.then(|| self.edge.client());
+            let sent = self.edge.clock().monotonic();
+            let handle = Handle::Channel { channel: Rc::new(channel.to_owned()), session, sent };
+            self.join(db, names, blocked, ask, handle);
+            return Ok(Some(Outcome::Queued));
+        }
         if self.closes_circle(db, names, request) {
             self.engine().count(Counter::Deadlocks);
             return Err(Error::Deadlock);
         }
-        let Some(handle) = self.edge.block() else { return Ok(false) };
+        let Some(handle) = self.edge.block() else { return Ok(None) };
+        let client = self.edge.client();
+        self.join(db, names, blocked, ask, Handle::Blocked { handle, client });
+        Ok(Some(Outcome::Waits))
+    }
+
+    fn join(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, ask: &Ask<'_>, handle: Handle<E::Handle>) {
+        let request = &ask.request;
         let since = self.edge.clock().monotonic();
         let waiter = Waiter {
             handle,
-            client: self.edge.client(),
             share: request.share,
             lease: request.lease,
             id: request.id,
@@ -61,6 +83,5 @@ impl<E: Edge> Entry<'_, E> {
             until: since.after(ask.wait),
         };
         self.engine().join(db, names, blocked, waiter);
-        Ok(true)
     }
 }

@@ -4,7 +4,7 @@ use super::edge::{Edge, Key, Permit, Span, WriteRefused};
 use super::entry::Entry;
 use crate::engine::grant::{Decision, Event, Granted};
 use crate::engine::queue::Ticket;
-use crate::engine::{Caller, KeyName, Shape};
+use crate::engine::{Called, Caller, KeyName, Shape};
 use crate::lock::effect::{Change, Contents, Write};
 use crate::lock::token::Token;
 
@@ -14,8 +14,8 @@ pub(super) enum Then<'g> {
     Nobody,
     /// The caller; the engine may add to what it is told.
     Caller(Caller, &'g mut Granted),
-    /// A waiter.
-    Waiter(Ticket, Granted),
+    /// A waiter, and how it was called if it waits without a connection.
+    Waiter(Ticket, Granted, Option<Called>),
 }
 
 /// An open key, and the decision about its lock.
@@ -130,9 +130,9 @@ impl<E: Edge> Entry<'_, E> {
                 let clock = self.edge.clock();
                 self.engine().granted_to_caller(db, names, caller, granted, clock);
             }
-            Then::Waiter(ticket, granted) => {
+            Then::Waiter(ticket, granted, called) => {
                 let clock = self.edge.clock();
-                let waited = self.engine().granted_to_waiter(ticket, granted, clock);
+                let waited = self.engine().granted_to_waiter(ticket, granted, called, clock);
                 if let Some(waited) = waited {
                     self.edge.record(Span::Wait, waited);
                 }

@@ -3,12 +3,13 @@
 //! It leaves out what cannot matter: the numbers of tickets and lines beyond their order, counters, derived data, the
 //! layout of maps, when the sessions are swept, and when lines were scanned if that is long ago.
 
+use super::claims::ClaimForm;
 use super::grace::GateForm;
 use super::grant::Before;
-use super::outbox::{Answer, AnswerForm};
+use super::outbox::{Answer, AnswerForm, Notice};
 use super::outstanding::{EndedForm, OutstandingForm};
 use super::parts::Engine;
-use super::queue::{Order, QueuesForm};
+use super::queue::{Channel, Order, QueuesForm};
 use super::sessions::Binding;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use crate::lock::token::{Token, Tokens};
@@ -21,9 +22,11 @@ pub struct Canonical<H> {
     sessions: Vec<(i32, Box<[u8]>, Binding)>,
     predecessors: Vec<(MonotonicMicros, Token, Box<[u8]>, Before)>,
     outstanding: OutstandingForm,
+    claims: Vec<ClaimForm>,
     ended: EndedForm,
     gate: GateForm,
     outbox: Vec<(H, AnswerForm)>,
+    notices: Vec<(Channel, Vec<u8>, Option<usize>)>,
     sent: Vec<AnswerForm>,
     latest: UnixMicros,
     /// When the lines were last scanned, unless they are due again.
@@ -39,7 +42,12 @@ impl<H: Clone> Engine<H> {
         let is_on_its_way = |token| self.outstanding.is_on_its_way(token);
         let outside = self.outbox.answers().chain(sent.iter().copied());
         let outside = outside.filter_map(|answer| answer.ticket(is_on_its_way)).chain(self.gate.ticket());
+        let outside = outside.chain(self.claims.tickets());
         let tickets = Order::of(self.queues.tickets().chain(outside).collect());
+        let notice = |notice: &Notice| {
+            let claim = notice.claim.map(|ticket| tickets.at(ticket));
+            (notice.channel.as_ref().clone(), notice.message(), claim)
+        };
         let answer = |answer: &Answer| answer.canonical(&tickets, is_on_its_way);
         Canonical {
             tokens: self.tokens.clone(),
@@ -47,9 +55,11 @@ impl<H: Clone> Engine<H> {
             sessions: self.sessions.canonical(),
             predecessors: self.predecessors.canonical(),
             outstanding: self.outstanding.canonical(),
+            claims: self.claims.canonical(&tickets),
             ended: self.ended.canonical(),
             gate: self.gate.canonical(&tickets),
             outbox: self.outbox.canonical(answer),
+            notices: self.outbox.notices().map(notice).collect(),
             sent: sent.iter().map(|sent| answer(sent)).collect(),
             latest: self.latest,
             scanned: Some(self.scanned).filter(|_| !self.has_to_scan(now)),

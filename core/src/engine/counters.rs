@@ -37,6 +37,12 @@ counters! {
     HandOffs => c"hand_offs",
     /// Of those, grants that did not reach their client.
     Undelivered => c"undelivered_grants",
+    /// Grants that their attempts claimed.
+    Claims => c"claims",
+    /// Grants that were not claimed in time.
+    Unclaimed => c"unclaimed",
+    /// Attempts that left the queue because nobody listened to their channel.
+    Unheard => c"unheard",
     /// Waits that timed out.
     TimeOuts => c"wait_timeouts",
     /// Attempts ended by LOCK.CANCEL.

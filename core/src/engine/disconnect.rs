@@ -1,7 +1,7 @@
 //! A connection ends, and with it the wait of its client and the locks of its session.
 
 use super::parts::{Clock, Engine, Limits};
-use super::queue::ReplyShape;
+use super::queue::{Handle, MostPlaces, ReplyShape};
 use crate::lock::time::UnixMicros;
 
 impl<H> Engine<H> {
@@ -9,12 +9,22 @@ impl<H> Engine<H> {
     /// it would have got; `None` if it did not wait.
     pub fn left(&mut self, client: u64, limits: Limits, clock: impl Clock) -> Option<(H, ReplyShape)> {
         let left = self.queues.leave(client, limits.reserved_until(clock), limits.most_places());
-        left.map(|waiter| (waiter.handle, waiter.shape))
+        let mut dissolving = self.dissolving.iter_mut();
+        let left = left.or_else(|| dissolving.find_map(|queues| queues.leave(client, None, MostPlaces::NONE)));
+        let waiter = left?.waiter;
+        match waiter.handle {
+            Handle::Blocked { handle, .. } => Some((handle, waiter.shape)),
+            Handle::Channel { .. } => None,
+        }
     }
 
-    /// A connection ended: notes its locks, to be ended soon.
-    pub fn connection_ended(&mut self, client: u64, at: UnixMicros) {
+    /// A connection ended: notes its locks, to be ended soon. Its attempts that wait without being blocked leave the
+    /// queue, and grants that they have not claimed pass on.
+    pub fn connection_ended(&mut self, client: u64, at: UnixMicros, limits: Limits, clock: impl Clock) {
         let grants = self.sessions.end(client);
         self.ended.add(grants, at);
+        self.queues.end_session(client);
+        self.claims.end_session(client);
+        self.leave_ended(limits, clock);
     }
 }

@@ -3,7 +3,10 @@
 use super::queue::{Deadline, Order, Ticket};
 use crate::lock::clocks::{Clocks, Jumps, Reading};
 use crate::lock::grace::{Answer, Fault, Group, Reign, Settings};
+use crate::lock::record::Id;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use crate::lock::token::Token;
+use std::collections::VecDeque;
 
 /// How far a check of all waiters has come. It walks them in the order of their deadlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,7 +33,12 @@ pub struct Gate {
     fault: Option<Fault>,
     /// When the settings were last checked against the replicas and the leases.
     checked: MonotonicMicros,
+    /// The last grants to attempts with an ID while a grace is set.
+    own: VecDeque<Token>,
 }
+
+/// How many of its own grants a server remembers.
+const OWN: usize = 10_000;
 
 /// The canonical form of a [`Gate`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +50,7 @@ pub struct GateForm {
     is_in_grace: bool,
     fault: Option<Fault>,
     checked: MonotonicMicros,
+    own: Vec<Token>,
 }
 
 /// How often the settings are checked against the replicas and the leases.
@@ -51,6 +60,27 @@ impl Gate {
     /// The server started or became master.
     pub fn begin_reign(&mut self, now: MonotonicMicros) {
         self.reign = Reign::begin(now);
+        // The master before it may have ended what this server granted in an earlier reign.
+        self.own.clear();
+    }
+
+    /// Notes a grant to an attempt with an ID, if a grace is set.
+    #[inline]
+    pub fn granted(&mut self, token: Token, id: Option<Id>) {
+        if self.longest_lease.is_none() || id.is_none() || self.own.back() == Some(&token) {
+            return;
+        }
+        if self.own.len() >= OWN {
+            self.own.pop_front();
+        }
+        self.own.push_back(token);
+    }
+
+    /// Whether this server granted that token, as far as it remembers. In a grace it answers for no other grant: that
+    /// may have ended on the master before it.
+    #[must_use]
+    pub fn granted_here(&self, token: Token) -> bool {
+        self.own.contains(&token)
     }
 
     /// Compares the clocks: a server whose machine was suspended, or whose clock was set, may have been replaced.
@@ -142,7 +172,8 @@ impl Gate {
             Sweep::GoesOn((end, ticket)) => Sweep::GoesOn((end, tickets.at(ticket))),
         };
         let Self { reign, clocks, longest_lease, is_in_grace, fault, checked, .. } = *self;
-        GateForm { reign, clocks, longest_lease, sweep, is_in_grace, fault, checked }
+        let own = self.own.iter().copied().collect();
+        GateForm { reign, clocks, longest_lease, sweep, is_in_grace, fault, checked, own }
     }
 
     /// Whether waiters are being checked.

@@ -2,7 +2,7 @@
 
 use super::counters::Counter;
 use crate::lock::effect::Write;
-use crate::lock::record::{Encoded, Owner, OwnerBuf, Record};
+use crate::lock::record::{Encoded, Id, Owner, OwnerBuf, Record};
 use crate::lock::rules::{Acquire, Holds, Predecessor};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
@@ -100,6 +100,11 @@ impl Decision {
         Self::new(What::Value(record.encode(), Holds::AsBefore), &[Event::Extend], &[Counter::Extends])
     }
 
+    /// An attempt claims its grant: `Holds` says how it is stored.
+    pub fn to_claim(record: &Record<'_>, holds: Holds) -> Self {
+        Self::new(What::Value(record.encode(), holds), &[Event::Extend], &[])
+    }
+
     /// Ends a grant.
     pub fn to_release(token: Token) -> Self {
         Self::new(What::Release(token), &[Event::Release], &[])
@@ -193,6 +198,11 @@ impl Granted {
         self.succeeds.iter().find(|(at, _)| *at == lock).map(|(_, before)| before)
     }
 
+    /// The same grant, claimed until then.
+    pub(super) fn claimed(self, until: UnixMicros) -> Self {
+        Self { until, ..self }
+    }
+
     /// Adds the remembered predecessor in the lock with that index.
     pub(super) fn recall(&mut self, lock: usize, before: Before) {
         self.succeeds.push((lock, before));
@@ -201,6 +211,26 @@ impl Granted {
     /// Adds one more lock under the same grant, with that index.
     fn and(&mut self, lock: usize, next: Self) {
         self.succeeds.extend(next.succeeds.into_iter().map(|(_, before)| (lock, before)));
+    }
+}
+
+/// What a grant wrote besides its token.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Written {
+    /// The timestamp.
+    pub until: UnixMicros,
+    /// The attempt.
+    pub id: Option<Id>,
+    /// The label.
+    pub owner: Option<OwnerBuf>,
+}
+
+impl Written {
+    /// The whole record of a grant.
+    #[must_use]
+    pub fn record(&self, token: Token) -> Record<'_> {
+        let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
+        Record { timestamp: self.until, token, id: self.id, owner }
     }
 }
 

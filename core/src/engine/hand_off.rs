@@ -1,12 +1,12 @@
 //! The hand-off: a grant ends, and the lock goes to the first waiter or comes free.
 
+use super::call::Called;
 use super::counters::Counter;
 use super::grant::{Before, Decision, Granted};
 use super::parts::{Engine, KeyName};
 use super::queue::{LineId, Ticket};
-use crate::lock::record::Record;
 use crate::lock::rules::{self, Acquire, Holds, Release, State, Terms};
-use crate::lock::time::UnixMicros;
+use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
 /// The rest of a lock after a grant has ended.
@@ -17,7 +17,7 @@ pub enum Left<'a> {
     /// Other holders, live or expired.
     Others(State<'a>),
     /// The predecessor of a lost grant: it is restored.
-    Predecessor(Record<'a>),
+    Predecessor(&'a Before),
 }
 
 /// The waiter that gets a lock.
@@ -29,6 +29,20 @@ pub struct Successor {
     pub decision: Decision,
     /// What it is told.
     pub granted: Granted,
+    /// How it was called, if it waits without a connection.
+    pub called: Option<Called>,
+}
+
+/// The next in line for a lock.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it lives as long as one hand-off")]
+pub enum Heir {
+    /// It gets the lock.
+    Takes(Successor),
+    /// It could have the lock, and has to be called first.
+    ToCall(Ticket),
+    /// Nobody gets it now.
+    Nobody,
 }
 
 impl<H> Engine<H> {
@@ -62,23 +76,36 @@ impl<H> Engine<H> {
         token: Token,
         left: Left<'_>,
         terms: Terms,
+        called: Option<Called>,
         now: UnixMicros,
-    ) -> Option<Successor> {
-        let (ticket, head) = self.queues.single_head(line)?;
-        let request = head.request();
+    ) -> Heir {
+        let Some((ticket, head)) = self.queues.single_head(line) else { return Heir::Nobody };
+        let called = called.filter(|called| called.ticket == ticket);
+        let request = head.request(called.map_or(Micros(0), |called| called.lease));
+        if called.is_none() && head.channel().is_some() {
+            let could_have_it = match left {
+                Left::Others(lock) => rules::could_have(lock, &request, now),
+                Left::Nothing | Left::Predecessor(_) => true,
+            };
+            return if could_have_it { Heir::ToCall(ticket) } else { Heir::Nobody };
+        }
         let decision = match left {
             Left::Nothing => rules::pass_on(token, &request, terms, &mut self.tokens, now),
             Left::Others(lock) => rules::acquire(lock, &request, rules::Turn::Now, terms, &mut self.tokens, now),
-            Left::Predecessor(record) => {
-                let lock = State::Expired(record.timestamp, Some(record));
+            Left::Predecessor(before) => {
+                // A client of the classic pattern had no token, and none is reported.
+                let record = before.record(token);
+                let lock = State::Expired(record.timestamp, before.token.map(|_| record));
                 rules::acquire(lock, &request, rules::Turn::Now, terms, &mut self.tokens, now)
             }
         };
         // If its ID already holds the lock, the timer tells it so: there is nothing to write for it, so the end of the
         // grant would not be written either.
-        let decision = decision.ok().filter(|decision| !matches!(decision, Acquire::Keep(_)))?;
-        let (decision, granted) = Decision::to_grant(&decision)?;
-        Some(Successor { ticket, decision, granted })
+        let decision = decision.ok().filter(|decision| !matches!(decision, Acquire::Keep(_)));
+        match decision.and_then(|decision| Decision::to_grant(&decision)) {
+            Some((decision, granted)) => Heir::Takes(Successor { ticket, decision, granted, called }),
+            None => Heir::Nobody,
+        }
     }
 
     /// The lock of a line may have come free: it is checked soon.

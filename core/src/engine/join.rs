@@ -35,12 +35,22 @@ pub fn due(
 }
 
 impl<H> Engine<H> {
-    /// Whether a caller may begin to wait: there is room, or it already waits and adds no waiter.
+    /// Whether a caller may begin to wait, blocked or told on a channel: there is room, or it already waits and adds no
+    /// waiter.
     ///
     /// # Errors
-    /// [`Error::BusyLocks`], [`Error::BusyId`].
-    pub fn may_wait(&self, db: i32, names: &[&[u8]], id: Option<Id>, limits: Limits) -> Result<(), Error> {
-        let error = if self.queues.waiters() >= limits.waiters {
+    /// [`Error::BusyLocks`], [`Error::BusyQueue`], [`Error::BusyId`].
+    pub fn may_wait(
+        &self,
+        db: i32,
+        names: &[&[u8]],
+        id: Option<Id>,
+        is_told: bool,
+        limits: Limits,
+    ) -> Result<(), Error> {
+        let error = if is_told && self.queues.queued().saturating_add(names.len()) > limits.queued {
+            Error::BusyQueue
+        } else if !is_told && self.queues.blocked() >= limits.waiters {
             Error::BusyLocks
         } else if names.len() > 1 && id.is_some_and(|id| !self.queues.takes_id(db, id)) {
             Error::BusyId
@@ -80,6 +90,12 @@ impl<H> Engine<H> {
         };
         self.replaced(earlier);
     }
+
+    /// Whether late copies of an attempt get nothing: it was cancelled a moment ago.
+    #[must_use]
+    pub fn is_barred(&self, db: i32, names: &[&[u8]], id: Option<Id>) -> bool {
+        id.is_some_and(|id| self.queues.is_barred(db, names, id))
+    }
 }
 
 impl Limits {
@@ -92,6 +108,6 @@ impl Limits {
     pub(super) const fn most_places(self) -> MostPlaces {
         /// Bytes of names in places for several keys.
         const BYTES: usize = 64 << 20;
-        MostPlaces { keys: self.waiters, bytes: BYTES }
+        MostPlaces { keys: self.waiters.saturating_add(self.queued), bytes: BYTES }
     }
 }

@@ -1,9 +1,9 @@
 //! A grace was set or shortened while clients wait: waits for leases that it does not cover end.
 
 use super::grace::Sweep;
-use super::outbox::Answer;
 use super::parts::{Engine, KeyName};
-use super::queue::MostPlaces;
+use super::queue::{MostPlaces, Ticket};
+use super::written::End;
 use crate::lock::error::Error;
 use crate::lock::grace;
 
@@ -13,21 +13,20 @@ const INSPECTED: usize = 2_048;
 const ENDED: usize = 128;
 
 impl<H> Engine<H> {
-    /// Ends the wait of a client and reserves no place.
-    pub fn end_wait(&mut self, client: u64, error: Error) {
-        let none = MostPlaces { keys: 0, bytes: 0 };
-        if let Some(waiter) = self.queues.leave(client, None, none) {
-            self.outbox.put(waiter.handle, Answer::Failed(error));
+    /// Ends a wait and reserves no place.
+    pub fn end_wait(&mut self, ticket: Ticket, error: Error) {
+        if let Some(gone) = self.queues.end_wait(ticket, None, MostPlaces::NONE) {
+            self.end(gone, End::Failed(error));
         }
     }
 
     /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began.
     pub fn end_leases_beyond_grace(&mut self, key: KeyName<'_>, grace: &grace::Settings) {
-        let queues = &mut self.queues;
-        while let Some(line) = queues.waited_line(key.db, key.name) {
+        while let Some(line) = self.queues.waited_line(key.db, key.name) {
+            let queues = &mut self.queues;
             let Some(Err(error)) = queues.head(line).map(|head| grace.check(head.lease)) else { return };
-            let Some((_, waiter)) = queues.pop_head(line) else { return };
-            self.outbox.put(waiter.handle, Answer::Failed(error));
+            let Some((_, gone)) = queues.pop_head(line) else { return };
+            self.end(gone, End::Failed(error));
         }
     }
 
@@ -40,8 +39,8 @@ impl<H> Engine<H> {
         };
         let (found, next) = self.queues.walk(from, INSPECTED, ENDED, |waiter| grace.check(waiter.lease).err());
         self.gate.sweep = next.map_or(Sweep::Done, Sweep::GoesOn);
-        for (client, error) in found {
-            self.end_wait(client, error);
+        for (ticket, error) in found {
+            self.end_wait(ticket, error);
         }
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! Nothing here writes a key or calls a server. A decision changes nothing but tokens: the caller writes it to the key
 //! and reports that to the engine with [`Engine::told`], and only then does the engine change. Most parts stand alone:
-//! [`queue`], [`sessions`], [`deadlock`], [`outstanding`], [`grace`], [`predecessors`], [`counters`], [`outbox`]. Only
+//! [`queue`], [`sessions`], [`deadlock`], [`outstanding`], [`claims`], [`grace`], [`predecessors`], [`counters`], [`outbox`]. Only
 //! the events touch more than one of them.
 //!
 //! A grant, and a waiter that gets the lock when it is released:
 //!
 //! ```
 //! use redis_lock_core::engine::grant::Decision;
-//! use redis_lock_core::engine::queue::{ReplyShape, Waiter};
-//! use redis_lock_core::engine::{Blocked, Clock, Engine, KeyName, Left, Shape, Wanted};
+//! use redis_lock_core::engine::queue::{Handle, ReplyShape, Waiter};
+//! use redis_lock_core::engine::{Blocked, Clock, Engine, Heir, KeyName, Left, Shape, Wanted};
 //! use redis_lock_core::lock::record::Value;
 //! use redis_lock_core::lock::request::{Request, Share, Terms};
 //! use redis_lock_core::lock::rules::Acquire;
@@ -46,8 +46,7 @@
 //! let lock = State::of(Some(held), now);
 //! assert_eq!(engine.acquire(key, lock, &wanted)?, Acquire::Refuse);
 //! let waiter = Waiter {
-//!     handle: "bob",
-//!     client: 7,
+//!     handle: Handle::Blocked { handle: "bob", client: 7 },
 //!     share: Share::Alone,
 //!     lease: request.lease,
 //!     id: None,
@@ -61,10 +60,12 @@
 //!
 //! // The holder releases: the same change of the key grants the lock to the waiter.
 //! let line = engine.waited_line(key).ok_or("nobody waits")?;
-//! let mut next = engine.successor(line, first.token, Left::Nothing, terms, now).ok_or("no successor")?;
+//! let Heir::Takes(mut next) = engine.successor(line, first.token, Left::Nothing, terms, None, now) else {
+//!     return Err("no successor".into());
+//! };
 //! engine.told(&mut next.decision, key, Shape::One);
 //! assert!(next.granted.token > first.token);
-//! engine.granted_to_waiter(next.ticket, next.granted, At(now));
+//! engine.granted_to_waiter(next.ticket, next.granted, None, At(now));
 //! assert_eq!(engine.outbox().take().map(|(handle, _)| handle), Some("bob"));
 //! assert_eq!(engine.queues().waiters(), 0);
 //! #
@@ -79,6 +80,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod claims;
 pub mod counters;
 pub mod deadlock;
 pub mod deadlock_search;
@@ -91,13 +93,16 @@ pub mod queue;
 pub mod sessions;
 
 mod acquire;
+mod call;
 mod cancel;
 mod canonical;
+mod claim;
 mod demotion;
 mod disconnect;
 mod hand_off;
 mod join;
 mod lease_check;
+mod leaving;
 mod parts;
 mod serve;
 mod time_out;
@@ -105,9 +110,11 @@ mod undelivered;
 mod written;
 
 pub use acquire::Wanted;
+pub use call::{Call, Called};
 pub use canonical::Canonical;
-pub use hand_off::{Left, Successor};
+pub use claim::GivenUp;
+pub use hand_off::{Heir, Left, Successor};
 pub use join::{due, Blocked};
 pub use parts::{Clock, Engine, KeyName, Limits};
-pub use serve::{Found, Iteration, KeyChange, Task, Wake, Why};
+pub use serve::{Conditions, Found, Iteration, KeyChange, Task, Wake, Why};
 pub use written::{Caller, Shape};

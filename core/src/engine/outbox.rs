@@ -2,11 +2,12 @@
 //! answering a crowd does not delay other clients.
 
 use super::grant::Granted;
-use super::queue::{Keys, Order, ReplyShape, Ticket};
+use super::queue::{Channel, Keys, Order, ReplyShape, Ticket};
 use crate::lock::error::Error;
-use crate::lock::record::Id;
+use crate::lock::record::{Id, OwnerBuf};
 use crate::lock::token::Token;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// A grant on its way to a client that waited.
 #[derive(Clone, Debug)]
@@ -21,8 +22,54 @@ pub struct Grant {
     pub keys: Keys,
     /// The attempt.
     pub id: Option<Id>,
+    /// Its label.
+    pub owner: Option<OwnerBuf>,
     /// The ticket of its wait.
     pub ticket: Ticket,
+}
+
+/// What an attempt without a connection is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum News {
+    /// Its turn has come: it can claim the lock.
+    Granted,
+    /// Its wait timed out.
+    TimedOut,
+    /// LOCK.CANCEL ended it.
+    Cancelled,
+    /// The server, or a newer call with its ID, ended its wait.
+    Unblocked,
+}
+
+/// A message on a channel.
+#[derive(Clone, Debug)]
+pub struct Notice {
+    /// The channel.
+    pub channel: Rc<Channel>,
+    /// What it says.
+    pub news: News,
+    /// The attempt.
+    pub id: Id,
+    /// The keys; the message names the first of them.
+    pub keys: Keys,
+    /// The unclaimed grant of which nobody was told yet.
+    pub claim: Option<Ticket>,
+}
+
+impl Notice {
+    /// The message: `<what> <id> <key>`. The rest of it is the name of the key.
+    #[must_use]
+    pub fn message(&self) -> Vec<u8> {
+        let news = match self.news {
+            News::Granted => "granted",
+            News::TimedOut => "timeout",
+            News::Cancelled => "cancelled",
+            News::Unblocked => "unblocked",
+        };
+        let mut message = format!("{news} {} ", self.id.get()).into_bytes();
+        message.extend_from_slice(self.keys.get(0).unwrap_or_default());
+        message
+    }
 }
 
 /// The answer to a client that waited.
@@ -50,7 +97,7 @@ pub struct Letter {
 pub enum AnswerForm {
     /// A grant: what the client is told, its keys, its attempt, and its ticket if the grant comes back when it does not
     /// arrive.
-    Granted(Granted, ReplyShape, (i32, Vec<Box<[u8]>>), Option<Id>, Option<usize>),
+    Granted(Granted, ReplyShape, (i32, Vec<Box<[u8]>>), (Option<Id>, Option<OwnerBuf>), Option<usize>),
     /// Nil.
     NotGranted(ReplyShape),
     /// An error.
@@ -70,10 +117,10 @@ impl Answer {
     pub fn canonical(&self, tickets: &Order<Ticket>, is_on_its_way: impl Fn(Token) -> bool) -> AnswerForm {
         match self {
             Self::Granted(grant) => {
-                let Grant { granted, shape, db, keys, id, .. } = grant;
+                let Grant { granted, shape, db, keys, id, owner, .. } = grant;
                 let names = keys.iter().map(Box::from).collect();
                 let ticket = self.ticket(is_on_its_way).map(|ticket| tickets.at(ticket));
-                AnswerForm::Granted(granted.clone(), *shape, (*db, names), *id, ticket)
+                AnswerForm::Granted(granted.clone(), *shape, (*db, names), (*id, owner.clone()), ticket)
             }
             Self::NotGranted(shape) => AnswerForm::NotGranted(*shape),
             Self::Failed(error) => AnswerForm::Failed(*error),
@@ -81,51 +128,83 @@ impl Answer {
     }
 }
 
-/// Answers that were not sent yet, each with the handle of its client.
+/// Answers and messages that were not sent yet. Messages wait for the end of a transaction or a script, answers do not.
 #[derive(Clone, Debug)]
-pub struct Outbox<H>(VecDeque<(H, Box<Letter>)>);
+pub struct Outbox<H> {
+    /// Each with the handle of its client.
+    answers: VecDeque<(H, Box<Letter>)>,
+    notices: VecDeque<Notice>,
+}
 
 impl<H> Default for Outbox<H> {
     fn default() -> Self {
-        Self(VecDeque::new())
+        Self { answers: VecDeque::new(), notices: VecDeque::new() }
     }
 }
 
 impl<H> Outbox<H> {
     /// Adds an answer.
     pub fn put(&mut self, handle: H, answer: Answer) {
-        self.0.push_back((handle, Box::new(Letter { answer, is_delivered: false })));
+        self.answers.push_back((handle, Box::new(Letter { answer, is_delivered: false })));
+    }
+
+    /// Adds a message.
+    pub fn announce(&mut self, notice: Notice) {
+        self.notices.push_back(notice);
+    }
+
+    /// Removes the oldest message.
+    pub fn take_notice(&mut self) -> Option<Notice> {
+        pop(&mut self.notices)
+    }
+
+    /// Whether there are messages.
+    #[must_use]
+    #[inline]
+    pub fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
     }
 
     /// Removes the oldest answer.
     #[inline]
     pub fn take(&mut self) -> Option<(H, Box<Letter>)> {
-        let answer = self.0.pop_front()?;
-        if self.0.is_empty() && self.0.capacity() > Self::FEW {
-            self.0 = VecDeque::new();
-        }
-        Some(answer)
+        pop(&mut self.answers)
     }
 
     /// All answers, in order.
     pub fn answers(&self) -> impl Iterator<Item = &Answer> {
-        self.0.iter().map(|(_, letter)| &letter.answer)
+        self.answers.iter().map(|(_, letter)| &letter.answer)
     }
 
-    /// The capacity that an empty outbox keeps.
-    const FEW: usize = 64;
+    /// All messages, in order.
+    pub fn notices(&self) -> impl Iterator<Item = &Notice> {
+        self.notices.iter()
+    }
 
-    /// Whether there are no answers.
+    /// Whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.answers.is_empty() && self.notices.is_empty()
     }
+}
+
+/// The capacity that an empty outbox keeps.
+const FEW: usize = 64;
+
+/// Removes the oldest, and gives the room of a crowd back with its last.
+#[inline]
+fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let oldest = queue.pop_front()?;
+    if queue.is_empty() && queue.capacity() > FEW {
+        *queue = VecDeque::new();
+    }
+    Some(oldest)
 }
 
 impl<H: Clone> Outbox<H> {
     /// The canonical form.
     pub fn canonical(&self, form: impl Fn(&Answer) -> AnswerForm) -> Vec<(H, AnswerForm)> {
-        self.0.iter().map(|(handle, letter)| (handle.clone(), form(&letter.answer))).collect()
+        self.answers.iter().map(|(handle, letter)| (handle.clone(), form(&letter.answer))).collect()
     }
 }
 
@@ -135,14 +214,14 @@ mod tests {
 
     #[test]
     fn the_room_of_a_crowd_is_given_back_and_that_of_a_few_is_kept() {
-        for (count, is_kept) in [(1, true), (Outbox::<usize>::FEW, true), (Outbox::<usize>::FEW + 1, false)] {
+        for (count, is_kept) in [(1, true), (FEW, true), (FEW + 1, false)] {
             let mut outbox = Outbox::default();
             for client in 0..count {
                 outbox.put(client, Answer::Failed(Error::Demoted));
             }
             let taken: Vec<usize> = std::iter::from_fn(|| outbox.take()).map(|(client, _)| client).collect();
             assert!(taken.into_iter().eq(0..count));
-            assert_eq!(outbox.0.capacity() > 0, is_kept, "{count}");
+            assert_eq!(outbox.answers.capacity() > 0, is_kept, "{count}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Grants that are not finished: those whose answer has not reached its client, those whose answer never will, and
 //! those whose connection has ended.
 
-use super::grant::Before;
+use super::grant::{Before, Written};
 use super::sessions::LockKey;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
@@ -19,8 +19,12 @@ pub struct Lost {
     pub name: Rc<[u8]>,
     /// The grant.
     pub token: Token,
+    /// The rest of its value: it passes on only while all of it stands.
+    pub written: Written,
     /// The predecessor, if the lock had expired: the next holder has to learn of it.
     pub succeeds: Option<Before>,
+    /// It was never claimed: nobody holds the lock by it.
+    pub is_unclaimed: bool,
 }
 
 /// Grants on their way, and lost ones.
@@ -60,6 +64,12 @@ impl Outstanding {
         self.lost.pop_front()
     }
 
+    /// The lost grant of a key with that token.
+    #[must_use]
+    pub fn lost_of(&self, db: i32, name: &[u8], token: Token) -> Option<&Lost> {
+        self.lost.iter().find(|lost| lost.db == db && *lost.name == *name && lost.token == token)
+    }
+
     /// How many lost grants have not passed on yet.
     #[must_use]
     pub fn lost(&self) -> usize {
@@ -79,7 +89,7 @@ type GrantForm = (i32, Box<[u8]>, Token);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OutstandingForm {
     on_their_way: Vec<Token>,
-    lost: Vec<(GrantForm, Option<Before>)>,
+    lost: Vec<(GrantForm, Written, Option<Before>, bool)>,
 }
 
 impl Outstanding {
@@ -94,7 +104,14 @@ impl Outstanding {
     pub fn canonical(&self) -> OutstandingForm {
         let mut on_their_way: Vec<Token> = self.on_their_way.iter().copied().collect();
         on_their_way.sort_unstable();
-        let form = |lost: &Lost| ((lost.db, lost.name.as_ref().into(), lost.token), lost.succeeds.clone());
+        let form = |lost: &Lost| {
+            (
+                (lost.db, lost.name.as_ref().into(), lost.token),
+                lost.written.clone(),
+                lost.succeeds.clone(),
+                lost.is_unclaimed,
+            )
+        };
         OutstandingForm { on_their_way, lost: self.lost.iter().map(form).collect() }
     }
 }
@@ -176,7 +193,14 @@ mod tests {
     #[test]
     fn a_grant_that_is_told_again_is_lost_for_none_of_the_keys_of_which_that_was_told() {
         let [told, other] = [5, 6].map(|number| Token::new(number).unwrap());
-        let lost = |name: &[u8], token| Lost { db: 0, name: name.into(), token, succeeds: None };
+        let lost = |name: &[u8], token| Lost {
+            db: 0,
+            name: name.into(),
+            token,
+            written: Written::default(),
+            succeeds: None,
+            is_unclaimed: false,
+        };
         let mut outstanding = Outstanding::default();
         outstanding.lose([lost(b"a", told), lost(b"b", told), lost(b"a", other)]);
         outstanding.sent(told);

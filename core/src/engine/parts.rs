@@ -1,5 +1,6 @@
 //! What the module remembers besides the keys. Only the events change it.
 
+use super::claims::Claims;
 use super::counters::{Counter, Counters};
 use super::grace::Gate;
 use super::outbox::Outbox;
@@ -35,8 +36,12 @@ pub trait Clock: Copy {
 /// The operator's settings for the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many clients may wait, and how many places may be reserved.
+    /// How many clients may wait blocked.
     pub waiters: usize,
+    /// For how many keys attempts may wait without a connection.
+    pub queued: usize,
+    /// How long such an attempt has to claim a grant.
+    pub claim: Micros,
     /// How long the place of a waiter that left is reserved.
     pub place: Micros,
 }
@@ -46,9 +51,12 @@ pub struct Limits {
 pub struct Engine<H> {
     pub(super) tokens: Tokens,
     pub(super) queues: Queues<H>,
+    /// The queues of earlier reigns, whose waiters are leaving.
+    pub(super) dissolving: Vec<Queues<H>>,
     pub(super) sessions: Sessions,
     pub(super) predecessors: Predecessors,
     pub(super) outstanding: Outstanding,
+    pub(super) claims: Claims,
     pub(super) ended: EndedSessions,
     pub(super) gate: Gate,
     pub(super) outbox: Outbox<H>,
@@ -68,9 +76,11 @@ impl<H> Default for Engine<H> {
         Self {
             tokens: Tokens::new(),
             queues: Queues::default(),
+            dissolving: Vec::new(),
             sessions: Sessions::default(),
             predecessors: Predecessors::default(),
             outstanding: Outstanding::default(),
+            claims: Claims::default(),
             ended: EndedSessions::default(),
             gate: Gate::default(),
             outbox: Outbox::default(),
@@ -94,6 +104,24 @@ impl<H> Engine<H> {
     #[must_use]
     pub const fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// The grants that wait to be claimed.
+    #[must_use]
+    pub const fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// Whether grants wait to be claimed, or to pass on because they were not.
+    #[must_use]
+    pub fn has_unclaimed(&self) -> bool {
+        !self.claims.is_empty() || self.outstanding.lost() > 0
+    }
+
+    /// Whether a lock or a wait ends with its connection.
+    #[must_use]
+    pub fn has_sessions(&self) -> bool {
+        !self.sessions.is_empty() || self.queues.has_sessions() || self.claims.has_sessions()
     }
 
     /// Whether locks may be granted now.

@@ -20,13 +20,12 @@
 //! caller needs to answer a waiter; the queue never inspects it.
 //!
 //! ```
-//! use redis_lock_core::engine::queue::{Cause, Queues, ReplyShape, Waiter};
+//! use redis_lock_core::engine::queue::{Cause, Handle, Queues, ReplyShape, Waiter};
 //! use redis_lock_core::lock::request::Share;
 //! use redis_lock_core::lock::time::{Micros, MonotonicMicros};
 //!
 //! let waiter = |client, handle| Waiter {
-//!     handle,
-//!     client,
+//!     handle: Handle::Blocked { handle, client },
 //!     share: Share::Alone,
 //!     lease: Micros::from_ms(30_000),
 //!     id: None,
@@ -45,33 +44,51 @@
 //! queues.set_ready(line);
 //! assert_eq!(queues.take_ready(), Some((line, Cause::Event)));
 //! let (ticket, _) = queues.single_head(line).ok_or("nobody waits")?;
-//! assert_eq!(queues.serve(ticket).map(|served| served.handle), Some("alice"));
-//! assert_eq!(queues.head(line).map(|next| next.handle), Some("bob"));
+//! let alice = Handle::Blocked { handle: "alice", client: 1 };
+//! assert_eq!(queues.serve(ticket).map(|served| served.handle), Some(alice));
+//! assert_eq!(queues.head(line).and_then(|next| next.client()), Some(2));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod canonical;
+mod channels;
+mod index;
+mod leaving;
 mod look;
 mod names;
 mod ready;
+mod singles;
 mod stand;
 
 pub use canonical::{Order, QueuesForm};
+pub use channels::Channel;
+pub use leaving::Ended;
 pub use names::{Keys, Names};
 pub use ready::{Cause, Next, Vacancy, MOST_TRIED};
 
+use channels::Channels;
+use index::Index;
 use names::{Marks, Wanted};
+use singles::Singles;
 
 use crate::lock::record::{Id, OwnerBuf};
 use crate::lock::rules::{Request, Share};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeSet, HashMap};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A position in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
+
+impl Ticket {
+    /// The smallest.
+    pub(super) const FIRST: Self = Self(0);
+    /// The largest.
+    pub(super) const LAST: Self = Self(u64::MAX);
+}
 
 /// Identifies the line of one key; never reused for another line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,13 +104,32 @@ pub enum ReplyShape {
     Details,
 }
 
-/// A client that waits for a lock.
+/// How to reach a waiter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Handle<H> {
+    /// A client that the server keeps blocked.
+    Blocked {
+        /// How to answer it.
+        handle: H,
+        /// The server's number of the client.
+        client: u64,
+    },
+    /// An attempt that waits without a connection and is told on a channel.
+    Channel {
+        /// The channel.
+        channel: Rc<Channel>,
+        /// The connection whose end ends the wait, with `SESSION`.
+        session: Option<u64>,
+        /// When it was last sent.
+        sent: MonotonicMicros,
+    },
+}
+
+/// An attempt that waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter<H> {
-    /// How to answer it.
-    pub handle: H,
-    /// The server's number of the client.
-    pub client: u64,
+    /// How to reach it.
+    pub handle: Handle<H>,
     /// How many others may hold the lock too.
     pub share: Share,
     /// The lease that it asks for.
@@ -113,12 +149,45 @@ pub struct Waiter<H> {
 }
 
 impl<H> Waiter<H> {
-    /// Its request.
+    /// Its request. An attempt that is told on a channel gets a short lease first, and is not named in the key: only
+    /// its claim shows that it is still there.
     #[must_use]
-    pub fn request(&self) -> Request<'_> {
-        let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
-        Request { share: self.share, lease: self.lease, id: self.id, owner }
+    pub fn request(&self, until_claimed: Micros) -> Request<'_> {
+        match self.handle {
+            Handle::Blocked { .. } => {
+                let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
+                Request { share: self.share, lease: self.lease, id: self.id, owner }
+            }
+            Handle::Channel { .. } => Request { share: self.share, lease: until_claimed, id: None, owner: None },
+        }
     }
+
+    /// The client that the server keeps blocked for it.
+    #[must_use]
+    pub const fn client(&self) -> Option<u64> {
+        match self.handle {
+            Handle::Blocked { client, .. } => Some(client),
+            Handle::Channel { .. } => None,
+        }
+    }
+
+    /// The channel on which it is told.
+    #[must_use]
+    pub const fn channel(&self) -> Option<&Rc<Channel>> {
+        match &self.handle {
+            Handle::Blocked { .. } => None,
+            Handle::Channel { channel, .. } => Some(channel),
+        }
+    }
+}
+
+/// A waiter that left the queue.
+#[derive(Debug)]
+pub struct Gone<H> {
+    /// The waiter.
+    pub waiter: Waiter<H>,
+    /// Its keys, if it is told of its end on a channel.
+    pub keys: Option<Keys>,
 }
 
 /// The result of joining a line.
@@ -127,7 +196,7 @@ pub struct Joined<H> {
     /// The line that it joined.
     pub line: Option<LineId>,
     /// Earlier waiters with the same ID, which no longer wait: the newer call replaces them.
-    pub earlier: Vec<Waiter<H>>,
+    pub earlier: Vec<Gone<H>>,
     /// Whether it took a reserved place up again.
     pub resumed: bool,
 }
@@ -171,6 +240,8 @@ struct Place {
 enum Body<H> {
     Waits(Waiter<H>),
     Keeps(Place),
+    /// The attempt was cancelled: late copies of its calls get nothing.
+    Bars(Place),
 }
 
 /// Where a ticket is.
@@ -193,21 +264,14 @@ impl<H> Entry<H> {
     fn waiter(&self) -> Option<&Waiter<H>> {
         match &self.body {
             Body::Waits(waiter) => Some(waiter),
-            Body::Keeps(_) => None,
-        }
-    }
-
-    fn into_waiter(self) -> Option<Waiter<H>> {
-        match self.body {
-            Body::Waits(waiter) => Some(waiter),
-            Body::Keeps(_) => None,
+            Body::Keeps(_) | Body::Bars(_) => None,
         }
     }
 
     fn id(&self) -> Option<Id> {
         match &self.body {
             Body::Waits(waiter) => waiter.id,
-            Body::Keeps(place) => Some(place.id),
+            Body::Keeps(place) | Body::Bars(place) => Some(place.id),
         }
     }
 }
@@ -218,12 +282,12 @@ struct Line {
     db: i32,
     name: Rc<[u8]>,
     /// The waiters for this lock alone.
-    single: BTreeSet<Ticket>,
+    single: Singles,
     /// The waiters for several locks that cannot have this one.
     parked: BTreeSet<Ticket>,
     places: BTreeSet<Ticket>,
     /// The IDs of `single` and `places`.
-    ids: HashMap<Id, Ticket>,
+    ids: BTreeMap<Id, Ticket>,
     /// When the lock comes free by itself, as far as is known.
     due: Option<UnixMicros>,
     /// When the last holder that was seen expires.
@@ -236,6 +300,10 @@ struct Line {
     cause: Cause,
     /// How many of the parked waiters were tried since the lock may have come free.
     tried: usize,
+    /// Its key is no longer served here: its waiters are leaving.
+    is_lost: bool,
+    /// Under which length it is listed in `crowds`.
+    crowd: Option<u32>,
 }
 
 impl Line {
@@ -268,20 +336,36 @@ pub struct MostPlaces {
     pub bytes: usize,
 }
 
+impl MostPlaces {
+    /// No place is reserved.
+    pub const NONE: Self = Self { keys: 0, bytes: 0 };
+}
+
 /// When a wait or a place ends, and its ticket.
 pub type Deadline = (MonotonicMicros, Ticket);
 
 /// All lines of a server.
 #[derive(Clone, Debug)]
 pub struct Queues<H> {
-    /// Names and IDs come from clients, so those maps hash them with a secret key; the numbers in the others are our
-    /// own or the server's.
-    index: FxHashMap<i32, HashMap<Rc<[u8]>, LineId>>,
-    lines: FxHashMap<LineId, Line>,
-    entries: FxHashMap<Ticket, Entry<H>>,
+    index: Index,
+    /// The line that was found last: one command asks for the same line several times, and hashing a name costs more
+    /// than comparing two.
+    found: Cell<LineId>,
+    /// Trees where there can be a million: a hash map of that size stops the server while it grows.
+    lines: BTreeMap<LineId, Box<Line>>,
+    entries: BTreeMap<Ticket, Box<Entry<H>>>,
+    /// The waiters that the server keeps blocked.
     clients: FxHashMap<u64, Ticket>,
+    /// The others, by their channels.
+    channels: Channels,
+    /// How many waiters are told on a channel.
+    told: usize,
+    /// How many keys they wait for.
+    queued: usize,
+    /// How many attempts are barred.
+    barred: usize,
     /// The attempts for several keys, by ID.
-    attempts: HashMap<(i32, Id), Vec<Ticket>>,
+    attempts: BTreeMap<(i32, Id), Vec<Ticket>>,
     marks: Marks,
     /// The total size of all reserved places.
     placed: MostPlaces,
@@ -293,23 +377,40 @@ pub struct Queues<H> {
     ready: BTreeSet<(Ticket, LineId)>,
     /// Lines to continue with in the next event-loop iteration.
     later: BTreeSet<LineId>,
+    /// The lines of keys that are no longer served here.
+    lost: BTreeSet<LineId>,
+    /// Databases that were flushed or swapped, or all of them: the lines from there on are still to be made ready.
+    flushed: BTreeMap<Option<i32>, LineId>,
+    /// How far a check of all lines has come.
+    scan: Option<LineId>,
+    /// The lines with waiters, by the binary logarithm of their number.
+    crowds: BTreeMap<u32, BTreeSet<LineId>>,
     last: u64,
 }
 
 impl<H> Default for Queues<H> {
     fn default() -> Self {
         Self {
-            index: FxHashMap::default(),
-            lines: FxHashMap::default(),
-            entries: FxHashMap::default(),
+            index: Index::default(),
+            found: Cell::new(LineId(0)),
+            lines: BTreeMap::new(),
+            entries: BTreeMap::new(),
             clients: FxHashMap::default(),
-            attempts: HashMap::new(),
+            channels: Channels::default(),
+            told: 0,
+            queued: 0,
+            barred: 0,
+            attempts: BTreeMap::new(),
             marks: Marks::default(),
             placed: MostPlaces { keys: 0, bytes: 0 },
             ends: BTreeSet::new(),
             dues: BTreeSet::new(),
             ready: BTreeSet::new(),
             later: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            flushed: BTreeMap::new(),
+            scan: None,
+            crowds: BTreeMap::new(),
             last: 0,
         }
     }
@@ -325,29 +426,54 @@ impl<H> Queues<H> {
     /// The number of waiters.
     #[must_use]
     pub fn waiters(&self) -> usize {
+        self.clients.len().saturating_add(self.told)
+    }
+
+    /// How many of them the server keeps blocked.
+    #[must_use]
+    pub fn blocked(&self) -> usize {
         self.clients.len()
     }
 
-    /// The number of reserved places.
+    /// How many keys the others wait for: one for several keys counts once for each.
+    #[must_use]
+    pub const fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// The number of reserved places and barred attempts.
     #[must_use]
     pub fn places(&self) -> usize {
-        self.entries.len().saturating_sub(self.clients.len())
+        self.entries.len().saturating_sub(self.waiters())
     }
 
     /// The line of a key, if it has one.
     #[must_use]
     pub fn line(&self, db: i32, name: &[u8]) -> Option<LineId> {
-        self.index.get(&db)?.get(name).copied()
+        self.find(db, name).map(|(id, _)| id)
     }
 
     fn line_of(&self, db: i32, name: &[u8]) -> Option<&Line> {
-        self.lines.get(&self.line(db, name)?)
+        self.find(db, name).map(|(_, line)| line)
+    }
+
+    /// The line of a key. A line that was dropped is not in `lines`, and its number is never used again.
+    fn find(&self, db: i32, name: &[u8]) -> Option<(LineId, &Line)> {
+        let last = self.found.get();
+        let is_it = |line: &&Line| line.db == db && *line.name == *name && !line.is_lost;
+        if let Some(line) = self.lines.get(&last).map(Box::as_ref).filter(is_it) {
+            return Some((last, line));
+        }
+        let id = self.index.get(db, name)?;
+        let line = self.lines.get(&id)?;
+        self.found.set(id);
+        Some((id, line))
     }
 
     /// The line of a key, if somebody waits in it.
     #[must_use]
     pub fn waited_line(&self, db: i32, name: &[u8]) -> Option<LineId> {
-        self.line(db, name).filter(|line| self.lines.get(line).is_some_and(Line::is_waited_for))
+        self.find(db, name).filter(|(_, line)| line.is_waited_for()).map(|(id, _)| id)
     }
 
     /// The database and key name of a line.
@@ -359,7 +485,11 @@ impl<H> Queues<H> {
     /// The database and key names of a ticket.
     #[must_use]
     pub fn keys(&self, ticket: Ticket) -> Option<(i32, Keys)> {
-        match &self.entries.get(&ticket)?.stand {
+        self.keys_of(&self.entries.get(&ticket)?.stand)
+    }
+
+    fn keys_of(&self, stand: &Stand) -> Option<(i32, Keys)> {
+        match stand {
             Stand::In(line) => self.key(*line).map(|(db, name)| (db, Keys::One(name))),
             Stand::Parked { db, names, .. } => Some((*db, Keys::Several(Rc::clone(names)))),
         }

@@ -13,8 +13,7 @@ fn id(number: u64) -> Option<Id> {
 
 fn waiter(client: u64, attempt: u64, until: u64) -> Waiter<u64> {
     Waiter {
-        handle: client,
-        client,
+        handle: Handle::Blocked { handle: client, client },
         share: Share::Alone,
         lease: Micros(1),
         id: if attempt == 0 { None } else { id(attempt) },
@@ -97,10 +96,10 @@ fn a_crowd_leaves_no_room_behind() {
     for client in 0..5_000 {
         queues.leave(client, None, MOST);
     }
-    assert!(queues.entries.capacity() + queues.lines.capacity() + queues.clients.capacity() < 100);
+    assert!(queues.clients.capacity() < 100);
     queues.join(0, &[b"k"], 0, waiter(1, 0, 9));
     queues.leave(1, None, MOST);
-    assert!(queues.entries.capacity() > 0, "that of a few is kept");
+    assert!(queues.clients.capacity() > 0, "that of a few is kept");
 }
 
 #[test]
@@ -115,7 +114,8 @@ fn a_lock_that_came_free_is_kept_for_those_parked_there_until_it_was_looked_at()
     queues.take_ready();
     assert!(!queues.has_ahead(0, b"a", None));
     // That it is time to look again is no news.
-    queues.look_again();
+    queues.begin_scan();
+    queues.scan_on(1);
     assert!(queues.has_ready() && !queues.has_ahead(0, b"a", None));
     queues.set_ready(line);
     assert!(queues.has_ahead(0, b"a", None));
@@ -159,7 +159,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
     // Those behind them are served.
-    assert!(matches!(queues.next(line, Vacancy::Whole), Next::Single(_, waiter) if waiter.client == many + 3));
+    assert!(matches!(queues.next(line, Vacancy::Whole), Next::Single(_, waiter) if waiter.client() == Some(many + 3)));
     queues.leave(many + 3, None, MOST);
     assert_eq!(try_all(&mut queues), 2, "one that leaves is news");
     let mut queues = Queues::default();
@@ -244,12 +244,12 @@ fn waiters_are_walked_in_pieces() {
         queues.join(0, &[b"k"], 0, waiter(client, 0, client));
     }
     queues.keep_place(0, &[b"k"], id(7).unwrap(), MonotonicMicros(3), MOST);
-    let odd = |waiter: &Waiter<u64>| (waiter.client % 2 == 1).then_some(());
+    let odd = |waiter: &Waiter<u64>| (waiter.client().unwrap() % 2 == 1).then_some(());
     let (mut clients, mut from) = (Vec::new(), None);
     loop {
         let (found, next) = queues.walk(from, 100, 2, odd);
         assert!(found.len() <= 2);
-        clients.extend(found.into_iter().map(|(client, ())| client));
+        clients.extend(found.into_iter().filter_map(|(ticket, ())| queues.waiter(ticket)?.client()));
         from = next;
         if from.is_none() {
             break;
@@ -279,6 +279,24 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
     assert_eq!(queues.narrows(0, b"x").before(None, Share::Limit(4)), 4);
 }
 
+#[test]
+fn the_line_found_last_is_that_of_no_other_key() {
+    let mut queues = Queues::default();
+    let line = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).line;
+    assert_eq!(queues.line(0, b"k"), line);
+    assert_eq!([queues.line(0, b"x"), queues.line(1, b"k")], [None, None]);
+    let other = queues.join(1, &[b"k"], 0, waiter(2, 0, 9)).line;
+    assert_ne!(other, line);
+    assert_eq!([queues.line(0, b"k"), queues.line(1, b"k")], [line, other]);
+    queues.leave(2, None, MOST);
+    assert_eq!(queues.line(1, b"k"), None);
+    let again = queues.join(1, &[b"k"], 0, waiter(3, 0, 9)).line;
+    assert_ne!(again, other);
+    assert_eq!(queues.line(1, b"k"), again);
+    queues.lose_line(again.unwrap());
+    assert_eq!(queues.line(1, b"k"), None, "its slot has left");
+}
+
 /// What only the queue itself can see of itself.
 fn assert_sound(queues: &Queues<u64>) {
     assert_eq!(queues.ends.len(), queues.entries.len());
@@ -286,15 +304,18 @@ fn assert_sound(queues: &Queues<u64>) {
         Stand::In(_) => (1, 0),
         Stand::Parked { names, .. } => (names.len(), names.size()),
     };
-    let places: Vec<_> = queues.entries.values().filter(|entry| entry.waiter().is_none()).map(names).collect();
+    let places: Vec<_> =
+        queues.entries.values().map(Box::as_ref).filter(|entry| entry.waiter().is_none()).map(names).collect();
     assert_eq!(queues.placed.keys, places.iter().map(|place| place.0).sum::<usize>());
     assert_eq!(queues.placed.bytes, places.iter().map(|place| place.1).sum::<usize>());
     let is_attempt = |entry: &&Entry<u64>| entry.id().is_some() && matches!(entry.stand, Stand::Parked { .. });
-    let attempts = queues.entries.values().filter(is_attempt).count();
+    let attempts = queues.entries.values().map(Box::as_ref).filter(is_attempt).count();
     assert_eq!(queues.attempts.values().map(Vec::len).sum::<usize>(), attempts);
-    for line in queues.lines.values() {
+    for (id, line) in &queues.lines {
+        assert!(line.is_lost || queues.line(line.db, &line.name) == Some(*id));
         assert!(line.is_waited_for() || line.due.is_none());
-        let stands = line.single.iter().filter_map(|ticket| queues.waiter(*ticket));
+        let singles = line.single.blocked().iter().chain(line.single.told());
+        let stands = singles.filter_map(|ticket| queues.waiter(*ticket));
         assert_eq!(line.ids.len(), stands.filter(|waiter| waiter.id.is_some()).count() + line.places.len());
     }
 }
@@ -309,4 +330,15 @@ proptest! {
             Some(line.is_some_and(|line| line.cause == Cause::Event && line.ready.is_some()))
         });
     }
+}
+
+#[test]
+fn a_waiter_that_moves_to_another_line_makes_that_one_longer() {
+    let mut queues = Queues::default();
+    queues.join(0, &[b"a", b"b"], 0, waiter(1, 7, 9));
+    let ticket = queues.ticket(0, b"a", id(7).unwrap()).unwrap();
+    let longest = |queues: &Queues<u64>| queues.longest(9).into_iter().map(|line| line.1.to_vec()).collect::<Vec<_>>();
+    assert_eq!(longest(&queues), [b"a"]);
+    queues.park(ticket, 1);
+    assert_eq!(longest(&queues), [b"b"]);
 }

@@ -1,6 +1,7 @@
 //! The work outside of commands: which lost grants, ended sessions and lines an event-loop iteration handles, who gets
 //! a lock that came free, and when the next iteration is needed.
 
+use super::call::Called;
 use super::counters::Counter;
 use super::grant::{Decision, Granted};
 use super::hand_off::Successor;
@@ -76,6 +77,17 @@ pub enum Why {
     Scan,
 }
 
+/// The settings and the time by which a lock is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// The settings for leases.
+    pub terms: Terms,
+    /// Those of safety across failover; `None` if it is off.
+    pub grace: Option<grace::Settings>,
+    /// The time.
+    pub now: UnixMicros,
+}
+
 /// The result of checking the lock of a line.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it lives as long as one look")]
@@ -84,8 +96,10 @@ pub enum Found {
     Grant(Successor),
     /// The next waiter wants other locks too, and could have this one.
     Try(Ticket),
+    /// The next waiter could have it, and has to be called first.
+    ToCall(Ticket),
     /// The next waiter may not have a lease that long: end its wait.
-    End(u64, Error),
+    End(Ticket, Error),
     /// Nobody can have it now.
     Nobody,
 }
@@ -119,12 +133,14 @@ impl<H> Engine<H> {
             }
             iteration.lost = 0;
         }
-        if let Some(left) = iteration.ended.checked_sub(1) {
+        while let Some(left) = iteration.ended.checked_sub(1) {
             iteration.ended = left;
-            if let Some((grant, at)) = self.ended.take() {
-                return Some(Task::EndSession(grant, at));
+            match self.ended.take() {
+                // Its answer will fail, and then it passes on: only while its value stands as it was written.
+                Some((grant, at)) if self.outstanding.is_on_its_way(grant.1) => self.ended.put_back(grant, at),
+                Some((grant, at)) => return Some(Task::EndSession(grant, at)),
+                None => iteration.ended = 0,
             }
-            iteration.ended = 0;
         }
         let (line, cause) = self.queues.take_ready()?;
         // A lock that is due at this very moment is not a missed wake-up: its timer is about to fire.
@@ -174,8 +190,10 @@ impl<H> Engine<H> {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.queues.is_empty()
+            && self.claims.is_empty()
             && self.sessions.is_empty()
             && self.outbox.is_empty()
+            && !self.has_leaving()
             && self.ended.is_empty()
             && self.outstanding.lost() == 0
             && !self.gate.is_sweeping()
@@ -187,9 +205,9 @@ impl<H> Engine<H> {
         let ready = self.queues.has_ready().then_some(self.postponed);
         let has_rest = self.outstanding.lost() > 0 || !self.ended.is_empty();
         let rest = has_rest.then(|| self.postponed.max(self.rest_postponed));
-        let now = (self.gate.is_sweeping() || !self.outbox.is_empty()).then_some(None);
+        let now = (self.gate.is_sweeping() || !self.outbox.is_empty() || self.has_leaving()).then_some(None);
         let work = [ready, rest, now].into_iter().flatten().map(|postponed| postponed.unwrap_or(Wake::AT_ONCE));
-        let end = self.queues.next_end().into_iter().chain(work).min();
+        let end = self.queues.next_end().into_iter().chain(self.claims.next_deadline()).chain(work).min();
         Wake { end, due: self.queues.next_due() }
     }
 
@@ -199,10 +217,10 @@ impl<H> Engine<H> {
         line: LineId,
         lock: State<'_>,
         expires_in_ms: impl Fn() -> Option<u64>,
-        terms: Terms,
-        grace: Option<&grace::Settings>,
-        now: UnixMicros,
+        called: Option<Called>,
+        conditions: &Conditions,
     ) -> Found {
+        let Conditions { terms, grace, now } = *conditions;
         let Self { queues, tokens, .. } = self;
         let evicted_until = queues.evicted_until(line).filter(|until| *until > now);
         if lock == State::Free && evicted_until.is_some() {
@@ -219,17 +237,21 @@ impl<H> Engine<H> {
         let due = match queues.next(line, vacancy) {
             Next::Parked(ticket) => return Found::Try(ticket),
             Next::Single(ticket, waiter) => {
-                if let Some(Err(error)) = grace.map(|grace| grace.check(waiter.lease)) {
-                    return Found::End(waiter.client, error);
+                if let Some(Err(error)) = grace.as_ref().map(|grace| grace.check(waiter.lease)) {
+                    return Found::End(ticket, error);
                 }
-                let request = waiter.request();
+                let called = called.filter(|called| called.ticket == ticket);
+                let request = waiter.request(called.map_or(Micros(0), |called| called.lease));
+                if called.is_none() && waiter.channel().is_some() && rules::could_have(lock, &request, now) {
+                    return Found::ToCall(ticket);
+                }
                 // An ID that already holds the lock is told so when it asks, not while it waits.
                 let may_have_it = vacancy == Vacancy::Whole || matches!(lock, State::Several(_));
                 let turn = if may_have_it { Turn::Now } else { Turn::Behind };
                 let decision = rules::acquire(lock, &request, turn, terms, tokens, now);
                 let grant = decision.ok().filter(|_| may_have_it).and_then(|decision| Decision::to_grant(&decision));
                 if let Some((decision, granted)) = grant {
-                    return Found::Grant(Successor { ticket, decision, granted });
+                    return Found::Grant(Successor { ticket, decision, granted, called });
                 }
                 (vacancy == Vacancy::Part).then(|| due(lock, request.share, expires_in_ms, now)).flatten()
             }
@@ -241,12 +263,18 @@ impl<H> Engine<H> {
         Found::Nobody
     }
 
-    /// A waiter for several locks: its client, lease, database and keys. `None` if it no longer waits.
+    /// A waiter for several locks: its lease, database and keys, and whether it has to be called before it is granted
+    /// them. `None` if it no longer waits.
     #[must_use]
-    pub fn parked(&self, ticket: Ticket) -> Option<(u64, Micros, i32, Keys)> {
+    pub fn parked(&self, ticket: Ticket) -> Option<(Micros, i32, Keys, bool)> {
         let waiter = self.queues.waiter(ticket)?;
         let (db, keys) = self.queues.keys(ticket)?;
-        Some((waiter.client, waiter.lease, db, keys))
+        Some((waiter.lease, db, keys, waiter.channel().is_some()))
+    }
+
+    /// The lock of a line can be checked again at that time.
+    pub fn look_at(&mut self, line: LineId, at: UnixMicros) {
+        self.queues.set_due(line, Some(at));
     }
 
     /// Parks a waiter for several locks at one that it cannot have. Returns whether it was parked there before.
@@ -268,10 +296,12 @@ impl<H> Engine<H> {
         ticket: Ticket,
         locks: &[State<'_>],
         terms: Terms,
+        called: Option<Called>,
         now: UnixMicros,
     ) -> Option<(Vec<Decision>, Granted)> {
         let waiter = self.queues.waiter(ticket)?;
-        let decisions = rules::acquire_all(locks, &waiter.request(), Turn::Now, terms, &mut self.tokens, now);
+        let request = waiter.request(called.map_or(Micros(0), |called| called.lease));
+        let decisions = rules::acquire_all(locks, &request, Turn::Now, terms, &mut self.tokens, now);
         Decision::to_grants(&decisions.ok()??)
     }
 
@@ -285,15 +315,19 @@ impl<H> Engine<H> {
         (0..most).map_while(|_| self.queues.take_ready()).map(|(line, _)| line).collect()
     }
 
-    /// Covers what no timer and no event reports: makes every line ready now and then. If the server does not report
+    /// Covers what no timer and no event reports: makes every line ready now and then, a piece in each tick. If the server does not report
     /// keys that come free, every time while there are few waiters.
     pub fn scan(&mut self, now: MonotonicMicros, is_told_of_keys: bool) {
         const FEW_WAITERS: usize = 1_000;
+        /// At ten ticks a second all of 5,000 lines are checked within a second; more take longer, because idle lines
+        /// must not keep the server busy.
+        const MOST_LINES: usize = 640;
         let always = !is_told_of_keys && self.queues.waiters() <= FEW_WAITERS;
-        if always || self.has_to_scan(now) {
+        if always || (self.has_to_scan(now) && !self.queues.is_scanning()) {
             self.scanned = now;
-            self.queues.look_again();
+            self.queues.begin_scan();
         }
+        self.queues.scan_on(if always { usize::MAX } else { MOST_LINES });
     }
 
     /// Whether it is time to check every line: a change of a lock may have gone unreported.
@@ -328,7 +362,8 @@ pub enum KeyChange {
 
 #[cfg(test)]
 mod tests {
-    use super::super::queue::{ReplyShape, Waiter};
+    use super::super::grant::Written;
+    use super::super::queue::{Handle, ReplyShape, Waiter};
     use super::*;
 
     /// The wall clock.
@@ -348,8 +383,7 @@ mod tests {
     /// One who waits for a lock that comes free at 100, when all lines are looked at.
     fn scanned() -> Engine<u64> {
         let waiter = Waiter {
-            handle: 1,
-            client: 1,
+            handle: Handle::Blocked { handle: 1, client: 1 },
             share: Share::Alone,
             lease: Micros(1),
             id: None,
@@ -383,7 +417,14 @@ mod tests {
         engine.gate().set_longest_lease(Some(Micros(1)));
         assert!(!engine.is_quiet());
         let mut engine = Engine::<u64>::default();
-        engine.outstanding.lose([Lost { db: 0, name: b"k"[..].into(), token: Token::LAST, succeeds: None }]);
+        engine.outstanding.lose([Lost {
+            db: 0,
+            name: b"k"[..].into(),
+            token: Token::LAST,
+            written: Written::default(),
+            succeeds: None,
+            is_unclaimed: false,
+        }]);
         assert!(!engine.is_quiet());
     }
 }

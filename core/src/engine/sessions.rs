@@ -26,10 +26,19 @@ pub struct Binding {
 /// The bindings of a lock, by grant.
 type Bindings = BTreeMap<Token, Binding>;
 
-/// All bindings of a server.
+/// A lock with bound grants.
+#[derive(Clone, Debug)]
+struct Bound {
+    /// Its name, which is its key in the map too: so one look at the map finds both.
+    name: Rc<[u8]>,
+    grants: Bindings,
+}
+
+/// All bindings of a server. Hashing a name is most of the cost of a binding, so each event looks a lock up once, and
+/// once more when it gets its first binding or loses its last one.
 #[derive(Clone, Debug, Default)]
 pub struct Sessions {
-    locks: FxHashMap<i32, HashMap<Rc<[u8]>, Bindings>>,
+    locks: FxHashMap<i32, HashMap<Rc<[u8]>, Bound>>,
     clients: FxHashMap<u64, BTreeSet<(LockKey, Token)>>,
     count: usize,
     /// The number of bindings at which expired ones are swept.
@@ -58,70 +67,105 @@ impl Sessions {
         self.clients.contains_key(&client)
     }
 
+    fn bound(&self, db: i32, name: &[u8]) -> Option<&Bound> {
+        self.locks.get(&db)?.get(name)
+    }
+
     /// The bindings of a lock; there can be more than one only if it has several holders.
     pub fn bindings(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Binding> {
-        self.locks.get(&db).and_then(|names| names.get(name)).into_iter().flat_map(Bindings::values)
+        self.bound(db, name).into_iter().flat_map(|bound| bound.grants.values())
     }
 
     /// The stored name of a lock with bound grants: the same allocation for as long as there are any.
     #[must_use]
     pub fn name(&self, db: i32, name: &[u8]) -> Option<&Rc<[u8]>> {
-        self.locks.get(&db)?.get_key_value(name).map(|(name, _)| name)
+        self.bound(db, name).map(|bound| &bound.name)
     }
 
     /// The binding of a grant.
     #[must_use]
     pub fn binding(&self, db: i32, name: &[u8], token: Token) -> Option<&Binding> {
-        self.locks.get(&db)?.get(name)?.get(&token)
+        self.bound(db, name)?.grants.get(&token)
     }
 
     /// Binds a grant to a connection, and to no other.
     pub fn bind(&mut self, db: i32, name: &[u8], binding: Binding, now: UnixMicros) {
-        self.unbind(db, name, binding.token);
         self.sweep(now);
+        let (client, token) = (binding.client, binding.token);
         let names = self.locks.entry(db).or_default();
-        let name: Rc<[u8]> = names.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Rc::clone(name));
-        self.clients.entry(binding.client).or_default().insert(((db, Rc::clone(&name)), binding.token));
-        names.entry(name).or_default().insert(binding.token, binding);
-        self.count = self.count.saturating_add(1);
+        let (name, before) = if let Some(bound) = names.get_mut(name) {
+            (Rc::clone(&bound.name), bound.grants.insert(token, binding))
+        } else {
+            let name: Rc<[u8]> = name.into();
+            let bound = Bound { name: Rc::clone(&name), grants: Bindings::from([(token, binding)]) };
+            names.insert(Rc::clone(&name), bound);
+            (name, None)
+        };
+        match before {
+            Some(before) => self.disown(before.client, db, &name, token),
+            None => self.count = self.count.saturating_add(1),
+        }
+        self.clients.entry(client).or_default().insert(((db, name), token));
     }
 
     /// Unbinds a grant from its connection.
     pub fn unbind(&mut self, db: i32, name: &[u8], token: Token) {
-        let Some(names) = self.locks.get_mut(&db) else { return };
-        let Some((name, _)) = names.get_key_value(name) else { return };
-        let name = Rc::clone(name);
-        let Some(bindings) = names.get_mut(&name) else { return };
-        let Some(binding) = bindings.remove(&token) else { return };
-        if bindings.is_empty() {
-            names.remove(&name);
-        }
-        if names.is_empty() {
-            self.locks.remove(&db);
-        }
-        if let Some(own) = self.clients.get_mut(&binding.client) {
-            own.remove(&((db, name), token));
-            if own.is_empty() {
-                self.clients.remove(&binding.client);
-            }
-        }
-        self.count = self.count.saturating_sub(1);
+        let bound = self.locks.get_mut(&db).and_then(|names| names.get_mut(name));
+        let Some(bound) = bound else { return };
+        let Some(binding) = bound.grants.remove(&token) else { return };
+        let (name, is_last) = (Rc::clone(&bound.name), bound.grants.is_empty());
+        self.unbound(db, &name, &[binding], is_last);
     }
 
     /// Unbinds all grants of a lock except that one.
     pub fn unbind_others(&mut self, db: i32, name: &[u8], token: Option<Token>) {
-        loop {
-            let other = self.bindings(db, name).map(|binding| binding.token).find(|other| Some(*other) != token);
-            let Some(other) = other else { return };
-            self.unbind(db, name, other);
+        let bound = self.locks.get_mut(&db).and_then(|names| names.get_mut(name));
+        let Some(bound) = bound else { return };
+        let kept = token.and_then(|token| bound.grants.remove(&token));
+        let is_last = kept.is_none();
+        let kept = kept.into_iter().map(|binding| (binding.token, binding)).collect();
+        let others: Vec<Binding> = std::mem::replace(&mut bound.grants, kept).into_values().collect();
+        let name = Rc::clone(&bound.name);
+        self.unbound(db, &name, &others, is_last);
+    }
+
+    /// Bindings were taken out of a lock; `is_last`: it has no others.
+    fn unbound(&mut self, db: i32, name: &Rc<[u8]>, taken: &[Binding], is_last: bool) {
+        for binding in taken {
+            self.disown(binding.client, db, name, binding.token);
+        }
+        self.count = self.count.saturating_sub(taken.len());
+        if !is_last {
+            return;
+        }
+        if let Some(names) = self.locks.get_mut(&db) {
+            names.remove(name);
+            if names.is_empty() {
+                self.locks.remove(&db);
+            }
         }
     }
 
-    /// A grant was written: its binding ends later.
-    pub fn written(&mut self, db: i32, name: &[u8], token: Token, until: UnixMicros) {
-        let bindings = self.locks.get_mut(&db).and_then(|names| names.get_mut(name));
-        if let Some(binding) = bindings.and_then(|bindings| bindings.get_mut(&token)) {
+    /// A connection no longer has a grant.
+    fn disown(&mut self, client: u64, db: i32, name: &Rc<[u8]>, token: Token) {
+        if let Some(own) = self.clients.get_mut(&client) {
+            own.remove(&((db, Rc::clone(name)), token));
+            if own.is_empty() {
+                self.clients.remove(&client);
+            }
+        }
+    }
+
+    /// A grant was written: its binding ends later. Without others, all other grants of the lock are unbound.
+    pub fn written(&mut self, db: i32, name: &[u8], token: Token, until: UnixMicros, has_others: bool) {
+        let Some(bound) = self.locks.get_mut(&db).and_then(|names| names.get_mut(name)) else { return };
+        let own = bound.grants.get_mut(&token);
+        let known = usize::from(own.is_some());
+        if let Some(binding) = own {
             binding.until = until;
+        }
+        if !has_others && bound.grants.len() > known {
+            self.unbind_others(db, name, Some(token));
         }
     }
 
@@ -137,9 +181,9 @@ impl Sessions {
     /// The canonical form. It leaves out when a sweep is due: an expired binding counts for nothing.
     #[must_use]
     pub fn canonical(&self) -> Vec<(i32, Box<[u8]>, Binding)> {
-        let names = self.locks.iter().flat_map(|(db, names)| names.iter().map(move |(name, own)| (*db, name, own)));
-        let mut all: Vec<(i32, Box<[u8]>, Binding)> = names
-            .flat_map(|(db, name, own)| own.values().map(move |binding| (db, name.as_ref().into(), binding.clone())))
+        let locks = self.locks.iter().flat_map(|(db, names)| names.values().map(move |bound| (*db, bound)));
+        let mut all: Vec<(i32, Box<[u8]>, Binding)> = locks
+            .flat_map(|(db, bound)| bound.grants.values().map(move |own| (db, bound.name.as_ref().into(), own.clone())))
             .collect();
         all.sort_unstable_by(|one, other| (one.0, &one.1, one.2.token).cmp(&(other.0, &other.1, other.2.token)));
         all
@@ -159,8 +203,8 @@ impl Sessions {
         let over: Vec<(LockKey, Token)> = self
             .locks
             .iter()
-            .flat_map(|(db, names)| names.iter().map(move |(name, bindings)| (*db, name, bindings)))
-            .flat_map(|(db, name, bindings)| bindings.values().map(move |binding| (db, name, binding)))
+            .flat_map(|(db, names)| names.values().map(move |bound| (*db, bound)))
+            .flat_map(|(db, bound)| bound.grants.values().map(move |binding| (db, &bound.name, binding)))
             .filter(|(_, _, binding)| binding.until <= now)
             .map(|(db, name, binding)| ((db, Rc::clone(name)), binding.token))
             .collect();
@@ -201,11 +245,11 @@ mod tests {
         for number in 5..8 {
             sessions.bind(0, b"k", binding(1, number, 100), UnixMicros(0));
         }
-        sessions.written(0, b"k", token(5), UnixMicros(200));
+        sessions.written(0, b"k", token(5), UnixMicros(200), true);
         assert_eq!(sessions.binding(0, b"k", token(5)).unwrap().until, UnixMicros(200));
         sessions.unbind_others(0, b"k", Some(token(5)));
         assert_eq!(sessions.len(), 1);
-        sessions.unbind_others(0, b"k", Some(token(6)));
+        sessions.written(0, b"k", token(6), UnixMicros(200), false);
         assert!(sessions.is_empty());
     }
 
@@ -236,7 +280,7 @@ mod tests {
     proptest! {
         #[test]
         fn sessions_do_what_a_plain_list_does(
-            steps in prop::collection::vec((0..5_u8, 0..3_i32, 0..4_u8, 0..4_u64, 0..3_u64), 1..100),
+            steps in prop::collection::vec((0..6_u8, 0..3_i32, 0..4_u8, 0..4_u64, 0..3_u64), 1..100),
         ) {
             let mut sessions = Sessions::default();
             let mut plain: Vec<(i32, u8, u64, u64)> = Vec::new();
@@ -256,7 +300,11 @@ mod tests {
                         sessions.unbind_others(db, &name, Some(token(number)));
                         plain.retain(|entry| (entry.0, entry.1) != (db, key) || entry.3 == number);
                     }
-                    3 => sessions.written(db, &name, token(number), UnixMicros(10)),
+                    3 => sessions.written(db, &name, token(number), UnixMicros(10), true),
+                    4 => {
+                        sessions.written(db, &name, token(number), UnixMicros(10), false);
+                        plain.retain(|entry| (entry.0, entry.1) != (db, key) || entry.3 == number);
+                    }
                     _ => {
                         let mut ended: Vec<_> = sessions.end(client).into_iter()
                             .map(|((db, name), token)| (db, name[0], token.get())).collect();
@@ -269,6 +317,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(sessions.len(), plain.len());
+                prop_assert_eq!(sessions.locks.values().flat_map(HashMap::values).filter(|bound| bound.grants.is_empty()).count(), 0);
+                prop_assert!(sessions.locks.values().all(|names| !names.is_empty()));
                 prop_assert_eq!(sessions.clients.values().map(BTreeSet::len).sum::<usize>(), plain.len());
                 for db in 0..3 {
                     for key in 0..4_u8 {

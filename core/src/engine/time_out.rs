@@ -1,8 +1,8 @@
 //! Waits that time out.
 
 use super::counters::Counter;
-use super::outbox::Answer;
 use super::parts::{Clock, Engine, Limits};
+use super::written::End;
 
 impl<H> Engine<H> {
     /// Ends at most `most` waits whose time is over.
@@ -12,11 +12,11 @@ impl<H> Engine<H> {
             return;
         }
         for _ in 0..most {
-            let Some(waiter) = self.queues.time_out(now, limits.reserved_until(clock), limits.most_places()) else {
+            let Some(gone) = self.queues.time_out(now, limits.reserved_until(clock), limits.most_places()) else {
                 return;
             };
             self.count(Counter::TimeOuts);
-            self.outbox.put(waiter.handle, Answer::NotGranted(waiter.shape));
+            self.end(gone, End::TimedOut);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Whether a grant reached the client that waited for it. One that did not is passed on.
 
 use super::counters::Counter;
-use super::grant::Granted;
+use super::grant::{Granted, Written};
 use super::outbox::Grant;
 use super::outstanding::Lost;
 use super::parts::{Clock, Engine, Limits};
+use super::queue::Ticket;
 use crate::lock::token::Token;
 
 impl<H> Engine<H> {
@@ -16,7 +17,7 @@ impl<H> Engine<H> {
     /// A grant did not reach its client: it passes on, and an attempt with an ID gets its place back. Not if that
     /// attempt has asked again in the meantime and was told of its grant.
     pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
-        let Grant { granted, db, keys, id, ticket, .. } = grant;
+        let Grant { granted, db, keys, id, owner, ticket, .. } = grant;
         if !self.outstanding.arrived(granted.token) {
             return;
         }
@@ -26,24 +27,35 @@ impl<H> Engine<H> {
         }
         self.count(Counter::Undelivered);
         // Each of several locks passes on separately.
+        let written = Written { until: granted.until, id, owner };
         self.outstanding.lose(keys.iter().enumerate().map(|(at, name)| Lost {
             db,
             name: name.into(),
             token: granted.token,
+            written: written.clone(),
             succeeds: granted.before(at).cloned(),
+            is_unclaimed: false,
         }));
     }
 
     /// A grant of several locks failed after these were written: they are given back soon. Given back at once, they
     /// would be granted again at once, and the server would do nothing else.
-    pub fn give_back(&mut self, db: i32, names: &[&[u8]], granted: &Granted, clock: impl Clock) {
+    pub fn give_back(&mut self, ticket: Ticket, db: i32, names: &[&[u8]], granted: &Granted, clock: impl Clock) {
         if names.is_empty() {
             return;
         }
         let token = granted.token;
-        let lost = names.iter().enumerate();
-        let lost =
-            lost.map(|(at, name)| Lost { db, name: (*name).into(), token, succeeds: granted.before(at).cloned() });
+        let named = self.queues.waiter(ticket).filter(|waiter| waiter.client().is_some());
+        let (id, owner) = named.map_or((None, None), |waiter| (waiter.id, waiter.owner.clone()));
+        let written = Written { until: granted.until, id, owner };
+        let lost = names.iter().enumerate().map(|(at, name)| Lost {
+            db,
+            name: (*name).into(),
+            token,
+            written: written.clone(),
+            succeeds: granted.before(at).cloned(),
+            is_unclaimed: false,
+        });
         self.outstanding.lose(lost);
         self.postpone_rest(clock);
     }

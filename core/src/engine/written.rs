@@ -1,10 +1,12 @@
 //! Updates the engine after a decision was written: for the key, and for the new holder.
 
+use super::call::Called;
+use super::claims::Claim;
 use super::counters::Counter;
 use super::grant::{Decision, Granted, What};
-use super::outbox::{Answer, Grant};
+use super::outbox::{Answer, Grant, News, Notice};
 use super::parts::{Clock, Engine, KeyName};
-use super::queue::{Ticket, Waiter};
+use super::queue::{Gone, Handle, Ticket, Waiter};
 use super::sessions::Binding;
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Id};
@@ -52,11 +54,9 @@ impl<H> Engine<H> {
             return;
         }
         self.ended.renewed(db, name, token);
-        self.sessions.written(db, name, token, until);
         // A set that replaces a single holder has no other.
-        if !is_among || before == Shape::One {
-            self.sessions.unbind_others(db, name, Some(token));
-        }
+        let has_others = is_among && before != Shape::One;
+        self.sessions.written(db, name, token, until, has_others);
         if let Some(line) = self.queues.waited_line(db, name) {
             self.queues.seen(line);
             if is_among {
@@ -96,6 +96,7 @@ impl<H> Engine<H> {
         if is_plain && self.sessions.is_empty() && self.ended.is_empty() {
             return;
         }
+        self.gate.granted(token, caller.id);
         for (lock, name) in names.iter().enumerate() {
             match caller.session {
                 Some(client) => {
@@ -112,30 +113,71 @@ impl<H> Engine<H> {
         }
         if let Some(id) = caller.id.filter(|_| !self.queues.is_empty()) {
             let earlier = self.queues.forget_all(db, names, id);
-            self.replaced(earlier);
+            // An attempt without a connection has got what it waited for.
+            let blocked = earlier.into_iter().filter(|gone| gone.waiter.client().is_some());
+            self.replaced(blocked);
         }
     }
 
-    /// A waiter got its lock or locks: it leaves the queue and is answered. Returns how long it waited.
-    pub fn granted_to_waiter(&mut self, ticket: Ticket, mut granted: Granted, clock: impl Clock) -> Option<Micros> {
+    /// A waiter got its lock or locks: it leaves the queue and is answered. One without a connection is `called`, and
+    /// has to claim them. Returns how long it waited.
+    pub fn granted_to_waiter(
+        &mut self,
+        ticket: Ticket,
+        mut granted: Granted,
+        called: Option<Called>,
+        clock: impl Clock,
+    ) -> Option<Micros> {
         let (db, keys) = self.queues.keys(ticket)?;
         let waiter = self.queues.serve(ticket)?;
-        self.outstanding.sent(granted.token);
         self.count(Counter::HandOffs);
+        let (handle, client) = match waiter.handle {
+            Handle::Blocked { handle, client } => (handle, client),
+            Handle::Channel { channel, session, sent } => {
+                let (id, now) = (waiter.id?, clock.monotonic());
+                let deadline = now.after(called.map_or(Micros(0), |called| called.lease));
+                if called.is_some_and(|called| !called.is_told) {
+                    let (channel, keys) = (std::rc::Rc::clone(&channel), keys.clone());
+                    self.outbox.announce(Notice { channel, news: News::Granted, id, keys, claim: Some(ticket) });
+                }
+                let (share, since) = (waiter.share, waiter.since);
+                let released = 0;
+                self.claims.add(
+                    ticket,
+                    Claim {
+                        granted,
+                        db,
+                        keys,
+                        id,
+                        share,
+                        channel,
+                        session,
+                        sent,
+                        since,
+                        deadline,
+                        released,
+                        was_refused: false,
+                    },
+                );
+                return None;
+            }
+        };
+        self.outstanding.sent(granted.token);
+        self.gate.granted(granted.token, waiter.id);
         let waited = clock.monotonic().since(waiter.since);
         if waiter.id.is_some() {
             for (at, name) in keys.iter().enumerate() {
                 self.remember_or_recall(name, at, &mut granted, clock);
             }
         }
-        let Waiter { handle, client, shape, session, id, .. } = waiter;
+        let Waiter { shape, session, id, owner, .. } = waiter;
         if session {
             for name in keys.iter() {
                 let binding = Binding { client, token: granted.token, until: granted.until };
                 self.sessions.bind(db, name, binding, clock.now());
             }
         }
-        self.outbox.put(handle, Answer::Granted(Grant { granted, shape, db, keys, id, ticket }));
+        self.outbox.put(handle, Answer::Granted(Grant { granted, shape, db, keys, id, owner, ticket }));
         Some(waited)
     }
 
@@ -151,9 +193,39 @@ impl<H> Engine<H> {
     }
 
     /// Ends the waits that a newer call with their ID replaced.
-    pub(super) fn replaced(&mut self, earlier: impl IntoIterator<Item = Waiter<H>>) {
-        for waiter in earlier {
-            self.outbox.put(waiter.handle, Answer::Failed(Error::Replaced));
+    pub(super) fn replaced(&mut self, earlier: impl IntoIterator<Item = Gone<H>>) {
+        for gone in earlier {
+            self.end(gone, End::Failed(Error::Replaced));
         }
     }
+
+    /// Tells a waiter that left the queue that its wait has ended without the lock.
+    pub(super) fn end(&mut self, gone: Gone<H>, end: End) {
+        let Gone { waiter, keys } = gone;
+        match (waiter.handle, end) {
+            (Handle::Blocked { handle, .. }, End::Failed(error)) => self.outbox.put(handle, Answer::Failed(error)),
+            (Handle::Blocked { handle, .. }, _) => self.outbox.put(handle, Answer::NotGranted(waiter.shape)),
+            (Handle::Channel { channel, .. }, end) => {
+                let news = match end {
+                    End::TimedOut => News::TimedOut,
+                    End::Cancelled => News::Cancelled,
+                    End::Failed(_) => News::Unblocked,
+                };
+                if let (Some(id), Some(keys)) = (waiter.id, keys) {
+                    self.outbox.announce(Notice { channel, news, id, keys, claim: None });
+                }
+            }
+        }
+    }
+}
+
+/// How a wait ended without the lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// It timed out.
+    TimedOut,
+    /// LOCK.CANCEL ended it.
+    Cancelled,
+    /// Something else did.
+    Failed(Error),
 }

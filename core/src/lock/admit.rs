@@ -179,7 +179,8 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, turn: Turn, now: UnixM
 }
 
 /// Why an attempt that holds a lock does not get its token again: its caller would be wrong about who else holds it.
-fn other_share(request: &Request<'_>) -> Error {
+#[must_use]
+pub fn other_share(request: &Request<'_>) -> Error {
     if request.share == Share::Alone {
         Error::HeldAmongSeveral
     } else {

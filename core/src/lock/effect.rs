@@ -208,6 +208,10 @@ impl<'v> Several<'v> {
         if let Some(record) = added.and_then(Encoded::record) {
             holders.look(now);
             holders.put(Holder::of(&record));
+            // The predecessor of a grant that is restored with its token: the same member, with another score.
+            gone.retain(|ended| {
+                ended.token != record.token || ended.record().encode().member() != record.encode().member()
+            });
         }
         for _ in 0..MOST_FORGOTTEN {
             let forgotten = holders.to_forget(retentions.holder, now).map(|holder| holder.token);

@@ -66,8 +66,29 @@ pub enum Error {
     NoReplicas,
     /// As many clients wait as `lock.max-waiters` allows.
     BusyLocks,
+    /// Attempts wait without a connection for as many keys as `lock.max-queued` allows.
+    BusyQueue,
     /// Too many attempts for several keys have this ID.
     BusyId,
+    /// The value of WAIT with NOTIFY or SNOTIFY.
+    WaitToldTooLong,
+    /// The value of NOTIFY or SNOTIFY.
+    Channel,
+    /// NOTIFY and SNOTIFY.
+    ChannelTwice,
+    /// NOTIFY or SNOTIFY without another option.
+    ChannelNeeds {
+        /// NOTIFY or SNOTIFY.
+        option: &'static str,
+        /// The option that is missing.
+        missing: &'static str,
+    },
+    /// In a cluster, the value of SNOTIFY.
+    ChannelSlot,
+    /// This server cannot publish for a module.
+    ChannelVersion,
+    /// The user may not use the channel.
+    NoPermission,
     /// SESSION in a call that does not come from a connection.
     Session,
     /// An attempt that holds the lock with SHARED or LIMIT asks for it again without them.
@@ -135,6 +156,18 @@ impl fmt::Display for Error {
             Self::BusyLocks => {
                 out.write_str("BUSYLOCKS lock.max-waiters clients already wait for locks on this server")
             }
+            Self::BusyQueue => out.write_str(
+                "BUSYLOCKS attempts already wait without a connection for lock.max-queued keys on this server",
+            ),
+            Self::WaitToldTooLong => out.write_str("ERR wait is longer than 1 hour, the most with NOTIFY or SNOTIFY"),
+            Self::Channel => out.write_str("ERR channel is not 1 to 256 bytes long"),
+            Self::ChannelTwice => out.write_str("ERR syntax error: NOTIFY and SNOTIFY exclude each other"),
+            Self::ChannelNeeds { option, missing } => write!(out, "ERR syntax error: {option} needs {missing}"),
+            Self::ChannelSlot => out.write_str("ERR channel does not hash to the slot of the key"),
+            Self::ChannelVersion => {
+                out.write_str("ERR NOTIFY and SNOTIFY need Redis 7.0 or later, or any version of Valkey")
+            }
+            Self::NoPermission => out.write_str("NOPERM this user has no permission to access the channel"),
             Self::Session => {
                 out.write_str("ERR SESSION needs a connection, not a script, a function or another module")
             }

@@ -33,7 +33,7 @@
 
 use super::error::Error;
 use super::record::{Id, Record};
-use super::request::Terms;
+use super::request::{Request, Terms};
 use super::state::State;
 use super::time::{Micros, UnixMicros};
 use super::token::Token;
@@ -53,6 +53,32 @@ pub fn extend(
         Some((record, true)) => Ok(Some(Record { timestamp: terms.timestamp(now, lease)?, ..record })),
         _ => Ok(None),
     }
+}
+
+/// Whether the whole value of a grant stands as it was written.
+#[must_use]
+pub fn stands(state: State<'_>, written: &Record<'_>) -> bool {
+    state.granted_as(written.token).is_some_and(|(record, _)| record == *written)
+}
+
+/// An attempt claims the grant that was written for it until then, without a name: the record to write, if nothing has
+/// changed there.
+///
+/// # Errors
+/// [`Error::Clock`].
+pub fn claim<'a>(
+    state: State<'_>,
+    token: Token,
+    until: UnixMicros,
+    request: &Request<'a>,
+    terms: Terms,
+    now: UnixMicros,
+) -> Result<Option<Record<'a>>, Error> {
+    if !stands(state, &Record { timestamp: until, token, id: None, owner: None }) {
+        return Ok(None);
+    }
+    let timestamp = terms.timestamp(now, request.lease)?;
+    Ok(Some(Record { timestamp, token, id: request.id, owner: request.owner }))
 }
 
 /// LOCK.MEXTEND: the records to write, if that grant still holds all of several locks.

@@ -8,8 +8,7 @@
 use super::time::UnixMicros;
 use super::token::Token;
 
-/// Digits of the seconds, and characters of the whole timestamp with its point.
-const SECONDS: usize = 10;
+/// Characters of the timestamp: ten digits of seconds, the point, six digits of microseconds.
 const TIMESTAMP: usize = 17;
 /// Digits of the token and of the ID.
 const TOKEN: usize = 16;
@@ -118,21 +117,20 @@ impl<'a> Value<'a> {
 impl<'a> Record<'a> {
     /// Reads a value of exactly the form that this module writes.
     fn read(bytes: &'a [u8]) -> Option<Self> {
-        let (timestamp, rest) = bytes.split_at_checked(TIMESTAMP)?;
-        let (seconds, fraction) = timestamp.split_at_checked(SECONDS)?;
-        let (point, micros) = fraction.split_first()?;
-        if *point != b'.' {
-            return None;
-        }
-        let timestamp = number(seconds)?.checked_mul(PER_SECOND)?.checked_add(number(micros)?)?;
+        let (timestamp, rest) = bytes.split_first_chunk::<TIMESTAMP>()?;
+        let (high, low) = timestamp.split_first_chunk()?;
+        // The last two digits of the seconds, and the microseconds.
+        let &[s8, s9, b'.', m0, m1, m2, m3, m4, m5] = low else { return None };
+        let timestamp = sixteen_digits(*high, [s8, s9, m0, m1, m2, m3, m4, m5])?;
         Self::read_rest(UnixMicros(timestamp), rest)
     }
 
     /// Reads what follows the timestamp.
     fn read_rest(timestamp: UnixMicros, bytes: &'a [u8]) -> Option<Self> {
-        let (token, rest) = bytes.split_at_checked(TOKEN)?;
+        let (high, rest) = bytes.split_first_chunk()?;
+        let (low, rest) = rest.split_first_chunk()?;
         // 16 digits can be above 2^53: such a token leaves no room, which the caller checks.
-        let token = Token::new(number(token)?.min(Token::MAX))?;
+        let token = Token::new(sixteen_digits(*high, *low)?.min(Token::MAX))?;
         let (id, rest) = match rest.split_at_checked(ID) {
             Some((digits, rest)) if digits.iter().all(u8::is_ascii_digit) => (Some(Id::parse(digits)?), rest),
             _ => (None, rest),
@@ -156,13 +154,15 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn encode(&self) -> Encoded {
         let mut out = Encoded { bytes: [0; Encoded::MAX], length: 0, timestamp: self.timestamp, token: self.token };
-        let micros = self.timestamp.0;
-        out.digits(micros / PER_SECOND, SECONDS);
-        out.push(b".");
-        out.digits(micros, TIMESTAMP.saturating_sub(SECONDS).saturating_sub(1));
-        out.digits(self.token.get(), TOKEN);
+        let [high, [s8, s9, micros @ ..]] = sixteen_bytes(self.timestamp.0);
+        out.push(&high);
+        out.push(&[s8, s9, b'.']);
+        out.push(&micros);
+        let [high, low] = sixteen_bytes(self.token.get());
+        out.push(&high);
+        out.push(&low);
         if let Some(id) = self.id {
-            out.digits(id.get(), ID);
+            out.push_id(id);
         }
         if let Some(owner) = self.owner {
             out.push(b" ");
@@ -251,38 +251,32 @@ impl Encoded {
         }
     }
 
-    /// Appends the last `width` decimal digits of `number`, with leading zeros. It writes two at a time, because this
-    /// is a good part of the cost of a grant.
-    fn digits(&mut self, mut number: u64, width: usize) {
-        let end = self.length.saturating_add(width);
-        if let Some(room) = self.bytes.get_mut(self.length..end) {
-            let mut pairs = room.rchunks_exact_mut(2);
-            for pair in &mut pairs {
-                pair.copy_from_slice(two_digits(number % 100));
-                number /= 100;
-            }
-            if let [only] = pairs.into_remainder() {
-                *only = two_digits(number % 100)[1];
-            }
-            self.length = end;
-        }
+    /// Appends the 19 digits of an ID.
+    fn push_id(&mut self, id: Id) {
+        let (high, low) = (id.get() / TEN_TO_16, id.get() % TEN_TO_16);
+        let [.., a, b, c] = eight_bytes(high);
+        self.push(&[a, b, c]);
+        self.push(sixteen_bytes(low).as_flattened());
     }
 }
 
-/// `00` to `99`.
-#[allow(clippy::indexing_slicing)] // The compiler does it.
-static PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut at = 0_u8;
-    while at < 100 {
-        pairs[at as usize] = [b'0' + at / 10, b'0' + at % 10];
-        at += 1;
-    }
-    pairs
-};
+const TEN_TO_8: u64 = 100_000_000;
+const TEN_TO_16: u64 = TEN_TO_8 * TEN_TO_8;
 
-fn two_digits(number: u64) -> &'static [u8; 2] {
-    usize::try_from(number).ok().and_then(|at| PAIRS.get(at)).unwrap_or(&[b'0'; 2])
+/// The last 16 decimal digits of a number, with leading zeros.
+fn sixteen_bytes(number: u64) -> [[u8; 8]; 2] {
+    [eight_bytes(number / TEN_TO_8 % TEN_TO_8), eight_bytes(number % TEN_TO_8)]
+}
+
+/// A number below 10^8 as eight digits, in one register: it is split into fours, pairs and digits. Multiplied and
+/// shifted like this, each lane is divided by 100 or by 10.
+fn eight_bytes(number: u64) -> [u8; 8] {
+    let fours = (number / 10_000) | (number % 10_000) << 32;
+    let hundreds = (fours.wrapping_mul(10_486) >> 20) & 0x0000_007f_0000_007f;
+    let pairs = hundreds | fours.wrapping_sub(hundreds.wrapping_mul(100)) << 16;
+    let tens = (pairs.wrapping_mul(103) >> 10) & 0x000f_000f_000f_000f;
+    let digits = tens | pairs.wrapping_sub(tens.wrapping_mul(10)) << 8;
+    (digits | ZEROS).to_le_bytes()
 }
 
 /// One to 20 ASCII digits as a number; `None` if there is anything else or it does not fit.
@@ -296,7 +290,7 @@ pub fn number(digits: &[u8]) -> Option<u64> {
     let (eights, rest) = digits.as_chunks::<8>();
     let mut number = 0_u64;
     for eight in eights {
-        number = number.checked_mul(100_000_000)?.checked_add(eight_digits(*eight)?)?;
+        number = number.checked_mul(TEN_TO_8)?.checked_add(eight_digits(*eight)?)?;
     }
     for byte in rest {
         let digit = byte.wrapping_sub(b'0');
@@ -308,9 +302,16 @@ pub fn number(digits: &[u8]) -> Option<u64> {
     Some(number)
 }
 
+/// Sixteen ASCII digits as a number.
+fn sixteen_digits(high: [u8; 8], low: [u8; 8]) -> Option<u64> {
+    eight_digits(high)?.checked_mul(TEN_TO_8)?.checked_add(eight_digits(low)?)
+}
+
+/// Eight times `0`.
+const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
+
 /// Eight ASCII digits as a number, in one register: neighbours are joined to pairs, pairs to fours, fours to eight.
 fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
-    const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
     const HIGH_HALVES: u64 = u64::from_le_bytes([0xf0; 8]);
     const SIX: u64 = u64::from_le_bytes([6; 8]);
     let word = u64::from_le_bytes(bytes);

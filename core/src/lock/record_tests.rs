@@ -97,6 +97,15 @@ fn the_longest_value_just_fits() {
     assert_eq!(Value::read(encoded.as_bytes(), || false), Value::Ours(record));
 }
 
+#[test]
+fn every_pair_and_every_four_is_written_as_the_standard_library_writes_it() {
+    for number in 0..10_000 {
+        for number in [number, number * 10_000, number * 10_001] {
+            assert_eq!(eight_bytes(number).as_slice(), format!("{number:08}").as_bytes());
+        }
+    }
+}
+
 /// Values of all kinds and near misses, and sets of them between line ends.
 fn any_value() -> impl Strategy<Value = Vec<u8>> {
     // Close to each other, so that of several some are expired; ID 7 is that of the calls.
@@ -117,6 +126,17 @@ proptest! {
     fn numbers_are_read_as_the_standard_library_reads_them(text in "[0-9]{1,21}|[0-9]{0,9}[ -~][0-9]{0,9}|[^0-9]{8}") {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() <= 20;
         prop_assert_eq!(number(text.as_bytes()), if digits { text.parse().ok() } else { None });
+    }
+
+    #[test]
+    fn numbers_are_written_as_the_standard_library_writes_them(number in 0..10_u64.pow(19), last in 0..10_u64.pow(16)) {
+        let token = Token::new(last % Token::MAX).unwrap();
+        let record = Record { timestamp: UnixMicros(last), token, id: Id::parse(number.to_string().as_bytes()), owner: None };
+        let (seconds, micros) = (last / 1_000_000, last % 1_000_000);
+        let expected = format!("{seconds:010}.{micros:06}{:016}{number:019}", token.get());
+        let encoded = record.encode();
+        prop_assert_eq!(encoded.as_bytes(), expected.as_bytes());
+        prop_assert_eq!(encoded.record(), Some(record));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::fake::{Blocked, Node};
 use proptest::prelude::*;
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::counters::Counter;
-use redis_lock_core::engine::queue::{ReplyShape, Waiter};
+use redis_lock_core::engine::queue::{Handle, ReplyShape, Waiter};
 use redis_lock_core::engine::{Blocked as Refused, Limits};
 use redis_lock_core::lock::rules::{Request, Share};
 use redis_lock_core::lock::time::{Micros, MonotonicMicros};
@@ -152,12 +152,11 @@ impl Run {
 
     /// Tickets, lines and counts that are gone again.
     fn noise(&self) {
-        let limits = Limits { waiters: 1_000, place: Micros(0) };
+        let limits = Limits { waiters: 1_000, queued: 1_000, claim: Micros(2_000_000), place: Micros(0) };
         self.node.event(|entry| {
             let clock = redis_lock_core::driver::Edge::clock(entry.edge());
             let waiter = Waiter {
-                handle: Blocked(77),
-                client: 77,
+                handle: Handle::Blocked { handle: Blocked(77), client: 77 },
                 share: Share::Alone,
                 lease: SECOND,
                 id: Some(id(77)),

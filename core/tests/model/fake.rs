@@ -13,6 +13,7 @@ use key::FakeKey;
 use redis_lock_core::driver::{Canonical, Driver, Entry, Key as _, Span, WriteRefused, Writer};
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::queue::Channel;
 use redis_lock_core::engine::{KeyChange, KeyName, Limits};
 use redis_lock_core::lock::effect::Primitive;
 use redis_lock_core::lock::grace;
@@ -73,7 +74,7 @@ impl Default for Settings {
         Self {
             margin: Micros(1_000_000),
             retention: Retention::Ms(60_000),
-            limits: Limits { waiters: 1_000, place: Micros(10_000_000) },
+            limits: Limits { waiters: 1_000, queued: 1_000, claim: Micros(2_000_000), place: Micros(10_000_000) },
             edges: 10_000,
             grace: None,
             tells_of_keys: true,
@@ -122,6 +123,12 @@ pub struct World {
     pub log: Vec<String>,
     /// What listeners of keyspace events were told of locks.
     pub events: Vec<(Place, Event)>,
+    /// The channels that somebody listens to.
+    pub subscribed: BTreeSet<Channel>,
+    /// What was published, in this order.
+    pub messages: Vec<(Channel, Vec<u8>)>,
+    /// It uses more memory than it may.
+    pub is_out_of_memory: bool,
     /// What was recorded.
     pub spans: Vec<(Span, Micros)>,
     /// Commands run in a script, which nobody can keep waiting.
@@ -213,7 +220,10 @@ impl Node {
 
     /// A call from the server, for a client.
     pub fn enter<R>(&self, writer: Writer, client: u64, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
-        let edge = FakeEdge { node: self, writer, client, db: 0 };
+        self.enter_with(FakeEdge { node: self, writer, client, db: 0, is_timer: false }, body)
+    }
+
+    fn enter_with<'n, R>(&'n self, edge: FakeEdge<'n>, body: impl FnOnce(&mut Entry<'n, FakeEdge<'n>>) -> R) -> R {
         let mut entry = Entry::new(&self.driver, edge);
         let result = body(&mut entry);
         entry.finish();
@@ -228,6 +238,12 @@ impl Node {
     /// An event.
     pub fn event<R>(&self, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
         self.enter(Writer::Timer, 0, body)
+    }
+
+    /// The timer fires.
+    fn run_timer(&self) {
+        let edge = FakeEdge { node: self, writer: Writer::Timer, client: 0, db: 0, is_timer: true };
+        self.enter_with(edge, |entry| entry.timer_fired());
     }
 
     /// Both clocks move on.
@@ -256,7 +272,7 @@ impl Node {
             world.timer.take_if(|(_, at_ms)| *at_ms <= now_ms).is_some()
         };
         if is_due {
-            self.event(|entry| entry.timer_fired());
+            self.run_timer();
         }
         is_due
     }
@@ -269,7 +285,7 @@ impl Node {
             world.monotonic = end;
             world.timer.take().expect("there is a timer for it");
         }
-        self.event(|entry| entry.timer_fired());
+        self.run_timer();
     }
 
     /// Somebody else deletes a key.

@@ -61,7 +61,7 @@ fn acquire(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) -> Result<Optio
     match node.command(client, |entry| entry.acquire(name, ask))? {
         Outcome::Granted(granted) => Ok(Some(granted.token)),
         Outcome::NotGranted => Ok(None),
-        Outcome::Waits => panic!("it waits"),
+        Outcome::Waits | Outcome::Queued => panic!("it waits"),
     }
 }
 

@@ -18,6 +18,7 @@ mod fake;
 mod gate;
 mod line;
 mod mutants;
+mod notify;
 mod passing;
 mod protocol;
 mod scopes;

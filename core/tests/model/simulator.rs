@@ -100,7 +100,9 @@ fn number(name: &str) -> Option<u64> {
 fn fixed_seeds_are_without_a_finding() {
     let sum = simulate_all(0..600, || true);
     let Tally { grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred, .. } = sum;
-    for count in [grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred] {
+    let Tally { cancelled, called, claims, passed_over, .. } = sum;
+    let counts = [grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred];
+    for count in counts.into_iter().chain([cancelled, called, claims, passed_over]) {
         assert!(count > 100, "{sum:?}");
     }
 }

@@ -63,6 +63,7 @@ fn crowded(random: &mut Random) -> Step {
             id: (random.below(4) == 0).then(|| small(random, u64::from(IDS))),
             session: random.below(8) == 0,
             in_transaction: false,
+            notify: None,
         }),
         30..=44 => Step::Release { grant, key },
         45..=52 => Step::Extend { grant, lease: random.of(&[500, 1_500, 20_000]) },

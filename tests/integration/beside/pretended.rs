@@ -210,7 +210,7 @@ impl Pretended {
             Command::Recover { conn, key, lease, id } => {
                 let id = id.map(id_of);
                 let request = Request { share: rules::Share::Alone, lease: us(*lease), id, owner: None };
-                let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false };
+                let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false, notify: None };
                 let outcome = self.node.command(*conn, |entry| entry.recover(&name(*key), &ask));
                 (*conn, outcome.map_or_else(failed, |granted| granted.map_or(Told::Nil, |it| details(&it))))
             }
@@ -268,7 +268,7 @@ impl Pretended {
         let id = call.id.map(|id| id_of(u64::from(id)));
         let request = Request { share, lease: us(call.lease), id, owner: None };
         let shape = if several { ReplyShape::Token } else { ReplyShape::Details };
-        let ask = Ask { request, wait: us(call.wait), shape, session: call.session };
+        let ask = Ask { request, wait: us(call.wait), shape, session: call.session, notify: None };
         let names = names(&call.keys);
         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
         self.node.world.borrow_mut().is_transaction = call.in_transaction;
@@ -284,6 +284,7 @@ impl Pretended {
             Ok(Outcome::Granted(granted)) => Some(told(&granted, shape)),
             Ok(Outcome::NotGranted) => Some(Told::Nil),
             Ok(Outcome::Waits) => None,
+            Ok(Outcome::Queued) => panic!("no step asks for that"),
             Err(error) => Some(failed(error)),
         }
     }
@@ -381,7 +382,7 @@ impl Pretended {
             let now = world.monotonic;
             let line = driver.engine().queues().waiting(0, &name(key)).map(|waiter| {
                 let (waited, left) = (now.since(waiter.since).as_ms(), waiter.until.since(now).as_ms_ceil());
-                (waiter.client, waiter.id.map(Id::get), waited, left)
+                (waiter.client().unwrap_or(0), waiter.id.map(Id::get), waited, left)
             });
             let line = line.collect();
             let mut tokens = Vec::new();

@@ -67,12 +67,14 @@ fn a_cancelled_wait_leaves_the_line_and_keeps_no_place() {
         let hold = Hold { wait_ms: 60_000, timeout_ms: 2_000, ..Hold::of(language, server.port()) };
         let mut driver = Driver::start(language);
         let token = driver_that_waits(&server, &mut driver, &hold);
+        let id = head(&mut conn, &hold.key).expect("a waiter").field("id").text();
         driver.say("cancel");
         driver.error("refused");
-        until("nobody waits, no place is kept", || {
+        until("its attempt was cancelled", || {
             let info = conn.text(&["INFO", "lock"]);
-            (info.contains("lock_waiters:0\r") && info.contains("lock_places:0\r")).then_some(())
+            (info.contains("lock_waiters:0\r") && info.contains("lock_cancels:1\r")).then_some(())
         });
+        assert_eq!(conn.int(&["LOCK.CANCEL", &hold.key, &id]), 0, "no place is kept");
         assert_eq!(conn.int(&["LOCK.RELEASE", &hold.key, &token]), 1);
         assert_eq!(conn.state(&hold.key), "free");
         driver.ping(&hold);

@@ -4,18 +4,23 @@
 //! - `A> command` sends as client A, whose connection opens with its first line and stays; `$ redis-cli
 //!   command` sends on a connection of its own. The lines that follow are the reply, as redis-cli prints it.
 //!   A command without a reply waits; `A< reply` is the reply that ends the wait.
+//! - A client that has sent SUBSCRIBE waits for messages; `A< reply` is the next one.
 //! - `# A is killed` closes the connection of A, `# 2 seconds later` passes time; other comments do nothing.
 //! - Tokens (16 digits) stand for the ones that this run got, in the same order; the numbers of clients, ports and
 //!   timestamps are as they come; milliseconds are about as many; `(0.50s)` is skipped. All else is compared.
 
-use super::{COMMANDS, OPERATING, README};
+use super::{CLIENTS, COMMANDS, OPERATING, README};
 use crate::support::{until, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The pages that show sessions.
-const PAGES: [(&str, &str); 3] =
-    [("README.md", README), ("docs/COMMANDS.md", COMMANDS), ("docs/OPERATING.md", OPERATING)];
+const PAGES: [(&str, &str); 4] = [
+    ("README.md", README),
+    ("docs/COMMANDS.md", COMMANDS),
+    ("docs/OPERATING.md", OPERATING),
+    ("docs/CLIENTS.md", CLIENTS),
+];
 
 /// By how much milliseconds may differ from the documented ones, on a busy machine.
 const TOLERANCE_MS: u64 = 3_000;
@@ -191,6 +196,7 @@ struct Session {
     server: Server,
     clients: BTreeMap<char, Conn>,
     waiting: BTreeSet<char>,
+    subscribed: BTreeSet<char>,
     numbers: Numbers,
 }
 
@@ -202,12 +208,15 @@ impl Session {
             let reply = self.server.conn().call(&words(&self.numbers.in_this_run(command)));
             self.numbers.assert_same(what, &step.reply, &printed(&reply, ""));
         } else if let Some((name, _)) = received(step.line) {
-            assert!(self.waiting.remove(&name), "{what}: {name} does not wait");
+            assert!(self.waiting.remove(&name) || self.subscribed.contains(&name), "{what}: {name} does not wait");
             let reply = self.client(name).read();
             self.numbers.assert_same(what, &step.reply, &printed(&reply, ""));
         } else if let Some((name, command)) = sent(step.line) {
             let args = words(&self.numbers.in_this_run(command));
             self.client(name).send(&args);
+            if command.starts_with("SUBSCRIBE ") {
+                self.subscribed.insert(name);
+            }
             if step.reply.is_empty() {
                 self.waiting.insert(name);
                 self.until_all_wait();
@@ -255,12 +264,12 @@ fn the_sessions_run_as_shown() {
 
 fn run_as_shown(what: &str, steps: &[Step]) {
     let server = Server::start();
-    let needs_7 = steps.iter().any(|step| step.line.contains("CONFIG"));
+    let needs_7 = steps.iter().any(|step| ["CONFIG", "NOTIFY"].iter().any(|word| step.line.contains(word)));
     if needs_7 && server.conn().is_before_7() {
         return;
     }
-    let (clients, waiting, numbers) = Default::default();
-    let mut session = Session { server, clients, waiting, numbers };
+    let (clients, waiting, subscribed, numbers) = Default::default();
+    let mut session = Session { server, clients, waiting, subscribed, numbers };
     for step in steps {
         session.run(&format!("{what}: {}", step.line), step);
     }

@@ -1,6 +1,7 @@
 //! The effect of a failover on holders and waiters, under Sentinel.
 
 use super::group::{until_long, Group, Plan};
+use crate::notify::{waiting, Listener};
 use crate::support::{until, Conn, Reply};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -55,6 +56,11 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
     let [kept, given, bound] =
         [("kept", &[][..]), ("given", &[]), ("bound", &["SESSION"])].map(|(key, more)| grant(&mut holder, key, more));
     let mut waiter = wait_in_line(&group, old, "kept");
+    // One that waits without a connection.
+    grant(&mut holder, "told", &[]);
+    let ask = ["LOCK.ACQUIRE", "told", "PX", "8000", "WAIT", "60000", "ID", "77", "NOTIFY", "c"];
+    let mut told = Listener::on(group.conn(old), "SUBSCRIBE", "c");
+    assert_eq!(when_there_are_replicas(&mut holder, &ask), waiting());
     assert_eq!(holder.int(&["WAIT", "2", "5000"]), 2);
 
     group.ask_for_failover();
@@ -63,6 +69,10 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
     match waiter.try_read() {
         Ok(reply) => assert!(reply.error().starts_with("UNBLOCKED"), "{reply:?}"),
         Err(error) => assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}"),
+    }
+    // A sentinel closes the connections of an old master: its message comes before that, or not at all.
+    if let Ok(message) = told.conn.try_read() {
+        assert_eq!(message.list()[2].text(), "unblocked 77 told");
     }
     let mut conn = group.conn(new);
     let extended = when_there_are_replicas(&mut conn, &["LOCK.EXTEND", "kept", &kept, "PX", "8000"]);
@@ -73,6 +83,10 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
     assert!(conn.int(&["LOCK.CHECK", "bound", &bound]) > 0);
     drop(holder);
     assert!(group.conn(old).info("lock", "lock_sessions").unwrap() == "0");
+
+    // It is sent again, joins the new line, and is told there when the grace is over.
+    let mut told = Listener::on(group.conn(new), "SUBSCRIBE", "c");
+    assert_eq!(when_there_are_replicas(&mut conn, &ask), waiting());
 
     // Nobody else is granted anything for now, but may stand in line.
     let reply = when_there_are_replicas(&mut conn, &["LOCK.ACQUIRE", "given", "PX", "8000"]);
@@ -87,6 +101,12 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
         "{:?} of {left}",
         begin.elapsed()
     );
+    told.hears("granted 77 told");
+    let claimed = until_long("the claim", || match conn.call(&ask) {
+        Reply::Int(token) => Some(token),
+        _ => None,
+    });
+    assert!(claimed > kept.parse().unwrap());
     // Its time was over meanwhile.
     assert!(grant(&mut conn, "kept", &[]) > kept);
 

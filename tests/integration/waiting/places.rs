@@ -117,6 +117,9 @@ fn it_is_given_up_after_its_time() {
     for id in ["7", "8"] {
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", id]), 0, "the place of {id} is over");
     }
+    // That CANCEL keeps late copies of the call away for as long.
+    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7"]).is_nil());
+    pass(&mut locks, 100);
     let third = locks.wait(&["ID", "7"]);
     assert_order(&mut locks, token, &mut [("second", second), ("too late", third)]);
 }

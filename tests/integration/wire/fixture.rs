@@ -29,6 +29,7 @@ pub struct Fixture {
     pub refusal: BTreeMap<String, String>,
     pub stream: Vec<StreamCase>,
     pub several: Vec<Look>,
+    pub notify: Vec<Look>,
 }
 
 #[derive(Deserialize)]
@@ -141,10 +142,12 @@ pub struct StreamCase {
     pub stream: Vec<Words>,
 }
 
-/// A look at the scene of part five, or of part eight.
+/// A look at the scene of part five or of part eight, or a step of part nine.
 #[derive(Deserialize)]
 pub struct Look {
     pub command: Words,
+    /// What a subscriber is sent then.
+    pub message: Option<String>,
     #[serde(default)]
     info: Fields,
     reply: String,
@@ -285,6 +288,7 @@ impl Case {
             // A field that the case does not give.
             _ if name.starts_with('.') => nil("$-1\r\n"),
             "nil_array" => nil("*-1\r\n"),
+            "push" => if self.resp3 { ">" } else { "*" }.into(),
             "map" => self.map(12),
             _ if self.scene.contains_key(name) => self.scene[name].clone(),
             _ => {
@@ -416,7 +420,11 @@ impl Snapshot {
 /// Whether a module can reply with a map (7.0); if not, it replies with a flat array in RESP3 too.
 pub fn knows_maps(conn: &mut Conn) -> bool {
     // Such a server also tells ten things of a command.
-    conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0].list().len() >= 10
+    match &conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0] {
+        Reply::List(told) => told.len() >= 10,
+        // A server without the module.
+        _ => false,
+    }
 }
 
 /// A value of ours, cut into its parts.

@@ -1,5 +1,6 @@
 //! One attempt at a lock, or at several at once: asked for, lost, asked for again, given up.
 
+use super::told::{self, Told};
 use super::{outcome, Client};
 use crate::history::{Call, Outcome, Share};
 use std::time::Duration;
@@ -13,15 +14,24 @@ pub struct Attempt<'a> {
     pub wait_ms: u64,
     pub with_id: bool,
     pub session: bool,
+    /// Whether it waits without a connection and is told; it waits, and has an ID.
+    pub told: bool,
 }
 
 impl Attempt<'_> {
     /// The token, if it is granted.
     pub fn ask(&self, client: &mut Client<'_>) -> Option<i64> {
+        if self.told {
+            match told::ask(self, client) {
+                Told::Granted(token) => return Some(token),
+                Told::Nothing => return None,
+                Told::Unable => {}
+            }
+        }
         let (lease, wait) = (micros(self.lease_ms), micros(self.wait_ms));
         let id = i64::try_from(client.dice.next() >> 1).unwrap();
         let known = if self.with_id { id } else { 0 };
-        let command = self.command(id);
+        let command = self.command(id, self.wait_ms);
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         let Self { keys, share, session, .. } = *self;
         let call = |sent_again| Call::Acquire { share, lease, wait, session, sent_again };
@@ -64,15 +74,16 @@ impl Attempt<'_> {
         }
     }
 
-    fn command(&self, id: i64) -> Vec<String> {
+    /// With so much of its wait left.
+    pub fn command(&self, id: i64, wait_ms: u64) -> Vec<String> {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
         let mut command = match self.keys {
             [key] => words(&["LOCK.ACQUIRE", key]),
             keys => words(&[&["LOCK.MACQUIRE", &keys.len().to_string()], keys].concat()),
         };
         command.extend(words(&["PX", &self.lease_ms.to_string()]));
-        if self.wait_ms > 0 {
-            command.extend(words(&["WAIT", &self.wait_ms.to_string()]));
+        if wait_ms > 0 {
+            command.extend(words(&["WAIT", &wait_ms.to_string()]));
         }
         match self.share {
             Share::Alone => {}
@@ -89,6 +100,6 @@ impl Attempt<'_> {
     }
 }
 
-fn micros(ms: u64) -> i64 {
+pub fn micros(ms: u64) -> i64 {
     i64::try_from(ms * 1_000).unwrap()
 }

@@ -7,6 +7,7 @@ pub mod locks;
 pub mod onlooker;
 pub mod plain;
 pub mod several;
+pub mod told;
 
 use crate::history::{Call, Look, Op, Outcome};
 use crate::moment::Moment;

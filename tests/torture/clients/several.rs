@@ -1,5 +1,5 @@
 //! Clients of LOCK.* on some keys that all of them use: alone, shared, with a limit, or several at once in any order.
-//! They extend and release one of them, some, or all, also locks that they do not hold.
+//! Some wait without a connection. They extend and release one of them, some, or all, also locks that they do not hold.
 
 use super::ask::Attempt;
 use super::{Client, Habits};
@@ -55,7 +55,8 @@ fn take<'a>(client: &mut Client<'_>, habits: Habits, all: &[&'a str]) -> Option<
     };
     let with_id = client.dice.percent(85);
     let session = habits.sessions && client.dice.percent(15);
-    let token = Attempt { keys: &keys, share, lease_ms, wait_ms, with_id, session }.ask(client)?;
+    let told = with_id && wait_ms > 0 && client.dice.percent(40);
+    let token = Attempt { keys: &keys, share, lease_ms, wait_ms, with_id, session, told }.ask(client)?;
     Some((Grant { keys, token }, lease_ms))
 }
 

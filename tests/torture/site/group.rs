@@ -98,7 +98,7 @@ impl Group {
 
 fn options(setup: Setup) -> Options {
     let margin = setup.margin_ms().to_string();
-    let options = Server::with().module_args(&["margin-ms", &margin, "retention-ms", "400"]);
+    let options = Server::with().module_args(&["margin-ms", &margin, "retention-ms", "400", "claim-ms", "300"]);
     let options = match setup {
         Setup::Always => {
             options.args(&["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "volatile-lru"])

@@ -1,9 +1,10 @@
 //! The canonical form of the queues, for comparison. Tickets and lines keep their order and lose their numbers: later
 //! ones are larger, whatever they are.
 
-use super::{Body, Cause, Entry, Line, LineId, Queues, Stand, Ticket, Waiter};
-use crate::lock::record::Id;
-use crate::lock::time::{MonotonicMicros, UnixMicros};
+use super::{Body, Cause, Channel, Entry, Handle, Line, LineId, Queues, ReplyShape, Stand, Ticket, Waiter};
+use crate::lock::record::{Id, OwnerBuf};
+use crate::lock::rules::Share;
+use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 
 /// Numbers of which only the order matters.
 #[derive(Clone, Debug)]
@@ -33,12 +34,20 @@ pub struct QueuesForm<H> {
     /// In the order in which they began: it decides between lines that are ready with the same ticket.
     lines: Vec<LineForm>,
     attempts: Vec<((i32, Id), Vec<usize>)>,
+    silent: Vec<Channel>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum BodyForm<H> {
-    Waits(Waiter<H>),
+    Waits(HandleForm<H>, (Share, Micros), (Option<Id>, Option<OwnerBuf>), (ReplyShape, bool), MonotonicMicros),
     Keeps(Id, MonotonicMicros),
+    Bars(Id, MonotonicMicros),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum HandleForm<H> {
+    Blocked(H, u64),
+    Channel(Channel, Option<u64>, MonotonicMicros),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +78,8 @@ impl<H: Clone> Queues<H> {
     #[must_use]
     pub fn canonical(&self, tickets: &Order<Ticket>) -> QueuesForm<H> {
         let lines = Order::of(self.lines.keys().copied().collect());
-        let mut entries: Vec<_> = self.entries.iter().collect();
+        let mut entries: Vec<(&Ticket, &Entry<H>)> =
+            self.entries.iter().map(|(ticket, entry)| (ticket, entry.as_ref())).collect();
         entries.sort_unstable_by_key(|(ticket, _)| **ticket);
         let entry = |(ticket, entry): (&Ticket, &Entry<H>)| (tickets.at(*ticket), entry.stand(&lines), entry.body());
         let attempts = self.attempts.iter();
@@ -80,6 +90,7 @@ impl<H: Clone> Queues<H> {
             entries: entries.into_iter().map(entry).collect(),
             lines: lines.0.iter().filter_map(|id| Some(self.line_form(*id, self.lines.get(id)?, tickets))).collect(),
             attempts,
+            silent: self.channels.silent().map(|channel| channel.as_ref().clone()).collect(),
         }
     }
 
@@ -108,8 +119,18 @@ impl<H: Clone> Entry<H> {
 
     fn body(&self) -> BodyForm<H> {
         match &self.body {
-            Body::Waits(waiter) => BodyForm::Waits(Waiter { since: MonotonicMicros(0), ..waiter.clone() }),
+            Body::Waits(waiter) => {
+                let Waiter { handle, share, lease, id, owner, shape, session, since: _, until } = waiter.clone();
+                let handle = match handle {
+                    Handle::Blocked { handle, client } => HandleForm::Blocked(handle, client),
+                    Handle::Channel { channel, session, sent } => {
+                        HandleForm::Channel(channel.as_ref().clone(), session, sent)
+                    }
+                };
+                BodyForm::Waits(handle, (share, lease), (id, owner), (shape, session), until)
+            }
             Body::Keeps(place) => BodyForm::Keeps(place.id, place.until),
+            Body::Bars(place) => BodyForm::Bars(place.id, place.until),
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Questions about the queues.
 
-use super::{Cause, Deadline, Entry, Line, LineId, Names, Narrows, Queues, Stand, Ticket, Wait, Waiter, Wanted};
+use super::{Cause, Channel, Deadline, Line, LineId, Names, Narrows, Queues, Stand, Ticket, Wait, Waiter, Wanted};
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::ops::Bound;
 use std::rc::Rc;
+
+/// How many lines of about the same length are compared to find the longest.
+const MOST_COMPARED: usize = 16_384;
 
 impl<H> Queues<H> {
     /// Whether somebody waits ahead of the attempt `id`, or of a newcomer.
@@ -129,7 +132,7 @@ impl<H> Queues<H> {
         self.line_of(db, name).map_or((0, None), |line| (line.waiters(), self.since(line)))
     }
 
-    fn since(&self, line: &Line) -> Option<MonotonicMicros> {
+    pub(super) fn since(&self, line: &Line) -> Option<MonotonicMicros> {
         self.entries.get(&line.head()?)?.waiter().map(|waiter| waiter.since)
     }
 
@@ -147,7 +150,7 @@ impl<H> Queues<H> {
     #[must_use]
     pub fn narrows(&self, db: i32, name: &[u8]) -> Narrows {
         let mut steps: Vec<(Ticket, u64)> = Vec::new();
-        for ticket in self.line_of(db, name).into_iter().flat_map(|line| &line.single) {
+        for ticket in self.line_of(db, name).into_iter().flat_map(|line| line.single.blocked()) {
             let fewest = steps.last().map_or(u64::MAX, |(_, fewest)| *fewest);
             if fewest <= 1 {
                 break;
@@ -160,7 +163,7 @@ impl<H> Queues<H> {
         Narrows(steps)
     }
 
-    /// Walks waiters in the order of their deadlines, from behind `from`, and returns the clients for which `check`
+    /// Walks waiters in the order of their deadlines, from behind `from`, and returns the tickets for which `check`
     /// finds something. It stops after a number of waiters or findings and returns where to continue, unless it has
     /// seen all.
     pub fn walk<F>(
@@ -169,12 +172,12 @@ impl<H> Queues<H> {
         most_seen: usize,
         most_found: usize,
         check: impl Fn(&Waiter<H>) -> Option<F>,
-    ) -> (Vec<(u64, F)>, Option<Deadline>) {
+    ) -> (Vec<(Ticket, F)>, Option<Deadline>) {
         let mut found = Vec::new();
         let behind = from.map_or(Bound::Unbounded, Bound::Excluded);
         for (seen, end) in self.ends.range((behind, Bound::Unbounded)).enumerate() {
             let Some(waiter) = self.waiter(end.1) else { continue };
-            found.extend(check(waiter).map(|finding| (waiter.client, finding)));
+            found.extend(check(waiter).map(|finding| (end.1, finding)));
             if seen >= most_seen || found.len() >= most_found {
                 return (found, Some(*end));
             }
@@ -182,22 +185,21 @@ impl<H> Queues<H> {
         (found, None)
     }
 
-    /// The waiters of a key, in order.
-    pub fn waiting(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Waiter<H>> {
-        let line = self.line_of(db, name).into_iter();
-        let tickets = line.flat_map(|line| line.single.union(&line.parked));
-        tickets.filter_map(|ticket| self.entries.get(ticket).and_then(Entry::waiter))
-    }
-
     /// The keys with the longest queues, at most `most`, each with its number of waiters and when the first came. The
-    /// longest queue comes first; of equal ones, the oldest.
+    /// longest queue comes first; of equal ones, the oldest. Of more
+    /// than 16,384 about as long, the oldest are compared.
     #[must_use]
     pub fn longest(&self, most: usize) -> Vec<(i32, Rc<[u8]>, usize, MonotonicMicros)> {
-        let mut lines: Vec<_> = self
-            .lines
-            .values()
-            .filter_map(|line| Some((line.db, Rc::clone(&line.name), line.waiters(), self.since(line)?)))
-            .collect();
+        let mut lines = Vec::new();
+        for crowd in self.crowds.values().rev() {
+            let known = crowd.iter().take(MOST_COMPARED).filter_map(|id| self.lines.get(id));
+            lines.extend(
+                known.filter_map(|line| Some((line.db, Rc::clone(&line.name), line.waiters(), self.since(line)?))),
+            );
+            if lines.len() >= most {
+                break;
+            }
+        }
         let order = |line: &(i32, Rc<[u8]>, usize, MonotonicMicros)| (std::cmp::Reverse(line.2), line.3);
         if lines.len() > most {
             lines.select_nth_unstable_by_key(most, order);
@@ -223,8 +225,19 @@ impl<H> Queues<H> {
     #[must_use]
     pub fn single_head(&self, line: LineId) -> Option<(Ticket, &Waiter<H>)> {
         let line = self.lines.get(&line)?;
-        let head = line.head().filter(|head| line.single.contains(head))?;
+        let head = line.head().filter(|head| line.single.contains(*head))?;
         Some((head, self.entries.get(&head)?.waiter()?))
+    }
+
+    /// Whether the attempts of a channel are passed over.
+    #[must_use]
+    pub fn is_silent(&self, channel: &Rc<Channel>) -> bool {
+        self.channels.is_silent(channel)
+    }
+
+    /// The process of a channel did not claim a grant: its attempts are passed over until one of them is sent again.
+    pub fn set_silent(&mut self, channel: &Rc<Channel>) {
+        self.channels.set_silent(channel);
     }
 
     /// The line that a ticket is in; a reserved place for several keys is in none.

@@ -142,6 +142,12 @@ impl Keys {
         self.len() == 0
     }
 
+    /// Whether a name is among them.
+    #[must_use]
+    pub fn contains(&self, name: &[u8]) -> bool {
+        self.iter().any(|own| own == name)
+    }
+
     /// The name with that index.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<&[u8]> {

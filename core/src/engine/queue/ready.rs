@@ -40,11 +40,14 @@ pub enum Next<'a, H> {
     Nobody,
 }
 
+/// How many lines of a database that was flushed are made ready at once.
+const PIECE: usize = 1_024;
+
 impl<H> Queues<H> {
     /// Sets when the lock of a line comes free by itself; `None`: unknown.
     pub fn set_due(&mut self, id: LineId, due: Option<UnixMicros>) {
         let Some(line) = self.lines.get_mut(&id) else { return };
-        if line.due == due || !line.is_waited_for() {
+        if line.due == due || line.is_lost || !line.is_waited_for() {
             return;
         }
         if let Some(due) = line.due {
@@ -104,7 +107,7 @@ impl<H> Queues<H> {
 
     /// The lock of a line may have come free: the line is to be served.
     pub fn set_ready(&mut self, id: LineId) {
-        let Some(head) = self.lines.get(&id).and_then(Line::head) else { return };
+        let Some(head) = self.lines.get(&id).and_then(|line| line.head()) else { return };
         self.set_ready_from(id, Some(head));
         if let Some(line) = self.lines.get_mut(&id) {
             line.cause = Cause::Event;
@@ -115,14 +118,14 @@ impl<H> Queues<H> {
     /// Others in a line may be able to have its lock too. They are served in their turn, after earlier tickets of other
     /// lines.
     pub fn go_on(&mut self, id: LineId) {
-        let head = self.lines.get(&id).filter(|line| line.ready.is_none()).and_then(Line::head);
+        let head = self.lines.get(&id).filter(|line| line.ready.is_none()).and_then(|line| line.head());
         if head.is_some() {
             self.set_ready_from(id, head);
         }
     }
 
     fn set_ready_from(&mut self, id: LineId, from: Option<Ticket>) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
+        let Some(line) = self.lines.get_mut(&id).filter(|line| !line.is_lost) else { return };
         if let Some(before) = std::mem::replace(&mut line.ready, from) {
             self.ready.remove(&(before, id));
         }
@@ -148,7 +151,7 @@ impl<H> Queues<H> {
                 Next::Later
             }
             (_, Some(single)) => {
-                let waiter = self.entries.get(&single).and_then(super::Entry::waiter);
+                let waiter = self.entries.get(&single).and_then(|entry| entry.waiter());
                 waiter.map_or(Next::Nobody, |waiter| Next::Single(single, waiter))
             }
             (None, None) => Next::Nobody,
@@ -157,6 +160,7 @@ impl<H> Queues<H> {
 
     /// A new event-loop iteration begins: continues with the lines that had too many to try in the last one.
     pub fn begin_iteration(&mut self) {
+        self.flush_on();
         for id in std::mem::take(&mut self.later) {
             if let Some(line) = self.lines.get_mut(&id).filter(|line| line.ready.is_none()) {
                 line.cause = Cause::GoOn;
@@ -167,27 +171,50 @@ impl<H> Queues<H> {
         }
     }
 
-    /// All locks of a database, or of all of them, may have come free.
+    /// All locks of a database, or of all of them, may have come free. A crowd of lines is made ready in pieces.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
+        self.flushed.insert(db, LineId(0));
+        self.flush_on();
+    }
+
+    fn flush_on(&mut self) {
+        let Some((db, from)) = self.flushed.pop_first() else { return };
         let wanted = |line: &Line| db.is_none_or(|db| db == line.db);
-        let mut lines: Vec<LineId> = self.lines.iter().filter(|(_, line)| wanted(line)).map(|(id, _)| *id).collect();
-        lines.sort_unstable();
-        for line in lines {
+        let piece = self.lines.range(from..).take(PIECE);
+        let piece: Vec<(LineId, bool)> = piece.map(|(id, line)| (*id, wanted(line))).collect();
+        if let (PIECE, Some((LineId(last), _))) = (piece.len(), piece.last()) {
+            self.flushed.insert(db, LineId(last.saturating_add(1)));
+        }
+        for (line, _) in piece.into_iter().filter(|(_, is_wanted)| *is_wanted) {
             self.set_ready(line);
         }
     }
 
-    /// All lines are to be checked: a change of a key may have gone unreported.
-    pub fn look_again(&mut self) {
-        let waited = self.lines.iter().filter(|(_, line)| line.ready.is_none());
-        let heads: Vec<_> = waited.filter_map(|(id, line)| Some((*id, line.head()?))).collect();
-        for (id, head) in heads {
-            self.set_ready_from(id, Some(head));
-            if let Some(line) = self.lines.get_mut(&id) {
-                line.cause = Cause::Scan;
-                line.tried = 0;
-            }
+    /// All lines are to be checked, from the first one on: a change of a key may have gone unreported.
+    pub fn begin_scan(&mut self) {
+        self.scan = Some(LineId(0));
+    }
+
+    /// Continues with at most that many lines.
+    pub fn scan_on(&mut self, most: usize) {
+        let Some(from) = self.scan.take() else { return };
+        let piece: Vec<LineId> = self.lines.range(from..).take(most).map(|(id, _)| *id).collect();
+        if let (true, Some(LineId(last))) = (piece.len() >= most, piece.last()) {
+            self.scan = Some(LineId(last.saturating_add(1)));
         }
+        for id in piece {
+            let Some(line) = self.lines.get_mut(&id).filter(|line| line.ready.is_none()) else { continue };
+            let Some(head) = line.head() else { continue };
+            line.cause = Cause::Scan;
+            line.tried = 0;
+            self.set_ready_from(id, Some(head));
+        }
+    }
+
+    /// Whether a check of all lines is under way.
+    #[must_use]
+    pub const fn is_scanning(&self) -> bool {
+        self.scan.is_some()
     }
 
     /// Makes the lines ready whose lock is due at `now`.
@@ -219,7 +246,7 @@ impl<H> Queues<H> {
     /// Whether a line is to be served.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || !self.later.is_empty()
+        !self.ready.is_empty() || !self.later.is_empty() || !self.flushed.is_empty()
     }
 
     /// When the next wait or place ends.

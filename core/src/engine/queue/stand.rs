@@ -1,21 +1,54 @@
 //! Joining lines and leaving them.
 
 use super::{
-    Body, Cause, Entry, Joined, Line, LineId, MostPlaces, Names, Place, Queues, Stand, Ticket, Waiter, MOST_OF_AN_ID,
+    Body, Cause, Ended, Entry, Gone, Handle, Joined, Keys, Line, LineId, MostPlaces, Names, Place, Queues, Singles,
+    Stand, Ticket, Waiter, MOST_OF_AN_ID,
 };
 use crate::lock::record::Id;
 use crate::lock::rules::Share;
 use crate::lock::time::MonotonicMicros;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+
+/// An entry that was removed, with the keys of a waiter that is told of its end on a channel.
+struct Removed<H> {
+    entry: Entry<H>,
+    keys: Option<Keys>,
+}
+
+impl<H> Removed<H> {
+    fn into_gone(self) -> Option<Gone<H>> {
+        match self.entry.body {
+            Body::Waits(waiter) => Some(Gone { waiter, keys: self.keys }),
+            Body::Keeps(_) | Body::Bars(_) => None,
+        }
+    }
+}
 
 impl<H> Queues<H> {
     /// A client begins to wait: with the ticket of its ID if that is for the same keys, else at the end. A waiter for
     /// several keys is parked in the line of `names[parked_at]`.
-    pub fn join(&mut self, db: i32, names: &[&[u8]], parked_at: usize, waiter: Waiter<H>) -> Joined<H> {
-        let (place, earlier, resumed) = self.take_place(db, names, waiter.id);
+    pub fn join(&mut self, db: i32, names: &[&[u8]], parked_at: usize, mut waiter: Waiter<H>) -> Joined<H> {
+        // Before the earlier call leaves: the last attempt of a channel takes the channel with it.
+        let channel = waiter.channel().map(|channel| self.channels.shared(Rc::clone(channel)));
+        let (place, mut earlier, resumed) = self.take_place(db, names, waiter.id);
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
-        self.clients.insert(waiter.client, ticket);
+        match (&mut waiter.handle, channel) {
+            (Handle::Channel { channel, .. }, Some(shared)) => {
+                *channel = shared;
+                self.told = self.told.saturating_add(1);
+                self.queued = self.queued.saturating_add(names.len());
+                // The same attempt, sent again: it has waited since it was sent first.
+                let before = earlier.iter().position(|gone| place.is_some() && gone.waiter.channel().is_some());
+                if let Some(before) = before {
+                    waiter.since = earlier.swap_remove(before).waiter.since;
+                }
+            }
+            (Handle::Blocked { client, .. }, _) => {
+                self.clients.insert(*client, ticket);
+            }
+            (Handle::Channel { .. }, None) => {}
+        }
         self.ends.insert((waiter.until, ticket));
         let line = self.stand(db, names, Some(parked_at), ticket, Body::Waits(waiter));
         Joined { line, earlier, resumed }
@@ -30,7 +63,7 @@ impl<H> Queues<H> {
         id: Id,
         until: MonotonicMicros,
         most: MostPlaces,
-    ) -> Vec<Waiter<H>> {
+    ) -> Vec<Gone<H>> {
         let (place, earlier, _) = self.take_place(db, names, Some(id));
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
         self.keep(db, names, ticket, Place { id, until }, most);
@@ -45,7 +78,7 @@ impl<H> Queues<H> {
 
     /// Removes an ID from all of these keys. Returns its ticket if that was for exactly these keys, its waiters, and
     /// whether the ticket was a reserved place.
-    fn take_place(&mut self, db: i32, names: &[&[u8]], id: Option<Id>) -> (Option<Ticket>, Vec<Waiter<H>>, bool) {
+    fn take_place(&mut self, db: i32, names: &[&[u8]], id: Option<Id>) -> (Option<Ticket>, Vec<Gone<H>>, bool) {
         let (mut place, mut earlier, mut resumed) = (None, Vec::new(), false);
         let Some(id) = id else { return (place, earlier, resumed) };
         let mut taken: Vec<(Ticket, bool)> = Vec::new();
@@ -60,18 +93,18 @@ impl<H> Queues<H> {
             }
         });
         for (ticket, is_same) in taken {
-            let waiter = self.remove(ticket).and_then(Entry::into_waiter);
+            let gone = self.remove(ticket).and_then(Removed::into_gone);
             if is_same {
                 place = Some(ticket);
-                resumed = waiter.is_none();
+                resumed = gone.is_none();
             }
-            earlier.extend(waiter);
+            earlier.extend(gone);
         }
         (place, earlier, resumed)
     }
 
     /// Removes an ID from all of these keys, because its attempt got them. Returns its waiters.
-    pub fn forget_all(&mut self, db: i32, names: &[&[u8]], id: Id) -> Vec<Waiter<H>> {
+    pub fn forget_all(&mut self, db: i32, names: &[&[u8]], id: Id) -> Vec<Gone<H>> {
         self.take_place(db, names, Some(id)).1
     }
 
@@ -126,17 +159,31 @@ impl<H> Queues<H> {
         let is_single = names.len() == 1;
         let (waits, id) = match &body {
             Body::Waits(waiter) => (true, waiter.id),
-            Body::Keeps(place) => (false, Some(place.id)),
+            Body::Keeps(place) | Body::Bars(place) => (false, Some(place.id)),
         };
+        let is_told = matches!(&body, Body::Waits(waiter) if waiter.channel().is_some());
+        if let (Some(line), Body::Waits(Waiter { handle: Handle::Channel { channel, session, .. }, .. })) =
+            (line, &body)
+        {
+            self.channels.add(channel, line, ticket, *session);
+            self.channels.heard_from(channel);
+        }
         if let Some(line) = line.and_then(|line| self.lines.get_mut(&line)) {
             if let Some(id) = id.filter(|_| is_single) {
                 line.ids.insert(id, ticket);
             }
             match (waits, is_single) {
-                (false, _) => line.places.insert(ticket),
-                (true, true) => line.single.insert(ticket),
-                (true, false) => line.parked.insert(ticket),
-            };
+                (false, _) => {
+                    line.places.insert(ticket);
+                }
+                (true, true) => line.single.insert(ticket, is_told),
+                (true, false) => {
+                    line.parked.insert(ticket);
+                }
+            }
+        }
+        if let Some(line) = line {
+            self.recount(line);
         }
         let stand = match line {
             Some(line) if is_single => Stand::In(line),
@@ -147,7 +194,7 @@ impl<H> Queues<H> {
                 Stand::Parked { db, names: Rc::new(Names::of(names, &self.marks)), line }
             }
         };
-        self.entries.insert(ticket, Entry { stand, body });
+        self.entries.insert(ticket, Box::new(Entry { stand, body }));
         line
     }
 
@@ -161,13 +208,22 @@ impl<H> Queues<H> {
             return line;
         }
         self.lines.get_mut(&to)?.parked.insert(ticket);
-        if let Some(Entry { stand: Stand::Parked { line, .. }, .. }) = self.entries.get_mut(&ticket) {
-            *line = Some(to);
+        if let Some(Entry { stand: Stand::Parked { line, .. }, body }) = self.entries.get_mut(&ticket).map(Box::as_mut)
+        {
+            let from = line.replace(to);
+            if let Body::Waits(Waiter { handle: Handle::Channel { channel, session, .. }, .. }) = body {
+                self.channels.add(channel, to, ticket, *session);
+                if let Some(from) = from {
+                    self.channels.remove(channel, from, ticket, None);
+                }
+            }
         }
+        self.recount(to);
         if let Some(from) = line {
             if let Some(line) = self.lines.get_mut(&from) {
                 line.parked.remove(&ticket);
             }
+            self.recount(from);
             self.tidy(from);
         }
         Some(to)
@@ -175,25 +231,52 @@ impl<H> Queues<H> {
 
     /// Removes an ID from a key, and from the other keys of its attempt. Returns its ticket, and its waiter unless it
     /// only had a reserved place.
-    pub fn forget(&mut self, db: i32, name: &[u8], id: Id) -> Option<(Ticket, Option<Waiter<H>>)> {
+    pub fn forget(&mut self, db: i32, name: &[u8], id: Id) -> Option<(Ticket, Option<Gone<H>>)> {
         let ticket = self.ticket(db, name, id)?;
-        Some((ticket, self.remove(ticket).and_then(Entry::into_waiter)))
+        let removed = self.remove(ticket)?;
+        let was_barred = matches!(removed.entry.body, Body::Bars(_));
+        (!was_barred).then(|| (ticket, removed.into_gone()))
+    }
+
+    /// Bars an attempt from a key until then, within the limits of `most`. Its place and its wait have ended.
+    pub fn bar(&mut self, db: i32, name: &[u8], id: Id, until: MonotonicMicros, most: MostPlaces) {
+        if self.ticket(db, name, id).is_some() || self.placed.keys >= most.keys {
+            return;
+        }
+        let ticket = Ticket(self.next_number());
+        self.placed.keys = self.placed.keys.saturating_add(1);
+        self.barred = self.barred.saturating_add(1);
+        self.ends.insert((until, ticket));
+        self.stand(db, &[name], None, ticket, Body::Bars(Place { id, until }));
+    }
+
+    /// Whether an attempt is barred from one of these keys.
+    #[must_use]
+    pub fn is_barred(&self, db: i32, names: &[&[u8]], id: Id) -> bool {
+        if self.barred == 0 && !self.has_leaving() {
+            return false;
+        }
+        let bars = |ticket: &Ticket| {
+            let is_barred = self.entries.get(ticket).is_some_and(|entry| matches!(entry.body, Body::Bars(_)));
+            is_barred || self.ended(*ticket) == Some(Ended::Cancelled)
+        };
+        names.iter().any(|name| self.line_of(db, name).and_then(|line| line.ids.get(&id)).is_some_and(bars))
     }
 
     /// Removes the first waiter of a line.
-    pub fn pop_head(&mut self, line: LineId) -> Option<(Ticket, Waiter<H>)> {
+    pub fn pop_head(&mut self, line: LineId) -> Option<(Ticket, Gone<H>)> {
         let ticket = self.lines.get(&line)?.head()?;
-        self.end_wait(ticket, None, MostPlaces { keys: 0, bytes: 0 }).map(|waiter| (ticket, waiter))
+        self.end_wait(ticket, None, MostPlaces::NONE).map(|gone| (ticket, gone))
     }
 
     /// Removes a waiter because it was granted its lock or locks.
     pub fn serve(&mut self, ticket: Ticket) -> Option<Waiter<H>> {
         self.entries.get(&ticket)?.waiter()?;
-        self.take_out(ticket, true).and_then(Entry::into_waiter)
+        self.take_out(ticket, true).and_then(Removed::into_gone).map(|gone| gone.waiter)
     }
 
     /// A client no longer waits. If it sent an ID, its place is reserved until `kept_until`.
-    pub fn leave(&mut self, client: u64, kept_until: Option<MonotonicMicros>, most: MostPlaces) -> Option<Waiter<H>> {
+    pub fn leave(&mut self, client: u64, kept_until: Option<MonotonicMicros>, most: MostPlaces) -> Option<Gone<H>> {
         let ticket = *self.clients.get(&client)?;
         self.end_wait(ticket, kept_until, most)
     }
@@ -205,7 +288,7 @@ impl<H> Queues<H> {
         now: MonotonicMicros,
         kept_until: Option<MonotonicMicros>,
         most: MostPlaces,
-    ) -> Option<Waiter<H>> {
+    ) -> Option<Gone<H>> {
         while let Some((end, ticket)) = self.ends.first().copied() {
             if end > now {
                 return None;
@@ -218,52 +301,58 @@ impl<H> Queues<H> {
         None
     }
 
-    fn end_wait(&mut self, ticket: Ticket, kept_until: Option<MonotonicMicros>, most: MostPlaces) -> Option<Waiter<H>> {
+    /// Ends a wait. If its attempt sent an ID, its place is reserved until `kept_until`.
+    pub fn end_wait(
+        &mut self,
+        ticket: Ticket,
+        kept_until: Option<MonotonicMicros>,
+        most: MostPlaces,
+    ) -> Option<Gone<H>> {
         self.entries.get(&ticket)?.waiter()?;
         let (db, keys) = self.keys(ticket)?;
-        let waiter = self.remove(ticket)?.into_waiter()?;
-        if let (Some(id), Some(until)) = (waiter.id, kept_until) {
+        let gone = self.remove(ticket)?.into_gone()?;
+        if let (Some(id), Some(until)) = (gone.waiter.id, kept_until) {
             let names: Vec<&[u8]> = keys.iter().collect();
             self.keep(db, &names, ticket, Place { id, until }, most);
         }
-        Some(waiter)
+        Some(gone)
     }
 
-    /// Empties a line, reserved places included. Returns the waiters.
-    pub fn dissolve(&mut self, line: LineId) -> Vec<Waiter<H>> {
-        let tickets: Vec<Ticket> = self
-            .lines
-            .get(&line)
-            .map(|line| line.single.union(&line.parked).chain(&line.places).copied().collect())
-            .unwrap_or_default();
-        tickets.into_iter().filter_map(|ticket| self.remove(ticket)?.into_waiter()).collect()
-    }
-
-    /// Empties all lines. Returns the waiters, in order.
-    pub fn dissolve_all(&mut self) -> Vec<Waiter<H>> {
-        let mut tickets: Vec<Ticket> = self.entries.keys().copied().collect();
-        tickets.sort_unstable();
-        tickets.into_iter().filter_map(|ticket| self.remove(ticket)?.into_waiter()).collect()
-    }
-
-    fn remove(&mut self, ticket: Ticket) -> Option<Entry<H>> {
+    fn remove(&mut self, ticket: Ticket) -> Option<Removed<H>> {
         self.take_out(ticket, false)
     }
 
     /// Removes a ticket; `granted`: because its lock was granted.
-    fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Entry<H>> {
-        let entry = self.entries.remove(&ticket)?;
+    fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Removed<H>> {
+        let entry = *self.entries.remove(&ticket)?;
+        // Before its line goes.
+        let is_told = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
+        let keys = if is_told { self.keys_of(&entry.stand).map(|(_, keys)| keys) } else { None };
         let id = entry.id();
+        let size = match &entry.stand {
+            Stand::In(_) => MostPlaces { keys: 1, bytes: 0 },
+            Stand::Parked { names, .. } => MostPlaces { keys: names.len(), bytes: names.size() },
+        };
         let until = match &entry.body {
             Body::Waits(waiter) => {
-                self.clients.remove(&waiter.client);
+                match &waiter.handle {
+                    Handle::Blocked { client, .. } => {
+                        self.clients.remove(client);
+                    }
+                    Handle::Channel { channel, session, .. } => {
+                        self.told = self.told.saturating_sub(1);
+                        self.queued = self.queued.saturating_sub(size.keys);
+                        if let Stand::In(line) | Stand::Parked { line: Some(line), .. } = &entry.stand {
+                            self.channels.remove(channel, *line, ticket, *session);
+                        }
+                    }
+                }
                 waiter.until
             }
-            Body::Keeps(place) => {
-                let size = match &entry.stand {
-                    Stand::In(_) => MostPlaces { keys: 1, bytes: 0 },
-                    Stand::Parked { names, .. } => MostPlaces { keys: names.len(), bytes: names.size() },
-                };
+            Body::Keeps(place) | Body::Bars(place) => {
+                if matches!(entry.body, Body::Bars(_)) {
+                    self.barred = self.barred.saturating_sub(1);
+                }
                 self.placed.keys = self.placed.keys.saturating_sub(size.keys);
                 self.placed.bytes = self.placed.bytes.saturating_sub(size.bytes);
                 place.until
@@ -284,7 +373,7 @@ impl<H> Queues<H> {
         if self.entries.is_empty() {
             self.shrink();
         }
-        Some(entry)
+        Some(Removed { entry, keys })
     }
 
     fn forget_attempt(&mut self, db: i32, id: Id, ticket: Ticket) {
@@ -302,7 +391,7 @@ impl<H> Queues<H> {
             line.ids.remove(&attempt);
         }
         let was_first = line.single.first() == Some(&ticket);
-        if !line.single.remove(&ticket) && !line.parked.remove(&ticket) {
+        if !line.single.remove(ticket) && !line.parked.remove(&ticket) {
             line.places.remove(&ticket);
         }
         // The one that left may have held up parked waiters.
@@ -313,7 +402,32 @@ impl<H> Queues<H> {
         if frees_parked || shares.is_some_and(|share| share != Share::Alone) {
             self.set_ready(id);
         }
+        self.recount(id);
         self.tidy(id);
+    }
+
+    /// Lists a line under its length.
+    fn recount(&mut self, id: LineId) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let crowd = line.waiters().checked_ilog2();
+        let before = std::mem::replace(&mut line.crowd, crowd);
+        if before == crowd {
+            return;
+        }
+        if let Some((length, lines)) = before.and_then(|length| Some((length, self.crowds.get_mut(&length)?))) {
+            lines.remove(&id);
+            if lines.is_empty() {
+                self.crowds.remove(&length);
+            }
+        }
+        if let Some(length) = crowd {
+            self.crowds.entry(length).or_default().insert(id);
+        }
+    }
+
+    /// Removes a reserved place.
+    pub(super) fn forget_place(&mut self, ticket: Ticket) {
+        self.remove(ticket);
     }
 
     /// Drops what a line no longer needs.
@@ -322,6 +436,18 @@ impl<H> Queues<H> {
         if line.is_waited_for() {
             return;
         }
+        self.rest(id);
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        if line.places.is_empty() {
+            let (db, name) = (line.db, Rc::clone(&line.name));
+            self.index.remove(db, &name, id);
+            self.lines.remove(&id);
+        }
+    }
+
+    /// A line is not to be served any more.
+    pub(super) fn rest(&mut self, id: LineId) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
         line.evicted_until = None;
         line.last_end = None;
         self.later.remove(&id);
@@ -331,27 +457,15 @@ impl<H> Queues<H> {
         if let Some(due) = line.due.take() {
             self.dues.remove(&(due, id));
         }
-        if line.places.is_empty() {
-            if let Some(names) = self.index.get_mut(&line.db) {
-                names.remove(&line.name);
-                if names.is_empty() {
-                    self.index.remove(&line.db);
-                }
-            }
-            self.lines.remove(&id);
-        }
     }
 
     /// Returns the memory that a crowd used: maps keep theirs when they become empty.
     fn shrink(&mut self) {
         const FEW: usize = 1_024;
-        if self.entries.capacity().max(self.lines.capacity()) > FEW {
-            self.index.shrink_to_fit();
-            self.lines.shrink_to_fit();
-            self.entries.shrink_to_fit();
+        if self.clients.capacity() > FEW {
             self.clients.shrink_to_fit();
-            self.attempts.shrink_to_fit();
         }
+        self.index.shrink();
     }
 
     fn open(&mut self, db: i32, name: &[u8]) -> LineId {
@@ -360,22 +474,25 @@ impl<H> Queues<H> {
         }
         let id = LineId(self.next_number());
         let name: Rc<[u8]> = name.into();
-        self.index.entry(db).or_default().insert(Rc::clone(&name), id);
+        self.index.insert(db, Rc::clone(&name), id);
         let line = Line {
             db,
             name,
-            single: BTreeSet::new(),
+            single: Singles::default(),
             parked: BTreeSet::new(),
             places: BTreeSet::new(),
-            ids: HashMap::new(),
+            ids: BTreeMap::new(),
             due: None,
             last_end: None,
             evicted_until: None,
             ready: None,
             cause: Cause::Event,
             tried: 0,
+            is_lost: false,
+            crowd: None,
         };
-        self.lines.insert(id, line);
+        self.lines.insert(id, Box::new(line));
+        self.found.set(id);
         id
     }
 

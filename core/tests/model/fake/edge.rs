@@ -7,6 +7,7 @@ use redis_lock_core::driver::{
 };
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Letter;
+use redis_lock_core::engine::queue::Channel;
 use redis_lock_core::engine::{Clock, KeyName, Limits};
 use redis_lock_core::lock::clocks::Reading;
 use redis_lock_core::lock::effect::{Change, Primitive, Retentions};
@@ -34,6 +35,8 @@ pub struct FakeEdge<'w> {
     pub(super) writer: Writer,
     pub(super) client: u64,
     pub(super) db: i32,
+    /// It is the timer, and not another event.
+    pub(super) is_timer: bool,
 }
 
 impl FakeEdge<'_> {
@@ -219,6 +222,21 @@ impl Edge for FakeEdge<'_> {
         world.blocked.remove(at);
     }
 
+    fn may_publish(&self) -> bool {
+        self.is_timer || (self.writer == Writer::Command && self.may_block())
+    }
+
+    fn publish(&mut self, channel: &Channel, message: &[u8]) -> bool {
+        assert!(self.may_publish(), "a message lands in the middle of something else");
+        let mut world = self.node.world.borrow_mut();
+        world.messages.push((channel.clone(), message.to_vec()));
+        world.subscribed.contains(channel)
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.node.world.borrow().is_out_of_memory
+    }
+
     fn may_write(&mut self) -> bool {
         let world = self.node.world.borrow();
         !world.is_paused && !world.is_replica && !world.is_short_of_replicas
@@ -244,6 +262,7 @@ impl Edge for FakeEdge<'_> {
     fn set_timer(&mut self, after_ms: u64) -> u64 {
         let mut world = self.node.world.borrow_mut();
         assert_eq!(world.timer, None, "there is one timer");
+        assert!(after_ms < 2_147_000, "the event loop of a real server would not sleep");
         world.timers += 1;
         // A server rounds its own time down, and the delay was rounded up.
         let is_forgotten = world.settings.fault == Fault::ForgetsDueTimes && after_ms > 0;

@@ -54,7 +54,7 @@ impl Protocol {
         let id = call.id.filter(|_| self.scope.fault != Fault::IgnoresIds);
         let request = Request { share: Share::Alone, lease: call.lease, id, owner: None };
         let wait = if call.waits { wait } else { Micros(0) };
-        let ask = Ask { request, wait, shape: ReplyShape::Token, session: call.session };
+        let ask = Ask { request, wait, shape: ReplyShape::Token, session: call.session, notify: None };
         let outcome = node.command(call.conn, |entry| entry.acquire(KEY, &ask));
         let who = Who::of(call.conn, call.id);
         let reply = match outcome.expect("no call fails") {
@@ -66,6 +66,7 @@ impl Protocol {
             }
             Outcome::NotGranted => Some(Reply::Nil),
             Outcome::Waits => None,
+            Outcome::Queued => panic!("nobody asks for that"),
         };
         if must_be_told.is_some() && reply != must_be_told.map(Reply::Token) {
             next.witness.fault = Some(witness::Fault::NotTold);

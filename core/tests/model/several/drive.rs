@@ -80,6 +80,15 @@ fn any_key(random: &mut Random) -> u8 {
     u8::try_from(random.below(u64::from(KEYS))).unwrap()
 }
 
+/// One of four attempts. When one was cancelled, its client begins another, and few late copies of the old one arrive.
+fn any_id(random: &mut Random, plain: &Plain) -> u64 {
+    const ATTEMPTS: u64 = 4;
+    let attempt = random.below(ATTEMPTS);
+    let cancelled = plain.cancelled(attempt, ATTEMPTS);
+    let is_late = cancelled > 0 && random.one_in(4);
+    attempt + ATTEMPTS * (1 + cancelled - u64::from(is_late))
+}
+
 fn any_step(random: &mut Random, plain: &Plain) -> Option<Step> {
     let lease = UNIT * (1 + random.below(6));
     let call = |random: &mut Random, keys: Vec<u8>, share: Share, details: bool| {
@@ -87,7 +96,7 @@ fn any_step(random: &mut Random, plain: &Plain) -> Option<Step> {
         if plain.waits(client) {
             return None;
         }
-        let id = if random.one_in(3) { Some(1 + random.below(4)) } else { None };
+        let id = if random.one_in(3) { Some(any_id(random, plain)) } else { None };
         let waits = !random.one_in(3);
         let (wait, session) =
             if plain.settings.is_restless { (UNIT * (1 + random.below(8)), random.one_in(2)) } else { (NEVER, false) };
@@ -128,7 +137,7 @@ fn any_step(random: &mut Random, plain: &Plain) -> Option<Step> {
             let key = any_key(random);
             Step::Check { key, grant: grant(random, key)? }
         }
-        17 => Step::Cancel { key: any_key(random), id: 1 + random.below(4) },
+        17 => Step::Cancel { key: any_key(random), id: any_id(random, plain) },
         18 if random.one_in(3) => Step::Delete { key: any_key(random) },
         _ => Step::Pass { time: UNIT * (1 + random.below(3)) },
     })

@@ -8,7 +8,7 @@ mod passing;
 #[path = "steps.rs"]
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 pub use steps::{after, Call, Content, Grant, Reply, Settings, Share, Step, NEVER};
 
 /// One who stands in line, in the order of arrival; `waits`: it is no kept place.
@@ -40,6 +40,8 @@ pub struct Plain {
     released: Vec<u8>,
     /// In the line of which key the clients stand that wait for several: any that they cannot have will do.
     parked: BTreeMap<usize, u8>,
+    /// The IDs that were cancelled, each with its key, and until when late copies of their calls get nothing.
+    barred: BTreeMap<(u8, u64), u64>,
 }
 
 impl Plain {
@@ -50,6 +52,12 @@ impl Plain {
 
     pub fn live(&self, key: u8) -> usize {
         self.content(key).grants().iter().filter(|grant| grant.end > self.now).count()
+    }
+
+    /// How often an attempt was cancelled whose ID has that remainder: its client draws another then.
+    pub fn cancelled(&self, remainder: u64, of: u64) -> u64 {
+        let ids: BTreeSet<u64> = self.barred.keys().map(|(_, id)| *id).filter(|id| id % of == remainder).collect();
+        ids.len() as u64
     }
 
     pub fn waits(&self, client: usize) -> bool {
@@ -128,6 +136,7 @@ impl Plain {
                 self.reply(None, Reply::Number(i64::from(holds)));
             }
             Step::Cancel { key, id } => {
+                self.barred.insert((*key, *id), self.now.saturating_add(self.settings.place));
                 let stood = self.forget(*key, *id, &Reply::Nil);
                 let own = self.content(*key).grants().iter().find(|own| own.id == Some(*id) && own.end > self.now);
                 let own = own.map(|own| own.number);
@@ -257,6 +266,10 @@ impl Plain {
     }
 
     fn acquire(&mut self, call: &Call) {
+        let until = |key: &u8| self.barred.get(&(*key, call.id?)).copied();
+        if call.keys.iter().filter_map(until).any(|until| until > self.now) {
+            return self.reply(None, Reply::Nil);
+        }
         if call.keys.iter().any(|key| matches!(self.admit(call, *key), Admission::AskedOtherwise)) {
             return self.reply(None, Reply::OtherShare);
         }

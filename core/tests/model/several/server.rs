@@ -54,6 +54,7 @@ fn ask(call: &Call) -> Ask<'static> {
         wait: Micros(if call.waits { call.wait } else { 0 }),
         shape: if call.details { ReplyShape::Details } else { ReplyShape::Token },
         session: call.session,
+        notify: None,
     }
 }
 
@@ -62,7 +63,7 @@ impl Server {
         let set = fake::Settings {
             margin: Micros(settings.margin),
             retention: settings.retention.map_or(Retention::Forever, |us| Retention::Ms(us / 1_000)),
-            limits: Limits { waiters: 1_000, place: Micros(settings.place) },
+            limits: Limits { place: Micros(settings.place), ..fake::Settings::default().limits },
             ..fake::Settings::default()
         };
         let node = Node::new(set, UnixMicros(START));
@@ -156,6 +157,7 @@ impl Server {
             Ok(Outcome::Granted(granted)) => Some(self.granted(&granted, names(&call.keys), call.details)),
             Ok(Outcome::NotGranted) => Some(Told::Nil),
             Ok(Outcome::Waits) => None,
+            Ok(Outcome::Queued) => panic!("nobody asks for that"),
             Err(Error::Deadlock) => Some(Told::Deadlock),
             Err(Error::HeldAlone | Error::HeldAmongSeveral) => Some(Told::OtherShare),
             Err(error) => panic!("{error}"),
@@ -178,7 +180,7 @@ impl Server {
             }
             Step::Recover { key, lease } => {
                 let request = Request { share: Share::Alone, lease: Micros(*lease), id: None, owner: None };
-                let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false };
+                let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false, notify: None };
                 let got = self.node.command(OPERATOR, |entry| entry.recover(&[*key], &ask)).unwrap();
                 got.map_or(Told::Nil, |granted| self.granted(&granted, names(&[*key]), true))
             }
@@ -303,6 +305,6 @@ impl Driven for Server {
     fn line(&mut self, key: u8) -> Vec<usize> {
         let driver = self.node.driver.borrow();
         let waiting = driver.engine().queues().waiting(0, std::slice::from_ref(&key));
-        waiting.map(|waiter| usize::try_from(waiter.client).unwrap()).collect()
+        waiting.map(|waiter| usize::try_from(waiter.client().unwrap()).unwrap()).collect()
     }
 }

@@ -29,6 +29,7 @@ impl Run {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "each outcome of a call is judged in its own way")]
     pub(super) fn acquire(&mut self, call: &Call, several: bool) {
         let Some((conn, site)) = self.sender(call.client) else {
             self.send_later(call, several);
@@ -42,22 +43,49 @@ impl Run {
             wait: us(call.wait),
             id: call.id.map(|id| 1 + u64::from(id % IDS)),
             session: call.session,
+            // Without a margin an unclaimed grant expires as its time to claim ends, and is a predecessor like any other.
+            notify: call
+                .notify
+                .filter(|_| {
+                    let settings = self.sites[site].node.world.borrow().settings;
+                    call.id.is_some() && call.wait > 0 && settings.margin.0 > 0 && settings.limits.queued > 0
+                })
+                .map(|channel| channel % CHANNELS),
         };
         if self.is_lost(site, &asked.places) {
             return;
         }
+        let in_transaction = std::mem::take(&mut self.is_multi) || call.in_transaction;
+        // The server itself refuses a command that asks for a lock while it is out of memory.
+        if self.sites[site].node.world.borrow().is_out_of_memory {
+            return;
+        }
+        if asked.notify.is_some() {
+            self.keep_call(call, several);
+        }
         let keys: Vec<Raw> = asked.places.iter().map(|place| self.raw(site, place)).collect();
-        let own = self.courts[site].stands_of(&asked, self.now_at(site));
+        let mut own = self.courts[site].stands_of(&asked, self.now_at(site));
+        for stand in &own {
+            self.courts[site].may_be_replaced(stand);
+        }
+        let claim = self.courts[site].claim_of(&asked, &keys, self.now_at(site));
+        own.extend(self.courts[site].places_of_claims(&asked, self.now_at(site)));
+        let has_claim = claim.is_some();
+        let has_to_claim = claim.filter(|(_, has_to)| *has_to).map(|(unclaimed, _)| unclaimed);
+        let is_barred = self.courts[site].is_barred(&asked, self.now_at(site));
         let share = match call.share {
             Share::Alone => rules::Share::Alone,
             Share::Shared => rules::Share::Shared,
             Share::Limit(most) => rules::Share::Limit(u64::from(most)),
         };
         let request = Request { share, lease: Micros(asked.lease), id: asked.id.map(id_of), owner: None };
-        let ask = Ask { request, wait: Micros(asked.wait), shape: ReplyShape::Details, session: asked.session };
+        let channel = asked.notify.map(notify::channel);
+        let notify =
+            channel.as_ref().map(|channel| ChannelName { name: &channel.name, is_sharded: channel.is_sharded });
+        let ask = Ask { request, wait: Micros(asked.wait), shape: ReplyShape::Details, session: asked.session, notify };
         let names: Vec<&[u8]> = asked.places.iter().map(|place| &place.1[..]).collect();
         let node = &self.sites[site].node;
-        node.world.borrow_mut().is_transaction = call.in_transaction;
+        node.world.borrow_mut().is_transaction = in_transaction;
         let outcome =
             node.command(
                 conn,
@@ -69,26 +97,73 @@ impl Run {
                     }
                 },
             );
-        node.world.borrow_mut().is_transaction = false;
-        let cause = Cause { asks: asked.id, ..Cause::default() };
+        let told_token = if let Ok(Outcome::Granted(granted)) = &outcome { Some(granted.token.get()) } else { None };
+        let cause = Cause { asks: asked.id, told: told_token, ..Cause::default() };
         let mut writes = self.after(site, &cause);
+        self.sites[site].node.world.borrow_mut().is_transaction = false;
         let now = self.now_at(site);
+        if is_barred == Some(true) {
+            self.tally.cancelled += 1;
+            assert!(writes.is_nothing(), "{asked:?} was cancelled, and something is written");
+            match outcome {
+                Ok(Outcome::NotGranted) | Err(Error::LeaseBeyondGrace(_)) => return,
+                outcome => panic!("{asked:?} was cancelled, and gets {outcome:?}"),
+            }
+        }
+        if let Some(unclaimed) = has_to_claim {
+            match &outcome {
+                Ok(Outcome::Granted(granted)) if granted.token.get() == unclaimed.token => {}
+                Err(
+                    Error::Grace(_)
+                    | Error::NoReplicas
+                    | Error::LeaseBeyondGrace(_)
+                    | Error::HeldAlone
+                    | Error::HeldAmongSeveral,
+                ) => {
+                    assert!(writes.is_nothing(), "{asked:?} gets {outcome:?}, and something is written");
+                    return;
+                }
+                outcome => panic!("{asked:?} claims {unclaimed:?} at {now:?}, and gets {outcome:?}"),
+            }
+        }
         match outcome {
-            Ok(Outcome::Granted(granted)) => self.granted(site, &mut writes, &asked, &own, &told(&granted, &asked)),
+            Ok(Outcome::Granted(granted)) => {
+                let told = told(&granted, &asked);
+                if self.courts[site].claimed(told.token, &asked, &told, &keys, now) {
+                    self.claimed(site, &asked, told.token);
+                } else {
+                    self.granted(site, &mut writes, &asked, &own, &told);
+                }
+            }
+            Ok(Outcome::Queued) => {
+                assert!(asked.wait > 0 && asked.notify.is_some(), "{asked:?} stands in line");
+                self.refused(site, &asked, &own, &keys);
+                self.courts[site].arrives(asked, &own, true, now);
+            }
             Ok(Outcome::Waits) => {
-                assert!(asked.wait > 0 && !call.in_transaction, "{asked:?} waits");
+                assert!(asked.wait > 0 && asked.notify.is_none() && !in_transaction, "{asked:?} waits");
                 self.refused(site, &asked, &own, &keys);
                 self.courts[site].arrives(asked, &own, true, now);
             }
             Ok(Outcome::NotGranted) => {
-                assert!(asked.wait == 0 || call.in_transaction, "{asked:?} does not wait");
-                self.refused(site, &asked, &own, &keys);
-                self.courts[site].arrives(asked, &own, false, now);
+                let does_not_wait = asked.wait == 0 || (in_transaction && asked.notify.is_none());
+                if is_barred.is_none() {
+                    if does_not_wait {
+                        self.courts[site].arrives_unless_barred(asked, now);
+                    }
+                } else {
+                    assert!(does_not_wait, "{asked:?} does not wait");
+                    self.refused(site, &asked, &own, &keys);
+                    self.courts[site].arrives(asked, &own, false, now);
+                }
             }
             Err(Error::Grace(_)) => {
                 assert!(now.longest_lease.is_some(), "there is no grace");
                 self.tally.barred += 1;
-                self.courts[site].arrives(asked, &own, false, now);
+                // One that holds the lock by an earlier master is told nothing, and nothing changes.
+                if !keys.iter().all(|key| key.is_held_by(asked.id, now.wall)) {
+                    self.courts[site].arrives(asked, &own, false, now);
+                }
             }
             Err(Error::NoReplicas) => {
                 assert!(now.longest_lease.is_some(), "there is no grace");
@@ -101,17 +176,30 @@ impl Run {
                 assert!(self.courts[site].had_session(conn), "a deadlock of one who holds nothing: {asked:?}");
                 self.tally.deadlocks += 1;
             }
-            Err(Error::BusyLocks | Error::BusyId) => {
+            Err(Error::BusyLocks | Error::BusyQueue | Error::BusyId) => {
                 let most = self.sites[site].node.world.borrow().settings.limits.waiters;
                 assert!(most < 1_000, "nobody else waits");
             }
             Err(Error::HeldAlone | Error::HeldAmongSeveral) => {
-                let is_own = keys.iter().any(|key| key.is_held_by(asked.id, now.wall));
+                let is_own = has_claim || keys.iter().any(|key| key.is_held_by(asked.id, now.wall));
                 assert!(is_own, "{asked:?} holds none of {keys:?}");
             }
             Err(error) => panic!("{asked:?}: {error}"),
         }
         Court::all_is_told(&writes);
+    }
+
+    /// A grant was claimed: from now on its client relies on it.
+    fn claimed(&mut self, site: usize, asked: &Asked, token: u64) {
+        self.tally.claims += 1;
+        let (now, reign) = (self.now_at(site), self.sites[site].reign);
+        self.check_told(site, asked, token);
+        for place in &asked.places {
+            let end = self.raw(site, place).holder(token).map(|holder| holder.timestamp);
+            assert_eq!(end, Some(now.wall + asked.lease + now.margin), "the lease of {asked:?} in {place:?}");
+        }
+        self.spans.granted(asked, token, reign, self.now);
+        self.remember(site, asked, token);
     }
 
     pub(super) fn granted(&mut self, site: usize, writes: &mut Writes, asked: &Asked, own: &[Stand], told: &Told) {
@@ -179,17 +267,20 @@ impl Run {
         let Some((conn, site)) = self.sender(client) else { return };
         let id = id.map(|id| 1 + u64::from(id % IDS));
         let places = vec![place(key)];
-        let asked = Asked { conn, places, share: Share::Alone, lease: us(lease), wait: 0, id, session: false };
-        if self.is_lost(site, &asked.places) {
+        let asked =
+            Asked { conn, places, share: Share::Alone, lease: us(lease), wait: 0, id, session: false, notify: None };
+        if self.is_lost(site, &asked.places) || self.sites[site].node.world.borrow().is_out_of_memory {
             return;
         }
         let before = self.raw(site, &asked.places[0]);
         let own = self.courts[site].stands_of(&asked, self.now_at(site));
+        let is_barred = self.courts[site].is_barred(&asked, self.now_at(site));
         let request =
             Request { share: rules::Share::Alone, lease: Micros(asked.lease), id: id.map(id_of), owner: None };
-        let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false };
+        let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false, notify: None };
         let outcome = self.sites[site].node.command(conn, |entry| entry.recover(&asked.places[0].1, &ask));
-        let cause = Cause { asks: asked.id, ..Cause::default() };
+        let told_token = if let Ok(Some(granted)) = &outcome { Some(granted.token.get()) } else { None };
+        let cause = Cause { asks: asked.id, told: told_token, ..Cause::default() };
         let mut writes = self.after(site, &cause);
         let now = self.now_at(site);
         match outcome {
@@ -198,7 +289,7 @@ impl Run {
                 self.granted(site, &mut writes, &asked, &own, &told(&granted, &asked));
             }
             Ok(None) => {
-                if before.is_expired(now.wall) {
+                if before.is_expired(now.wall) && is_barred == Some(false) {
                     self.refused(site, &asked, &own, &[before]);
                 }
             }
@@ -237,6 +328,13 @@ impl Run {
             .places
             .iter()
             .all(|place| self.raw(site, place).holder(known.token).is_some_and(|holder| holder.timestamp > wall));
+        let was_never_claimed = known
+            .places
+            .iter()
+            .map(|place| self.courts[site].was_never_claimed(known.token, place, &self.raw(site, place)));
+        let was_never_claimed: Vec<Option<bool>> = was_never_claimed.collect();
+        let is_held = is_held && !was_never_claimed.contains(&Some(true));
+        let is_sure = !is_held || !was_never_claimed.contains(&None);
         let token = Token::new(known.token).unwrap();
         let names: Vec<&[u8]> = known.places.iter().map(|place| &place.1[..]).collect();
         let lease = us(lease);
@@ -254,7 +352,7 @@ impl Run {
         match outcome {
             Ok(extended) => {
                 assert!(extended || writes.is_nothing(), "EXTEND says that it has done nothing");
-                assert_eq!(extended, is_held, "EXTEND of {} in {:?} at {now:?}", known.token, known.places);
+                assert!(!is_sure || extended == is_held, "EXTEND of {} in {:?} at {now:?}", known.token, known.places);
                 if extended {
                     assert!(now.longest_lease.is_none_or(|longest| lease <= longest), "a lease beyond the grace");
                     self.courts[site].extended(known.token, &known.places);
@@ -294,11 +392,17 @@ impl Run {
         let site = known.site;
         let (before, wall) = (self.raw(site, &place), self.now_at(site).wall);
         let next = self.next_alone(site, &place, &before.without(|token| token == known.token), wall);
+        // Into a set its predecessor is put back first.
+        let is_unclaimed = self.courts[site].was_never_claimed(known.token, &place, &before) != Some(false);
+        let next = next.filter(|_| !is_unclaimed || matches!(before, Raw::One(_)));
         let token = Token::new(known.token).unwrap();
+        let is_multi = std::mem::take(&mut self.is_multi);
+        self.sites[site].node.world.borrow_mut().is_transaction = is_multi;
         let released = self.sites[site].node.command(0, |entry| entry.release(&place.1, token)).unwrap();
         self.spans.ended(known.token);
         let cause = Cause { ended: vec![(known.token, place.clone())], ..Cause::default() };
         let writes = self.after(site, &cause);
+        self.sites[site].node.world.borrow_mut().is_transaction = false;
         Court::all_is_told(&writes);
         let expected = match before.holder(known.token) {
             None => Release::Over,
@@ -307,17 +411,24 @@ impl Run {
         };
         assert_eq!(released, expected, "RELEASE of {} in {place:?}, {before:?}", known.token);
         if expected != Release::Over {
-            let is_left = self.raw(site, &place).holder(known.token).is_some();
-            assert!(!is_left, "{} is released and holds {place:?}", known.token);
+            // A predecessor that had no token is there again with that of the grant.
+            let is_left = self.raw(site, &place).holder(known.token).is_some_and(|holder| holder.timestamp > wall);
+            // It may live again if the clock was set back.
+            let may_be_left = is_unclaimed && self.courts[site].clock_set.is_some();
+            assert!(!is_left || may_be_left, "{} is released and holds {place:?}", known.token);
             if let Some(next) = next.filter(|_| self.may_hand_off(site)) {
-                let waits = self.courts[site].waiter(next).is_some();
-                assert!(!waits, "RELEASE of {place:?} does not pass on to {next}");
+                let is_next = |stand: &&Stand| stand.waits && (stand.earliest, stand.latest) == next;
+                let waits = self.courts[site].line.iter().filter(is_next);
+                let waits = waits.filter(|stand| stand.asked.places == [place.clone()]).count();
+                assert_eq!(waits, 0, "RELEASE of {place:?} does not pass on to {next:?}");
             }
         }
     }
 
-    /// Who is surely first in line for a key, wants no others, and can have it.
-    fn next_alone(&self, site: usize, place: &Place, left: &Raw, wall: u64) -> Option<u64> {
+    /// When he came at the earliest and at the latest who is surely first in line for a key, wants no others, and can
+    /// have it.
+    fn next_alone(&self, site: usize, place: &Place, left: &Raw, wall: u64) -> Option<(u64, u64)> {
+        let monotonic = Site::monotonic(self.now);
         let waiting = self.courts[site]
             .line
             .iter()
@@ -326,7 +437,9 @@ impl Run {
         let is_sure = waiting.clone().all(|stand| std::ptr::eq(stand, first) || stand.earliest > first.latest);
         let fits = first.asked.places.len() == 1 && left.admits(first.asked.share.most(), wall);
         let holds = left.is_held_by(first.asked.id, wall);
-        (is_sure && fits && !holds && !self.is_unsure(site, std::slice::from_ref(place))).then_some(first.asked.conn)
+        let is_told = first.asked.notify.is_none() || monotonic >= self.courts[site].no_memory_until;
+        (is_sure && fits && is_told && !holds && !self.is_unsure(site, std::slice::from_ref(place)))
+            .then_some((first.earliest, first.latest))
     }
 
     fn may_hand_off(&self, site: usize) -> bool {
@@ -352,7 +465,10 @@ impl Run {
         let writes = self.after(site, &cause);
         Court::all_is_told(&writes);
         assert_eq!(released, held, "MRELEASE of {} in {:?}", known.token, known.places);
-        let left = known.places.iter().find(|place| self.raw(site, place).holder(known.token).is_some());
+        let wall = self.now_at(site).wall;
+        let is_held =
+            |place: &&Place| self.raw(site, place).holder(known.token).is_some_and(|holder| holder.timestamp > wall);
+        let left = known.places.iter().find(is_held);
         assert_eq!(left, None, "{} is released", known.token);
     }
 
@@ -361,9 +477,14 @@ impl Run {
         let (site, now) = (known.site, self.now_at(known.site));
         let token = Token::new(known.token).unwrap();
         for place in &known.places {
-            let end = self.raw(site, place).holder(known.token).map_or(0, |holder| holder.timestamp);
+            let raw = self.raw(site, place);
+            let was_never_claimed = self.courts[site].was_never_claimed(known.token, place, &raw);
+            let end = raw.holder(known.token).map_or(0, |holder| holder.timestamp);
+            let end = if was_never_claimed == Some(true) { 0 } else { end };
             let left = self.sites[site].node.command(0, |entry| entry.check(&place.1, token)).unwrap();
-            assert_eq!(left.0, end.saturating_sub(now.wall + now.margin), "CHECK of {} in {place:?}", known.token);
+            let is_open = was_never_claimed.is_none() && left.0 == 0;
+            let is_right = is_open || left.0 == end.saturating_sub(now.wall + now.margin);
+            assert!(is_right, "CHECK of {} in {place:?}: {left:?}", known.token);
         }
         self.after(site, &Cause::default());
     }
@@ -378,16 +499,19 @@ impl Run {
         // Two of them only after the clock was set back: then one of them ends.
         let own = before.holders().iter().filter(|holder| holder.id == Some(id) && holder.timestamp > now.wall);
         let own: Vec<u64> = own.map(|holder| holder.token).collect();
-        let stood = self.courts[site].stands(&place, id).map(|stand| (stand.waits, stand.until));
+        let court = &self.courts[site];
+        let stood = court.stands(&place, id).map(|stand| (stand.waits, stand.until));
+        let is_own = |own: &&Unclaimed| own.stand.asked.id == Some(id) && own.stand.asked.places.contains(&place);
+        let stood = court.unclaimed.iter().find(is_own).map(|own| (true, own.deadline)).or(stood);
         let was_there = self.sites[site].node.command(0, |entry| entry.cancel(&place.1, id_of(id))).unwrap();
         for own in &own {
             self.spans.ended(*own);
         }
         let ended = own.iter().map(|own| (*own, place.clone())).collect();
-        let cause = Cause { ended, cancels: Some(id), ..Cause::default() };
+        let cause = Cause { ended, cancels: Some(id), at: Some(place.clone()), ..Cause::default() };
         let writes = self.after(site, &cause);
         Court::all_is_told(&writes);
-        self.courts[site].cancelled(&place, id, &cause.ended);
+        self.courts[site].cancelled(&place, id, &cause.ended, now);
         if !own.is_empty() {
             assert!(was_there, "CANCEL of {id}, which holds {place:?}");
         } else if let Some((true, _)) = stood {

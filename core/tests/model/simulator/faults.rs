@@ -158,6 +158,8 @@ impl Run {
         self.sites[site].backlog.clear();
         self.sites[site].restart(self.now);
         self.courts[site].forget(true);
+        self.courts[site].leads_since = Site::monotonic(self.now);
+        Self::subscribe_all(&self.sites[site].node);
         self.after(site, &Cause::default());
         for client in 0..self.clients.len() {
             if self.clients[client].site == site {

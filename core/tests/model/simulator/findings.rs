@@ -13,6 +13,7 @@ const CALL: Call = Call {
     id: None,
     session: false,
     in_transaction: false,
+    notify: None,
 };
 
 fn is_fine(plan: Plan, seed: u64, steps: &[Step]) {

@@ -3,6 +3,8 @@
 //! It is written from the contract and shares no code with what it judges. It does not judge what the contract leaves
 //! open. Where it cannot know which client came first, it accepts either order.
 
+#[path = "judge/claims.rs"]
+mod claims;
 #[path = "judge/line.rs"]
 mod line;
 #[path = "judge/spans.rs"]
@@ -13,6 +15,8 @@ mod writes;
 use super::raw::Raw;
 use super::steps::Share;
 use crate::fake::{Changed, Place};
+use claims::Lost;
+pub use claims::{Ears, News, Unclaimed};
 pub use line::{Stand, Waits};
 use redis_lock_core::lock::retention::Retention;
 pub use spans::Spans;
@@ -28,6 +32,8 @@ pub struct Asked {
     pub wait: u64,
     pub id: Option<u64>,
     pub session: bool,
+    /// The channel on which it is told, if it waits without a connection.
+    pub notify: Option<u8>,
 }
 
 /// The clocks and settings of a server, when it is judged.
@@ -39,6 +45,10 @@ pub struct Now {
     pub margin: u64,
     pub retention: Retention,
     pub place: u64,
+    /// How long a grant can be claimed.
+    pub claim: u64,
+    /// How long a new master grants nothing.
+    pub grace: u64,
     /// All places are kept: there is room for them.
     pub keeps_places: bool,
     /// The longest lease that may be granted; nothing: any.
@@ -67,6 +77,12 @@ pub struct Cause {
     pub asks: Option<u64>,
     /// It cancels this ID.
     pub cancels: Option<u64>,
+    /// Or the attempts of this channel.
+    pub cancels_channel: Option<u8>,
+    /// In this key.
+    pub at: Option<Place>,
+    /// The caller is told of this grant.
+    pub told: Option<u64>,
 }
 
 /// One server, as the judge knows it.
@@ -75,11 +91,28 @@ pub struct Court {
     pub(super) line: Vec<Stand>,
     /// Counts those who come.
     arrivals: u64,
+    /// Attempts that were cancelled, each with its key, until when they get nothing there, and whether that is sure.
+    bars: HashMap<(Place, u64), (u64, bool)>,
     last_token: u64,
+    /// The last one before the call that is judged.
+    earlier_token: u64,
     /// Grants that were sent to who waited: the place that each had, by token and connection.
     on_the_way: HashMap<(u64, u64), Stand>,
-    /// Grants that nobody received.
-    lost: Vec<Grant>,
+    /// Grants that nobody received or claimed.
+    lost: Vec<Lost>,
+    /// Grants that nobody has claimed yet.
+    pub unclaimed: Vec<Unclaimed>,
+    /// Channels that did not claim a grant, and whether that is sure.
+    silent: HashMap<u8, bool>,
+    /// Messages that may be published, by channel and ID.
+    news: HashMap<(u8, News, u64), u32>,
+    ended_conns: HashSet<u64>,
+    /// Grants of this server since it leads.
+    granted_here: HashSet<u64>,
+    /// When it began to lead.
+    pub leads_since: u64,
+    /// Until when attempts without a connection may be granted nothing for want of memory, by the monotonic clock.
+    pub no_memory_until: u64,
     /// The connection with which a grant of a key ends; nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
     had_sessions: HashSet<u64>,
@@ -98,7 +131,7 @@ pub struct Court {
     /// Its clock drifts.
     pub drifts: bool,
     /// When its clock was set last.
-    pub(super) clock_set: Option<u64>,
+    pub clock_set: Option<u64>,
     /// Something was granted since anything happened that may forbid it.
     pub(super) gate_is_open: bool,
     /// Since when it may write and grant.
@@ -109,6 +142,8 @@ pub struct Court {
     put_off: u32,
     pub grants: u64,
     pub hand_offs: u64,
+    /// Attempts that were not heard when their turn came.
+    pub passed_over: u64,
 }
 
 /// A grant that was found in the keys.
@@ -121,6 +156,8 @@ struct Found {
     after: Raw,
     /// A grant passed on that nobody received: whom that succeeded, its successor succeeds.
     passed_on: bool,
+    /// Whom that is, if it is known.
+    succeeds: Option<Raw>,
 }
 
 /// What a holder is told of its grant.
@@ -136,6 +173,8 @@ pub struct Told {
 pub struct Writes {
     found: Vec<Found>,
     pub(super) prolonged: Vec<(u64, Place, u64, u64)>,
+    /// Predecessors that had no token and are there again, with that of the grant that succeeded them.
+    restored: Vec<Grant>,
 }
 
 impl Writes {
@@ -147,7 +186,7 @@ impl Writes {
 impl Court {
     /// One of a server whose clock drifts so.
     pub fn of(drift: i64) -> Self {
-        Self { drifts: drift != 0, ..Self::default() }
+        Self { drifts: drift != 0, leads_since: 1_000_000, ..Self::default() }
     }
 
     /// A grant is told to who asked for it at once. `own`: where it stood before.
@@ -164,19 +203,14 @@ impl Court {
     fn told(&mut self, writes: &mut Writes, asked: &Asked, told: &Told, now: Now) -> bool {
         let token = told.token;
         let is_new = writes.found.iter().any(|found| found.token == token);
-        for place in &asked.places {
-            let grant = (token, place.clone());
-            self.ended_sessions.remove(&grant);
-            self.due_sessions.remove(&grant);
-            if asked.session {
-                self.had_sessions.insert(asked.conn);
-                self.sessions.insert(grant, (asked.conn, true));
-            } else {
-                self.sessions.remove(&grant);
-            }
-        }
+        self.bind(asked, token);
         if !is_new {
-            self.lost.retain(|(lost, place)| *lost != token || !asked.places.contains(place));
+            let is_in_grace = now.grace > 0 && now.monotonic < self.leads_since + now.grace;
+            assert!(
+                !is_in_grace || self.granted_here.contains(&token),
+                "{asked:?} is told of {token} in the grace, which an earlier master granted"
+            );
+            self.lost.retain(|lost| lost.token != token || !asked.places.contains(&lost.place));
             self.on_the_way.retain(|(own, _), stand| *own != token || !stand.shares_key_with(&asked.places));
             // Of a lock that was copied or renamed, another name is told: its attempt may have a place again, or not.
             self.on_the_way
@@ -194,9 +228,11 @@ impl Court {
         for (place, predecessor) in asked.places.iter().zip(&told.before) {
             let at = writes.found.iter().position(|found| found.token == token && found.place == *place);
             let Some(at) = at else { panic!("{asked:?} is told of {token}, which is not in {place:?}") };
-            let Found { before, after, passed_on, .. } = writes.found.swap_remove(at);
-            if !passed_on {
-                before.check_predecessor(asked, *predecessor, now.wall);
+            let Found { before, after, passed_on, succeeds, .. } = writes.found.swap_remove(at);
+            match succeeds.filter(|_| self.clock_set.is_none()) {
+                Some(succeeds) => succeeds.check_predecessor(asked, *predecessor, now.wall),
+                None if passed_on => {}
+                None => before.check_predecessor(asked, *predecessor, now.wall),
             }
             self.predecessors.insert((token, place.clone()), (*predecessor, now.monotonic));
             assert!(
@@ -215,16 +251,37 @@ impl Court {
             let known = before.holders().iter().map(|holder| holder.token).max().unwrap_or(0);
             assert!(token > known, "the tokens of {place:?} do not grow: {known}, {token}");
         }
-        assert!(token > self.last_token, "tokens do not grow: {}, {token}", self.last_token);
-        assert!(token >= now.wall, "the token {token} is older than its grant at {now:?}");
         let beyond = now.longest_lease.filter(|longest| asked.lease > *longest);
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
-        self.last_token = token;
+        self.is_next_token(token, now);
+        self.granted_here.insert(token);
+        self.grants += 1;
+        true
+    }
+
+    /// A grant ends with a newer connection, or with none.
+    fn bind(&mut self, asked: &Asked, token: u64) {
+        for place in &asked.places {
+            let grant = (token, place.clone());
+            self.ended_sessions.remove(&grant);
+            self.due_sessions.remove(&grant);
+            if asked.session {
+                self.had_sessions.insert(asked.conn);
+                self.sessions.insert(grant, (asked.conn, true));
+            } else {
+                self.sessions.remove(&grant);
+            }
+        }
+    }
+
+    /// A new grant was written.
+    fn is_next_token(&mut self, token: u64, now: Now) {
+        assert!(token > self.earlier_token, "tokens do not grow: {}, {token}", self.earlier_token);
+        assert!(token >= now.wall, "the token {token} is older than its grant at {now:?}");
+        self.last_token = token.max(self.last_token);
         // A grace that was just set finds with the next turn that it had not looked after the gate for a while.
         self.gate_is_open = now.monotonic > self.limit_since + 300_000;
         self.put_off = 0;
-        self.grants += 1;
-        true
     }
 
     /// A call that was refused was refused rightly: `keys` are what they were before it. A lock that has just come free
@@ -268,6 +325,7 @@ impl Court {
     /// What was changed by the module, in order.
     pub fn read(&mut self, journal: &[Changed], cause: &Cause, now: Now) -> Writes {
         let mut writes = Writes::default();
+        self.earlier_token = self.last_token;
         for changed in journal {
             let end = Raw::of(changed.after.as_ref(), 0).last_end();
             let latest = self.latest.entry(changed.place.clone()).or_default();
@@ -276,6 +334,10 @@ impl Court {
                 // No session survives that its key is renamed, or changed by others, nor what is known of a predecessor.
                 self.due_sessions.retain(|(_, place), _| *place != changed.place);
                 self.predecessors.retain(|(_, place), _| *place != changed.place);
+                // It may have been elsewhere when it was to pass on.
+                let lost = self.lost.iter_mut().filter(|lost| lost.place == changed.place);
+                lost.for_each(|lost| (lost.is_unclaimed, lost.before) = (false, None));
+                self.unclaimed.iter_mut().for_each(|own| own.forget_before(&changed.place));
                 let own = self.sessions.iter_mut().filter(|((_, place), _)| *place == changed.place);
                 own.for_each(|(_, (_, is_sure))| *is_sure = false);
             }
@@ -286,8 +348,14 @@ impl Court {
         writes
     }
 
+    /// The tokens of grants of which no reply has told yet.
+    pub fn untold(writes: &Writes) -> Vec<u64> {
+        writes.found.iter().map(|found| found.token).collect()
+    }
+
     /// A connection has ended.
     pub fn connection_ended(&mut self, conn: u64, now: Now) {
+        self.ended_conns.insert(conn);
         let ended = self.sessions.extract_if(|_, (own, _)| *own == conn);
         for (grant, (_, is_sure)) in ended {
             if is_sure {
@@ -317,7 +385,18 @@ impl Court {
         let last_token = if tokens_too { 0 } else { self.last_token };
         let (grants, hand_offs, arrivals) = (self.grants, self.hand_offs, self.arrivals);
         let (latest, clock_set) = (std::mem::take(&mut self.latest), self.clock_set);
-        let drifts = self.drifts;
-        *self = Self { arrivals, last_token, latest, drifts, clock_set, grants, hand_offs, ..Self::default() };
+        let (drifts, passed_over, no_memory_until) = (self.drifts, self.passed_over, self.no_memory_until);
+        *self = Self {
+            arrivals,
+            last_token,
+            no_memory_until,
+            latest,
+            drifts,
+            clock_set,
+            grants,
+            hand_offs,
+            passed_over,
+            ..Self::default()
+        };
     }
 }

@@ -168,6 +168,8 @@ impl Site {
             margin: margin.0,
             retention,
             place: limits.place.0,
+            claim: limits.claim.0,
+            grace: grace.map_or(0, |grace| grace.grace.0),
             keeps_places: limits.waiters >= 100,
             longest_lease: grace.and_then(|grace| grace.longest_lease()).map(|lease| lease.0),
         }

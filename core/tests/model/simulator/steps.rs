@@ -64,6 +64,8 @@ pub struct Call {
     pub id: Option<Number>,
     pub session: bool,
     pub in_transaction: bool,
+    /// The channel on which it is told, if it waits without a connection.
+    pub notify: Option<Number>,
 }
 
 /// What somebody else puts into a key.
@@ -135,6 +137,32 @@ pub enum Step {
     Cancel {
         key: Number,
         id: Number,
+    },
+    /// LOCK.CANCEL key CHANNEL name
+    CancelChannel {
+        key: Number,
+        channel: Number,
+    },
+    /// A call of an attempt without a connection is sent again, or arrives once more.
+    Again {
+        call: Number,
+        client: Number,
+    },
+    /// An attempt claims its grant.
+    Claim {
+        number: Number,
+        client: Number,
+    },
+    /// The next command runs in a transaction.
+    Multi,
+    /// Somebody begins to listen to a channel, or nobody does any more.
+    Subscribe {
+        channel: Number,
+        is_there: bool,
+    },
+    /// The server uses more memory than it may.
+    FillMemory {
+        is_full: bool,
     },
     /// A connection ends.
     Disconnect {
@@ -222,6 +250,7 @@ pub enum Plan {
 pub const CLIENTS: u8 = 10;
 pub const KEYS: u8 = 4;
 pub const IDS: u8 = 5;
+pub const CHANNELS: u8 = 3;
 
 impl Plan {
     pub const fn servers(self) -> usize {
@@ -259,7 +288,18 @@ fn call(random: &mut Random, plan: Plan) -> Call {
     let wait = if random.one_in(3) { 0 } else { random.of(&[20, 200, 1_000, 2_000, 10_000]) };
     let id = (!random.one_in(3)).then(|| random.small(IDS));
     let (session, in_transaction) = (random.one_in(3), random.one_in(20));
-    Call { client: random.small(CLIENTS), keys, share, lease: lease(random, plan), wait, id, session, in_transaction }
+    let notify = (id.is_some() && wait > 0 && random.one_in(2)).then(|| random.small(CHANNELS));
+    Call {
+        client: random.small(CLIENTS),
+        keys,
+        share,
+        lease: lease(random, plan),
+        wait,
+        id,
+        session,
+        in_transaction,
+        notify,
+    }
 }
 
 fn time(random: &mut Random, plan: Plan) -> Time {
@@ -306,7 +346,12 @@ impl Step {
             49..=51 => Self::Disconnect { client: random.small(CLIENTS) },
             52 => Self::Lose,
             53 if random.one_in(3) => Self::Unblock { client: random.small(CLIENTS) },
-            53..=93 => Self::Pass(time(random, plan)),
+            53..=56 => Self::Claim { number: random.small(24), client: random.small(CLIENTS) },
+            57 => Self::Again { call: random.small(8), client: random.small(CLIENTS) },
+            58 if random.one_in(2) => Self::Multi,
+            58 => Self::CancelChannel { key: key(random), channel: random.small(CHANNELS) },
+            59 => Self::Subscribe { channel: random.small(CHANNELS), is_there: !random.one_in(3) },
+            60..=93 => Self::Pass(time(random, plan)),
             _ => Self::any_fault(random, plan),
         }
     }
@@ -353,6 +398,7 @@ impl Step {
             (9, Plan::Group) => Self::Stop { server, time: random.of(&[30, 300, 600]) },
             (10, Plan::Group) => Self::Suspend { server, time: random.of(&[30, 300, 600]) },
             (11, Plan::Group) => Self::SetClock { server, by: random.of(&[-5_000, -700, -60, 60, 700]) },
+            (_, Plan::Rough) if random.one_in(2) => Self::FillMemory { is_full: random.one_in(3) },
             _ => Self::Pass(time(random, plan)),
         }
     }

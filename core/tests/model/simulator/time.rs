@@ -108,12 +108,14 @@ impl Run {
 
     fn end_of_iteration(&mut self, site: usize) {
         let now = self.now_at(site);
-        let (waiters, blocked) = {
+        let waiters = {
             let node = &self.sites[site].node;
-            let waiters = node.driver.borrow().engine().queues().waiters();
-            (waiters, node.world.borrow().blocked.len())
+            let driver = node.driver.borrow();
+            let queues = driver.engine().queues();
+            let blocked = node.world.borrow().blocked.len();
+            assert_eq!(queues.blocked(), blocked, "who waits on a connection is blocked, and nobody else");
+            queues.waiters()
         };
-        assert_eq!(waiters, blocked, "who waits is blocked, and nobody else");
         let known = self.courts[site].line.iter().filter(|stand| stand.waits).count();
         assert_eq!(known, waiters, "who waits has been told nothing");
         if self.sites[site].link.is_some() {
@@ -202,5 +204,6 @@ impl Run {
         let sum = |of: fn(&Court) -> u64| self.courts.iter().map(of).sum();
         self.tally.grants = sum(|court| court.grants);
         self.tally.hand_offs = sum(|court| court.hand_offs);
+        self.tally.passed_over = sum(|court| court.passed_over);
     }
 }

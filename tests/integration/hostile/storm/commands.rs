@@ -100,6 +100,7 @@ impl Storm {
         }
         match name {
             b"LOCK.EXTEND" | b"LOCK.MEXTEND" => args.extend([self.word(&["PX", "EX", "px"]), self.number()]),
+            b"LOCK.CANCEL" if self.dice.one_in(4) => args.extend([b"CHANNEL".to_vec(), self.word(&["c", "d", "\0"])]),
             b"LOCK.CANCEL" => args.push(self.number()),
             b"LOCK.INFO" if self.dice.one_in(2) => args.push(self.word(&["FULL", "full"])),
             b"LOCK.TOP" if self.dice.one_in(2) => args.extend([b"COUNT".to_vec(), self.number()]),
@@ -115,6 +116,10 @@ impl Storm {
                     }
                 }
                 self.options(&mut args);
+                // Of one connection alone the tokens grow, and a claim is told an earlier one.
+                if self.width > 1 && name != b"LOCK.RECOVER" && self.dice.one_in(4) {
+                    self.told(&mut args);
+                }
             }
             _ => {}
         }
@@ -141,6 +146,16 @@ impl Storm {
                 _ => args.extend([b"WAIT".to_vec(), self.dice.below(30).to_string().into()]),
             }
         }
+    }
+
+    /// It waits without a connection.
+    fn told(&mut self, args: &mut Command) {
+        args.truncate(args.iter().position(|word| word == b"WAIT").unwrap_or(args.len()));
+        args.extend([b"WAIT".to_vec(), self.dice.below(40).to_string().into()]);
+        if !args.contains(&b"ID".to_vec()) {
+            args.extend([b"ID".to_vec(), (1 + self.dice.below(12)).to_string().into()]);
+        }
+        args.extend([self.word(&["NOTIFY", "NOTIFY", "SNOTIFY", "notify"]), self.word(&["c", "d", "\0", ""])]);
     }
 
     fn scan_options(&mut self, args: &mut Command) {

@@ -4,28 +4,16 @@ Connections are taken from its pool for one exchange each, so the library never 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.lane import Lane, is_demoted
 from ..core.library import Library, pool_arguments
 from ..core.wire import Broken, Line, Said, Words
+from .patience import Patience
 from .runtime import Runtime
 
 MOST_HOPS = 5
-
-
-class Unswallowed:
-    """Raises a cancellation that was swallowed within: `asyncio.wait_for` does so before Python 3.12, and the client
-    libraries send by it."""
-
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._before = 0 if self._task is None else self._task.cancelling()
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None and self._task is not None and self._task.cancelling() > self._before:
-            raise asyncio.CancelledError
 
 
 class TaskLine:
@@ -33,25 +21,27 @@ class TaskLine:
 
     def __init__(self, library: Library, connection: Any) -> None:
         self._library, self._connection = library, connection
+        self._patience = Patience()
         self._reading: asyncio.Task[Any] | None = None
 
     async def call(self, words: Words, timeout: float) -> Any:
-        await self.send(words)
         try:
-            with Unswallowed():
-                async with asyncio.timeout(timeout):
-                    return await self._connection.read_response()
+            with self._patience.of(timeout):
+                await self._send(words)
+                return await self._connection.read_response()
         except BaseException as error:
             raise await self._failed(error) from error
 
     async def send(self, words: Words) -> None:
         try:
-            if not self.is_open:
-                raise ConnectionError("the connection is closed")
-            with Unswallowed():
-                await self._connection.send_packed_command(self._connection.pack_command(*words), False)
+            await self._send(words)
         except BaseException as error:
             raise await self._failed(error) from error
+
+    async def _send(self, words: Words) -> None:
+        if not self.is_open:
+            raise ConnectionError("the connection is closed")
+        await self._connection.send_packed_command(self._connection.pack_command(*words), False)
 
     async def read(self, timeout: float) -> Any:
         """A read that is cancelled could lose half a message: it goes on until the next call."""
@@ -102,6 +92,7 @@ class Wire:
         self._arguments = () if self.is_cluster else pool_arguments(self._pool)
         self._lane = Lane(runtime, lambda calls, timeout: self._exchange(None, calls, timeout))
         self._lanes: dict[str, tuple[Any, Lane]] = {}
+        self._patience: list[Patience] = []  # as many as there were exchanges at a time
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Any:
         if not self.is_cluster:
@@ -113,6 +104,12 @@ class Wire:
             return await self._lane.calls([words for _, words in calls], timeout)
         return [await self._settled(key, words, timeout) for key, words in calls]
 
+    def narrow(self, crowded: Callable[[], None]) -> bool:
+        return not self.is_cluster and self._lane.narrow(crowded)
+
+    def widen(self) -> None:
+        self._lane.widen()
+
     async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
         try:
             return await self.call(key, words, timeout)
@@ -122,15 +119,14 @@ class Wire:
     async def line(self, key: bytes, timeout: float) -> Line:
         connection: Any = None
         try:
-            async with asyncio.timeout(timeout):
+            with Patience().of(timeout):
                 if self.is_cluster:
                     node = await self._node_of(key)
                     made, kwargs = node.connection_class, node.connection_kwargs
                 else:
                     made, kwargs = self._pool.connection_class, self._pool.connection_kwargs
                 connection = made(**self._library.own(kwargs, timeout) | {"socket_timeout": None})
-                with Unswallowed():
-                    await connection.connect()
+                await connection.connect()
         except BaseException as error:
             if connection is not None:
                 await connection.disconnect(nowait=True)
@@ -140,44 +136,51 @@ class Wire:
     async def _exchange(self, node: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
         """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
         replies: list[Any] = []
+        patience = self._patience.pop() if self._patience else Patience()
         try:
-            with Unswallowed():
-                await self._on_connection(node, calls, timeout, replies)
+            with patience.of(timeout):
+                await self._on_connection(node, calls, replies)
         except BaseException as error:
             read = self._library.read(error, chain=True)
             if read is None:
                 raise
             replies += [read] * (len(calls) - len(replies))
+        finally:
+            self._patience.append(patience)
         return replies
 
-    async def _on_connection(self, node: Any, calls: Sequence[Words], timeout: float, replies: list[Any]) -> None:
-        async with asyncio.timeout(timeout):
-            connection = node.acquire_connection() if node else await self._taken()
-            try:
-                if node:
-                    await connection.connect()
-                await self._talk(connection, calls, replies)
-                if is_demoted(replies):
-                    await connection.disconnect(nowait=True)  # the next one may lead to the new master
-            except BaseException:
-                await connection.disconnect(nowait=True)
-                raise
-            finally:
-                if node:
-                    _give_back(node, connection)
-                else:
-                    await self._pool.release(connection)
+    async def _on_connection(self, node: Any, calls: Sequence[Words], replies: list[Any]) -> None:
+        connection = node.acquire_connection() if node else await self._taken()
+        try:
+            if node:
+                await connection.connect()
+            await self._talk(connection, calls, replies)
+            if is_demoted(replies):
+                await connection.disconnect(nowait=True)  # the next one may lead to the new master
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            if node:
+                _give_back(node, connection)
+            else:
+                await self._pool.release(connection)
 
     async def _talk(self, connection: Any, calls: Sequence[Words], replies: list[Any]) -> None:
-        if len(calls) == 1:
-            await connection.send_command(*calls[0])
-        else:
-            await connection.send_packed_command(connection.pack_commands(calls))
-        while len(replies) < len(calls):
-            try:
-                replies.append(await connection.read_response())
-            except self._library.response_error as error:
-                replies.append(self._library.read(error, chain=True))
+        # Time-outs are kept here: the library would make a task for each of its own.
+        kept, connection.socket_timeout = connection.socket_timeout, None
+        try:
+            if len(calls) == 1:
+                await connection.send_command(*calls[0])
+            else:
+                await connection.send_packed_command(connection.pack_commands(calls))
+            while len(replies) < len(calls):
+                try:
+                    replies.append(await connection.read_response())
+                except self._library.response_error as error:
+                    replies.append(self._library.read(error, chain=True))
+        finally:
+            connection.socket_timeout = kept
 
     async def _taken(self) -> Any:
         """A connection of the pool, connected by one try: the library would try ten times."""

@@ -1,7 +1,8 @@
 """One attempt at a lock: sent, waited for, and given up without leaving anything behind.
 
 It asks for the lock without waiting first, over the application's own client. Only if somebody else has it, the attempt
-stands in line: by NOTIFY, else by blocking in pieces on a line of its own, else by polling with the portable script.
+stands in line: alone by blocking in pieces on one line, beside others by NOTIFY, else by blocking on one of a few lines,
+else by polling with the portable script.
 """
 
 import random
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 PIECE = 5.0
+SOLO_PIECE = 2.0
 CROWDED_PIECE = 1.0
 RESEND = 5.0
 RESEND_DOWN = 1.0
@@ -38,7 +40,7 @@ class Attempt:
         self._deadline = self.began + request.wait
         self._tries = 0
         self._line: Line | None = None
-        self._is_pooled = False
+        self._is_pooled = self._is_solo = False
         self._uses_line = request.needs_line
         self._may_stand = False  # the server may know of it
         self._stood = False
@@ -66,6 +68,8 @@ class Attempt:
         if engine.is_portable():
             return await self._poll()
         try:
+            if engine.solo.is_ready and (grant := await self._alone()) is not None:
+                return grant
             if request.wait and engine.notifies and engine.subscription.is_up:
                 try:
                     return await self._by_notify()
@@ -77,12 +81,17 @@ class Attempt:
             if self._left() <= 0:
                 self._may_stand = False  # its place holds nobody up
                 raise self._timed_out() if request.wait else judge.refused(request.name)
+            if (grant := await self._alone()) is not None:
+                return grant
             if engine.notifies:
                 try:
                     return await self._by_notify()
                 except NoNotify:
                     pass
-            return await self._by_blocking()
+            grant = await self._by_blocking()
+            if grant is not None:
+                return grant
+            raise self._timed_out()
         except Said as error:
             if not error.is_unknown_command:
                 raise
@@ -108,7 +117,7 @@ class Attempt:
                     raise NoNotify from error
                 await self._pause_after(error)
                 if wait_ms:
-                    wait_ms = max(1, round(self._left() * 1000))
+                    wait_ms = max(1, min(wait_ms, round(self._left() * 1000)))
                 continue
             self._tries = 0
             return self._granted(reply, sent)
@@ -155,7 +164,8 @@ class Attempt:
     # Waiting by NOTIFY
 
     async def _by_notify(self) -> Grant:
-        subscription = self._engine.subscription
+        subscription, heard = self._engine.subscription, None
+        await self._engine.solo.end()
         news = subscription.register(self.id, self._request.key)
         try:
             if not await subscription.ready(news, min(RESEND_DOWN, self._left())) and subscription.refusal is not None:
@@ -167,7 +177,9 @@ class Attempt:
                 try:
                     grant = await self._ask(max(1, round(left * 1000)), subscription.channel)
                 except Standing:
-                    await self._hear(news)
+                    if heard == "granted":
+                        subscription.send_again()  # too late: the server passes this process over until it hears from it
+                    heard = await self._hear(news)
                     continue
                 if grant is not None:
                     return grant
@@ -178,16 +190,16 @@ class Attempt:
         finally:
             subscription.unregister(self.id)
 
-    async def _hear(self, news: Any) -> None:
-        """Returns when it is time to send it again."""
+    async def _hear(self, news: Any) -> str | None:
+        """Returns when it is time to send it again: the message that says so, if one does."""
         subscription = self._engine.subscription
         asked = time.monotonic()
         while True:
             now = time.monotonic()
             again = min(asked + (RESEND if subscription.is_up else RESEND_DOWN), news.again_at, self._deadline)
             if now >= again:
-                return
-            kind = await news.wait(again - now)
+                return None
+            kind: str | None = await news.wait(again - now)
             if kind == "cancelled":
                 self._may_stand = False
                 raise judge.refused(self._request.name)
@@ -195,22 +207,34 @@ class Attempt:
                 self._may_stand = False
                 raise self._timed_out()
             if kind is not None:
-                return
+                return kind
 
     def _timed_out(self) -> LockTimeout:
         return judge.timed_out(self._request.name, time.monotonic() - self.began)
 
     # Waiting by blocking
 
-    async def _by_blocking(self) -> Grant:
-        """In pieces: lines are few, and a reply that is lost is noticed after one."""
+    async def _alone(self) -> Grant | None:
+        """As the only wait of the manager. None: it is not, or no longer."""
+        engine, request = self._engine, self._request
+        if not request.wait or request.needs_line or not engine.notifies or not engine.solo.enter():
+            return None
+        self._is_solo = True
+        try:
+            return await self._by_blocking()
+        finally:
+            self._is_solo = False
+            await engine.solo.leave()
+
+    async def _by_blocking(self) -> Grant | None:
+        """In pieces: lines are few, and a reply that is lost is noticed after one. None: it is not alone any more."""
         engine = self._engine
-        while self._left() > 0:
+        while self._left() > 0 and not (self._is_solo and engine.solo.is_over):
             self._uses_line = True
             try:
                 if self._line is None:
                     await self._take_line()
-                piece = max(0.001, min(self._left(), CROWDED_PIECE if engine.lines.is_crowded else PIECE))
+                piece = max(0.001, min(self._left(), self._piece()))
                 began = time.monotonic()
                 grant = await self._ask(round(piece * 1000), None, piece + engine.timeout)
             except Broken as error:
@@ -227,7 +251,14 @@ class Attempt:
             elif time.monotonic() < began + piece - SLACK and self._left() > SLACK:
                 self._may_stand = False  # LOCK.CANCEL, or CLIENT UNBLOCK
                 raise judge.refused(self._request.name)
-        raise self._timed_out()
+        if self._left() <= 0:
+            raise self._timed_out()
+        return None
+
+    def _piece(self) -> float:
+        if self._is_solo:
+            return SOLO_PIECE
+        return CROWDED_PIECE if self._engine.lines.is_crowded else PIECE
 
     async def _count_anew(self, grant: Grant) -> bool:
         """The grant may be as old as the call. If that is long, its lease counts from an EXTEND."""
@@ -296,6 +327,9 @@ class Attempt:
         if self._request.session:
             self._line = await engine.wire.line(key, engine.timeout)
             return
+        if self._is_solo:
+            self._line = await engine.solo.line(key)
+            return
         self._line = await engine.lines.take(key, self._left() if self._request.wait else engine.timeout)
         if self._line is None:
             raise self._timed_out() if self._request.wait else Broken(TimeoutError("no connection came free"))
@@ -306,7 +340,7 @@ class Attempt:
         if line is not None and self._is_pooled:
             self._is_pooled = False
             await self._engine.lines.give_back(line)
-        elif line is not None:
+        elif line is not None and not self._is_solo:
             await line.close()
 
     async def _abandon(self, error: BaseException) -> None:

@@ -8,7 +8,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Coroutine, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import LockError, LockMisuse
@@ -18,6 +19,7 @@ from .hold import Grant, Hold
 from .lines import Lines
 from .portable import Portable
 from .request import Request
+from .solo import Solo
 from .subscription import Subscription
 from .timer import Timer
 from .wire import Broken, Line, Runtime, Said, Wire, Words
@@ -52,6 +54,7 @@ class Engine:
         self.timer = Timer(self)
         self.subscription = Subscription(self)
         self.lines = Lines(self)
+        self.solo = Solo(self)
         self.portable = Portable(self)
         self.notifies = True  # until the server says otherwise
         self.notify_works = False
@@ -148,7 +151,8 @@ class Engine:
         hold.check()
         lease = hold._request.lease if lease is None else lease
         sent = time.monotonic()
-        reply = await self._ask(hold, self.extend_words(hold, max(1, round(lease * 1000))))
+        lease_ms = max(1, round(lease * 1000))
+        reply = await self._ask(hold, lambda: self.extend_words(hold, lease_ms))
         if reply != 1:
             hold._lose("somebody has taken it away", gone=True)
             hold.check()
@@ -158,32 +162,37 @@ class Engine:
     async def verify(self, hold: Hold) -> float:
         """Asks the server; the seconds that are left, at most what this side believes."""
         hold.check()
-        if hold._portable:
-            words = self.portable.check(hold._request, hold.token)
-            left = await self._ask(hold, words)
-        else:
-            left = min([await self._ask(hold, ("LOCK.CHECK", key, hold.token)) for key in hold._request.keys])
+        left = min([await self._ask(hold, partial(self._check_words, hold, key)) for key in hold._request.keys])
         if left <= 0:
             hold._lose("somebody has taken it away", gone=True)
             hold.check()
         return min(float(left) / 1000, hold.left())
 
+    def _check_words(self, hold: Hold, key: bytes) -> Words:
+        return self.portable.check(hold._request, hold.token) if hold._portable else ("LOCK.CHECK", key, hold.token)
+
     async def fenced(self, hold: Hold, words: Words) -> Any:
         """Runs one command on the server, only if this lock is still held there."""
         hold.check()
         keys = (*hold._request.keys[:1], *words[1:2])
-        script = self.portable.fenced if hold._portable else FENCED
-        reply = await self._ask(hold, ("EVAL", script, len(keys), *keys, hold.token, *words))
+
+        def fenced() -> Words:
+            script = self.portable.fenced if hold._portable else FENCED
+            return ("EVAL", script, len(keys), *keys, hold.token, *words)
+
+        reply = await self._ask(hold, fenced)
         if isinstance(reply, list) and reply and reply[0] in (b"LOCK.LOST", "LOCK.LOST"):
             hold._lose("somebody has taken it away", gone=True)
             hold.check()
         return reply[0] if isinstance(reply, list) and reply else None
 
-    async def _ask(self, hold: Hold, words: Words) -> Any:
-        try:
-            return await self.wire.call(hold._request.key, words, self.timeout)
-        except (Said, Broken) as error:
-            raise judge.typed(error, hold.key) from error
+    async def _ask(self, hold: Hold, words: Callable[[], Words]) -> Any:
+        while True:
+            try:
+                return await self.wire.call(hold._request.key, words(), self.timeout)
+            except (Said, Broken) as error:
+                if not self.missed(hold, error):
+                    raise judge.typed(error, hold.key) from error
 
     async def release(self, hold: Hold) -> bool:
         """Whether the lock was held to the end. What cannot be given back now is given back in the background."""
@@ -214,24 +223,21 @@ class Engine:
     async def _release_now(self, hold: Hold) -> bool:
         """Sent until it is answered, for as long as a call may take; then by the worker, until the lease ends."""
         request, tries = hold._request, 0
-        words = self.portable.release(request, hold.token) if hold._portable else request.release(hold.token)
         end = time.monotonic() + self.timeout
         while True:
             try:
-                reply = await self.wire.call(request.key, words, self.timeout)
+                reply = await self.wire.call(request.key, self._release_words(hold), self.timeout)
             except BaseException as error:
-                tries += 1
-                if isinstance(error, Said) and error.is_unknown_command and not hold._portable:
-                    self.lost_module(hold)
-                    words = self.portable.release(request, hold.token)
-                    continue
                 if not isinstance(error, (Said, Broken)):  # the caller is cancelled
-                    self._owe_release(hold, words)
+                    self._owe_release(hold)
                     raise
+                if self.missed(hold, error):
+                    continue
+                tries += 1
                 if not judge.may_pass(error, False):
                     raise judge.typed(error, request.name) from error
                 if time.monotonic() >= min(end, hold._lost_at):
-                    self._owe_release(hold, words)
+                    self._owe_release(hold)
                     self.log.warning("the lock %s is released in the background: %s", hold.key, error)
                     return time.monotonic() < hold._lost_at
                 await self.runtime.sleep(0.02 * tries)
@@ -241,26 +247,28 @@ class Engine:
             # Sent twice, it may find its own work done.
             return reply == 0 and tries > 0 and time.monotonic() < hold._lost_at
 
-    def _owe_release(self, hold: Hold, words: Words) -> None:
-        key = hold._request.key
+    def _release_words(self, hold: Hold) -> Words:
+        if hold._portable:
+            return self.portable.release(hold._request, hold.token)
+        return hold._request.release(hold.token)
 
+    def _owe_release(self, hold: Hold) -> None:
+        self.timer.owe(hold._sent + hold._lease, self._settling(hold))
+
+    def _settling(self, hold: Hold) -> Callable[[], Coroutine[Any, Any, None]]:
         async def settle() -> None:
-            await self.wire.call(key, words, self.timeout)
+            try:
+                await self.wire.call(hold._request.key, self._release_words(hold), self.timeout)
+            except Said as error:
+                self.missed(hold, error)
+                raise
 
-        self.timer.owe(hold._sent + hold._lease, settle)
+        return settle
 
     async def _release_later(self, hold: Hold, wait: float) -> bool:
         """Cuts the lease to what is left of `at_least`; the timer releases when it is over."""
-        words = self.extend_words(hold, max(1, round(wait * 1000)))
-        reply = await self._ask(hold, words)
-        release = hold._request.release(hold.token)
-        if hold._portable:
-            release = tuple(self.portable.release(hold._request, hold.token))
-
-        async def settle() -> None:
-            await self.wire.call(hold._request.key, release, self.timeout)
-
-        at = time.monotonic() + wait
+        reply = await self._ask(hold, lambda: self.extend_words(hold, max(1, round(wait * 1000))))
+        at, settle = time.monotonic() + wait, self._settling(hold)
         self.timer.later(at, lambda: self.timer.owe(at + 1, settle))
         return bool(reply == 1)
 
@@ -285,15 +293,23 @@ class Engine:
             self.log.warning("the server has no LOCK.*; locks work by script, without order among waiters: %s", error)
         self._module_missed_until = time.monotonic() + ASK_FOR_MODULE
 
-    def lost_module(self, hold: Hold) -> None:
-        """A lock of the module is renewed and released by the scripts: the value is the same."""
-        if hold._request.needs_module is None and self._may_be_portable:
-            hold._portable = True
+    def missed(self, hold: Hold, error: Said | Broken) -> bool:
+        """The module, or the script, is gone: whether to send the same by script, for the value is the same."""
+        if not isinstance(error, Said):
+            return False
+        if error.code == "NOSCRIPT" and hold._portable:
+            self.portable.missed()
+            return True
+        if error.is_unknown_command and not hold._portable:
+            hold._portable = hold._request.needs_module is None and self._may_be_portable
+            return hold._portable
+        return False
 
     async def close(self) -> None:
         self.is_closed = True
         await self.subscription.close()
         await self.lines.close()
+        await self.solo.end()
         await self.runtime.close()
 
 

@@ -38,6 +38,21 @@ class Lane:
         self._mutex = threading.Lock()
         self._queue: deque[Entry] = deque()
         self._running = 0
+        self._at_once = AT_ONCE
+        self._was_wide = False
+        self._crowded: Callable[[], None] | None = None
+
+    def narrow(self, crowded: Callable[[], None]) -> bool:
+        """One exchange at a time from now on, if there never were two; whether it is so. `crowded` is called when that
+        is not enough: more than one caller has to wait for another."""
+        with self._mutex:
+            if not self._was_wide:
+                self._at_once, self._crowded = 1, crowded
+            return not self._was_wide
+
+    def widen(self) -> None:
+        with self._mutex:
+            self._at_once, self._crowded = AT_ONCE, None
 
     async def call(self, words: Words, timeout: float) -> Any:
         reply = (await self.calls((words,), timeout))[0]
@@ -46,14 +61,20 @@ class Lane:
         return reply
 
     async def calls(self, calls: Sequence[Words], timeout: float) -> list[Any]:
+        crowded = None
         with self._mutex:
-            if self._running < AT_ONCE:
+            if self._running < self._at_once:
                 self._running += 1
+                self._was_wide = self._was_wide or self._running > 1
                 entry = None
             else:
                 entry = Entry(calls)
                 entry.flag = self._runtime.flag()
                 self._queue.append(entry)
+                if len(self._queue) > 1:
+                    crowded, self._crowded = self._crowded, None
+        if crowded is not None:
+            crowded()
         if entry is None:
             try:
                 return await self._exchange(calls, timeout)

@@ -54,6 +54,8 @@ class Library:
 
     def read(self, error: BaseException, *, chain: bool = False) -> Broken | Said | None:
         """What an exception of the library or the system means; None: something else."""
+        if isinstance(error, (Said, Broken)):
+            return error
         read = self._read(error)
         if chain and read is not None:
             read.__cause__ = error

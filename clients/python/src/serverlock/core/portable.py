@@ -81,12 +81,12 @@ class Portable:
     async def _call(self, request: Request, name: str, *args: Word) -> Any:
         engine = self._engine
         try:
-            return await engine.wire.call(request.key, self._words(request, name, *args), engine.timeout)
+            reply = await engine.wire.call(request.key, self._words(request, name, *args), engine.timeout)
         except Said as error:
             if error.code != "NOSCRIPT":
                 raise
             self.missed()
-        reply = await engine.wire.call(request.key, self._words(request, name, *args), engine.timeout)
+            reply = await engine.wire.call(request.key, self._words(request, name, *args), engine.timeout)
         self._is_loaded = True
         return reply
 

@@ -84,6 +84,15 @@ class Subscription:
             await news.wait(left)
         return self.is_up
 
+    def send_again(self) -> None:
+        """Has all attempts sent again, within a second: not all at once."""
+        now = time.monotonic()
+        with self._mutex:
+            waiting = list(self._by_id.values())
+        for news in waiting:
+            news.again_at = min(news.again_at, now + (random.random() if len(waiting) > 1 else 0.0))
+            news.stir()
+
     async def close(self) -> None:
         line, self._line = self._line, None
         if line is not None:
@@ -121,13 +130,7 @@ class Subscription:
         if not (isinstance(reply, list) and _text(reply[0]) == "subscribe"):
             raise Broken(ValueError(f"SUBSCRIBE was answered {reply!r}"))
         self.is_up = True
-        # After a loss, all attempts are sent again, but not all at once.
-        now = time.monotonic()
-        with self._mutex:
-            waiting = list(self._by_id.values())
-        for news in waiting:
-            news.again_at = now + (random.random() if len(waiting) > 1 else 0.0)
-            news.stir()
+        self.send_again()
 
     async def _read(self) -> None:
         line = self._line

@@ -147,7 +147,11 @@ class Timer:
         in_time = min(hold._lost_at for hold in holds) - sent
         timeout = max(0.05, min(self._engine.timeout, in_time / 2))
         calls = [(hold._request.key, self._engine.extend_words(hold, hold._request.lease_ms)) for hold in holds]
-        replies = await self._engine.wire.batch(calls, timeout)
+        try:
+            replies = await self._engine.wire.batch(calls, timeout)
+        except Exception as error:  # whatever it is, the other locks of this manager must not go without renewal
+            self._engine.log.exception("renewing locks failed")
+            replies = [Broken(error)] * len(holds)
         for hold, reply in zip(holds, replies, strict=True):
             self._renewed(hold, sent, reply)
 
@@ -159,8 +163,7 @@ class Timer:
         elif reply == 0:
             hold._lose("somebody has taken it away", gone=True)
         else:
-            if isinstance(reply, Said) and reply.is_unknown_command:
-                self._engine.lost_module(hold)
+            self._engine.missed(hold, reply)
             self._engine.log.warning("renewing the lock %s failed, and is tried again: %s", hold.key, reply)
             self._look_again(hold, min(hold._lost_at, time.monotonic() + max(hold._lease / 20, 0.01)))
 

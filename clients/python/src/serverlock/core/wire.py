@@ -25,7 +25,8 @@ class Said(Exception):
 
     @property
     def is_unknown_command(self) -> bool:
-        return self.code == "ERR" and str(self).startswith(("ERR unknown command", "ERR unknown function"))
+        # The latter comes from within a script.
+        return self.code == "ERR" and str(self).lower().startswith(("err unknown command", "err unknown redis command"))
 
 
 # Client libraries strip the first word of errors that they have a class for.
@@ -83,6 +84,12 @@ class Wire(Protocol):
 
     async def line(self, key: bytes, timeout: float) -> Line:
         """A new line to the server that has the key."""
+
+    def narrow(self, crowded: Callable[[], None]) -> bool:
+        """Keeps calls to one connection of the pool until `widen`, if they never used two at a time; whether it did.
+        `crowded` is called when callers have to stand in line for it."""
+
+    def widen(self) -> None: ...
 
     async def refresh(self) -> None:
         """Asks a cluster anew which server has which slot."""

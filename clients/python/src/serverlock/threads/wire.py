@@ -5,7 +5,7 @@ Connections are taken from its pool for one exchange each, so the library never 
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.lane import Lane, is_demoted
@@ -98,6 +98,12 @@ class Wire:
             return await self._lane.calls([words for _, words in calls], timeout)
         return [await self._settled(key, words, timeout) for key, words in calls]
 
+    def narrow(self, crowded: Callable[[], None]) -> bool:
+        return not self.is_cluster and self._lane.narrow(crowded)
+
+    def widen(self) -> None:
+        self._lane.widen()
+
     async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
         try:
             return await self.call(key, words, timeout)
@@ -134,9 +140,11 @@ class Wire:
                 connection.send_command(*calls[0])
             else:
                 connection.send_packed_command(connection.pack_commands(calls))
-            end = time.monotonic() + timeout
+            end, patience = time.monotonic() + timeout, connection.socket_timeout
+            # The library's own time-out is enough for one reply if it is not longer.
+            is_patient = len(calls) > 1 or not patience or patience > timeout
             while len(replies) < len(calls):
-                if not connection.can_read(timeout if len(calls) == 1 else max(0.0, end - time.monotonic())):
+                if is_patient and not connection.can_read(max(0.0, end - time.monotonic())):
                     raise TimeoutError(f"no reply within {timeout:g} s")
                 try:
                     replies.append(connection.read_response())

@@ -1,6 +1,6 @@
 //! The order of waiters, the waits that are over, and the waiters that should have been served by now.
 
-use super::{Asked, Court, Now, Raw, Told, Writes};
+use super::{Asked, Court, Lost, Now, Raw, Told, Writes};
 use crate::fake::Place;
 
 /// A timer fires in whole milliseconds.
@@ -23,6 +23,12 @@ pub struct Stand {
     /// Or later, but not after this.
     pub latest: u64,
     pub waits: bool,
+    /// When it was sent last.
+    pub sent: u64,
+    /// The timestamps of its grant.
+    pub written: Vec<u64>,
+    /// It was cancelled after it was granted its locks.
+    pub is_cancelled: bool,
 }
 
 /// How a wait ended without the lock.
@@ -41,6 +47,10 @@ pub enum Waits {
 impl Stand {
     pub fn shares_key_with(&self, places: &[Place]) -> bool {
         self.asked.places.iter().any(|place| places.contains(place))
+    }
+
+    fn is_blocked_on(&self, conn: u64) -> bool {
+        self.waits && self.asked.notify.is_none() && self.asked.conn == conn
     }
 
     fn has_same_keys_as(&self, asked: &Asked) -> bool {
@@ -66,8 +76,31 @@ impl Court {
         let latest = own.iter().map(|stand| stand.latest.min(arrival)).min().unwrap_or(arrival);
         let until = now.monotonic + if waits { asked.wait } else { now.place };
         if waits || (id.is_some() && now.place > 0) {
-            self.line.push(Stand { asked, until, earliest, latest, waits });
+            if let Some(channel) = asked.notify.filter(|_| waits) {
+                self.silent.remove(&channel);
+            }
+            let (sent, written) = (now.monotonic, Vec::new());
+            self.line.push(Stand { asked, until, earliest, latest, waits, sent, written, is_cancelled: false });
         }
+    }
+
+    /// One who does not wait has a place from now on, or was cancelled and changes nothing.
+    pub fn arrives_unless_barred(&mut self, asked: Asked, now: Now) {
+        let is_own = |stand: &&mut Stand| stand.asked.id == asked.id && stand.shares_key_with(&asked.places);
+        let places = self.line.iter_mut().filter(|stand| !stand.waits).filter(is_own);
+        places.for_each(|stand| stand.latest = u64::MAX);
+        let until = now.monotonic + now.place;
+        let (sent, written) = (now.monotonic, Vec::new());
+        self.line.push(Stand {
+            asked,
+            until,
+            earliest: 0,
+            latest: u64::MAX,
+            waits: false,
+            sent,
+            written,
+            is_cancelled: false,
+        });
     }
 
     /// Those whose places an attempt has; one that is over may be there still.
@@ -87,18 +120,26 @@ impl Court {
 
     /// Who waits on a connection.
     pub fn waiter(&self, conn: u64) -> Option<&Stand> {
-        self.line.iter().find(|stand| stand.waits && stand.asked.conn == conn)
+        self.line.iter().find(|stand| stand.is_blocked_on(conn))
     }
 
     fn take_waiter(&mut self, conn: u64) -> Stand {
-        let at = self.line.iter().position(|stand| stand.waits && stand.asked.conn == conn);
+        let at = self.line.iter().position(|stand| stand.is_blocked_on(conn));
         self.line.swap_remove(at.unwrap_or_else(|| panic!("{conn} is answered, and did not wait")))
     }
 
     /// Who waited is sent a grant.
-    pub fn granted_to_waiter(&mut self, writes: &mut Writes, conn: u64, told: &Told, now: Now) -> Asked {
+    pub fn granted_to_waiter(
+        &mut self,
+        writes: &mut Writes,
+        conn: u64,
+        told: &Told,
+        written: Vec<u64>,
+        now: Now,
+    ) -> Asked {
         let token = told.token;
-        let stand = self.take_waiter(conn);
+        let mut stand = self.take_waiter(conn);
+        stand.written = written;
         self.hand_offs += 1;
         if self.told(writes, &stand.asked, told, now) {
             self.check_overtaking(&stand.asked, stand.earliest, token);
@@ -147,11 +188,19 @@ impl Court {
         }
     }
 
-    fn keep_place(&mut self, stand: &mut Stand, now: Now) {
+    pub(super) fn keep_place(&mut self, stand: &mut Stand, now: Now) {
         if stand.asked.id.is_some() && now.place > 0 {
             stand.waits = false;
             stand.until = now.monotonic + now.place;
             self.line.push(stand.clone());
+        }
+    }
+
+    /// It may have its place, or not.
+    pub(super) fn may_keep_place(&mut self, mut stand: Stand, now: Now) {
+        if stand.asked.id.is_some() && now.place > 0 {
+            (stand.waits, stand.until) = (false, 0);
+            self.line.push(stand);
         }
     }
 
@@ -161,6 +210,9 @@ impl Court {
         for stand in self.line.iter_mut().filter(|stand| !stand.waits && stand.asked.places.contains(place)) {
             stand.until = 0;
         }
+        self.claims_are_moved(place);
+        // So may bars.
+        self.bars.iter_mut().filter(|((own, _), _)| own == place).for_each(|(_, (_, is_sure))| *is_sure = false);
     }
 
     /// A client that waited is gone.
@@ -179,7 +231,19 @@ impl Court {
     /// A grant did not reach its client: whether it passes on.
     pub fn undelivered(&mut self, token: u64, conn: u64, now: Now) -> bool {
         let Some(mut stand) = self.on_the_way.remove(&(token, conn)) else { return false };
-        self.lost.extend(stand.asked.places.iter().map(|place| (token, place.clone())));
+        let id = stand.asked.id;
+        self.lost.extend(stand.asked.places.iter().zip(&stand.written).map(|(place, timestamp)| Lost {
+            token,
+            place: place.clone(),
+            timestamp: *timestamp,
+            id,
+            before: None,
+            is_unclaimed: false,
+            was_unclaimed: false,
+        }));
+        if stand.is_cancelled {
+            stand.asked.id = None;
+        }
         if !stand.asked.places.is_empty() {
             // Where its attempt has asked again in another way, that is its place.
             let has_asked_again = stand.latest == u64::MAX || self.own_stands(&stand.asked).next().is_some();
@@ -191,15 +255,31 @@ impl Court {
     }
 
     /// An ID is cancelled: it has no place, nor will it have one.
-    pub fn cancelled(&mut self, place: &Place, id: u64, ended: &[(u64, Place)]) {
+    pub fn cancelled(&mut self, place: &Place, id: u64, ended: &[(u64, Place)], now: Now) {
         let is_it = |stand: &Stand| stand.asked.id == Some(id) && stand.asked.places.contains(place);
         self.line.retain(|stand| stand.waits || !is_it(stand));
-        for (_, stand) in self
-            .on_the_way
-            .iter_mut()
-            .filter(|((token, _), stand)| ended.iter().any(|(own, _)| own == token) && is_it(stand))
-        {
-            stand.asked.id = None;
+        for ((token, _), stand) in self.on_the_way.iter_mut().filter(|(_, stand)| is_it(stand)) {
+            if ended.iter().any(|(own, _)| own == token) {
+                stand.is_cancelled = true;
+            }
+            // If its grant is lost, it has its place again or not.
+            stand.latest = u64::MAX;
+        }
+        if now.place > 0 {
+            self.bars.insert((place.clone(), id), (now.monotonic + now.place, true));
+        }
+    }
+
+    /// Whether an attempt was cancelled so recently that its calls get nothing; nothing: that is not sure.
+    pub fn is_barred(&self, asked: &Asked, now: Now) -> Option<bool> {
+        let bars = asked.places.iter().filter_map(|place| self.bars.get(&(place.clone(), asked.id?)));
+        // A bar ends when the timer fires.
+        let bars = bars.filter(|(until, _)| now.monotonic <= self.all_excused.max(until + LATE));
+        let is_sure = |(until, is_sure): &(u64, bool)| *is_sure && now.keeps_places && now.monotonic < *until;
+        match bars.map(is_sure).max() {
+            Some(false) => None,
+            Some(true) => Some(true),
+            None => Some(false),
         }
     }
 
@@ -238,6 +318,7 @@ impl Court {
             return;
         }
         self.check_ended_sessions(now, timer, &key);
+        self.check_unclaimed(now, timer, &key);
         match self.who_could_be_served(now, &key).map(|(stand, by_time)| (stand.clone(), by_time)) {
             None => self.put_off = 0,
             Some((stand, by_time)) => {
@@ -252,7 +333,7 @@ impl Court {
     }
 
     /// By how much the timer may be late.
-    fn grain(&self, now: Now) -> u64 {
+    pub(super) fn grain(&self, now: Now) -> u64 {
         let was_set = self.clock_set.is_some_and(|at| now.monotonic < at + OFF);
         if was_set || self.drifts {
             LATE
@@ -264,6 +345,10 @@ impl Court {
     /// Somebody who can be served as it is, and whether only the last moment made that so.
     fn who_could_be_served(&self, now: Now, key: &impl Fn(&Place, u64) -> Option<Raw>) -> Option<(&Stand, bool)> {
         let waiting = || self.line.iter().filter(|stand| stand.waits);
+        // Those behind an attempt that waits for memory wait with it, and a moment longer.
+        if now.monotonic < self.no_memory_until {
+            return None;
+        }
         waiting().find_map(|stand| {
             let most = stand.asked.share.most();
             let mut by_time = false;

@@ -9,12 +9,23 @@ fn ceil_ms(us: u64) -> u64 {
 }
 
 impl Court {
+    #[allow(clippy::too_many_lines, reason = "each kind of write is judged in its own way")]
     pub(super) fn judge_write(&mut self, writes: &mut Writes, changed: &Changed, cause: &Cause, now: Now) {
         let Changed { place, before, after, .. } = changed;
         let context = || format!("{place:?}: {before:?} became {after:?} at {now:?} by {cause:?}");
         let (old, new) = (Raw::of(before.as_ref(), now.wall), Raw::of(after.as_ref(), now.wall));
-        let is_lost = |token: u64| self.lost.contains(&(token, place.clone()));
-        let given_up = |token: u64| cause.ended.contains(&(token, place.clone())) || is_lost(token);
+        let lost: Vec<u64> = old.holders().iter().map(|holder| holder.token).collect();
+        let lost: Vec<u64> = lost
+            .into_iter()
+            .filter(|token| self.is_lost(*token, place, &old) || self.is_released(*token, cause, place, &old))
+            .collect();
+        let is_lost = |token: u64| lost.contains(&token);
+        // A predecessor that had no token is there again with that of the grant.
+        let is_given_up = |token: u64| {
+            let grant = (token, place.clone());
+            cause.ended.contains(&grant) && !writes.restored.contains(&grant)
+        };
+        let given_up = |token: u64| is_given_up(token) || is_lost(token);
         let left = old.without(given_up);
         // A predecessor that is there again is older than the grant that nobody received.
         let is_restored =
@@ -57,8 +68,14 @@ impl Court {
         }
         for holder in new.holders() {
             let Some(earlier) = old.holder(holder.token) else { continue };
-            // A predecessor that had no token is there again with that of the grant.
+            // The predecessor that had no token.
             if is_lost(holder.token) && (holder.timestamp <= now.wall || self.clock_set.is_some()) {
+                writes.restored.push((holder.token, place.clone()));
+                continue;
+            }
+            // What a claim writes is judged by its reply.
+            if cause.told == Some(holder.token) && self.is_unclaimed(holder.token, place) {
+                assert_eq!((earlier.id, holder.id), (None, cause.asks), "{}", context());
                 continue;
             }
             assert_eq!(holder.id, earlier.id, "{}", context());
@@ -87,6 +104,12 @@ impl Court {
             }
         }
 
+        // Of a lock with one holder it is known whom the successor of a grant succeeds that was not claimed.
+        let is_alone = |raw: &Raw| matches!(raw, Raw::Nothing | Raw::One(_) | Raw::Number(_));
+        // Unless others have come to hold it beside that grant.
+        let succeeds = self.before_lost(cause, place, &old, now).filter(|_| left.holders().is_empty());
+        let succeeds = succeeds.filter(|before| is_alone(before) && is_alone(&new));
+
         let last = new.last_end();
         let expected = match now.retention {
             Retention::Forever => None,
@@ -101,6 +124,7 @@ impl Court {
             before: left.clone(),
             after: new.clone(),
             passed_on: old.holders().iter().any(|holder| is_lost(holder.token)),
+            succeeds: succeeds.clone(),
         }));
     }
 

@@ -1,0 +1,87 @@
+//! The two states in which everything is measured: a server that nobody listens to, and one that writes an AOF and has
+//! a replica. What a change costs depends on it more than on the machine, so each contender runs in both.
+
+use super::info;
+use super::runs::Row;
+use crate::support::{until, Options, Server};
+use std::thread;
+
+/// Who listens to the changes of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Nobody,
+    /// `appendonly yes`, `appendfsync everysec`, and one replica.
+    AofAndReplica,
+}
+
+/// The column of the raw files.
+pub const COLUMN: &str = "state";
+
+impl State {
+    pub const ALL: [Self; 2] = [Self::Nobody, Self::AofAndReplica];
+
+    /// As it stands in raw files and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nobody => "nobody listens",
+            Self::AofAndReplica => "AOF and replica",
+        }
+    }
+
+    /// Whether a row was measured in this state; older runs had only one.
+    pub fn is_of(self, row: &Row) -> bool {
+        row.get(COLUMN).map_or(Self::Nobody.name(), String::as_str) == self.name()
+    }
+
+    /// The options of a server in this state.
+    pub fn options(self, options: Options) -> Options {
+        match self {
+            Self::Nobody => options,
+            // Rewritten between measurements only: see `settle`.
+            Self::AofAndReplica => options.args(&[
+                "--appendonly",
+                "yes",
+                "--appendfsync",
+                "everysec",
+                "--auto-aof-rewrite-percentage",
+                "0",
+            ]),
+        }
+    }
+
+    /// Starts a server in this state, with its replica.
+    pub fn start(self) -> (Server, Option<Server>) {
+        let server = self.options(Server::with()).start();
+        let replica = (self == Self::AofAndReplica).then(|| {
+            let replica = Server::with().without_module().start();
+            replica.replicate(&server);
+            replica
+        });
+        (server, replica)
+    }
+
+    /// After a measurement: waits for the replica, for which the server would buffer more and more, and makes a large AOF
+    /// small again. Otherwise the next contender would pay for both.
+    pub fn settle(self, server: &Server, replica: Option<&Server>) {
+        const LARGE: u64 = 256 << 20;
+        if let Some(replica) = replica {
+            server.wait_offset(replica);
+        }
+        let mut conn = server.conn();
+        if self == Self::AofAndReplica && info::<u64>(&mut conn, "persistence", "aof_current_size") > LARGE {
+            conn.call(&["BGREWRITEAOF"]);
+            until("the AOF is rewritten", || {
+                (info::<u64>(&mut conn, "persistence", "aof_current_size") < LARGE).then_some(())
+            });
+        }
+    }
+
+    /// A replica for a server whose instructions are counted: it reads everything and never answers, since answers would
+    /// come by the clock.
+    pub fn attach_silent_replica(self, server: &Server) {
+        if self == Self::AofAndReplica {
+            let stream = server.replication_stream();
+            thread::spawn(move || stream.drain());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The cost of a pair of acquire and release of `portable/lock.lua` for the server, as functions and as a script, beside
+//! the two scripts that people use instead, and beside LOCK.* on a server with the module. Measured as in the bench pair.
+
+use crate::measure::{median, print_table, Call, Origin, Ratio};
+use crate::pair::lane::{loaded, step, Stand, Step, COLUMNS, OK, ONE, TOKEN};
+use crate::pair::work::{release, Contender, Workload, COMPARE_AND_DELETE, LEASE_MS};
+use crate::pair::{KEYS, LANES};
+use crate::support::{project_file, Conn, Reply, Server};
+
+const ROUNDS: usize = 9;
+const OPERATIONS: usize = 200_000;
+
+/// How many times the cost of the two scripts a pair may cost.
+const AT_MOST: f64 = 2.0;
+
+/// What the others are compared with: SET NX PX within a script, and a script that compares and deletes. They give
+/// neither a token nor a takeover.
+const SCRIPTS: &str = "the two usual scripts";
+const SET_NX_PX: &str = "return redis.call('set',KEYS[1],ARGV[1],'NX','PX',ARGV[2])";
+
+/// Margin and retention.
+const TERMS: &str = "1000 60000";
+
+pub fn measure(call: &Call) {
+    let settings = call.settings(ROUNDS, OPERATIONS);
+    let origin = Origin::of("portable", &Server::start(), &settings)
+        .with("rounds", settings.rounds)
+        .with("operations", format!("{} of each contender in each round", settings.operations))
+        .with("on their way", format!("{LANES} connections with {KEYS} commands each"))
+        .printed();
+    let mut rows = Vec::new();
+    for (name, server) in
+        [("without the module", Server::with().without_module().start()), ("with it", Server::start())]
+    {
+        let mut stand = Stand::new((server, None), LANES, KEYS, settings.operations);
+        let contenders = contenders(&mut stand.server.conn(), name == "with it");
+        let mut workload = Workload { name, contenders };
+        for round in 0..=settings.rounds {
+            rows.extend(stand.round(round, &mut workload));
+        }
+        print(&workload, stand.operations);
+    }
+    origin.keep(COLUMNS, &rows);
+}
+
+/// The usual scripts first. On a server with the module, its functions call its commands.
+fn contenders(conn: &mut Conn, has_module: bool) -> Vec<Contender> {
+    let evalsha = |conn: &mut Conn, script: &str, args: &str, expect| {
+        step(&format!("EVALSHA {} 1 KEY {args}", loaded(conn, script)), expect)
+    };
+    let set = evalsha(conn, SET_NX_PX, &format!("SECRET {LEASE_MS}"), OK);
+    let compare_and_delete = evalsha(conn, COMPARE_AND_DELETE, "SECRET", ONE);
+    let pair = |name, acquire: Step, release: Step| Contender::new(name, vec![], vec![acquire, release]);
+    let mut all = vec![pair(SCRIPTS, set, compare_and_delete)];
+    let library = project_file("portable/lock.lua");
+    // Redis before 7.0 has no functions.
+    if matches!(conn.call(&["FUNCTION", "LOAD", "REPLACE", &library]), Reply::Text(_)) {
+        all.push(pair(
+            "lock.lua by FCALL",
+            step(&format!("FCALL lock_acquire 1 KEY {TERMS} PX {LEASE_MS}"), TOKEN),
+            step(&format!("FCALL lock_release 1 KEY {TERMS} TOKEN"), ONE),
+        ));
+    }
+    let script = library.split_once('\n').expect("a first line").1;
+    all.push(pair(
+        "lock.lua by EVALSHA",
+        evalsha(conn, script, &format!("lock_acquire {TERMS} PX {LEASE_MS}"), TOKEN),
+        evalsha(conn, script, &format!("lock_release {TERMS} TOKEN"), ONE),
+    ));
+    if has_module {
+        all.push(pair("LOCK.*", step(&format!("LOCK.ACQUIRE KEY PX {LEASE_MS}"), TOKEN), release()));
+    }
+    all
+}
+
+/// Each contender: its cost, and how many times that of the first, as the median of the rounds' ratios.
+fn print(workload: &Workload, operations: usize) {
+    let cpu = |contender: &Contender| contender.costs.iter().map(|cost| cost.cpu.as_secs_f64()).collect::<Vec<_>>();
+    let usual = cpu(&workload.contenders[0]);
+    let row = |contender: &Contender| {
+        let costs = cpu(contender);
+        let ratio = Ratio::of(&costs, &usual).expect("as many rounds of each");
+        let micros = median(costs.iter().copied()) * 1e6 / operations as f64;
+        let verdict = if contender.name.starts_with("lock.lua") && ratio.median > AT_MOST { "missed" } else { "" };
+        let rounds = format!("{:.2} to {:.2}", ratio.low, ratio.high);
+        vec![contender.name.into(), format!("{micros:.2}"), format!("{:.2}", ratio.median), rounds, verdict.into()]
+    };
+    println!("\nA server {}; at most {AT_MOST:.1} is expected of lock.lua:\n", workload.name);
+    let header = ["acquire and release with", "server CPU, µs", "times the usual", "in the rounds", ""];
+    print_table(1, &header, &workload.contenders.iter().map(row).collect::<Vec<_>>());
+}

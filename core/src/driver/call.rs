@@ -1,0 +1,100 @@
+//! Tells an attempt that waits without a connection that its turn has come, and publishes what such attempts are told.
+
+use super::edge::Edge;
+use super::entry::Entry;
+use crate::engine::queue::{LineId, Ticket};
+use crate::engine::{Called, Clock, Heir, Left, Successor};
+use crate::lock::rules::Terms;
+use crate::lock::time::{Micros, UnixMicros};
+use crate::lock::token::Token;
+
+/// What came of calling an attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reached {
+    /// It gets the lock, and can claim it.
+    Heard(Called),
+    /// It is not there: it has left the queue.
+    Unheard,
+    /// Nothing is granted to it now: a claim would be refused.
+    NotNow,
+}
+
+/// How many attempts that are not there a command passes over; the timer goes on.
+const MOST_PASSED_OVER: usize = 16;
+/// How long publishing may take at the end of a call from the server; the rest follows in the next iteration.
+const LONGEST: Micros = Micros(1_000);
+
+impl<E: Edge> Entry<'_, E> {
+    /// Calls an attempt whose turn has come. One that nobody seems to listen for leaves the queue.
+    pub(super) fn call(&mut self, ticket: Ticket) -> Reached {
+        if self.edge.is_out_of_memory() {
+            return Reached::NotNow;
+        }
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        let has_ended = self.engine().leave_if_ended(ticket, limits, clock);
+        if has_ended {
+            return Reached::Unheard;
+        }
+        let longest = self.edge.grace().and_then(|grace| grace.longest_lease());
+        let lease = longest.map_or(limits.claim, |longest| longest.min(limits.claim));
+        let call = self.engine().call(ticket, limits, clock);
+        let is_told = self.edge.may_publish();
+        let is_heard = match call {
+            // Told after the transaction or the script: then it turns out whether anybody listens.
+            Some(_) if !is_told => true,
+            Some(call) => self.edge.publish(&call.notice.channel, &call.notice.message()) || call.is_recent,
+            None => false,
+        };
+        if is_heard {
+            return Reached::Heard(Called { ticket, lease, is_told });
+        }
+        self.engine().unheard(ticket, limits, clock);
+        Reached::Unheard
+    }
+
+    /// The successor in a line: the first waiter that can have the lock and is there.
+    pub(super) fn successor(
+        &mut self,
+        line: LineId,
+        token: Token,
+        left: Left<'_>,
+        terms: Terms,
+        now: UnixMicros,
+    ) -> Option<Successor> {
+        let mut called = None;
+        for _ in 0..MOST_PASSED_OVER {
+            let heir = self.engine().successor(line, token, left, terms, called, now);
+            match heir {
+                Heir::Takes(successor) => return Some(successor),
+                Heir::Nobody => return None,
+                Heir::ToCall(ticket) => match self.call(ticket) {
+                    Reached::Heard(heard) => called = Some(heard),
+                    Reached::Unheard => {}
+                    Reached::NotNow => return None,
+                },
+            }
+        }
+        None
+    }
+
+    /// Publishes messages, unless a transaction or a script is running. It does so for a bounded time.
+    pub(super) fn publish_notices(&mut self) {
+        let has_notices = self.engine().outbox().has_notices();
+        if !has_notices || !self.edge.may_publish() {
+            return;
+        }
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        let begun = clock.monotonic();
+        loop {
+            let notice = self.engine().outbox().take_notice();
+            let Some(notice) = notice else { return };
+            let is_heard = self.edge.publish(&notice.channel, &notice.message());
+            if let Some(claim) = notice.claim.filter(|_| !is_heard) {
+                self.engine().not_heard(claim, limits, clock);
+            }
+            if clock.monotonic().since(begun) >= LONGEST {
+                return;
+            }
+        }
+    }
+}

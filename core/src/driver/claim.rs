@@ -1,0 +1,90 @@
+//! An attempt without a connection claims its grant, by any call that asks for the same locks with its ID.
+
+use super::acquire::Ask;
+use super::edge::{Access, Edge, Expected, Key, Permit, Span};
+use super::entry::Entry;
+use super::release::end;
+use super::write::{Decided, Then};
+use crate::engine::grant::{Decision, Granted};
+use crate::engine::queue::Ticket;
+use crate::engine::{KeyName, Wanted};
+use crate::lock::error::Error;
+use crate::lock::rules::{self, Holds, Share};
+
+impl<E: Edge> Entry<'_, E> {
+    /// Claims the grant of these keys that waits for the attempt. `None` if there is none, or none any more.
+    ///
+    /// # Errors
+    /// The error for the caller; nothing has changed then.
+    pub(super) fn claim<'n>(
+        &mut self,
+        names: &[E::Name<'n>],
+        ask: &Ask<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Granted>, Error> {
+        let Some(id) = ask.request.id.filter(|_| self.has_claims()) else { return Ok(None) };
+        let bytes: Vec<&'n [u8]> = names.iter().map(|name| self.edge.key_name(*name).name).collect();
+        let db = names.first().map_or(0, |name| self.edge.key_name(*name).db);
+        let own = self.engine().own_claims(db, &bytes, Some(id));
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        // The newer call is for other keys: it replaces the attempt.
+        for other in own.others {
+            let given_up = self.engine().give_up(other, limits, clock);
+            self.pass_on_given_up(given_up);
+        }
+        let Some(ticket) = own.same else { return Ok(None) };
+        let claimed = self.claim_with(ticket, db, names, &bytes, ask, wanted);
+        let claimed = claimed.inspect_err(|_| self.engine().claim_refused(ticket))?;
+        if claimed.is_none() {
+            // It has lost a key: it gives the others back, and waits on in its place.
+            let given_up = self.engine().give_up(ticket, limits, clock);
+            self.pass_on_given_up(given_up);
+        }
+        Ok(claimed)
+    }
+
+    fn has_claims(&mut self) -> bool {
+        !self.engine().claims().is_empty()
+    }
+
+    fn claim_with<'n>(
+        &mut self,
+        ticket: Ticket,
+        db: i32,
+        names: &[E::Name<'n>],
+        bytes: &[&'n [u8]],
+        ask: &Ask<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Granted>, Error> {
+        let claim =
+            self.engine().claims().get(ticket).map(|claim| (claim.granted.token, claim.granted.until, claim.share));
+        let Some((token, until, share)) = claim else { return Ok(None) };
+        wanted.may_grant?;
+        let mut keys = Vec::with_capacity(names.len());
+        let mut ends = until;
+        for name in names {
+            let key = self.edge.open(*name, Access::Caller, Expected::Grant(token), wanted.now)?;
+            let record = rules::claim(key.lock(), token, until, &ask.request, wanted.terms, wanted.now)?;
+            let Some(record) = record else { return Ok(None) };
+            ends = record.timestamp;
+            keys.push((key, record));
+        }
+        // Not before: a grant that is gone is nothing to ask for in another way.
+        if (share == Share::Alone) != (ask.request.share == Share::Alone) {
+            return Err(rules::other_share(&ask.request));
+        }
+        let decided = bytes.iter().zip(keys).map(|(name, (mut key, record))| {
+            // In a set the member changes, because it holds the ID: the unclaimed one is removed.
+            let holds = if end(&mut key, token) { Holds::Among { replaces: None } } else { Holds::AsBefore };
+            Decided { name: KeyName { db, name }, key, decision: Decision::to_claim(&record, holds) }
+        });
+        let decided = decided.collect();
+        self.carry_all_out(Permit::COMMAND, decided, Then::Nobody).map_err(|partly| partly.refused)?;
+        let (caller, clock) = (self.caller(ask), self.edge.clock());
+        let claimed = self.engine().claimed(ticket, ends, caller, clock);
+        Ok(claimed.map(|(granted, waited)| {
+            self.edge.record(Span::Wait, waited);
+            granted
+        }))
+    }
+}

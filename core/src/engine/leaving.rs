@@ -1,0 +1,76 @@
+//! Crowds that leave the queue in pieces: all waiters of a server that became a replica, of a line whose slot left, of a
+//! channel that was cancelled, of a connection that ended.
+
+use super::counters::Counter;
+use super::parts::{Clock, Engine, Limits};
+use super::queue::{Ended, MostPlaces, Ticket};
+use super::written::End;
+use crate::lock::error::Error;
+
+/// How many waiters leave in one event-loop iteration.
+pub const PIECE: usize = 256;
+
+impl<H> Engine<H> {
+    /// Waiters leave that nobody serves any more.
+    pub fn leave_unserved(&mut self) {
+        for _ in 0..PIECE {
+            let (gone, error) = if let Some(gone) = self.queues.next_lost() {
+                (gone, Error::SlotLost)
+            } else if let Some(dissolving) = self.dissolving.last_mut() {
+                let Some(gone) = dissolving.next_of_all() else {
+                    self.dissolving.pop();
+                    continue;
+                };
+                (gone, Error::Demoted)
+            } else {
+                return;
+            };
+            if let Some(gone) = gone {
+                self.end(gone, End::Failed(error));
+            }
+        }
+    }
+
+    /// Attempts leave that were cancelled with their channel, or whose connection has ended.
+    pub fn leave_ended(&mut self, limits: Limits, clock: impl Clock) {
+        for _ in 0..PIECE {
+            if let Some((ticket, how)) = self.queues.next_ended() {
+                self.leave_as(ticket, how, limits, clock);
+            } else if let Some(ticket) = self.claims.next_over() {
+                self.give_up(ticket, limits, clock);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// An attempt leaves now if it has ended. Returns whether it had.
+    pub fn leave_if_ended(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) -> bool {
+        let ended = self.queues.ended(ticket);
+        if let Some(how) = ended {
+            self.leave_as(ticket, how, limits, clock);
+        }
+        ended.is_some()
+    }
+
+    fn leave_as(&mut self, ticket: Ticket, how: Ended, limits: Limits, clock: impl Clock) {
+        let until = limits.reserved_until(clock);
+        if how == Ended::Disconnected {
+            self.queues.end_wait(ticket, until, limits.most_places());
+            return;
+        }
+        let key = self.queues.line_of_ticket(ticket).and_then(|line| self.queues.key(line));
+        let Some(gone) = self.queues.end_wait(ticket, None, MostPlaces::NONE) else { return };
+        if let (Some((db, name)), Some(id), Some(until)) = (key, gone.waiter.id, until) {
+            self.queues.bar(db, &name, id, until, limits.most_places());
+        }
+        self.count(Counter::Cancels);
+        self.end(gone, End::Cancelled);
+    }
+
+    /// Whether crowds are leaving.
+    #[must_use]
+    pub fn has_leaving(&self) -> bool {
+        !self.dissolving.is_empty() || self.queues.has_leaving() || self.claims.has_over()
+    }
+}

@@ -1,0 +1,200 @@
+//! The channels on which waiters without a connection are told.
+//!
+//! A channel belongs to one process. One whose process did not claim a grant counts as silent: its other attempts are
+//! passed over until one of them is sent again.
+//!
+//! Many attempts can end at once, with their channel or their connection. They are marked at once, and leave the queue
+//! in pieces.
+
+use super::{LineId, Ticket};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// A channel of the server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Channel {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Whether it is a sharded channel.
+    pub is_sharded: bool,
+}
+
+/// The attempts of a channel in one line.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    tickets: BTreeSet<Ticket>,
+    /// The last ticket that was cancelled, and how many cancelled ones are left.
+    cancelled: Option<(Ticket, usize)>,
+}
+
+/// The attempts of a channel that stand in line.
+#[derive(Clone, Debug, Default)]
+struct Attempts {
+    is_silent: bool,
+    lines: BTreeMap<LineId, Group>,
+}
+
+/// The attempts that end with a connection.
+#[derive(Clone, Debug, Default)]
+struct Session {
+    tickets: BTreeSet<Ticket>,
+    /// The connection has ended.
+    is_over: bool,
+}
+
+/// All channels with attempts in line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Channels {
+    all: BTreeMap<Rc<Channel>, Attempts>,
+    sessions: BTreeMap<u64, Session>,
+    /// The groups that were cancelled, and have not left yet.
+    cancelled: VecDeque<(Rc<Channel>, LineId)>,
+    /// The connections that have ended, whose attempts have not left yet.
+    over: VecDeque<u64>,
+}
+
+impl Channels {
+    /// The stored channel that equals that one: one allocation for all of its attempts.
+    pub(super) fn shared(&self, channel: Rc<Channel>) -> Rc<Channel> {
+        self.all.get_key_value(&channel).map_or(channel, |(known, _)| Rc::clone(known))
+    }
+
+    fn group(&self, channel: &Channel, line: LineId) -> Option<&Group> {
+        self.all.get(channel)?.lines.get(&line)
+    }
+
+    fn group_mut(&mut self, channel: &Channel, line: LineId) -> Option<&mut Group> {
+        self.all.get_mut(channel)?.lines.get_mut(&line)
+    }
+
+    /// An attempt stands in a line.
+    pub(super) fn add(&mut self, channel: &Rc<Channel>, line: LineId, ticket: Ticket, session: Option<u64>) {
+        if !self.all.contains_key(channel) {
+            self.all.insert(Rc::clone(channel), Attempts::default());
+        }
+        if let Some(attempts) = self.all.get_mut(channel) {
+            attempts.lines.entry(line).or_default().tickets.insert(ticket);
+        }
+        if let Some(client) = session {
+            self.sessions.entry(client).or_default().tickets.insert(ticket);
+        }
+    }
+
+    /// An attempt left its line.
+    pub(super) fn remove(&mut self, channel: &Channel, line: LineId, ticket: Ticket, session: Option<u64>) {
+        if let Some(attempts) = self.all.get_mut(channel) {
+            if let Some(group) = attempts.lines.get_mut(&line) {
+                group.tickets.remove(&ticket);
+                group.cancelled = match group.cancelled {
+                    Some((last, left)) if ticket <= last => {
+                        left.checked_sub(1).filter(|left| *left > 0).map(|left| (last, left))
+                    }
+                    cancelled => cancelled,
+                };
+                if group.tickets.is_empty() {
+                    attempts.lines.remove(&line);
+                }
+            }
+            if attempts.lines.is_empty() {
+                self.all.remove(channel);
+            }
+        }
+        if let Some((client, own)) = session.and_then(|client| Some((client, self.sessions.get_mut(&client)?))) {
+            own.tickets.remove(&ticket);
+            if own.tickets.is_empty() {
+                self.sessions.remove(&client);
+            }
+        }
+    }
+
+    /// The process of a channel is there: it has sent an attempt.
+    pub(super) fn heard_from(&mut self, channel: &Channel) {
+        if let Some(attempts) = self.all.get_mut(channel) {
+            attempts.is_silent = false;
+        }
+    }
+
+    /// The process of a channel did not claim a grant.
+    pub(super) fn set_silent(&mut self, channel: &Channel) {
+        if let Some(attempts) = self.all.get_mut(channel) {
+            attempts.is_silent = true;
+        }
+    }
+
+    /// Whether the attempts of a channel are passed over.
+    pub(super) fn is_silent(&self, channel: &Channel) -> bool {
+        self.all.get(channel).is_some_and(|attempts| attempts.is_silent)
+    }
+
+    /// The silent channels.
+    pub(super) fn silent(&self) -> impl Iterator<Item = &Rc<Channel>> {
+        self.all.iter().filter(|(_, attempts)| attempts.is_silent).map(|(channel, _)| channel)
+    }
+
+    /// Cancels the attempts of a channel in a line. Returns their number.
+    pub(super) fn cancel(&mut self, channel: &Rc<Channel>, line: LineId) -> usize {
+        let Some(group) = self.group_mut(channel, line) else { return 0 };
+        let Some(last) = group.tickets.last().copied() else { return 0 };
+        let (all, before) = (group.tickets.len(), group.cancelled.map_or(0, |(_, left)| left));
+        group.cancelled = Some((last, all));
+        if before == 0 {
+            self.cancelled.push_back((Rc::clone(channel), line));
+        }
+        all.saturating_sub(before)
+    }
+
+    /// Whether an attempt was cancelled with its channel.
+    pub(super) fn is_cancelled(&self, channel: &Channel, line: LineId, ticket: Ticket) -> bool {
+        if self.cancelled.is_empty() {
+            return false;
+        }
+        let cancelled = self.group(channel, line).and_then(|group| group.cancelled);
+        cancelled.is_some_and(|(last, _)| ticket <= last)
+    }
+
+    /// The next attempt that was cancelled with its channel, to be removed.
+    pub(super) fn next_cancelled(&mut self) -> Option<Ticket> {
+        while let Some((channel, line)) = self.cancelled.front() {
+            let group = self.group(channel, *line).filter(|group| group.cancelled.is_some());
+            if let Some(first) = group.and_then(|group| group.tickets.first()) {
+                return Some(*first);
+            }
+            self.cancelled.pop_front();
+        }
+        None
+    }
+
+    /// Whether any attempt ends with a connection.
+    pub(super) fn has_sessions(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+
+    /// A connection has ended.
+    pub(super) fn end_session(&mut self, client: u64) {
+        if let Some(session) = self.sessions.get_mut(&client).filter(|session| !session.is_over) {
+            session.is_over = true;
+            self.over.push_back(client);
+        }
+    }
+
+    /// Whether a connection has ended.
+    pub(super) fn is_over(&self, client: u64) -> bool {
+        !self.over.is_empty() && self.sessions.get(&client).is_some_and(|session| session.is_over)
+    }
+
+    /// The next attempt whose connection has ended, to be removed.
+    pub(super) fn next_over(&mut self) -> Option<Ticket> {
+        while let Some(client) = self.over.front() {
+            if let Some(first) = self.sessions.get(client).and_then(|session| session.tickets.first()) {
+                return Some(*first);
+            }
+            self.over.pop_front();
+        }
+        None
+    }
+
+    /// Whether attempts have ended and not left yet.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.cancelled.is_empty() || !self.over.is_empty()
+    }
+}

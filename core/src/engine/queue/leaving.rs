@@ -1,0 +1,110 @@
+//! Crowds that leave the queue: all attempts of a channel or of a connection, or all waiters of a line. They are out of
+//! the running at once, and leave in pieces, because a million of them would keep the server from anything else.
+
+use super::{Channel, Gone, LineId, MostPlaces, Queues, Ticket, Waiter};
+use std::rc::Rc;
+
+/// Why an attempt that still stands in line gets nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was cancelled with its channel.
+    Cancelled,
+    /// Its connection has ended.
+    Disconnected,
+}
+
+impl<H> Queues<H> {
+    /// Cancels the attempts of a channel in the line of a key. Returns their number.
+    pub fn cancel_channel(&mut self, db: i32, name: &[u8], channel: &Rc<Channel>) -> usize {
+        self.line(db, name).map_or(0, |line| self.channels.cancel(channel, line))
+    }
+
+    /// A connection has ended: its attempts that are told on a channel too.
+    pub fn end_session(&mut self, client: u64) {
+        self.channels.end_session(client);
+    }
+
+    /// Whether any attempt that is told on a channel ends with a connection.
+    #[must_use]
+    pub fn has_sessions(&self) -> bool {
+        self.channels.has_sessions()
+    }
+
+    /// Whether an attempt has ended, and leaves as soon as it is its turn.
+    #[must_use]
+    pub fn ended(&self, ticket: Ticket) -> Option<Ended> {
+        if !self.channels.has_ended() {
+            return None;
+        }
+        let line = self.line_of_ticket(ticket)?;
+        let super::Handle::Channel { channel, session, .. } = &self.waiter(ticket)?.handle else { return None };
+        if self.channels.is_cancelled(channel, line, ticket) {
+            return Some(Ended::Cancelled);
+        }
+        session.is_some_and(|client| self.channels.is_over(client)).then_some(Ended::Disconnected)
+    }
+
+    /// The next attempt that has ended, to be removed.
+    pub fn next_ended(&mut self) -> Option<(Ticket, Ended)> {
+        let cancelled = self.channels.next_cancelled().map(|ticket| (ticket, Ended::Cancelled));
+        cancelled.or_else(|| self.channels.next_over().map(|ticket| (ticket, Ended::Disconnected)))
+    }
+
+    /// The key of a line is no longer served here: its waiters leave.
+    pub fn lose_line(&mut self, id: LineId) {
+        let Some(line) = self.lines.get_mut(&id).filter(|line| !line.is_lost) else { return };
+        line.is_lost = true;
+        let (db, name) = (line.db, Rc::clone(&line.name));
+        self.index.remove(db, &name, id);
+        self.rest(id);
+        self.lost.insert(id);
+    }
+
+    /// Removes the next waiter or place of the lines that are no longer served here. Returns the waiter; `None` if there
+    /// is none left.
+    pub fn next_lost(&mut self) -> Option<Option<Gone<H>>> {
+        while let Some(id) = self.lost.first().copied() {
+            let line = self.lines.get(&id);
+            if let Some(ticket) = line.and_then(|line| line.head().or_else(|| line.places.first().copied())) {
+                return Some(self.drop_ticket(ticket));
+            }
+            self.lost.remove(&id);
+        }
+        None
+    }
+
+    /// Removes the first waiter or place of all. Returns the waiter; `None` if the queue is empty.
+    pub fn next_of_all(&mut self) -> Option<Option<Gone<H>>> {
+        let ticket = *self.entries.first_key_value()?.0;
+        Some(self.drop_ticket(ticket))
+    }
+
+    /// Whether crowds are leaving.
+    #[must_use]
+    pub fn has_leaving(&self) -> bool {
+        self.channels.has_ended() || !self.lost.is_empty()
+    }
+
+    fn drop_ticket(&mut self, ticket: Ticket) -> Option<Gone<H>> {
+        let waits = self.waiter(ticket).is_some();
+        if waits {
+            return self.end_wait(ticket, None, MostPlaces::NONE);
+        }
+        self.forget_place(ticket);
+        None
+    }
+
+    /// The waiters of a key, in order.
+    pub fn waiting(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Waiter<H>> {
+        let line = self.line_of(db, name);
+        let mut sets =
+            line.map(|line| [line.single.blocked(), line.single.told(), &line.parked].map(|set| set.iter().peekable()));
+        let tickets = std::iter::from_fn(move || {
+            let sets = sets.as_mut()?;
+            let heads = sets.iter_mut().enumerate().filter_map(|(at, set)| Some((set.peek().copied()?, at)));
+            let (_, first) = heads.min()?;
+            sets.get_mut(first)?.next()
+        });
+        tickets.filter_map(|ticket| self.waiter(*ticket))
+    }
+}

@@ -1,0 +1,431 @@
+//! Grants that wait to be claimed: what is refused before the claim, when it is accepted, and what becomes of the lock.
+
+use super::{
+    attempt, cancel, claim, hang_up, heard, held, pass, places, queue, release, told_on, value, waiters, CHANNEL, K,
+    K_AND_X, OTHER,
+};
+use crate::asks::{
+    acquire, alone, ask, granted, hold, in_session, is_granted, named, place, seconds, settle, wait, START,
+};
+use crate::fake::{Blocked, Content, Node, Settings, Stored};
+use redis_lock_core::driver::Outcome;
+use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::grace;
+use redis_lock_core::lock::rules::{Release, Share, State};
+use redis_lock_core::lock::time::Micros;
+use redis_lock_core::lock::token::Token;
+
+/// A server on which an attempt was just told of its grant.
+fn told(names: &[&[u8]]) -> (Node, Token) {
+    let (node, token) = held();
+    queue(&node, names, &attempt(7));
+    release(&node, b"k", token);
+    settle(&node);
+    assert_eq!(heard(&node), ["granted 7 k"]);
+    let token = value(&node, b"k").unwrap().0;
+    (node, token)
+}
+
+#[test]
+fn before_the_claim_nobody_extends_or_checks_and_afterwards_its_holder_does() {
+    for names in [K, K_AND_X] {
+        let (node, token) = told(names);
+        let before = value(&node, b"k");
+        assert_eq!(node.command(1, |entry| entry.extend(b"k", token, seconds(9))), Ok(false));
+        assert_eq!(node.command(1, |entry| entry.extend_all(names, token, seconds(9))), Ok(false));
+        assert_eq!(node.command(1, |entry| entry.check(b"k", token)), Ok(Micros(0)));
+        assert_eq!(value(&node, b"k"), before);
+        claim(&node, 3, names, &attempt(7));
+        assert_eq!(node.command(1, |entry| entry.check(b"k", token)), Ok(seconds(5)));
+        assert_eq!(node.command(1, |entry| entry.extend_all(names, token, seconds(9))), Ok(true));
+    }
+}
+
+#[test]
+fn a_grant_that_was_given_up_is_not_extended() {
+    let (node, token) = told(K_AND_X);
+    // The attempt asks for one of its keys only: it gives up the grant of both, and gets the one.
+    let granted = claim(&node, 1, K, &attempt(7));
+    assert!(granted.token > token);
+    for name in K_AND_X {
+        assert_eq!(node.command(1, |entry| entry.extend(name, token, seconds(9))), Ok(false));
+        assert_eq!(node.command(1, |entry| entry.check(name, token)), Ok(Micros(0)));
+    }
+    assert_eq!(node.command(1, |entry| entry.extend_all(K_AND_X, token, seconds(9))), Ok(false));
+    assert_eq!(value(&node, b"x"), None);
+}
+
+/// A server on which an attempt was just told of its grant, which succeeds a client of the classic pattern.
+fn told_after_a_classic_client(share: Share) -> Node {
+    let node = crate::asks::node();
+    super::listen(&node, CHANNEL);
+    let second = (START.0 / 1_000_000 + 1).to_string().into_bytes();
+    node.put(&place(b"k"), Some(Stored { content: Content::String(second), expire_at_ms: None }));
+    queue(&node, K, &told_on(CHANNEL, named(7, ask(share, 5, 9))));
+    pass(&node, 2_100);
+    assert_eq!(heard(&node), ["granted 7 k"]);
+    node
+}
+
+#[test]
+fn who_follows_an_unclaimed_grant_learns_that_its_predecessor_had_no_token() {
+    let end: [fn(&Node); 2] = [
+        |node| pass(node, 2_100),
+        |node| assert_eq!(release(node, b"k", value(node, b"k").unwrap().0), Release::InTime),
+    ];
+    for end in end {
+        let node = told_after_a_classic_client(Share::Alone);
+        wait(&node, 3, K, &alone(5, 99));
+        end(&node);
+        let granted = granted(&node, 3).unwrap().granted;
+        assert_eq!(granted.before(0).unwrap().token, None);
+    }
+}
+
+#[test]
+fn a_predecessor_without_a_token_is_restored_beside_other_holders() {
+    let node = told_after_a_classic_client(Share::Shared);
+    let other = hold(&node, 3, b"k", &ask(Share::Shared, 5, 0));
+    assert!(cancel(&node, b"k", 7));
+    settle(&node);
+    let ends = node.with_lock(&place(b"k"), |lock| match lock {
+        State::Several(holders) => holders.iter().map(|holder| (holder.token == other, holder.timestamp)).collect(),
+        _ => Vec::new(),
+    });
+    assert_eq!(ends.len(), 2, "{ends:?}");
+    assert!(ends.contains(&(false, START.after(seconds(1)))), "{ends:?}");
+    assert_eq!(release(&node, b"k", other), Release::InTime);
+}
+
+#[test]
+fn the_locks_of_a_lost_grant_that_are_not_asked_for_again_end_with_its_session() {
+    let (node, token) = held();
+    wait(&node, 3, K_AND_X, &in_session(named(7, alone(5, 9))));
+    release(&node, b"k", token);
+    settle(&node);
+    node.event(|entry| entry.connection_ended(3));
+    // Its answer has not failed yet when the attempt asks for one of its locks.
+    claim(&node, 4, K, &named(7, alone(5, 0)));
+    node.lose(Blocked(3));
+    settle(&node);
+    assert_eq!(value(&node, b"k").unwrap().2, START.after(seconds(6)));
+    assert_eq!(value(&node, b"x").unwrap().2, START.after(seconds(1)), "the margin");
+}
+
+#[test]
+fn a_release_or_a_cancel_before_the_claim_passes_the_lock_on() {
+    for names in [K, K_AND_X] {
+        for cancels in [false, true] {
+            let (node, token) = told(names);
+            queue(&node, K, &attempt(8));
+            if cancels {
+                assert!(cancel(&node, b"k", 7));
+            } else {
+                assert_eq!(node.command(1, |entry| entry.release_all(names, token)), Ok(names.len()));
+            }
+            settle(&node);
+            let mut messages = heard(&node);
+            messages.sort_unstable();
+            assert_eq!(messages, ["cancelled 7 k", "granted 8 k"], "{names:?} {cancels}");
+            assert_eq!(value(&node, b"x"), None);
+            assert_eq!(node.driver.borrow().engine().claims().len(), 1);
+            let outcome = acquire(&node, 3, names, &attempt(7));
+            assert!(matches!(outcome, Ok(Outcome::NotGranted)) == cancels, "{outcome:?}");
+            assert_eq!(claim(&node, 3, K, &attempt(8)).token, value(&node, b"k").unwrap().0);
+        }
+    }
+    let (node, token) = told(K);
+    assert_eq!(release(&node, b"k", token), Release::InTime);
+    assert_eq!(value(&node, b"k"), None);
+}
+
+#[test]
+fn what_nobody_claims_passes_on_as_if_it_had_never_been_and_its_place_is_kept() {
+    for names in [K, K_AND_X] {
+        let (node, _) = told(names);
+        wait(&node, 3, K, &alone(5, 99));
+        pass(&node, 1_900);
+        assert!(!is_granted(&node, 3));
+        pass(&node, 150);
+        let token = granted(&node, 3).unwrap().granted.token;
+        assert_eq!(value(&node, b"x"), None);
+        assert_eq!((waiters(&node), places(&node)), (0, 1));
+        wait(&node, 4, K, &alone(5, 99));
+        queue(&node, names, &attempt(7));
+        release(&node, b"k", token);
+        settle(&node);
+        assert_eq!(heard(&node), ["granted 7 k"], "in its old place");
+    }
+    let (node, _) = told(K);
+    pass(&node, 2_100);
+    assert_eq!(value(&node, b"k"), None, "free, as it was");
+}
+
+#[test]
+fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
+    for share in [Share::Alone, Share::Limit(1)] {
+        let node = crate::asks::node();
+        super::listen(&node, CHANNEL);
+        super::listen(&node, OTHER);
+        let first = hold(&node, 1, b"k", &ask(share, 5, 0));
+        let [seventh, eighth] =
+            [(7, CHANNEL), (8, OTHER)].map(|(number, channel)| told_on(channel, named(number, ask(share, 5, 99))));
+        queue(&node, K, &seventh);
+        pass(&node, 6_050);
+        assert_eq!(heard(&node), ["granted 7 k"]);
+        queue(&node, K, &eighth);
+        let claimed = node.clone();
+        let granted = claim(&claimed, 3, K, &seventh);
+        assert_eq!(granted.before(0).unwrap().token, Some(first), "its own predecessor");
+        assert_eq!(claim(&claimed, 3, K, &seventh).before(0).unwrap().token, Some(first), "and when it is sent again");
+        // It is released, or cancelled, or nobody claims it: it passes on.
+        let end: [fn(&Node); 5] = [
+            |node| {
+                let token = value(node, b"k").unwrap().0;
+                assert!(cancel(node, b"k", 7));
+                assert_eq!(release(node, b"k", token), Release::Over, "it has passed on");
+            },
+            |node| pass(node, 2_050),
+            |node| assert!(cancel(node, b"k", 7)),
+            |node| assert_eq!(release(node, b"k", value(node, b"k").unwrap().0), Release::InTime),
+            |node| {
+                let token = value(node, b"k").unwrap().0;
+                assert_eq!(node.command(1, |entry| entry.release_all(K, token)), Ok(1));
+            },
+        ];
+        for (number, end) in end.into_iter().enumerate() {
+            for has_next in [true, false] {
+                let node = node.clone();
+                if !has_next {
+                    assert!(cancel(&node, b"k", 8));
+                    heard(&node);
+                }
+                end(&node);
+                settle(&node);
+                if has_next {
+                    assert!(heard(&node).contains(&"granted 8 k".to_owned()), "{share:?} {number}");
+                    let granted = claim(&node, 3, K, &eighth);
+                    assert_eq!(granted.before(0).unwrap().token, Some(first), "{share:?} {number}");
+                } else {
+                    assert_eq!(value(&node, b"k").unwrap().0, first, "{share:?} {number}");
+                }
+            }
+        }
+    }
+    // If nobody waits, the lock is again what it was: expired with its predecessor.
+    let node = crate::asks::node();
+    super::listen(&node, CHANNEL);
+    let first = hold(&node, 1, b"k", &alone(5, 0));
+    let before = value(&node, b"k");
+    queue(&node, K, &told_on(CHANNEL, named(7, alone(5, 99))));
+    pass(&node, 6_050);
+    assert_ne!(value(&node, b"k"), before);
+    pass(&node, 2_050);
+    assert_eq!(value(&node, b"k"), before);
+    assert_eq!(hold(&node, 1, b"k", &alone(5, 0)).get().max(first.get() + 1), value(&node, b"k").unwrap().0.get());
+}
+
+#[test]
+fn a_value_that_is_not_what_was_written_is_not_claimed_and_does_not_pass_on() {
+    type Change = fn(&Node, Token);
+    let foreign: Change = |node, _| {
+        node.put(&place(b"k"), Some(Stored { content: Content::String(b"mine".to_vec()), expire_at_ms: None }));
+    };
+    let longer: Change = |node, token| {
+        let value = format!("1763719999.000000{:016}", token.get());
+        node.put(&place(b"k"), Some(Stored { content: Content::String(value.into_bytes()), expire_at_ms: None }));
+    };
+    let labelled: Change = |node, token| {
+        let seconds = value(node, b"k").unwrap().2 .0;
+        let value = format!("{}.{:06}{:016} me", seconds / 1_000_000, seconds % 1_000_000, token.get());
+        node.put(&place(b"k"), Some(Stored { content: Content::String(value.into_bytes()), expire_at_ms: None }));
+    };
+    for change in [foreign, longer, labelled] {
+        for claims in [true, false] {
+            for names in [K, K_AND_X] {
+                let (node, token) = told(names);
+                wait(&node, 4, K, &alone(5, 99));
+                change(&node, token);
+                let changed = node.world.borrow().keys[&place(b"k")].clone();
+                if claims {
+                    queue(&node, names, &attempt(7));
+                    settle(&node);
+                    assert_eq!(value(&node, b"x"), None, "it gives the other back at once");
+                }
+                pass(&node, 2_500);
+                assert_eq!(node.world.borrow().keys[&place(b"k")], changed, "it is somebody else's");
+                assert!(!is_granted(&node, 4));
+                if claims {
+                    node.delete(&place(b"k"));
+                    settle(&node);
+                    assert_eq!(heard(&node), ["granted 7 k"], "its ID keeps its place");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_is_refused_changes_nothing() {
+    let (node, token) = told(K);
+    let before = value(&node, b"k");
+    let shared = told_on(CHANNEL, named(7, ask(Share::Shared, 5, 9)));
+    assert_eq!(acquire(&node, 3, K, &shared).unwrap_err(), Error::HeldAlone);
+    let set = grace::Settings { grace: seconds(9), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
+    node.world.borrow_mut().settings.grace = Some(set);
+    assert!(matches!(acquire(&node, 3, K, &attempt(7)), Err(Error::Grace(_))));
+    let long = told_on(CHANNEL, named(7, alone(6, 9)));
+    assert!(matches!(acquire(&node, 3, K, &long), Err(Error::LeaseBeyondGrace(_))));
+    node.world.borrow_mut().settings.grace = None;
+    assert_eq!(value(&node, b"k"), before);
+    assert_eq!(claim(&node, 3, K, &attempt(7)).token, token);
+}
+
+#[test]
+fn a_grant_among_several_is_claimed_beside_the_others() {
+    let two = |lease, wait| ask(Share::Limit(2), lease, wait);
+    let node = crate::asks::node();
+    super::listen(&node, CHANNEL);
+    let first = hold(&node, 1, b"k", &two(60, 0));
+    let second = hold(&node, 1, b"k", &two(60, 0));
+    let attempt = |number| told_on(CHANNEL, named(number, two(5, 9)));
+    queue(&node, K, &attempt(7));
+    queue(&node, K, &attempt(8));
+    release(&node, b"k", first);
+    release(&node, b"k", second);
+    settle(&node);
+    assert_eq!(heard(&node), ["granted 7 k", "granted 8 k"]);
+    let [one, two] = [7, 8].map(|number| claim(&node, 3, K, &attempt(number)).token);
+    let count = node.with_lock(&place(b"k"), |lock| match lock {
+        redis_lock_core::lock::rules::State::Several(holders) => {
+            let ids: Vec<_> = holders.iter().map(|holder| holder.record().id.map(|id| id.get())).collect();
+            assert_eq!(ids.len(), 2);
+            assert!(ids.contains(&Some(7)) && ids.contains(&Some(8)), "{ids:?}");
+            holders.len()
+        }
+        other => panic!("{other:?}"),
+    });
+    assert!(count == 2 && one < two);
+}
+
+#[test]
+fn the_end_of_its_connection_ends_a_wait_in_a_session_and_passes_its_unclaimed_grant_on() {
+    let (node, token) = held();
+    let attempt = |number| in_session(super::attempt(number));
+    queue(&node, K, &attempt(7));
+    node.disconnect(2);
+    assert_eq!((waiters(&node), places(&node)), (0, 1), "its place is kept");
+    queue(&node, K, &attempt(7));
+    wait(&node, 3, K, &alone(5, 9));
+    release(&node, b"k", token);
+    assert_eq!(heard(&node), ["granted 7 k"]);
+    node.disconnect(2);
+    settle(&node);
+    assert!(is_granted(&node, 3), "at once");
+    // One that was claimed ends with the connection that claimed it.
+    let (node, token) = held();
+    queue(&node, K, &attempt(7));
+    release(&node, b"k", token);
+    claim(&node, 5, K, &attempt(7));
+    node.disconnect(2);
+    settle(&node);
+    assert_eq!(value(&node, b"k").unwrap().2, START.after(seconds(6)));
+    node.disconnect(5);
+    settle(&node);
+    assert_eq!(value(&node, b"k").unwrap().2, START.after(seconds(1)), "the margin");
+}
+
+#[test]
+fn a_grant_in_a_transaction_or_a_script_is_announced_after_it() {
+    for is_script in [false, true] {
+        for listens in [false, true] {
+            let (node, token) = held();
+            queue(&node, K, &attempt(7));
+            queue(&node, K, &told_on(OTHER, named(8, alone(5, 99))));
+            if !listens {
+                hang_up(&node, CHANNEL);
+                node.pass(seconds(3));
+            }
+            {
+                let mut world = node.world.borrow_mut();
+                (world.is_script, world.is_transaction) = (is_script, !is_script);
+            }
+            release(&node, b"k", token);
+            assert_eq!(heard(&node), [""; 0]);
+            assert_eq!(value(&node, b"k").unwrap().1, None, "it is granted all the same");
+            {
+                let mut world = node.world.borrow_mut();
+                (world.is_script, world.is_transaction) = (false, false);
+            }
+            settle(&node);
+            let expected: &[&str] = if listens { &["granted 7 k"] } else { &["granted 7 k", "granted 8 k"] };
+            assert_eq!(heard(&node), expected);
+        }
+    }
+}
+
+#[test]
+fn a_call_in_a_transaction_or_a_script_stands_in_line() {
+    let (node, token) = held();
+    node.world.borrow_mut().is_transaction = true;
+    queue(&node, K, &attempt(7));
+    node.world.borrow_mut().is_transaction = false;
+    node.world.borrow_mut().is_script = true;
+    queue(&node, K, &attempt(8));
+    assert_eq!(acquire(&node, 2, K, &in_session(attempt(9))).unwrap_err(), Error::Session);
+    node.world.borrow_mut().is_script = false;
+    release(&node, b"k", token);
+    assert_eq!(heard(&node), ["granted 7 k"]);
+}
+
+#[test]
+fn nobody_claims_after_a_demotion_and_the_grant_ends_at_its_timestamp() {
+    let (node, _) = told(K);
+    queue(&node, K, &attempt(8));
+    let before = value(&node, b"k");
+    node.world.borrow_mut().is_replica = true;
+    node.event(|entry| entry.demoted());
+    settle(&node);
+    assert_eq!(heard(&node), ["unblocked 8 k"]);
+    node.world.borrow_mut().is_replica = false;
+    node.event(|entry| entry.promoted());
+    queue(&node, K, &attempt(7));
+    assert_eq!(value(&node, b"k"), before, "it is held by nobody who is known");
+    pass(&node, 3_050);
+    assert_eq!(heard(&node), ["granted 7 k"], "it ended like a predecessor that never released");
+    assert_eq!(claim(&node, 3, K, &attempt(7)).before(0).unwrap().token, before.map(|(token, ..)| token));
+}
+
+#[test]
+fn an_id_sent_again_in_the_grace_is_told_of_its_lock_only_by_the_server_that_granted_it() {
+    let set = grace::Settings { grace: seconds(20), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
+    let node = Node::new(Settings { grace: Some(set), ..Settings::default() }, START);
+    for _ in 0..250 {
+        node.pass(Micros(100_000));
+        node.event(|entry| entry.tick());
+    }
+    let ask = named(7, alone(5, 0));
+    hold(&node, 1, b"k", &ask);
+    node.event(|entry| entry.promoted());
+    node.pass(Micros(100_000));
+    node.event(|entry| entry.tick());
+    let before = value(&node, b"k");
+    assert!(matches!(acquire(&node, 1, K, &ask), Err(Error::Grace(_))));
+    assert_eq!(value(&node, b"k"), before, "its lease is not extended");
+}
+
+#[test]
+fn a_grant_that_nobody_received_passes_on_only_if_its_whole_value_stands() {
+    for changes in [false, true] {
+        let (node, token) = held();
+        wait(&node, 3, K, &alone(5, 9));
+        release(&node, b"k", token);
+        let token = value(&node, b"k").unwrap().0;
+        if changes {
+            assert_eq!(node.command(1, |entry| entry.extend(b"k", token, seconds(9))), Ok(true));
+        }
+        node.lose(crate::fake::Blocked(3)).unwrap();
+        settle(&node);
+        assert_eq!(value(&node, b"k").is_some(), changes);
+    }
+}

@@ -1,0 +1,117 @@
+//! Bounds: how many keys attempts wait for, how long a grant can be claimed, memory, and whole channels.
+
+use super::{
+    attempt, claim, heard, held, listen, pass, queue, release, told_on, value, waiters, CHANNEL, K, K_AND_X, OTHER,
+};
+use crate::asks::{acquire, alone, hold, in_session, named, seconds, settle, wait, START};
+use crate::fake::{Node, Settings};
+use redis_lock_core::driver::Outcome;
+use redis_lock_core::engine::Limits;
+use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::grace;
+use redis_lock_core::lock::time::Micros;
+
+#[test]
+fn keys_are_counted_and_one_more_is_refused_unless_its_id_stands_in_line() {
+    let limits = Limits { queued: 3, waiters: 1, ..Settings::default().limits };
+    let node = Node::new(Settings { limits, ..Settings::default() }, START);
+    listen(&node, CHANNEL);
+    let token = hold(&node, 1, b"k", &alone(60, 0));
+    queue(&node, K_AND_X, &attempt(7));
+    assert_eq!(acquire(&node, 3, K_AND_X, &attempt(8)).unwrap_err(), Error::BusyQueue);
+    queue(&node, K, &attempt(8));
+    assert_eq!(acquire(&node, 3, K, &attempt(9)).unwrap_err(), Error::BusyQueue);
+    wait(&node, 4, K, &alone(5, 9));
+    assert_eq!(acquire(&node, 5, K, &alone(5, 9)).unwrap_err(), Error::BusyLocks, "a bound of its own");
+    queue(&node, K_AND_X, &attempt(7));
+    queue(&node, K, &attempt(8));
+    release(&node, b"k", token);
+    settle(&node);
+    queue(&node, K, &attempt(10));
+    assert_eq!(acquire(&node, 3, K, &attempt(11)).map(|_| ()), Ok(()), "two keys left the queue");
+    assert_eq!(acquire(&node, 3, K, &attempt(12)).unwrap_err(), Error::BusyQueue);
+    claim(&node, 3, K_AND_X, &attempt(7));
+}
+
+#[test]
+fn a_grant_waits_to_be_claimed_no_longer_than_the_grace_allows() {
+    // The longest lease under it is half a second.
+    let set = grace::Settings { grace: Micros(4_500_000), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
+    let node = Node::new(Settings { grace: Some(set), ..Settings::default() }, START);
+    listen(&node, CHANNEL);
+    let turn = |node: &Node| {
+        node.pass(Micros(100_000));
+        node.event(|entry| entry.tick());
+        settle(node);
+    };
+    (0..60).for_each(|_| turn(&node));
+    let short = |wait| redis_lock_core::driver::Ask {
+        request: redis_lock_core::lock::rules::Request { lease: Micros(500_000), ..alone(1, 0).request },
+        ..alone(1, wait)
+    };
+    let token = hold(&node, 1, b"k", &short(0));
+    queue(&node, K, &told_on(CHANNEL, named(7, short(9))));
+    release(&node, b"k", token);
+    let now = node.world.borrow().wall;
+    assert_eq!(value(&node, b"k").unwrap().2, now.after(Micros(1_500_000)));
+    (0..6).for_each(|_| turn(&node));
+    assert_eq!(value(&node, b"k"), None);
+}
+
+#[test]
+fn without_memory_nothing_is_granted_to_attempts_and_they_keep_waiting() {
+    for names in [K, K_AND_X] {
+        let (node, token) = held();
+        queue(&node, names, &attempt(7));
+        node.world.borrow_mut().is_out_of_memory = true;
+        release(&node, b"k", token);
+        pass(&node, 1_000);
+        assert_eq!((heard(&node).len(), waiters(&node), value(&node, b"k")), (0, 1, None));
+        if names == K {
+            let newcomer = acquire(&node, 3, K, &alone(5, 0));
+            assert!(matches!(newcomer, Ok(Outcome::NotGranted)), "the lock is for those who wait");
+        }
+        node.world.borrow_mut().is_out_of_memory = false;
+        pass(&node, 150);
+        assert_eq!(heard(&node), ["granted 7 k"]);
+    }
+}
+
+#[test]
+fn all_attempts_of_a_channel_are_cancelled_in_the_line_of_a_key() {
+    let (node, token) = held();
+    hold(&node, 1, b"l", &alone(60, 0));
+    queue(&node, K, &attempt(7));
+    queue(&node, K_AND_X, &attempt(8));
+    queue(&node, &[b"l"], &attempt(9));
+    queue(&node, K, &told_on(OTHER, named(10, alone(5, 99))));
+    let cancel = |name: &[u8]| node.command(1, |entry| entry.cancel_channel(name, b"app-1"));
+    assert_eq!(cancel(b"k"), 2);
+    assert_eq!(heard(&node), ["cancelled 7 k", "cancelled 8 k"]);
+    assert_eq!((cancel(b"k"), waiters(&node)), (0, 2));
+    assert!(matches!(acquire(&node, 3, K, &attempt(7)), Ok(Outcome::NotGranted)), "late copies get nothing");
+    release(&node, b"k", token);
+    assert_eq!(heard(&node), ["granted 10 k"]);
+    // A grant that waits to be claimed too.
+    let unclaimed = node.command(1, |entry| entry.cancel_channel(b"k", b"app-2"));
+    settle(&node);
+    assert_eq!((unclaimed, value(&node, b"k")), (1, None));
+}
+
+#[test]
+fn a_lost_slot_ends_the_waits_for_its_keys() {
+    let (node, _) = held();
+    queue(&node, K, &attempt(7));
+    queue(&node, K_AND_X, &in_session(attempt(8)));
+    node.world.borrow_mut().lost_slots = Some([b"k".to_vec()].into());
+    pass(&node, 50);
+    for _ in 0..11 {
+        node.pass(Micros(100_000));
+        node.event(|entry| entry.tick());
+        settle(&node);
+    }
+    let mut messages = heard(&node);
+    messages.sort_unstable();
+    assert_eq!(messages, ["unblocked 7 k", "unblocked 8 k"]);
+    assert_eq!(waiters(&node), 0);
+}

@@ -1,0 +1,370 @@
+//! Attempts that wait without a connection: when they are granted a lock, when they are passed over, what they claim,
+//! and what is published.
+
+use super::line::{Stand, GRAIN};
+use super::{Asked, Cause, Court, Found, Now, Raw, Told, Writes};
+use crate::fake::Place;
+
+/// A grant that its attempt has not claimed.
+#[derive(Clone, Debug)]
+pub struct Unclaimed {
+    pub token: u64,
+    pub stand: Stand,
+    /// In its value.
+    pub timestamp: u64,
+    /// Until when it can be claimed.
+    pub deadline: u64,
+    /// What each key held before it, as far as that is known.
+    before: Vec<(Place, Option<Raw>)>,
+    /// When it was granted.
+    wall: u64,
+    /// Its message was published.
+    is_announced: bool,
+    /// Its slot was lost: it ends at its timestamp.
+    is_moved: bool,
+}
+
+/// A grant that passes on, if its whole value still stands as it was written.
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
+    pub token: u64,
+    pub place: Place,
+    pub timestamp: u64,
+    pub id: Option<u64>,
+    /// What the key held before a grant that was not claimed.
+    pub before: Option<Raw>,
+    pub is_unclaimed: bool,
+    /// It was not claimed; others may have changed the key since.
+    pub was_unclaimed: bool,
+}
+
+/// Whether an attempt can be told, at the moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Ears {
+    /// Somebody listens to its channel.
+    pub is_subscribed: bool,
+    /// It is told later: a transaction runs.
+    pub later: bool,
+    pub is_out_of_memory: bool,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum News {
+    Granted,
+    TimedOut,
+    Cancelled,
+    Unblocked,
+}
+
+fn is_same(one: &[Place], other: &[Place]) -> bool {
+    one.len() == other.len() && one.iter().all(|place| other.contains(place))
+}
+
+impl Lost {
+    pub fn stands_in(&self, key: &Raw) -> bool {
+        key.holder(self.token).is_some_and(|holder| (holder.timestamp, holder.id) == (self.timestamp, self.id))
+    }
+}
+
+impl Unclaimed {
+    fn is_of(&self, asked: &Asked) -> bool {
+        self.stand.asked.id == asked.id && self.stand.shares_key_with(&asked.places)
+    }
+
+    /// Others changed a key.
+    pub(super) fn forget_before(&mut self, place: &Place) {
+        self.before.iter_mut().filter(|(of, _)| of == place).for_each(|(_, before)| *before = None);
+    }
+
+    fn stands_in(&self, key: &Raw) -> bool {
+        key.holder(self.token).is_some_and(|holder| (holder.timestamp, holder.id) == (self.timestamp, None))
+    }
+}
+
+impl Court {
+    pub(super) fn is_lost(&self, token: u64, place: &Place, key: &Raw) -> bool {
+        self.lost.iter().any(|lost| lost.token == token && lost.place == *place && lost.stands_in(key))
+    }
+
+    /// What a key held before a grant that was not claimed, and ends now.
+    pub(super) fn before_lost(&self, cause: &Cause, place: &Place, key: &Raw, now: Now) -> Option<Raw> {
+        let lost = self.lost.iter().find(|lost| lost.place == *place && lost.stands_in(key));
+        if let Some(lost) = lost {
+            // One that has expired may be named as a predecessor like any other.
+            return lost.before.clone().filter(|_| lost.timestamp > now.wall);
+        }
+        let own = self.unclaimed.iter().find(|own| self.is_released(own.token, cause, place, key))?;
+        own.before.iter().find(|(of, _)| of == place)?.1.clone()
+    }
+
+    /// Whether a key of an unclaimed grant is released by its token.
+    pub(super) fn is_released(&self, token: u64, cause: &Cause, place: &Place, key: &Raw) -> bool {
+        let is_it = |own: &Unclaimed| own.token == token && own.stands_in(key);
+        cause.ended.contains(&(token, place.clone())) && self.unclaimed.iter().any(is_it)
+    }
+
+    /// Whether nobody holds a key by that token yet.
+    pub fn is_unclaimed(&self, token: u64, place: &Place) -> bool {
+        self.unclaimed.iter().any(|unclaimed| unclaimed.token == token && unclaimed.stand.asked.places.contains(place))
+    }
+
+    /// Whether nobody holds a key by that token, because its attempt never claimed it; nothing: that is not sure.
+    pub fn was_never_claimed(&self, token: u64, place: &Place, key: &Raw) -> Option<bool> {
+        let lost = self.lost.iter().filter(|lost| lost.was_unclaimed && lost.token == token && lost.place == *place);
+        let sure = lost.filter(|lost| lost.stands_in(key)).map(|lost| lost.is_unclaimed).max();
+        match sure {
+            _ if self.is_unclaimed(token, place) => Some(true),
+            Some(false) => None,
+            sure => Some(sure.is_some()),
+        }
+    }
+
+    /// The unclaimed grant of exactly the keys of a call of its attempt, and whether the call has to claim it.
+    pub fn claim_of(&self, asked: &Asked, keys: &[Raw], now: Now) -> Option<(Unclaimed, bool)> {
+        let own = self.unclaimed.iter().find(|own| own.is_of(asked) && is_same(&own.stand.asked.places, &asked.places));
+        let own = own?.clone();
+        let stands = keys.iter().all(|key| own.stands_in(key));
+        let is_in_time = now.monotonic < own.deadline;
+        Some((own, stands && is_in_time))
+    }
+
+    /// The places that an attempt has again if its newer call does not claim its grants.
+    pub fn places_of_claims(&self, asked: &Asked, now: Now) -> Vec<Stand> {
+        let own = self.unclaimed.iter().filter(|own| own.is_of(asked)).map(|own| {
+            let is_sure = is_same(&own.stand.asked.places, &asked.places) && now.place > 0 && now.keeps_places;
+            let latest = if is_sure { own.stand.latest } else { u64::MAX };
+            Stand { latest, ..own.stand.clone() }
+        });
+        own.collect()
+    }
+
+    /// A grant was written that no reply tells of: it is that of an attempt without a connection, which is told.
+    pub fn called(&mut self, writes: &mut Writes, token: u64, id: u64, ears: impl Fn(u8) -> Ears, now: Now) -> Asked {
+        let found: Vec<Found> = writes.found.extract_if(.., |found| found.token == token).collect();
+        let places: Vec<Place> = found.iter().map(|found| found.place.clone()).collect();
+        let is_it = |stand: &Stand| {
+            stand.waits
+                && stand.asked.notify.is_some()
+                && stand.asked.id == Some(id)
+                && is_same(&stand.asked.places, &places)
+        };
+        let at = self.line.iter().position(is_it);
+        let stand =
+            self.line.swap_remove(at.unwrap_or_else(|| panic!("nobody waits for {token} of {id} in {places:?}")));
+        let channel = stand.asked.notify.unwrap();
+        let Ears { is_subscribed, later, is_out_of_memory } = ears(channel);
+        assert!(!is_out_of_memory, "{stand:?} is granted {token} without memory");
+        let is_recent = now.monotonic - stand.sent < now.claim;
+        assert!(is_subscribed || is_recent || later, "{stand:?} is granted {token} at {now:?}, and nobody listens");
+        assert_ne!(self.silent.get(&channel), Some(&true), "{stand:?} is granted {token}, and its channel is silent");
+        let beyond = now.longest_lease.filter(|longest| stand.asked.lease > *longest);
+        assert_eq!(beyond, None, "a lease beyond the grace is granted: {stand:?}");
+        let lease = now.longest_lease.unwrap_or(u64::MAX).min(now.claim);
+        let timestamp = now.wall + lease + now.margin;
+        let mut before = Vec::new();
+        for Found { place, before: old, after, passed_on, succeeds, .. } in found {
+            assert!(
+                old.admits(stand.asked.share.most(), now.wall),
+                "two hold {place:?}: {stand:?} got {token} at {now:?} beside {old:?}"
+            );
+            assert_eq!(
+                matches!(after, Raw::One(_)),
+                stand.asked.share == super::Share::Alone,
+                "{stand:?} made {after:?}"
+            );
+            let own = after.holder(token).unwrap();
+            assert_eq!(own.timestamp, timestamp, "the timestamp of the unclaimed grant of {stand:?} at {now:?}");
+            assert_eq!(own.id, None, "the ID of {stand:?} is written before its claim");
+            let known = old.holders().iter().map(|holder| holder.token).max().unwrap_or(0);
+            assert!(token > known, "the tokens of {place:?} do not grow: {known}, {token}");
+            before.push((place, if passed_on { succeeds } else { Some(old) }));
+        }
+        self.check_overtaking(&stand.asked, stand.earliest, token);
+        self.is_next_token(token, now);
+        self.hand_offs += 1;
+        let (asked, deadline) = (stand.asked.clone(), now.monotonic + lease);
+        self.unclaimed.push(Unclaimed {
+            token,
+            stand,
+            timestamp,
+            deadline,
+            before,
+            wall: now.wall,
+            is_announced: false,
+            is_moved: false,
+        });
+        asked
+    }
+
+    /// An attempt is told of its grant by a call that claims it.
+    pub fn claimed(&mut self, token: u64, asked: &Asked, told: &Told, keys: &[Raw], now: Now) -> bool {
+        let Some(at) = self.unclaimed.iter().position(|own| own.token == token && own.is_of(asked)) else {
+            return false;
+        };
+        let own = self.unclaimed.swap_remove(at);
+        assert!(is_same(&own.stand.asked.places, &asked.places), "{asked:?} claims a part of {own:?}");
+        let late = self.all_excused.max(own.deadline + self.grain(now));
+        assert!(now.monotonic <= late, "{asked:?} claims {own:?} late, at {now:?}");
+        assert!(keys.iter().all(|key| own.stands_in(key)), "{asked:?} claims {own:?} in {keys:?}");
+        let beyond = now.longest_lease.filter(|longest| asked.lease > *longest);
+        assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
+        for (place, predecessor) in asked.places.iter().zip(&told.before) {
+            let before = own.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.as_ref());
+            // Several keys are reported in the order in which they were asked for first.
+            if asked.places != own.stand.asked.places {
+                continue;
+            }
+            if let Some(before) = before.filter(|_| self.clock_set.is_none()) {
+                before.check_predecessor(&own.stand.asked, *predecessor, own.wall);
+            }
+            self.predecessors.insert((token, place.clone()), (*predecessor, now.monotonic));
+        }
+        self.granted_here.insert(token);
+        self.bind(asked, token);
+        self.line.retain(|stand| !(stand.asked.id == asked.id && stand.shares_key_with(&asked.places)));
+        if let Some(is_sure) = asked.notify.or(own.stand.asked.notify).and_then(|channel| self.silent.get_mut(&channel))
+        {
+            // Its process is there. Whether that is enough is left open.
+            *is_sure = false;
+        }
+        self.grants += 1;
+        true
+    }
+
+    /// A grant can no longer be claimed: there has to be a reason.
+    pub fn given_up(&mut self, token: u64, cause: &Cause, ears: impl Fn(u8) -> Ears, now: Now) {
+        let at = self.unclaimed.iter().position(|own| own.token == token).unwrap();
+        let Unclaimed { stand, timestamp, deadline, before, is_announced, is_moved, .. } =
+            self.unclaimed.swap_remove(at);
+        let Asked { id, places, notify, session, conn, .. } = stand.asked.clone();
+        let channel = notify.unwrap();
+        let is_over = now.monotonic >= deadline;
+        let is_released = cause.ended.iter().any(|(own, _)| *own == token);
+        let is_at = cause.at.as_ref().is_some_and(|place| places.contains(place));
+        let is_cancelled = is_at && (cause.cancels == id || cause.cancels_channel == Some(channel));
+        let is_recent = now.monotonic - stand.sent < now.claim;
+        let is_unheard = is_announced || !(ears(channel).is_subscribed || is_recent);
+        let has_left = session && self.ended_conns.contains(&conn);
+        assert!(
+            is_over || is_released || is_cancelled || has_left || cause.asks == id || is_unheard,
+            "{stand:?} can no longer claim {token} at {now:?}: {cause:?}"
+        );
+        self.lost.extend(before.into_iter().map(|(place, before)| Lost {
+            token,
+            place,
+            timestamp,
+            id: None,
+            before,
+            is_unclaimed: !is_moved,
+            was_unclaimed: true,
+        }));
+        if is_cancelled || is_released {
+            self.expect_news(channel, News::Cancelled, id);
+        } else {
+            if is_over && self.line.iter().any(|other| other.waits && other.asked.notify == Some(channel)) {
+                // One whose claim was refused is not silent; the judge does not follow that.
+                let is_sure = false;
+                let _ = (cause.asks, has_left);
+                self.silent.insert(channel, is_sure);
+            }
+            let mut stand = stand;
+            if self.own_stands(&stand.asked).next().is_some() {
+                stand.latest = u64::MAX;
+            }
+            self.keep_place(&mut stand, now);
+        }
+    }
+
+    /// An attempt without a connection no longer waits, and was granted nothing: there has to be a reason.
+    pub fn attempt_left(&mut self, at: usize, cause: &Cause, ears: impl Fn(u8) -> Ears, is_slot_lost: bool, now: Now) {
+        let mut stand = self.line.swap_remove(at);
+        let Asked { id, places, notify, session, conn, lease, .. } = stand.asked.clone();
+        let channel = notify.unwrap();
+        let is_at = cause.at.as_ref().is_some_and(|place| places.contains(place));
+        if is_at && (cause.cancels == id || cause.cancels_channel == Some(channel)) {
+            self.expect_news(channel, News::Cancelled, id);
+        } else if cause.asks == id {
+            self.expect_news(channel, News::Unblocked, id);
+        } else if is_slot_lost || now.longest_lease.is_some_and(|longest| lease > longest) {
+            self.expect_news(channel, News::Unblocked, id);
+            let is_over = now.monotonic >= stand.until;
+            if is_over {
+                self.expect_news(channel, News::TimedOut, id);
+            }
+            if is_over || (session && self.ended_conns.contains(&conn)) {
+                // Which of the two came first is not known: it may have its place.
+                self.may_keep_place(stand, now);
+            }
+        } else if session && self.ended_conns.contains(&conn) {
+            self.keep_place(&mut stand, now);
+        } else if now.monotonic >= stand.until {
+            self.expect_news(channel, News::TimedOut, id);
+            self.keep_place(&mut stand, now);
+        } else {
+            let is_recent = now.monotonic - stand.sent < now.claim;
+            let is_silent = self.silent.contains_key(&channel);
+            let is_heard = (ears(channel).is_subscribed || is_recent) && !is_silent;
+            assert!(!is_heard, "{stand:?} was passed over at {now:?}, and can be heard");
+            self.passed_over += 1;
+            self.keep_place(&mut stand, now);
+        }
+    }
+
+    /// The slot of a key was lost: its grants end at their timestamps.
+    pub(super) fn claims_are_moved(&mut self, place: &Place) {
+        let own = self.unclaimed.iter_mut().filter(|own| own.stand.asked.places.contains(place));
+        own.for_each(|own| own.is_moved = true);
+        self.lost.iter_mut().filter(|lost| lost.place == *place).for_each(|lost| lost.is_unclaimed = false);
+    }
+
+    fn expect_news(&mut self, channel: u8, news: News, id: Option<u64>) {
+        *self.news.entry((channel, news, id.unwrap())).or_default() += 1;
+    }
+
+    /// A newer call takes the place of one without a connection.
+    pub fn may_be_replaced(&mut self, stand: &Stand) {
+        if let Some(channel) = stand.asked.notify.filter(|_| stand.waits) {
+            self.expect_news(channel, News::Unblocked, stand.asked.id);
+        }
+    }
+
+    /// A message is published.
+    pub fn published(&mut self, channel: u8, news: News, id: u64, place: &Place) {
+        if news == News::Granted {
+            let own = self.unclaimed.iter_mut().filter(|own| own.stand.asked.id == Some(id));
+            own.filter(|own| own.stand.asked.places.first() == Some(place)).for_each(|own| own.is_announced = true);
+            return;
+        }
+        let left = self.news.get_mut(&(channel, news, id)).filter(|left| **left > 0);
+        let left = left.unwrap_or_else(|| panic!("{id} is told of {news:?} of {place:?}, which did not happen"));
+        *left -= 1;
+    }
+
+    /// Unclaimed grants are told of, end in time, and pass on.
+    pub(super) fn check_unclaimed(&self, now: Now, timer: Option<u64>, key: &impl Fn(&Place, u64) -> Option<Raw>) {
+        let is_soon = timer.is_some_and(|timer| timer <= 1);
+        for own in &self.unclaimed {
+            assert!(own.is_announced || is_soon, "nobody is told of {own:?} at {now:?}");
+            let late = own.deadline + self.grain(now) + GRAIN;
+            assert!(now.monotonic <= late || is_soon, "{own:?} does not end, at {now:?}");
+        }
+        for lost in self.lost.iter().filter(|lost| lost.is_unclaimed) {
+            // One that expired because the clock was set is a predecessor like any other, and may be restored as one.
+            let is_predecessor = lost.timestamp <= now.wall && self.clock_set.is_some();
+            let stands = !is_predecessor && key(&lost.place, now.wall).is_some_and(|key| lost.stands_in(&key));
+            assert!(
+                !stands || is_soon,
+                "{lost:?} was not claimed, and does not pass on at {now:?}: timer in {timer:?} ms"
+            );
+        }
+        for stand in self.line.iter().filter(|stand| stand.waits && stand.asked.notify.is_some()) {
+            let has_left = stand.asked.session && self.ended_conns.contains(&stand.asked.conn);
+            assert!(!has_left, "{stand:?} waits on, and its connection has ended");
+        }
+        for own in &self.unclaimed {
+            let has_left = own.stand.asked.session && self.ended_conns.contains(&own.stand.asked.conn);
+            assert!(!has_left, "{own:?} can be claimed, and its connection has ended");
+        }
+    }
+}

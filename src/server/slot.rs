@@ -1,0 +1,49 @@
+//! The cluster slot of a name: of a key, or of a sharded channel. As the cluster specification has it: CRC16 (XMODEM) of
+//! the name, or of its hash tag if it has one, modulo 16,384.
+
+const SLOTS: u16 = 16_384;
+const POLYNOMIAL: u16 = 0x1021;
+
+/// The slot of a name.
+#[must_use]
+pub fn of(name: &[u8]) -> u16 {
+    crc16(tag(name).unwrap_or(name)) % SLOTS
+}
+
+/// What is between the first `{` and the next `}`, if that is not empty.
+fn tag(name: &[u8]) -> Option<&[u8]> {
+    let open = name.iter().position(|byte| *byte == b'{')?;
+    let rest = name.get(open.saturating_add(1)..)?;
+    let close = rest.iter().position(|byte| *byte == b'}')?;
+    rest.get(..close).filter(|tag| !tag.is_empty())
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ POLYNOMIAL
+            }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_that_of_the_hash_tag_or_of_the_whole_name() {
+        assert_eq!(crc16(b"123456789"), 0x31C3, "the check value of the specification");
+        for (name, same) in
+            [(&b"{user1000}.following"[..], &b"user1000"[..]), (b"foo{{bar}}zap", b"{bar"), (b"foo{bar}{zap}", b"bar")]
+        {
+            assert_eq!(of(name), crc16(same) % SLOTS, "{name:?}");
+        }
+        assert_eq!(of(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
+        assert_eq!((of(b"foo"), of(b"")), (12_182, 0));
+    }
+}

@@ -1,0 +1,158 @@
+//! Waiting without a connection: an attempt stands in line by its ID, is told on a channel when its turn has come, and
+//! claims the lock by sending its call again. All of it as clients see it: replies, messages and keys.
+
+mod asking;
+mod atomic;
+mod cancel;
+mod claiming;
+mod dead;
+mod failover;
+mod grace;
+mod guards;
+mod input;
+mod kinds;
+mod limits;
+mod look;
+mod rights;
+mod session;
+mod stream;
+mod told;
+mod unclaimed;
+
+use crate::support::{skipped, until, Conn, Reply, Server};
+use crate::waiting::{is_silent, Locks, QUIET};
+
+/// The channel of the attempts.
+pub const CHANNEL: &str = "c";
+
+/// Somebody who listens to a channel.
+pub struct Listener {
+    pub conn: Conn,
+}
+
+impl Listener {
+    pub fn of(server: &Server, channel: &str) -> Self {
+        Self::on(server.conn(), "SUBSCRIBE", channel)
+    }
+
+    pub fn on(mut conn: Conn, subscribe: &str, channel: &str) -> Self {
+        let reply = conn.call(&[subscribe, channel]);
+        assert_eq!(reply.list()[2], Reply::Int(1), "{reply:?}");
+        Self { conn }
+    }
+
+    /// The next message.
+    #[track_caller]
+    pub fn next(&mut self) -> String {
+        let message = self.conn.read();
+        message.list().last().expect("a message").text()
+    }
+
+    #[track_caller]
+    pub fn hears(&mut self, message: &str) {
+        assert_eq!(self.next(), message);
+    }
+
+    /// Asserts that nothing is said.
+    #[track_caller]
+    pub fn hears_nothing(&mut self) {
+        assert!(is_silent(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
+    }
+}
+
+/// A server with locks, and somebody who listens to [`CHANNEL`].
+pub struct Line {
+    pub locks: Locks,
+    pub told: Listener,
+}
+
+impl Line {
+    /// Without a margin. Nothing where a module cannot publish.
+    pub fn start() -> Option<Self> {
+        Self::with(&[])
+    }
+
+    pub fn with(module_args: &[&str]) -> Option<Self> {
+        Self::on(Server::with().module_args(&["margin-ms", "0"]).module_args(module_args).start())
+    }
+
+    pub fn on(server: Server) -> Option<Self> {
+        let locks = Locks::on(server);
+        if !can_publish(&mut locks.server.conn()) {
+            return None;
+        }
+        let told = Listener::of(&locks.server, CHANNEL);
+        Some(Self { locks, told })
+    }
+
+    /// Sends a command on the controlling connection.
+    pub fn call(&mut self, args: &[&str]) -> Reply {
+        self.locks.conn.call(args)
+    }
+
+    /// An attempt asks for `k` for 30 s, and waits as long.
+    #[track_caller]
+    pub fn ask(&mut self, id: &str) {
+        self.ask_with(&["LOCK.ACQUIRE", "k"], id, &[]);
+    }
+
+    /// The same with a command of its own, and more options. It stands in line.
+    #[track_caller]
+    pub fn ask_with(&mut self, command: &[&str], id: &str, more: &[&str]) {
+        let channel: &[&str] =
+            if more.iter().any(|word| word.ends_with("NOTIFY")) { &[] } else { &["NOTIFY", CHANNEL] };
+        let reply = self.call(&[command, &["PX", "30000", "WAIT", "30000", "ID", id], channel, more].concat());
+        assert_eq!(reply, waiting(), "{command:?} {id} {more:?}");
+    }
+
+    /// The attempt claims `k`; the token.
+    #[track_caller]
+    pub fn claim(&mut self, id: &str) -> i64 {
+        self.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id])
+    }
+
+    /// The attempt is told, claims `k`, and gives it back.
+    #[track_caller]
+    pub fn takes_its_turn(&mut self, id: &str) {
+        self.told.hears(&format!("granted {id} k"));
+        let token = self.claim(id);
+        self.locks.release(token);
+    }
+
+    /// Somebody takes `k`, and its lease ends once `ask` was done: the token.
+    pub fn hold_until(&mut self, options: &[&str], ask: impl FnOnce(&mut Self)) -> i64 {
+        let token = self.locks.conn.int(&[&["LOCK.ACQUIRE", "k", "PX", "30000"], options].concat());
+        ask(self);
+        assert_eq!(self.call(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "20"]).int(), 1);
+        token
+    }
+
+    /// What `k` holds.
+    pub fn value(&mut self) -> String {
+        self.locks.conn.text(&["GET", "k"])
+    }
+
+    pub fn info(&mut self, field: &str) -> i64 {
+        self.locks.info("lock", field)
+    }
+}
+
+/// The reply to an attempt that stands in line.
+pub fn waiting() -> Reply {
+    Reply::Status("WAITING".into())
+}
+
+/// Whether a module can publish (7.0); if not, says so.
+pub fn can_publish(conn: &mut Conn) -> bool {
+    let can = !conn.is_before_7();
+    if !can {
+        skipped("waiting without a connection", "a module cannot publish on this server");
+    }
+    can
+}
+
+/// Waits until so much time has passed on the server.
+pub fn pass(conn: &mut Conn, time_ms: i64) {
+    let end = crate::support::server_time_us(conn) + time_ms * 1000;
+    until("the time has passed", || (crate::support::server_time_us(conn) > end).then_some(()));
+}

@@ -1,0 +1,169 @@
+//! Claiming: until then nobody holds anything by the grant, and only this server knows whose it is.
+
+use super::{waiting, Line};
+use crate::support::{server_time_us, timestamp_us, Reply};
+use crate::wire::fixture::value;
+
+/// An attempt that was told of its grant: the token of that.
+fn granted(line: &mut Line, more: &[&str]) -> i64 {
+    let token = line.locks.hold();
+    line.ask_with(&["LOCK.ACQUIRE", "k"], "7", more);
+    line.locks.release(token);
+    line.told.hears("granted 7 k");
+    line.locks.conn.lock("k", "token").int()
+}
+
+#[test]
+fn the_value_names_the_attempt_and_its_lease_counts_only_from_the_claim() {
+    let Some(mut line) = Line::with(&["claim-ms", "5000"]) else { return };
+    let before = server_time_us(&mut line.locks.conn);
+    let token = granted(&mut line, &["OWNER", "alice"]);
+    let unclaimed = value(&mut line.locks.conn, "k");
+    assert_eq!((unclaimed.token, unclaimed.rest.as_str()), (token, ""), "no ID and no owner");
+    let end = unclaimed.timestamp_us - 5_000_000;
+    assert!((before..=server_time_us(&mut line.locks.conn)).contains(&end), "{end}");
+    super::pass(&mut line.locks.conn, 50);
+    let from = server_time_us(&mut line.locks.conn);
+    let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "OWNER", "alice", "NOTIFY", "c"];
+    assert_eq!(line.call(&ask).int(), token);
+    let claimed = value(&mut line.locks.conn, "k");
+    assert_eq!((claimed.token, claimed.rest.as_str()), (token, "0000000000000000007 alice"));
+    let start = claimed.timestamp_us - 30_000_000;
+    assert!((from..=server_time_us(&mut line.locks.conn)).contains(&start), "{start}");
+    line.locks.assert_holds(token);
+    // Sent once more it is told the same.
+    assert_eq!(line.call(&ask).int(), token);
+    assert_eq!((line.info("lock_claims"), line.info("lock_unclaimed"), line.locks.waiters()), (1, 0, 0));
+    // Its time to claim is over, and the lock is still its own.
+    line.told.hears_nothing();
+    line.locks.release(token);
+}
+
+#[test]
+fn any_call_with_its_id_is_a_claim() {
+    let claim = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
+    for more in [&[][..], &["WAIT", "30000"], &["WAIT", "1", "NOTIFY", "another"], &["SESSION"], &["OWNER", "bob"]] {
+        let Some(mut line) = Line::start() else { return };
+        let token = granted(&mut line, &[]);
+        let mut other = line.locks.server.conn();
+        assert_eq!(other.call(&[&claim[..], more].concat()), Reply::Int(token), "{more:?}");
+        line.locks.assert_holds(token);
+    }
+    let Some(mut line) = Line::start() else { return };
+    let token = granted(&mut line, &[]);
+    let replies = line.locks.in_one_turn(&[&["MULTI"], &claim, &["EXEC"]]);
+    assert_eq!(replies[2], Reply::List(vec![Reply::Int(token)]));
+    let Some(mut line) = Line::start() else { return };
+    let token = granted(&mut line, &[]);
+    let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000, 'ID', 7)";
+    assert_eq!(line.call(&["EVAL", script, "1", "k"]), Reply::Int(token));
+}
+
+#[test]
+fn its_details_name_the_predecessor_of_the_grant() {
+    let Some(mut line) = Line::start() else { return };
+    let dead = line.hold_until(&["OWNER", "bob"], |line| line.ask("7"));
+    line.told.hears("granted 7 k");
+    for _ in 0..2 {
+        let details = line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "DETAILS"]);
+        let [token, overdue, previous, owner] = details.list() else { panic!("{details:?}") };
+        assert!(token.int() > dead);
+        assert!((0..5_000).contains(&overdue.int()), "{details:?}");
+        assert_eq!((previous, owner), (&Reply::Int(dead), &Reply::Text(b"bob".into())));
+    }
+    assert_eq!(line.info("lock_recoveries"), 1);
+}
+
+#[test]
+fn before_the_claim_nobody_holds_anything() {
+    let Some(mut line) = Line::with(&["claim-ms", "20000"]) else { return };
+    let token = granted(&mut line, &["OWNER", "alice"]).to_string();
+    let before = line.value();
+    assert_eq!(line.call(&["LOCK.CHECK", "k", &token]).int(), 0);
+    assert_eq!(line.call(&["LOCK.EXTEND", "k", &token, "PX", "60000"]).int(), 0);
+    assert_eq!(line.call(&["LOCK.MEXTEND", "1", "k", &token, "PX", "60000"]).int(), 0);
+    let info = line.call(&["LOCK.INFO", "k"]);
+    assert_eq!(info.field("state").text(), "held");
+    assert_eq!([info.field("id"), info.field("owner"), info.field("session")], [Reply::Nil, Reply::Nil, Reply::Nil]);
+    assert_eq!(info.field("lease-ms").int(), 0);
+    assert!((10_000..=20_000).contains(&info.field("free-in-ms").int()), "{info:?}");
+    // A stranger, and one that forges the ID of nobody.
+    assert!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8"]).is_nil());
+    assert!(line.call(&["LOCK.RECOVER", "k", "PX", "30000", "ID", "7"]).is_nil());
+    assert_eq!(line.value(), before);
+    assert_eq!(line.claim("7").to_string(), token);
+}
+
+#[test]
+fn an_unclaimed_grant_can_be_released_by_its_token() {
+    for command in [&["LOCK.RELEASE", "k"][..], &["LOCK.MRELEASE", "1", "k"]] {
+        let Some(mut line) = Line::start() else { return };
+        let token = granted(&mut line, &[]).to_string();
+        line.ask("8");
+        assert_eq!(line.call(&[command, &[&token]].concat()).int(), 1);
+        line.told.hears("granted 8 k");
+        line.told.hears("cancelled 7 k");
+        let token = line.claim("8");
+        line.locks.release(token);
+        assert_eq!(line.call(&["EXISTS", "k"]).int(), 0, "{command:?}");
+    }
+}
+
+/// What becomes of the value before the claim.
+const CHANGES: [&[&str]; 5] = [
+    &["DEL", "k"],
+    &["SET", "k", "foreign"],
+    &["SET", "k", "9999999999.0000001763710000482913"],
+    &["APPEND", "k", "0000000000000000008"],
+    &["RENAME", "k", "elsewhere"],
+];
+
+#[test]
+fn a_grant_whose_value_was_changed_is_over_and_the_attempt_keeps_its_place() {
+    for change in CHANGES {
+        let Some(mut line) = Line::start() else { return };
+        line.locks.server.allow_silent_changes();
+        granted(&mut line, &[]);
+        // In one turn, so that nobody is served in between; somebody else has it then.
+        let taken = ["SET", "k", "foreign"];
+        let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
+        let replies = line.locks.in_one_turn(&[change, &taken, &ask]);
+        assert_eq!(replies[2], waiting(), "{change:?}");
+        assert_eq!(line.value(), "foreign", "{change:?}");
+        line.ask("8");
+        line.told.hears_nothing();
+        assert_eq!(line.call(&["DEL", "k"]).int(), 1);
+        line.takes_its_turn("7");
+        line.takes_its_turn("8");
+    }
+}
+
+#[test]
+fn a_grant_whose_value_was_changed_is_not_passed_on_when_its_time_is_over() {
+    let Some(mut line) = Line::with(&["claim-ms", "100"]) else { return };
+    line.locks.server.allow_silent_changes();
+    granted(&mut line, &[]);
+    let mut value = line.value();
+    // The same token, until another moment.
+    let end = timestamp_us(&value) + 60_000_000;
+    value.replace_range(..17, &format!("{}.{:06}", end / 1_000_000, end % 1_000_000));
+    line.locks.conn.ok(&["SET", "k", &value]);
+    line.ask("8");
+    crate::support::until("its time is over", || (line.info("lock_unclaimed") == 1).then_some(()));
+    line.told.hears_nothing();
+    assert_eq!(line.value(), value);
+}
+
+#[test]
+fn a_claim_of_another_kind_is_an_error_and_the_grant_stays() {
+    let Some(mut line) = Line::start() else { return };
+    let token = granted(&mut line, &[]);
+    let before = line.value();
+    for share in [&["SHARED"][..], &["LIMIT", "3"]] {
+        let reply = line.call(&[&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"], share].concat());
+        assert!(reply.error().starts_with("ERR id holds this lock without SHARED and LIMIT"), "{reply:?}");
+    }
+    assert_eq!(line.value(), before);
+    assert_eq!(line.claim("7"), token);
+}

@@ -1,0 +1,117 @@
+//! The grace and IDs: an ID sent again to a new master during its grace gets GRACE, and its lease is not extended,
+//! unless this server granted it. And a grant that nobody received passes on only if its whole value still stands.
+
+use crate::kinds::{Kind, Row, KINDS};
+use crate::support::{server_time_us, skipped, timestamp_us, until, Reply, Server};
+use crate::waiting::Locks;
+
+/// 2 s for the lease, 1 for the lag, 2 as always, no margin.
+const GRACE: [&str; 4] = ["margin-ms", "0", "failover-grace-ms", "5000"];
+
+/// A server whose grace is over, and another that follows it and has just become master.
+fn replaced(then: impl FnOnce(&mut Locks)) -> (Locks, Locks) {
+    let args = ["--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
+    let start = || Locks::on(Server::with().args(&args).module_args(&GRACE).start());
+    let (mut old, mut new) = (start(), start());
+    new.server.replicate(&old.server);
+    until("the grace of the first is over", || (old.info("lock", "lock_grace_left_ms") == 0).then_some(()));
+    then(&mut old);
+    old.server.wait_offset(&new.server);
+    new.conn.ok(&["REPLICAOF", "NO", "ONE"]);
+    (old, new)
+}
+
+#[test]
+fn an_id_that_is_sent_to_the_new_master_gets_the_error_and_no_longer_lease() {
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let (_old, mut new) = replaced(|old| {
+            kind.take(&mut old.conn, &["PX", "1900", "ID", "7"]);
+        });
+        let before: Vec<_> = kind.keys().iter().map(|key| new.conn.call(&["DUMP", key])).collect();
+        assert!(new.info("lock", "lock_grace_left_ms") > 1_000);
+        let again = |wait: &'static [&'static str]| kind.acquire(&[&["PX", "2000", "ID", "7"], wait].concat());
+        for wait in [&[][..], &["WAIT", "60000"], &["SESSION"]] {
+            let reply = new.conn.call(&again(wait));
+            assert!(reply.error().starts_with("GRACE this server has just started"), "{wait:?}: {reply:?}");
+        }
+        if !new.conn.is_before_7() {
+            let reply = new.conn.call(&again(&["WAIT", "60000", "NOTIFY", "c"]));
+            assert!(reply.error().starts_with("GRACE this server has just started"), "{reply:?}");
+        }
+        let after: Vec<_> = kind.keys().iter().map(|key| new.conn.call(&["DUMP", key])).collect();
+        assert_eq!(after, before, "its lease was extended");
+        assert_eq!(new.info("lock", "lock_extends"), 0);
+    }
+}
+
+#[test]
+fn in_a_grace_an_attempt_is_told_of_the_grant_that_this_server_made() {
+    let mut locks = Locks::on(Server::with().args(&["--min-replicas-max-lag", "1"]).module_args(&GRACE).start());
+    if locks.conn.is_before_7() {
+        return skipped("a longer grace", "this server has no settings of modules that can be changed");
+    }
+    until("the grace is over", || (locks.info("lock", "lock_grace_left_ms") == 0).then_some(()));
+    let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1000", "ID", "7"]);
+    // A longer one: the server is in it again.
+    locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "60000"]);
+    assert!(locks.info("lock", "lock_grace_left_ms") > 10_000);
+    assert!(locks.conn.call(&["LOCK.ACQUIRE", "l", "PX", "1000", "ID", "7"]).error().starts_with("GRACE "));
+    let before = timestamp_us(&locks.conn.text(&["GET", "k"]));
+    let reply = locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "2000", "ID", "7"]);
+    // A busy machine may be too late for it.
+    if before > server_time_us(&mut locks.conn) {
+        assert_eq!(reply, Reply::Int(token));
+        assert!(timestamp_us(&locks.conn.text(&["GET", "k"])) > before);
+    }
+}
+
+#[test]
+fn a_grant_that_nobody_received_passes_on_only_if_its_whole_value_stands() {
+    for kind in KINDS {
+        let _row = Row::of(kind);
+        let mut locks = Locks::start();
+        let token = locks.hold();
+        let mut dead = locks.wait_as(kind, &["ID", "7", "OWNER", "alice"]);
+        let id = dead.id.clone();
+        // In one turn: granted, and the same token stays with another end before the loss is known.
+        let script = "local set = redis.call('TYPE', KEYS[1]).ok == 'zset' \
+            if set then \
+                local all = redis.call('ZRANGE', KEYS[1], 0, -1) \
+                redis.call('ZADD', KEYS[1], 'XX', '9999999999.5', all[1]) \
+            else \
+                local value = redis.call('GET', KEYS[1]) \
+                redis.call('SET', KEYS[1], '9999999999.500000' .. string.sub(value, 18), 'PX', 90000000) \
+            end return 1";
+        let replies = locks.in_one_turn(&[
+            &["LOCK.RELEASE", "k", &token],
+            &["EVAL", script, "1", "k"],
+            &["CLIENT", "KILL", "ID", &id],
+        ]);
+        assert!(replies.iter().all(|reply| *reply == Reply::Int(1)), "{replies:?}");
+        dead.closed();
+        let value = locks.conn.call(&["DUMP", "k"]);
+        if kind == Kind::Several {
+            until("the other key is free", || (locks.conn.int(&["EXISTS", "l"]) == 0).then_some(()));
+        }
+        until("the grant is known to be lost", || (locks.info("lock", "lock_undelivered_grants") == 1).then_some(()));
+        std::thread::sleep(crate::waiting::QUIET);
+        assert_eq!(locks.conn.call(&["DUMP", "k"]), value, "it is left alone");
+        assert_eq!(locks.conn.state("k"), "held");
+    }
+}
+
+#[test]
+fn a_cancel_of_an_unclaimed_grant_leaves_a_changed_value_alone() {
+    let Some(mut line) = super::Line::with(&["claim-ms", "60000"]) else { return };
+    let token = line.locks.hold();
+    line.ask("7");
+    line.locks.release(token);
+    line.told.hears("granted 7 k");
+    let mut value = line.value();
+    value.replace_range(..17, "9999999999.500000");
+    line.locks.conn.ok(&["SET", "k", &value]);
+    assert_eq!(line.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+    line.told.hears("cancelled 7 k");
+    assert_eq!(line.value(), value);
+}

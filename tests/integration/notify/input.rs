@@ -1,0 +1,146 @@
+//! Bad input: an error that names the argument, nothing changed, nothing published, nobody in line.
+
+use super::{can_publish, Line, Listener};
+use crate::support::{show, Conn, Server};
+
+/// What must be as before: the keys, the queue, what was replicated, and that nobody was told anything.
+struct Still {
+    digest: String,
+    numbers: Vec<Option<String>>,
+    all: Listener,
+}
+
+impl Still {
+    fn of(server: &Server, conn: &mut Conn) -> Self {
+        let all = Listener::on(server.conn(), "PSUBSCRIBE", "*");
+        Self { digest: conn.text(&["DEBUG", "DIGEST"]), numbers: Self::numbers(conn), all }
+    }
+
+    fn numbers(conn: &mut Conn) -> Vec<Option<String>> {
+        ["lock_queued", "lock_waiters", "lock_places", "lock_grants", "lock_refusals"]
+            .map(|field| conn.info("lock", field))
+            .into_iter()
+            .chain([conn.info("persistence", "rdb_changes_since_last_save")])
+            .collect()
+    }
+
+    #[track_caller]
+    fn assert(&mut self, conn: &mut Conn, what: &str) {
+        assert_eq!(conn.text(&["DEBUG", "DIGEST"]), self.digest, "{what}");
+        assert_eq!(Self::numbers(conn), self.numbers, "{what}");
+        assert!(!self.all.conn.has_reply(), "{what}");
+    }
+}
+
+#[test]
+fn every_bad_argument_is_named_and_changes_nothing() {
+    let Some(mut line) = Line::start() else { return };
+    line.locks.hold();
+    let mut still = Still::of(&line.locks.server, &mut line.locks.conn);
+    let (long, longest) = ("c".repeat(257), "c".repeat(1 << 20));
+    let wait = ["WAIT", "30000", "ID", "7"];
+    for (options, error) in [
+        (&["NOTIFY", "c"][..], "ERR syntax error: NOTIFY needs WAIT"),
+        (&["SNOTIFY", "c"], "ERR syntax error: SNOTIFY needs WAIT"),
+        (&["ID", "7", "NOTIFY", "c"], "ERR syntax error: NOTIFY needs WAIT"),
+        (&["WAIT", "30000", "NOTIFY", "c"], "ERR syntax error: NOTIFY needs ID"),
+        (&["WAIT", "30000", "SNOTIFY", "c"], "ERR syntax error: SNOTIFY needs ID"),
+        (
+            &["WAIT", "3600001", "ID", "7", "NOTIFY", "c"],
+            "ERR wait is longer than 1 hour, the most with NOTIFY or SNOTIFY",
+        ),
+        (
+            &["WAIT", "3600001", "ID", "7", "SNOTIFY", "c"],
+            "ERR wait is longer than 1 hour, the most with NOTIFY or SNOTIFY",
+        ),
+        (&["WAIT", "-1", "ID", "7", "NOTIFY", "c"], "ERR wait is not a whole number between 0 ms and 10 years"),
+        (&["WAIT", "30000", "ID", "x", "NOTIFY", "c"], "ERR id is not a whole number of 1 to 19 digits"),
+        (&[&wait[..], &["NOTIFY", ""]].concat(), "ERR channel is not 1 to 256 bytes long"),
+        (&[&wait[..], &["SNOTIFY", ""]].concat(), "ERR channel is not 1 to 256 bytes long"),
+        (&[&wait[..], &["NOTIFY", &long]].concat(), "ERR channel is not 1 to 256 bytes long"),
+        (&[&wait[..], &["NOTIFY", &longest]].concat(), "ERR channel is not 1 to 256 bytes long"),
+        (&[&wait[..], &["NOTIFY"]].concat(), "ERR syntax error: NOTIFY has no value"),
+        (&[&wait[..], &["SNOTIFY"]].concat(), "ERR syntax error: SNOTIFY has no value"),
+        (&[&wait[..], &["NOTIFY", "c", "NOTIFY", "c"]].concat(), "ERR syntax error: NOTIFY is given twice"),
+        (&[&wait[..], &["SNOTIFY", "c", "SNOTIFY", "d"]].concat(), "ERR syntax error: SNOTIFY is given twice"),
+        (
+            &[&wait[..], &["NOTIFY", "c", "SNOTIFY", "c"]].concat(),
+            "ERR syntax error: NOTIFY and SNOTIFY exclude each other",
+        ),
+        (
+            &[&wait[..], &["snotify", "c", "notify", "c"]].concat(),
+            "ERR syntax error: NOTIFY and SNOTIFY exclude each other",
+        ),
+    ] {
+        for command in [&["LOCK.ACQUIRE", "k", "PX", "30000"][..], &["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000"]] {
+            for resp in ["2", "3"] {
+                line.call(&["HELLO", resp]);
+                let args = [command, options].concat();
+                let what =
+                    args.iter().map(|arg| show(&arg.as_bytes()[..arg.len().min(40)])).collect::<Vec<_>>().join(" ");
+                assert_eq!(line.locks.conn.raw(&args), format!("-{error}\r\n").into_bytes(), "{what}");
+                line.call(&["HELLO", "2"]);
+                still.assert(&mut line.locks.conn, &what);
+            }
+        }
+    }
+    // No other command has the option.
+    for args in [
+        &["LOCK.RECOVER", "k", "PX", "1", "ID", "7", "NOTIFY", "c"][..],
+        &["LOCK.EXTEND", "k", "7", "PX", "1", "NOTIFY", "c"],
+        &["LOCK.INFO", "k", "NOTIFY"],
+    ] {
+        assert!(line.call(args).error().starts_with("ERR "), "{args:?}");
+    }
+    still.assert(&mut line.locks.conn, "other commands");
+}
+
+#[test]
+fn channels_of_any_bytes_up_to_256_are_accepted() {
+    let Some(mut line) = Line::start() else { return };
+    for (n, channel) in [&b"\0"[..], b" ", b"\xff\xfe\r\n", &[b'c'; 256], b"*", b"{}"].into_iter().enumerate() {
+        let mut listener = line.locks.server.conn();
+        listener.call(&[b"SUBSCRIBE", channel]);
+        let token = line.locks.hold();
+        let id = n.to_string();
+        let ask =
+            [b"LOCK.ACQUIRE", &b"k"[..], b"PX", b"9000", b"WAIT", b"9000", b"ID", id.as_bytes(), b"NOTIFY", channel];
+        assert_eq!(line.locks.conn.call(&ask), super::waiting());
+        let queue = line.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+        assert_eq!(queue.list()[0].field("channel"), crate::support::Reply::Text(channel.to_vec()));
+        line.locks.release(token);
+        let message = listener.read();
+        assert_eq!(message.list()[1], crate::support::Reply::Text(channel.to_vec()));
+        let token = line.claim(&id);
+        line.locks.release(token);
+    }
+}
+
+#[test]
+fn without_a_cluster_a_sharded_channel_of_any_slot_will_do() {
+    let Some(mut line) = Line::start() else { return };
+    let mut sharded = Listener::on(line.locks.server.conn(), "SSUBSCRIBE", "{another}slot");
+    let token = line.locks.hold();
+    line.ask_with(&["LOCK.ACQUIRE", "k"], "7", &["SNOTIFY", "{another}slot"]);
+    line.locks.release(token);
+    sharded.hears("granted 7 k");
+}
+
+#[test]
+fn a_server_that_cannot_publish_for_a_module_says_which_version_can() {
+    let (server, mut conn) = Server::connected();
+    if can_publish(&mut conn) {
+        return;
+    }
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
+    let mut still = Still::of(&server, &mut conn);
+    for command in [&["LOCK.ACQUIRE", "k"][..], &["LOCK.ACQUIRE", "free"], &["LOCK.MACQUIRE", "2", "k", "l"]] {
+        for option in ["NOTIFY", "SNOTIFY"] {
+            let reply = conn.call(&[command, &["PX", "30000", "WAIT", "30000", "ID", "7", option, "c"]].concat());
+            assert_eq!(reply.error(), "ERR NOTIFY and SNOTIFY need Redis 7.0 or later, or any version of Valkey");
+            still.assert(&mut conn, option);
+        }
+    }
+    assert_eq!(conn.int(&["LOCK.CANCEL", "k", "CHANNEL", "c"]), 0);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+}

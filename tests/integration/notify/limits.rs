@@ -1,0 +1,81 @@
+//! `lock.max-queued` counts keys; an attempt that stands in line, and a claim, are never refused.
+
+use super::{waiting, Line};
+use crate::support::Reply;
+
+const BUSY: &str = "BUSYLOCKS attempts already wait without a connection for lock.max-queued keys on this server";
+
+fn ask(id: &str) -> Vec<&str> {
+    vec!["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", id, "NOTIFY", "c"]
+}
+
+#[test]
+fn one_more_is_refused_and_one_that_stands_there_is_not() {
+    let Some(mut line) = Line::with(&["max-queued", "4", "max-waiters", "1"]) else { return };
+    let token = line.locks.hold();
+    line.ask("1");
+    line.ask("2");
+    line.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "3", &[]);
+    assert_eq!(line.info("lock_queued"), 4);
+    for command in [ask("4"), vec!["LOCK.MACQUIRE", "2", "m", "k", "PX", "9", "WAIT", "9", "ID", "4", "NOTIFY", "c"]] {
+        assert_eq!(line.call(&command).error(), BUSY);
+    }
+    // A blocked client is another matter, and has a limit of its own.
+    let mut blocked = line.locks.wait(&[]);
+    let mut second = line.locks.server.conn();
+    let reply = second.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
+    assert!(reply.error().starts_with("BUSYLOCKS lock.max-waiters clients already wait"), "{reply:?}");
+    // Sent again, and one that does not wait.
+    assert_eq!(line.call(&ask("1")), waiting());
+    assert_eq!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]), Reply::Nil);
+    let free = ["LOCK.ACQUIRE", "free", "PX", "30000", "WAIT", "30000", "ID", "6", "NOTIFY", "c"];
+    assert!(line.call(&free).int() > 0);
+    assert_eq!(line.info("lock_queued"), 4);
+    // Those who are gone make room, those who are told too; a claim needs none.
+    line.locks.release(token);
+    line.told.hears("granted 1 k");
+    assert_eq!(line.call(&ask("7")), waiting());
+    assert_eq!(line.call(&ask("8")).error(), BUSY);
+    let token = line.claim("1");
+    line.locks.release(token);
+    for id in ["2", "3"] {
+        assert_eq!(line.told.next(), format!("granted {id} k"));
+        let token = if id == "2" {
+            line.claim(id)
+        } else {
+            line.call(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", id]).int()
+        };
+        line.locks.release(token);
+    }
+    blocked.granted();
+    assert_eq!(line.info("lock_queued"), 1);
+}
+
+#[test]
+fn a_limit_that_is_lowered_counts_for_newcomers_alone() {
+    let Some(mut line) = Line::start() else { return };
+    let token = line.locks.hold();
+    for id in ["1", "2", "3"] {
+        line.ask(id);
+    }
+    line.locks.conn.ok(&["CONFIG", "SET", "lock.max-queued", "0"]);
+    assert_eq!(line.call(&ask("4")).error(), BUSY);
+    line.locks.release(token);
+    for id in ["1", "2", "3"] {
+        line.takes_its_turn(id);
+    }
+}
+
+#[test]
+fn places_of_both_kinds_of_waits_are_bounded_together() {
+    let Some(mut line) = Line::with(&["max-queued", "3", "max-waiters", "2"]) else { return };
+    line.locks.hold();
+    for id in 0..20 {
+        assert_eq!(line.call(&["LOCK.CANCEL", "k", &id.to_string()]).int(), 0);
+    }
+    assert_eq!(line.info("lock_places"), 5, "cancelled attempts count");
+    for id in 20..30 {
+        assert_eq!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", &id.to_string()]), Reply::Nil);
+    }
+    assert_eq!(line.info("lock_places"), 5);
+}

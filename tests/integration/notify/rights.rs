@@ -1,0 +1,86 @@
+//! ACL: the caller needs the right to the channel when it asks.
+
+use super::{waiting, Line};
+use crate::support::{Conn, Reply};
+use std::collections::BTreeMap;
+
+fn user(line: &mut Line, name: &str, rules: &[&str]) -> Conn {
+    line.locks.conn.ok(&[&["ACL", "SETUSER", name, "on", "nopass", "~*", "+@all"], rules].concat());
+    let mut conn = line.locks.server.conn();
+    conn.ok(&["AUTH", name, "any"]);
+    conn
+}
+
+fn ask<'a>(command: &[&'a str], id: &'a str, option: &'a str, channel: &'a str) -> Vec<&'a str> {
+    [command, &["PX", "30000", "WAIT", "30000", "ID", id, option, channel]].concat()
+}
+
+#[test]
+fn a_user_asks_with_the_channels_that_it_may_use() {
+    let Some(mut line) = Line::start() else { return };
+    line.locks.hold();
+    let digest = line.locks.conn.text(&["DEBUG", "DIGEST"]);
+    let mut users = BTreeMap::new();
+    let rules: [(&str, &[&str]); 3] = [
+        ("nobody", &["resetchannels"]),
+        ("some", &["resetchannels", "&jobs:*", "&one"]),
+        ("all", &["resetchannels", "&*"]),
+    ];
+    for (name, rules) in rules {
+        users.insert(name, user(&mut line, name, rules));
+    }
+    for (option, id) in [("NOTIFY", "7"), ("SNOTIFY", "8")] {
+        for (user, channel) in
+            [("nobody", "c"), ("nobody", "jobs:1"), ("some", "c"), ("some", "jobs"), ("some", "onex")]
+        {
+            for command in [&["LOCK.ACQUIRE", "k"][..], &["LOCK.ACQUIRE", "free"], &["LOCK.MACQUIRE", "2", "k", "l"]] {
+                let reply = users.get_mut(user).unwrap().call(&ask(command, id, option, channel));
+                let expected = "NOPERM this user has no permission to access the channel";
+                assert_eq!(reply.error(), expected, "{user} {command:?} {option} {channel}");
+            }
+        }
+        assert_eq!((line.info("lock_queued"), line.info("lock_places")), (0, 0));
+        assert_eq!(line.locks.conn.text(&["DEBUG", "DIGEST"]), digest);
+    }
+    for (option, id) in [("NOTIFY", "7"), ("SNOTIFY", "8")] {
+        for (user, channel) in [("some", "jobs:1"), ("some", "one"), ("all", "anything")] {
+            let reply = users.get_mut(user).unwrap().call(&ask(&["LOCK.ACQUIRE", "k"], id, option, channel));
+            assert_eq!(reply, waiting(), "{user} {option} {channel}");
+        }
+    }
+    assert_eq!(line.locks.waiters(), 2);
+}
+
+#[test]
+fn the_same_holds_in_transactions_and_scripts() {
+    let Some(mut line) = Line::start() else { return };
+    line.locks.hold();
+    let mut some = user(&mut line, "some", &["resetchannels", "&jobs:*"]);
+    let script = "return redis.pcall(unpack(ARGV))";
+    for (channel, may) in [("c", false), ("jobs:1", true)] {
+        let command = ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", channel);
+        some.ok(&["MULTI"]);
+        assert_eq!(some.call(&command), Reply::Status("QUEUED".into()));
+        let replies =
+            [some.call(&["EXEC"]).list()[0].clone(), some.call(&[&["EVAL", script, "1", "k"], &command[..]].concat())];
+        for reply in replies {
+            match reply {
+                Reply::Error(text) => assert!(!may && text.starts_with("NOPERM "), "{text}"),
+                reply => assert!(may && reply == waiting(), "{channel}: {reply:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_claim_without_a_channel_needs_no_right_to_one() {
+    let Some(mut line) = Line::start() else { return };
+    let token = line.locks.hold();
+    line.ask("7");
+    let mut nobody = user(&mut line, "nobody", &["resetchannels"]);
+    line.locks.release(token);
+    line.told.hears("granted 7 k");
+    let reply = nobody.call(&ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", "c"));
+    assert!(reply.error().starts_with("NOPERM "), "{reply:?}");
+    assert!(nobody.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]) > 0);
+}

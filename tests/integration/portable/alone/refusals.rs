@@ -1,0 +1,114 @@
+//! What the server refuses: the reply begins with the server's code word on every version, and nothing changes.
+
+use super::{started, Way};
+use crate::support::{Conn, Reply};
+use crate::wire::fixture::Snapshot;
+
+/// Commands that write, on the key `held` with this token, the expired key `over` and the free key `free`.
+fn writes(token: i64) -> [String; 5] {
+    [
+        "LOCK.ACQUIRE free PX 1000".into(),
+        "LOCK.ACQUIRE over PX 1000 DETAILS".into(),
+        "LOCK.RECOVER over PX 1000".into(),
+        format!("LOCK.EXTEND held {token} PX 1000"),
+        format!("LOCK.RELEASE held {token}"),
+    ]
+}
+
+/// Two locks, one of them expired; the token of the other.
+fn two_locks(conn: &mut Conn, way: &Way) -> i64 {
+    conn.call(&["DEL", "held", "over", "free"]);
+    conn.ok(&["SET", "over", "1763710031.4829131763710000482913 alice"]);
+    way.call(conn, "LOCK.ACQUIRE held PX 60000").int()
+}
+
+fn begins_with(reply: &Reply, word: &str) -> bool {
+    matches!(reply, Reply::Error(text) if text.starts_with(&format!("{word} ")))
+}
+
+#[test]
+fn a_replica_refuses_to_write_and_checks() {
+    let (_server, mut conn, ways) = started(&[]);
+    for way in ways {
+        let token = two_locks(&mut conn, &way);
+        conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
+        let before = Snapshot::take(&mut conn, "held");
+        for command in writes(token) {
+            let reply = way.call(&mut conn, &command);
+            assert!(begins_with(&reply, "READONLY"), "{command}, {way:?}: {reply:?}");
+        }
+        assert_eq!(Snapshot::take(&mut conn, "held"), before);
+        let left = way.call(&mut conn, &format!("LOCK.CHECK held {token}")).int();
+        assert!((50_000..=60_000).contains(&left), "{left}");
+        conn.ok(&["REPLICAOF", "NO", "ONE"]);
+    }
+}
+
+#[test]
+fn without_memory_locks_are_given_back_and_none_is_taken() {
+    let (_server, mut conn, ways) = started(&[]);
+    for way in ways {
+        let token = two_locks(&mut conn, &way);
+        conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
+        let before = Snapshot::take(&mut conn, "over");
+        let [free, over, recover, extend, release] = writes(token);
+        for command in [free, over, recover] {
+            let reply = way.call(&mut conn, &command);
+            assert!(begins_with(&reply, "OOM"), "{command}, {way:?}: {reply:?}");
+        }
+        assert_eq!(Snapshot::take(&mut conn, "over"), before);
+        let extended = way.call(&mut conn, &extend);
+        match way {
+            Way::Function => assert_eq!(extended, Reply::Int(1)),
+            // It has no way to ask for memory.
+            Way::Script(_) => assert!(begins_with(&extended, "OOM"), "{extended:?}"),
+        }
+        assert!(way.call(&mut conn, &format!("LOCK.CHECK held {token}")).int() > 0);
+        assert_eq!(way.call(&mut conn, &release), Reply::Int(1));
+        conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
+    }
+}
+
+#[test]
+fn a_master_that_misses_replicas_refuses_all_writes() {
+    let (_server, mut conn, ways) = started(&[]);
+    if conn.version() < (false, 6, 2) {
+        crate::support::skipped("NOREPLICAS in scripts", "before 6.2 scripts write all the same");
+        return;
+    }
+    for way in ways {
+        let token = two_locks(&mut conn, &way);
+        conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        let before = Snapshot::take(&mut conn, "held");
+        for command in writes(token) {
+            let reply = way.call(&mut conn, &command);
+            assert!(begins_with(&reply, "NOREPLICAS"), "{command}, {way:?}: {reply:?}");
+        }
+        assert_eq!(Snapshot::take(&mut conn, "held"), before);
+        assert!(way.call(&mut conn, &format!("LOCK.CHECK held {token}")).int() > 0);
+        conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    }
+}
+
+#[test]
+fn a_key_of_another_type_is_named_so_and_bad_input_comes_first() {
+    let (_server, mut conn, ways) = started(&[]);
+    conn.int(&["RPUSH", "list", "1"]);
+    let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    for way in ways {
+        for command in [
+            "LOCK.ACQUIRE list PX 1000",
+            "LOCK.RECOVER list PX 1000",
+            "LOCK.EXTEND list 7 PX 1000",
+            "LOCK.RELEASE list 7",
+            "LOCK.CHECK list 1763710000482913",
+        ] {
+            assert_eq!(way.call(&mut conn, command).error(), wrong_type, "{command}, {way:?}");
+        }
+        for command in
+            ["LOCK.ACQUIRE list PX 0", "LOCK.EXTEND list x PX 1000", "LOCK.RELEASE list x", "LOCK.CHECK list x"]
+        {
+            assert!(way.call(&mut conn, command).error().starts_with("ERR "), "{command}, {way:?}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Replicas get the effects of a call, so they need neither the library nor the script; a replica that has the library
+//! checks, and a new master goes on where the old one was.
+
+use super::{client, load, Way};
+use crate::replication::Stream;
+use crate::support::{skipped, Conn, Reply, Server};
+
+/// Every kind of write, in one way: taken, extended, taken over, released.
+fn writes(conn: &mut Conn, way: &Way) {
+    let token = way.call(conn, "LOCK.ACQUIRE a PX 60000 ID 7 OWNER alice").int();
+    assert!(way.call(conn, "LOCK.ACQUIRE a PX 60000").is_nil());
+    assert_eq!(way.call(conn, &format!("LOCK.EXTEND a {token} EX 600")), Reply::Int(1));
+    conn.ok(&["SET", "b", "1763710031.482913"]);
+    assert_eq!(way.call(conn, "LOCK.RECOVER b PX 60000").list().len(), 4);
+    let token = way.call(conn, "LOCK.ACQUIRE c PX 60000").int();
+    assert_eq!(way.call(conn, &format!("LOCK.RELEASE c {token}")), Reply::Int(1));
+}
+
+#[test]
+fn a_replica_without_library_and_script_gets_the_same_keys() {
+    let master = Server::with().without_module().args(&["--repl-diskless-sync-delay", "0"]).start();
+    let replica = Server::with().without_module().args(&["--replica-read-only", "no"]).start();
+    replica.replicate(&master);
+    let (mut conn, mut there) = (master.conn(), replica.conn());
+    for way in load(&mut conn) {
+        if !conn.is_before_7() {
+            master.wait_offset(&replica);
+            there.ok(&["FUNCTION", "FLUSH"]);
+        }
+        there.ok(&["SCRIPT", "FLUSH"]);
+        writes(&mut conn, &way);
+        master.wait_offset(&replica);
+        assert_eq!(there.text(&["DEBUG", "DIGEST"]), conn.text(&["DEBUG", "DIGEST"]), "{way:?}");
+        conn.ok(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn only_set_pexpireat_and_del_are_replicated_and_refusals_are_not() {
+    let server = Server::with().without_module().args(&["--repl-diskless-sync-delay", "0"]).start();
+    let mut conn = server.conn();
+    let ways = load(&mut conn);
+    let mut stream = Stream::of(&server);
+    for way in ways {
+        writes(&mut conn, &way);
+        let commands: Vec<Vec<String>> = stream.take();
+        let of = |key: &str| commands.iter().filter(|words| words.get(1).is_some_and(|word| word == key)).count();
+        let names = ["MULTI", "EXEC", "SELECT", "SET", "PEXPIREAT", "DEL"];
+        assert!(commands.iter().all(|words| names.contains(&&*words[0].to_uppercase())), "{way:?}: {commands:?}");
+        // The SET of this test is one of the two of `b`; before 6.2 each write of a lock has a PEXPIREAT.
+        let writes = if conn.version() < (false, 6, 2) { [4, 3, 3] } else { [2, 2, 2] };
+        assert_eq!([of("a"), of("b"), of("c")], writes, "{way:?}: {commands:?}");
+        let is_plain = |words: &[String]| words.iter().all(|word| !["NX", "XX", "GET"].contains(&&**word));
+        assert!(commands.iter().all(|words| is_plain(words)), "no condition of the master's: {commands:?}");
+        for command in ["LOCK.ACQUIRE a PX 1", "LOCK.RECOVER a PX 1", "LOCK.EXTEND a 7 PX 1", "LOCK.RELEASE a 7"] {
+            way.call(&mut conn, command);
+        }
+        assert_eq!(stream.take(), Vec::<Vec<String>>::new(), "{way:?}");
+        conn.ok(&["FLUSHALL"]);
+        stream.take();
+    }
+}
+
+#[test]
+fn a_new_master_knows_the_holder_and_has_the_library() {
+    let master = Server::with().without_module().args(&["--repl-diskless-sync-delay", "0"]).start();
+    let replica = Server::with().without_module().start();
+    replica.replicate(&master);
+    let (mut conn, mut there) = (master.conn(), replica.conn());
+    let ways = load(&mut conn);
+    let tokens: Vec<i64> =
+        ways.iter().map(|way| way.call(&mut conn, &format!("LOCK.ACQUIRE {} PX 60000", key(way))).int()).collect();
+    master.wait_offset(&replica);
+    if !conn.is_before_7() {
+        // From 7.0 on each server has scripts of its own; a client loads it when it is told NOSCRIPT.
+        assert!(ways[0].call(&mut there, "LOCK.CHECK script 7").error().starts_with("NOSCRIPT"));
+        there.text(&["SCRIPT", "LOAD", &client::script()]);
+    }
+    for (way, token) in ways.iter().zip(&tokens) {
+        let left = way.call(&mut there, &format!("LOCK.CHECK {} {token}", key(way))).int();
+        assert!((50_000..=60_000).contains(&left), "{way:?}: {left}");
+    }
+    there.ok(&["REPLICAOF", "NO", "ONE"]);
+    for (way, token) in ways.iter().zip(&tokens) {
+        assert!(way.call(&mut there, &format!("LOCK.ACQUIRE {} PX 1000", key(way))).is_nil());
+        assert_eq!(way.call(&mut there, &format!("LOCK.RELEASE {} {token}", key(way))), Reply::Int(1));
+        assert!(way.call(&mut there, &format!("LOCK.ACQUIRE {} PX 1000", key(way))).int() > *token);
+    }
+}
+
+fn key(way: &Way) -> &'static str {
+    match way {
+        Way::Function => "function",
+        Way::Script(_) => "script",
+    }
+}
+
+#[test]
+fn where_scripts_are_replicated_as_they_are_this_one_asks_for_its_effects() {
+    let (server, mut conn, ways) = super::start();
+    if !conn.is_before_7() {
+        skipped("scripts that are replicated as they are", "7.0 and later replicate effects only");
+        return;
+    }
+    conn.ok(&["DEBUG", "LUA-ALWAYS-REPLICATE-COMMANDS", "0"]);
+    let mut stream = Stream::of(&server);
+    writes(&mut conn, &ways[0]);
+    assert!(stream.take().iter().all(|words| !words[0].to_uppercase().starts_with("EVAL")));
+}

@@ -1,0 +1,54 @@
+//! In a cluster and under Sentinel: a call goes to the node of its key, and a new master knows what was replicated.
+
+use super::client::{load, Way};
+use crate::cluster;
+use crate::sentinel::group::{Group, Plan};
+use crate::support::{Conn, Reply};
+
+/// The script, on a server that has the module: unlike a function it does not call it.
+fn script(conn: &mut Conn) -> Way {
+    load(conn).swap_remove(0)
+}
+
+#[test]
+fn in_a_cluster_a_call_goes_to_the_node_of_its_key_and_survives_its_failover() {
+    let cluster = cluster::in_memory();
+    let key = "portable";
+    let (mut right, mut wrong) = (cluster.master_of(key).conn(), cluster.other_master(key).conn());
+    let acquire = format!("LOCK.ACQUIRE {key} PX 600000");
+    load(&mut wrong);
+    for way in load(&mut right) {
+        assert!(way.call(&mut wrong, &acquire).error().starts_with("MOVED "), "{way:?}");
+        let token = way.call(&mut right, &acquire).int();
+        assert!(way.call(&mut right, &format!("LOCK.CHECK {key} {token}")).int() > 500_000);
+        assert_eq!(way.call(&mut right, &format!("LOCK.RELEASE {key} {token}")), Reply::Int(1));
+    }
+    let token = script(&mut right).call(&mut right, &acquire).int();
+    assert!(right.int(&["WAIT", "1", "20000"]) >= 1);
+    let (_, new) = cluster.fail_over(key, &[]);
+    let mut conn = new.conn();
+    let way = script(&mut conn);
+    assert!(way.call(&mut conn, &acquire).is_nil(), "it is held");
+    assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE {key} {token}")), Reply::Int(1));
+    cluster.until_well();
+}
+
+#[test]
+fn after_a_failover_of_sentinel_the_new_master_knows_the_holder_and_has_the_functions() {
+    let group = Group::start(Plan::UNSAFE);
+    let old = crate::support::until("all agree on a master", || group.master());
+    group.until_whole();
+    let mut conn = group.conn(old);
+    let ways = load(&mut conn);
+    let token = ways[0].call(&mut conn, "LOCK.ACQUIRE portable PX 600000 OWNER alice").int();
+    assert_eq!(conn.int(&["WAIT", "2", "20000"]), 2);
+    group.ask_for_failover();
+    let mut conn = group.conn(group.until_replaced(old));
+    if let Some(function) = ways.iter().find(|way| matches!(way, Way::Function)) {
+        assert!(function.call(&mut conn, "LOCK.ACQUIRE portable PX 1000").is_nil(), "nobody loaded it here");
+    }
+    let way = script(&mut conn);
+    assert!(way.call(&mut conn, "LOCK.ACQUIRE portable PX 1000").is_nil(), "it is held");
+    assert!(way.call(&mut conn, &format!("LOCK.CHECK portable {token}")).int() > 500_000);
+    assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE portable {token}")), Reply::Int(1));
+}

@@ -1,0 +1,182 @@
+//! What happens beyond each limit that docs/PORTABLE.md names.
+
+use super::client::{self, Way};
+use super::load;
+use crate::support::{skipped, timestamp_us, until, Conn, Reply, Server};
+use std::time::Duration;
+
+/// The script on this server.
+fn script(conn: &mut Conn) -> Way {
+    Way::Script(conn.text(&["SCRIPT", "LOAD", &client::script()]))
+}
+
+#[test]
+fn scripts_void_the_promise_of_the_grace_functions_and_an_acl_keep_it() {
+    let server = Server::with().module_args(&["failover-grace-ms", "600000"]).start();
+    let mut conn = server.conn();
+    let ways = load(&mut conn);
+    for way in ways {
+        let reply = way.call(&mut conn, "LOCK.ACQUIRE k PX 1000");
+        match way {
+            Way::Function => assert!(reply.error().starts_with("GRACE "), "{reply:?}"),
+            Way::Script(_) => assert!(reply.int() > 0, "granted in the grace"),
+        }
+        conn.call(&["DEL", "k"]);
+    }
+    let way = script(&mut conn);
+    conn.ok(&["ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-eval", "-evalsha"]);
+    if !conn.is_before_7() {
+        conn.ok(&["ACL", "SETUSER", "app", "-fcall"]);
+    }
+    conn.ok(&["AUTH", "app", "secret"]);
+    let reply = way.call(&mut conn, "LOCK.ACQUIRE k PX 1000");
+    assert!(reply.error().starts_with("NOPERM "), "{reply:?}");
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]).error().starts_with("GRACE "));
+}
+
+#[test]
+fn a_session_that_a_script_extends_ends_with_its_connection_all_the_same() {
+    let (server, mut conn) = Server::connected();
+    let way = script(&mut conn);
+    let mut holder = server.conn();
+    let token = holder.int(&["LOCK.ACQUIRE", "k", "PX", "60000", "SESSION", "ID", "7"]);
+    assert_eq!(way.call(&mut conn, &format!("LOCK.EXTEND k {token} PX 600000")), Reply::Int(1));
+    // The ID gives its token to the script too, and the session stays that of the first connection.
+    assert_eq!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000 ID 7"), Reply::Int(token));
+    drop(holder);
+    let now_us = crate::support::server_time_us(&mut conn);
+    until("the session has ended", || (timestamp_us(&conn.text(&["GET", "k"])) < now_us + 10_000_000).then_some(()));
+}
+
+#[test]
+fn a_writable_replica_grants_what_its_master_granted_too() {
+    let master = Server::with().without_module().args(&["--repl-diskless-sync-delay", "0"]).start();
+    let replica = Server::with().without_module().args(&["--replica-read-only", "no"]).start();
+    replica.replicate(&master);
+    let (mut conn, mut there) = (master.conn(), replica.conn());
+    let (way, other) = (script(&mut conn), script(&mut there));
+    let first = other.call(&mut there, "LOCK.ACQUIRE k PX 60000").int();
+    let second = way.call(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
+    master.wait_offset(&replica);
+    assert_ne!(first, second, "both hold it");
+    assert_eq!(other.call(&mut there, &format!("LOCK.RELEASE k {first}")), Reply::Int(0), "and one loses it");
+}
+
+#[test]
+fn keys_with_several_holders_belong_to_the_module() {
+    let (_server, mut conn) = Server::connected();
+    let way = script(&mut conn);
+    for option in [&["SHARED"][..], &["LIMIT", "3"]] {
+        let token = conn.int(&[&["LOCK.ACQUIRE", "k", "PX", "60000"], option].concat());
+        for command in [
+            "LOCK.ACQUIRE k PX 1".to_string(),
+            "LOCK.RECOVER k PX 1".into(),
+            format!("LOCK.EXTEND k {token} PX 1"),
+            format!("LOCK.RELEASE k {token}"),
+            format!("LOCK.CHECK k {token}"),
+        ] {
+            assert!(way.call(&mut conn, &command).error().starts_with("WRONGTYPE "), "{command}");
+        }
+        assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token.to_string()]), 1);
+    }
+}
+
+#[test]
+fn under_a_volatile_policy_a_lock_without_native_expiry_is_not_evicted() {
+    let (_server, mut conn) = Server::with()
+        .without_module()
+        .args(&["--maxmemory-policy", "volatile-lru", "--maxmemory-samples", "10"])
+        .connected();
+    for way in load(&mut conn) {
+        let lock = |conn: &mut Conn, key: &str, retention: &str| {
+            conn.int(&way.args(&["LOCK.ACQUIRE", key, "PX", "600000"], "1000", retention))
+        };
+        let kept = lock(&mut conn, "kept", "-1");
+        assert_eq!(conn.int(&["PTTL", "kept"]), -1);
+        for number in 0..50 {
+            lock(&mut conn, &format!("evicted:{number}"), "60000");
+        }
+        let used: u64 = conn.info("memory", "used_memory").unwrap().parse().unwrap();
+        conn.ok(&["CONFIG", "SET", "maxmemory", &(used + 200_000).to_string()]);
+        let filler = "x".repeat(20_000);
+        let filled = (0..100)
+            .any(|number| conn.call(&["SET", &format!("filler:{number}"), &filler]) != Reply::Status("OK".into()));
+        assert!(filled, "the server has no memory left");
+        let survivors = (0..50).filter(|number| conn.int(&["EXISTS", &format!("evicted:{number}")]) == 1).count();
+        assert!(survivors < 5, "locks with a native expiry go first: {survivors} are left");
+        assert!(way.call(&mut conn, &format!("LOCK.CHECK kept {kept}")).int() > 500_000);
+        conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
+        conn.ok(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn a_script_stands_in_no_line_and_starves_beside_waiters() {
+    let (server, mut conn) = Server::connected();
+    let way = script(&mut conn);
+    let mut token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "60000"]);
+    for _ in 0..20 {
+        let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "20000"]);
+        assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token.to_string()]), 1);
+        assert!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil(), "the waiter has it");
+        token = waiter.read().int();
+    }
+    // In the iteration of a DEL it comes first, although another waits.
+    let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "20000"]);
+    let acquire = way.usual(&["LOCK.ACQUIRE", "k", "PX", "60000"]);
+    conn.send(&["MULTI"]);
+    conn.send(&["DEL", "k"]);
+    conn.send(&acquire);
+    let replies = (conn.read(), conn.read(), conn.read());
+    assert!(matches!(replies.0, Reply::Status(_)), "{replies:?}");
+    let done = conn.call(&["EXEC"]);
+    let token = done.list()[1].int();
+    assert!(waiter.silent_for(Duration::from_millis(50)), "the waiter waits on");
+    // RELEASE by a script is a DEL: the first in line gets it.
+    assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
+    server.allow_silent_changes();
+    assert!(waiter.read().int() > token);
+}
+
+#[test]
+fn a_transaction_whose_clock_stands_gives_one_token_twice() {
+    let (_server, mut conn) = Server::with().without_module().connected();
+    let is_frozen = conn.version() >= (false, 7, 2);
+    let ways = load(&mut conn);
+    for way in &ways {
+        // The usual case: two grants of a key with a release in between.
+        let first = way.call(&mut conn, "LOCK.ACQUIRE k PX 1000").int();
+        way.call(&mut conn, &format!("LOCK.RELEASE k {first}"));
+        assert!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000").int() > first);
+        conn.call(&["DEL", "k"]);
+        conn.ok(&["MULTI"]);
+        for _ in 0..2 {
+            conn.call(&way.usual(&["LOCK.ACQUIRE", "k", "PX", "1000"]));
+            conn.call(&["DEL", "k"]);
+        }
+        let done = conn.call(&["EXEC"]);
+        let [first, second] = [0, 2].map(|at| done.list()[at].int());
+        if is_frozen {
+            assert_eq!(first, second);
+        } else {
+            assert!(first <= second);
+        }
+    }
+    if !is_frozen {
+        skipped("a clock that stands within a transaction", "it is of 7.2");
+    }
+}
+
+#[test]
+fn behind_a_token_of_the_module_that_was_ahead_of_the_clock_tokens_fall() {
+    let (_server, mut conn) = Server::connected();
+    let way = script(&mut conn);
+    let now_us = crate::support::server_time_us(&mut conn);
+    // A day ahead, in the key: the next one is larger there. Then the key is gone.
+    let ahead = now_us + 86_400_000_000;
+    conn.ok(&["SET", "k", &format!("1763710031.000000{ahead}")]);
+    assert_eq!(way.call(&mut conn, "LOCK.ACQUIRE k PX 60000"), Reply::Int(ahead + 1));
+    assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE k {}", ahead + 1)), Reply::Int(1));
+    let behind = way.call(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
+    assert!(behind < ahead, "{behind}");
+}

@@ -1,0 +1,47 @@
+//! Waiting without a connection, step by step as in part nine of the fixture: replies and messages, byte for byte.
+
+use super::connect;
+use super::fixture::{Case, Fixture};
+use crate::notify::can_publish;
+use crate::support::{show, Conn, Server};
+
+/// The subscriber of the scene.
+fn subscriber(server: &Server, resp3: bool) -> Conn {
+    let mut conn = connect(server, resp3);
+    for subscribe in ["SUBSCRIBE", "SSUBSCRIBE"] {
+        conn.call(&[subscribe, "c"]);
+    }
+    conn
+}
+
+#[test]
+fn an_attempt_without_a_connection_is_answered_and_told_as_the_fixture_says() {
+    let fixture = Fixture::load();
+    for resp3 in [false, true] {
+        let server = Server::with().module_args(&["claim-ms", "60000"]).start();
+        let mut conn = connect(&server, resp3);
+        if !can_publish(&mut conn) {
+            return;
+        }
+        let mut told = subscriber(&server, resp3);
+        let token = conn.int(&["LOCK.ACQUIRE", "key", "EX", "100"]).to_string();
+        let mut case = Case::start(&mut conn, "key", &token, resp3);
+        for step in &fixture.notify {
+            let value = conn.text(&["GET", "key"]);
+            case.scene.insert("until", value[..17].into());
+            case.scene.insert("granted", value[17..33].into());
+            let args = case.args(&step.command);
+            let what = format!("{args:?}, RESP3: {resp3}");
+            let reply = conn.raw(&args);
+            case.assert_reply(&fixture.look_reply(step), &reply, &what);
+            match &step.message {
+                Some(message) => {
+                    let sent = told.raw_reply();
+                    case.assert_reply(message, &sent, &format!("the message after {what}"));
+                }
+                None => assert!(!told.has_reply(), "{what}: {}", show(&told.raw_reply())),
+            }
+        }
+        assert_eq!(conn.int(&["EXISTS", "key"]), 0);
+    }
+}

@@ -1,0 +1,92 @@
+//! An attempt that waits without a connection: it asks, listens to its channel or does not, claims, is late, asks
+//! again, gives up, or is never heard of again.
+
+use super::ask::{micros, Attempt};
+use super::{outcome, Client};
+use crate::history::{Call, Outcome};
+use crate::support::{Conn, Reply};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Somebody who listens to the channel of a client, for as long as the connection holds.
+struct Listener(Option<Conn>);
+
+impl Listener {
+    fn of(port: u16, channel: &str) -> Self {
+        let conn =
+            Conn::to(port).ok().and_then(|mut conn| conn.try_call(&["SUBSCRIBE", channel]).is_ok().then_some(conn));
+        Self(conn)
+    }
+
+    /// Waits for news of any attempt of the client, at most so long.
+    fn wait(&mut self, client: &Client<'_>, time: Duration) {
+        let Some(conn) = &mut self.0 else { return client.world.sleep(time) };
+        // A message of an earlier attempt is as good: to ask too early does no harm.
+        if !conn.silent_for(time) && conn.try_read().is_err() {
+            self.0 = None;
+        }
+    }
+}
+
+/// What came of it; nothing where the server cannot publish.
+pub enum Told {
+    Granted(i64),
+    Nothing,
+    Unable,
+}
+
+pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Told {
+    let Attempt { keys, share, lease_ms, wait_ms, session, .. } = *attempt;
+    let id = i64::try_from(client.dice.next() >> 1).unwrap();
+    let call = Call::Acquire { share, lease: micros(lease_ms), wait: micros(wait_ms), session, sent_again: true };
+    let channel = format!("told:{}", client.number);
+    let Some(port) = client.link.server() else { return Told::Nothing };
+    // Who does not listen asks again now and then.
+    let mut listener = if client.dice.percent(75) { Listener::of(port, &channel) } else { Listener(None) };
+    let from = client.world.now();
+    let (mut sent, mut has_waited) = (from, false);
+    loop {
+        let left = from + micros(wait_ms) - client.world.now();
+        if left < 1_000 || client.world.is_over() || client.link.server().is_none() {
+            break;
+        }
+        sent = client.world.now();
+        let mut command = attempt.command(id, u64::try_from(left / 1_000).unwrap());
+        command.extend(["NOTIFY".into(), channel.clone()]);
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        match client.link.call(&command) {
+            Some(Reply::Status(status)) if status == "WAITING" => {
+                has_waited = true;
+                if client.dice.percent(5) {
+                    // It is never heard of again.
+                    client.note_all(keys, call, id, Outcome::Unknown, (from, sent));
+                    return Told::Nothing;
+                }
+                let time = Duration::from_millis(client.dice.between(5, 300));
+                listener.wait(client, time);
+                if client.dice.percent(10) {
+                    // It claims late, or its time is over.
+                    client.sleep_up_to(400);
+                }
+            }
+            Some(Reply::Error(text)) if text.starts_with("ERR NOTIFY") => return Told::Unable,
+            reply => {
+                let outcome = outcome(call, reply.as_ref());
+                if let Outcome::Granted(token) = outcome {
+                    client.world.claims.fetch_add(usize::from(has_waited), Ordering::Relaxed);
+                    client.note_all(keys, call, id, outcome, (from, sent));
+                    return Told::Granted(token);
+                }
+                client.sleep_up_to(20);
+            }
+        }
+    }
+    // It may have been granted without having claimed it, or claimed it without a reply.
+    client.note_all(keys, call, id, Outcome::Unknown, (from, sent));
+    if client.dice.percent(70) {
+        for key in keys {
+            client.run(key, Call::Cancel { attempt: from }, &["LOCK.CANCEL", key, &id.to_string()]);
+        }
+    }
+    Told::Nothing
+}

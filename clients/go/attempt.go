@@ -17,11 +17,14 @@ var (
 	errNoNotify = errors.New("no NOTIFY")
 	// errStanding: the attempt stands in line.
 	errStanding = errors.New("WAITING")
+	// errNotAlone: others wait too.
+	errNotAlone = errors.New("not alone")
 )
 
 // attempt is one try to get a lock: sent, waited for, and given up without leaving anything behind. It asks without
-// waiting first, over the application's own client. Only if somebody else has the lock, it stands in line: by NOTIFY,
-// else by blocking in pieces on a line of its own, else by polling with the portable script.
+// waiting first, over the application's own client. Only if somebody else has the lock, it stands in line: alone by blocking
+// in pieces on one line, beside others by NOTIFY, else by blocking on one of a few lines, else by polling with the
+// portable script.
 type attempt struct {
 	engine  *engine
 	request *request
@@ -32,6 +35,7 @@ type attempt struct {
 	tries      int
 	line       *line
 	isPooled   bool // the line is one of the few
+	isSolo     bool // the line is that of the only wait
 	usesLine   bool
 	mayStand   bool // the server may know of it
 	stood      bool
@@ -100,6 +104,11 @@ func (a *attempt) get() (*grant, error) {
 }
 
 func (a *attempt) byModule() (*grant, error) {
+	if a.engine.solo.isReady() {
+		if got, err := a.alone(); err != errNotAlone {
+			return got, err
+		}
+	}
 	isUp, _ := a.engine.subscription.state()
 	if a.request.wait > 0 && isUp && a.engine.notifies.Load() {
 		if got, err := a.byNotify(); err != errNoNotify {
@@ -116,6 +125,9 @@ func (a *attempt) byModule() (*grant, error) {
 			return nil, a.timedOut()
 		}
 		return nil, refusedError(a.request.name)
+	}
+	if got, err := a.alone(); err != errNotAlone {
+		return got, err
 	}
 	if a.engine.notifies.Load() && !a.noNotify {
 		if got, err := a.byNotify(); err != errNoNotify {
@@ -158,7 +170,7 @@ func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration)
 			return nil, err
 		}
 		if wait > 0 {
-			wait = max(time.Millisecond, a.left())
+			wait = max(time.Millisecond, min(wait, a.left()))
 		}
 	}
 }
@@ -254,65 +266,16 @@ func (a *attempt) timedOut() error {
 	return timedOutError(a.request.name, now()-a.began)
 }
 
-// confirm fails unless enough replicas have the grant.
-func (a *attempt) confirm() error {
-	r := a.request
-	timeout := r.within + a.engine.timeout
-	line := a.line
-	if line == nil {
-		return brokenf("the connection of the grant is gone")
-	}
-	within := milliseconds(r.within)
-	if r.replicas > 0 {
-		reply, err := line.call(a.ctx, []any{"WAIT", int64(r.replicas), within}, timeout)
-		if err != nil {
-			return a.unconfirmed(err)
-		}
-		if have, _ := reply.(int64); have < int64(r.replicas) {
-			return failed(ErrUnavailable, r.name,
-				fmt.Sprintf("%d of %d replicas have the grant; it was given back", have, r.replicas))
-		}
-	}
-	if r.fsync {
-		reply, err := line.call(a.ctx, []any{"WAITAOF", int64(1), int64(r.replicas), within}, timeout)
-		if err != nil {
-			return a.unconfirmed(err)
-		}
-		have, want := int64(0), int64(1+r.replicas)
-		if counts, isList := reply.([]any); isList && len(counts) == 2 {
-			local, _ := counts[0].(int64)
-			remote, _ := counts[1].(int64)
-			have = local + remote
-		}
-		if have < want {
-			return failed(ErrUnavailable, r.name,
-				fmt.Sprintf("%d of %d servers wrote the grant to disk; it was given back", have, want))
-		}
-	}
-	return nil
-}
-
-// unconfirmed: a server that cannot confirm, because it has no WAITAOF or no AOF, is of no use for this lock.
-func (a *attempt) unconfirmed(err error) error {
-	switch err := err.(type) {
-	case *abandoned:
-		return givenUp(a.ctx, a.request.name)
-	case *said:
-		if err.code == "ERR" {
-			made := failed(ErrUnavailable, a.request.name, "the grant cannot be confirmed: "+err.text)
-			made.Cause = typed(err, a.request.name, 0)
-			return made
-		}
-	}
-	return err
-}
-
 // takeLine takes a line for the whole attempt: its own for a session, one of the few for WAIT.
 func (a *attempt) takeLine() error {
 	a.giveBackLine()
 	e, r := a.engine, a.request
-	if r.session {
-		line, err := e.router.dial(a.ctx, r.key(), e.timeout)
+	if a.isSolo || r.session {
+		take := e.solo.take
+		if r.session {
+			take = func(ctx context.Context, key string) (*line, error) { return e.router.dial(ctx, key, e.timeout) }
+		}
+		line, err := take(a.ctx, r.key())
 		a.line = line
 		return err
 	}
@@ -345,7 +308,7 @@ func (a *attempt) giveBackLine() {
 	}
 	if a.isPooled {
 		a.engine.lines.giveBack(line)
-	} else {
+	} else if !a.isSolo {
 		line.close()
 	}
 	a.isPooled = false

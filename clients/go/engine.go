@@ -23,6 +23,7 @@ type engine struct {
 	timer        *timer
 	subscription *subscription
 	lines        *lines
+	solo         *solo
 	portable     *portable
 	hooks        Hooks
 	log          *slog.Logger
@@ -47,6 +48,7 @@ func newEngine(client driver.Client, s *managerSettings) *engine {
 	e.timer = newTimer(e)
 	e.subscription = newSubscription(e)
 	e.lines = newLines(e)
+	e.solo = &solo{engine: e}
 	e.portable = newPortable(e)
 	e.notifies.Store(true)
 	return e
@@ -279,6 +281,7 @@ func (e *engine) close() {
 		e.timer.close()
 		e.subscription.close()
 		e.lines.close()
+		e.solo.close()
 		e.mu.Lock()
 		sessions := e.session
 		e.session = map[*line]struct{}{}

@@ -31,6 +31,34 @@ type lane struct {
 	mu      sync.Mutex
 	running int
 	queue   []*batch
+	// With a line for a lone wait, there is one exchange at a time: see solo.
+	isNarrow bool
+	wasWide  bool
+	crowded  func()
+}
+
+func (l *lane) most() int {
+	if l.isNarrow {
+		return 1
+	}
+	return atOnce
+}
+
+// narrow makes one exchange at a time of it, if there never were two; it reports whether it is so. crowded is called when
+// more than one caller has to wait for another.
+func (l *lane) narrow(crowded func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.wasWide {
+		l.isNarrow, l.crowded = true, crowded
+	}
+	return !l.wasWide
+}
+
+func (l *lane) widen() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isNarrow, l.crowded = false, nil
 }
 
 // batch is what one caller sends: one call, or two that belong together.
@@ -43,8 +71,9 @@ type batch struct {
 // do sends the calls and waits for what becomes of them. If ctx is done first, the error is abandoned.
 func (l *lane) do(ctx context.Context, timeout time.Duration, calls ...*driver.Call) error {
 	l.mu.Lock()
-	if l.running < atOnce {
+	if l.running < l.most() {
 		l.running++
+		l.wasWide = l.wasWide || l.running > 1
 		l.mu.Unlock()
 		if ctx.Done() == nil || l.isFast.Load() {
 			l.exchange(ctx, timeout, calls)
@@ -64,6 +93,10 @@ func (l *lane) do(ctx context.Context, timeout time.Duration, calls ...*driver.C
 	}
 	mine := &batch{calls: calls, timeout: timeout, done: make(chan struct{})}
 	l.queue = append(l.queue, mine)
+	if len(l.queue) > 1 && l.crowded != nil {
+		go l.crowded()
+		l.crowded = nil
+	}
 	l.mu.Unlock()
 	return l.await(ctx, mine)
 }

@@ -161,6 +161,42 @@ func TestCloseEndsWaitsAndGoroutines(t *testing.T) {
 	until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }
 
+func TestALoneWaitBlocksUntilAnotherJoinsIt(t *testing.T) {
+	locks, client := open(t, startServer(t))
+	other, err := locks.Lock("a", time.Minute).Acquire(background)
+	must(t, err)
+	ended := make(chan error)
+	wait := func() {
+		held, err := locks.Lock("a", time.Minute, serverlock.Wait(time.Minute)).Acquire(background)
+		if err == nil {
+			err = held.Release(background)
+		}
+		ended <- err
+	}
+	blocked := func(count string) func() bool {
+		return func() bool {
+			info, err := client.Info(background, "clients").Result()
+			return err == nil && strings.Contains(info, "blocked_clients:"+count)
+		}
+	}
+	go wait()
+	until(t, "it blocks", blocked("1"))
+	must(t, other.Release(background))
+	must(t, <-ended)
+	other, err = locks.Lock("a", time.Minute).Acquire(background)
+	must(t, err)
+	go wait()
+	until(t, "it blocks again", blocked("1"))
+	go wait()
+	until(t, "nobody blocks", blocked("0"))
+	must(t, other.Release(background))
+	must(t, <-ended)
+	must(t, <-ended)
+	if count, err := client.Do(background, "CLIENT", "LIST").Text(); err != nil || strings.Count(count, "id=") > 4 {
+		t.Errorf("there are too many connections:\n%s", count) // the test's own use of the client is one
+	}
+}
+
 func TestALeaderThatHasBadArgumentsSaysSo(t *testing.T) {
 	locks, _ := open(t, startServer(t))
 	err := locks.Leader("a", 0).Run(background, func(context.Context, int64) { t.Error("elected") })

@@ -99,6 +99,21 @@ func (r *router) lane(node driver.Node) *lane {
 	return found
 }
 
+// narrow and widen are about the one server; a cluster cannot be narrowed.
+func (r *router) narrow(crowded func()) bool {
+	if r.cluster != nil {
+		return false
+	}
+	node, err := r.client.Node(context.Background(), "")
+	return err == nil && r.lane(node).narrow(crowded)
+}
+
+func (r *router) widen() {
+	if node, err := r.client.Node(context.Background(), ""); err == nil {
+		r.lane(node).widen()
+	}
+}
+
 // refresh finds out anew which server has which keys. Servers that are gone leave no lanes behind.
 func (r *router) refresh(ctx context.Context) error {
 	if r.cluster == nil {

@@ -7,6 +7,7 @@ import (
 
 const (
 	piece        = 5 * time.Second
+	soloPiece    = 2 * time.Second
 	crowdedPiece = time.Second
 	resend       = 5 * time.Second
 	resendDown   = time.Second
@@ -17,6 +18,7 @@ const (
 // byNotify stands in line without a connection, and claims the lock when the server says that it is granted.
 func (a *attempt) byNotify() (*grant, error) {
 	subscription := a.engine.subscription
+	a.engine.solo.end()
 	news := subscription.register(a.id, a.request.key())
 	defer subscription.unregister(a.id)
 	if _, isRefused := subscription.ready(a.ctx, news, min(resendDown, a.left())); isRefused {
@@ -83,9 +85,26 @@ func (a *attempt) hear(news *news) (string, error) {
 	}
 }
 
+// alone waits as the only attempt of the manager. errNotAlone: it is not, or no longer.
+func (a *attempt) alone() (*grant, error) {
+	e := a.engine
+	if a.request.wait == 0 || a.request.needsLine() || !e.notifies.Load() || !e.solo.enter() {
+		return nil, errNotAlone
+	}
+	a.isSolo = true
+	defer func() {
+		a.isSolo = false
+		e.solo.leave()
+	}()
+	return a.byBlocking()
+}
+
 // byBlocking waits in pieces: lines are few, and a reply that is lost is noticed after one.
 func (a *attempt) byBlocking() (*grant, error) {
 	for a.left() > 0 {
+		if a.isSolo && a.engine.solo.hasEnded() {
+			return nil, errNotAlone
+		}
 		got, isCancelled, err := a.onePiece()
 		switch {
 		case err != nil:
@@ -125,7 +144,9 @@ func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
 		}
 	}
 	longest := piece
-	if a.engine.lines.isCrowded() {
+	if a.isSolo {
+		longest = soloPiece
+	} else if a.engine.lines.isCrowded() {
 		longest = crowdedPiece
 	}
 	span := max(time.Millisecond, min(a.left(), longest))

@@ -18,23 +18,27 @@ const (
 
 // Pack gives the bytes of one command.
 func Pack(words []any) ([]byte, error) {
-	packed := fmt.Appendf(nil, "*%d\r\n", len(words))
+	packed := size(make([]byte, 0, 256), '*', len(words))
 	for _, word := range words {
-		var text string
 		switch word := word.(type) {
 		case string:
-			text = word
+			packed = append(size(packed, '$', len(word)), word...)
 		case []byte:
-			text = string(word)
+			packed = append(size(packed, '$', len(word)), word...)
 		case int64:
-			text = strconv.FormatInt(word, 10)
+			var digits [20]byte
+			text := strconv.AppendInt(digits[:0], word, 10)
+			packed = append(size(packed, '$', len(text)), text...)
 		default:
 			return nil, fmt.Errorf("a word is %T", word)
 		}
-		packed = fmt.Appendf(packed, "$%d\r\n", len(text))
-		packed = append(append(packed, text...), "\r\n"...)
+		packed = append(packed, '\r', '\n')
 	}
 	return packed, nil
+}
+
+func size(packed []byte, kind byte, count int) []byte {
+	return append(strconv.AppendInt(append(packed, kind), int64(count), 10), '\r', '\n')
 }
 
 // Reader reads replies.

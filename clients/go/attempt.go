@@ -79,11 +79,6 @@ func (a *attempt) whole() (*grant, error) {
 	if err := a.over(); err != nil {
 		return nil, err
 	}
-	if a.request.needsLine() {
-		if err := a.takeLine(); err != nil {
-			return nil, err
-		}
-	}
 	got, err := a.get()
 	if err == nil && (a.request.replicas > 0 || a.request.fsync) {
 		err = a.confirm()

@@ -38,17 +38,23 @@ func (l *Locks) Leader(key string, lease time.Duration, options ...Option) *Lead
 // lease has ended.
 func (l *Leader) Run(ctx context.Context, lead func(ctx context.Context, token int64)) error {
 	span := min(time.Second, l.request.lease/3)
+	known := ""
 	for ctx.Err() == nil {
 		held, err := l.engine.acquire(ctx, l.request)
 		switch {
 		case errors.Is(err, ErrArgument), errors.Is(err, ErrMisuse):
 			return err
 		case err != nil:
-			if !errors.Is(err, ErrTimeout) {
+			if !errors.Is(err, ErrTimeout) && ctx.Err() == nil {
+				if known != err.Error() {
+					known = err.Error()
+					l.engine.warn("campaigning goes on", "error", err)
+				}
 				pause(ctx, l.engine.closed, span)
 			}
 			continue
 		}
+		known = ""
 		if l.lead(ctx, held, lead) {
 			pause(ctx, l.engine.closed, span) // others have their turn
 		}
@@ -103,8 +109,8 @@ func (l *Leader) Observe(ctx context.Context) iter.Seq[Leadership] {
 	return func(yield func(Leadership) bool) {
 		before := Leadership{Token: -1}
 		for ctx.Err() == nil && !l.engine.isClosed() {
-			leader := l.look(ctx)
-			if ctx.Err() == nil && leader.Token != before.Token {
+			leader, isKnown := l.look(ctx)
+			if isKnown && leader.Token != before.Token {
 				before = leader
 				if !yield(leader) {
 					return
@@ -115,14 +121,16 @@ func (l *Leader) Observe(ctx context.Context) iter.Seq[Leadership] {
 	}
 }
 
-func (l *Leader) look(ctx context.Context) Leadership {
+// look gives who leads. Where no server answers, nobody knows.
+func (l *Leader) look(ctx context.Context) (leader Leadership, isKnown bool) {
 	if l.request.err != nil {
-		return Leadership{}
+		return Leadership{}, true
 	}
 	key := l.request.key()
 	reply, err := l.engine.router.call(ctx, key, []any{"LOCK.INFO", key}, l.engine.timeout)
 	if err != nil {
-		return Leadership{}
+		_, isSaid := err.(*said)
+		return Leadership{}, isSaid
 	}
 	fields := map[string]any{}
 	switch reply := reply.(type) {
@@ -137,7 +145,7 @@ func (l *Leader) look(ctx context.Context) Leadership {
 	}
 	token, _ := fields["token"].(int64)
 	if text(fields["state"]) != "held" || token == 0 {
-		return Leadership{}
+		return Leadership{}, true
 	}
-	return Leadership{Token: token, Owner: text(fields["owner"])}
+	return Leadership{Token: token, Owner: text(fields["owner"])}, true
 }

@@ -51,22 +51,26 @@ type portable struct {
 
 func newPortable(e *engine) *portable { return &portable{engine: e, retention: -1} }
 
-func (p *portable) acquire(ctx context.Context, r *request, id string) (any, error) {
-	if err := p.askPolicy(ctx, r); err != nil {
+// send is one exchange with the server of a key.
+type send func(words []any) (any, error)
+
+func (p *portable) acquire(send send, r *request, id string) (any, error) {
+	if err := p.askPolicy(send); err != nil {
 		return nil, err
 	}
 	name := "lock_acquire"
 	if r.form == recovery {
 		name = "lock_recover"
 	}
-	return p.call(ctx, r, name, r.acquire(id, 0, "")[2:]...)
+	return p.call(send, r, name, r.acquire(id, 0, "")[2:]...)
 }
 
 // cancel gives back what this ID may have been granted: the same ID gets the same token.
 func (p *portable) cancel(ctx context.Context, r *request, id string) error {
-	reply, err := p.call(ctx, r, "lock_acquire", "PX", int64(1), "ID", id)
+	send := func(words []any) (any, error) { return p.engine.router.call(ctx, r.key(), words, p.engine.timeout) }
+	reply, err := p.call(send, r, "lock_acquire", "PX", int64(1), "ID", id)
 	if token, isGrant := reply.(int64); isGrant && err == nil {
-		_, err = p.call(ctx, r, "lock_release", token)
+		_, err = p.call(send, r, "lock_release", token)
 	}
 	return err
 }
@@ -88,9 +92,9 @@ func (p *portable) missed() {
 	p.isLoaded = false
 }
 
-func (p *portable) call(ctx context.Context, r *request, name string, args ...any) (any, error) {
+func (p *portable) call(send send, r *request, name string, args ...any) (any, error) {
 	call := func() (any, error) {
-		reply, err := p.engine.router.call(ctx, r.key(), p.words(r, name, args...), p.engine.timeout)
+		reply, err := send(p.words(r, name, args...))
 		if err == nil {
 			p.mu.Lock()
 			p.isLoaded = true
@@ -107,14 +111,14 @@ func (p *portable) call(ctx context.Context, r *request, name string, args ...an
 }
 
 // askPolicy: under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell.
-func (p *portable) askPolicy(ctx context.Context, r *request) error {
+func (p *portable) askPolicy(send send) error {
 	p.mu.Lock()
 	isKnown := p.hasAsked && now() < p.askedAt+policyCounts
 	p.mu.Unlock()
 	if isKnown {
 		return nil
 	}
-	reply, err := p.engine.router.call(ctx, r.key(), []any{"INFO", "memory"}, p.engine.timeout)
+	reply, err := send([]any{"INFO", "memory"})
 	if _, isSaid := err.(*said); err != nil && !isSaid {
 		return err
 	}

@@ -39,12 +39,12 @@ func TestARenewalThatFailsAtOnceIsTriedAgain(t *testing.T) {
 	server := &moody{fails: map[string]int{}}
 	locks := New(server, WithLogger(slog.New(slog.DiscardHandler)))
 	defer locks.Close()
-	const lease = 1500 * time.Millisecond
+	const lease = 3 * time.Second
 	var all []*Held
 	for number := range 300 {
 		key := string(rune('a' + number))
 		server.mu.Lock()
-		server.fails[key] = 8
+		server.fails[key] = 4
 		server.mu.Unlock()
 		held, err := locks.Lock(key, lease).Acquire(context.Background())
 		if err != nil {

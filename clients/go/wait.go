@@ -187,6 +187,9 @@ func (a *attempt) countAnew(got *grant) (bool, error) {
 	return true, nil
 }
 
+// exchanged is one exchange of the portable script.
+func (a *attempt) exchanged(words []any) (any, error) { return a.exchange(words, a.engine.timeout) }
+
 // poll asks by script, where the module is not loaded.
 func (a *attempt) poll() (*grant, error) {
 	if what := a.request.needsModule(); what != "" {
@@ -194,16 +197,8 @@ func (a *attempt) poll() (*grant, error) {
 	}
 	a.isPortable = true
 	for {
-		if err := a.over(); err != nil {
-			return nil, err
-		}
 		sent := now()
-		a.mayStand = true
-		reply, err := a.engine.portable.acquire(a.ctx, a.request, a.id)
-		if gone, isAbandoned := err.(*abandoned); isAbandoned {
-			a.settled = gone.settled
-			return nil, givenUp(a.ctx, a.request.name)
-		}
+		reply, err := a.engine.portable.acquire(a.exchanged, a.request, a.id)
 		if err != nil {
 			if err := a.pauseAfter(err); err != nil {
 				return nil, err

@@ -104,8 +104,10 @@ func main() {
 			answer(read.N, nil, cannot(err.Error()))
 			continue
 		}
+		ctx := player.begin(read.N) // here, so that an order to cancel it comes after it
 		go func() {
-			ok, err := player.play(&read)
+			ok, err := player.play(ctx, &read)
+			player.end(read.N)
 			answer(read.N, ok, err)
 		}()
 	}

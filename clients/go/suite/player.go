@@ -57,10 +57,21 @@ func put[K comparable, V any](p *player, into map[K]V, name K, value V) {
 	into[name] = value
 }
 
-func (p *player) play(o *order) (fields, error) {
+// begin gives the context of an order, which another one may cancel until it has ended.
+func (p *player) begin(n int) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	put(p, p.pending, o.N, cancel)
+	put(p, p.pending, n, cancel)
+	return ctx
+}
+
+func (p *player) end(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pending[n]()
+	delete(p.pending, n)
+}
+
+func (p *player) play(ctx context.Context, o *order) (fields, error) {
 	switch o.Do {
 	case "open":
 		return nil, p.open(o)

@@ -94,6 +94,7 @@ test_go() {
             return 1
     done
     (cd clients/go && SERVERLOCK_MODULE=$target/../release/libredis_lock.so go test -race -count=1 ./...) || return 1
+    (cd clients/go/suite && go test ./...) || return 1
     GORACE=halt_on_error=1 python3 clients/suite/run.py go ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 

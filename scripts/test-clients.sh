@@ -77,7 +77,7 @@ test_node() {
     python3 clients/suite/run.py node ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
-# clients/suite, clients/bench and clients/shell are no languages of this script.
+# clients/suite and clients/shell are no languages of this script.
 languages=${*:-$(for folder in clients/*/; do
     name=$(basename "$folder")
     ! declare -F "test_$name" >/dev/null || echo "$name"

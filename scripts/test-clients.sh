@@ -98,7 +98,7 @@ test_go() {
     GORACE=halt_on_error=1 python3 clients/suite/run.py go ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
-# clients/suite, clients/bench and clients/shell are no languages of this script.
+# clients/suite and clients/shell are no languages of this script.
 languages=${*:-$(for folder in clients/*/; do
     name=$(basename "$folder")
     ! declare -F "test_$name" >/dev/null || echo "$name"

@@ -19,6 +19,7 @@ with its resident memory in KB. Every round is kept as CSV in benches/runs, unle
 import argparse
 import csv
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -137,29 +138,40 @@ def pair(rows, language, server, settings):
 
 
 def hot(rows, language, server, settings):
+    """The processes of all contenders are kept from round to round. Before the first, each has made some thousand grants:
+    16 processes share one lock, so each of them makes few in a round, and a process that lives long is compiled."""
     for group in language["groups"]:
-        for round_ in range(1, settings.rounds + 1):
-            for place, name in turns(group, round_):
-                # Locks of different kinds do not share a key.
-                key = "hot:" + "".join(letter for letter in name if letter.isalnum()) + str(round_)
-                workers = [Worker(language, name, server.port) for _ in range(settings.processes)]
-                try:
-                    for worker in workers:
-                        worker.ready()
-                    for worker in workers:  # opens what the first wait opens
-                        worker.say("hot", key, 0.3)
-                    for worker in workers:
-                        worker.hear()
-                    for worker in workers:
-                        worker.say("hot", key, settings.seconds)
-                    waits = [worker.hear() for worker in workers]
-                finally:
-                    for worker in workers:
-                        worker.end()
-                counts, every = [len(each) for each in waits], sorted(wait for each in waits for wait in each)
-                rows.add("hot", name, round_, place, per_second=sum(counts) / settings.seconds,
-                         most_to_least=max(counts) / max(1, min(counts)),
-                         p50_ms=every[len(every) // 2] / 1000, p99_ms=every[len(every) * 99 // 100] / 1000)
+        crowds = {name: [Worker(language, name, server.port) for _ in range(settings.processes)] for name in group}
+        try:
+            for name, workers in crowds.items():
+                for worker in workers:
+                    worker.ready()
+                _at_once(workers, "hot", _hot_key(name), min(1, settings.seconds))  # opens what the first wait opens
+                for worker in workers:
+                    worker.say("hot", f"{_hot_key(name)}:{worker.pid}", 2 * settings.seconds)
+                for worker in workers:
+                    worker.hear()
+            for round_ in range(1, settings.rounds + 1):
+                for place, name in turns(group, round_):
+                    waits = _at_once(crowds[name], "hot", _hot_key(name), settings.seconds)
+                    counts, every = [len(each) for each in waits], sorted(wait for each in waits for wait in each)
+                    rows.add("hot", name, round_, place, per_second=sum(counts) / settings.seconds,
+                             most_to_least=max(counts) / max(1, min(counts)),
+                             p50_ms=every[len(every) // 2] / 1000, p99_ms=every[len(every) * 99 // 100] / 1000)
+        finally:
+            for worker in itertools.chain(*crowds.values()):
+                worker.end()
+
+
+def _at_once(workers, *words):
+    for worker in workers:
+        worker.say(*words)
+    return [worker.hear() for worker in workers]
+
+
+def _hot_key(name):
+    """Locks of different kinds do not share a key."""
+    return "hot:" + "".join(letter for letter in name if letter.isalnum())
 
 
 def waits(rows, language, server, settings):
@@ -300,11 +312,11 @@ def main():
             for name in settings.language or LANGUAGES:
                 print(f"{part} {name}", file=sys.stderr, flush=True)
                 globals()[part](rows, LANGUAGES[name], server, settings)
-    finally:
+    finally:  # also what there is when it is interrupted
         server.end()
-    show(rows)
-    if not settings.smoke:
-        keep(rows, now, found)
+        show(rows)
+        if not settings.smoke and rows.rows:
+            keep(rows, now, found)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ export class Attempt {
   #stood = false;
   #isPortable = false;
   #news: News | undefined;
-  /** Rejects when the caller gives up. */
-  readonly #gaveUp: Promise<never>;
+  /** Rejects when the caller gives up, if it can. */
+  readonly #gaveUp: Promise<never> | undefined;
   #stopListening = (): void => undefined;
 
   constructor(
@@ -52,8 +52,8 @@ export class Attempt {
   ) {
     this.#deadline = this.began + request.wait;
     this.#usesLine = request.needsLine;
+    if (!signal) return;
     this.#gaveUp = new Promise((_, reject) => {
-      if (!signal) return;
       const gaveUp = (): void => {
         reject(signal.reason as Error);
         this.#news?.stir();
@@ -119,6 +119,10 @@ export class Attempt {
     }
     this.#mayStand = false;
     return this.#poll();
+  }
+
+  #unlessGivenUp<T>(work: Promise<T>): Promise<T> {
+    return this.#gaveUp ? Promise.race([work, this.#gaveUp]) : work;
   }
 
   #left(): number {
@@ -196,12 +200,12 @@ export class Attempt {
         () => undefined,
       );
       const end = sleep(this.#left()).then(() => 'end' as const);
-      const what = await Promise.race([late, end, this.#gaveUp]);
+      const what = await this.#unlessGivenUp(Promise.race([late, end]));
       if (what === 'end') throw typed(error, name);
       return what;
     }
     const pause = Math.min(500, 10 * 2 ** Math.min(this.#tries, 6)) * (0.5 + Math.random() / 2);
-    await Promise.race([sleep(this.request.wait ? Math.min(pause, this.#left()) : 10), this.#gaveUp]);
+    await this.#unlessGivenUp(sleep(this.request.wait ? Math.min(pause, this.#left()) : 10));
     return undefined;
   }
 
@@ -291,7 +295,7 @@ export class Attempt {
         const most = this.#isSolo ? SOLO_PIECE : engine.lines.isCrowded ? CROWDED_PIECE : PIECE;
         piece = Math.max(1, Math.min(this.#left(), most));
         began = now();
-        grant = await Promise.race([this.#ask(piece, undefined, piece + engine.timeout), this.#gaveUp]);
+        grant = await this.#unlessGivenUp(this.#ask(piece, undefined, piece + engine.timeout));
       } catch (error) {
         if (!(error instanceof Broken)) throw error;
         await this.#pauseAfter(error);
@@ -351,7 +355,7 @@ export class Attempt {
       if (grant) return grant;
       this.#mayStand = false;
       if (this.#left() <= 0) throw request.wait ? this.#timedOut() : refused(request.name);
-      await Promise.race([sleep(Math.min(50 + Math.random() * 100, this.#left())), this.#gaveUp]);
+      await this.#unlessGivenUp(sleep(Math.min(50 + Math.random() * 100, this.#left())));
     }
   }
 

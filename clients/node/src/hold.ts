@@ -28,8 +28,6 @@ export const now = (): number => performance.now();
 export class Held {
   readonly token: number;
   readonly predecessor: Predecessor | null;
-  /** Aborted when the lock is lost; the reason is the LockLost. */
-  readonly signal: AbortSignal;
   /** How long it took to get the lock, in milliseconds. */
   readonly waited: number;
 
@@ -43,7 +41,8 @@ export class Held {
   /** @internal */ _portable: boolean;
   /** @internal */ _line: Line | undefined;
   #lost: LockLost | undefined;
-  readonly #abort = new AbortController();
+  /** Made when it is asked for: one costs more than all else of a hold. */
+  #abort: AbortController | undefined;
 
   /** @internal */
   constructor(
@@ -54,7 +53,6 @@ export class Held {
   ) {
     this.token = grant.token;
     this.predecessor = grant.predecessor;
-    this.signal = this.#abort.signal;
     this.waited = this._granted - began;
     this._sent = grant.sent;
     this._lease = _request.lease;
@@ -71,6 +69,15 @@ export class Held {
   get lost(): LockLost | undefined {
     if (!this.#lost && !this._ended && now() >= this._lostAt) this._lose('its lease was not renewed in time');
     return this.#lost;
+  }
+
+  /** Aborted when the lock is lost; the reason is the LockLost. */
+  get signal(): AbortSignal {
+    if (!this.#abort) {
+      this.#abort = new AbortController();
+      if (this.lost) this.#abort.abort(this.lost);
+    }
+    return this.#abort.signal;
   }
 
   /** Whether the lock is held for certain. */
@@ -135,7 +142,7 @@ export class Held {
     if (this.#lost || this._ended) return;
     this.#lost = new LockLost(this.key, `lost: ${why}`, cause);
     this._engine.lost(this, this.#lost);
-    this.#abort.abort(this.#lost);
+    this.#abort?.abort(this.#lost);
     this._request.options.onLost?.(this);
   }
 

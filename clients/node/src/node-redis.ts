@@ -13,6 +13,9 @@ export function nodeRedisWire(client: object): Wire {
   return new NodeRedis(client);
 }
 
+/** The time-outs of commands are kept here. */
+const PATIENT = { timeout: undefined };
+
 type Kind = 'client' | 'pool' | 'cluster' | 'sentinel';
 
 function kindOf(client: Any): Kind {
@@ -49,15 +52,14 @@ class NodeRedis implements Wire {
   }
 
   async call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
-    const waiting = new AbortController();
-    // A command that was not written yet when its time is over is not written any more.
-    const options = { abortSignal: waiting.signal, timeout: undefined };
-    let isDone = false;
+    // A command that was not written yet when its time is over is not written any more. A client that is connected
+    // writes at once, and a signal costs more than all else.
+    const waiting = this.#client.isReady === true && this.#kind === 'client' ? undefined : new AbortController();
     try {
-      const sent = this.#send(key, text(words), options).finally(() => (isDone = true));
+      const sent = this.#send(key, text(words), waiting ? { abortSignal: waiting.signal, timeout: undefined } : PATIENT);
       return await within(sent, timeout, () => {
-        waiting.abort();
-        return new Broken(new Error(`no reply within ${timeout} ms`), isDone ? undefined : sent);
+        waiting?.abort();
+        return new Broken(new Error(`no reply within ${timeout} ms`), sent);
       });
     } catch (error) {
       throw read(error);

@@ -66,6 +66,8 @@ export class Request {
   readonly maxHold: number;
   readonly replicas: number;
   readonly replicasWithin: number;
+  /** The keys as they are sent: as text where that is the same, because the libraries are slower with bytes. */
+  readonly #names: readonly Word[];
   readonly #head: Word[];
   readonly #tail: Word[];
 
@@ -99,6 +101,7 @@ export class Request {
     }
     const front = Buffer.from(prefix);
     this.keys = prefix ? keys.map((key) => Buffer.concat([front, key])) : keys;
+    this.#names = this.keys.map((key) => (Buffer.from(key.toString()).equals(key) ? key.toString() : key));
     const command = many ? 'LOCK.MACQUIRE' : recover ? 'LOCK.RECOVER' : 'LOCK.ACQUIRE';
     this.#head = [command, ...this.#named(), 'PX', Math.round(this.lease)];
     this.#tail = [
@@ -131,7 +134,7 @@ export class Request {
   }
 
   #named(): Word[] {
-    return this.many ? [this.keys.length, ...this.keys] : [...this.keys];
+    return this.many ? [this.keys.length, ...this.#names] : [...this.#names];
   }
 
   acquire(id: string, wait = 0, channel?: string): Word[] {

@@ -69,7 +69,14 @@ export interface Wire {
 export function within<T>(promise: Promise<T>, timeout: number, late: () => unknown): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const timer = setTimeout(() => reject(late()), timeout);
-    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+    const done = (value: T): void => {
+      clearTimeout(timer);
+      resolve(value);
+    };
+    promise.then(done, (error: unknown) => {
+      clearTimeout(timer);
+      reject(error);
+    });
   });
 }
 

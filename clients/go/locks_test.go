@@ -77,6 +77,16 @@ func TestWorkThatIsStoppedByALossGivesTheLoss(t *testing.T) {
 	}
 }
 
+func TestTheContextOfTheWorkEndsWithIt(t *testing.T) {
+	locks, _ := open(t, startServer(t))
+	var kept context.Context
+	must(t, locks.Lock("a", time.Minute).Do(background, func(ctx context.Context) error {
+		kept = ctx
+		return ctx.Err()
+	}))
+	mustBe(t, context.Cause(kept), serverlock.ErrLost)
+}
+
 func TestReleaseIsSentAlsoIfTheContextIsDone(t *testing.T) {
 	locks, client := open(t, startServer(t))
 	ctx, cancel := context.WithCancel(background)
@@ -102,6 +112,29 @@ func TestAnAttemptEndsWithItsContext(t *testing.T) {
 	if !isFree(t, client, "a") {
 		t.Error("the attempt has got the lock")
 	}
+	_, err = locks.Lock("a", time.Minute).Acquire(background)
+	must(t, err)
+	together, giveUp := context.WithCancel(background)
+	ended := make(chan error)
+	for range 2 { // these wait by NOTIFY
+		go func() {
+			_, err := locks.Lock("a", time.Minute, serverlock.Wait(time.Minute)).Acquire(together)
+			ended <- err
+		}()
+	}
+	waiting := func(count int64) func() bool {
+		return func() bool {
+			info, err := client.Do(background, "LOCK.INFO", "a").Result()
+			fields, _ := info.(map[any]any)
+			return err == nil && fields["waiters"] == count
+		}
+	}
+	until(t, "both wait", waiting(2))
+	time.Sleep(50 * time.Millisecond) // their replies are under way
+	giveUp()
+	mustBe(t, <-ended, context.Canceled)
+	mustBe(t, <-ended, context.Canceled)
+	until(t, "nobody waits", waiting(0))
 	stopped, stop := context.WithCancelCause(background)
 	reason := errors.New("shutting down")
 	stop(reason)

@@ -77,7 +77,28 @@ test_node() {
     python3 clients/suite/run.py node ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
-# clients/suite, clients/bench and clients/shell are no languages of this script.
+go_is_new() {
+    local version
+    version=$(go env GOVERSION 2>/dev/null) && [[ $version =~ ^go1\.([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge 24 ]
+}
+
+test_go() {
+    go_is_new || { debian golang-go && hash -r && go_is_new; } ||
+        { say "missing: Go 1.24 or later"; return 1; }
+    local built=$target/serverlock-go folder
+    mkdir -p "$built"
+    (cd clients/go/suite && go build -o "$built/staticcheck" honnef.co/go/tools/cmd/staticcheck &&
+        go build -race -o "$built/driver" .) || return 1
+    for folder in clients/go clients/go/suite; do
+        (cd "$folder" && go vet ./... && "$built/staticcheck" -checks all ./... && test -z "$(gofmt -l . | tee /dev/stderr)") ||
+            return 1
+    done
+    (cd clients/go && SERVERLOCK_MODULE=$target/../release/libredis_lock.so go test -race -count=1 ./...) || return 1
+    (cd clients/go/suite && go test ./...) || return 1
+    GORACE=halt_on_error=1 python3 clients/suite/run.py go ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+}
+
+# clients/suite and clients/shell are no languages of this script.
 languages=${*:-$(for folder in clients/*/; do
     name=$(basename "$folder")
     ! declare -F "test_$name" >/dev/null || echo "$name"

@@ -312,11 +312,11 @@ def main():
             for name in settings.language or LANGUAGES:
                 print(f"{part} {name}", file=sys.stderr, flush=True)
                 globals()[part](rows, LANGUAGES[name], server, settings)
-    finally:
+    finally:  # also what there is when it is interrupted
         server.end()
-    show(rows)
-    if not settings.smoke:
-        keep(rows, now, found)
+        show(rows)
+        if not settings.smoke and rows.rows:
+            keep(rows, now, found)
 
 
 if __name__ == "__main__":

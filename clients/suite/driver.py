@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -111,7 +112,9 @@ class Driver:
                     and all(event.get(field) == value for field, value in fields.items())]
 
     def pause(self):
+        """Returns when all its threads have stopped, which takes a while on a busy machine."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self):
         self._process.send_signal(signal.SIGCONT)

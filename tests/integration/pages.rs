@@ -137,7 +137,7 @@ fn errors_that_are_quoted_exist_and_the_design_has_them_all() {
 /// All pages: those at the top, and those of the folders that have some.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["", "docs", "examples", "benches", "clients", "clients/python", "clients/node"]
+    let folders = ["", "docs", "examples", "benches", "clients", "clients/python", "clients/node", "clients/go"]
         .map(|folder| root.join(folder));
     let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()

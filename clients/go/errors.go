@@ -1,0 +1,81 @@
+package serverlock
+
+import (
+	"context"
+	"errors"
+	"strconv"
+)
+
+// The kinds of errors, for [errors.Is].
+var (
+	// ErrRefused: somebody else has the lock, or an operator cancelled the wait. [ErrTimeout] is a case of it.
+	ErrRefused = errors.New("somebody else has the lock")
+	// ErrTimeout: somebody else still had the lock when the wait ended, or the server was changing all that time.
+	ErrTimeout = errors.New("the wait for the lock has ended")
+	// ErrLost: the lock is not held any more, or not for certain.
+	ErrLost = errors.New("the lock is lost")
+	// ErrDeadlock: the wait would close a circle of clients that wait for each other's session locks.
+	ErrDeadlock = errors.New("the wait would be a deadlock")
+	// ErrUnavailable: the server grants nothing now, or not this (GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM), or it lacks
+	// the module.
+	ErrUnavailable = errors.New("the server does not grant locks")
+	// ErrDenied: the server does not allow this user the command, the key or the connection.
+	ErrDenied = errors.New("the server does not allow it")
+	// ErrNoServer: no connection to a server, or no reply in time.
+	ErrNoServer = errors.New("the server does not answer")
+	// ErrArgument: an argument is wrong, or the key holds something that is no lock.
+	ErrArgument = errors.New("an argument is wrong")
+	// ErrMisuse: the same lock again within its own scope, closed Locks, a lock that was released before.
+	ErrMisuse = errors.New("the lock is misused")
+)
+
+// Error is the error of all functions of this package.
+type Error struct {
+	// Key is the key of the lock, or its keys, quoted.
+	Key string
+	// Kind is one of the variables of this package, or the error of the context that ended the attempt.
+	Kind error
+	// Reason says what happened, for people.
+	Reason string
+	// Cause is the error of the server or the connection, if there was one.
+	Cause error
+}
+
+func (e *Error) Error() string {
+	if e.Key == "" {
+		return "serverlock: " + e.Reason
+	}
+	return "the lock " + e.Key + ": " + e.Reason
+}
+
+// Is reports whether the target is the kind of the error.
+func (e *Error) Is(target error) bool {
+	return target == e.Kind || target == ErrRefused && e.Kind == ErrTimeout
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+func failed(kind error, key, reason string) *Error {
+	return &Error{Key: key, Kind: kind, Reason: reason}
+}
+
+// givenUp is the error of an attempt whose context is done.
+func givenUp(ctx context.Context, key string) *Error {
+	cause := context.Cause(ctx)
+	return &Error{Key: key, Kind: ctx.Err(), Reason: "the caller has given up: " + cause.Error(), Cause: cause}
+}
+
+func shown(keys []string) string {
+	text := ""
+	for number, key := range keys {
+		if number > 0 {
+			text += ", "
+		}
+		if len(text) > 200 {
+			return text + "..."
+		}
+		text += strconv.Quote(key[:min(len(key), 200)])
+	}
+	return text
+}

@@ -1,0 +1,14 @@
+// example.com stands for the address at which this folder is published.
+module example.com/serverlock
+
+go 1.24
+
+require (
+	github.com/gomodule/redigo v1.9.3
+	github.com/redis/go-redis/v9 v9.17.3
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
+)

@@ -1,0 +1,120 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+
+	"example.com/serverlock/driver"
+	"example.com/serverlock/internal/resp"
+)
+
+const writeTimeout = 10 * time.Second
+
+// conn is a connection that go-redis has dialed, authenticated and prepared, and does not touch any more. It is read
+// here, because go-redis reads only while it waits for a reply, and so would not notice its end.
+type conn struct {
+	net.Conn
+	client *redis.Client
+	reader *resp.Reader
+}
+
+func (n *node) Dial(ctx context.Context) (driver.Conn, error) {
+	options := *n.client.Options()
+	dialed := dialer{dial: options.Dialer}
+	options.Dialer = dialed.keep
+	options.Protocol = 2
+	options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = 1, 0, 0, 0
+	options.ConnMaxIdleTime, options.ConnMaxLifetime = -1, 0
+	options.MaxRetries, options.DialerRetries = -1, 1
+	options.ContextTimeoutEnabled = true
+	options.ReadTimeout, options.WriteTimeout = -1, -1 // as the context says
+	options.Limiter = nil
+	if provider := options.StreamingCredentialsProvider; provider != nil {
+		// It would authenticate the connection again while it is used here.
+		options.StreamingCredentialsProvider = nil
+		options.CredentialsProviderContext = func(context.Context) (string, string, error) { return credentials(provider) }
+	}
+	client := redis.NewClient(&options)
+	err := client.Ping(ctx).Err()
+	made := dialed.conn()
+	if err == nil && made == nil {
+		err = errors.New("go-redis has not dialed")
+	}
+	if err == nil {
+		err = made.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		if made != nil {
+			_ = made.Close()
+		}
+		_ = client.Close()
+		return nil, read(err)
+	}
+	return &conn{Conn: made, client: client, reader: resp.NewReader(made)}, nil
+}
+
+func (c *conn) Send(words []any) error {
+	packed, err := resp.Pack(words)
+	if err != nil {
+		return err
+	}
+	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	_, err = c.Write(packed)
+	return err
+}
+
+func (c *conn) Receive() (any, error) { return c.reader.Read() }
+
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	_ = c.client.Close()
+	return err
+}
+
+// dialer keeps the connection that the library dials for the handshake. One that comes after it, the library closes with
+// its client.
+type dialer struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	mu   sync.Mutex
+	made net.Conn
+}
+
+func (d *dialer) keep(ctx context.Context, network, address string) (net.Conn, error) {
+	made, err := d.dial(ctx, network, address)
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.made = made
+	}
+	return made, err
+}
+
+func (d *dialer) conn() net.Conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.made
+}
+
+func credentials(provider auth.StreamingCredentialsProvider) (user, password string, err error) {
+	found, unsubscribe, err := provider.Subscribe(listener{})
+	if err != nil {
+		return "", "", err
+	}
+	_ = unsubscribe()
+	user, password = found.BasicAuth()
+	return user, password, nil
+}
+
+// listener has no use for news.
+type listener struct{}
+
+func (listener) OnNext(auth.Credentials) {}
+func (listener) OnError(error)           {}

@@ -1,0 +1,188 @@
+package serverlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/serverlock/driver"
+)
+
+// gate is a server that answers with the first word, once it is opened.
+type gate struct {
+	opened  chan struct{}
+	mu      sync.Mutex
+	batches []int
+}
+
+func (g *gate) Dial(context.Context) (driver.Conn, error) { return nil, errors.New("no lines") }
+
+func (g *gate) Exchange(ctx context.Context, calls []*driver.Call) {
+	g.mu.Lock()
+	g.batches = append(g.batches, len(calls))
+	g.mu.Unlock()
+	select {
+	case <-g.opened:
+	case <-ctx.Done():
+	}
+	for _, call := range calls {
+		call.Value = call.Words[0]
+		if call.Words[0] == "bad" {
+			call.Value, call.Err = nil, driver.ReplyError("ERR no")
+		}
+		if ctx.Err() != nil {
+			call.Value, call.Err = nil, ctx.Err()
+		}
+	}
+}
+
+func (g *gate) has(t *testing.T, batches int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		g.mu.Lock()
+		enough := len(g.batches) >= batches
+		g.mu.Unlock()
+		if enough {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no %d batches", batches)
+		}
+	}
+}
+
+func queued(t *testing.T, l *lane, count int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		enough := len(l.queue) == count
+		l.mu.Unlock()
+		if enough {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the queue is not %d long", count)
+		}
+	}
+}
+
+func TestACrowdSharesTwoConnectionsAndEachGetsItsOwnReply(t *testing.T) {
+	server := &gate{opened: make(chan struct{})}
+	l := &lane{node: server}
+	var all sync.WaitGroup
+	for number := range 200 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			word := any(number)
+			if number == 13 {
+				word = "bad"
+			}
+			call := &driver.Call{Words: []any{word}}
+			err := l.do(context.Background(), 30*time.Second, call)
+			if err != nil || number != 13 && call.Value != word || (call.Err != nil) != (number == 13) {
+				t.Errorf("%d got %v, %v, %v", number, call.Value, call.Err, err)
+			}
+		}()
+	}
+	queued(t, l, 200-atOnce)
+	close(server.opened)
+	all.Wait()
+	slices.Sort(server.batches)
+	if !slices.Equal(server.batches, []int{1, 1, 200 - atOnce - mostCalls, mostCalls}) {
+		t.Errorf("the batches were %v", server.batches)
+	}
+	if l.running != 0 {
+		t.Errorf("%d are running", l.running)
+	}
+}
+
+func TestCallersThatGiveUpTakeNobodyWithThem(t *testing.T) {
+	server := &gate{opened: make(chan struct{})}
+	l := &lane{node: server}
+	ctx, giveUp := context.WithCancel(context.Background())
+	results := make(chan error)
+	do := func(ctx context.Context, word string) *driver.Call {
+		call := &driver.Call{Words: []any{word}}
+		go func() { results <- l.do(ctx, 30*time.Second, call) }()
+		return call
+	}
+	do(ctx, "sent")
+	server.has(t, 1)
+	do(context.Background(), "second")
+	server.has(t, 2)
+	do(ctx, "withdrawn")
+	queued(t, l, 1)
+	giveUp()
+	var settled []<-chan struct{}
+	for range 2 {
+		var gone *abandoned
+		if err := <-results; !errors.As(err, &gone) {
+			t.Fatalf("a caller that gave up got %v", err)
+		}
+		settled = append(settled, gone.settled)
+	}
+	queued(t, l, 0)
+	open := 0
+	for _, one := range settled {
+		select {
+		case <-one:
+		default:
+			open++
+		}
+	}
+	if open != 1 {
+		t.Errorf("%d calls are said to be on their way, not the one that is", open)
+	}
+	close(server.opened)
+	if err := <-results; err != nil {
+		t.Error(err)
+	}
+	for _, one := range settled {
+		<-one
+	}
+}
+
+func TestACallToAServerThatIsNearEndsWithTheDeadlineOfItsCaller(t *testing.T) {
+	server := &gate{opened: make(chan struct{})}
+	l := &lane{node: server}
+	l.isFast.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	err := l.do(ctx, 30*time.Second, &driver.Call{Words: []any{"late"}})
+	var gone *abandoned
+	if !errors.As(err, &gone) {
+		t.Fatalf("the caller got %v", err)
+	}
+	<-gone.settled
+	if l.isFast.Load() {
+		t.Error("the server counts as near")
+	}
+	close(server.opened)
+	if err := l.do(context.Background(), 30*time.Second, &driver.Call{Words: []any{"now"}}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALateTurnIsNoServer(t *testing.T) {
+	server := &gate{opened: make(chan struct{})}
+	l := &lane{node: server}
+	for range atOnce {
+		go func() { _ = l.do(context.Background(), 30*time.Second, &driver.Call{Words: []any{"x"}}) }()
+	}
+	server.has(t, atOnce)
+	err := l.do(context.Background(), 20*time.Millisecond, &driver.Call{Words: []any{"late"}})
+	mustKind(t, typed(read(err), `"a"`, 0), ErrNoServer)
+	queued(t, l, 0)
+	close(server.opened)
+}
+
+func mustKind(t *testing.T, err, kind error) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("the error is %v, not of kind %q", err, kind)
+	}
+}

@@ -1,0 +1,169 @@
+package serverlock_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The module as users get it: a zip file of a module proxy, required by an empty project; its README runs there.
+
+const path = "example.com/serverlock"
+
+// The go command remembers a version for ever, so each run has its own.
+var version = fmt.Sprintf("v0.1.0-test.%d", time.Now().UnixNano())
+
+// publish makes a proxy of files with this module, as the go command would zip it, and gives its folder.
+func publish(t *testing.T) string {
+	t.Helper()
+	proxy := filepath.Join(t.TempDir(), "proxy")
+	folder := filepath.Join(proxy, path, "@v")
+	must(t, os.MkdirAll(folder, 0o755))
+	var packed bytes.Buffer
+	files := zip.NewWriter(&packed)
+	names := map[string]bool{}
+	must(t, filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			_, noModule := os.Stat(filepath.Join(name, "go.mod"))
+			if name != "." && noModule == nil {
+				return fs.SkipDir // a module of its own
+			}
+			return nil
+		}
+		names[name] = true
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		file, err := files.Create(path + "@" + version + "/" + name)
+		if err != nil {
+			return err
+		}
+		_, err = file.Write(content)
+		return err
+	}))
+	must(t, files.Close())
+	for _, name := range []string{"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go"} {
+		if !names[name] {
+			t.Errorf("%s is not in the module", name)
+		}
+	}
+	for name := range names {
+		if strings.HasPrefix(name, "suite/") {
+			t.Errorf("%s is in the module", name)
+		}
+	}
+	mod, err := os.ReadFile("go.mod")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(folder, version+".zip"), packed.Bytes(), 0o644))
+	must(t, os.WriteFile(filepath.Join(folder, version+".mod"), mod, 0o644))
+	must(t, os.WriteFile(filepath.Join(folder, version+".info"), []byte(`{"Version":"`+version+`"}`), 0o644))
+	must(t, os.WriteFile(filepath.Join(folder, "list"), []byte(version+"\n"), 0o644))
+	return proxy
+}
+
+// project is empty but for the module, which it gets from the proxy.
+type project struct {
+	t      *testing.T
+	folder string
+	env    []string
+}
+
+func newProject(t *testing.T, proxy, name string) *project {
+	t.Helper()
+	proxies, err := exec.Command("go", "env", "GOPROXY").Output()
+	must(t, err)
+	p := &project{t: t, folder: t.TempDir()}
+	p.env = append(os.Environ(),
+		"GOPROXY=file://"+filepath.ToSlash(proxy)+","+strings.TrimSpace(string(proxies)),
+		"GONOSUMDB="+path, "GOFLAGS=-modcacherw", "GOWORK=off")
+	p.run("mod", "init", name)
+	return p
+}
+
+func (p *project) run(words ...string) string {
+	p.t.Helper()
+	said, err := p.try(words...)
+	if err != nil {
+		p.t.Fatalf("go %s: %v\n%s", strings.Join(words, " "), err, said)
+	}
+	return said
+}
+
+func (p *project) try(words ...string) (string, error) {
+	command := exec.Command("go", words...)
+	command.Dir, command.Env = p.folder, p.env
+	said, err := command.CombinedOutput()
+	return string(said), err
+}
+
+func (p *project) write(name, content string) {
+	p.t.Helper()
+	must(p.t, os.WriteFile(filepath.Join(p.folder, name), []byte(content), 0o644))
+}
+
+func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
+	address := startServer(t)
+	readme, err := os.ReadFile("README.md")
+	must(t, err)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	drivers := []struct{ name, own, other, says string }{
+		{"goredis", "go-redis", "gomodule", "working, token 1"},
+		{"redigo", "gomodule", "go-redis", "held to the end: true"},
+	}
+	if len(blocks) != len(drivers) {
+		t.Fatalf("the README has %d examples", len(blocks))
+	}
+	proxy := publish(t)
+	cache := strings.TrimSpace(newProject(t, proxy, "empty.test").run("env", "GOMODCACHE"))
+	t.Cleanup(func() {
+		for _, name := range []string{path + "@" + version, filepath.Join("cache", "download", path)} {
+			must(t, os.RemoveAll(filepath.Join(cache, name)))
+		}
+	})
+	for at, driver := range drivers {
+		p := newProject(t, proxy, driver.name+".test")
+		p.run("get", path+"/"+driver.name+"@"+version)
+		example := strings.ReplaceAll(blocks[at][1], "localhost:6379", address)
+		if example == blocks[at][1] {
+			t.Error("the example names no server")
+		}
+		p.write("main.go", example)
+		p.run("vet", ".")
+		if said := p.run("run", "."); !strings.Contains(said, driver.says) {
+			t.Errorf("%s said %s", driver.name, said)
+		}
+		// Users of one library do not get the other.
+		p.run("mod", "tidy")
+		needs, err := os.ReadFile(filepath.Join(p.folder, "go.mod"))
+		must(t, err)
+		if !strings.Contains(string(needs), driver.own) || strings.Contains(string(needs), driver.other) {
+			t.Errorf("%s needs\n%s", driver.name, needs)
+		}
+	}
+}
+
+func TestTheScriptIsThatOfTheRepository(t *testing.T) {
+	mine, err := os.ReadFile("lock.lua")
+	must(t, err)
+	source, err := os.ReadFile("../../portable/lock.lua")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("no repository")
+	}
+	must(t, err)
+	if !bytes.Equal(mine, source) {
+		t.Error("lock.lua is not portable/lock.lua")
+	}
+}

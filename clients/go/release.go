@@ -1,0 +1,93 @@
+package serverlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// release gives a lock back. The error is nil if it was held to the end.
+func (e *engine) release(ctx context.Context, h *hold) error {
+	isFirst, wasLost, isGone := h.end()
+	if !isFirst {
+		return failed(ErrMisuse, h.request.name, "it was released before")
+	}
+	e.timer.forget()
+	defer e.endSession(h)
+	var wasHeld bool
+	var err error
+	if !isGone {
+		if wait := h.granted + h.request.atLeast - now(); wait > 0 && !wasLost {
+			wasHeld, err = e.releaseLater(ctx, h, wait)
+		} else {
+			wasHeld, err = e.releaseNow(ctx, h)
+		}
+	}
+	wasHeld = wasHeld && !wasLost
+	if e.hooks.Released != nil {
+		e.hooks.Released(h.request.name, now()-h.granted, wasHeld)
+	}
+	switch {
+	case err != nil:
+		return err
+	case wasHeld:
+		return nil
+	case wasLost:
+		return h.lost()
+	}
+	return failed(ErrLost, h.request.name, "lost: its grant was over before it was released")
+}
+
+func (e *engine) releaseWords(h *hold) []any {
+	if h.portable() {
+		return e.portable.words(h.request, "lock_release", h.token)
+	}
+	return h.request.release(h.token)
+}
+
+// releaseNow sends it until it is answered, for as long as a call may take; then in the background, until the lease ends.
+func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err error) {
+	h.mu.Lock()
+	lostAt, leaseEnds := h.lostAt(), h.sent+h.lease
+	h.mu.Unlock()
+	end := min(now()+e.timeout, lostAt)
+	for tries := 1; ; tries++ {
+		reply, err := e.router.call(ctx, h.request.key(), e.releaseWords(h), e.timeout)
+		switch {
+		case err == nil && h.request.wasHeld(reply):
+			return true, nil
+		case err == nil:
+			// Sent twice, it may find its own work done.
+			return reply == int64(0) && tries > 1 && now() < lostAt, nil
+		case e.missed(h, err):
+			tries--
+			continue
+		case !mayPass(err, false):
+			return false, typed(err, h.request.name, 0)
+		case now() >= end:
+			e.timer.owe(leaseEnds, func(ctx context.Context) error { return e.settleRelease(ctx, h) })
+			e.warn(fmt.Sprintf("the lock %s is released in the background", h.request.name), "error", err)
+			return now() < lostAt, nil
+		}
+		time.Sleep(min(20*time.Millisecond*time.Duration(tries), 200*time.Millisecond))
+	}
+}
+
+func (e *engine) settleRelease(ctx context.Context, h *hold) error {
+	_, err := e.router.call(ctx, h.request.key(), e.releaseWords(h), e.timeout)
+	e.missed(h, err)
+	return err
+}
+
+// releaseLater cuts the lease to what is left of AtLeast; the timer releases when that is over.
+func (e *engine) releaseLater(ctx context.Context, h *hold, wait time.Duration) (wasHeld bool, err error) {
+	reply, err := e.ask(ctx, h, h.request.key(), func() []any { return e.extendWords(h, wait) })
+	if err != nil {
+		return false, err
+	}
+	at := now() + wait
+	e.timer.later(at, func() {
+		e.timer.owe(at+time.Second, func(ctx context.Context) error { return e.settleRelease(ctx, h) })
+	})
+	return reply == int64(1), nil
+}

@@ -1,0 +1,56 @@
+package serverlock
+
+import "fmt"
+
+// confirm fails unless enough replicas have the grant.
+func (a *attempt) confirm() error {
+	r := a.request
+	timeout := r.within + a.engine.timeout
+	line := a.line
+	if line == nil {
+		return brokenf("the connection of the grant is gone")
+	}
+	within := milliseconds(r.within)
+	if r.replicas > 0 {
+		reply, err := line.call(a.ctx, []any{"WAIT", int64(r.replicas), within}, timeout)
+		if err != nil {
+			return a.unconfirmed(err)
+		}
+		if have, _ := reply.(int64); have < int64(r.replicas) {
+			return failed(ErrUnavailable, r.name,
+				fmt.Sprintf("%d of %d replicas have the grant; it was given back", have, r.replicas))
+		}
+	}
+	if r.fsync {
+		reply, err := line.call(a.ctx, []any{"WAITAOF", int64(1), int64(r.replicas), within}, timeout)
+		if err != nil {
+			return a.unconfirmed(err)
+		}
+		have, want := int64(0), int64(1+r.replicas)
+		if counts, isList := reply.([]any); isList && len(counts) == 2 {
+			local, _ := counts[0].(int64)
+			remote, _ := counts[1].(int64)
+			have = local + remote
+		}
+		if have < want {
+			return failed(ErrUnavailable, r.name,
+				fmt.Sprintf("%d of %d servers wrote the grant to disk; it was given back", have, want))
+		}
+	}
+	return nil
+}
+
+// unconfirmed: a server that cannot confirm, because it has no WAITAOF or no AOF, is of no use for this lock.
+func (a *attempt) unconfirmed(err error) error {
+	switch err := err.(type) {
+	case *abandoned:
+		return givenUp(a.ctx, a.request.name)
+	case *said:
+		if err.code == "ERR" {
+			made := failed(ErrUnavailable, a.request.name, "the grant cannot be confirmed: "+err.text)
+			made.Cause = typed(err, a.request.name, 0)
+			return made
+		}
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+// Plays the orders of clients/suite with this package: "driver go-redis" or "driver redigo". docs/CLIENT_SPEC.md describes
+// the lines.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+
+	"example.com/serverlock"
+)
+
+var (
+	errWork = errors.New("the work failed")
+	kinds   = []struct {
+		kind error
+		name string
+	}{
+		{serverlock.ErrTimeout, "timeout"},
+		{serverlock.ErrRefused, "refused"},
+		{serverlock.ErrLost, "lost"},
+		{serverlock.ErrDeadlock, "deadlock"},
+		{serverlock.ErrUnavailable, "unavailable"},
+		{serverlock.ErrDenied, "denied"},
+		{serverlock.ErrNoServer, "no_server"},
+		{serverlock.ErrArgument, "argument"},
+		{serverlock.ErrMisuse, "misuse"},
+		{errWork, "work"},
+		{context.Canceled, "cancelled"},
+	}
+	writing sync.Mutex
+)
+
+type fields map[string]any
+
+// cannot says what this language has no way to do.
+type cannot string
+
+func (c cannot) Error() string { return string(c) }
+
+func say(line fields) {
+	writing.Lock()
+	defer writing.Unlock()
+	packed, err := json.Marshal(line)
+	if err != nil {
+		packed, _ = json.Marshal(fields{"n": line["n"], "error": fields{"kind": "unknown", "text": err.Error()}})
+	}
+	_, _ = os.Stdout.Write(append(packed, '\n'))
+}
+
+func answer(n int, ok fields, err error) {
+	if err == nil {
+		if ok == nil {
+			ok = fields{}
+		}
+		say(fields{"n": n, "ok": ok})
+		return
+	}
+	kind := "unknown"
+	var not cannot
+	if errors.As(err, &not) {
+		kind = "cannot"
+	}
+	for _, known := range kinds {
+		if kind == "unknown" && errors.Is(err, known.kind) {
+			kind = known.name
+		}
+	}
+	say(fields{"n": n, "error": fields{"kind": kind, "text": err.Error()}})
+}
+
+func version(path string) string {
+	info, _ := debug.ReadBuildInfo()
+	for _, module := range info.Deps {
+		if module.Path == path {
+			return module.Version
+		}
+	}
+	return ""
+}
+
+func main() {
+	library, isKnown := libraries[os.Args[1]]
+	if !isKnown {
+		fmt.Fprintln(os.Stderr, "no such library:", os.Args[1])
+		os.Exit(2)
+	}
+	player := newPlayer(library)
+	can := append([]string{"tls", "unix", "cancel", "stop", "background", "pooled", "session", "leader", "drop"}, library.can...)
+	say(fields{"event": "ready", "language": "go", "client": os.Args[1], "version": version(library.path), "can": can})
+	lines := bufio.NewReader(os.Stdin)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			os.Exit(0) // at once, and releases nothing
+		}
+		var read order
+		if err := json.Unmarshal(line, &read); err != nil {
+			answer(read.N, nil, cannot(err.Error()))
+			continue
+		}
+		ctx := player.begin(read.N) // here, so that an order to cancel it comes after it
+		go func() {
+			ok, err := player.play(ctx, &read)
+			player.end(read.N)
+			answer(read.N, ok, err)
+		}()
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"example.com/serverlock"
+)
+
+type order struct {
+	N         int               `json:"n"`
+	Do        string            `json:"do"`
+	Of        int               `json:"of"`
+	Manager   string            `json:"manager"`
+	Hold      string            `json:"hold"`
+	Scope     string            `json:"scope"`
+	Object    string            `json:"object"`
+	Leader    string            `json:"leader"`
+	Observer  string            `json:"observer"`
+	Args      []string          `json:"args"`
+	At        place             `json:"at"`
+	Protocol  int               `json:"protocol"`
+	Portable  *bool             `json:"portable"`
+	TimeoutMs json.RawMessage   `json:"timeout_ms"`
+	Hooks     bool              `json:"hooks"`
+	Key       json.RawMessage   `json:"key"`
+	Keys      []json.RawMessage `json:"keys"`
+	LeaseMs   json.RawMessage   `json:"lease_ms"`
+	WaitMs    json.RawMessage   `json:"wait_ms"`
+	Shared    bool              `json:"shared"`
+	Limit     *int              `json:"limit"`
+	Recover   bool              `json:"recover"`
+	Session   bool              `json:"session"`
+	Owner     *string           `json:"owner"`
+	Details   bool              `json:"details"`
+	Replicas  int               `json:"replicas"`
+	WithinMs  json.RawMessage   `json:"replicas_within_ms"`
+	Fsync     bool              `json:"fsync"`
+	AtLeastMs json.RawMessage   `json:"at_least_ms"`
+	MaxHoldMs json.RawMessage   `json:"max_hold_ms"`
+}
+
+type place struct {
+	Kind      string      `json:"kind"`
+	Host      string      `json:"host"`
+	Port      json.Number `json:"port"`
+	Path      string      `json:"path"`
+	Sentinels [][2]any    `json:"sentinels"`
+	Master    string      `json:"master"`
+	Nodes     [][2]any    `json:"nodes"`
+	User      string      `json:"user"`
+	Password  string      `json:"password"`
+	TLS       *struct {
+		CA string `json:"ca"`
+	} `json:"tls"`
+}
+
+// span reads milliseconds. What is no number has no type in Go.
+func span(raw json.RawMessage) (time.Duration, error) {
+	var ms *float64
+	if err := json.Unmarshal(raw, &ms); err != nil || ms == nil {
+		return 0, cannot("a duration that is " + string(raw))
+	}
+	return time.Duration(*ms * float64(time.Millisecond)), nil
+}
+
+func keyOf(raw json.RawMessage) (string, error) {
+	var key *string
+	if err := json.Unmarshal(raw, &key); err == nil && key != nil {
+		return *key, nil
+	}
+	var packed struct {
+		Hex *string `json:"hex"`
+	}
+	if err := json.Unmarshal(raw, &packed); err != nil || packed.Hex == nil {
+		return "", cannot("a key that is " + string(raw))
+	}
+	bytes, err := hex.DecodeString(*packed.Hex)
+	return string(bytes), err
+}
+
+func (o *order) options() ([]serverlock.Option, error) {
+	var options []serverlock.Option
+	spans := map[*json.RawMessage]func(time.Duration) serverlock.Option{
+		&o.WaitMs: serverlock.Wait, &o.AtLeastMs: serverlock.AtLeast, &o.MaxHoldMs: serverlock.MaxHold,
+	}
+	for raw, option := range spans {
+		if *raw == nil {
+			continue
+		}
+		value, err := span(*raw)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, option(value))
+	}
+	within := time.Second
+	if o.WithinMs != nil {
+		var err error
+		if within, err = span(o.WithinMs); err != nil {
+			return nil, err
+		}
+	}
+	if o.Replicas > 0 {
+		options = append(options, serverlock.Replicas(o.Replicas, within))
+	}
+	if o.Fsync {
+		options = append(options, serverlock.Fsync(within))
+	}
+	if o.Session {
+		options = append(options, serverlock.Session())
+	}
+	if o.Owner != nil {
+		options = append(options, serverlock.Owner(*o.Owner))
+	}
+	if o.Details {
+		options = append(options, serverlock.Details())
+	}
+	return options, nil
+}
+
+// lock describes the lock of an order. A loss is told with those names.
+func (o *order) lock(locks *serverlock.Locks, names fields) (*serverlock.Lock, error) {
+	lease, err := span(o.LeaseMs)
+	if err != nil {
+		return nil, err
+	}
+	options, err := o.options()
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, serverlock.OnLost(func(err error) {
+		line := fields{"event": "lost", "text": err.Error()}
+		for name, value := range names {
+			line[name] = value
+		}
+		say(line)
+	}))
+	if o.Keys != nil {
+		keys := []string{}
+		for _, raw := range o.Keys {
+			key, err := keyOf(raw)
+			if err != nil {
+				return nil, err
+			}
+			keys = append(keys, key)
+		}
+		return locks.AllOf(keys, lease, options...), nil
+	}
+	key, err := keyOf(o.Key)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.Shared:
+		return locks.Shared(key, lease, options...), nil
+	case o.Limit != nil:
+		return locks.Limit(key, *o.Limit, lease, options...), nil
+	case o.Recover:
+		return locks.Recover(key, lease, options...), nil
+	}
+	return locks.Lock(key, lease, options...), nil
+}

@@ -1,0 +1,194 @@
+package serverlock
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	debtPause   = 250 * time.Millisecond
+	sweepsAfter = 1000
+)
+
+// timer is one timer for all holds of a manager, and for debts: what could not be given back at once, and is tried until
+// it works. It has no goroutine while nothing is due.
+type timer struct {
+	engine *engine
+
+	mu      sync.Mutex
+	entries entries
+	count   uint64
+	dead    int
+	timer   *time.Timer
+	wakesAt time.Duration
+}
+
+// entry is a hold to look at, or work to do.
+type entry struct {
+	at     time.Duration
+	number uint64
+	hold   *hold
+	work   func()
+}
+
+func newTimer(e *engine) *timer {
+	return &timer{engine: e, wakesAt: Forever}
+}
+
+func (t *timer) add(h *hold) {
+	h.mu.Lock()
+	at := h.renewAt()
+	h.mu.Unlock()
+	t.again(h, at)
+}
+
+// again looks at a hold at that time. Only its newest entry counts.
+func (t *timer) again(h *hold, at time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count++
+	h.entry = t.count
+	t.push(entry{at: at, number: t.count, hold: h})
+}
+
+func (t *timer) later(at time.Duration, work func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.push(entry{at: at, work: work})
+}
+
+// owe tries to give something back in the background until it works, or that time has come.
+func (t *timer) owe(until time.Duration, debt func(ctx context.Context) error) {
+	go func() {
+		err := debt(context.Background())
+		if err == nil || t.engine.isClosed() || now() >= until {
+			return
+		}
+		if lost, isBroken := err.(*broken); isBroken && lost.final {
+			return
+		}
+		t.later(now()+debtPause, func() { t.owe(until, debt) })
+	}()
+}
+
+// forget: a hold has ended before its entry was due. Old entries are swept when they are most of them.
+func (t *timer) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dead++
+	if t.dead <= sweepsAfter || t.dead*2 <= len(t.entries) {
+		return
+	}
+	t.dead = 0
+	t.entries = slices.DeleteFunc(t.entries, func(e entry) bool {
+		if e.hold == nil {
+			return false
+		}
+		e.hold.mu.Lock()
+		defer e.hold.mu.Unlock()
+		return e.hold.isEnded || e.hold.isDropped || e.number != e.hold.entry
+	})
+	heap.Init(&t.entries)
+}
+
+func (t *timer) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.entries = nil
+}
+
+// push: mu is held.
+func (t *timer) push(one entry) {
+	if t.engine.isClosed() {
+		return
+	}
+	heap.Push(&t.entries, one)
+	t.set()
+}
+
+// set: mu is held.
+func (t *timer) set() {
+	if len(t.entries) == 0 || t.entries[0].at >= t.wakesAt {
+		return
+	}
+	t.wakesAt = t.entries[0].at
+	span := max(0, t.wakesAt-now())
+	if t.timer == nil {
+		t.timer = time.AfterFunc(span, t.run)
+	} else {
+		t.timer.Reset(span)
+	}
+}
+
+func (t *timer) run() {
+	t.mu.Lock()
+	t.wakesAt = Forever
+	time := now()
+	var due []entry
+	for len(t.entries) > 0 && t.entries[0].at <= time {
+		one := heap.Pop(&t.entries).(entry)
+		if one.hold == nil || one.number == one.hold.entry {
+			due = append(due, one)
+		}
+	}
+	t.set()
+	t.mu.Unlock()
+	for _, one := range due {
+		if one.hold == nil {
+			one.work()
+		} else if goesOn, renews, lostAt := one.hold.needsRenewal(); goesOn {
+			t.again(one.hold, lostAt) // first: what becomes of the renewal has the last word
+			if renews {
+				go t.renew(one.hold)
+			}
+		}
+	}
+}
+
+func (t *timer) renew(h *hold) {
+	e := t.engine
+	h.mu.Lock()
+	lostAt := h.lostAt()
+	h.mu.Unlock()
+	sent := now()
+	timeout := max(50*time.Millisecond, min(e.timeout, (lostAt-sent)/2))
+	lease := h.request.lease
+	reply, err := e.router.call(context.Background(), h.request.key(), e.extendWords(h, lease), timeout)
+	h.mu.Lock()
+	h.isRenewing = false
+	isOver := h.isEnded || h.isDropped || h.lostWhy != nil
+	h.mu.Unlock()
+	switch {
+	case isOver:
+	case err == nil && reply == int64(1):
+		h.extended(sent, lease)
+		t.add(h)
+	case err == nil:
+		h.lose("somebody has taken it away", true)
+	default:
+		e.missed(h, err)
+		e.warn(fmt.Sprintf("renewing the lock %s failed, and is tried again", h.request.name), "error", err)
+		t.again(h, min(lostAt, now()+max(lease/20, 10*time.Millisecond)))
+	}
+}
+
+// entries are a heap.
+type entries []entry
+
+func (e entries) Len() int           { return len(e) }
+func (e entries) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e entries) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *entries) Push(one any)      { *e = append(*e, one.(entry)) }
+func (e *entries) Pop() any {
+	last := (*e)[len(*e)-1]
+	(*e)[len(*e)-1] = entry{}
+	*e = (*e)[:len(*e)-1]
+	return last
+}

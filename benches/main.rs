@@ -30,6 +30,7 @@ mod support;
 
 use measure::Call;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 struct Bench {
     name: &'static str,
@@ -57,6 +58,8 @@ const ALL: &str =
 /// What the bounds need, and nothing else.
 const BOUNDED: &str = "pair, several --bounds, memory, instructions, handoff hot instructions pause, bounds";
 
+const A_DAY: Duration = Duration::from_secs(86_400);
+
 /// `cargo bench`, unlike `cargo test`, passes it.
 const MARK: &str = "--bench";
 
@@ -76,6 +79,10 @@ fn main() -> ExitCode {
     let Some(bench) = bench.filter(|bench| arguments.iter().all(|word| bench.arguments.contains(&&**word))) else {
         return usage();
     };
+    if !smoke {
+        // The watch over tests is in benches too, which cargo builds as tests, and would end servers after minutes.
+        support::watch::allow(A_DAY);
+    }
     (bench.run)(&Call { arguments: arguments.to_vec(), smoke });
     ExitCode::SUCCESS
 }

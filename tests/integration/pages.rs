@@ -117,7 +117,11 @@ fn errors_that_are_quoted_exist_and_the_design_has_them_all() {
     };
     for (name, document) in [("docs/COMMANDS.md", COMMANDS), ("docs/DESIGN.md", DESIGN)] {
         for text in quoted(document) {
-            assert!(texts.iter().any(|known| is_text(text, known)), "{name}: there is no error '{text}'");
+            let is_it = |known: &Vec<&str>| match text.strip_suffix(" ...") {
+                Some(opening) => known[0].starts_with(opening),
+                None => is_text(text, known),
+            };
+            assert!(texts.iter().any(is_it), "{name}: there is no error '{text}'");
         }
     }
     let designed = quoted(DESIGN);

@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-arm64 reproducible simulate torture test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt demo bench bench-bounds bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-arm64 reproducible simulate torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt demo bench bench-bounds bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ nightly: build ## Run the slow checks one after the other, the random ones for S
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "nightly: FAILED:$$failed" >&2; exit 1; fi
+
+upgrade-test: build ## Upgrade a group and a cluster under load from the build of FROM (the last tag) to this one, and back
+	@FROM=$(FROM) scripts/upgrade-test.sh
 
 test-matrix: build ## Run the integration tests on every server that can be fetched; writes docs/SERVERS.md
 	@scripts/test-matrix.sh

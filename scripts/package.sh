@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the archives and Debian packages of a release, in target/package/: `make package`.
 #
-#   redis-lock-VERSION-TARGET.tar.gz        the module, its documents, and scripts/install.sh
+#   redis-lock-VERSION-TARGET.tar.gz        the module, its documents, portable/lock.lua, and scripts/install.sh
 #   redis-lock-VERSION-TARGET-debug.tar.gz  its debug information
 #   redis-lock_VERSION-1_ARCHITECTURE.deb   for redis-server and valkey-server; only where dpkg-deb is
 #   SHA256SUMS
@@ -133,10 +133,11 @@ pack() {
 }
 archives() {
     name=redis-lock-$version-$triple
-    mkdir -p "$work/$name/scripts" "$work/$name/packaging" "$work/$name-debug"
+    mkdir -p "$work/$name/scripts" "$work/$name/packaging" "$work/$name/portable" "$work/$name-debug"
     cp "$so" "$work/THIRD-PARTY-LICENSES.txt" README.md LICENSE CHANGELOG.md SECURITY.md redis.conf "$work/$name/"
     cp -R docs grafana "$work/$name/"
     cp scripts/install.sh "$work/$name/scripts/"
+    cp portable/lock.lua "$work/$name/portable/"
     cp packaging/redis-lock-module packaging/redis-lock-module.8 "$work/$name/packaging/"
     pack "$name"
     cp "$so.debug" "$work/$name-debug/"
@@ -163,9 +164,10 @@ package() {
     tree=$work/$triple/deb
     doc=$tree/usr/share/doc/redis-lock
     mkdir -p "$tree/DEBIAN" "$tree/usr/lib/redis/modules" "$tree/usr/sbin" "$tree/usr/share/man/man8" \
-        "$tree/usr/share/lintian/overrides" "$doc/examples" "$doc/pictures"
+        "$tree/usr/share/redis-lock" "$tree/usr/share/lintian/overrides" "$doc/examples" "$doc/pictures"
     cp "$so" "$tree/usr/lib/redis/modules/"
     cp packaging/redis-lock-module "$tree/usr/sbin/"
+    cp portable/lock.lua "$tree/usr/share/redis-lock/"
     gzip -9nc packaging/redis-lock-module.8 >"$tree/usr/share/man/man8/redis-lock-module.8.gz"
     cp README.md SECURITY.md docs/*.md "$work/THIRD-PARTY-LICENSES.txt" "$doc/"
     cp docs/pictures/*.svg "$doc/pictures/"

@@ -1,12 +1,11 @@
-//! All clients of the hot lock in one process, over one connection for commands and one for messages: LOCK.ACQUIRE with
-//! NOTIFY, as a library on a multiplexed connection uses it.
+//! All clients of the hot lock in one process, over one connection, which carries the messages too (RESP3): LOCK.ACQUIRE
+//! with NOTIFY, as a library on a multiplexed connection uses it.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use super::worker::{await_start, now_us, sleep_until, LEASE_MS};
@@ -25,23 +24,6 @@ struct Caller {
     id: u64,
     asked: Instant,
     grants: String,
-}
-
-/// A line from the server.
-enum Line {
-    Reply(String),
-    Message(String),
-}
-
-/// Reads lines in a thread of its own, because the process has two connections.
-fn read_lines(stream: TcpStream, line: fn(String) -> Line, lines: Sender<Line>) {
-    std::thread::spawn(move || {
-        for read in BufReader::new(stream).lines().map_while(Result::ok) {
-            if lines.send(line(read)).is_err() {
-                return;
-            }
-        }
-    });
 }
 
 fn connect(port: u16) -> TcpStream {
@@ -129,11 +111,12 @@ impl Clients {
 /// Is the process.
 pub fn run(port: u16, key: &str, dir: &Path, clients: usize) {
     let channel = format!("{key}:channel");
-    let (commands, messages) = (connect(port), connect(port));
-    send(&messages, &[b"SUBSCRIBE", channel.as_bytes()]);
-    let (sender, lines) = std::sync::mpsc::channel();
-    read_lines(commands.try_clone().unwrap(), Line::Reply, sender.clone());
-    read_lines(messages, Line::Message, sender);
+    let commands = connect(port);
+    let mut lines = BufReader::new(commands.try_clone().unwrap()).lines().map(Result::unwrap);
+    send(&commands, &[b"HELLO", b"3"]);
+    send(&commands, &[b"SUBSCRIBE", channel.as_bytes()]);
+    send(&commands, &[b"ECHO", b"ready"]);
+    lines.by_ref().find(|line| line == "ready");
     let (start, end) = await_start(port, key, clients);
     let callers = (0..clients).map(|_| Caller { id: 0, asked: Instant::now(), grants: String::new() }).collect();
     let mut all = Clients {
@@ -149,9 +132,12 @@ pub fn run(port: u16, key: &str, dir: &Path, clients: usize) {
     sleep_until(start);
     (0..clients).for_each(|caller| all.ask(caller));
     while !(all.attempts.is_empty() && all.replies.is_empty()) {
-        match lines.recv().unwrap() {
-            Line::Reply(line) => all.reply(&line),
-            Line::Message(line) => all.message(&line),
+        let line = lines.next().expect("a line from the server");
+        if line.starts_with([':', '+', '_', '-']) {
+            all.reply(&line);
+        } else {
+            // Of a push only the last line is of interest.
+            all.message(&line);
         }
     }
     for (number, caller) in all.callers.iter().enumerate() {

@@ -18,7 +18,7 @@ mod unserved;
 mod waiters;
 
 #[path = "../support/cluster.rs"]
-mod servers;
+pub mod servers;
 
 use servers::{nodes, Cluster};
 use std::ops::Deref;

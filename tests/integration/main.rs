@@ -50,5 +50,6 @@ mod sessions;
 mod settings;
 mod stall;
 mod suspend;
+mod upgrade;
 mod waiting;
 mod wire;

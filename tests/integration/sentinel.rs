@@ -3,7 +3,7 @@
 
 mod clients;
 mod conditions;
-mod failovers;
+pub mod failovers;
 mod gaps;
 pub mod group;
-mod holders;
+pub mod holders;

@@ -4,7 +4,7 @@ use crate::support::watch::{watch, Watched};
 use crate::support::{module, root, server_binary, six_free_ports, temp_dir, until};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,10 +33,15 @@ const SETTINGS: &str = "cluster-node-timeout 2000\nsave \"\"";
 
 impl Cluster {
     pub fn start(settings: &str, module_args: &str) -> Self {
+        Self::with_module(settings, module_args, module())
+    }
+
+    /// One whose nodes load the module from there.
+    pub fn with_module(settings: &str, module_args: &str, module: &Path) -> Self {
         let mut said = String::new();
         // A port that was free can be taken by another test a moment later, and busy nodes may not meet.
         for _ in 0..5 {
-            match Self::try_start(settings, module_args) {
+            match Self::try_start(settings, module_args, module) {
                 Ok(cluster) => return cluster,
                 Err(why) => said = why,
             }
@@ -47,7 +52,7 @@ impl Cluster {
         panic!("{said}")
     }
 
-    fn try_start(settings: &str, module_args: &str) -> Result<Self, String> {
+    fn try_start(settings: &str, module_args: &str, module: &Path) -> Result<Self, String> {
         // The script makes it, and removes it.
         let dir = temp_dir();
         fs::remove_dir(&dir).unwrap();
@@ -58,7 +63,7 @@ impl Cluster {
             .env("CLUSTER_SETTINGS", format!("{SETTINGS}\n{settings}"))
             .env("CLUSTER_MODULE_ARGS", module_args)
             .env("CLUSTER_UNTIL_EOF", "1")
-            .env("LOCK_MODULE", module())
+            .env("LOCK_MODULE", module)
             .env("REDIS_SERVER", server_binary())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

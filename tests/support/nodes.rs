@@ -88,7 +88,7 @@ impl Node {
         }
     }
 
-    fn pid(&self) -> String {
+    pub fn pid(&self) -> String {
         read(self.dir.join("pid")).trim().to_string()
     }
 

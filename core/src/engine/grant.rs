@@ -270,12 +270,11 @@ impl Before {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, debug_assertions))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(debug_assertions)]
     #[should_panic(expected = "the engine was not told what came of a decision")]
     fn a_decision_of_which_the_engine_is_never_told_ends_a_test() {
         drop(Decision::to_release(Token::LAST));

@@ -39,6 +39,8 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     for file in ["README.md", "SECURITY.md", "LICENSE", "THIRD-PARTY-LICENSES.txt", "redis.conf", "docs/DESIGN.md"] {
         assert!(fs::metadata(inside.join(file)).unwrap().len() > 1000, "{file}");
     }
+    let library = fs::read("portable/lock.lua").unwrap();
+    assert_eq!(fs::read(inside.join("portable/lock.lua")).unwrap(), library);
     let licences = fs::read_to_string(inside.join("THIRD-PARTY-LICENSES.txt")).unwrap();
     assert!(licences.contains("\nredis-module-") && licences.contains("BSD 3-Clause License"), "{licences}");
     let root = Root::new();
@@ -51,6 +53,7 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
         said(&run(command("dpkg-deb").arg("-x").arg(&deb).arg(dir.join("deb"))));
         drop(loads(&dir.join("deb").join(MODULE)));
         assert!(dir.join("deb/usr/share/doc/redis-lock/SECURITY.md").exists());
+        assert_eq!(fs::read(dir.join("deb/usr/share/redis-lock/lock.lua")).unwrap(), library);
         assert!(dir.join("deb/usr/share/doc/redis-lock/examples/grafana/alerts.yml").exists());
         let field = |name| said(&run(command("dpkg-deb").arg("-f").arg(&deb).arg(name))).trim().to_string();
         assert_eq!(field("Version"), format!("{version}-1"));
@@ -175,7 +178,7 @@ fn the_debian_package_can_be_installed_upgraded_removed_and_purged() {
     assert_eq!(root.conf(), CONF_TEXT);
     assert!(!root.backup().exists());
     assert!(!root.is_known_to_dpkg());
-    for gone in ["usr/lib/redis", "usr/share/doc/redis-lock", "usr/sbin/redis-lock-module"] {
+    for gone in ["usr/lib/redis", "usr/share/doc/redis-lock", "usr/share/redis-lock", "usr/sbin/redis-lock-module"] {
         assert!(!root.path(gone).exists(), "{gone}");
     }
     assert!(root.path(CONF).is_file());

@@ -60,6 +60,24 @@ pub fn fail_over(group: &Group, kind: Kind, dice: &mut Dice) {
 
 /// Runs clients on a group while its masters go; what they held.
 fn run(group: &Group, plan: Plan, kinds: impl Iterator<Item = Kind>, seed: u64) -> Record {
+    let mut dice = Dice::new(seed);
+    under_load(group, plan, seed, |record| {
+        for kind in kinds {
+            fail_over(group, kind, &mut dice);
+            record.count(&format!("failovers {kind:?}"));
+            until_granting(record);
+        }
+    })
+}
+
+/// Waits until locks are granted.
+fn until_granting(record: &Record) {
+    let before = record.grants();
+    until_long("locks are granted", || (record.grants() >= before + 4).then_some(()));
+}
+
+/// Runs clients on a group while something is done with it; what they held.
+pub fn under_load(group: &Group, plan: Plan, seed: u64, act: impl FnOnce(&Record)) -> Record {
     let record = Record::default();
     thread::scope(|scope| {
         let _stop = SetAtEnd(&record.stop);
@@ -68,23 +86,15 @@ fn run(group: &Group, plan: Plan, kinds: impl Iterator<Item = Kind>, seed: u64) 
             let client = Client { number, group, lease_ms: plan.lease_ms, record: &record, dice };
             scope.spawn(move || client.run());
         }
-        let goes_on = || {
-            let before = record.grants();
-            until_long("locks are granted", || (record.grants() >= before + 4).then_some(()));
-        };
-        goes_on();
-        let mut dice = Dice::new(seed);
-        for kind in kinds {
-            fail_over(group, kind, &mut dice);
-            record.count(&format!("failovers {kind:?}"));
-            goes_on();
-        }
+        until_granting(&record);
+        act(&record);
+        until_granting(&record);
     });
     record
 }
 
 /// The double holders of a run, and a line about it.
-fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>, String) {
+pub fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>, String) {
     let found = double_holders(&record.holds.lock().unwrap());
     let mut line = format!("{record}, {} double holders, {:.0?}, LOCK_SEED={seed}", found.len(), begin.elapsed());
     for (first, second) in found.iter().take(5) {

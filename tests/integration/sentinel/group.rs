@@ -11,7 +11,7 @@ use crate::support::{
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// What a group is started with.
@@ -42,11 +42,16 @@ pub struct Group {
 
 impl Group {
     pub fn start(plan: Plan) -> Self {
-        // Ports that were free can be taken by another test a moment later.
-        (0..5).find_map(|_| Self::try_start(plan)).expect("a group of servers starts")
+        Self::with_module(plan, module())
     }
 
-    fn try_start(plan: Plan) -> Option<Self> {
+    /// One whose servers load the module from there.
+    pub fn with_module(plan: Plan, module: &Path) -> Self {
+        // Ports that were free can be taken by another test a moment later.
+        (0..5).find_map(|_| Self::try_start(plan, module)).expect("a group of servers starts")
+    }
+
+    fn try_start(plan: Plan, module: &Path) -> Option<Self> {
         let root = root();
         let first = six_free_ports();
         let fronts = [0, 1, 2].map(|server| Relay::to(first + server));
@@ -54,7 +59,7 @@ impl Group {
         let dir = temp_dir().join("sentinel");
         let mut script = Command::new(root.join("scripts/sentinel.sh"))
             .env("REDIS_SERVER", server_binary())
-            .env("LOCK_MODULE", module())
+            .env("LOCK_MODULE", module)
             .env("PORT", first.to_string())
             .env("SENTINEL_DIR", &dir)
             .env("ANNOUNCE", announced)
@@ -120,6 +125,18 @@ impl Group {
     pub fn master(&self) -> Option<usize> {
         let master = self.master_of(0)?;
         (1..3).all(|sentinel| self.master_of(sentinel) == Some(master)).then_some(master)
+    }
+
+    /// What a sentinel says about a replica.
+    pub fn replica_of_sentinel(&self, sentinel: usize, server: usize, field: &str) -> Option<String> {
+        let mut conn = Conn::to(self.sentinels[sentinel]).ok()?;
+        let reply = conn.try_call(&["SENTINEL", "REPLICAS", "locks"]).ok()?;
+        let port = self.fronts[server].port().to_string();
+        let words = |replica: &Reply| replica.list().iter().map(Reply::text).collect::<Vec<_>>();
+        let of =
+            |words: &[String], name: &str| words.chunks(2).find(|pair| pair[0] == name).map(|pair| pair[1].clone());
+        let replica = reply.list().iter().map(words).find(|words| of(words, "port").as_ref() == Some(&port))?;
+        of(&replica, field)
     }
 
     /// Whether that server says that it is the master.

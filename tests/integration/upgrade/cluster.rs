@@ -1,0 +1,114 @@
+//! A cluster: each master's replica first, then CLUSTER FAILOVER, which hands everything over. No lock has two holders.
+
+use super::{Build, ModuleFile};
+use crate::cluster::servers::nodes::Node;
+use crate::cluster::servers::Cluster;
+use crate::sentinel::holders::{double_holders, Hold};
+use crate::support::{until, watch, Conn, Reply, SetAtEnd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+const LEASE_MS: u64 = 300;
+const CLIENTS: usize = 3;
+
+#[derive(Default)]
+struct Load {
+    holds: Mutex<Vec<Hold>>,
+    stop: AtomicBool,
+}
+
+impl Load {
+    /// Takes a lock and gives it back, over and over, at whoever serves it.
+    fn run(&self, cluster: &Cluster, client: usize, lock: usize, key: &str) {
+        while !self.stop.load(Ordering::SeqCst) {
+            let node = cluster.nodes.iter().find(|node| node.serves(key));
+            let conn = node.and_then(|node| Conn::to(node.port).ok());
+            if let (Some(node), Some(mut conn)) = (node, conn) {
+                while self.hold_once(&mut conn, client, lock, key, node.port).is_some() {}
+            }
+            sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn hold_once(&self, conn: &mut Conn, client: usize, lock: usize, key: &str, port: u16) -> Option<()> {
+        if self.stop.load(Ordering::SeqCst) {
+            return None;
+        }
+        let lease = LEASE_MS.to_string();
+        let Ok(Reply::Int(token)) = conn.try_call(&["LOCK.ACQUIRE", key, "PX", &lease, "WAIT", "400"]) else {
+            return None;
+        };
+        let from = u64::try_from(token).unwrap();
+        sleep(Duration::from_millis(from % 20));
+        // The grant is its token; it is over when the release is sent.
+        let to = (from + LEASE_MS * 1_000).min(crate::sentinel::holders::now_us());
+        self.holds.lock().unwrap().push(Hold { client, lock, from, to, server: usize::from(port) });
+        conn.try_call(&["LOCK.RELEASE", key, &token.to_string()]).ok().map(|_| ())
+    }
+
+    fn grants(&self) -> usize {
+        self.holds.lock().unwrap().len()
+    }
+}
+
+fn restart(cluster: &Cluster, node: &Node, file: &ModuleFile) {
+    let pid = node.pid();
+    node.signal("TERM");
+    // One that nobody waited for is still there, without a command line.
+    let command_line = || std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    until("it has ended", || command_line().is_empty().then_some(()));
+    node.start_again();
+    cluster.until_well();
+    assert!(file.is_run_by(&node.pid()), "it runs the file that is installed");
+}
+
+fn upgrade(cluster: &Cluster, file: &ModuleFile, build: Build, keys: &[String], load: &Load) {
+    file.install(build);
+    for key in keys {
+        restart(cluster, cluster.replica_of(cluster.master_of(key)), file);
+        let (old, new) = cluster.fail_over(key, &[]);
+        restart(cluster, old, file);
+        let before = load.grants();
+        until("locks are granted", || (load.grants() > before + 6).then_some(()));
+        new.assert_sound();
+    }
+    for node in &cluster.nodes {
+        assert!(file.is_run_by(&node.pid()), "{} was left out", node.port);
+    }
+}
+
+/// The longest time between two grants of the same lock.
+fn longest_gap(holds: &[Hold], locks: usize) -> Duration {
+    let of = |lock: usize| {
+        let mut grants: Vec<u64> = holds.iter().filter(|hold| hold.lock == lock).map(|hold| hold.from).collect();
+        grants.sort_unstable();
+        grants.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+    };
+    Duration::from_micros((0..locks).map(of).max().unwrap_or(0))
+}
+
+#[test]
+fn a_cluster_is_upgraded_and_downgraded_under_load() {
+    watch::allow(Duration::from_secs(600));
+    let file = ModuleFile::new();
+    let cluster = Cluster::with_module("appendonly no", "margin-ms 0", &file.path());
+    let keys = cluster.a_key_for_each_master("upgrade");
+    let load = Load::default();
+    thread::scope(|scope| {
+        let _stop = SetAtEnd(&load.stop);
+        for (lock, key) in keys.iter().enumerate() {
+            for client in 0..CLIENTS {
+                let (load, cluster) = (&load, &cluster);
+                scope.spawn(move || load.run(cluster, lock * CLIENTS + client, lock, key));
+            }
+        }
+        upgrade(&cluster, &file, Build::New, &keys, &load);
+        upgrade(&cluster, &file, Build::Old, &keys, &load);
+    });
+    let holds = load.holds.into_inner().unwrap();
+    let found = double_holders(&holds);
+    println!("{} grants, at most {:?} without one", holds.len(), longest_gap(&holds, keys.len()));
+    assert!(found.is_empty(), "{} of {} grants: {:?}", found.len(), holds.len(), &found[..found.len().min(5)]);
+}

@@ -1,0 +1,138 @@
+//! A Sentinel group with the failover grace. Replicas are replaced without a refusal, as long as no failover is possible
+//! meanwhile; the one failover refuses for as long as the grace lasts.
+
+use super::{Build, ModuleFile};
+use crate::sentinel::failovers::{fail_over, judged, under_load, Kind};
+use crate::sentinel::group::{until_long, Group, Plan};
+use crate::sentinel::holders::Record;
+use crate::support::dice::Dice;
+use crate::support::{env_number, until, watch, Conn, Reply};
+use std::time::{Duration, Instant};
+
+/// The steps of docs/UPGRADING.md for a group, of which `lock.failover-grace-ms` is on.
+struct Upgrade<'a> {
+    group: &'a Group,
+    file: &'a ModuleFile,
+    record: &'a Record,
+}
+
+/// Asks for a lock of its own at that server.
+fn probe(conn: &mut Conn) -> Reply {
+    let reply = conn.call(&["LOCK.ACQUIRE", "probe", "PX", "500"]);
+    if let Reply::Int(token) = reply {
+        conn.call(&["LOCK.RELEASE", "probe", &token.to_string()]);
+    }
+    reply
+}
+
+fn replicas(conn: &mut Conn) -> usize {
+    conn.info("replication", "connected_slaves").unwrap().parse().unwrap()
+}
+
+fn needed(master: &mut Conn) -> usize {
+    master.call(&["CONFIG", "GET", "min-replicas-to-write"]).list()[1].text().parse().unwrap()
+}
+
+impl Upgrade<'_> {
+    fn master(&self) -> usize {
+        until_long("all agree on a master", || self.group.master())
+    }
+
+    fn replicas(&self) -> Vec<usize> {
+        let master = self.master();
+        (0..3).filter(|server| *server != master).collect()
+    }
+
+    fn set(&self, server: usize, name: &str, value: &str) {
+        self.group.conn(server).ok(&["CONFIG", "SET", name, value]);
+    }
+
+    /// No sentinel promotes a replica of priority 0.
+    fn set_priorities(&self, priority: &str) {
+        for server in self.replicas() {
+            self.set(server, "replica-priority", priority);
+            until_long("all sentinels know its priority", || {
+                let known = |sentinel| self.group.replica_of_sentinel(sentinel, server, "slave-priority");
+                (0..3).all(|sentinel| known(sentinel).as_deref() == Some(priority)).then_some(())
+            });
+        }
+    }
+
+    /// Ends a replica, which its service manager starts again. What the master said while it was away.
+    fn restart(&self, server: usize) -> Reply {
+        let mut master = self.group.conn(self.master());
+        let pid = self.group.pid(server);
+        self.group.signal(server, "TERM");
+        until("it is gone", || (replicas(&mut master) == 1).then_some(()));
+        let reply = until("an answer without it", || {
+            let reply = probe(&mut master);
+            assert_eq!(replicas(&mut master), 1, "it was back before the master granted anything: {reply:?}");
+            // The load can hold the lock, or hold the server up so that the other replica has to answer first.
+            let is_for_a_moment = reply.is_nil() || (needed(&mut master) == 1 && !matches!(reply, Reply::Int(_)));
+            (!is_for_a_moment).then_some(reply)
+        });
+        until_long("it is started again", || (self.group.pid(server) != pid).then_some(()));
+        self.group.until_whole();
+        assert!(self.file.is_run_by(&self.group.pid(server)), "it runs the file that is installed");
+        reply
+    }
+
+    /// Those two, or one that was the master, without a refusal: no failover is possible meanwhile.
+    fn replace_replicas(&self, servers: &[usize]) {
+        let master = self.master();
+        self.set_priorities("0");
+        self.set(master, "min-replicas-to-write", "1");
+        for server in servers {
+            let reply = self.restart(*server);
+            assert!(matches!(reply, Reply::Int(_)), "refused although one replica is enough: {reply:?}");
+        }
+        self.set(master, "min-replicas-to-write", "2");
+        self.set_priorities("100");
+    }
+
+    /// All three servers.
+    fn run(&self, build: Build) {
+        self.file.install(build);
+        let begin = Instant::now();
+        self.replace_replicas(&self.replicas());
+        let old = self.master();
+        let asked = Instant::now();
+        fail_over(self.group, Kind::Asked, &mut Dice::new(1));
+        let mut new = self.group.conn(self.master());
+        let left: u64 = new.info("lock", "lock_grace_left_ms").unwrap().parse().unwrap();
+        assert!(left > 0, "the new master begins with the grace");
+        until_long("it grants", || matches!(probe(&mut new), Reply::Int(_)).then_some(()));
+        println!("{build:?}: nothing was granted for at most {:.1?}", asked.elapsed());
+        self.replace_replicas(&[old]);
+        println!("{build:?}: all servers replaced after {:.1?}; so far {}", begin.elapsed(), self.record);
+    }
+}
+
+#[test]
+fn a_group_is_upgraded_and_downgraded_under_load_and_only_its_failovers_refuse() {
+    watch::allow(Duration::from_secs(600));
+    let (begin, seed) = (Instant::now(), env_number("LOCK_SEED").unwrap_or(1));
+    let file = ModuleFile::new();
+    let plan = Plan { grace_ms: env_number("LOCK_UPGRADE_GRACE_MS").unwrap_or(Plan::SAFE.grace_ms), ..Plan::SAFE };
+    let group = Group::with_module(plan, &file.path());
+    let record = under_load(&group, plan, seed, |record| {
+        let upgrade = Upgrade { group: &group, file: &file, record };
+        upgrade.run(Build::New);
+        upgrade.run(Build::Old);
+    });
+    let (found, line) = judged(&record, begin, seed);
+    assert!(found.is_empty(), "{line}");
+}
+
+/// What the page warns of.
+#[test]
+fn a_replica_that_is_restarted_just_so_refuses_grants_until_it_is_back() {
+    let file = ModuleFile::new();
+    let group = Group::with_module(Plan::SAFE, &file.path());
+    let record = Record::default();
+    let upgrade = Upgrade { group: &group, file: &file, record: &record };
+    let mut master = group.conn(upgrade.master());
+    until_long("it grants", || matches!(probe(&mut master), Reply::Int(_)).then_some(()));
+    let reply = upgrade.restart(upgrade.replicas()[0]);
+    assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
+}

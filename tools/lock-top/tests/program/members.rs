@@ -2,7 +2,8 @@
 
 use crate::cluster::Cluster;
 use crate::group::{Group, Plan};
-use crate::support::{until, Server};
+use crate::screen::Screen;
+use crate::support::{until, Conn, Server};
 use crate::{address, complaint, json, once};
 
 #[test]
@@ -24,6 +25,16 @@ fn locks_of_several_servers_are_one_list() {
     let port = servers[0].port();
     let document = json(&[&args[0], &format!("localhost:{port}")]);
     assert_eq!(document["servers"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn one_server_under_two_names_is_looked_at_over_one_connection() {
+    let (server, mut conn) = Server::connected();
+    let clients = |conn: &mut Conn| conn.info("clients", "connected_clients").unwrap().parse::<u64>().unwrap();
+    let (before, port) = (clients(&mut conn), server.port());
+    let Some(screen) = Screen::start("names", 24, &[&address(&server), &format!("localhost:{port}")]) else { return };
+    screen.until_shows(&["lock-top  1 server "]);
+    until("the second connection ends", || (clients(&mut conn) == before + 1).then_some(()));
 }
 
 #[test]
@@ -50,6 +61,9 @@ fn any_node_of_a_cluster_leads_to_all_masters() {
     expected.sort_unstable();
     assert_eq!(found, expected);
     assert_eq!(json(&["--only", &one])["servers"].as_array().unwrap().len(), 1);
+    if let Some(screen) = Screen::start("cluster", 40, &[&one]) {
+        screen.until_shows(&["lock-top  3 servers ", &keys[0], &keys[1], &keys[2]]);
+    }
 }
 
 #[test]
@@ -64,6 +78,9 @@ fn sentinels_lead_to_the_master_and_its_replicas() {
     });
     let roles = |role: &str| document["servers"].as_array().unwrap().iter().filter(|it| it["role"] == role).count();
     assert_eq!((roles("master"), roles("slave")), (1, 2), "{document:#}");
+    if let Some(screen) = Screen::start("group", 40, &["--sentinel", "locks", &at]) {
+        screen.until_shows(&["lock-top  3 servers ", "master", "replica"]);
+    }
     // A Sentinel that is down is passed over.
     assert!(json(&["--sentinel", "locks", "127.0.0.1:1", &at])["error"].is_null());
 

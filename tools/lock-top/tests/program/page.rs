@@ -68,7 +68,7 @@ fn the_captures_of_the_page_are_what_is_shown() {
         captures.push(("picture", lower.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")));
         screen.press(&["r"]);
         let dialog = screen.until_shows(&["Send this?", "y: send it"]);
-        let framed = dialog.lines().filter_map(|line| Some(&line[line.find(['|', '+'])?..]));
+        let framed = dialog.lines().filter_map(|line| line.get(line.find(['|', '+'])?..=line.rfind(['|', '+'])?));
         captures.push(("release", framed.collect::<Vec<_>>().join("\n")));
     }
     let (mut page, mut different) = (project_file(PAGE), Vec::new());

@@ -99,7 +99,8 @@ impl Target {
     }
 
     pub fn client(&self) -> redis::RedisResult<redis::Client> {
-        let mut settings = RedisConnectionInfo::default().set_lib_name("lock-top", env!("CARGO_PKG_VERSION"));
+        // CLIENT SETINFO would stand in the ACL LOG of each server whose user may not send it.
+        let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(user) = &self.login.user {
             settings = settings.set_username(user);
         }

@@ -55,7 +55,8 @@ pub struct Looker {
     counters: Option<(Info, Instant)>,
     knows_by: bool,
     members: Option<Instant>,
-    has_denied_keys: bool,
+    /// Keys that this user may not read.
+    denied_keys: BTreeMap<Name, Instant>,
 }
 
 #[derive(Default)]
@@ -81,7 +82,7 @@ impl Looker {
             counters: None,
             knows_by: true,
             members: None,
-            has_denied_keys: false,
+            denied_keys: BTreeMap::new(),
         }
     }
 
@@ -90,9 +91,8 @@ impl Looker {
         match self.try_look(wish) {
             Ok(server) => server,
             Err(trouble) => {
-                if matches!(trouble, Trouble::Lost(_)) {
-                    self.link = None;
-                }
+                // Also where the server answered: what is read once for a connection may be another afterwards.
+                self.link = None;
                 self.counters = None;
                 Server {
                     run_id: self.about.run_id.clone(),
@@ -106,6 +106,7 @@ impl Looker {
         if self.link.is_none() {
             self.link = Some(Link::open(&self.target)?);
             self.denied.clear();
+            self.denied_keys.clear();
             self.knows_by = true;
             self.about = self.read_about()?;
         }
@@ -159,10 +160,8 @@ impl Looker {
                 self.denied.remove(what);
                 Ok(Some(reply))
             }
-            Err(trouble) if trouble.is_denied_key() => {
-                self.has_denied_keys = true;
-                Ok(None)
-            }
+            // Another key may be allowed.
+            Err(trouble) if trouble.is_denied_key() => Err(trouble),
             Err(trouble) if trouble.is_denied() => {
                 self.denied.insert(what, Instant::now());
                 Ok(None)
@@ -267,8 +266,9 @@ impl Looker {
 
     fn read_details(&mut self, locks: &BTreeMap<Name, Lock>, wish: &Wish) -> Result<(), Trouble> {
         self.details.retain(|name, _| locks.contains_key(name));
+        self.denied_keys.retain(|name, since| locks.contains_key(name) && since.elapsed() < DENIED_FOR);
         let rows = |lock: &Lock| lock.waiters.unwrap_or(0).min(1_000).saturating_add(10);
-        let mut stale: Vec<&Lock> = locks.values().collect();
+        let mut stale: Vec<&Lock> = locks.values().filter(|lock| !self.denied_keys.contains_key(&lock.name)).collect();
         // The selected one, then those with a line that were read longest ago.
         stale.sort_by_key(|lock| {
             let read = self.details.get(&lock.name).map(|(_, at)| *at);
@@ -283,6 +283,11 @@ impl Looker {
             left = left.saturating_sub(rows(lock));
             let words: [&[u8]; 3] = [b"LOCK.INFO", &lock.name.key, b"FULL"];
             let reply = match self.ask("LOCK.INFO", Some(lock.name.db), &words) {
+                Err(trouble) if trouble.is_denied_key() => {
+                    self.details.remove(&lock.name);
+                    self.denied_keys.insert(lock.name.clone(), Instant::now());
+                    continue;
+                }
                 // Not a lock any more, or its slot has moved: it is gone from the next list.
                 Err(Trouble::Said(text)) if ["WRONGTYPE", "MOVED", "ASK"].iter().any(|code| text.starts_with(code)) => {
                     None
@@ -321,7 +326,7 @@ impl Looker {
             _ => None,
         };
         let mut notes: Vec<String> = self.denied.keys().filter_map(why).map(Into::into).collect();
-        if self.has_denied_keys {
+        if !self.denied_keys.is_empty() {
             notes.push("may not read some of the keys: their lines are missing".into());
         }
         notes

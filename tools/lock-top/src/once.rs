@@ -9,6 +9,8 @@ use crate::target::Target;
 use crate::{json, sentinel};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::thread;
+use std::time::Duration;
 
 /// How many lines a single look reads.
 const MOST_DETAILS: usize = 32;
@@ -68,6 +70,8 @@ fn look_at(options: &Options, target: Target) -> (Server, Vec<Target>) {
             if server.trouble.is_some() || looker.has_scanned() {
                 break;
             }
+            // Leaves the server to its clients in between.
+            thread::sleep(Duration::from_millis(5));
             server = looker.look(&Wish { details: 0, ..wish.clone() });
         }
         if !looker.has_scanned() && server.trouble.is_none() {

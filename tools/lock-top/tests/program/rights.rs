@@ -1,7 +1,7 @@
 //! Users with few rights: they see what they may, and are told what they may not. The server's ACL LOG does not fill.
 
 use crate::screen::Screen;
-use crate::support::{project_file, skipped, Conn, Server};
+use crate::support::{project_file, skipped, until, Conn, Server};
 use crate::{address, json, once};
 use serde_json::Value;
 
@@ -100,4 +100,25 @@ fn the_user_of_the_page_sees_everything_and_can_do_nothing() {
     assert_eq!(holder.int(&["LOCK.EXTEND", "report", &token, "EX", "60"]), 1);
     let denied = holder.call(&["ACL", "LOG"]).list().len();
     assert!(denied <= 1, "looking was denied: {denied} entries");
+}
+
+#[test]
+fn keys_that_may_not_be_read_take_no_turn_from_those_that_may() {
+    let (server, mut holder) = Server::connected();
+    holder.ok(&["ACL", "SETUSER", "watcher", "on", ">secret", "~yours", "+lock.top", "+info", "+lock.info"]);
+    let mut waiting = Vec::new();
+    for n in 0..12 {
+        let key = format!("secret:{n}");
+        holder.int(&["LOCK.ACQUIRE", &key, "EX", "60"]);
+        waiting.extend((0..2).map(|_| server.waiter(&["LOCK.ACQUIRE", &key, "EX", "60", "WAIT", "60000"])));
+    }
+    holder.int(&["LOCK.ACQUIRE", "yours", "EX", "60", "OWNER", "alice"]);
+    waiting.push(server.waiter(&["LOCK.ACQUIRE", "yours", "EX", "60", "WAIT", "60000"]));
+    let args = ["--user", "watcher", "--pass", "secret", "--interval", "0.5", &address(&server)];
+    let Some(screen) = Screen::start("turns", 40, &args) else { return };
+    // The state of a lock is known only after its line was read.
+    until("the line of yours is read", || {
+        let shown = screen.shows();
+        shown.lines().any(|line| line.contains(" yours ") && line.contains(" held ")).then_some(())
+    });
 }

@@ -3,7 +3,7 @@
 use crate::address;
 use crate::once::circle;
 use crate::screen::Screen;
-use crate::support::{until, Server};
+use crate::support::{module, until, Server};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -130,4 +130,21 @@ fn a_busy_server_is_asked_a_bounded_number_of_times_over_one_connection() {
     // 13 calls in a look, at most one look in 0.3 s, one for the beginning; and what this test itself asks.
     let most = 14 * (usize::try_from(took.as_millis() / 300).unwrap() + 2);
     assert!((1..most).contains(&made), "{made} calls in {took:?}, at most {most}");
+}
+
+#[test]
+fn what_was_wrong_with_a_server_can_be_put_right_while_it_is_looked_at() {
+    let server = Server::with().without_module().start();
+    let mut conn = server.conn();
+    let Some(screen) = Screen::start("right", 24, &["--interval", "0.5", "--pass", "secret", &address(&server)]) else {
+        return;
+    };
+    screen.until_shows(&["wrong user or password"]);
+    conn.ok(&["CONFIG", "SET", "requirepass", "secret"]);
+    conn.ok(&["AUTH", "secret"]);
+    screen.until_shows(&["the module is not loaded: LOCK.TOP is unknown"]);
+    conn.ok(&["MODULE", "LOAD", module().to_str().unwrap()]);
+    let limits = if conn.is_before_7() { "nobody waits" } else { "0/5000" };
+    screen.until_shows(&["1 server ", limits]);
+    conn.ok(&["CONFIG", "SET", "requirepass", ""]);
 }

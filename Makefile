@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-arm64 reproducible simulate torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt demo bench bench-bounds bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients test-arm64 reproducible simulate torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ test-top: build ## Run the tests of lock-top, on real servers and in a real term
 	@command -v tmux >/dev/null || scripts/install-deps.sh tmux || true
 	cargo test --package lock-top
 
+test-clients: build ## Test the packages in clients/, in each language that is there
+	@scripts/test-clients.sh
+
 lint: install-deps ## Check format, lints, documentation, crates and scripts, and that it compiles for ARM64
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
@@ -79,11 +82,14 @@ lint: install-deps ## Check format, lints, documentation, crates and scripts, an
 		cargo deny --offline check bans licenses sources; \
 	else echo "lint: skipped deny.toml: 'cargo install cargo-deny --locked' first"; fi
 	@if command -v shellcheck >/dev/null; then \
-		shellcheck .ci/run scripts/*.sh packaging/redis-lock-module packaging/deb/p*; \
+		shellcheck .ci/run scripts/*.sh clients/shell/serverlock packaging/redis-lock-module packaging/deb/p*; \
 	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
 
 fmt: ## Format the code
 	cargo fmt --all
+
+copies: ## Copy portable/lock.lua into the packages that carry it
+	@git ls-files -- 'clients/**/lock.lua' | xargs -n 1 cp portable/lock.lua
 
 simulate: install-deps ## Simulate servers, clients, clocks and failovers for SECONDS=60, from SEED if given
 	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --nocapture
@@ -146,6 +152,9 @@ bench: build ## Measure against what people use instead; keeps the raw rounds in
 
 bench-bounds: build ## Measure what the bounds need, and print each with its verdict: some 20 minutes
 	BENCH_ROUNDS=$${BENCH_ROUNDS:-5} cargo bench --bench lock -- bounds --measure
+
+bench-clients: build ## Measure the packages of clients/ beside raw commands and other libraries: some ten minutes
+	python3 benches/clients/run.py
 
 bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed
 	cargo bench --bench lock -- instructions

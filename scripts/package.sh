@@ -4,6 +4,7 @@
 #   redis-lock-VERSION-TARGET.tar.gz        the module, its documents, portable/lock.lua, and scripts/install.sh
 #   redis-lock-VERSION-TARGET-debug.tar.gz  its debug information
 #   redis-lock_VERSION-1_ARCHITECTURE.deb   for redis-server and valkey-server; only where dpkg-deb is
+#   redis-lock-VERSION.cdx.json             the crates that are linked in, for scanners; only where cargo-cyclonedx is
 #   SHA256SUMS
 #
 # Both for this machine and for 64-bit ARM, where that can be built (scripts/arm64.sh); NATIVE_ONLY=1 leaves ARM out.
@@ -126,6 +127,17 @@ licences() {
         [ -n "$found" ] || printf '\n(the crate comes without the text)\n'
     done
 }
+# bill_of_materials: $out/redis-lock-$version.cdx.json, in which no path of this machine is.
+bill_of_materials() {
+    if ! cargo cyclonedx --version >/dev/null 2>&1; then
+        say "no SBOM: 'cargo install cargo-cyclonedx --locked' first"
+        return
+    fi
+    # It writes beside each Cargo.toml.
+    cargo cyclonedx --quiet --format json --spec-version 1.5 --no-build-deps --target "$host" --override-filename sbom
+    sed "s|$root|/redis-lock|g" sbom.json >"$out/redis-lock-$version.cdx.json"
+    rm sbom.json core/sbom.json
+}
 # pack NAME: the folder NAME as NAME.tar.gz.
 pack() {
     tar --directory="$work" --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
@@ -208,6 +220,7 @@ licences >"$work/THIRD-PARTY-LICENSES.txt"
 grep -q Permission "$work/THIRD-PARTY-LICENSES.txt" || die "the sources of the crates, with their licences, are missing"
 mkdir -p "$out"
 rm -f "$out"/redis-lock[-_]* "$out/SHA256SUMS"
+bill_of_materials
 make_for "$host" "$architecture"
 if [ -z "${MODULE:-}" ] && [ "$host" != $arm ] && [ "${NATIVE_ONLY:-0}" != 1 ]; then
     code=0

@@ -1,6 +1,6 @@
 //! The files around the code are right: workflows call existing `make` targets, the nightly one runs what
 //! `make nightly` runs, dependabot watches folders with something in them, the version has its section in the
-//! changelog, and `make subjects` tells good and bad subjects of commits apart.
+//! changelog, the packages carry the Lua file as it is, and `make subjects` tells good and bad subjects of commits apart.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use serde_json::Value;
@@ -62,7 +62,8 @@ fn parsed(files: &[PathBuf]) -> Option<Vec<Value>> {
     let program = "import sys, json\n\
                    try: import yaml\n\
                    except ImportError: sys.exit(3)\n\
-                   for file in sys.argv[1:]: print(json.dumps(yaml.safe_load(open(file))))";
+                   for file in sys.argv[1:]:\n \
+                   for document in yaml.safe_load_all(open(file)): print(json.dumps(document))";
     let output = Command::new("python3").args(["-c", program]).args(files).output().ok();
     let Some(output) = output.filter(|output| output.status.code() != Some(3)) else {
         println!("skipped: python3 has no yaml (Debian: python3-yaml)");
@@ -70,6 +71,39 @@ fn parsed(files: &[PathBuf]) -> Option<Vec<Value>> {
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(serde_json::Deserializer::from_slice(&output.stdout).into_iter().map(Result::unwrap).collect())
+}
+
+/// The server loads the module from where the init container puts it.
+#[test]
+fn the_pieces_for_kubernetes_agree_with_each_other() {
+    let folder = root().join("packaging/kubernetes");
+    let Some(parsed) = parsed(&["statefulset.yaml", "values.yaml"].map(|file| folder.join(file))) else { return };
+    let [conf, _, set, values] = &parsed[..] else { panic!("{} documents", parsed.len()) };
+    let pod = &set["spec"]["template"]["spec"];
+    let pods = [
+        (pod, pod["containers"][0]["volumeMounts"].clone(), pod["volumes"].clone(), &conf["data"]["server.conf"]),
+        (
+            &values["primary"],
+            values["primary"]["extraVolumeMounts"].clone(),
+            values["primary"]["extraVolumes"].clone(),
+            &values["commonConfiguration"],
+        ),
+        (
+            &values["replica"],
+            values["replica"]["extraVolumeMounts"].clone(),
+            values["replica"]["extraVolumes"].clone(),
+            &values["commonConfiguration"],
+        ),
+    ];
+    for (pod, mounts, volumes, conf) in pods {
+        let names = |list: &Value| list.as_array().unwrap().iter().map(|it| it["name"].clone()).collect::<Vec<_>>();
+        assert!(names(&volumes).contains(&"modules".into()) && names(&mounts).contains(&"modules".into()), "{pod}");
+        let init = &pod["initContainers"][0];
+        assert_eq!(init["volumeMounts"][0]["mountPath"], "/modules");
+        assert_eq!(init["args"][0], "/modules/");
+        assert_eq!(mounts[0]["mountPath"], "/modules");
+        assert!(conf.as_str().unwrap().lines().any(|line| line == "loadmodule /modules/libredis_lock.so"), "{conf}");
+    }
 }
 
 #[test]
@@ -125,6 +159,7 @@ fn dependabot_looks_where_something_is() {
             "github-actions" => ".github/workflows/ci.yml",
             "pip" => "requirements.txt",
             "npm" => "package.json",
+            "gomod" => "go.mod",
             other => panic!("what has {other} to look at?"),
         };
         let folders = update["directories"].as_array().cloned().unwrap_or_else(|| vec![update["directory"].clone()]);
@@ -168,4 +203,20 @@ fn a_subject_is_short_and_imperative() {
         assert_eq!(output.status.code(), Some(1), "{bad}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), format!("subjects: {why}: {bad}\n"));
     }
+}
+
+/// The files of that name below a folder of git's.
+fn tracked(folder: &str, name: &str) -> Vec<String> {
+    let output = Command::new("git").args(["ls-files", "--", folder]).current_dir(root()).output().unwrap();
+    let files = String::from_utf8(output.stdout).unwrap();
+    files.lines().filter(|file| file.ends_with(&format!("/{name}"))).map(Into::into).collect()
+}
+
+#[test]
+fn each_package_has_the_lua_file_as_it_is() {
+    let source = read("portable/lock.lua");
+    let copies = tracked("clients", "lock.lua");
+    assert!(copies.len() >= 2, "clients/ has no copies: {copies:?}");
+    let stale: Vec<&String> = copies.iter().filter(|copy| read(copy) != source).collect();
+    assert!(stale.is_empty(), "these differ from portable/lock.lua, `make copies` refreshes them: {stale:?}");
 }

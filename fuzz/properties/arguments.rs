@@ -43,6 +43,8 @@ const COMMANDS: [Command; 9] = [
             Name::Details,
             Name::Shared,
             Name::Limit,
+            Name::Notify,
+            Name::Snotify,
         ],
     ),
     command("LOCK.RECOVER", From::Argument(1), &[Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session]),
@@ -52,7 +54,7 @@ const COMMANDS: [Command; 9] = [
     command(
         "LOCK.MACQUIRE",
         From::Keys { more: 0, behind: 2 },
-        &[Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session],
+        &[Name::Ex, Name::Px, Name::Wait, Name::Id, Name::Owner, Name::Session, Name::Notify, Name::Snotify],
     ),
     command("LOCK.MEXTEND", From::Keys { more: 1, behind: 3 }, &[Name::Ex, Name::Px]),
     command("LOCK.MRELEASE", From::Keys { more: 1, behind: 1 }, &[]),
@@ -60,6 +62,8 @@ const COMMANDS: [Command; 9] = [
 ];
 
 const TEN_YEARS_MS: u128 = 315_360_000_000;
+/// The longest wait without a connection: an hour.
+const LONGEST_TOLD: Micros = Micros(3_600_000_000);
 
 /// The first byte of the input chooses the command; the rest is its arguments, between line ends.
 pub fn check(input: &[u8]) {
@@ -71,6 +75,11 @@ pub fn check(input: &[u8]) {
         assert_eq!(parse::token(arg).map(|token| u128::from(token.get())), token);
         let is_cursor = digits(arg, 20, 0, u64::MAX.into()).is_some();
         assert_eq!(parse::cursor(arg), if is_cursor { Ok(*arg) } else { Err(Error::Cursor) });
+        // The arguments of LOCK.CANCEL.
+        let is_channel = (1..=256).contains(&arg.len());
+        assert_eq!(parse::channel(arg), if is_channel { Ok(*arg) } else { Err(Error::Channel) });
+        let number = digits(arg, 19, 0, u128::MAX).ok_or(Error::Id);
+        assert_eq!(parse::id(arg).map(|id| u128::from(id.get())), number);
     }
     let from = match command.from {
         From::Argument(from) => from,
@@ -88,6 +97,7 @@ pub fn check(input: &[u8]) {
             assert_eq!((found.count(), found.pattern, found.state), (expected.count, expected.pattern, expected.state));
             let flags = ["SESSION", "DETAILS", "FULL"].map(|name| expected.seen.contains(&name));
             assert_eq!([found.session, found.details, found.full], flags);
+            check_ask(&found, &expected);
             match found.request() {
                 Ok(request) => {
                     assert_eq!((Ok(request.lease), request.id), (found.lease(), expected.id));
@@ -101,6 +111,27 @@ pub fn check(input: &[u8]) {
             assert_text(found);
         }
         (found, expected) => panic!("{found:?} instead of {:?}", expected.map(|expected| expected.seen)),
+    }
+}
+
+/// A call that waits without a connection needs an ID and a wait of at most an hour.
+fn check_ask(found: &Options<'_>, expected: &Expected<'_>) {
+    let option = if expected.notify.is_some_and(|(_, is_sharded)| is_sharded) { "SNOTIFY" } else { "NOTIFY" };
+    let error = match (expected.lease, expected.notify, expected.wait, expected.id) {
+        (None, ..) => Some(Error::LeaseMissing),
+        (_, None, ..) => None,
+        (_, _, None, _) => Some(Error::ChannelNeeds { option, missing: "WAIT" }),
+        (.., None) => Some(Error::ChannelNeeds { option, missing: "ID" }),
+        (_, _, Some(wait), _) => (wait > LONGEST_TOLD).then_some(Error::WaitToldTooLong),
+    };
+    error.into_iter().for_each(assert_text);
+    match found.ask() {
+        Ok(ask) => {
+            let notify = ask.notify.map(|channel| (channel.name, channel.is_sharded));
+            assert_eq!((error, notify), (None, expected.notify));
+            assert_eq!((ask.wait, ask.session), (found.wait(), found.session));
+        }
+        Err(found) => assert_eq!(Some(found), error),
     }
 }
 
@@ -139,6 +170,8 @@ struct Expected<'a> {
     share: Share,
     pattern: Option<&'a [u8]>,
     state: Option<&'a [u8]>,
+    /// The channel, and whether it is a sharded one.
+    notify: Option<(&'a [u8], bool)>,
     seen: Vec<&'static str>,
 }
 
@@ -169,6 +202,8 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
             "LIMIT" => ("LIMIT", Name::Limit),
             "MATCH" => ("MATCH", Name::Match),
             "STATE" => ("STATE", Name::State),
+            "NOTIFY" => ("NOTIFY", Name::Notify),
+            "SNOTIFY" => ("SNOTIFY", Name::Snotify),
             _ => return Err(Error::NotAnOption { position: at + 1, command }),
         };
         if !known.contains(&name) {
@@ -183,6 +218,9 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
         }
         if matches!(name, Name::Shared | Name::Limit) && out.share != Share::Alone {
             return Err(Error::ShareTwice);
+        }
+        if matches!(name, Name::Notify | Name::Snotify) && out.notify.is_some() {
+            return Err(Error::ChannelTwice);
         }
         out.seen.push(text);
         if name == Name::Shared {
@@ -203,6 +241,11 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
                 out.share = Share::Limit(most.try_into().unwrap());
             }
             Name::Match => out.pattern = Some(value),
+            Name::Notify | Name::Snotify => {
+                let is_channel = (1..=256).contains(&value.len());
+                out.notify = Some((*value, name == Name::Snotify)).filter(|_| is_channel);
+                out.notify.ok_or(Error::Channel)?;
+            }
             Name::State => out.state = Some(value),
             Name::Id => {
                 let number = digits(value, 19, 0, u128::MAX).ok_or(Error::Id)?;

@@ -1,53 +1,40 @@
 //! The queue against a plain list that does the same slowly. The fuzzer feeds it, and proptest does in the queue's own
 //! tests (`core/src/engine/queue_tests.rs`).
 
-use redis_lock::engine::queue::{Gone, Handle, MostPlaces, Next, Queues, ReplyShape, Vacancy, Waiter};
+#[path = "queue_list.rs"]
+mod list;
+#[path = "queue_told.rs"]
+mod told;
+
+use list::{channels, head, leave, position, put, Entry, Told};
+use redis_lock::engine::queue::{
+    Channel, Gone, Handle, LineId, MostPlaces, Next, Of, Queues, ReplyShape, Ticket, Vacancy, Waiter,
+};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// More places than an input can keep.
 const MOST: MostPlaces = MostPlaces { keys: 10_000, bytes: 100_000 };
 const KEYS: u8 = 3;
 const ATTEMPTS: u8 = 6;
+const CHANNELS: u8 = 3;
+/// Steps from this first byte on are about attempts that are told on a channel.
+const OF_TOLD: u8 = 200;
 const SHARES: [Share; 4] = [Share::Alone, Share::Shared, Share::Limit(2), Share::Limit(5)];
 
-/// Who stands where, in order of arrival, all keys together.
-#[derive(Clone, Debug)]
-struct Entry {
-    keys: Vec<u8>,
-    /// The key in whose line it waits.
-    at: u8,
-    attempt: u8,
-    /// Nobody: only a place.
-    client: Option<u64>,
-    share: Share,
-    until: u64,
-}
-
-impl Entry {
-    fn stands(&self, key: u8) -> bool {
-        self.keys.contains(&key)
-    }
-
-    fn waits(&self, key: u8) -> bool {
-        self.client.is_some() && self.at == key
-    }
-
-    /// Whether the line of this key is where it stands; the place of one for several keys stands in none.
-    fn is_in_line(&self, key: u8) -> bool {
-        self.waits(key) || (self.client.is_none() && self.keys == [key])
-    }
-
-    /// It waits for this key, and for no other besides.
-    fn waits_alone(&self, key: u8) -> bool {
-        self.waits(key) && self.keys.len() == 1
-    }
-
-    fn same_keys(&self, other: &Self) -> bool {
-        self.keys.iter().collect::<BTreeSet<_>>() == other.keys.iter().collect::<BTreeSet<_>>()
-    }
+/// What the plain list knows.
+#[derive(Default)]
+struct Plain {
+    all: Vec<Entry>,
+    /// The channels that count as silent.
+    silent: BTreeSet<u8>,
+    /// The attempt that was served last: its ticket and its keys.
+    served: Option<(Ticket, Vec<u8>, u8)>,
+    /// How many steps there were.
+    steps: u64,
 }
 
 /// Every four bytes of the input are a step: what, which keys and attempt, which client, when and how shared.
@@ -59,7 +46,7 @@ pub fn check(input: &[u8]) {
 /// asked for each key after each step.
 pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
     let mut queues: Queues<u64> = Queues::default();
-    let mut plain: Vec<Entry> = Vec::new();
+    let mut plain = Plain::default();
     for step in input.chunks_exact(4).take(400) {
         let keys = keys(step[1] % KEYS, step[1] / KEYS / ATTEMPTS);
         let who = Who {
@@ -71,13 +58,22 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
             time: u64::from(step[3] % 64),
         };
         let keep = (step[2] >= 128).then_some(u64::from(step[2]));
-        one_step(&mut queues, &mut plain, step[0] % 10, who, keep);
+        plain.steps += 1;
+        if step[0] >= OF_TOLD {
+            told::step(&mut queues, &mut plain, step[0] % 8, who, keep);
+        } else {
+            one_step(&mut queues, &mut plain, step[0] % 10, who, keep);
+        }
+        // A channel is known for as long as one of its attempts waits.
+        let known = channels(plain.all.iter());
+        plain.silent.retain(|channel| known.contains(channel));
         compare(&queues, &plain, &is_kept);
     }
-    let waiting = plain.iter().filter(|entry| entry.client.is_some()).count();
+    let waiting = plain.all.iter().filter(|entry| entry.client.is_some()).count();
     let gone = std::iter::from_fn(|| queues.next_of_all()).flatten().count();
     assert_eq!(gone, waiting);
     assert!(queues.is_empty() && queues.next_end().is_none() && queues.next_due().is_none());
+    assert!(!queues.has_sessions() && !queues.has_leaving() && queues.queued() == 0);
     assert!(queues.take_ready().is_none(), "a line that is gone is not looked at");
 }
 
@@ -107,43 +103,6 @@ fn names(keys: &[u8]) -> Vec<&'static [u8]> {
     keys.iter().map(|key| name(*key)).collect()
 }
 
-fn position(plain: &[Entry], key: u8, attempt: u8) -> Option<usize> {
-    plain.iter().position(|entry| entry.stands(key) && attempt != 0 && entry.attempt == attempt)
-}
-
-/// Puts an entry in the place of its attempt for the same keys, or at the end: its attempts for other keys end.
-/// Who stood there, and whether its place was only kept.
-fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
-    let mut earlier = Vec::new();
-    for key in entry.keys.clone() {
-        let Some(at) = position(plain, key, entry.attempt) else { continue };
-        earlier.extend(plain[at].client);
-        if plain[at].same_keys(&entry) {
-            std::mem::swap(&mut plain[at], &mut entry);
-            return (earlier, entry.client.is_none());
-        }
-        plain.remove(at);
-    }
-    plain.push(entry);
-    earlier.sort_unstable();
-    (earlier, false)
-}
-
-/// The wait at `at` ends; with an attempt its place is kept until then.
-fn leave(plain: &mut Vec<Entry>, at: usize, keep: Option<u64>) -> Option<u64> {
-    match keep {
-        Some(until) if plain[at].attempt != 0 => {
-            plain[at].until = until;
-            plain[at].client.take()
-        }
-        _ => plain.remove(at).client,
-    }
-}
-
-fn head(plain: &[Entry], key: u8) -> Option<usize> {
-    plain.iter().position(|entry| entry.waits(key))
-}
-
 struct Who {
     keys: Vec<u8>,
     /// The number of the key to be parked at, modulo how many there are.
@@ -154,43 +113,74 @@ struct Who {
     time: u64,
 }
 
-fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who, keep: Option<u64>) {
+/// The number of a waiter: its lease, which the queue never looks at.
+fn number(waiter: &Waiter<u64>) -> u64 {
+    waiter.lease.0
+}
+
+fn numbers(gone: &[Gone<u64>]) -> Vec<u64> {
+    let mut numbers: Vec<u64> = gone.iter().map(|gone| number(&gone.waiter)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn channel(number: u8) -> Rc<Channel> {
+    Rc::new(Channel { name: [b'C', number][..].into(), is_sharded: number == 0 })
+}
+
+/// One begins to wait: blocked, or told on a channel.
+fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, told: Option<Told>) {
     let Who { keys, at, attempt, client, share, time } = who;
-    let key = keys[0];
-    let of = |gone: Option<Gone<u64>>| gone.and_then(|gone| gone.waiter.client());
-    let all = |waiters: Vec<Gone<u64>>| {
-        let mut clients: Vec<u64> = waiters.into_iter().filter_map(|gone| gone.waiter.client()).collect();
-        clients.sort_unstable();
-        clients
-    };
-    match step {
-        0..=2 => {
-            // A client has one wait at most.
-            if let Some(entry) = plain.iter_mut().find(|entry| entry.client == Some(client)) {
-                return park(queues, entry, at);
-            }
-            let at = at % keys.len();
-            let waiter = Waiter {
-                handle: Handle::Blocked { handle: client, client },
-                share,
-                lease: Micros(1),
-                id: id(attempt),
-                owner: None,
-                shape: ReplyShape::Token,
-                session: false,
-                since: MonotonicMicros(0),
-                until: MonotonicMicros(time),
-            };
-            let joined = queues.join(0, &names(&keys), at, waiter);
-            assert_eq!(joined.line, queues.line(0, name(keys[at])));
-            let found = (all(joined.earlier), joined.resumed);
-            let at = keys[at];
-            assert_eq!(found, put(plain, Entry { keys, at, attempt, client: Some(client), share, until: time }));
+    let at = at % keys.len();
+    let handle = match told {
+        None => Handle::Blocked { handle: client, client },
+        Some(Told { channel: number, session, .. }) => {
+            Handle::Channel { channel: channel(number), session, sent: MonotonicMicros(plain.steps) }
         }
+    };
+    let waiter = Waiter {
+        handle,
+        share,
+        lease: Micros(client),
+        id: id(attempt),
+        owner: None,
+        shape: ReplyShape::Token,
+        session: false,
+        since: MonotonicMicros(plain.steps),
+        until: MonotonicMicros(time),
+    };
+    let joined = queues.join(0, &names(&keys), at, waiter);
+    assert_eq!(joined.line, queues.line(0, name(keys[at])));
+    let found = (numbers(&joined.earlier), joined.resumed);
+    let at = keys[at];
+    let entry = Entry { keys, at, attempt, client: Some(client), told, is_bar: false, share, until: time };
+    assert_eq!(found, put(&mut plain.all, entry));
+    if let Some(told) = told {
+        plain.silent.remove(&told.channel);
+    }
+}
+
+fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, keep: Option<u64>) {
+    if step <= 2 {
+        // A client has one wait at most.
+        return match plain.all.iter_mut().find(|entry| entry.client == Some(who.client)) {
+            Some(entry) => park(queues, entry, who.at),
+            None => join(queues, plain, who, None),
+        };
+    }
+    if step == 8 {
+        return look(queues, plain, &who.keys, UnixMicros(who.time), keep.is_some());
+    }
+    let plain = &mut plain.all;
+    let Who { keys, attempt, client, share, time, .. } = who;
+    let key = keys[0];
+    let of = |gone: Option<Gone<u64>>| gone.map(|gone| number(&gone.waiter));
+    match step {
         3 => {
             let Some(id) = id(attempt) else { return };
             let earlier = queues.keep_place(0, &names(&keys), id, MonotonicMicros(time), MOST);
-            assert_eq!(all(earlier), put(plain, Entry { at: key, keys, attempt, client: None, share, until: time }).0);
+            let place = Entry { at: key, keys, attempt, client: None, told: None, is_bar: false, share, until: time };
+            assert_eq!(numbers(&earlier), put(plain, place).0);
         }
         4 => {
             let left = queues.leave(client, keep.map(MonotonicMicros), MOST);
@@ -199,26 +189,25 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, step: u8, who: Who
         }
         5 => {
             let line = queues.line(0, name(key));
-            let popped = line.and_then(|line| queues.pop_head(line)).and_then(|(_, gone)| gone.waiter.client());
+            let popped = of(line.and_then(|line| queues.pop_head(line)).map(|(_, gone)| gone));
             assert_eq!(popped, head(plain, key).and_then(|at| plain.remove(at).client));
         }
         6 => {
             let Some(id) = id(attempt) else { return };
             let found = queues.forget(0, name(key), id);
             let at = position(plain, key, attempt);
-            assert_eq!(found.is_some(), at.is_some());
+            assert_eq!(found.is_some(), at.is_some_and(|at| !plain[at].is_bar));
             assert_eq!(of(found.and_then(|(_, waiter)| waiter)), at.and_then(|at| plain.remove(at).client));
         }
         7 => {
             // Who has waited enough, all of them, in the order of their ends; their places stay.
             while let Some(gone) = queues.time_out(MonotonicMicros(time), keep.map(MonotonicMicros), MOST) {
-                let at = plain.iter().position(|entry| entry.client == gone.waiter.client()).unwrap();
+                let at = plain.iter().position(|entry| entry.client == Some(number(&gone.waiter))).unwrap();
                 assert!(plain[at].until <= time);
                 leave(plain, at, keep);
             }
             plain.retain(|entry| entry.client.is_some() || entry.until > time);
         }
-        8 => look(queues, plain, &keys, UnixMicros(time), keep.is_some()),
         _ => {
             if let Some(line) = queues.line(0, name(key)) {
                 queues.lose_line(line);
@@ -243,7 +232,8 @@ fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
 
 /// Some lines are ready, by themselves or because it is time. Everybody in them is served, or parked elsewhere, in
 /// the order of tickets, whatever line they stand in.
-fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: UnixMicros, serves: bool) {
+fn look(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: UnixMicros, serves: bool) {
+    let Plain { all: plain, served, .. } = plain;
     queues.set_due_ready(UnixMicros(u64::MAX));
     queues.begin_iteration();
     while let Some((line, _)) = queues.take_ready() {
@@ -269,31 +259,34 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
     }
     let mut last = None;
     while let Some((line, _)) = queues.take_ready() {
-        let (ticket, is_parked) = match queues.next(line, Vacancy::Whole) {
+        let (ticket, is_parked) = match queues.next(line, Vacancy::Whole, Of::All) {
             Next::Single(ticket, _) => (ticket, false),
             Next::Parked(ticket) => (ticket, true),
             Next::Later | Next::Nobody => continue,
         };
         assert!(last < Some(ticket), "in the order of tickets");
         last = Some(ticket);
-        let client = queues.waiter(ticket).unwrap().client().unwrap();
+        let client = number(queues.waiter(ticket).unwrap());
         let at = plain.iter().position(|entry| entry.client == Some(client)).unwrap();
         let key = ready.iter().find(|(_, ready)| *ready == line).unwrap().0;
         assert_eq!((head(plain, key), plain[at].keys.len() > 1), (Some(at), is_parked));
         assert_eq!(queues.single_head(line).is_some(), !is_parked);
         assert_eq!(queues.parked_head(line), Some(ticket).filter(|_| is_parked));
-        let single = match queues.next(line, Vacancy::Part) {
-            Next::Single(_, waiter) => waiter.client(),
+        let single = match queues.next(line, Vacancy::Part, Of::All) {
+            Next::Single(_, waiter) => Some(number(waiter)),
             _ => None,
         };
         let alone = plain.iter().find(|entry| entry.waits_alone(key));
         assert_eq!(single, alone.and_then(|entry| entry.client), "a share is only for those who want this lock alone");
+        check_blocked(queues, plain, line, key);
         for key in 0..KEYS {
             let ahead = plain[..at].iter().any(|entry| entry.waits_alone(key));
             assert_eq!(queues.is_held_up(0, name(key), ticket, UnixMicros(0)), ahead);
         }
         if serves || !is_parked {
-            assert_eq!(queues.serve(ticket).and_then(|waiter| waiter.client()), plain.remove(at).client);
+            let entry = plain.remove(at);
+            assert_eq!(queues.serve(ticket).map(|waiter| number(&waiter)), entry.client);
+            *served = (entry.attempt != 0).then_some((ticket, entry.keys, entry.attempt));
             assert_eq!(queues.park(ticket, 0), None, "it is gone");
         } else {
             // It cannot have another one, which nobody looks at now.
@@ -306,21 +299,52 @@ fn look(queues: &mut Queues<u64>, plain: &mut Vec<Entry>, keys: &[u8], time: Uni
     }
 }
 
-fn compare(queues: &Queues<u64>, plain: &[Entry], is_kept: &impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
+/// Without memory only blocked clients are served: the first of them, unless one that came earlier for this lock alone
+/// holds it up.
+fn check_blocked(queues: &mut Queues<u64>, plain: &[Entry], line: LineId, key: u8) {
+    let next = |queues: &mut Queues<u64>, vacancy| match queues.next(line, vacancy, Of::Blocked) {
+        Next::Single(ticket, _) | Next::Parked(ticket) => queues.waiter(ticket).map(number),
+        Next::Later | Next::Nobody => None,
+    };
+    let first_alone = plain.iter().position(|entry| entry.waits_alone(key)).unwrap_or(usize::MAX);
+    let blocked = |entry: &&Entry| entry.waits_alone(key) && entry.is_blocked();
+    let parked = plain.iter().take(first_alone).find(|entry| entry.waits(key) && entry.is_blocked());
+    let single = plain.iter().find(blocked);
+    assert_eq!(next(queues, Vacancy::Part), single.and_then(|entry| entry.client));
+    assert_eq!(next(queues, Vacancy::Whole), parked.or(single).and_then(|entry| entry.client));
+}
+
+fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
+    let Plain { all: plain, silent, .. } = plain;
+    let told = || plain.iter().filter_map(|entry| Some((entry, entry.told?)));
+    assert_eq!(queues.blocked(), plain.iter().filter(|entry| entry.is_blocked()).count());
+    assert_eq!(queues.queued(), told().map(|(entry, _)| entry.keys.len()).sum::<usize>());
+    assert_eq!(queues.has_sessions(), told().any(|(_, told)| told.session.is_some()));
+    for number in 0..CHANNELS {
+        assert_eq!(queues.is_silent(&channel(number)), silent.contains(&number));
+    }
     let waiting = plain.iter().filter(|entry| entry.client.is_some()).count();
     assert_eq!((queues.waiters(), queues.places()), (waiting, plain.len() - waiting));
     assert_eq!(queues.is_empty(), plain.is_empty());
     assert_eq!(queues.next_end().map(|end| end.0), plain.iter().map(|entry| entry.until).min());
     for key in 0..KEYS {
         let line: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.client).collect();
-        let found: Vec<u64> = queues.waiting(0, name(key)).filter_map(Waiter::client).collect();
+        let found: Vec<u64> = queues.waiting(0, name(key)).map(number).collect();
         assert_eq!(found, line, "the order of arrival");
+        for (entry, told) in told().filter(|(entry, _)| entry.waits(key)) {
+            let mut own = queues.waiting(0, name(key)).filter(|waiter| Some(number(waiter)) == entry.client);
+            assert_eq!(
+                own.next().unwrap().since,
+                MonotonicMicros(told.since),
+                "a call that was sent again is no newcomer"
+            );
+        }
         let opened = queues.line(0, name(key));
         assert_eq!(opened.is_some(), plain.iter().any(|entry| entry.is_in_line(key)));
-        assert_eq!(opened.and_then(|line| queues.head(line)).and_then(Waiter::client), line.first().copied());
+        assert_eq!(opened.and_then(|line| queues.head(line)).map(number), line.first().copied());
         assert_eq!(queues.length(0, name(key)).0, line.len());
         assert_eq!(queues.waited_line(0, name(key)).is_some(), !line.is_empty());
-        let alone = plain.iter().filter(|entry| entry.waits_alone(key));
+        let alone = plain.iter().filter(|entry| entry.waits_alone(key) && entry.is_blocked());
         let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(Share::MOST);
         assert_eq!(queues.narrows(0, name(key)).before(None, Share::Shared), narrowest);
         let is_kept = is_kept(queues, name(key));
@@ -339,6 +363,8 @@ fn compare(queues: &Queues<u64>, plain: &[Entry], is_kept: &impl Fn(&Queues<u64>
             let is_waiting = plain.get(own).is_some_and(|entry| entry.client.is_some());
             let Some(id) = id(attempt) else { continue };
             assert_eq!(queues.is_waiting(0, name(key), id), is_waiting);
+            let is_barred = plain.get(own).is_some_and(|entry| entry.is_bar);
+            assert_eq!(queues.is_barred(0, &[b"nobody's", name(key)], id), is_barred);
             assert_eq!(queues.is_waiting_for_any(0, &[b"nobody's", name(key)], id), is_waiting);
         }
     }

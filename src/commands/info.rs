@@ -95,11 +95,13 @@ fn session_of(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> 
     entry.engine().sessions().binding(key.db, key.name, token?).map(|binding| binding.client)
 }
 
-/// How long a grant can still be claimed; `None` if it does not wait for that.
+/// How long a grant can still be claimed: not at all if it passes on in a moment; `None` if nobody has to claim it.
 fn unclaimed(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<Micros> {
-    let engine = entry.engine();
-    let (_, claim) = engine.claims().of_grant(key.db, key.name, token?)?;
-    Some(claim.deadline.since(clock::monotonic()))
+    let (engine, token) = (entry.engine(), token?);
+    match engine.claims().of_grant(key.db, key.name, token) {
+        Some((_, claim)) => Some(claim.deadline.since(clock::monotonic())),
+        None => engine.is_unclaimed(key, token).then_some(Micros(0)),
+    }
 }
 
 /// Replies with a field: its name and its value.

@@ -46,6 +46,7 @@ impl Section {
         let queues = engine.queues();
         let longest = queues.longest(1).first().map_or(0, |line| line.2);
         self.number(c"waiters", queues.waiters());
+        self.number(c"blocked", queues.blocked());
         self.number(c"queued", queues.queued());
         self.number(c"places", queues.places());
         self.number(c"longest_queue", longest);

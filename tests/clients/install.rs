@@ -114,6 +114,18 @@ pub fn go_driver() -> Result<PathBuf, String> {
     Ok(program)
 }
 
+/// The program of `go_redis`, built with the go-redis that its go.mod pins; else why there is none.
+pub fn go_redis() -> Result<PathBuf, String> {
+    run(Command::new("go").arg("version")).map_err(|error| format!("{error}; https://go.dev/dl"))?;
+    let program = target().join("clients/go-redis-waits");
+    let _pause = watch::pause();
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&program).arg(".").current_dir(sources().join("go_redis"));
+    // A Go that is too old fails at once, rather than to fetch another.
+    run(build.env("GOTOOLCHAIN", "local").env("GO111MODULE", "on").env("GOFLAGS", ""))?;
+    Ok(program)
+}
+
 /// A PHP that has phpredis; else what is missing.
 pub fn php() -> Result<PathBuf, String> {
     let is_there = || {

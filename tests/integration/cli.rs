@@ -1,4 +1,4 @@
-//! Every block of `examples/cli.md`, run by sh as it stands there.
+//! Every block of `examples/cli.md`, and `clients/shell/serverlock`, run by sh as they stand there.
 //!
 //! A `redis-cli` in front of the PATH leads to the server of the test.
 
@@ -14,6 +14,7 @@ use crate::support::program::end_within;
 use crate::support::{signal, temp_dir, until, write_program, Conn, Server};
 
 const DOCUMENT: &str = include_str!("../../examples/cli.md");
+const SERVERLOCK: &str = include_str!("../../clients/shell/serverlock");
 
 /// The blocks, each with the heading above it.
 fn blocks() -> Vec<(&'static str, &'static str)> {
@@ -31,7 +32,7 @@ fn block(heading: &str) -> &'static str {
     blocks().into_iter().find(|(found, _)| *found == heading).unwrap_or_else(|| panic!("no block '{heading}'")).1
 }
 
-/// A folder with a `redis-cli` for the port, and with the script `with-lock`.
+/// A folder with a `redis-cli` for the port, and with the script `serverlock`.
 struct Shell {
     dir: PathBuf,
 }
@@ -48,18 +49,18 @@ impl Shell {
         let shell = Self { dir: temp_dir() };
         let path = std::env::var("PATH").unwrap();
         shell.write("redis-cli", &format!("#!/bin/sh\nPATH='{path}'\nexec redis-cli -p {port} \"$@\"\n"));
-        shell.write("with-lock", block("Run a command under a lock"));
+        shell.write("serverlock", SERVERLOCK);
         Some(shell)
     }
 
-    /// Changes `with-lock`, so that what it waits for comes sooner or what is rare happens.
+    /// Changes `serverlock`, so that what it waits for comes sooner or what is rare happens.
     fn change(&self, changes: &[(&str, &str)]) {
-        let mut text = block("Run a command under a lock").to_string();
+        let mut text = SERVERLOCK.to_string();
         for (from, to) in changes {
             assert!(text.contains(from), "no '{from}'");
             text = text.replace(from, to);
         }
-        self.write("with-lock", &text);
+        self.write("serverlock", &text);
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -133,7 +134,7 @@ fn until_held(conn: &mut Conn) -> i64 {
 #[test]
 fn every_block_is_run_below() {
     let headings: Vec<&str> = blocks().into_iter().map(|(heading, _)| heading).collect();
-    let run = "Try|Wait in line|Renew|Run a command under a lock|Run a command under a lock|See who holds|\
+    let run = "Try|Wait in line|Renew|Run a command under a lock|See who holds|\
         See who holds|Take a lock away from its holder";
     assert_eq!(headings.join("|"), run);
     assert_eq!(DOCUMENT.matches("```").count(), headings.len() * 2, "a block that is not sh");
@@ -184,14 +185,40 @@ fn a_renewal_extends_the_lease_or_says_that_the_lock_is_lost() {
 #[test]
 fn a_command_under_a_lock_has_its_token_and_its_input_and_gives_it_back() {
     let Some((_server, shell, mut conn)) = start() else { return };
-    let mut script = shell.start(blocks()[4].1);
+    let mut script = shell.start(block("Run a command under a lock"));
     let token = until_held(&mut conn);
     script.child.stdin.as_mut().unwrap().write_all(b"its input\n").unwrap();
     let output = script.end();
     assert_eq!((said(&output), output.status.code()), (format!("working, token {token}\nits input\n"), Some(0)));
     assert_eq!(conn.state("report"), "free");
-    assert_eq!(shell.run("./with-lock report sh -c 'exit 7'").status.code(), Some(7));
+    assert_eq!(shell.run("serverlock report sh -c 'exit 7'").status.code(), Some(7));
     assert_eq!(conn.state("report"), "free");
+}
+
+#[test]
+fn serverlock_says_how_to_use_it_and_takes_no_wrong_arguments() {
+    let Some((_server, shell, mut conn)) = start() else { return };
+    let help = shell.run("serverlock -h");
+    assert!(help.status.success() && said(&help).starts_with("usage: serverlock "), "{help:?}");
+    for arguments in
+        ["", "report", "-x report true", "-w", "-w soon report true", "-w 08 report true", "-w -1 report true"]
+    {
+        let output = shell.run(&format!("serverlock {arguments}"));
+        assert_eq!(output.status.code(), Some(64), "{arguments}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("usage: serverlock "), "{output:?}");
+    }
+    // The server that it is told of, and no wait.
+    let told = format!(
+        "SERVERLOCK_CLI=\"{}/redis-cli -n 3\" serverlock -w 0 report redis-cli -n 3 EXISTS report",
+        shell.dir.display()
+    );
+    assert_eq!(said(&shell.run(&told)), "1\n");
+    assert_eq!(shell.run("SERVERLOCK_CLI=false serverlock -w 0 report true").status.code(), Some(75));
+    conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
+    let since = Instant::now();
+    assert_eq!(shell.run("serverlock -w 0 report true").status.code(), Some(75));
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    assert_eq!(conn.waiters("report"), 0);
 }
 
 /// A signal that comes when a shell has just begun is missed by it.
@@ -199,7 +226,7 @@ fn a_command_under_a_lock_has_its_token_and_its_input_and_gives_it_back() {
 fn a_renewal_that_misses_its_signal_ends_by_itself() {
     let Some((_server, shell, mut conn)) = start() else { return };
     shell.change(&[("kill \"$renewal\" 2>/dev/null", ":"), ("sleep 10", "sleep 1")]);
-    assert_eq!(shell.run("./with-lock report true").status.code(), Some(0));
+    assert_eq!(shell.run("serverlock report true").status.code(), Some(0));
     assert_eq!(conn.state("report"), "free");
 }
 
@@ -207,7 +234,7 @@ fn a_renewal_that_misses_its_signal_ends_by_itself() {
 fn a_signal_in_the_moment_of_the_start_frees_no_lock_of_a_command_that_runs() {
     let Some((_server, shell, mut conn)) = start() else { return };
     shell.change(&[("setsid \"$@\"", "sh -c 'touch early; sleep 1; exec setsid \"$@\"' sh \"$@\"")]);
-    let script = shell.start("exec ./with-lock report touch begun");
+    let script = shell.start("exec serverlock report touch begun");
     until("it has begun to start", || shell.dir.join("early").exists().then_some(()));
     script.signal("TERM");
     assert_eq!(script.end().status.code(), Some(143));
@@ -222,7 +249,7 @@ fn killed_by_signal_9_it_leaves_the_lock_to_its_command_and_no_longer() {
     let Some(shell) = Shell::on(server.port()) else { return };
     let mut conn = server.conn();
     shell.change(&[("sleep 10", "sleep 1"), ("EX 30", "PX 4000")]);
-    let script = shell.start("exec ./with-lock report sh -c 'touch on; until [ -e off ]; do sleep 0.1; done'");
+    let script = shell.start("exec serverlock report sh -c 'touch on; until [ -e off ]; do sleep 0.1; done'");
     until("the command runs", || shell.dir.join("on").exists().then_some(()));
     script.signal("KILL");
     let since = Instant::now();
@@ -238,7 +265,7 @@ fn killed_by_signal_9_it_leaves_the_lock_to_its_command_and_no_longer() {
 fn a_command_waits_in_its_place_and_a_signal_ends_the_wait() {
     let Some((server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
-    let script = shell.start("exec ./with-lock report true");
+    let script = shell.start("exec serverlock report true");
     conn.until_waiters("report", 1);
     let mut rival = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
     let since = Instant::now();
@@ -248,7 +275,7 @@ fn a_command_waits_in_its_place_and_a_signal_ends_the_wait() {
         let is_first = !head.field("id").is_nil() && head.field("left-ms").int() > 1_000;
         (since.elapsed() > Duration::from_secs(3) && is_first).then_some(())
     });
-    let gone = shell.start("exec ./with-lock report true");
+    let gone = shell.start("exec serverlock report true");
     conn.until_waiters("report", 3);
     gone.signal("TERM");
     assert_eq!(gone.end().status.code(), Some(143));
@@ -264,7 +291,7 @@ fn a_signal_ends_the_command_and_frees_its_lock() {
     // It leaves somebody behind who does not listen to the signal.
     let deaf = "(trap \"\" TERM; exec sleep 60) &";
     let told = "trap \"echo told; exit\" TERM; touch on; wait";
-    let script = shell.start(&format!("exec ./with-lock report sh -c '{deaf} {told}'"));
+    let script = shell.start(&format!("exec serverlock report sh -c '{deaf} {told}'"));
     until("the command runs", || shell.dir.join("on").exists().then_some(()));
     let since = Instant::now();
     script.signal("TERM");
@@ -285,7 +312,7 @@ fn a_command_that_loses_its_lock_is_stopped_in_time() {
 
 fn a_lock_is_taken_away_and_the_successor_is_left_alone() {
     let Some((_server, shell, mut conn)) = start() else { return };
-    let script = shell.start("exec ./with-lock report sh -c 'touch on; sleep 60'");
+    let script = shell.start("exec serverlock report sh -c 'touch on; sleep 60'");
     until("the command runs", || shell.dir.join("on").exists().then_some(()));
     assert_eq!(said(&shell.run(block("Take a lock away from its holder"))), "1\n");
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
@@ -298,7 +325,7 @@ fn a_lock_is_taken_away_and_the_successor_is_left_alone() {
 fn the_server_stands_still() {
     let Some((server, shell, mut conn)) = start() else { return };
     let script =
-        shell.start("exec ./with-lock report sh -c 'trap \"touch ended; exit\" TERM; touch on; sleep 60 & wait'");
+        shell.start("exec serverlock report sh -c 'trap \"touch ended; exit\" TERM; touch on; sleep 60 & wait'");
     until("the command runs", || shell.dir.join("on").exists().then_some(()));
     let end = until("the server is stopped soon after a renewal", || {
         let asked = Instant::now();
@@ -331,7 +358,7 @@ fn who_holds_is_seen_in_columns_and_as_json() {
     for line in ["state\theld", &format!("token\t{token}"), "owner\talice", "waiters\t1", "overdue-ms\t"] {
         assert!(columns.lines().any(|found| found == line), "{line}: {columns}");
     }
-    let json = said(&shell.run(blocks()[6].1));
+    let json = said(&shell.run(blocks()[5].1));
     let replies: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(member(&replies[0], "owner"), "alice");
     assert_eq!(member(&member(&replies[0], "queue")[0], "owner"), "bob");

@@ -31,7 +31,7 @@ const ID: &str = "4711471147114711";
 /// How a client waits.
 #[derive(Clone)]
 enum Client {
-    /// A program of `tests/clients`, and what it is run with.
+    /// A program of `tests/clients`, and what it is run with; without a script, it is the interpreter.
     Program { interpreter: PathBuf, script: Vec<&'static str>, node_path: Option<PathBuf> },
     /// The multiplexed connection of the crate redis; the application sends again after a time-out.
     RedisRs,
@@ -99,6 +99,13 @@ fn cases() -> Vec<Case> {
             all.push(("redis-py", client, InItsPlace, Some(PlaceLost)));
         }
         Err(why) => skipped("redis-py", &why),
+    }
+    match install::go_redis() {
+        Ok(interpreter) => {
+            let client = Client::Program { interpreter, script: vec![], node_path: None };
+            all.push(("go-redis", client, Gone, Some(Gone)));
+        }
+        Err(why) => skipped("go-redis", &why),
     }
     match install::node_path() {
         Ok(node_path) => {
@@ -203,7 +210,7 @@ fn wait_for_it(server: &Server, case: &Case) -> End {
 
 fn run(server: &Server, case: &Case, interpreter: &Path, script: &[&str], node_path: Option<&Path>) -> End {
     let mut command = Command::new(interpreter);
-    command.arg(install::sources().join(script[0])).args(&script[1..]);
+    command.args(script.first().map(|script| install::sources().join(script))).args(script.iter().skip(1));
     command.arg(server.port().to_string()).args([&case.key(), "client"]);
     command.args(case.id).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(path) = node_path {
@@ -215,6 +222,7 @@ fn run(server: &Server, case: &Case, interpreter: &Path, script: &[&str], node_p
     let lines: Vec<&str> = said.lines().collect();
     match &lines[..] {
         [token, "released 1"] if token.starts_with("token 1") => End::Released,
+        [gave_up] if gave_up.starts_with("gave up: ") => End::Empty,
         [] => panic!("not ready in time"),
         _ => panic!("{said}"),
     }

@@ -117,7 +117,11 @@ fn errors_that_are_quoted_exist_and_the_design_has_them_all() {
     };
     for (name, document) in [("docs/COMMANDS.md", COMMANDS), ("docs/DESIGN.md", DESIGN)] {
         for text in quoted(document) {
-            assert!(texts.iter().any(|known| is_text(text, known)), "{name}: there is no error '{text}'");
+            let is_it = |known: &Vec<&str>| match text.strip_suffix(" ...") {
+                Some(begins) => known[0].starts_with(begins),
+                None => is_text(text, known),
+            };
+            assert!(texts.iter().any(is_it), "{name}: there is no error '{text}'");
         }
     }
     let designed = quoted(DESIGN);
@@ -133,7 +137,8 @@ fn errors_that_are_quoted_exist_and_the_design_has_them_all() {
 /// All pages: those at the top, and those of the folders that have some.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["", "docs", "examples", "benches"].map(|folder| root.join(folder));
+    let folders = ["", "docs", "examples", "benches", "clients", "clients/python", "clients/node"]
+        .map(|folder| root.join(folder));
     let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
@@ -173,6 +178,9 @@ fn the_readme_can_be_read_in_two_minutes_and_leads_to_every_page() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for page in pages() {
         let name = page.strip_prefix(root).unwrap().to_str().unwrap();
-        assert!(name == "README.md" || README.contains(&format!("]({name})")), "the README does not link {name}");
+        assert!(
+            name == "README.md" || name == "clients/CHANGELOG.md" || README.contains(&format!("]({name})")),
+            "the README does not link {name}"
+        );
     }
 }

@@ -37,7 +37,7 @@ def job(token, died_before):
     say('runs', died_before)
     if hear() == 'fail': raise RuntimeError
 while period := hear():
-    try: say(once_per_period(client, 'daily', 864000, int(period), job))
+    try: say(once_per_period(client, locks, 'daily', 864000, int(period), job))
     except Exception as error: say(type(error).__name__)
 ";
 
@@ -72,7 +72,7 @@ fn a_cron_job_whose_machine_died_or_was_too_slow_is_taken_over() {
     until("the lease of the dead is over", || (slow.ask("1") == "runs True").then_some(()));
     until("that of the slow one too", || (last.ask("60") == "runs True").then_some(()));
     assert_eq!(last.ask("done"), "True");
-    assert_eq!(slow.ask("done"), "LeaseLost", "it learns that it ran beside another");
+    assert_eq!(slow.ask("done"), "LockLost", "it learns that it ran beside another");
 }
 
 /// Leads until told to stop; says when a term begins and when a write is refused; told to stand, stops before a write.
@@ -83,12 +83,12 @@ from fenced import write_redis
 told = []
 threading.Thread(target=lambda: [told.append(line) for line in iter(hear, '')], daemon=True).start()
 seen = set()
-def work(term, deadline):
+def work(term):
     if term not in seen: seen.add(term); say('leads', term)
     time.sleep(0.05)
     if 'stand' in told: told.remove('stand'); say('stands'); os.kill(os.getpid(), signal.SIGSTOP)
     if not write_redis(client, 'chief', term, 'state', term): say('refused')
-lead(client, 'chief', 'node', int(sys.argv[2]), work, lambda: 'stop' in told)
+lead(locks, 'chief', 'node', int(sys.argv[2]), work, lambda: 'stop' in told)
 say('follows')
 ";
 
@@ -122,7 +122,8 @@ fn a_leader_that_steps_down_dies_or_stands_still_is_followed_and_never_has_two_t
     stands_still.signal("CONT");
     // It believes that it leads, and writes.
     assert_eq!(stands_still.hear(), "refused");
-    assert_eq!(stands_still.hear(), "follows");
+    stands_still.say("stop");
+    assert_eq!(stands_still.hear(), "follows", "it has written nothing since");
     assert_eq!(conn.text(&["GET", "state"]), fourth.to_string());
 }
 
@@ -133,7 +134,7 @@ def pay(token):
     say('pays')
     return hear()
 while lease := hear():
-    try: result = once(client, 'order-7', int(lease), 600, pay); say(getattr(result, 'decode', lambda: result)())
+    try: result = once(client, locks, 'order-7', int(lease), 600, pay); say(getattr(result, 'decode', lambda: result)())
     except Exception as error: say(type(error).__name__)
 ";
 
@@ -202,7 +203,7 @@ def handle(job, token):
     client.rpush('log', f'{name} ends')
 while line := hear():
     verb, customer, argument = line.split()
-    say(submit(client, customer, argument) if verb == 'submit' else work_off(client, customer, int(argument), handle))
+    say(submit(client, customer, argument) if verb == 'submit' else work_off(client, locks, customer, int(argument), handle))
 ";
 
 #[test]

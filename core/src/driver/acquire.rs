@@ -165,16 +165,16 @@ impl<E: Edge> Entry<'_, E> {
         ask: &Ask<'_>,
         wanted: &Wanted<'_>,
     ) -> Result<Option<Outcome>, Error> {
-        if let Some(granted) = self.claim(names, ask, wanted)? {
-            return Ok(Some(Outcome::Granted(granted)));
-        }
         let db = names.first().map_or(0, |name| self.edge.key_name(*name).db);
         let id = ask.request.id;
         let is_barred = names.iter().any(|name| {
             let name = self.edge.key_name(*name).name;
             self.engine().is_barred(db, &[name], id)
         });
-        Ok(is_barred.then_some(Outcome::NotGranted))
+        if is_barred {
+            return Ok(Some(Outcome::NotGranted));
+        }
+        Ok(self.claim(names, ask, wanted)?.map(Outcome::Granted))
     }
 
     /// Whether an attempt that holds the lock may be told so, and its lease extended. In a grace only if this server

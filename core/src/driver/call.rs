@@ -1,5 +1,6 @@
 //! Tells an attempt that waits without a connection that its turn has come, and publishes what such attempts are told.
 
+use super::budget::Budget;
 use super::edge::Edge;
 use super::entry::Entry;
 use crate::engine::queue::{LineId, Ticket};
@@ -21,12 +22,15 @@ pub(super) enum Reached {
 
 /// How many attempts that are not there a command passes over; the timer goes on.
 const MOST_PASSED_OVER: usize = 16;
+/// What calling an attempt costs of the budget of keys.
+const CALL: usize = 4;
 /// How long publishing may take at the end of a call from the server; the rest follows in the next iteration.
 const LONGEST: Micros = Micros(1_000);
 
 impl<E: Edge> Entry<'_, E> {
     /// Calls an attempt whose turn has come. One that nobody seems to listen for leaves the queue.
-    pub(super) fn call(&mut self, ticket: Ticket) -> Reached {
+    pub(super) fn call(&mut self, ticket: Ticket, budget: &mut Budget) -> Reached {
+        budget.spend(CALL);
         if self.edge.is_out_of_memory() {
             return Reached::NotNow;
         }
@@ -52,14 +56,15 @@ impl<E: Edge> Entry<'_, E> {
         Reached::Unheard
     }
 
-    /// The successor in a line: the first waiter that can have the lock and is there.
+    /// The successor in a line: the first waiter that can have the lock and is there. `None` also when the budget is
+    /// spent on others: the timer goes on.
     pub(super) fn successor(
         &mut self,
         line: LineId,
-        token: Token,
-        left: Left<'_>,
+        (token, left): (Token, Left<'_>),
         terms: Terms,
         now: UnixMicros,
+        budget: &mut Budget,
     ) -> Option<Successor> {
         let mut called = None;
         for _ in 0..MOST_PASSED_OVER {
@@ -67,7 +72,8 @@ impl<E: Edge> Entry<'_, E> {
             match heir {
                 Heir::Takes(successor) => return Some(successor),
                 Heir::Nobody => return None,
-                Heir::ToCall(ticket) => match self.call(ticket) {
+                Heir::ToCall(_) if !budget.is_left(self.edge.clock()) => return None,
+                Heir::ToCall(ticket) => match self.call(ticket, budget) {
                     Reached::Heard(heard) => called = Some(heard),
                     Reached::Unheard => {}
                     Reached::NotNow => return None,
@@ -92,7 +98,7 @@ impl<E: Edge> Entry<'_, E> {
             if let Some(claim) = notice.claim.filter(|_| !is_heard) {
                 self.engine().not_heard(claim, limits, clock);
             }
-            if clock.monotonic().since(begun) >= LONGEST {
+            if self.edge.clock().monotonic().since(begun) >= LONGEST {
                 return;
             }
         }

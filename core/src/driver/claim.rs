@@ -27,6 +27,9 @@ impl<E: Edge> Entry<'_, E> {
         let db = names.first().map_or(0, |name| self.edge.key_name(*name).db);
         let own = self.engine().own_claims(db, &bytes, Some(id));
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        if !own.others.is_empty() {
+            self.may_fail(db, names, &bytes, ask, wanted)?;
+        }
         // The newer call is for other keys: it replaces the attempt.
         for other in own.others {
             let given_up = self.engine().give_up(other, limits, clock);
@@ -41,6 +44,26 @@ impl<E: Edge> Entry<'_, E> {
             self.pass_on_given_up(given_up);
         }
         Ok(claimed)
+    }
+
+    /// Finds out how a call can fail, before anything is given up for it.
+    fn may_fail(
+        &mut self,
+        db: i32,
+        names: &[E::Name<'_>],
+        bytes: &[&[u8]],
+        ask: &Ask<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<(), Error> {
+        wanted.may_grant?;
+        for (name, bytes) in names.iter().zip(bytes) {
+            let key = self.edge.open(*name, Access::Caller, Expected::Attempt(ask.request.id), wanted.now)?;
+            self.engine().acquire(KeyName { db, name: bytes }, key.lock(), wanted)?;
+        }
+        if self.would_wait(ask) {
+            self.may_begin_wait(db, bytes, ask)?;
+        }
+        Ok(())
     }
 
     fn has_claims(&mut self) -> bool {

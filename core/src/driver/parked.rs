@@ -1,6 +1,7 @@
 //! Tries a waiter for several locks, when the one that it is parked at may have come free: it gets all of them, or is
 //! parked at another one that it cannot have.
 
+use super::budget::Budget;
 use super::call::Reached;
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused, Writer};
 use super::entry::Entry;
@@ -12,26 +13,6 @@ use crate::lock::rules::{Share, State};
 use crate::lock::time::UnixMicros;
 use std::collections::BTreeSet;
 
-/// How many keys may still be read or written before the server gets its turn. It is checked before each try, so one
-/// try may exceed it by the 1,024 keys of a command.
-#[derive(Debug)]
-pub(super) struct Budget(usize);
-
-impl Budget {
-    /// The budget of one event-loop iteration, beside other work: about a millisecond.
-    pub(super) const ITERATION: Self = Self(2_048);
-    /// The budget of a command for passing on what it released, beside its own work.
-    const COMMAND: Self = Self(256);
-
-    pub(super) const fn is_left(&self) -> bool {
-        self.0 > 0
-    }
-
-    pub(super) fn spend(&mut self, keys: usize) {
-        self.0 = self.0.saturating_sub(keys);
-    }
-}
-
 /// The outcome of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
@@ -41,6 +22,8 @@ pub(super) enum Tried {
     Moved,
     /// It stays where it is: that lock is not free.
     Stays,
+    /// Nothing is granted now to attempts that are told on a channel.
+    NotNow,
 }
 
 /// Why a waiter cannot have all of its keys.
@@ -79,7 +62,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         let called = match self.call_parked(ticket, is_told, budget) {
             Ok(called) => called,
-            Err(Reached::NotNow) => return Err(WriteRefused::ForNow),
+            Err(Reached::NotNow) => return Ok(Tried::NotNow),
             Err(_) => return Ok(Tried::Moved),
         };
         budget.spend(keys.len().saturating_mul(2));
@@ -122,8 +105,7 @@ impl<E: Edge> Entry<'_, E> {
         if !is_told {
             return Ok(None);
         }
-        budget.spend(1);
-        match self.call(ticket) {
+        match self.call(ticket, budget) {
             Reached::Heard(called) => Ok(Some(called)),
             other => Err(other),
         }
@@ -170,7 +152,7 @@ impl<E: Edge> Entry<'_, E> {
 
     /// A command released the locks of these lines: tries the parked waiters at their heads at once, so that a lock is
     /// not refused to others on their account. The timer serves the rest.
-    pub(super) fn pass_on_parked(&mut self, lines: &[LineId]) {
+    pub(super) fn pass_on_parked(&mut self, lines: &[LineId], budget: &mut Budget) {
         if lines.is_empty() {
             return;
         }
@@ -178,10 +160,9 @@ impl<E: Edge> Entry<'_, E> {
         for line in lines {
             heads.extend(self.parked_head(*line));
         }
-        let mut budget = Budget::COMMAND;
-        while budget.is_left() {
+        while budget.is_left(self.edge.clock()) {
             let Some((ticket, line)) = heads.pop_first() else { break };
-            if matches!(self.try_one(Permit::COMMAND, ticket, &mut budget), Ok(Tried::Moved)) {
+            if matches!(self.try_one(Permit::COMMAND, ticket, budget), Ok(Tried::Moved)) {
                 heads.extend(self.parked_head(line));
             }
         }

@@ -1,10 +1,11 @@
 //! LOCK.RELEASE, LOCK.MRELEASE and LOCK.CANCEL: a grant ends, and the lock passes on.
 
+use super::budget::Budget;
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
 use super::entry::Entry;
 use super::write::Then;
 use crate::engine::counters::Counter;
-use crate::engine::grant::Decision;
+use crate::engine::grant::Before;
 use crate::engine::queue::{Channel, LineId};
 use crate::engine::{Engine, GivenUp, KeyName, Left, Shape, Successor};
 use crate::lock::error::Error;
@@ -34,8 +35,9 @@ impl<E: Edge> Entry<'_, E> {
         let release = rules::release(key.lock(), token);
         if release != Release::Over {
             let key_name = self.known_name(name);
-            let line = self.pass_on(key_name, key, token, HandOff::AtOnce)?;
-            self.pass_on_parked(line.as_slice());
+            let mut budget = Budget::COMMAND;
+            let line = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
+            self.pass_on_parked(line.as_slice(), &mut budget);
         }
         self.engine().count_release(release);
         Ok(release)
@@ -91,15 +93,15 @@ impl<E: Edge> Entry<'_, E> {
         });
         let hand_off = if has_parked { HandOff::Later } else { HandOff::AtOnce };
         // A listener to one key may change others: each of the rest is opened again.
-        let mut lines = Vec::new();
+        let (mut lines, mut budget) = (Vec::new(), Budget::COMMAND);
         for name in awaited {
             let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
             if rules::release(key.lock(), token) != Release::Over {
                 let key_name = self.edge.key_name(name);
-                lines.extend(self.pass_on(key_name, key, token, hand_off)?);
+                lines.extend(self.pass_on(key_name, key, token, hand_off, &mut budget)?);
             }
         }
-        self.pass_on_parked(&lines);
+        self.pass_on_parked(&lines, &mut budget);
         Ok(released)
     }
 
@@ -124,17 +126,21 @@ impl<E: Edge> Entry<'_, E> {
     /// The error for the caller; nothing has changed then.
     pub fn cancel(&mut self, name: E::Name<'_>, id: Id) -> Result<bool, Error> {
         let now = self.edge.command_time();
-        let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
+        let mut key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
         let key_name = self.edge.key_name(name);
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let (mut was_there, given_up) = self.engine().cancel(key_name, id, limits, clock);
         if !given_up.is_empty() {
             drop(key);
             self.pass_on_given_up(given_up);
-        } else if let Some(token) = rules::held_by(key.lock(), id) {
+            // A grant of the same ID under another name may have come to stand here since, by RENAME or COPY.
+            key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
+        }
+        if let Some(token) = rules::held_by(key.lock(), id) {
             was_there = true;
-            let line = self.pass_on(key_name, key, token, HandOff::AtOnce)?;
-            self.pass_on_parked(line.as_slice());
+            let mut budget = Budget::COMMAND;
+            let line = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
+            self.pass_on_parked(line.as_slice(), &mut budget);
         }
         if was_there {
             self.engine().count(Counter::Cancels);
@@ -144,19 +150,23 @@ impl<E: Edge> Entry<'_, E> {
 
     /// A command ended grants that nobody had claimed: they pass on with it. What cannot pass on now does so soon.
     pub(super) fn pass_on_given_up(&mut self, given_up: impl IntoIterator<Item = GivenUp>) {
-        let now = self.edge.command_time();
+        let (now, mut budget) = (self.edge.command_time(), Budget::COMMAND);
         // What ended is told before what follows from it.
         self.publish_notices();
         for GivenUp { db, keys, token, .. } in given_up {
             for name in keys.iter() {
+                if !budget.is_left(self.edge.clock()) {
+                    return;
+                }
+                budget.spend(1);
                 let key_name = KeyName { db, name };
                 let Some(name) = self.edge.name(key_name) else { continue };
                 let opened = self.edge.open(E::lend(&name), Access::Caller, Expected::Grant(token), now);
                 let Ok(key) = opened else { continue };
                 let stands = self.engine().given_up(key_name, key.lock(), token).is_some();
                 if stands {
-                    if let Ok(line) = self.pass_on(key_name, key, token, HandOff::AtOnce) {
-                        self.pass_on_parked(line.as_slice());
+                    if let Ok(line) = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget) {
+                        self.pass_on_parked(line.as_slice(), &mut budget);
                     }
                 }
             }
@@ -172,6 +182,7 @@ impl<E: Edge> Entry<'_, E> {
         mut key: E::Key<'n>,
         token: Token,
         hand_off: HandOff,
+        budget: &mut Budget,
     ) -> Result<Option<LineId>, Error> {
         let (now, terms) = (key.now(), self.edge.terms());
         let may_grant = self.gate_of_line(key_name).is_ok();
@@ -184,16 +195,11 @@ impl<E: Edge> Entry<'_, E> {
             engine.released_unclaimed(key_name, token);
             engine.waited_line(key_name)
         };
-        let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
-        let left = match &before {
-            // The predecessor is put back into the set first: the next holder may not need its slot.
-            Some(_) if has_others => None,
-            Some(before) => Some(Left::Predecessor(before)),
-            None if was_among => Some(Left::Others(key.lock())),
-            None => Some(Left::Nothing),
-        };
+        let left = left(&mut key, before.as_ref());
+        let has_to_restore = left.is_none();
         let first = line.filter(|_| may_grant && hand_off == HandOff::AtOnce);
-        let successor = first.zip(left).and_then(|(line, left)| self.successor(line, token, left, terms, now));
+        let successor = first.zip(left);
+        let successor = successor.and_then(|(line, left)| self.successor(line, (token, left), terms, now, budget));
         self.edge.record(Span::Hold, held(token, now));
         if let Some(Successor { ticket, decision, granted, called }) = successor {
             let decision = decision.as_hand_off();
@@ -201,17 +207,26 @@ impl<E: Edge> Entry<'_, E> {
             return Ok(None);
         }
         let is_free = !was_among || key.lock().is_nobodys();
-        let is_free = is_free && (before.is_none() || !has_others);
-        let decision = match &before {
-            Some(before) => Engine::<E::Handle>::to_restore(before, token, key.lock()),
-            None => Decision::to_release(token),
-        };
+        let is_free = is_free && !has_to_restore;
+        let decision = Engine::<E::Handle>::to_end(token, before.as_ref(), key.lock());
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
         if let Some(line) = line.filter(|_| !(may_grant && is_free)) {
             self.engine().set_ready(line);
             return Ok(None);
         }
         Ok(line)
+    }
+}
+
+/// The rest of the lock in a key from which a grant was removed; `None` if its predecessor has to be put back into a set
+/// first: the next holder may not need its slot.
+pub(super) fn left<'l>(key: &'l mut impl Key, before: Option<&'l Before>) -> Option<Left<'l>> {
+    let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
+    match before {
+        Some(_) if has_others => None,
+        Some(before) => Some(Left::Predecessor(before)),
+        None if has_others => Some(Left::Others(key.lock())),
+        None => Some(Left::Nothing),
     }
 }
 

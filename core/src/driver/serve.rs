@@ -1,30 +1,39 @@
 //! The timer: ends waits, and gives locks that came free by themselves, or by other means, to the first waiter. Each
 //! event-loop iteration does a bounded amount of work; the timer comes back for the rest.
 
+use super::budget::Budget;
 use super::call::Reached;
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused};
 use super::entry::Entry;
-use super::parked::{Budget, Tried};
-use super::release::end;
+use super::parked::Tried;
+use super::release::{end, left};
 use super::write::Then;
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::engine::outstanding::Lost;
-use crate::engine::queue::LineId;
+use crate::engine::queue::{LineId, Of};
 use crate::engine::sessions::LockKey;
-use crate::engine::{Clock, Conditions, Engine, Found, Iteration, KeyName, Left, Successor, Task, Why};
+use crate::engine::{Clock, Conditions, Engine, Found, Iteration, KeyName, Successor, Task, Why};
 use crate::lock::rules;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
-/// How many waits end, grants pass on and lines are checked in one iteration.
+/// How many waits end, grants pass on and lines are checked in one iteration. It ends earlier when its budget is spent:
+/// a piece of work can be a set of holders that has to be read as a whole.
 const PER_ITERATION: usize = 128;
-/// The time after which an iteration ends: a piece of work can be a set of holders that has to be read as a whole.
-const LONGEST: Micros = Micros(2_000);
-/// What calling an attempt costs of the budget of keys.
-const CALL: usize = 4;
-/// When a line is checked again that waits for memory.
+/// When a line is checked again whose attempts wait for memory.
 const OUT_OF_MEMORY: Micros = Micros(100_000);
+
+/// What came of the first waiter of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Served {
+    /// It was granted the lock.
+    Granted,
+    /// Nobody was.
+    Nobody,
+    /// Nothing is granted now to attempts that are told on a channel, and it is one.
+    NotNow,
+}
 
 impl<E: Edge> Entry<'_, E> {
     /// The timer fires.
@@ -55,9 +64,8 @@ impl<E: Edge> Entry<'_, E> {
             return;
         };
         let mut budget = Budget::ITERATION;
-        let begun = clock.monotonic();
         for _ in 0..PER_ITERATION {
-            if !budget.is_left() || clock.monotonic().since(begun) >= LONGEST {
+            if !budget.is_left(self.edge.clock()) {
                 break;
             }
             let task = self.engine().next_task(&mut iteration, clock);
@@ -76,7 +84,7 @@ impl<E: Edge> Entry<'_, E> {
 
     fn see_to(&mut self, permit: Permit, task: &Task, budget: &mut Budget) -> Result<(), WriteRefused> {
         match task {
-            Task::PassOn(lost) => self.pass_on_lost(permit, lost),
+            Task::PassOn(lost) => self.pass_on_lost(permit, lost, budget),
             Task::EndSession((key, token), at) => self.end_session(permit, key, *token, *at),
             Task::Look(line, why) => {
                 let is_granted = self.look_at(permit, *line, budget)?;
@@ -89,7 +97,7 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     /// Passes on a grant that nobody received, if it still stands: to the next in line, or by releasing it.
-    fn pass_on_lost(&mut self, permit: Permit, lost: &Lost) -> Result<(), WriteRefused> {
+    fn pass_on_lost(&mut self, permit: Permit, lost: &Lost, budget: &mut Budget) -> Result<(), WriteRefused> {
         let key_name = KeyName { db: lost.db, name: &lost.name };
         let Some(name) = self.edge.name(key_name) else { return Ok(()) };
         let (name, now) = (E::lend(&name), self.edge.clock().now());
@@ -101,27 +109,17 @@ impl<E: Edge> Entry<'_, E> {
         end(&mut key, lost.token);
         // As if the grant had never been: the next holder has to learn of a predecessor that never released.
         let before = lost.succeeds.as_ref();
-        let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
         let terms = self.edge.terms();
-        let left = match before {
-            // The predecessor is put back into the set first: the next holder may not need its slot.
-            Some(_) if has_others => None,
-            None if has_others => Some(Left::Others(key.lock())),
-            Some(before) => Some(Left::Predecessor(before)),
-            None => Some(Left::Nothing),
-        };
+        let left = left(&mut key, before);
         let line = self.engine().waited_line(key_name);
         let successor = line.zip(left).and_then(|(line, left)| {
-            let successor = self.successor(line, lost.token, left, terms, now)?;
+            let successor = self.successor(line, (lost.token, left), terms, now, budget)?;
             Some((line, successor))
         });
         if let Some((line, successor)) = successor {
             return self.give(permit, line, key_name, key, successor);
         }
-        let decision = match before {
-            Some(before) => Engine::<E::Handle>::to_restore(before, lost.token, key.lock()),
-            None => Decision::to_release(lost.token),
-        };
+        let decision = Engine::<E::Handle>::to_end(lost.token, before, key.lock());
         self.carry_out(permit, key_name, key, decision, Then::Nobody)?;
         self.engine().set_key_ready(key_name);
         Ok(())
@@ -147,37 +145,57 @@ impl<E: Edge> Entry<'_, E> {
     /// Checks the lock of a line for its first waiter. Returns whether it was granted. The others follow after earlier
     /// waiters of other lines.
     fn look_at(&mut self, permit: Permit, line: LineId, budget: &mut Budget) -> Result<bool, WriteRefused> {
+        match self.serve_first(permit, line, Of::All, budget)? {
+            Served::Granted => Ok(true),
+            Served::Nobody => Ok(false),
+            Served::NotNow => {
+                // A claim would be refused for want of memory. Clients that are blocked behind have nothing to claim.
+                let is_granted = self.serve_first(permit, line, Of::Blocked, budget)? == Served::Granted;
+                let again = self.edge.clock().now().after(OUT_OF_MEMORY);
+                let mut engine = self.engine();
+                engine.look_by(line, again);
+                if is_granted {
+                    engine.go_on(line);
+                }
+                Ok(is_granted)
+            }
+        }
+    }
+
+    fn serve_first(
+        &mut self,
+        permit: Permit,
+        line: LineId,
+        of: Of,
+        budget: &mut Budget,
+    ) -> Result<Served, WriteRefused> {
         let key = self.engine().queues().key(line);
-        let Some((db, bytes)) = key else { return Ok(false) };
+        let Some((db, bytes)) = key else { return Ok(Served::Nobody) };
         let key_name = KeyName { db, name: &bytes };
-        let Some(name) = self.edge.name(key_name) else { return Ok(false) };
+        let Some(name) = self.edge.name(key_name) else { return Ok(Served::Nobody) };
         let (name, now) = (E::lend(&name), self.edge.clock().now());
         let key = match self.edge.open(name, Access::Waiter, Expected::Nothing, now) {
             Ok(key) => key,
             Err(Unseen::NotServed) => {
                 self.engine().slot_lost(line);
-                return Ok(false);
+                return Ok(Served::Nobody);
             }
             // Waiters wait for a value of another type as for a foreign one.
-            Err(Unseen::WrongType | Unseen::TooManyHolders) => return Ok(false),
+            Err(Unseen::WrongType | Unseen::TooManyHolders) => return Ok(Served::Nobody),
         };
-        let conditions = Conditions { terms: self.edge.terms(), grace: self.edge.grace(), now };
+        let conditions = Conditions { terms: self.edge.terms(), grace: self.edge.grace(), of, now };
         let mut called = None;
         let found = loop {
             let found = self.engine().look(line, key.lock(), || key.expires_in_ms(), called, &conditions);
             let Found::ToCall(ticket) = found else { break found };
-            if !budget.is_left() {
+            if !budget.is_left(self.edge.clock()) {
                 self.engine().go_on(line);
-                return Ok(false);
+                return Ok(Served::Nobody);
             }
-            budget.spend(CALL);
-            match self.call(ticket) {
+            match self.call(ticket, budget) {
                 Reached::Heard(heard) => called = Some(heard),
                 Reached::Unheard => {}
-                Reached::NotNow => {
-                    self.engine().look_at(line, now.after(OUT_OF_MEMORY));
-                    return Ok(false);
-                }
+                Reached::NotNow => return Ok(Served::NotNow),
             }
         };
         match found {
@@ -189,7 +207,7 @@ impl<E: Edge> Entry<'_, E> {
                     // Its ID already held the lock: for the next in line nothing has changed.
                     self.engine().go_on(line);
                 }
-                Ok(true)
+                Ok(Served::Granted)
             }
             Found::Try(ticket) => {
                 drop(key);
@@ -198,15 +216,19 @@ impl<E: Edge> Entry<'_, E> {
                 if tried == Tried::Moved {
                     self.engine().go_on(line);
                 }
-                Ok(tried == Tried::Granted)
+                Ok(match tried {
+                    Tried::Granted => Served::Granted,
+                    Tried::NotNow => Served::NotNow,
+                    Tried::Moved | Tried::Stays => Served::Nobody,
+                })
             }
             Found::End(ticket, error) => {
                 let mut engine = self.engine();
                 engine.end_wait(ticket, error);
                 engine.go_on(line);
-                Ok(false)
+                Ok(Served::Nobody)
             }
-            Found::Nobody | Found::ToCall(_) => Ok(false),
+            Found::Nobody | Found::ToCall(_) => Ok(Served::Nobody),
         }
     }
 

@@ -43,14 +43,14 @@ impl<E: Edge> Entry<'_, E> {
         ask: &Ask<'_>,
     ) -> Result<Option<Outcome>, Error> {
         let (request, limits) = (&ask.request, self.edge.limits());
-        if ask.wait == Micros(0) || (ask.notify.is_none() && !self.edge.may_block()) {
+        if !self.would_wait(ask) {
             if let Some(id) = request.id {
                 let clock = self.edge.clock();
                 self.engine().reserve(db, names, id, limits, clock);
             }
             return Ok(None);
         }
-        self.engine().may_wait(db, names, request.id, ask.notify.is_some(), limits)?;
+        self.may_begin_wait(db, names, ask)?;
         if let Some(channel) = ask.notify {
             let session = ask.session.then(|| self.edge.client());
             let sent = self.edge.clock().monotonic();
@@ -58,14 +58,26 @@ impl<E: Edge> Entry<'_, E> {
             self.join(db, names, blocked, ask, handle);
             return Ok(Some(Outcome::Queued));
         }
-        if self.closes_circle(db, names, request) {
-            self.engine().count(Counter::Deadlocks);
-            return Err(Error::Deadlock);
-        }
         let Some(handle) = self.edge.block() else { return Ok(None) };
         let client = self.edge.client();
         self.join(db, names, blocked, ask, Handle::Blocked { handle, client });
         Ok(Some(Outcome::Waits))
+    }
+
+    /// Whether a call waits if it is refused.
+    pub(super) fn would_wait(&self, ask: &Ask<'_>) -> bool {
+        ask.wait > Micros(0) && (ask.notify.is_some() || self.edge.may_block())
+    }
+
+    /// Whether a call that was refused may wait.
+    pub(super) fn may_begin_wait(&mut self, db: i32, names: &[&[u8]], ask: &Ask<'_>) -> Result<(), Error> {
+        let (is_told, limits) = (ask.notify.is_some(), self.edge.limits());
+        self.engine().may_wait(db, names, ask.request.id, is_told, limits)?;
+        if !is_told && self.closes_circle(db, names, &ask.request) {
+            self.engine().count(Counter::Deadlocks);
+            return Err(Error::Deadlock);
+        }
+        Ok(())
     }
 
     fn join(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, ask: &Ask<'_>, handle: Handle<E::Handle>) {

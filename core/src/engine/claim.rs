@@ -56,6 +56,7 @@ impl<H> Engine<H> {
     ) -> Option<(Granted, Micros)> {
         let claim = self.claims.take(ticket)?;
         self.count(Counter::Claims);
+        self.queues.heard_from(&claim.channel);
         let waited = clock.monotonic().since(claim.since);
         let mut granted = claim.granted.claimed(until);
         let names: Vec<&[u8]> = claim.keys.iter().collect();

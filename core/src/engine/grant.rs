@@ -270,13 +270,12 @@ impl Before {
     }
 }
 
-#[cfg(all(test, debug_assertions))]
+#[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
+    #[cfg(debug_assertions)]
     #[should_panic(expected = "the engine was not told what came of a decision")]
     fn a_decision_of_which_the_engine_is_never_told_ends_a_test() {
-        drop(Decision::to_release(Token::LAST));
+        drop(super::Decision::to_release(super::Token::LAST));
     }
 }

@@ -120,8 +120,9 @@ impl<H> Engine<H> {
         }
     }
 
-    /// The decision that restores the predecessor of a lost grant.
-    pub fn to_restore(before: &Before, token: Token, lock: State<'_>) -> Decision {
+    /// The decision that ends a grant: its predecessor is restored if the grant counts as if it had never been.
+    pub fn to_end(token: Token, before: Option<&Before>, lock: State<'_>) -> Decision {
+        let Some(before) = before else { return Decision::to_release(token) };
         let holds = match lock {
             State::Several(holders) if !holders.is_empty() => Holds::AsBefore,
             _ => Holds::Alone,

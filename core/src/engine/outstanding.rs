@@ -67,7 +67,7 @@ impl Outstanding {
     /// The lost grant of a key with that token.
     #[must_use]
     pub fn lost_of(&self, db: i32, name: &[u8], token: Token) -> Option<&Lost> {
-        self.lost.iter().find(|lost| lost.db == db && *lost.name == *name && lost.token == token)
+        self.lost.iter().find(|lost| lost.token == token && lost.db == db && *lost.name == *name)
     }
 
     /// How many lost grants have not passed on yet.

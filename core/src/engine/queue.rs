@@ -64,7 +64,7 @@ pub use canonical::{Order, QueuesForm};
 pub use channels::Channel;
 pub use leaving::Ended;
 pub use names::{Keys, Names};
-pub use ready::{Cause, Next, Vacancy, MOST_TRIED};
+pub use ready::{Cause, Next, Of, Vacancy, MOST_TRIED};
 
 use channels::Channels;
 use index::Index;

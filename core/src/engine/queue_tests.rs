@@ -149,7 +149,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     let line = single.line.unwrap();
     let try_all = |queues: &mut Queues<u64>| {
         let mut tried = 0;
-        while let Next::Parked(ticket) = queues.next(line, Vacancy::Whole) {
+        while let Next::Parked(ticket) = queues.next(line, Vacancy::Whole, Of::All) {
             queues.park(ticket, 1);
             tried += 1;
         }
@@ -159,7 +159,9 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
     // Those behind them are served.
-    assert!(matches!(queues.next(line, Vacancy::Whole), Next::Single(_, waiter) if waiter.client() == Some(many + 3)));
+    assert!(
+        matches!(queues.next(line, Vacancy::Whole, Of::All), Next::Single(_, waiter) if waiter.client() == Some(many + 3))
+    );
     queues.leave(many + 3, None, MOST);
     assert_eq!(try_all(&mut queues), 2, "one that leaves is news");
     let mut queues = Queues::default();
@@ -170,7 +172,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     queues.set_ready(line);
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
-    assert!(matches!(queues.next(line, Vacancy::Whole), Next::Later));
+    assert!(matches!(queues.next(line, Vacancy::Whole, Of::All), Next::Later));
     assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
     assert!(!queues.has_ahead(0, b"a", None), "meanwhile it is free to others");
     queues.begin_iteration();
@@ -193,7 +195,7 @@ fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
         if is_told_again {
             queues.set_ready(a);
         }
-        let Next::Parked(ticket) = queues.next(a, Vacancy::Whole) else { panic!("it came first") };
+        let Next::Parked(ticket) = queues.next(a, Vacancy::Whole, Of::All) else { panic!("it came first") };
         queues.park(ticket, 1);
         queues.go_on(a);
         assert_eq!(queues.take_ready(), Some((b, Cause::Event)));

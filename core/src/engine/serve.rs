@@ -8,7 +8,7 @@ use super::hand_off::Successor;
 use super::join::{due, Blocked};
 use super::outstanding::Lost;
 use super::parts::{Clock, Engine, KeyName};
-use super::queue::{Cause, Keys, LineId, Next, Ticket, Vacancy};
+use super::queue::{Cause, Keys, LineId, Next, Of, Ticket, Vacancy};
 use super::sessions::LockKey;
 use crate::lock::error::Error;
 use crate::lock::grace;
@@ -84,6 +84,8 @@ pub struct Conditions {
     pub terms: Terms,
     /// Those of safety across failover; `None` if it is off.
     pub grace: Option<grace::Settings>,
+    /// The waiters that can be served.
+    pub of: Of,
     /// The time.
     pub now: UnixMicros,
 }
@@ -220,7 +222,7 @@ impl<H> Engine<H> {
         called: Option<Called>,
         conditions: &Conditions,
     ) -> Found {
-        let Conditions { terms, grace, now } = *conditions;
+        let Conditions { terms, grace, of, now } = *conditions;
         let Self { queues, tokens, .. } = self;
         let evicted_until = queues.evicted_until(line).filter(|until| *until > now);
         if lock == State::Free && evicted_until.is_some() {
@@ -234,7 +236,7 @@ impl<H> Engine<H> {
             queues.seen(line);
             Vacancy::Part
         };
-        let due = match queues.next(line, vacancy) {
+        let due = match queues.next(line, vacancy, of) {
             Next::Parked(ticket) => return Found::Try(ticket),
             Next::Single(ticket, waiter) => {
                 if let Some(Err(error)) = grace.as_ref().map(|grace| grace.check(waiter.lease)) {
@@ -272,9 +274,9 @@ impl<H> Engine<H> {
         Some((waiter.lease, db, keys, waiter.channel().is_some()))
     }
 
-    /// The lock of a line can be checked again at that time.
-    pub fn look_at(&mut self, line: LineId, at: UnixMicros) {
-        self.queues.set_due(line, Some(at));
+    /// The lock of a line is to be checked again by then.
+    pub fn look_by(&mut self, line: LineId, at: UnixMicros) {
+        self.queues.set_due_by(line, at);
     }
 
     /// Parks a waiter for several locks at one that it cannot have. Returns whether it was parked there before.
@@ -315,13 +317,13 @@ impl<H> Engine<H> {
         (0..most).map_while(|_| self.queues.take_ready()).map(|(line, _)| line).collect()
     }
 
-    /// Covers what no timer and no event reports: makes every line ready now and then, a piece in each tick. If the server does not report
-    /// keys that come free, every time while there are few waiters.
+    /// Covers what no timer and no event reports: makes every line ready now and then, a piece in each tick. If the
+    /// server does not report keys that come free, every time while there are few waiters.
     pub fn scan(&mut self, now: MonotonicMicros, is_told_of_keys: bool) {
         const FEW_WAITERS: usize = 1_000;
-        /// At ten ticks a second all of 5,000 lines are checked within a second; more take longer, because idle lines
+        /// At ten ticks a second all of 4,000 lines are checked within a second; more take longer, because idle lines
         /// must not keep the server busy.
-        const MOST_LINES: usize = 640;
+        const MOST_LINES: usize = 450;
         let always = !is_told_of_keys && self.queues.waiters() <= FEW_WAITERS;
         if always || (self.has_to_scan(now) && !self.queues.is_scanning()) {
             self.scanned = now;

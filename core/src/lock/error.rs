@@ -1,6 +1,7 @@
 //! Every error that the commands reply with, and its text on the wire, in this one place.
 //!
-//! A text begins with a code word and names the argument at fault; clients never have to parse the rest.
+//! A text begins with a code word and names the argument at fault. Where one code word means things that clients answer
+//! differently, the first words tell them apart: docs/COMMANDS.md has them.
 
 use super::holders;
 use std::fmt;
@@ -217,6 +218,33 @@ mod tests {
             ),
         ] {
             assert_eq!(error.to_string(), text);
+        }
+    }
+
+    /// Those that docs/COMMANDS.md tells apart by their first words.
+    fn told_apart() -> [(Error, &'static str); 7] {
+        [
+            (Error::Grace(5), "GRACE this server"),
+            (Error::LeaseBeyondGrace(5), "GRACE lease"),
+            (Error::BusyLocks, "BUSYLOCKS lock.max-waiters"),
+            (Error::BusyQueue, "BUSYLOCKS attempts"),
+            (Error::BusyId, "BUSYLOCKS 64 waits"),
+            (Error::ChannelVersion, "ERR NOTIFY and SNOTIFY need"),
+            (Error::Session, "ERR SESSION needs"),
+        ]
+    }
+
+    #[test]
+    fn the_first_words_tell_errors_apart_that_clients_answer_differently() {
+        let page = include_str!("../../../docs/COMMANDS.md");
+        let section = page.split("| begins with |").nth(1).unwrap().split("\n\n").next().unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+        let documented: Vec<&str> = rows.map(|(words, _)| words.trim_end_matches(" ...")).collect();
+        let known = told_apart();
+        assert_eq!(documented, known.map(|(_, words)| words));
+        for (error, words) in known {
+            let begin = |other: &&(Error, &str)| other.0.to_string().starts_with(words);
+            assert_eq!(known.iter().filter(begin).map(|(other, _)| *other).collect::<Vec<_>>(), [error]);
         }
     }
 }

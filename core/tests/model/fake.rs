@@ -127,6 +127,8 @@ pub struct World {
     pub subscribed: BTreeSet<Channel>,
     /// What was published, in this order.
     pub messages: Vec<(Channel, Vec<u8>)>,
+    /// How long publishing a message takes.
+    pub publish_takes: Micros,
     /// It uses more memory than it may.
     pub is_out_of_memory: bool,
     /// What was recorded.

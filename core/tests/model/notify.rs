@@ -4,6 +4,7 @@
 mod claims;
 mod dead;
 mod limits;
+mod newer;
 
 use crate::asks::{acquire, alone, id, named, place, seconds, START};
 use crate::fake::{Node, Settings};

@@ -1,11 +1,4 @@
-import secrets
-
-# Takes the job off the list if its worker still holds the lock.
-DONE = """
-if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return 0 end
-redis.call('LPOP', KEYS[2])
-return 1
-"""
+from serverlock import LockLost, LockTimeout
 
 
 def submit(client, customer, job):
@@ -13,19 +6,16 @@ def submit(client, customer, job):
     # Then tell a worker, in whatever way: it calls work_off.
 
 
-def work_off(client, customer, lease_s, handle):
+def work_off(client, locks, customer, most_s, handle):
     """Does the jobs of a customer in their order, one at a time over all workers. False: ask again."""
     lock, jobs = f"{{customer:{customer}}}:lock", f"{{customer:{customer}}}:jobs"
-    attempt = str(secrets.randbelow(10**18))
-    # Waits for the worker that is at it, even if that will do this job too: it may have seen an empty list already.
-    token = client.execute_command("LOCK.ACQUIRE", lock, "EX", lease_s, "WAIT", 4000, "ID", attempt)
-    if token is None:
+    try:
+        # Waits for the worker that is at it, even if that will do this job too: it may have seen an empty list already.
+        with locks.lock(lock, min(5, most_s), wait=10, max_hold=most_s) as held:
+            while (job := client.lindex(jobs, 0)) is not None:
+                held.check()
+                handle(job, held.token)
+                held.fenced("LPOP", jobs)  # off the list, if its worker still holds the lock
+            return True
+    except (LockTimeout, LockLost):
         return False
-    while (job := client.lindex(jobs, 0)) is not None:
-        if client.execute_command("LOCK.EXTEND", lock, token, "EX", lease_s) == 0:
-            return False
-        handle(job, token)
-        if not client.eval(DONE, 2, lock, jobs, token):
-            return False
-    client.execute_command("LOCK.RELEASE", lock, token)
-    return True

@@ -1,19 +1,16 @@
-import contextlib
-import secrets
+def read(locks, index, lease_s, look):
+    """Beside all others who read."""
+    with locks.shared(index, lease_s, wait=20):
+        return look()
 
 
-class Busy(Exception):
-    """Not had within the wait; ask again."""
+def rebuild(locks, index, lease_s, build):
+    """Alone: nobody reads meanwhile."""
+    with locks.lock(index, lease_s, wait=20):
+        return build()
 
 
-@contextlib.contextmanager
-def holding(client, key, lease_s, *share, wait_ms=4000):
-    """Holds a lock: alone; with all others who pass "SHARED"; with "LIMIT", n so that at most n hold it."""
-    attempt = str(secrets.randbelow(10**18))
-    token = client.execute_command("LOCK.ACQUIRE", key, "EX", lease_s, "WAIT", wait_ms, "ID", attempt, *share)
-    if token is None:
-        raise Busy(key)
-    try:
-        yield token
-    finally:
-        client.execute_command("LOCK.RELEASE", key, token)
+def ask(locks, service, n, lease_s, call):
+    """At most n at a time."""
+    with locks.limit(service, n, lease_s, wait=20):
+        return call()

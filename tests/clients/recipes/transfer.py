@@ -1,3 +1,5 @@
+from serverlock import LockLost, LockTimeout
+
 # Moves the amount if both accounts are still locked by the caller.
 MOVE = """
 for at = 1, 2 do
@@ -9,15 +11,13 @@ return 1
 """
 
 
-def transfer(client, source, target, lease_s, decide):
+def transfer(client, locks, source, target, most_s, decide):
     """Moves what `decide` says of two balances, with both accounts locked meanwhile. False: ask again."""
     accounts = [f"{{bank}}:{name}" for name in (source, target)]
-    locks = [f"{account}:lock" for account in accounts]
-    token = client.execute_command("LOCK.MACQUIRE", 2, *locks, "EX", lease_s, "WAIT", 4000)
-    if token is None:
-        return False
+    keys = [f"{account}:lock" for account in accounts]
     try:
-        amount = decide(*(int(balance or 0) for balance in client.mget(accounts)))
-        return client.eval(MOVE, 4, *locks, *accounts, token, amount) == 1
-    finally:
-        client.execute_command("LOCK.MRELEASE", 2, *locks, token)
+        with locks.all_of(keys, min(5, most_s), wait=10, max_hold=most_s) as held:
+            amount = decide(*(int(balance or 0) for balance in client.mget(accounts)))
+            return client.eval(MOVE, 4, *keys, *accounts, held.token, amount) == 1
+    except (LockTimeout, LockLost):
+        return False

@@ -1,11 +1,9 @@
 //! Taking a lock, holding it, and releasing it.
 
-use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::driver::{in_each, Driver, Hold};
-use crate::factory::install;
 use crate::support::{until, Server};
 
 #[test]
@@ -75,33 +73,6 @@ fn work_that_fails_gives_the_lock_back_and_its_own_error_comes_out() {
         assert!(driver.error("work").contains("the work failed"));
         assert_eq!(server.conn().state(&hold.key), "free");
     });
-}
-
-#[test]
-fn the_example_of_the_readme_runs() {
-    let Ok(python) = install::python() else { return };
-    let server = Server::start();
-    let example = include_str!("../../../README.md").split("```python\n").nth(1).expect("a block");
-    let example = example.split("```").next().unwrap();
-    let client = format!("redis.Redis(port={})", server.port());
-    let examples = install::sources().join("../../examples/python");
-    let mut command = Command::new(python);
-    let example = example.replace("redis.Redis()", &client).replace("range(10)", "range(1)");
-    command.args(["-c", &example]).env("PYTHONPATH", examples);
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");
-    assert_eq!(server.conn().int(&["DBSIZE"]), 0, "it was not given back");
-}
-
-#[test]
-fn a_block_of_asyncio_can_end_in_the_middle_of_a_renewal() {
-    let Ok(python) = install::python() else { return };
-    let server = Server::start();
-    let script = install::sources().join("leave_while_renewing.py");
-    let output = Command::new(python).arg(script).arg(server.port().to_string()).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(server.conn().int(&["DBSIZE"]), 0, "not all were given back");
 }
 
 #[test]

@@ -21,14 +21,7 @@ pub struct Language {
 pub fn languages() -> &'static [Language] {
     static LANGUAGES: OnceLock<Vec<Language>> = OnceLock::new();
     LANGUAGES.get_or_init(|| {
-        let all = [
-            ("rust", rust()),
-            ("python", python("driver.py")),
-            ("python-asyncio", python("driver_asyncio.py")),
-            ("node", node()),
-            ("go", go()),
-            ("php", php()),
-        ];
+        let all = [("rust", rust()), ("go", go()), ("php", php())];
         let mut found = Vec::new();
         for (name, start) in all {
             match start {
@@ -53,17 +46,6 @@ fn started(program: PathBuf, args: Vec<OsString>) -> Language {
 
 fn rust() -> Result<Language, String> {
     install::example("lock-driver").map(|program| started(program, Vec::new()))
-}
-
-fn python(script: &str) -> Result<Language, String> {
-    // What the drivers share is compiled beside them otherwise.
-    let env = vec![("PYTHONDONTWRITEBYTECODE".into(), "1".into())];
-    Ok(Language { env, ..started(install::python()?, vec![install::sources().join(script).into()]) })
-}
-
-fn node() -> Result<Language, String> {
-    let env = vec![("NODE_PATH".into(), install::node_path()?.into())];
-    Ok(Language { env, ..started("node".into(), vec![install::sources().join("driver.mjs").into()]) })
 }
 
 /// redigo speaks RESP2 only.

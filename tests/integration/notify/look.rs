@@ -49,6 +49,7 @@ fn the_section_of_info_counts_what_happens() {
     line.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "4", &["NOTIFY", "d"]);
     let blocked = line.locks.wait(&[]);
     assert_eq!(numbers(&mut line), [5, 0, 0, 0, 5, 0], "a wait for two keys counts twice");
+    assert_eq!(line.info("lock_blocked"), 1, "what lock.max-waiters bounds");
     line.locks.release(token);
     line.told.hears("granted 2 k");
     other.hears("granted 3 k");
@@ -59,6 +60,24 @@ fn the_section_of_info_counts_what_happens() {
     // The wait of a claim is measured from the first call.
     let spans = line.locks.conn.info("lock", "lock_wait_percentiles_usec");
     assert!(spans.is_some_and(|spans| spans.starts_with("p50=")), "a wait was recorded");
+}
+
+#[test]
+fn a_grant_that_is_given_up_and_cannot_pass_on_yet_shows_no_lease() {
+    let Some(mut line) = Line::start() else { return };
+    let token = line.locks.hold();
+    let mut caller = line.locks.server.conn();
+    let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", super::CHANNEL, "SESSION"];
+    assert_eq!(caller.call(&ask), super::waiting());
+    line.locks.release(token);
+    line.told.hears("granted 7 k");
+    line.locks.conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    drop(caller);
+    until("its place is kept", || (line.info("lock_places") == 1).then_some(()));
+    let shown = ["state", "lease-ms", "free-in-ms"].map(|field| line.locks.conn.lock("k", field));
+    assert_eq!(shown, [Reply::Text(b"held".into()), Reply::Int(0), Reply::Int(0)]);
+    line.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
+    until("it has passed on", || (line.locks.conn.state("k") == "free").then_some(()));
 }
 
 #[test]

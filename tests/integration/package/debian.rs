@@ -32,6 +32,13 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     let version = env!("CARGO_PKG_VERSION");
     assert!(sums.contains(&format!("redis-lock-{version}-")), "{sums}");
 
+    if let Some(bill) = find(&dir, ".cdx.json") {
+        let bill = fs::read_to_string(bill).unwrap();
+        assert!(bill.contains("pkg:cargo/redis-module@") && !bill.contains(env!("CARGO_MANIFEST_DIR")), "{bill}");
+    } else {
+        eprintln!("skipped: the SBOM, because cargo-cyclonedx is not there");
+    }
+
     // The archive: install.sh finds the module beside itself.
     let archive = find(&dir, ".tar.gz").expect("an archive");
     said(&run(command("tar").arg("-xzf").arg(&archive).arg("-C").arg(&dir)));

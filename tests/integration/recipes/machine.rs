@@ -7,11 +7,13 @@ use crate::factory::install;
 use crate::support::program::Program;
 use crate::support::{skipped, Conn, Server};
 
-/// Before each program. A connection of its own, for SESSION.
+/// Before each program.
 const PRELUDE: &str = "
 import sys
 import redis
+from serverlock import Locks
 client = redis.Redis(port=int(sys.argv[1]), single_connection_client=True)
+locks = Locks(client)
 def say(*words): print(*words, flush=True)
 def hear(): return sys.stdin.readline().strip()
 say('ready')
@@ -33,7 +35,8 @@ pub fn machines<const N: usize>(program: &str) -> Option<(Server, Conn, [Program
 pub fn start_with(python: &Path, program: &str, server: &Server, arguments: &[&str]) -> Program {
     let mut command = Command::new(python);
     command.args(["-c", &format!("{PRELUDE}{program}"), &server.port().to_string()]).args(arguments);
-    command.env("PYTHONPATH", install::sources().join("recipes")).env("PYTHONDONTWRITEBYTECODE", "1");
+    let path = [install::sources().join("recipes"), install::sources().join("../../clients/python/src")];
+    command.env("PYTHONPATH", std::env::join_paths(path).unwrap()).env("PYTHONDONTWRITEBYTECODE", "1");
     let machine = Program::start(&mut command);
     assert_eq!(machine.hear(), "ready");
     machine

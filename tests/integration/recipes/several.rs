@@ -4,12 +4,13 @@ use super::machine::machines;
 
 /// Holds the lock in the way that it is told, until it is told to go on.
 const HOLDER: &str = "
-from shared import holding
+from shared import ask, read, rebuild
+def work(): say('holds'); hear()
 while line := hear():
     lease, *share = line.split()
-    try:
-        with holding(client, 'index', int(lease), *share, wait_ms=20000): say('holds'); hear()
-    except Exception as error: say(type(error).__name__)
+    if not share: rebuild(locks, 'index', int(lease), work)
+    elif share == ['SHARED']: read(locks, 'index', int(lease), work)
+    else: ask(locks, 'index', int(share[1]), int(lease), work)
     say('ended')
 ";
 
@@ -57,7 +58,7 @@ while line := hear():
         if verb == 'stand': say('stands'); hear()
         return 1
     for _ in range(int(times)):
-        while not (moved := transfer(client, source, target, int(lease), decide)) and verb == 'move': pass
+        while not (moved := transfer(client, locks, source, target, int(lease), decide)) and verb == 'move': pass
     say(moved)
 ";
 

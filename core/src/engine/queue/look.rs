@@ -240,6 +240,11 @@ impl<H> Queues<H> {
         self.channels.set_silent(channel);
     }
 
+    /// The process of a channel is there: it has claimed a grant.
+    pub fn heard_from(&mut self, channel: &Channel) {
+        self.channels.heard_from(channel);
+    }
+
     /// The line that a ticket is in; a reserved place for several keys is in none.
     #[must_use]
     pub fn line_of_ticket(&self, ticket: Ticket) -> Option<LineId> {

@@ -27,6 +27,15 @@ pub enum Vacancy {
     Part,
 }
 
+/// The waiters of a line that can be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// All of them.
+    All,
+    /// Those that the server keeps blocked.
+    Blocked,
+}
+
 /// The next in a line to be served.
 #[derive(Debug)]
 pub enum Next<'a, H> {
@@ -136,11 +145,23 @@ impl<H> Queues<H> {
 
     /// The next to be served in a line: anybody if nobody holds the lock, otherwise only a waiter that may share it. A
     /// parked waiter counts as tried.
-    pub fn next(&mut self, id: LineId, vacancy: Vacancy) -> Next<'_, H> {
+    pub fn next(&mut self, id: LineId, vacancy: Vacancy, of: Of) -> Next<'_, H> {
         let is_nobodys = vacancy == Vacancy::Whole;
         let Some(line) = self.lines.get_mut(&id) else { return Next::Nobody };
-        let single = line.single.first().copied();
-        let parked = line.parked.first().copied().filter(|parked| is_nobodys && single.is_none_or(|own| *parked < own));
+        let (single, parked) = match of {
+            Of::All => (line.single.first(), line.parked.first()),
+            Of::Blocked => {
+                let is_blocked = |ticket: &&Ticket| {
+                    let waiter = self.entries.get(ticket).and_then(|entry| entry.waiter());
+                    waiter.is_some_and(|waiter| waiter.client().is_some())
+                };
+                (line.single.blocked().first(), line.parked.iter().take(MOST_TRIED).find(is_blocked))
+            }
+        };
+        // One that came earlier and waits for this lock alone holds it up, whether it can be served or not.
+        let held_up_from = line.single.first();
+        let parked = parked.filter(|parked| is_nobodys && held_up_from.is_none_or(|first| *parked < first));
+        let (single, parked) = (single.copied(), parked.copied());
         match (parked, single) {
             (Some(parked), _) if line.tried < MOST_TRIED => {
                 line.tried = line.tried.saturating_add(1);

@@ -230,6 +230,8 @@ impl Edge for FakeEdge<'_> {
         assert!(self.may_publish(), "a message lands in the middle of something else");
         let mut world = self.node.world.borrow_mut();
         world.messages.push((channel.clone(), message.to_vec()));
+        let took = world.publish_takes;
+        (world.wall, world.monotonic) = (world.wall.after(took), world.monotonic.after(took));
         world.subscribed.contains(channel)
     }
 

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::asks::{alone, count, granted, is_granted, named, seconds, settle, wait};
 use redis_lock_core::engine::counters::Counter;
+use redis_lock_core::lock::rules::{Release, Share};
 
 #[test]
 fn an_attempt_that_nobody_listens_for_is_granted_nothing_and_keeps_its_place() {
@@ -96,4 +97,81 @@ fn a_silent_channel_is_heard_again_in_all_lines_when_one_of_its_attempts_is_sent
         settle(&node);
         assert_eq!(value(&node, b"l").is_some(), is_sent_again);
     }
+}
+
+#[test]
+fn a_channel_is_heard_again_when_another_of_its_grants_is_claimed() {
+    for claims in [false, true] {
+        let (node, token) = held();
+        let locks: [&[u8]; 2] = [b"l", b"m"];
+        let [other, last] = locks.map(|name| crate::asks::hold(&node, 1, name, &alone(60, 0)));
+        let patient = |number| told_on(CHANNEL, named(number, alone(5, 99)));
+        queue(&node, K, &patient(7));
+        queue(&node, &[b"l"], &patient(8));
+        queue(&node, &[b"m"], &patient(9));
+        release(&node, b"k", token);
+        pass(&node, 1_000);
+        release(&node, b"l", other);
+        pass(&node, 1_050);
+        if claims {
+            claim(&node, 2, &[b"l"], &patient(8));
+        }
+        heard(&node);
+        release(&node, b"m", last);
+        settle(&node);
+        assert_eq!(value(&node, b"m").is_some(), claims);
+    }
+}
+
+#[test]
+fn a_call_of_the_server_passes_over_few_dead_attempts_while_messages_take_long() {
+    // With thousands of patterns a message takes a third of a millisecond.
+    for (takes_us, most_of_timer, most_of_command) in [(0, 512, 16), (330, 10, 6), (3_000, 2, 2)] {
+        let (node, token) = held();
+        node.world.borrow_mut().settings.limits.queued = 2_000;
+        for number in 100..1_100 {
+            queue(&node, K, &told_on(OTHER, named(number, alone(5, 99))));
+        }
+        hang_up(&node, OTHER);
+        node.pass(seconds(3));
+        queue(&node, K, &attempt(7));
+        node.world.borrow_mut().publish_takes = redis_lock_core::lock::time::Micros(takes_us);
+        release(&node, b"k", token);
+        let (first, mut most, mut all) = (heard(&node).len(), 0, 0);
+        assert!((1..=most_of_command).contains(&first), "{first} attempts in a command, {takes_us} us each");
+        for _ in 0..1_001 {
+            node.fire();
+            let messages = heard(&node).len();
+            (most, all) = (messages.max(most), all + messages);
+        }
+        assert!(most <= most_of_timer, "{most} attempts in an iteration, {takes_us} us each");
+        assert_eq!(first + all, 1_001, "a message each");
+        assert!(value(&node, b"k").is_some());
+    }
+}
+
+#[test]
+fn a_cancelled_channel_passes_its_grants_on_a_few_at_a_time_while_messages_take_long() {
+    let share = |wait| crate::asks::ask(Share::Limit(30), 60, wait);
+    let (node, token) = held();
+    release(&node, b"k", token);
+    let first: Vec<_> = (0..30).map(|_| crate::asks::hold(&node, 1, b"k", &share(0))).collect();
+    for number in 100..130 {
+        queue(&node, K, &told_on(CHANNEL, named(number, share(99))));
+    }
+    for number in 200..230 {
+        queue(&node, K, &told_on(OTHER, named(number, share(99))));
+    }
+    for token in first {
+        assert_ne!(release(&node, b"k", token), Release::Over);
+    }
+    settle(&node);
+    assert_eq!(heard(&node).len(), 30);
+    node.world.borrow_mut().publish_takes = redis_lock_core::lock::time::Micros(330);
+    assert_eq!(node.command(1, |entry| entry.cancel_channel(b"k", b"app-1")), 30);
+    let first = heard(&node).len();
+    assert!(first <= 12, "{first} messages in a command");
+    settle(&node);
+    assert_eq!(first + heard(&node).len(), 60, "each is told that it was cancelled, and the others are called");
+    assert_eq!(node.driver.borrow().engine().claims().len(), 30);
 }

@@ -3,12 +3,13 @@
 use super::{
     attempt, claim, heard, held, listen, pass, queue, release, told_on, value, waiters, CHANNEL, K, K_AND_X, OTHER,
 };
-use crate::asks::{acquire, alone, hold, in_session, named, seconds, settle, wait, START};
+use crate::asks::{acquire, alone, granted, hold, in_session, is_granted, named, seconds, settle, wait, START};
 use crate::fake::{Node, Settings};
 use redis_lock_core::driver::Outcome;
 use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
+use redis_lock_core::lock::rules::Share;
 use redis_lock_core::lock::time::Micros;
 
 #[test]
@@ -75,6 +76,42 @@ fn without_memory_nothing_is_granted_to_attempts_and_they_keep_waiting() {
         pass(&node, 150);
         assert_eq!(heard(&node), ["granted 7 k"]);
     }
+}
+
+#[test]
+fn without_memory_clients_that_are_blocked_behind_an_attempt_are_served_before_it() {
+    for names in [K, K_AND_X] {
+        for others in [K, &[b"k", b"y"]] {
+            let (node, token) = held();
+            queue(&node, names, &attempt(7));
+            wait(&node, 3, others, &alone(5, 9));
+            wait(&node, 4, K, &alone(5, 9));
+            node.world.borrow_mut().is_out_of_memory = true;
+            release(&node, b"k", token);
+            settle(&node);
+            // One for several locks is held up by who came earlier for one of them.
+            let first = if names == K && others != K { 4 } else { 3 };
+            let token = granted(&node, first).unwrap().granted.token;
+            assert_eq!((heard(&node).len(), waiters(&node)), (0, 2), "{names:?} {others:?}");
+            node.world.borrow_mut().is_out_of_memory = false;
+            assert_eq!(node.command(1, |entry| entry.release_all(others, token)).map(|all| all > 0), Ok(true));
+            pass(&node, 150);
+            assert_eq!(heard(&node), ["granted 7 k"], "{names:?} {others:?}");
+        }
+    }
+}
+
+#[test]
+fn without_memory_clients_that_share_are_served_together_behind_an_attempt() {
+    let (node, token) = held();
+    let shared = |wait| crate::asks::ask(Share::Shared, 5, wait);
+    queue(&node, K, &told_on(CHANNEL, named(7, shared(9))));
+    wait(&node, 3, K, &shared(9));
+    wait(&node, 4, K, &shared(9));
+    node.world.borrow_mut().is_out_of_memory = true;
+    release(&node, b"k", token);
+    settle(&node);
+    assert!(is_granted(&node, 3) && is_granted(&node, 4));
 }
 
 #[test]

@@ -16,6 +16,11 @@ const CALL: Call = Call {
     notify: None,
 };
 
+/// Microseconds pass.
+const fn pass_us(us: u32) -> Step {
+    Step::Pass(Time::Us(us))
+}
+
 fn is_fine(plan: Plan, seed: u64, steps: &[Step]) {
     if let Outcome::Found { message, at } = run(plan, seed, steps) {
         panic!("step {at}: {message}");
@@ -101,4 +106,15 @@ fn an_id_of_two_grants_in_a_set_holds_by_the_earlier_when_that_is_the_one_that_l
         // Seed 4 has no margin, and keeps who expired.
         is_fine(Plan::Rough, 4, &[&now_the_first[..], &[own]].concat());
     }
+}
+
+#[test]
+fn cancel_ends_a_grant_that_came_to_stand_in_the_place_of_the_unclaimed_one_of_its_id() {
+    let holds = Step::AcquireAll(Call { client: 4, keys: vec![0, 1, 2], lease: 100, ..CALL });
+    let told = Call { client: 1, keys: vec![0], share: Share::Shared, wait: 2_000, id: Some(3), ..CALL };
+    let told = Step::Acquire(Call { notify: Some(0), ..told });
+    let other = Step::Acquire(Call { client: 9, keys: vec![2], share: Share::Limit(3), id: Some(3), ..CALL });
+    let steps =
+        [holds, told, pass_us(1_401_000), other, Step::Rename { from: 2, to: 0 }, Step::Cancel { key: 0, id: 3 }];
+    is_fine(Plan::Rough, 777_000_002_914, &steps);
 }

@@ -85,6 +85,14 @@ pub struct Cause {
     pub told: Option<u64>,
 }
 
+impl Cause {
+    /// Somebody sent a command: it is not the timer.
+    fn is_a_call(&self) -> bool {
+        let ends = !self.ended.is_empty() || self.cancels.is_some() || self.cancels_channel.is_some();
+        ends || self.asks.is_some() || self.extended.is_some()
+    }
+}
+
 /// One server, as the judge knows it.
 #[derive(Debug, Default)]
 pub struct Court {
@@ -197,6 +205,7 @@ impl Court {
         }
         let (id, places) = (asked.id, &asked.places);
         self.line.retain(|stand| !(id.is_some() && stand.asked.id == id && stand.shares_key_with(places)));
+        self.may_be_heard(asked.notify);
     }
 
     /// A grant is told: a new one, which the keys show, or one that its ID has already. Whether it is new.
@@ -287,13 +296,21 @@ impl Court {
     /// A call that was refused was refused rightly: `keys` are what they were before it. A lock that has just come free
     /// is for those who wait in its line, also for several, until a timer that fires at once has tried them; where nothing
     /// could be granted until now, until that is tried again.
-    pub fn refused(&self, asked: &Asked, own: &[Stand], keys: &[Raw], timer: Option<u64>, now: Now) {
+    pub fn refused(
+        &self,
+        asked: &Asked,
+        own: &[Stand],
+        keys: &[Raw],
+        line: Option<&[Stand]>,
+        timer: Option<u64>,
+        now: Now,
+    ) {
         let latest = own.iter().map(|stand| stand.latest).min().unwrap_or(u64::MAX);
         let most = asked.share.most();
         let was_barred = self.open_since.is_none_or(|since| now.monotonic <= since + line::RETRY + line::GRAIN);
         let is_tried_soon = timer.is_some_and(|timer| timer == 0 || was_barred || now.monotonic < self.all_excused);
         let is_ahead = |place: &Place| {
-            self.line.iter().any(|stand| {
+            line.unwrap_or(&self.line).iter().any(|stand| {
                 let is_own = asked.id.is_some() && stand.asked.id == asked.id;
                 let is_first = stand.asked.places == [place.clone()] || is_tried_soon;
                 stand.waits && !is_own && is_first && stand.asked.places.contains(place) && stand.earliest < latest

@@ -20,6 +20,8 @@ pub struct Unclaimed {
     wall: u64,
     /// Its message was published.
     is_announced: bool,
+    /// A call that claims it got an error: its process is there.
+    was_refused: bool,
     /// Its slot was lost: it ends at its timestamp.
     is_moved: bool,
 }
@@ -30,6 +32,8 @@ pub(super) struct Lost {
     pub token: u64,
     pub place: Place,
     pub timestamp: u64,
+    /// Until when it could be claimed.
+    pub deadline: u64,
     pub id: Option<u64>,
     /// What the key held before a grant that was not claimed.
     pub before: Option<Raw>,
@@ -112,6 +116,11 @@ impl Court {
     /// Whether nobody holds a key by that token, because its attempt never claimed it; nothing: that is not sure.
     pub fn was_never_claimed(&self, token: u64, place: &Place, key: &Raw) -> Option<bool> {
         let lost = self.lost.iter().filter(|lost| lost.was_unclaimed && lost.token == token && lost.place == *place);
+        // A predecessor that had no token is there again with that of the grant, and lives if the clock was set back.
+        let had_no_token = |lost: &Lost| !lost.stands_in(key) && matches!(lost.before, Some(Raw::Number(_)) | None);
+        if self.clock_set.is_some() && key.holder(token).is_some() && lost.clone().any(had_no_token) {
+            return None;
+        }
         let sure = lost.filter(|lost| lost.stands_in(key)).map(|lost| lost.is_unclaimed).max();
         match sure {
             _ if self.is_unclaimed(token, place) => Some(true),
@@ -127,6 +136,18 @@ impl Court {
         let stands = keys.iter().all(|key| own.stands_in(key));
         let is_in_time = now.monotonic < own.deadline;
         Some((own, stands && is_in_time))
+    }
+
+    /// The unclaimed grants of a call's attempt that are for other keys too, or for fewer.
+    pub fn claims_of_other_keys(&self, asked: &Asked) -> Vec<u64> {
+        let own = self.unclaimed.iter().filter(|own| own.is_of(asked));
+        own.filter(|own| !is_same(&own.stand.asked.places, &asked.places)).map(|own| own.token).collect()
+    }
+
+    /// A call that would claim a grant got an error.
+    pub fn claim_is_refused(&mut self, token: u64) {
+        let own = self.unclaimed.iter_mut().filter(|own| own.token == token);
+        own.for_each(|own| own.was_refused = true);
     }
 
     /// The places that an attempt has again if its newer call does not claim its grants.
@@ -192,6 +213,7 @@ impl Court {
             before,
             wall: now.wall,
             is_announced: false,
+            was_refused: false,
             is_moved: false,
         });
         asked
@@ -223,11 +245,11 @@ impl Court {
         self.granted_here.insert(token);
         self.bind(asked, token);
         self.line.retain(|stand| !(stand.asked.id == asked.id && stand.shares_key_with(&asked.places)));
-        if let Some(is_sure) = asked.notify.or(own.stand.asked.notify).and_then(|channel| self.silent.get_mut(&channel))
-        {
-            // Its process is there. Whether that is enough is left open.
-            *is_sure = false;
+        // The process of its channel is there. That of another channel too; whether that is enough is left open.
+        if let Some(channel) = own.stand.asked.notify {
+            self.silent.remove(&channel);
         }
+        self.may_be_heard(asked.notify);
         self.grants += 1;
         true
     }
@@ -235,7 +257,7 @@ impl Court {
     /// A grant can no longer be claimed: there has to be a reason.
     pub fn given_up(&mut self, token: u64, cause: &Cause, ears: impl Fn(u8) -> Ears, now: Now) {
         let at = self.unclaimed.iter().position(|own| own.token == token).unwrap();
-        let Unclaimed { stand, timestamp, deadline, before, is_announced, is_moved, .. } =
+        let Unclaimed { stand, timestamp, deadline, before, is_announced, was_refused, is_moved, .. } =
             self.unclaimed.swap_remove(at);
         let Asked { id, places, notify, session, conn, .. } = stand.asked.clone();
         let channel = notify.unwrap();
@@ -254,6 +276,7 @@ impl Court {
             token,
             place,
             timestamp,
+            deadline,
             id: None,
             before,
             is_unclaimed: !is_moved,
@@ -263,10 +286,11 @@ impl Court {
             self.expect_news(channel, News::Cancelled, id);
         } else {
             if is_over && self.line.iter().any(|other| other.waits && other.asked.notify == Some(channel)) {
-                // One whose claim was refused is not silent; the judge does not follow that.
-                let is_sure = false;
-                let _ = (cause.asks, has_left);
-                self.silent.insert(channel, is_sure);
+                // Its process may be there if it was never told, or could not claim the grant.
+                let could_claim = is_announced && !was_refused && now.monotonic >= self.no_memory_until;
+                let is_sure = could_claim && !has_left && !cause.is_a_call();
+                let known = self.silent.entry(channel).or_default();
+                *known |= is_sure;
             }
             let mut stand = stand;
             if self.own_stands(&stand.asked).next().is_some() {
@@ -311,6 +335,13 @@ impl Court {
         }
     }
 
+    /// A call names a channel, and does not stand in line: whether its process counts as there is left open.
+    pub fn may_be_heard(&mut self, channel: Option<u8>) {
+        if let Some(is_sure) = channel.and_then(|channel| self.silent.get_mut(&channel)) {
+            *is_sure = false;
+        }
+    }
+
     /// The slot of a key was lost: its grants end at their timestamps.
     pub(super) fn claims_are_moved(&mut self, place: &Place) {
         let own = self.unclaimed.iter_mut().filter(|own| own.stand.asked.places.contains(place));
@@ -351,7 +382,7 @@ impl Court {
         }
         for lost in self.lost.iter().filter(|lost| lost.is_unclaimed) {
             // One that expired because the clock was set is a predecessor like any other, and may be restored as one.
-            let is_predecessor = lost.timestamp <= now.wall && self.clock_set.is_some();
+            let is_predecessor = self.clock_set.is_some_and(|at| at + now.claim >= lost.deadline);
             let stands = !is_predecessor && key(&lost.place, now.wall).is_some_and(|key| lost.stands_in(&key));
             assert!(
                 !stands || is_soon,

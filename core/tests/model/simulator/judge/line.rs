@@ -156,7 +156,8 @@ impl Court {
         let ahead = self.line.iter().find(|stand| {
             let wants_it_alone = stand.asked.places.len() == 1 && stand.shares_key_with(&asked.places);
             let is_own = stand.asked.id.is_some() && stand.asked.id == asked.id;
-            stand.waits && wants_it_alone && !is_own && stand.latest < earliest
+            let can_claim = stand.asked.notify.is_none() || !self.is_full();
+            stand.waits && wants_it_alone && !is_own && can_claim && stand.latest < earliest
         });
         if let Some(ahead) = ahead {
             panic!("{asked:?} got {token} before {ahead:?}");
@@ -236,6 +237,7 @@ impl Court {
             token,
             place: place.clone(),
             timestamp: *timestamp,
+            deadline: 0,
             id,
             before: None,
             is_unclaimed: false,
@@ -332,6 +334,11 @@ impl Court {
         }
     }
 
+    /// The server is out of memory.
+    fn is_full(&self) -> bool {
+        self.no_memory_until == u64::MAX
+    }
+
     /// By how much the timer may be late.
     pub(super) fn grain(&self, now: Now) -> u64 {
         let was_set = self.clock_set.is_some_and(|at| now.monotonic < at + OFF);
@@ -345,26 +352,27 @@ impl Court {
     /// Somebody who can be served as it is, and whether only the last moment made that so.
     fn who_could_be_served(&self, now: Now, key: &impl Fn(&Place, u64) -> Option<Raw>) -> Option<(&Stand, bool)> {
         let waiting = || self.line.iter().filter(|stand| stand.waits);
-        // Those behind an attempt that waits for memory wait with it, and a moment longer.
-        if now.monotonic < self.no_memory_until {
-            return None;
-        }
-        waiting().find_map(|stand| {
+        // Attempts wait for memory, and a moment longer.
+        let waits_for_memory = |stand: &Stand| stand.asked.notify.is_some() && now.monotonic < self.no_memory_until;
+        waiting().filter(|stand| !waits_for_memory(stand)).find_map(|stand| {
             let most = stand.asked.share.most();
             let mut by_time = false;
             for place in &stand.asked.places {
                 if self.excused.get(place).is_some_and(|until| now.monotonic < *until) {
                     return None;
                 }
+                let raw = key(place, now.wall)?;
                 // Those for this key alone come first, in their order.
                 let is_ahead = |other: &&Stand| {
                     let wants_it_alone = other.asked.places.len() == 1 && other.asked.places[0] == *place;
-                    !std::ptr::eq(*other, stand) && wants_it_alone && other.earliest < stand.latest
+                    // But for memory an attempt could have it: others that wait for this lock alone are served before it.
+                    let fits = stand.asked.places.len() == 1 && raw.admits(other.asked.share.most(), now.wall);
+                    let is_passed = self.is_full() && waits_for_memory(other) && fits;
+                    !std::ptr::eq(*other, stand) && wants_it_alone && !is_passed && other.earliest < stand.latest
                 };
                 if waiting().any(|other| is_ahead(&other)) {
                     return None;
                 }
-                let raw = key(place, now.wall)?;
                 if !raw.admits(most, now.wall) || raw.is_held_by(stand.asked.id, now.wall) {
                     return None;
                 }

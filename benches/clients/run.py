@@ -1,0 +1,323 @@
+"""Measures the packages of clients/ beside raw commands over the same library, and beside the locks that people use.
+
+    make bench-clients                                     # all parts and languages: some ten minutes
+    python3 benches/clients/run.py pair hot --language python --rounds 5
+
+| part | measures |
+|---|---|
+| pair | microseconds of acquire and release of a free lock, one process; contenders take turns in each round |
+| hot | 16 processes on one lock: hand-offs per second, most to least served, 99th percentile of the wait |
+| waits | 1,000 waits in one process: connections, memory |
+| start | time to start a program that imports the package, beside one that imports the library alone |
+| trips | round trips of acquire and release, behind a relay that adds 1 ms each way |
+
+A worker is one process of one contender. It prints `ready`, then answers each line of its input with a line of JSON:
+`pair COUNT` with seconds; `hot KEY SECONDS` with the waits of its grants, in microseconds; `waits COUNT` at once; `rss`
+with its resident memory in KB. Every round is kept as CSV in benches/runs, unless --smoke is given.
+"""
+
+import argparse
+import csv
+import datetime
+import itertools
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "clients/suite"))
+
+from relay import Relay  # noqa: E402
+from resp import Connection  # noqa: E402
+from servers import Server, until  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "clients"
+PYTHON = str(BUILT / "serverlock-python/bin/python")
+NODE = shutil.which("node") or "node"
+PARTS = ("pair", "hot", "waits", "start", "trips")
+
+LANGUAGES = {
+    "python": {
+        "needs": [PYTHON],
+        "worker": [PYTHON, str(HERE / "worker.py")],
+        "environment": {"PYTHONPATH": str(ROOT / "clients/python/src"), "PYTHONDONTWRITEBYTECODE": ""},
+        # The package, then what it is compared to. The first of these is raw commands.
+        "groups": [
+            ["redis-py package", "redis-py raw", "redis-py raw with ID", "redis-py Lock"],
+            ["redis.asyncio package", "redis.asyncio raw", "redis.asyncio Lock"],
+        ],
+        "start": {"redis-py raw": [PYTHON, "-c", "import redis"],
+                  "redis-py package": [PYTHON, "-c", "import redis, serverlock"]},
+    },
+    "node": {
+        "needs": [BUILT / "serverlock-node/dist/index.js", BUILT / "serverlock-node/node_modules/redlock"],
+        "worker": [NODE, str(HERE / "worker.mjs")],
+        "environment": {"SERVERLOCK": str(BUILT / "serverlock-node")},
+        "groups": [
+            ["node-redis package", "node-redis raw"],
+            ["ioredis package", "ioredis raw", "ioredis redlock"],
+        ],
+        "start": {"node-redis raw": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis')"],
+                  "node-redis package": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis'); "
+                                                     f"import('{BUILT}/serverlock-node/dist/index.js')"]},
+    },
+}
+
+
+class Worker:
+    def __init__(self, language, contender, port):
+        environment = {**os.environ, **language["environment"]}
+        self._process = subprocess.Popen([*language["worker"], contender, str(port)], env=environment, text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.pid = self._process.pid
+
+    def ready(self):
+        line = self._process.stdout.readline().strip()
+        assert line == "ready", f"the worker said {line!r}"
+        return self
+
+    def say(self, *words):
+        self._process.stdin.write(" ".join(str(word) for word in words) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self):
+        return json.loads(self._process.stdout.readline())
+
+    def ask(self, *words):
+        self.say(*words)
+        return self.hear()
+
+    def end(self):
+        self._process.kill()
+        self._process.wait()
+
+
+class Rows:
+    """What was measured, as it will be kept."""
+
+    HEADER = ("part", "contender", "round", "place", "measure", "value")
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, part, contender, round_, place, **measures):
+        for measure, value in measures.items():
+            self.rows.append((part, contender, round_, place, measure, f"{value:.6g}"))
+
+    def median(self, part, contender, measure):
+        values = [float(row[5]) for row in self.rows if (row[0], row[1], row[4]) == (part, contender, measure)]
+        return statistics.median(values) if values else None
+
+
+def turns(contenders, round_):
+    """In another order each round, so that nobody always comes first."""
+    shift = round_ % len(contenders)
+    return enumerate(contenders[shift:] + contenders[:shift], 1)
+
+
+def pair(rows, language, server, settings):
+    for group in language["groups"]:
+        workers = {name: Worker(language, name, server.port).ready() for name in group}
+        try:
+            for worker in workers.values():
+                worker.ask("pair", settings.pairs // 4)
+            for round_ in range(1, settings.rounds + 1):
+                for place, name in turns(group, round_):
+                    seconds = workers[name].ask("pair", settings.pairs)
+                    rows.add("pair", name, round_, place, us=seconds / settings.pairs * 1e6)
+        finally:
+            for worker in workers.values():
+                worker.end()
+
+
+def hot(rows, language, server, settings):
+    """The processes of all contenders are kept from round to round. Before the first, each has made some thousand grants:
+    16 processes share one lock, so each of them makes few in a round, and a process that lives long is compiled."""
+    for group in language["groups"]:
+        crowds = {name: [Worker(language, name, server.port) for _ in range(settings.processes)] for name in group}
+        try:
+            for name, workers in crowds.items():
+                for worker in workers:
+                    worker.ready()
+                _at_once(workers, "hot", _hot_key(name), min(1, settings.seconds))  # opens what the first wait opens
+                for worker in workers:
+                    worker.say("hot", f"{_hot_key(name)}:{worker.pid}", 2 * settings.seconds)
+                for worker in workers:
+                    worker.hear()
+            for round_ in range(1, settings.rounds + 1):
+                for place, name in turns(group, round_):
+                    waits = _at_once(crowds[name], "hot", _hot_key(name), settings.seconds)
+                    counts, every = [len(each) for each in waits], sorted(wait for each in waits for wait in each)
+                    rows.add("hot", name, round_, place, per_second=sum(counts) / settings.seconds,
+                             most_to_least=max(counts) / max(1, min(counts)),
+                             p50_ms=every[len(every) // 2] / 1000, p99_ms=every[len(every) * 99 // 100] / 1000)
+        finally:
+            for worker in itertools.chain(*crowds.values()):
+                worker.end()
+
+
+def _at_once(workers, *words):
+    for worker in workers:
+        worker.say(*words)
+    return [worker.hear() for worker in workers]
+
+
+def _hot_key(name):
+    """Locks of different kinds do not share a key."""
+    return "hot:" + "".join(letter for letter in name if letter.isalnum())
+
+
+def waits(rows, language, server, settings):
+    count = settings.waits
+    conn = Connection(server.port)
+    for number in range(count):
+        conn.call("LOCK.ACQUIRE", f"waits:{number}", "PX", 600000)
+    for group in language["groups"]:
+        name = group[0]
+        before = _connections(conn)
+        worker = Worker(language, name, server.port).ready()
+        try:
+            first = worker.ask("rss")
+            worker.ask("waits", count)
+            until("all wait", lambda: conn.call("LOCK.INFO", f"waits:{count - 1}") and _waiting(conn) >= count, 60)
+            most = max(_connections(conn) for _ in range(20) if time.sleep(0.2) is None) - before
+            rows.add("waits", name, 1, 1, connections=most, kb_each=(worker.ask("rss") - first) / count)
+        finally:
+            worker.end()
+        until("nobody waits", lambda: _give_up(conn, count), 60)
+    conn.close()
+
+
+def _waiting(conn):
+    fields = dict(line.split(":", 1) for line in conn.call("INFO", "lock").splitlines() if ":" in line)
+    return int(fields["lock_waiters"])
+
+
+def _give_up(conn, count):
+    """The worker is dead; its attempts end when their turn comes."""
+    for number in range(count):
+        for entry in conn.map("LOCK.INFO", f"waits:{number}", "FULL").get("queue") or []:
+            conn.call("LOCK.CANCEL", f"waits:{number}", dict(zip(entry[::2], entry[1::2], strict=True))["id"])
+    return _waiting(conn) == 0
+
+
+def _connections(conn):
+    return len(conn.call("CLIENT", "LIST").splitlines())
+
+
+def start(rows, language, server, settings):
+    names = list(language["start"])
+    for round_ in range(1, 4 * settings.rounds + 1):
+        for place, name in turns(names, round_):
+            began = time.perf_counter()
+            subprocess.run(language["start"][name], env={**os.environ, **language["environment"]}, check=True)
+            rows.add("start", name, round_, place, ms=(time.perf_counter() - began) * 1000)
+
+
+def trips(rows, language, server, settings):
+    relay = Relay(server.port, delay=0.001)
+    probe = Connection(relay.port)
+    for group in language["groups"]:
+        workers = {name: Worker(language, name, relay.port).ready() for name in group}
+        try:
+            for round_ in range(1, settings.rounds + 1):
+                began = time.perf_counter()
+                for _ in range(100):
+                    probe.call("PING")
+                one = (time.perf_counter() - began) / 100
+                for place, name in turns(group, round_):
+                    rows.add("trips", name, round_, place, trips=workers[name].ask("pair", 100) / 100 / one)
+        finally:
+            for worker in workers.values():
+                worker.end()
+    probe.close()
+    relay.end()
+
+
+def facts(server, settings):
+    info = dict(line.split(":", 1) for line in Connection(server.port).call("INFO", "server").splitlines() if ":" in line)
+    name = "valkey" if "valkey_version" in info else "redis"
+    with open("/proc/cpuinfo", encoding="utf-8") as cpus:
+        cpu = next((line.split(":", 1)[1].strip() for line in cpus if line.startswith("model name")), "unknown")
+    module = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return now, {
+        "date": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "server": f"{name}-{info[f'{name}_version']}",
+        "module": module.stdout.strip(),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "command": " ".join(["python3", "benches/clients/run.py", *sys.argv[1:]]),
+        "load before": f"{os.getloadavg()[0]:.2f}",
+        "rounds": settings.rounds,
+    }
+
+
+def keep(rows, now, found):
+    file = ROOT / f"benches/runs/{now:%Y-%m-%dT%H%M%SZ}-clients-{found['server']}.csv"
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        out.writelines(f"# {name}: {fact}\n" for name, fact in found.items())
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(Rows.HEADER)
+        writer.writerows(rows.rows)
+    print(f"kept in {file.relative_to(ROOT)}")
+
+
+def show(rows):
+    """Medians, and the ratio to raw commands where there is one."""
+    for part, measure in (("pair", "us"), ("hot", "per_second"), ("hot", "most_to_least"), ("hot", "p50_ms"),
+                          ("hot", "p99_ms"), ("waits", "connections"), ("waits", "kb_each"), ("start", "ms"),
+                          ("trips", "trips")):
+        names = dict.fromkeys(row[1] for row in rows.rows if row[0] == part)
+        for name in names:
+            value, raw = rows.median(part, name, measure), rows.median(part, f"{name.split(' ')[0]} raw", measure)
+            ratio = f"{value / raw:6.2f} of raw" if raw else ""
+            print(f"{part:6} {measure:14} {name:24} {value:10.2f} {ratio}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; all without one")
+    parser.add_argument("--language", action="append", choices=LANGUAGES)
+    parser.add_argument("--library", default="", help="only contenders with this in their name")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pairs", type=int, default=4000, help="of a round")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a round of the hot lock")
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--waits", type=int, default=1000)
+    parser.add_argument("--smoke", action="store_true", help="keep nothing")
+    settings = parser.parse_args()
+    for part in settings.part:
+        if part not in PARTS:
+            parser.error(f"no part {part}: {', '.join(PARTS)}")
+    for language in LANGUAGES.values():
+        chosen = [[name for name in group if settings.library in name] for group in language["groups"]]
+        language["groups"] = [group for group in chosen if group]
+    for name in settings.language or LANGUAGES:
+        for file in LANGUAGES[name]["needs"]:
+            if not Path(file).exists():
+                parser.error(f"no {file}: `make test-clients` makes it")
+    rows, server = Rows(), Server()
+    try:
+        now, found = facts(server, settings)
+        for part in settings.part or PARTS:
+            for name in settings.language or LANGUAGES:
+                print(f"{part} {name}", file=sys.stderr, flush=True)
+                globals()[part](rows, LANGUAGES[name], server, settings)
+    finally:
+        server.end()
+    show(rows)
+    if not settings.smoke:
+        keep(rows, now, found)
+
+
+if __name__ == "__main__":
+    main()

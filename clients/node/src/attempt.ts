@@ -1,0 +1,410 @@
+/**
+ * One attempt at a lock: sent, waited for, and given up without leaving anything behind. It asks without waiting first,
+ * over the application's own client. Only if somebody else has the lock, it stands in line: alone by blocking in pieces
+ * on one line, beside others by NOTIFY, else by blocking on one of a few lines, else by polling with the portable script.
+ */
+
+import { randomInt } from 'node:crypto';
+import type { Engine } from './engine.js';
+import { LockUnavailable, type LockError } from './errors.js';
+import { now, type Grant, type Predecessor } from './hold.js';
+import { confirm } from './replicas.js';
+import type { Request } from './request.js';
+import type { News } from './subscription.js';
+import { Broken, mayPass, read, refused, Said, timedOut, typed, type Line, type Words } from './wire.js';
+
+const PIECE = 5000;
+const SOLO_PIECE = 2000;
+const CROWDED_PIECE = 1000;
+const RESEND = 5000;
+const RESEND_DOWN = 1000;
+/** A server whose clock runs a little ahead ends a wait a little early. */
+const SLACK = 100;
+
+/** This server, or this user, cannot wait by NOTIFY. */
+class NoNotify extends Error {}
+/** The attempt stands in line. */
+class Standing extends Error {}
+
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)));
+
+export class Attempt {
+  readonly id = String(randomInt(1, 2 ** 47) * 1000 + randomInt(0, 1000));
+  readonly began = now();
+  readonly #deadline: number;
+  #tries = 0;
+  #line: Line | undefined;
+  #isPooled = false;
+  #isSolo = false;
+  #usesLine: boolean;
+  #mayStand = false;
+  #stood = false;
+  #isPortable = false;
+  #news: News | undefined;
+  /** Rejects when the caller gives up, if it can. */
+  readonly #gaveUp: Promise<never> | undefined;
+  #stopListening = (): void => undefined;
+
+  constructor(
+    readonly engine: Engine,
+    readonly request: Request,
+    readonly signal?: AbortSignal,
+  ) {
+    this.#deadline = this.began + request.wait;
+    this.#usesLine = request.needsLine;
+    if (!signal) return;
+    this.#gaveUp = new Promise((_, reject) => {
+      const gaveUp = (): void => {
+        reject(signal.reason as Error);
+        this.#news?.stir();
+      };
+      signal.addEventListener('abort', gaveUp, { once: true });
+      this.#stopListening = () => signal.removeEventListener('abort', gaveUp);
+    });
+    this.#gaveUp.catch(() => undefined);
+  }
+
+  /** The grant; rejects with the typed error, or the reason of the signal. */
+  async run(): Promise<Grant> {
+    let grant: Grant;
+    try {
+      this.signal?.throwIfAborted();
+      if (this.request.needsLine) await this.#takeLine();
+      grant = await this.#get();
+      if (this.request.replicas || this.request.options.fsync) await confirm(this.#line, this.request, this.engine.timeout);
+      this.signal?.throwIfAborted();
+    } catch (error) {
+      await this.#abandon(error);
+      throw error;
+    } finally {
+      this.#stopListening();
+    }
+    if (this.request.options.session) {
+      grant.line = this.#line;
+      this.#line = undefined;
+    } else {
+      this.#giveBackLine();
+    }
+    return grant;
+  }
+
+  async #get(): Promise<Grant> {
+    const { engine, request } = this;
+    if (engine.isPortable()) return this.#poll();
+    try {
+      const alone = engine.solo.isReady ? await this.#alone() : undefined;
+      if (alone) return alone;
+      if (request.wait && engine.notifies && engine.subscription.isUp) {
+        const grant = await this.#byNotify();
+        if (grant) return grant;
+      }
+      const grant = await this.#ask(0);
+      if (grant) return grant;
+      if (this.#left() <= 0) {
+        this.#mayStand = false; // its place holds nobody up
+        throw request.wait ? this.#timedOut() : refused(request.name);
+      }
+      const grantAlone = await this.#alone();
+      if (grantAlone) return grantAlone;
+      if (engine.notifies) {
+        const notified = await this.#byNotify();
+        if (notified) return notified;
+      }
+      const blocked = await this.#byBlocking();
+      if (blocked) return blocked;
+      throw this.#timedOut();
+    } catch (error) {
+      if (!(error instanceof Said && error.isUnknownCommand)) throw error;
+      engine.missModule(error);
+    }
+    this.#mayStand = false;
+    return this.#poll();
+  }
+
+  #unlessGivenUp<T>(work: Promise<T>): Promise<T> {
+    return this.#gaveUp ? Promise.race([work, this.#gaveUp]) : work;
+  }
+
+  #left(): number {
+    return this.#deadline - now();
+  }
+
+  /** Sends it, and again after errors that may pass. undefined: nil. Throws Standing for WAITING. */
+  async #ask(wait: number, channel?: string, timeout = this.engine.timeout): Promise<Grant | undefined> {
+    for (;;) {
+      const sent = now();
+      let reply: unknown;
+      try {
+        reply = await this.#exchange(this.request.acquire(this.id, wait, channel), timeout);
+      } catch (thrown) {
+        const error = read(thrown);
+        const isRefusal = error instanceof Said && !error.isUnknownCommand && /^(ERR|NOPERM)$/.test(error.code);
+        if (channel !== undefined && isRefusal && !this.engine.notifyWorks) {
+          this.engine.notifies = false;
+          throw new NoNotify();
+        }
+        const late = await this.#pauseAfter(error);
+        if (late === undefined) {
+          if (wait) wait = Math.max(1, Math.min(wait, this.#left()));
+          continue;
+        }
+        reply = late.reply; // of the first copy
+      }
+      this.#tries = 0;
+      return this.#granted(reply, sent);
+    }
+  }
+
+  #granted(reply: unknown, sent: number): Grant | undefined {
+    if (reply === null || reply === undefined) return undefined;
+    if (String(reply) === 'WAITING') {
+      this.#stood = this.engine.notifyWorks = true;
+      throw new Standing();
+    }
+    const grant = { sent, portable: this.#isPortable, line: undefined };
+    if (typeof reply === 'number' && reply > 0) return { token: reply, predecessor: null, ...grant };
+    if (Array.isArray(reply) && reply.length === 4 && typeof reply[0] === 'number') {
+      return { token: reply[0], predecessor: predecessor(reply), ...grant };
+    }
+    throw typed(new Said(`ERR the server answered ${JSON.stringify(reply)}`), this.request.name);
+  }
+
+  async #exchange(words: Words, timeout: number): Promise<unknown> {
+    this.signal?.throwIfAborted();
+    if (this.#usesLine && !this.#line?.isOpen) await this.#takeLine();
+    this.#mayStand = true;
+    if (this.#line) return this.#line.call(words, timeout);
+    return this.engine.wire.call(this.request.key, words, timeout);
+  }
+
+  /**
+   * Waits a little before the next copy; throws the typed error if there is to be none. A copy whose reply may still
+   * come on a shared connection is awaited: two must never be on their way.
+   */
+  async #pauseAfter(error: Said | Broken): Promise<{ reply: unknown } | undefined> {
+    this.#tries += 1;
+    const { name } = this.request;
+    if (error instanceof Said && error.isUnknownCommand) throw error;
+    this.#line?.close();
+    if (this.engine.wire.isCluster && (this.#usesLine || error instanceof Broken)) await this.engine.wire.refresh(this.request.key);
+    if (!mayPass(error, this.#stood)) {
+      if (error instanceof Said && !this.#stood && this.#tries === 1) this.#mayStand = false;
+      throw typed(error, name);
+    }
+    if (this.#left() <= 0 && (this.#tries >= 2 || (error instanceof Broken && error.settled))) {
+      throw typed(error, name, Math.round(now() - this.began));
+    }
+    if (error instanceof Broken && error.settled) {
+      const late = error.settled.then(
+        (reply) => ({ reply }),
+        () => undefined,
+      );
+      const end = sleep(this.#left()).then(() => 'end' as const);
+      const what = await this.#unlessGivenUp(Promise.race([late, end]));
+      if (what === 'end') throw typed(error, name);
+      return what;
+    }
+    const pause = Math.min(500, 10 * 2 ** Math.min(this.#tries, 6)) * (0.5 + Math.random() / 2);
+    await this.#unlessGivenUp(sleep(this.request.wait ? Math.min(pause, this.#left()) : 10));
+    return undefined;
+  }
+
+  async #byNotify(): Promise<Grant | undefined> {
+    const { subscription } = this.engine;
+    this.engine.solo.end();
+    const news = (this.#news = subscription.register(this.id, this.request.key));
+    let heard: string | undefined;
+    try {
+      if (!(await subscription.ready(news, Math.min(RESEND_DOWN, this.#left()))) && subscription.refusal) {
+        this.engine.notifies = false;
+        return undefined;
+      }
+      let left: number;
+      while ((left = this.#left()) > 0) {
+        this.signal?.throwIfAborted();
+        news.forget();
+        news.againAt = Infinity;
+        try {
+          const grant = await this.#ask(left, subscription.channel);
+          if (grant) return grant;
+        } catch (error) {
+          if (error instanceof NoNotify) return undefined;
+          if (!(error instanceof Standing)) throw error;
+          // Too late: the server passes this process over until it hears from it.
+          if (heard === 'granted') subscription.sendAgain();
+          heard = await this.#hear(news);
+          continue;
+        }
+        this.#mayStand = false;
+        if (this.#left() > SLACK) throw refused(this.request.name);
+      }
+      throw this.#timedOut();
+    } finally {
+      subscription.unregister(this.id);
+    }
+  }
+
+  /** Returns when it is time to send it again: the message that says so, if one does. */
+  async #hear(news: News): Promise<string | undefined> {
+    const asked = now();
+    for (;;) {
+      this.signal?.throwIfAborted();
+      const resend = this.engine.subscription.isUp ? RESEND : RESEND_DOWN;
+      const again = Math.min(asked + resend, news.againAt, this.#deadline);
+      if (now() >= again) return undefined;
+      const kind = await news.wait(again - now());
+      if (kind === 'cancelled') {
+        this.#mayStand = false;
+        throw refused(this.request.name);
+      }
+      if (kind === 'timeout' && this.#left() <= SLACK) {
+        this.#mayStand = false;
+        throw this.#timedOut();
+      }
+      if (kind !== undefined) return kind;
+    }
+  }
+
+  #timedOut(): LockError {
+    return timedOut(this.request.name, now() - this.began);
+  }
+
+  /** As the only wait of the manager. undefined: it is not, or no longer. */
+  async #alone(): Promise<Grant | undefined> {
+    const { engine, request } = this;
+    if (!request.wait || request.needsLine || !engine.notifies || !engine.solo.enter()) return undefined;
+    this.#isSolo = true;
+    try {
+      return await this.#byBlocking();
+    } finally {
+      this.#isSolo = false;
+      engine.solo.leave();
+    }
+  }
+
+  /** In pieces: lines are few, and a reply that is lost is noticed after one. undefined: it is not alone any more. */
+  async #byBlocking(): Promise<Grant | undefined> {
+    const { engine, request } = this;
+    while (this.#left() > 0 && !(this.#isSolo && engine.solo.isOver)) {
+      this.#usesLine = true;
+      let grant: Grant | undefined;
+      let began: number;
+      let piece: number;
+      try {
+        if (!this.#line) await this.#takeLine();
+        const most = this.#isSolo ? SOLO_PIECE : engine.lines.isCrowded ? CROWDED_PIECE : PIECE;
+        piece = Math.max(1, Math.min(this.#left(), most));
+        began = now();
+        grant = await this.#unlessGivenUp(this.#ask(piece, undefined, piece + engine.timeout));
+      } catch (error) {
+        if (!(error instanceof Broken)) throw error;
+        await this.#pauseAfter(error);
+        continue;
+      } finally {
+        this.#usesLine = request.needsLine;
+        if (this.signal?.aborted) this.#line?.close();
+        if (!this.#usesLine) this.#giveBackLine();
+      }
+      this.#stood = true;
+      if (grant) {
+        if (await this.#countAnew(grant)) return grant;
+      } else if (now() < began + piece - SLACK && this.#left() > SLACK) {
+        this.#mayStand = false; // LOCK.CANCEL, or CLIENT UNBLOCK
+        throw refused(request.name);
+      }
+    }
+    if (this.#left() <= 0) throw this.#timedOut();
+    return undefined;
+  }
+
+  /** The grant may be as old as the call. If that is long, its lease counts from an EXTEND. */
+  async #countAnew(grant: Grant): Promise<boolean> {
+    while (now() >= grant.sent + this.request.lease / 3) {
+      const sent = now();
+      try {
+        const words = this.request.extend(grant.token, this.request.lease);
+        const reply = await this.engine.wire.call(this.request.key, words, this.engine.timeout);
+        grant.sent = sent;
+        return reply === 1;
+      } catch (error) {
+        await this.#pauseAfter(read(error));
+      }
+    }
+    return true;
+  }
+
+  async #poll(): Promise<Grant> {
+    const { request, engine } = this;
+    if (request.needsModule) {
+      throw new LockUnavailable(request.name, `${request.needsModule} needs the module, which is not loaded`);
+    }
+    this.#isPortable = true;
+    for (;;) {
+      this.signal?.throwIfAborted();
+      const sent = now();
+      let reply: unknown;
+      try {
+        this.#mayStand = true;
+        reply = await engine.portable.acquire(request, this.id);
+      } catch (error) {
+        await this.#pauseAfter(read(error));
+        continue;
+      }
+      this.#tries = 0;
+      const grant = this.#granted(reply, sent);
+      if (grant) return grant;
+      this.#mayStand = false;
+      if (this.#left() <= 0) throw request.wait ? this.#timedOut() : refused(request.name);
+      await this.#unlessGivenUp(sleep(Math.min(50 + Math.random() * 100, this.#left())));
+    }
+  }
+
+  /** A line for the whole attempt: its own for a session, one of the few for WAIT. */
+  async #takeLine(): Promise<void> {
+    const { engine, request } = this;
+    this.#giveBackLine();
+    if (request.options.session) {
+      this.#line = await engine.wire.line(request.key, engine.timeout);
+      return;
+    }
+    if (this.#isSolo) {
+      this.#line = await engine.solo.line(request.key);
+      return;
+    }
+    this.#line = await engine.lines.take(request.key, request.wait ? this.#left() : engine.timeout, this.signal);
+    if (!this.#line) this.signal?.throwIfAborted();
+    if (!this.#line) throw request.wait ? this.#timedOut() : new Broken(new Error('no connection came free'));
+    this.#isPooled = true;
+    this.signal?.throwIfAborted();
+  }
+
+  #giveBackLine(): void {
+    const line = this.#line;
+    this.#line = undefined;
+    if (line && this.#isPooled) this.engine.lines.giveBack(line);
+    else if (!this.#isSolo) line?.close();
+    this.#isPooled = false;
+  }
+
+  /** Leaves the line, and gives back what was granted without its being known. */
+  async #abandon(error: unknown): Promise<void> {
+    // A reply that is on its way must not be read as that to another call.
+    if (this.signal?.aborted) this.#line?.close();
+    this.#giveBackLine();
+    if (!this.#mayStand) return;
+    const cause = error instanceof Error ? error.cause : undefined;
+    const isReachable = !(error instanceof Broken || cause instanceof Broken);
+    await this.engine.cancel(this.request, this.id, this.#isPortable, isReachable);
+  }
+}
+
+/** Of token, overdue-ms, previous token, previous owner. null: it was free. */
+function predecessor(details: unknown[]): Predecessor | null {
+  const [, overdue, token, owner] = details;
+  if (overdue === null || overdue === undefined) return null;
+  return {
+    overdue: Number(overdue),
+    token: (token as number | null) ?? null,
+    owner: owner === null || owner === undefined ? null : String(owner),
+  };
+}

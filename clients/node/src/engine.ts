@@ -1,0 +1,287 @@
+/** What a manager does: attempts, renewal, release, and what is left to do. */
+
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { Attempt } from './attempt.js';
+import { LockError, LockMisuse, type LockLost } from './errors.js';
+import { Held, now } from './hold.js';
+import { Lines } from './lines.js';
+import { FENCED, Portable } from './portable.js';
+import type { Request } from './request.js';
+import { Solo } from './solo.js';
+import { Subscription } from './subscription.js';
+import { Timer } from './timer.js';
+import { Broken, mayPass, read, Said, typed, type Line, type Wire, type Word, type Words } from './wire.js';
+
+/** Called with the key, and milliseconds. They must not block. */
+export interface Hooks {
+  granted?(key: string, waited: number): void;
+  refused?(key: string, waited: number, error: LockError): void;
+  lost?(key: string, held: number, error: LockLost): void;
+  released?(key: string, held: number, inTime: boolean): void;
+}
+
+export interface Options {
+  timeout: number;
+  portable: boolean;
+  hooks: Hooks;
+  warn: (text: string) => void;
+}
+
+const ASK_FOR_MODULE = 5000;
+const FENCED_BY_MODULE =
+  "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end " +
+  'return {redis.call(unpack(ARGV, 2))}';
+
+export class Engine {
+  readonly timeout: number;
+  readonly timer: Timer;
+  readonly subscription: Subscription;
+  readonly lines: Lines;
+  readonly solo: Solo;
+  readonly portable: Portable;
+  /** The locks that are held in the scopes around the running call: whether each is exclusive. */
+  readonly scopes = new AsyncLocalStorage<ReadonlyMap<string, boolean>>();
+  isClosed = false;
+  notifies = true;
+  notifyWorks = false;
+  #moduleMissedUntil = 0;
+  readonly #sessions = new Set<Line>();
+  readonly #dropped = new FinalizationRegistry<Line>((line) => line.close());
+
+  constructor(
+    readonly wire: Wire,
+    readonly options: Options,
+  ) {
+    this.timeout = options.timeout;
+    this.timer = new Timer(this);
+    this.subscription = new Subscription(this);
+    this.lines = new Lines(this);
+    this.solo = new Solo(this);
+    this.portable = new Portable(this);
+  }
+
+  warn(text: string): void {
+    this.options.warn(text);
+  }
+
+  async acquire(request: Request, signal?: AbortSignal): Promise<Held> {
+    if (this.isClosed) throw new LockMisuse(request.name, 'its manager is closed');
+    const around = this.scopes.getStore();
+    for (const key of around ? request.keys : []) {
+      const exclusive = around?.get(key.toString('latin1'));
+      if (exclusive !== undefined && (exclusive || request.isExclusive)) {
+        throw new LockMisuse(request.name, 'this caller already holds it, in a scope around this call');
+      }
+    }
+    const attempt = new Attempt(this, request, signal);
+    let held: Held;
+    try {
+      const grant = await attempt.run();
+      held = new Held(this, request, grant, attempt.began);
+      if (grant.line) this.#watch(grant.line, held);
+    } catch (thrown) {
+      const waited = now() - attempt.began;
+      const isOurs = thrown instanceof Said || thrown instanceof Broken;
+      const error = isOurs ? typed(thrown, request.name, Math.round(waited)) : thrown;
+      if (error instanceof LockError) this.options.hooks.refused?.(request.name, waited, error);
+      throw error;
+    }
+    this.timer.add(held);
+    this.options.hooks.granted?.(request.name, held.waited);
+    return held;
+  }
+
+  /** The line does not keep a hold that nobody refers to; the line of such a hold is closed. */
+  #watch(line: Line, held: Held): void {
+    const ref = new WeakRef(held);
+    this.#sessions.add(line);
+    this.#dropped.register(held, line);
+    line.onEnd(() => {
+      this.#sessions.delete(line);
+      ref.deref()?._lose('the connection of its session has ended', true);
+    });
+  }
+
+  /** Ends an attempt: at once if that can be done, else in the background. */
+  async cancel(request: Request, id: string, portable: boolean, isReachable: boolean): Promise<void> {
+    const settle = async (): Promise<void> => {
+      if (portable) return this.portable.cancel(request, id);
+      for (const key of request.keys) await this.wire.call(key, ['LOCK.CANCEL', key, id], this.timeout);
+    };
+    if (isReachable) {
+      try {
+        return await settle();
+      } catch {
+        // in the background
+      }
+    }
+    this.timer.owe(now() + Math.max(request.lease + 2000, this.timeout), settle);
+  }
+
+  extendWords(held: Held, lease: number): Word[] {
+    if (!held._portable) return held._request.extend(held.token, lease);
+    return this.portable.words(held._request, 'lock_extend', held.token, 'PX', Math.max(1, Math.round(lease)));
+  }
+
+  #releaseWords(held: Held): Word[] {
+    if (!held._portable) return held._request.release(held.token);
+    return this.portable.words(held._request, 'lock_release', held.token);
+  }
+
+  async extend(held: Held, lease: number): Promise<void> {
+    held.check();
+    const sent = now();
+    if ((await this.#ask(held, () => this.extendWords(held, lease))) !== 1) this.#taken(held);
+    held._extended(sent, lease);
+    this.timer.add(held);
+  }
+
+  async verify(held: Held): Promise<number> {
+    held.check();
+    const words = (key: Buffer): Words =>
+      held._portable ? this.portable.words(held._request, 'lock_check', held.token) : ['LOCK.CHECK', key, held.token];
+    const left = await Promise.all(held._request.keys.map((key) => this.#ask(held, () => words(key))));
+    const least = Math.min(...left.map(Number));
+    if (!(least > 0)) this.#taken(held);
+    return Math.min(least, held.left());
+  }
+
+  async fenced(held: Held, words: (string | Uint8Array | number)[]): Promise<unknown> {
+    held.check();
+    const plain = words.map((word): Word => (word instanceof Uint8Array ? Buffer.from(word) : word));
+    const key = plain[1];
+    const keys = key === undefined ? [held._request.key] : [held._request.key, key];
+    const script = (): string => (held._portable ? FENCED : FENCED_BY_MODULE);
+    const reply = await this.#ask(held, () => ['EVAL', script(), keys.length, ...keys, held.token, ...plain]);
+    const first: unknown = Array.isArray(reply) ? reply[0] : undefined;
+    if (String(first) === 'LOCK.LOST') this.#taken(held);
+    return first ?? null;
+  }
+
+  #taken(held: Held): never {
+    held._lose('somebody has taken it away', true);
+    held.check();
+    throw held._over();
+  }
+
+  async #ask(held: Held, words: () => Words): Promise<unknown> {
+    for (;;) {
+      try {
+        return await this.wire.call(held._request.key, words(), this.timeout);
+      } catch (thrown) {
+        const error = read(thrown);
+        if (!(error instanceof Said && this.missed(held, error))) throw typed(error, held.key);
+      }
+    }
+  }
+
+  /** Whether the lock was held to the end. What cannot be given back now is given back in the background. */
+  async release(held: Held): Promise<boolean> {
+    if (held._ended) throw new LockMisuse(held.key, 'it was released before');
+    const wasLost = held.lost !== undefined;
+    held._ended = true;
+    this.timer.forget();
+    const request = held._request;
+    const wait = held._granted + request.atLeast - now();
+    let inTime = false;
+    try {
+      if (held._gone) inTime = false;
+      else if (wait > 0 && !wasLost) inTime = await this.#releaseLater(held, wait);
+      else inTime = (await this.#releaseNow(held)) && !wasLost;
+    } finally {
+      if (held._line) this.#sessions.delete(held._line);
+      held._line?.close();
+    }
+    this.options.hooks.released?.(request.name, now() - held._granted, inTime);
+    return inTime;
+  }
+
+  /** Sent until it is answered, for as long as a call may take; then in the background, until the lease ends. */
+  async #releaseNow(held: Held): Promise<boolean> {
+    const request = held._request;
+    const end = now() + this.timeout;
+    for (let tries = 0; ; ) {
+      const epoch = this.wire.epoch();
+      try {
+        const reply = await this.wire.call(request.key, this.#releaseWords(held), this.timeout);
+        if (request.wasHeld(reply)) return true;
+        // Sent twice, it may find its own work done.
+        return reply === 0 && (tries > 0 || epoch !== this.wire.epoch()) && now() < held._lostAt;
+      } catch (thrown) {
+        const error = read(thrown);
+        if (error instanceof Said && this.missed(held, error)) continue;
+        tries += 1;
+        if (!mayPass(error, false)) throw typed(error, request.name);
+        const settled = error instanceof Broken ? error.settled : undefined;
+        if (settled || now() >= Math.min(end, held._lostAt)) {
+          const again = this.#settling(held);
+          // The copy that is on its way does the work, or its connection ends.
+          if (settled) settled.catch(() => this.timer.owe(held._sent + held._lease, again));
+          else this.timer.owe(held._sent + held._lease, again);
+          this.warn(`the lock ${held.key} is released in the background: ${error.message}`);
+          return now() < held._lostAt;
+        }
+        await new Promise((resolve) => setTimeout(resolve, 20 * tries));
+      }
+    }
+  }
+
+  /** Cuts the lease to what is left of `atLeast`; the timer releases when it is over. */
+  async #releaseLater(held: Held, wait: number): Promise<boolean> {
+    const reply = await this.#ask(held, () => this.extendWords(held, wait));
+    const at = now() + wait;
+    this.timer.later(at, () => this.timer.owe(at + 1000, this.#settling(held)));
+    return reply === 1;
+  }
+
+  #settling(held: Held): () => Promise<unknown> {
+    return async () => {
+      try {
+        return await this.wire.call(held._request.key, this.#releaseWords(held), this.timeout);
+      } catch (thrown) {
+        const error = read(thrown);
+        if (error instanceof Said) this.missed(held, error);
+        throw error;
+      }
+    };
+  }
+
+  /** Called once for each hold that is lost. */
+  lost(held: Held, error: LockLost): void {
+    this.warn(error.message);
+    this.options.hooks.lost?.(held.key, now() - held._granted, error);
+  }
+
+  /** Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. */
+  isPortable(): boolean {
+    return now() < this.#moduleMissedUntil;
+  }
+
+  missModule(error: Said): void {
+    if (!this.options.portable) throw error;
+    if (!this.#moduleMissedUntil) {
+      this.warn(`the server has no LOCK.*; locks work by script, without order among waiters: ${error.message}`);
+    }
+    this.#moduleMissedUntil = now() + ASK_FOR_MODULE;
+  }
+
+  /** The module, or the script, is gone: whether to go on with the scripts, which know the same value. */
+  missed(held: Held, error: Said): boolean {
+    if (error.code === 'NOSCRIPT' && held._portable) {
+      this.portable.missed();
+      return true;
+    }
+    const goesOn = error.isUnknownCommand && !held._portable && !held._request.needsModule && this.options.portable;
+    if (goesOn) held._portable = true;
+    return goesOn;
+  }
+
+  close(): void {
+    this.isClosed = true;
+    this.subscription.close();
+    this.lines.close();
+    this.solo.end();
+    for (const line of this.#sessions) line.close();
+    this.timer.close();
+  }
+}

@@ -1,0 +1,153 @@
+/** One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost. */
+
+import type { Engine } from './engine.js';
+import { LockLost } from './errors.js';
+import { msOf, type Key, type Request } from './request.js';
+import type { Line } from './wire.js';
+
+/** A holder that never released: its work may be half done. `overdue` is in milliseconds. */
+export interface Predecessor {
+  overdue: number;
+  token: number | null;
+  owner: string | null;
+}
+
+export interface Grant {
+  token: number;
+  /** When the request that it answers was sent. */
+  sent: number;
+  predecessor: Predecessor | null;
+  portable: boolean;
+  line: Line | undefined;
+}
+
+/** Milliseconds of a clock that is never set. */
+export const now = (): number => performance.now();
+
+/** A lock that is held, until it is released or lost. `token` is the fencing token. */
+export class Held {
+  readonly token: number;
+  readonly predecessor: Predecessor | null;
+  /** How long it took to get the lock, in milliseconds. */
+  readonly waited: number;
+
+  /** @internal */ readonly _granted = now();
+  /** @internal */ _sent: number;
+  /** @internal */ _lease: number;
+  /** @internal */ _ended = false;
+  /** @internal */ _gone = false;
+  /** @internal */ _renewing = false;
+  /** @internal */ _entry = 0;
+  /** @internal */ _portable: boolean;
+  /** @internal */ _line: Line | undefined;
+  #lost: LockLost | undefined;
+  /** Made when it is asked for: one costs more than all else of a hold. */
+  #abort: AbortController | undefined;
+
+  /** @internal */
+  constructor(
+    readonly _engine: Engine,
+    readonly _request: Request,
+    grant: Grant,
+    began: number,
+  ) {
+    this.token = grant.token;
+    this.predecessor = grant.predecessor;
+    this.waited = this._granted - began;
+    this._sent = grant.sent;
+    this._lease = _request.lease;
+    this._portable = grant.portable;
+    this._line = grant.line;
+  }
+
+  /** The key, or the keys, as texts show them. */
+  get key(): string {
+    return this._request.name;
+  }
+
+  /** Why the lock is lost; undefined while it is held, and after it was released in time. */
+  get lost(): LockLost | undefined {
+    if (!this.#lost && !this._ended && now() >= this._lostAt) this._lose('its lease was not renewed in time');
+    return this.#lost;
+  }
+
+  /** Aborted when the lock is lost; the reason is the LockLost. */
+  get signal(): AbortSignal {
+    if (!this.#abort) {
+      this.#abort = new AbortController();
+      if (this.lost) this.#abort.abort(this.lost);
+    }
+    return this.#abort.signal;
+  }
+
+  /** Whether the lock is held for certain. */
+  get isHeld(): boolean {
+    return this.lost === undefined && !this._ended;
+  }
+
+  /** For how many milliseconds the lock is held for certain if no renewal succeeds; 0 when it is lost or released. */
+  left(): number {
+    return this.isHeld ? Math.max(0, this._lostAt - now()) : 0;
+  }
+
+  /** Throws LockLost unless the lock is held for certain. Asks nobody: call it before each step of the work. */
+  check(): void {
+    const lost = this.lost;
+    if (lost) throw lost;
+    if (this._ended) throw new LockLost(this.key, 'it was released');
+  }
+
+  /** Gives the lock back; whether it was held to the end. */
+  release(): Promise<boolean> {
+    return this._engine.release(this);
+  }
+
+  /** Sets a new lease in milliseconds, counted from now. Renewal does so by itself with the lease of the lock. */
+  async extend(lease?: number): Promise<void> {
+    await this._engine.extend(this, lease === undefined ? this._request.lease : msOf(lease, 'lease', this.key, 1));
+  }
+
+  /** Asks the server whether the lock is held; the milliseconds that are left. Rejects with LockLost. */
+  verify(): Promise<number> {
+    return this._engine.verify(this);
+  }
+
+  /** Runs one command on the same server, only if the lock is held there at that moment. Rejects with LockLost. */
+  fenced(command: string, key: Key, ...args: (string | Uint8Array | number)[]): Promise<unknown> {
+    return this._engine.fenced(this, [command, key, ...args]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (!this._ended && !(await this.release())) throw this.lost ?? this._over();
+  }
+
+  /** @internal A tenth of the lease before its end. */
+  get _lostAt(): number {
+    return this._sent + this._lease * 0.9;
+  }
+
+  /** @internal */
+  get _renewAt(): number {
+    return this._sent + this._lease / 3;
+  }
+
+  /** @internal */
+  _extended(sent: number, lease: number): void {
+    if (!this.#lost) [this._sent, this._lease] = [sent, lease];
+  }
+
+  /** @internal The lock is over without having been released. Its user is told once. */
+  _lose(why: string, gone = false, cause?: unknown): void {
+    this._gone ||= gone;
+    if (this.#lost || this._ended) return;
+    this.#lost = new LockLost(this.key, `lost: ${why}`, cause);
+    this._engine.lost(this, this.#lost);
+    this.#abort?.abort(this.#lost);
+    this._request.options.onLost?.(this);
+  }
+
+  /** @internal */
+  _over(): LockLost {
+    return new LockLost(this.key, 'lost: its grant was over before it was released');
+  }
+}

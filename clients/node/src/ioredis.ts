@@ -1,0 +1,179 @@
+/**
+ * Redis (also with Sentinel) and Cluster of ioredis. It sends commands again that had no reply when it reconnects: the
+ * epoch tells.
+ */
+
+import { slotOf } from './slot.js';
+import { Broken, read, Said, text, within, type Line, type Wire, type Words } from './wire.js';
+
+/* eslint-disable @typescript-eslint/no-explicit-any -- any version of the library will do */
+type Any = any;
+
+const MOST_HOPS = 5;
+
+export function isIoredis(client: object): boolean {
+  return typeof (client as Any).call === 'function' && 'status' in client;
+}
+
+export function ioredisWire(client: object): Wire {
+  return new Ioredis(client);
+}
+
+class Ioredis implements Wire {
+  readonly #client: Any;
+  readonly isCluster: boolean;
+  readonly prefix: string;
+  #epoch = 0;
+
+  constructor(client: Any) {
+    this.#client = client;
+    this.isCluster = client.isCluster === true;
+    this.prefix = String(client.options?.keyPrefix ?? '');
+    client.on('close', () => (this.#epoch += 1));
+  }
+
+  get hasOneConnection(): boolean {
+    return !this.isCluster;
+  }
+
+  epoch(): number {
+    return this.#epoch;
+  }
+
+  async refresh(_key?: Buffer): Promise<void> {
+    if (!this.isCluster) return;
+    await new Promise<void>((resolve) => this.#client.refreshSlotsCache(() => resolve()));
+  }
+
+  async call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
+    let settled: Promise<unknown> | undefined;
+    try {
+      const sent = this.isCluster ? this.#routed(key, text(words)) : send(this.#client, text(words));
+      settled = sent;
+      return await within(sent, timeout, () => new Broken(new Error(`no reply within ${timeout} ms`), sent));
+    } catch (error) {
+      settled?.catch(() => undefined);
+      throw read(error);
+    }
+  }
+
+  /** ioredis does not know which argument of LOCK.* is the key, so the node is chosen here. */
+  async #routed(key: Buffer, words: (string | Buffer)[]): Promise<unknown> {
+    let node = await this.#node(key);
+    let asking = false;
+    for (let hop = 1; ; hop += 1) {
+      try {
+        if (asking) void send(node, ['ASKING']).catch(() => undefined);
+        return await send(node, words);
+      } catch (thrown) {
+        const error = read(thrown);
+        const moved = error instanceof Said && /^(MOVED|ASK) \d+ (\S+)/.exec(error.message);
+        if (!moved || hop === MOST_HOPS) throw error;
+        asking = moved[1] === 'ASK';
+        if (!asking) await this.refresh();
+        const pool = this.#client.connectionPool;
+        node = pool.getInstanceByKey(moved[2]) ?? (await this.#node(key));
+      }
+    }
+  }
+
+  async #node(key: Buffer): Promise<Any> {
+    const cluster = this.#client;
+    if (cluster.status !== 'ready') await new Promise<void>((resolve) => cluster.once('ready', resolve));
+    const master = cluster.slots[slotOf(key)]?.[0];
+    const node = master && cluster.connectionPool.getInstanceByKey(master);
+    if (node) return node;
+    const some = cluster.nodes('master')[0];
+    if (!some) throw new Broken(new Error('the cluster has no masters'));
+    return some;
+  }
+
+  async line(key: Buffer, timeout: number): Promise<Line> {
+    let line: IoredisLine | undefined;
+    try {
+      const source = this.isCluster ? await this.#node(key) : this.#client;
+      const made = source.duplicate({
+        keyPrefix: '',
+        lazyConnect: true,
+        enableOfflineQueue: true,
+        enableReadyCheck: false,
+        autoResubscribe: false,
+        autoResendUnfulfilledCommands: false,
+        maxRetriesPerRequest: 0,
+        retryStrategy: () => null,
+        reconnectOnError: null,
+        commandTimeout: undefined,
+        socketTimeout: undefined,
+        connectTimeout: timeout,
+        protocol: 2,
+        readOnly: false,
+      });
+      line = new IoredisLine(made);
+      await within(made.connect(), timeout, () => new Broken(new Error(`no connection within ${timeout} ms`)));
+      made.stream?.unref?.();
+      return line;
+    } catch (error) {
+      line?.close();
+      throw read(error);
+    }
+  }
+}
+
+function send(client: Any, words: (string | Buffer)[]): Promise<unknown> {
+  const [name, ...args] = words;
+  return client.call(String(name), ...args);
+}
+
+class IoredisLine implements Line {
+  readonly #client: Any;
+  readonly #ended: (() => void)[] = [];
+  #isOpen = true;
+
+  constructor(client: Any) {
+    this.#client = client;
+    client.on('error', () => undefined);
+    client.on('close', () => this.#end());
+    client.on('end', () => this.#end());
+  }
+
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  async call(words: Words, timeout: number): Promise<unknown> {
+    try {
+      if (!this.#isOpen) throw new Broken(new Error('the connection is closed'));
+      const sent = send(this.#client, text(words));
+      return await within(sent, timeout, () => new Broken(new Error(`no reply within ${timeout} ms`)));
+    } catch (thrown) {
+      const error = read(thrown);
+      if (error instanceof Broken) this.close();
+      throw error;
+    }
+  }
+
+  async subscribe(channel: string, heard: (message: string) => void): Promise<void> {
+    this.#client.on('message', (_: string, message: string) => heard(message));
+    try {
+      await this.#client.subscribe(channel);
+    } catch (error) {
+      throw read(error);
+    }
+  }
+
+  onEnd(ended: () => void): void {
+    if (this.#isOpen) this.#ended.push(ended);
+    else ended();
+  }
+
+  close(): void {
+    this.#client.disconnect();
+    this.#end();
+  }
+
+  #end(): void {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    for (const ended of this.#ended.splice(0)) ended();
+  }
+}

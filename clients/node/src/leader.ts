@@ -1,0 +1,118 @@
+/** Leader election: a lock that is held for as long as its holder lives, campaigned for until it is stopped. */
+
+import type { Engine } from './engine.js';
+import { LockTimeout } from './errors.js';
+import type { Held } from './hold.js';
+import type { Request } from './request.js';
+
+/** The current leader; token and owner are null while there is none. */
+export interface Leadership {
+  token: number | null;
+  owner: string | null;
+}
+
+export interface LeaderHooks {
+  onElected?: (token: number) => void;
+  onLost?: (token: number) => void;
+}
+
+/** Campaigns for a key from `start` until `stop`. Elected and lost are told in turns, always in this order. */
+export class Leader {
+  #stop = new AbortController();
+  #turn = new AbortController();
+  #held: Held | undefined;
+  #running: Promise<void> | undefined;
+
+  /** @internal */
+  constructor(
+    readonly _engine: Engine,
+    readonly _request: Request,
+    readonly _hooks: LeaderHooks,
+  ) {}
+
+  /** The token, while this process leads. */
+  get token(): number | undefined {
+    return this.#held?.isHeld ? this.#held.token : undefined;
+  }
+
+  start(): this {
+    this.#running ??= this.#campaign();
+    return this;
+  }
+
+  /** Steps down and campaigns no more. */
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    this.#turn.abort();
+    await this.#running;
+  }
+
+  /** Steps down, and campaigns again after others had their turn. */
+  resign(): void {
+    if (this.#held) this.#turn.abort();
+  }
+
+  /** Yields the leader, first the current one, then each change, until `stop`. Looks every third of the lease. */
+  async *observe(): AsyncGenerator<Leadership> {
+    let before: Leadership | undefined;
+    while (!this.#stop.signal.aborted) {
+      const leader = await this.#look();
+      if (leader.token !== before?.token || before === undefined) yield (before = leader);
+      await pause(this._request.lease / 3, this.#stop.signal);
+    }
+  }
+
+  async #campaign(): Promise<void> {
+    const stop = this.#stop.signal;
+    while (!stop.aborted && !this._engine.isClosed) {
+      let held: Held;
+      try {
+        held = await this._engine.acquire(this._request, stop);
+      } catch (error) {
+        if (!(error instanceof LockTimeout)) await pause(Math.min(1000, this._request.lease / 3), stop);
+        continue;
+      }
+      this.#held = held;
+      this.#turn = new AbortController();
+      this._hooks.onElected?.(held.token);
+      const over = AbortSignal.any([held.signal, this.#turn.signal, stop]);
+      if (!over.aborted) await new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
+      // Whoever leads next must not be told before this one has heard that it does not.
+      this._hooks.onLost?.(held.token);
+      this.#held = undefined;
+      const resigned = this.#turn.signal.aborted;
+      await held.release().catch((error: unknown) => this._engine.warn(`resigning: ${String(error)}`));
+      if (resigned) await pause(Math.min(1000, this._request.lease / 3), stop);
+    }
+  }
+
+  async #look(): Promise<Leadership> {
+    const { wire, timeout } = this._engine;
+    let reply: unknown;
+    try {
+      reply = await wire.call(this._request.key, ['LOCK.INFO', this._request.key], timeout);
+    } catch {
+      return { token: null, owner: null };
+    }
+    const fields = new Map<string, unknown>();
+    if (Array.isArray(reply)) for (let at = 0; at < reply.length; at += 2) fields.set(String(reply[at]), reply[at + 1]);
+    else if (reply instanceof Map) for (const [name, value] of reply) fields.set(String(name), value);
+    else for (const [name, value] of Object.entries(reply as object)) fields.set(name, value);
+    const [token, owner] = [fields.get('token'), fields.get('owner')];
+    if (String(fields.get('state')) !== 'held' || !token) return { token: null, owner: null };
+    return { token: Number(token), owner: owner === null || owner === undefined ? null : String(owner) };
+  }
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const done = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener('abort', done);
+  });
+}

@@ -1,0 +1,75 @@
+/** A few lines for calls that need a connection to themselves: blocking waits, and WAIT behind a grant. */
+
+import type { Engine } from './engine.js';
+import type { Line } from './wire.js';
+
+const SIZE = 8;
+
+export class Lines {
+  readonly #engine: Engine;
+  #free = SIZE;
+  readonly #waiting: ((has: boolean) => void)[] = [];
+  #idle: Line[] = [];
+
+  constructor(engine: Engine) {
+    this.#engine = engine;
+  }
+
+  get isCrowded(): boolean {
+    return this.#waiting.length > 0;
+  }
+
+  /** A line; undefined when none came free in time. Rejects with Broken. */
+  async take(key: Buffer, timeout: number, signal?: AbortSignal): Promise<Line | undefined> {
+    if (this.#free > 0) this.#free -= 1;
+    else if (!(await this.#turn(timeout, signal))) return undefined;
+    // In a cluster each key has its own server: a line kept for another one would be of no use.
+    while (!this.#engine.wire.isCluster) {
+      const line = this.#idle.pop();
+      if (!line) break;
+      if (line.isOpen) return line;
+    }
+    try {
+      return await this.#engine.wire.line(key, this.#engine.timeout);
+    } catch (error) {
+      this.#leave();
+      throw error;
+    }
+  }
+
+  giveBack(line: Line): void {
+    if (line.isOpen && !this.#engine.wire.isCluster && !this.#engine.isClosed) this.#idle.push(line);
+    else line.close();
+    this.#leave();
+  }
+
+  close(): void {
+    for (const line of this.#idle) line.close();
+    this.#idle = [];
+  }
+
+  #leave(): void {
+    const next = this.#waiting.shift();
+    if (next) next(true);
+    else this.#free += 1;
+  }
+
+  #turn(timeout: number, signal?: AbortSignal): Promise<boolean> {
+    if (signal?.aborted) return Promise.resolve(false);
+    return new Promise((resolve) => {
+      const done = (has: boolean): void => {
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', late);
+        resolve(has);
+      };
+      const late = (): void => {
+        const at = this.#waiting.indexOf(done);
+        if (at >= 0) this.#waiting.splice(at, 1);
+        done(false);
+      };
+      const timer = setTimeout(late, Math.min(timeout, 2_000_000_000));
+      signal?.addEventListener('abort', late, { once: true });
+      this.#waiting.push(done);
+    });
+  }
+}

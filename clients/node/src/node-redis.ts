@@ -1,0 +1,177 @@
+/** Clients, pools, clusters and sentinels of node-redis. They never send a command again that was written once. */
+
+import { Broken, read, text, within, type Line, type Wire, type Words } from './wire.js';
+
+/* eslint-disable @typescript-eslint/no-explicit-any -- the types of the library are as many as its modules */
+type Any = any;
+
+export function isNodeRedis(client: object): boolean {
+  return typeof (client as Any).sendCommand === 'function' && !('status' in client);
+}
+
+export function nodeRedisWire(client: object): Wire {
+  return new NodeRedis(client);
+}
+
+/** The time-outs of commands are kept here. */
+const PATIENT = { timeout: undefined };
+
+type Kind = 'client' | 'pool' | 'cluster' | 'sentinel';
+
+function kindOf(client: Any): Kind {
+  if (typeof client.getMasterNode === 'function') return 'sentinel';
+  if (typeof client.nodeClient === 'function') return 'cluster';
+  return typeof client.duplicate === 'function' && typeof client.execute === 'function' && !('isReady' in client) ? 'pool' : 'client';
+}
+
+class NodeRedis implements Wire {
+  readonly #client: Any;
+  readonly #kind: Kind;
+  readonly prefix = '';
+
+  constructor(client: object) {
+    this.#client = client;
+    this.#kind = kindOf(client);
+  }
+
+  get isCluster(): boolean {
+    return this.#kind === 'cluster';
+  }
+
+  get hasOneConnection(): boolean {
+    return this.#kind === 'client' || this.#kind === 'sentinel';
+  }
+
+  epoch(): number {
+    return 0;
+  }
+
+  /** The library looks at its cluster itself when a node sends a command elsewhere, so it gets one to send. */
+  async refresh(key: Buffer): Promise<void> {
+    await this.call(key, ['LOCK.CHECK', key, 0], 1000).catch(() => undefined);
+  }
+
+  async call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
+    // A command that was not written yet when its time is over is not written any more. A client that is connected
+    // writes at once, and a signal costs more than all else.
+    const waiting = this.#client.isReady === true && this.#kind === 'client' ? undefined : new AbortController();
+    try {
+      const sent = this.#send(key, text(words), waiting ? { abortSignal: waiting.signal, timeout: undefined } : PATIENT);
+      return await within(sent, timeout, () => {
+        waiting?.abort();
+        return new Broken(new Error(`no reply within ${timeout} ms`), sent);
+      });
+    } catch (error) {
+      throw read(error);
+    }
+  }
+
+  #send(key: Buffer, words: (string | Buffer)[], options: object): Promise<unknown> {
+    if (this.#kind === 'cluster') return this.#client.sendCommand(key, false, words, options);
+    if (this.#kind === 'sentinel') return this.#client.sendCommand(false, words, options);
+    return this.#client.sendCommand(words, options);
+  }
+
+  async line(key: Buffer, timeout: number): Promise<Line> {
+    try {
+      const made = await this.#duplicate(key, timeout);
+      const line = new NodeRedisLine(made);
+      try {
+        await within(made.connect(), timeout, () => new Broken(new Error(`no connection within ${timeout} ms`)));
+        made.unref?.();
+      } catch (error) {
+        line.close();
+        throw error;
+      }
+      return line;
+    } catch (error) {
+      throw read(error);
+    }
+  }
+
+  async #duplicate(key: Buffer, timeout: number): Promise<Any> {
+    const client = this.#client;
+    const own = (socket: object): object => ({
+      RESP: 2,
+      disableOfflineQueue: true,
+      clientSideCache: undefined,
+      maintNotifications: 'disabled',
+      socket: { ...socket, reconnectStrategy: false, connectTimeout: timeout, keepAlive: true },
+      commandOptions: { timeout: undefined },
+    });
+    const copy = (source: Any): Any => source.duplicate(own(source.options?.socket ?? {}));
+    switch (this.#kind) {
+      case 'pool':
+        return client.execute(copy);
+      case 'cluster':
+        return copy(await client.getNodeClientForKey(key));
+      case 'sentinel': {
+        // The sentinel keeps its options to itself; a client of its pool has them.
+        const master = await client.getMasterNode();
+        if (!master) throw new Broken(new Error('the sentinels know no master'));
+        const { createClient } = (await import('@redis/client' as string)) as Any;
+        return createClient({ ...this.#nodeOptions(), ...own({ host: master.host, port: master.port }) });
+      }
+      default:
+        return copy(client);
+    }
+  }
+
+  #nodeOptions(): object {
+    return this.#client._self?.nodeClientOptions ?? {};
+  }
+}
+
+class NodeRedisLine implements Line {
+  readonly #client: Any;
+  readonly #ended: (() => void)[] = [];
+  #isOpen = true;
+
+  constructor(client: Any) {
+    this.#client = client;
+    const end = (): void => {
+      if (!this.#isOpen) return;
+      this.#isOpen = false;
+      if (client.isOpen) client.destroy();
+      for (const ended of this.#ended.splice(0)) ended();
+    };
+    client.on('error', end);
+    client.on('end', end);
+  }
+
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  async call(words: Words, timeout: number): Promise<unknown> {
+    try {
+      if (!this.#isOpen) throw new Broken(new Error('the connection is closed'));
+      const sent = this.#client.sendCommand(text(words), { timeout: undefined });
+      return await within(sent, timeout, () => new Broken(new Error(`no reply within ${timeout} ms`)));
+    } catch (thrown) {
+      const error = read(thrown);
+      if (error instanceof Broken) this.close();
+      throw error;
+    }
+  }
+
+  async subscribe(channel: string, heard: (message: string) => void): Promise<void> {
+    try {
+      await this.#client.subscribe(channel, heard);
+    } catch (error) {
+      throw read(error);
+    }
+  }
+
+  onEnd(ended: () => void): void {
+    if (this.#isOpen) this.#ended.push(ended);
+    else ended();
+  }
+
+  close(): void {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    if (this.#client.isOpen) this.#client.destroy();
+    for (const ended of this.#ended.splice(0)) ended();
+  }
+}

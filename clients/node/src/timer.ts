@@ -1,0 +1,152 @@
+/**
+ * One timer for all holds of a manager. It never keeps the process from ending. Holds are known by weak references: a
+ * hold that was dropped is not renewed. Debts are what could not be given back at once; they are tried until it works.
+ */
+
+import type { Engine } from './engine.js';
+import { now, type Held } from './hold.js';
+import { Broken, Said } from './wire.js';
+
+type Work = () => void;
+type Entry = [at: number, number: number, what: WeakRef<Held> | Work];
+
+const LONGEST = 2_000_000_000;
+
+export class Timer {
+  readonly #engine: Engine;
+  #heap: Entry[] = [];
+  #count = 0;
+  #dead = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #wakesAt = Infinity;
+
+  constructor(engine: Engine) {
+    this.#engine = engine;
+  }
+
+  add(held: Held): void {
+    this.#again(held, held._renewAt);
+  }
+
+  /** A hold has ended before its entry was due. Old entries are swept when they are most of them. */
+  forget(): void {
+    if (++this.#dead > 1000 && this.#dead * 2 > this.#heap.length) {
+      this.#dead = 0;
+      const live = this.#heap.filter(([, , what]) => typeof what === 'function' || what.deref()?._ended === false);
+      this.#heap = [];
+      for (const entry of live) this.#push(entry);
+    }
+  }
+
+  later(at: number, work: Work): void {
+    this.#push([at, ++this.#count, work]);
+    this.#set();
+  }
+
+  /** Something to be given back in the background, tried until it works or that time has come. */
+  owe(until: number, debt: () => Promise<unknown>): void {
+    debt().catch((error: unknown) => {
+      const again = error instanceof Broken ? !error.final : error instanceof Said;
+      if (again && now() < until && !this.#engine.isClosed) this.later(now() + 250, () => this.owe(until, debt));
+    });
+  }
+
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#heap = [];
+  }
+
+  /** Only the newest entry of a hold counts. */
+  #again(held: Held, at: number): void {
+    held._entry = ++this.#count;
+    this.#push([at, held._entry, new WeakRef(held)]);
+    this.#set();
+  }
+
+  #set(): void {
+    const first = this.#heap[0];
+    if (!first || this.#engine.isClosed || first[0] >= this.#wakesAt) return;
+    clearTimeout(this.#timer);
+    this.#wakesAt = first[0];
+    this.#timer = setTimeout(() => this.#run(), Math.min(LONGEST, Math.max(0, first[0] - now())));
+    this.#timer.unref();
+  }
+
+  #run(): void {
+    this.#wakesAt = Infinity;
+    const time = now();
+    while (this.#heap[0] && this.#heap[0][0] <= time) {
+      const [, number, what] = this.#pop();
+      if (typeof what === 'function') what();
+      else this.#look(what.deref(), number, time);
+    }
+    this.#set();
+  }
+
+  #look(held: Held | undefined, number: number, time: number): void {
+    if (!held || number !== held._entry || !held.isHeld) return;
+    if (time >= held._renewAt && time < held._granted + held._request.maxHold && !held._renewing) {
+      held._renewing = true;
+      void this.#renew(new WeakRef(held));
+    }
+    this.#again(held, held._lostAt);
+  }
+
+  async #renew(ref: WeakRef<Held>): Promise<void> {
+    const engine = this.#engine;
+    const sent = now();
+    let reply: unknown;
+    {
+      const held = ref.deref();
+      if (!held) return;
+      const timeout = Math.max(50, Math.min(engine.timeout, (held._lostAt - sent) / 2));
+      const words = engine.extendWords(held, held._request.lease);
+      reply = engine.wire.call(held._request.key, words, timeout).catch((error: unknown) => error);
+    }
+    reply = await reply;
+    const held = ref.deref();
+    if (!held) return;
+    held._renewing = false;
+    if (!held.isHeld) return;
+    if (reply === 1) {
+      held._extended(sent, held._request.lease);
+      this.#again(held, held._renewAt);
+    } else if (reply === 0) {
+      held._lose('somebody has taken it away', true);
+    } else {
+      if (reply instanceof Said) engine.missed(held, reply);
+      engine.warn(`renewing the lock ${held.key} failed, and is tried again: ${String(reply)}`);
+      this.#again(held, Math.min(held._lostAt, now() + Math.max(held._lease / 20, 10)));
+    }
+  }
+
+  #push(entry: Entry): void {
+    const heap = this.#heap;
+    let at = heap.push(entry) - 1;
+    while (at > 0) {
+      const up = (at - 1) >> 1;
+      if ((heap[up] as Entry)[0] <= entry[0]) break;
+      heap[at] = heap[up] as Entry;
+      at = up;
+    }
+    heap[at] = entry;
+  }
+
+  #pop(): Entry {
+    const heap = this.#heap;
+    const top = heap[0] as Entry;
+    const last = heap.pop() as Entry;
+    if (heap.length === 0) return top;
+    let at = 0;
+    for (;;) {
+      let down = at * 2 + 1;
+      if (down >= heap.length) break;
+      if (down + 1 < heap.length && (heap[down + 1] as Entry)[0] < (heap[down] as Entry)[0]) down += 1;
+      if ((heap[down] as Entry)[0] >= last[0]) break;
+      heap[at] = heap[down] as Entry;
+      at = down;
+    }
+    heap[at] = last;
+    return top;
+  }
+}

@@ -1,0 +1,124 @@
+/** What the rest needs of a client library, and what errors of the server and the connection mean for a lock. */
+
+import {
+  LockBadArgument,
+  LockDeadlock,
+  LockDenied,
+  LockError,
+  LockNoServer,
+  LockRefused,
+  LockTimeout,
+  LockUnavailable,
+} from './errors.js';
+
+export type Word = string | Buffer | number;
+export type Words = readonly Word[];
+
+/** No connection, or no reply in time. `settled`: the reply may still come, on a connection that others share. */
+export class Broken extends Error {
+  constructor(
+    override readonly cause: unknown,
+    readonly settled?: Promise<unknown>,
+    readonly final = false,
+  ) {
+    super(cause instanceof Error ? cause.message || cause.name : String(cause));
+  }
+}
+
+/** An error that the server replied. */
+export class Said extends Error {
+  readonly code: string;
+
+  constructor(text: string) {
+    super(text);
+    this.code = /^([A-Z]+) /.exec(text)?.[1] ?? 'ERR';
+  }
+
+  get isUnknownCommand(): boolean {
+    return /^ERR unknown (redis )?command/i.test(this.message); // the latter from within a script
+  }
+}
+
+/** A connection of the manager's own. */
+export interface Line {
+  call(words: Words, timeout: number): Promise<unknown>;
+  subscribe(channel: string, heard: (message: string) => void): Promise<void>;
+  readonly isOpen: boolean;
+  /** Called once, when the connection ends, whoever ended it. */
+  onEnd(ended: () => void): void;
+  close(): void;
+}
+
+/** The application's own client. */
+export interface Wire {
+  /** One exchange. Rejects with Said or Broken. */
+  call(key: Buffer, words: Words, timeout: number): Promise<unknown>;
+  line(key: Buffer, timeout: number): Promise<Line>;
+  /** Changes whenever the library may have sent a command twice: it sends again after it has reconnected. */
+  epoch(): number;
+  /** Finds out anew which server of a cluster has the key. */
+  refresh(key: Buffer): Promise<void>;
+  readonly isCluster: boolean;
+  /** Whether all calls go over one connection. */
+  readonly hasOneConnection: boolean;
+  /** What the library puts in front of keys. */
+  readonly prefix: string;
+}
+
+/** A promise with a time-out; `late` makes the error. */
+export function within<T>(promise: Promise<T>, timeout: number, late: () => unknown): Promise<T> {
+  return new Promise<T>((resolve, reject) => {
+    const timer = setTimeout(() => reject(late()), timeout);
+    const done = (value: T): void => {
+      clearTimeout(timer);
+      resolve(value);
+    };
+    promise.then(done, (error: unknown) => {
+      clearTimeout(timer);
+      reject(error);
+    });
+  });
+}
+
+export const text = (words: Words): (string | Buffer)[] =>
+  words.map((word) => (typeof word === 'number' ? String(word) : word));
+
+/** What an exception of a library means. */
+export function read(error: unknown): Said | Broken {
+  if (error instanceof Said || error instanceof Broken) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  const name = error instanceof Error ? error.constructor.name : '';
+  if (/^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)/.test(message)) {
+    return new Broken(error, undefined, true);
+  }
+  if (/^(ReplyError|SimpleError|ErrorReply|BlobError)$/.test(name) || /^[A-Z]{3,} \S/.test(message)) {
+    return new Said(message);
+  }
+  return new Broken(error);
+}
+
+const PASSING = new Set(['UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN']);
+const GUARDED = new Set(['GRACE', 'NOREPLICAS']);
+const UNAVAILABLE = new Set([...GUARDED, 'BUSYLOCKS', 'CLOCK', 'OOM']);
+
+/** Whether to try again while wait time remains. */
+export function mayPass(error: Said | Broken, stood: boolean): boolean {
+  if (error instanceof Broken) return !error.final;
+  return PASSING.has(error.code) || (stood && GUARDED.has(error.code));
+}
+
+/** The error as users get it. */
+export function typed(error: Said | Broken, name: string, waited = 0): LockError {
+  const cause = error.cause ?? error;
+  if (error instanceof Broken) return new (error.final ? LockDenied : LockNoServer)(name, error.message, cause);
+  if (PASSING.has(error.code)) return new LockTimeout(name, `not granted within ${waited} ms: ${error.message}`, cause);
+  if (error.code === 'DEADLOCK') return new LockDeadlock(name, error.message, cause);
+  if (UNAVAILABLE.has(error.code) || error.isUnknownCommand) return new LockUnavailable(name, error.message, cause);
+  if (error.code === 'NOPERM') return new LockDenied(name, error.message, cause);
+  return new LockBadArgument(name, error.message, cause);
+}
+
+export const refused = (name: string): LockError => new LockRefused(name, 'somebody else has it');
+
+export const timedOut = (name: string, waited: number): LockError =>
+  new LockTimeout(name, `somebody else still had it after ${Math.round(waited)} ms`);

@@ -1,0 +1,54 @@
+"""Locks that a Redis or Valkey server hands over itself.
+
+    locks = Locks(redis.Redis())
+    with locks.lock("report", lease=30, wait=60) as held:
+        held.token    # the fencing token: give it to the storage that is written to
+        held.check()  # before each step that must not be done without the lock
+
+`serverlock.aio` has the same for asyncio.
+"""
+
+import logging
+
+from .core.campaign import Leadership
+from .core.hold import Predecessor
+from .errors import (
+    LockBadArgument,
+    LockDeadlock,
+    LockDenied,
+    LockError,
+    LockLost,
+    LockMisuse,
+    LockNoServer,
+    LockRefused,
+    LockTimeout,
+    LockUnavailable,
+)
+from .hooks import Hooks
+from .threads.leader import Leader
+from .threads.locks import Held, Lock, LockOptions, Locks
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Held",
+    "Hooks",
+    "Leader",
+    "Leadership",
+    "Lock",
+    "LockBadArgument",
+    "LockDeadlock",
+    "LockDenied",
+    "LockError",
+    "LockLost",
+    "LockMisuse",
+    "LockNoServer",
+    "LockOptions",
+    "LockRefused",
+    "LockTimeout",
+    "LockUnavailable",
+    "Locks",
+    "Predecessor",
+]
+
+logging.getLogger("serverlock").addHandler(logging.NullHandler())

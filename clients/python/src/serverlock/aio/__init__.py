@@ -1,0 +1,15 @@
+"""Locks with asyncio.
+
+    locks = Locks(redis.asyncio.Redis())
+    async with locks.lock("report", lease=30, wait=60) as held:
+        held.token  # the fencing token: give it to the storage that is written to
+
+If the lock is lost, the task that entered the block is cancelled there, and the block ends with LockLost.
+"""
+
+from ..core.campaign import Leadership
+from ..core.hold import Predecessor
+from .leader import Leader
+from .locks import Held, Lock, Locks
+
+__all__ = ["Held", "Leader", "Leadership", "Lock", "Locks", "Predecessor"]

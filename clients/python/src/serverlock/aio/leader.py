@@ -1,0 +1,86 @@
+"""Leader election with asyncio."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from ..core.campaign import Campaign, Leadership, look
+from ..core.manager import _request
+from ..core.request import Duration, Key
+
+if TYPE_CHECKING:
+    from .locks import Locks
+
+
+class Leader:
+    """Campaigns for a key in a task of its own, from `start` until `stop`.
+
+    on_elected is called with the token when this process leads, on_lost with the same token when it does not any more.
+    """
+
+    def __init__(
+        self,
+        locks: "Locks",
+        key: Key,
+        lease: Duration,
+        *,
+        on_elected: Callable[[int], object] = lambda token: None,
+        on_lost: Callable[[int], object] = lambda token: None,
+        **options: Any,
+    ) -> None:
+        self._locks = locks
+        self._on_elected, self._on_lost = on_elected, on_lost
+        self._campaign: Campaign | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._request = _request([key], lease, {"wait": 60, **options, "on_lost": self._woken})  # type: ignore[typeddict-item]
+
+    @property
+    def token(self) -> int | None:
+        """The token, while this process leads."""
+        hold = None if self._campaign is None else self._campaign.hold
+        return hold.token if hold is not None and hold.is_held else None
+
+    def start(self) -> "Leader":
+        from .locks import Held
+
+        self._campaign = Campaign(
+            self._locks._engine(), self._locks, self._request, Held, self._on_elected, self._on_lost
+        )
+        self._task = asyncio.create_task(self._campaign.run(), name="serverlock leader")
+        return self
+
+    async def stop(self) -> None:
+        """Steps down and campaigns no more."""
+        self._is_stopped = True
+        if self._campaign is None or self._task is None:
+            return
+        self._campaign.stop()
+        if self._campaign.hold is None:
+            self._task.cancel()  # it stands in line
+        await asyncio.wait([self._task])
+
+    def resign(self) -> None:
+        """Steps down, and campaigns again after others had their turn."""
+        if self._campaign is not None:
+            self._campaign.resign()
+
+    async def observe(self) -> AsyncIterator[Leadership]:
+        """Yields the leader, first the current one, then each change, until `stop`. Looks every third of the lease."""
+        before: Leadership | None = None
+        while not self._is_stopped:
+            now = await look(self._locks._engine(), self._request.key)
+            if now != before:
+                before = now
+                yield now
+            await asyncio.sleep(self._request.lease / 3)
+
+    async def __aenter__(self) -> "Leader":
+        return self.start()
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.stop()
+
+    def _woken(self, _: object) -> None:
+        if self._campaign is not None:
+            self._campaign.woken()

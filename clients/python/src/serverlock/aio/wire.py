@@ -1,0 +1,258 @@
+"""The application's own client, with asyncio: its pool, its Sentinel, its cluster.
+
+Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core.lane import Lane, is_demoted
+from ..core.library import Library, pool_arguments
+from ..core.wire import Broken, Line, Said, Words
+from .patience import Patience
+from .runtime import Runtime
+
+MOST_HOPS = 5
+
+
+class TaskLine:
+    """A connection outside the pool, for one task at a time."""
+
+    def __init__(self, library: Library, connection: Any) -> None:
+        self._library, self._connection = library, connection
+        self._patience = Patience()
+        self._reading: asyncio.Task[Any] | None = None
+
+    async def call(self, words: Words, timeout: float) -> Any:
+        try:
+            with self._patience.of(timeout):
+                await self._send(words)
+                return await self._connection.read_response()
+        except BaseException as error:
+            raise await self._failed(error) from error
+
+    async def send(self, words: Words) -> None:
+        try:
+            await self._send(words)
+        except BaseException as error:
+            raise await self._failed(error) from error
+
+    async def _send(self, words: Words) -> None:
+        if not self.is_open:
+            raise ConnectionError("the connection is closed")
+        await self._connection.send_packed_command(self._connection.pack_command(*words), False)
+
+    async def read(self, timeout: float) -> Any:
+        """A read that is cancelled could lose half a message: it goes on until the next call."""
+        try:
+            reading = self._reading
+            if reading is None:
+                reading = self._reading = asyncio.ensure_future(self._connection.read_response())
+            await asyncio.wait([reading], timeout=timeout)
+            if not reading.done():
+                return None
+            self._reading = None
+            if reading.cancelled():
+                raise ConnectionError("the connection was closed")
+            return reading.result()
+        except BaseException as error:
+            raise await self._failed(error) from error
+
+    async def ended(self) -> None:
+        """Returns when the connection has ended; or something unasked for has come, which is as bad."""
+        try:
+            await self._connection.read_response()
+        except Exception:
+            pass
+
+    async def close(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            await asyncio.wait([reading])
+        await self._connection.disconnect(nowait=True)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._connection.is_connected)
+
+    async def _failed(self, error: BaseException) -> BaseException:
+        read = self._library.read(error)
+        if not isinstance(read, Said):
+            await self._connection.disconnect(nowait=True)
+        return read or error
+
+
+class Wire:
+    def __init__(self, client: Any, library: Library, runtime: Runtime) -> None:
+        self._client, self._library, self._runtime = client, library, runtime
+        self.is_cluster = library.is_cluster
+        self._pool: Any = None if self.is_cluster else client.connection_pool
+        self._arguments = () if self.is_cluster else pool_arguments(self._pool)
+        self._lane = Lane(runtime, lambda calls, timeout: self._exchange(None, calls, timeout))
+        self._lanes: dict[str, tuple[Any, Lane]] = {}
+        self._patience: list[Patience] = []  # as many as there were exchanges at a time
+
+    async def call(self, key: bytes, words: Words, timeout: float) -> Any:
+        if not self.is_cluster:
+            return await self._lane.call(words, timeout)
+        return await self._routed(key, words, timeout)
+
+    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
+        if not self.is_cluster:
+            return await self._lane.calls([words for _, words in calls], timeout)
+        return [await self._settled(key, words, timeout) for key, words in calls]
+
+    def narrow(self, crowded: Callable[[], None]) -> bool:
+        return not self.is_cluster and self._lane.narrow(crowded)
+
+    def widen(self) -> None:
+        self._lane.widen()
+
+    async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
+        try:
+            return await self.call(key, words, timeout)
+        except (Said, Broken) as error:
+            return error
+
+    async def line(self, key: bytes, timeout: float) -> Line:
+        connection: Any = None
+        try:
+            with Patience().of(timeout):
+                if self.is_cluster:
+                    node = await self._node_of(key)
+                    made, kwargs = node.connection_class, node.connection_kwargs
+                else:
+                    made, kwargs = self._pool.connection_class, self._pool.connection_kwargs
+                connection = made(**self._library.own(kwargs, timeout) | {"socket_timeout": None})
+                await connection.connect()
+        except BaseException as error:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+            raise self._library.read(error) or error from error
+        return TaskLine(self._library, connection)
+
+    async def _exchange(self, node: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
+        """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
+        replies: list[Any] = []
+        patience = self._patience.pop() if self._patience else Patience()
+        try:
+            with patience.of(timeout):
+                await self._on_connection(node, calls, replies)
+        except BaseException as error:
+            read = self._library.read(error, chain=True)
+            if read is None:
+                raise
+            replies += [read] * (len(calls) - len(replies))
+        finally:
+            self._patience.append(patience)
+        return replies
+
+    async def _on_connection(self, node: Any, calls: Sequence[Words], replies: list[Any]) -> None:
+        connection = node.acquire_connection() if node else await self._taken()
+        try:
+            if node:
+                await connection.connect()
+            await self._talk(connection, calls, replies)
+            if is_demoted(replies):
+                await connection.disconnect(nowait=True)  # the next one may lead to the new master
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            if node:
+                _give_back(node, connection)
+            else:
+                await self._pool.release(connection)
+
+    async def _talk(self, connection: Any, calls: Sequence[Words], replies: list[Any]) -> None:
+        # Time-outs are kept here: the library would make a task for each of its own.
+        kept, connection.socket_timeout = connection.socket_timeout, None
+        try:
+            if len(calls) == 1:
+                await connection.send_command(*calls[0])
+            else:
+                await connection.send_packed_command(connection.pack_commands(calls))
+            while len(replies) < len(calls):
+                try:
+                    replies.append(await connection.read_response())
+                except self._library.response_error as error:
+                    replies.append(self._library.read(error, chain=True))
+        finally:
+            connection.socket_timeout = kept
+
+    async def _taken(self) -> Any:
+        """A connection of the pool, connected by one try: the library would try ten times."""
+        pool = self._pool
+        if not (self._library.is_plain_pool(pool) and hasattr(pool, "get_available_connection")):
+            return await pool.get_connection(*self._arguments)
+        connection = pool.get_available_connection()
+        kept, connection.retry = connection.retry, self._library.no_retry()
+        try:
+            await pool.ensure_connection(connection)
+        except BaseException:
+            await pool.release(connection)
+            raise
+        finally:
+            connection.retry = kept
+        return connection
+
+    # In a cluster
+
+    async def _node_of(self, key: bytes) -> Any:
+        await self._client.initialize()
+        return self._client.nodes_manager.get_node_from_slot(self._client.keyslot(key), False)
+
+    def _lane_of(self, node: Any) -> Lane:
+        name = str(node.name)
+        if self._lanes.get(name, (None, None))[0] is not node:
+            self._lanes[name] = node, Lane(
+                self._runtime, lambda calls, timeout: self._exchange(node, calls, timeout)
+            )
+        return self._lanes[name][1]
+
+    async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
+        """Follows the slot. A node that is gone costs one look at the cluster."""
+        node, asking = None, False
+        for hop in range(MOST_HOPS):
+            try:
+                if node is None:
+                    node = await self._node_of(key)
+                if asking:
+                    return (await self._lane_of(node).calls((("ASKING",), words), timeout))[1]
+                return await self._lane_of(node).call(words, timeout)
+            except Said as error:
+                if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
+                    raise
+                asking = error.code == "ASK"
+                node = await self._redirected(error.__cause__)
+            except Broken:
+                await self.refresh()
+                raise
+            except Exception as error:
+                raise self._library.read(error) or error from error
+        raise Broken(ConnectionError("the slot moves all the time"))
+
+    async def _redirected(self, error: Any) -> Any:
+        if isinstance(error, self._library.moved):
+            await self.refresh()
+        node = self._client.get_node(host=error.host, port=error.port)
+        if node is None:
+            await self.refresh()
+            node = self._client.get_node(host=error.host, port=error.port)
+        return node
+
+    async def refresh(self) -> None:
+        try:
+            await self._client.nodes_manager.initialize()
+        except Exception as error:
+            if self._library.read(error) is None:
+                raise
+
+
+def _give_back(node: Any, connection: Any) -> None:
+    if hasattr(node, "release"):
+        node.release(connection)
+    else:
+        node._free.append(connection)

@@ -1,0 +1,376 @@
+"""One attempt at a lock: sent, waited for, and given up without leaving anything behind.
+
+It asks for the lock without waiting first, over the application's own client. Only if somebody else has it, the attempt
+stands in line: alone by blocking in pieces on one line, beside others by NOTIFY, else by blocking on one of a few lines,
+else by polling with the portable script.
+"""
+
+import random
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..errors import LockError, LockTimeout, LockUnavailable
+from . import judge
+from .hold import Grant, Predecessor
+from .request import Request
+from .wire import Broken, Line, Said, Word
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+PIECE = 5.0
+SOLO_PIECE = 2.0
+CROWDED_PIECE = 1.0
+RESEND = 5.0
+RESEND_DOWN = 1.0
+# A server whose clock runs a little ahead ends a wait a little early.
+SLACK = 0.1
+
+
+class NoNotify(Exception):
+    """This server or this user cannot wait by NOTIFY."""
+
+
+class Attempt:
+    def __init__(self, engine: "Engine", request: Request) -> None:
+        self._engine, self._request = engine, request
+        self.id = str(secrets.randbits(59) + 1)
+        self.began = time.monotonic()
+        self._deadline = self.began + request.wait
+        self._tries = 0
+        self._line: Line | None = None
+        self._is_pooled = self._is_solo = False
+        self._uses_line = request.needs_line
+        self._may_stand = False  # the server may know of it
+        self._stood = False
+        self._is_portable = False
+
+    async def run(self) -> Grant:
+        """The grant, or the typed error."""
+        try:
+            if self._request.needs_line:
+                await self._take_line()
+            grant = await self._get()
+            if self._request.replicas or self._request.fsync:
+                await self._confirm(grant)
+        except BaseException as error:
+            await self._engine.runtime.finish(self._abandon(error))
+            raise
+        if self._request.session:
+            grant.line, self._line = self._line, None
+        elif self._line is not None:
+            await self._give_back_line()
+        return grant
+
+    async def _get(self) -> Grant:
+        engine, request = self._engine, self._request
+        if engine.is_portable():
+            return await self._poll()
+        try:
+            if engine.solo.is_ready and (grant := await self._alone()) is not None:
+                return grant
+            if request.wait and engine.notifies and engine.subscription.is_up:
+                try:
+                    return await self._by_notify()
+                except NoNotify:
+                    pass
+            grant = await self._ask(0, None)
+            if grant is not None:
+                return grant
+            if self._left() <= 0:
+                self._may_stand = False  # its place holds nobody up
+                raise self._timed_out() if request.wait else judge.refused(request.name)
+            if (grant := await self._alone()) is not None:
+                return grant
+            if engine.notifies:
+                try:
+                    return await self._by_notify()
+                except NoNotify:
+                    pass
+            grant = await self._by_blocking()
+            if grant is not None:
+                return grant
+            raise self._timed_out()
+        except Said as error:
+            if not error.is_unknown_command:
+                raise
+            engine.miss_module(error)
+        self._may_stand = False
+        return await self._poll()
+
+    def _left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    # Asking
+
+    async def _ask(self, wait_ms: int, channel: str | None, timeout: float = 0.0) -> Grant | None:
+        """Sends it, and again after errors that may pass. None: nil. Raises `Standing` for WAITING."""
+        while True:
+            sent = time.monotonic()
+            words = self._request.acquire(self.id, wait_ms, channel)
+            try:
+                reply = await self._exchange(words, timeout or self._engine.timeout)
+            except (Said, Broken) as error:
+                if channel is not None and not self._engine.notify_works and _is_refusal(error):
+                    self._engine.notifies = False
+                    raise NoNotify from error
+                await self._pause_after(error)
+                if wait_ms:
+                    wait_ms = max(1, min(wait_ms, round(self._left() * 1000)))
+                continue
+            self._tries = 0
+            return self._granted(reply, sent)
+
+    def _granted(self, reply: Any, sent: float) -> Grant | None:
+        if reply is None:
+            return None
+        if isinstance(reply, (bytes, str)) and reply in (b"WAITING", "WAITING"):
+            self._stood = self._engine.notify_works = True
+            raise Standing
+        if isinstance(reply, int) and reply > 0:
+            return Grant(reply, sent, None, self._is_portable)
+        if isinstance(reply, list) and len(reply) == 4 and isinstance(reply[0], int):
+            return Grant(reply[0], sent, _predecessor(reply), self._is_portable)
+        raise judge.typed(Said("ERR", f"the server answered {reply!r}"), self._request.name)
+
+    async def _exchange(self, words: tuple[Word, ...], timeout: float) -> Any:
+        if self._uses_line and (self._line is None or not self._line.is_open):
+            await self._take_line()
+        self._may_stand = True
+        if self._line is not None:
+            return await self._line.call(words, timeout)
+        return await self._engine.wire.call(self._request.key, words, timeout)
+
+    async def _pause_after(self, error: Said | Broken) -> None:
+        """Waits a little before the next copy; raises the typed error if there is to be none."""
+        self._tries += 1
+        name = self._request.name
+        if isinstance(error, Said) and error.is_unknown_command:
+            raise error
+        if self._line is not None:  # it may lead to a server that does not have the key any more
+            await self._line.close()
+        if self._engine.wire.is_cluster and (self._uses_line or isinstance(error, Broken)):
+            await self._engine.wire.refresh()
+        if not judge.may_pass(error, self._stood):
+            if isinstance(error, Said) and not self._stood and self._tries == 1:
+                self._may_stand = False  # after an error nothing has changed
+            raise judge.typed(error, name)
+        if self._left() <= 0 and self._tries >= 2:
+            raise judge.typed(error, name, time.monotonic() - self.began)
+        pause = min(0.5, 0.01 * 2 ** min(self._tries, 6)) * random.uniform(0.5, 1)
+        await self._engine.runtime.sleep(max(0.0, min(pause, self._left())) if self._request.wait else 0.01)
+
+    # Waiting by NOTIFY
+
+    async def _by_notify(self) -> Grant:
+        subscription, heard = self._engine.subscription, None
+        await self._engine.solo.end()
+        news = subscription.register(self.id, self._request.key)
+        try:
+            if not await subscription.ready(news, min(RESEND_DOWN, self._left())) and subscription.refusal is not None:
+                self._engine.notifies = False
+                raise NoNotify
+            while (left := self._left()) > 0:
+                news.forget()
+                news.again_at = float("inf")
+                try:
+                    grant = await self._ask(max(1, round(left * 1000)), subscription.channel)
+                except Standing:
+                    if heard == "granted":
+                        subscription.send_again()  # too late: the server passes this process over until it hears from it
+                    heard = await self._hear(news)
+                    continue
+                if grant is not None:
+                    return grant
+                self._may_stand = False
+                if self._left() > SLACK:
+                    raise judge.refused(self._request.name)
+            raise self._timed_out()
+        finally:
+            subscription.unregister(self.id)
+
+    async def _hear(self, news: Any) -> str | None:
+        """Returns when it is time to send it again: the message that says so, if one does."""
+        subscription = self._engine.subscription
+        asked = time.monotonic()
+        while True:
+            now = time.monotonic()
+            again = min(asked + (RESEND if subscription.is_up else RESEND_DOWN), news.again_at, self._deadline)
+            if now >= again:
+                return None
+            kind: str | None = await news.wait(again - now)
+            if kind == "cancelled":
+                self._may_stand = False
+                raise judge.refused(self._request.name)
+            if kind == "timeout" and self._left() <= SLACK:
+                self._may_stand = False
+                raise self._timed_out()
+            if kind is not None:
+                return kind
+
+    def _timed_out(self) -> LockTimeout:
+        return judge.timed_out(self._request.name, time.monotonic() - self.began)
+
+    # Waiting by blocking
+
+    async def _alone(self) -> Grant | None:
+        """As the only wait of the manager. None: it is not, or no longer."""
+        engine, request = self._engine, self._request
+        if not request.wait or request.needs_line or not engine.notifies or not engine.solo.enter():
+            return None
+        self._is_solo = True
+        try:
+            return await self._by_blocking()
+        finally:
+            self._is_solo = False
+            await engine.solo.leave()
+
+    async def _by_blocking(self) -> Grant | None:
+        """In pieces: lines are few, and a reply that is lost is noticed after one. None: it is not alone any more."""
+        engine = self._engine
+        while self._left() > 0 and not (self._is_solo and engine.solo.is_over):
+            self._uses_line = True
+            try:
+                if self._line is None:
+                    await self._take_line()
+                piece = max(0.001, min(self._left(), self._piece()))
+                began = time.monotonic()
+                grant = await self._ask(round(piece * 1000), None, piece + engine.timeout)
+            except Broken as error:
+                await self._pause_after(error)
+                continue
+            finally:
+                self._uses_line = self._request.needs_line
+                if not self._uses_line:
+                    await self._give_back_line()
+            self._stood = True
+            if grant is not None:
+                if await self._count_anew(grant):
+                    return grant
+            elif time.monotonic() < began + piece - SLACK and self._left() > SLACK:
+                self._may_stand = False  # LOCK.CANCEL, or CLIENT UNBLOCK
+                raise judge.refused(self._request.name)
+        if self._left() <= 0:
+            raise self._timed_out()
+        return None
+
+    def _piece(self) -> float:
+        if self._is_solo:
+            return SOLO_PIECE
+        return CROWDED_PIECE if self._engine.lines.is_crowded else PIECE
+
+    async def _count_anew(self, grant: Grant) -> bool:
+        """The grant may be as old as the call. If that is long, its lease counts from an EXTEND."""
+        while time.monotonic() >= grant.sent + self._request.lease / 3:
+            sent = time.monotonic()
+            try:
+                words = self._request.extend(grant.token, self._request.lease_ms)
+                reply = await self._engine.wire.call(self._request.key, words, self._engine.timeout)
+            except (Said, Broken) as error:
+                await self._pause_after(error)
+                continue
+            grant.sent = sent
+            return bool(reply)
+        return True
+
+    # Polling, where the module is not loaded
+
+    async def _poll(self) -> Grant:
+        request, engine = self._request, self._engine
+        if request.needs_module is not None:
+            raise LockUnavailable(request.name, f"{request.needs_module} needs the module, which is not loaded")
+        self._is_portable = True
+        while True:
+            sent = time.monotonic()
+            try:
+                self._may_stand = True
+                reply = await engine.portable.acquire(request, self.id)
+            except (Said, Broken) as error:
+                await self._pause_after(error)
+                continue
+            self._tries = 0
+            grant = self._granted(reply, sent)
+            if grant is not None:
+                return grant
+            self._may_stand = False
+            if self._left() <= 0:
+                raise self._timed_out() if request.wait else judge.refused(request.name)
+            await engine.runtime.sleep(min(random.uniform(0.05, 0.15), max(0.0, self._left())))
+
+    # Replicas
+
+    async def _confirm(self, grant: Grant) -> None:
+        """Raises unless enough replicas have the grant."""
+        request, within = self._request, round(self._request.replicas_within * 1000)
+        line = self._line
+        if line is None:
+            raise judge.typed(Broken(ConnectionError("the connection of the grant is gone")), request.name)
+        try:
+            timeout = request.replicas_within + self._engine.timeout
+            if request.replicas:
+                have = await line.call(("WAIT", request.replicas, within), timeout)
+                _demand(request, "replicas", have, request.replicas)
+            if request.fsync:
+                local, remote = await line.call(("WAITAOF", 1, request.replicas, within), timeout)
+                _demand(request, "servers that wrote it to disk", local + remote, 1 + request.replicas)
+        except (Said, Broken) as error:
+            raise judge.typed(error, request.name) from error
+
+    # Giving up
+
+    async def _take_line(self) -> None:
+        """A line for the whole attempt: its own for a session, one of the few for WAIT."""
+        key, engine = self._request.key, self._engine
+        if self._line is not None:
+            await self._give_back_line()
+        if self._request.session:
+            self._line = await engine.wire.line(key, engine.timeout)
+            return
+        if self._is_solo:
+            self._line = await engine.solo.line(key)
+            return
+        self._line = await engine.lines.take(key, self._left() if self._request.wait else engine.timeout)
+        if self._line is None:
+            raise self._timed_out() if self._request.wait else Broken(TimeoutError("no connection came free"))
+        self._is_pooled = True
+
+    async def _give_back_line(self) -> None:
+        line, self._line = self._line, None
+        if line is not None and self._is_pooled:
+            self._is_pooled = False
+            await self._engine.lines.give_back(line)
+        elif line is not None and not self._is_solo:
+            await line.close()
+
+    async def _abandon(self, error: BaseException) -> None:
+        """Leaves the line, and gives back what was granted without its being known."""
+        if self._line is not None:
+            # A reply that is on its way must not be read as that to another call.
+            if not isinstance(error, LockError):
+                await self._line.close()
+            await self._give_back_line()
+        if self._may_stand:
+            is_reachable = not isinstance(getattr(error, "__cause__", None), (Broken, OSError)) 
+            await self._engine.cancel(self._request, self.id, self._is_portable, is_reachable)
+
+
+class Standing(Exception):
+    """The attempt stands in line."""
+
+
+def _demand(request: Request, what: str, have: Any, want: int) -> None:
+    if not isinstance(have, int) or have < want:
+        raise LockUnavailable(request.name, f"{have} of {want} {what} have the grant; it was given back")
+
+
+def _is_refusal(error: Said | Broken) -> bool:
+    return isinstance(error, Said) and error.code in ("ERR", "NOPERM") and not error.is_unknown_command
+
+
+def _predecessor(details: list[Any]) -> Predecessor | None:
+    """Of token, overdue-ms, previous token, previous owner. None: it was free."""
+    if details[1] is None:
+        return None
+    owner = details[3].decode("ascii", "replace") if isinstance(details[3], bytes) else details[3]
+    return Predecessor(details[1] / 1000, details[2], owner)

@@ -1,0 +1,107 @@
+"""Leader election: a lock that is held for as long as its holder lives, campaigned for until it is stopped."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import LockError, LockLost
+from .hold import Hold
+from .request import Request
+from .wire import Broken, Said
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+PIECE = 60.0
+PAUSE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The current leader; token and owner are None while there is none."""
+
+    token: int | None
+    owner: str | None
+
+
+NOBODY = Leadership(None, None)
+
+
+class Campaign:
+    """Runs until `stop`. Elected and deposed are told in turns, always in this order."""
+
+    def __init__(
+        self,
+        engine: "Engine",
+        manager: object,
+        request: Request,
+        kind: Callable[..., Hold],
+        elected: Callable[[int], object],
+        deposed: Callable[[int], object],
+    ) -> None:
+        self._engine, self._manager, self._request, self._kind = engine, manager, request, kind
+        self._elected, self._deposed = elected, deposed
+        self._flag = engine.runtime.flag()
+        self._is_stopped = self._resigns = False
+        self.hold: Hold | None = None
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._flag.set()
+
+    def resign(self) -> None:
+        self._resigns = True
+        self._flag.set()
+
+    def woken(self, _: object = None) -> None:
+        self._flag.set()
+
+    async def run(self) -> None:
+        while not self._is_stopped and not self._engine.is_closed:
+            try:
+                hold: Any = await self._engine.acquire(self._manager, self._request, self._kind)  # type: ignore[arg-type]
+            except LockError as error:
+                if not isinstance(error, TimeoutError):
+                    self._engine.log.debug("campaigning goes on: %s", error)
+                await self._flag.wait(PAUSE if self._request.wait == 0 else min(PAUSE, self._request.lease / 3))
+                continue
+            self.hold = hold
+            self._resigns = False
+            self._flag.clear()
+            if not self._is_stopped:
+                self._elected(hold.token)
+                while hold.is_held and not self._is_stopped and not self._resigns:
+                    await self._flag.wait(max(0.01, hold.left()))
+                    self._flag.clear()
+            # Whoever leads next must not be told before this one has heard that it does not.
+            self._deposed(hold.token)
+            self.hold = None
+            if hold._ended is None:
+                try:
+                    await self._engine.release(hold)
+                except LockError as error:
+                    self._engine.log.warning("resigning: %s", error)
+            if self._resigns and not self._is_stopped:
+                await self._engine.runtime.sleep(min(PAUSE, self._request.lease / 3))
+
+
+async def look(engine: "Engine", key: bytes) -> Leadership:
+    """The leader, as LOCK.INFO shows it."""
+    try:
+        reply = await engine.wire.call(key, ("LOCK.INFO", key), engine.timeout)
+    except (Said, Broken):
+        return NOBODY
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=False)
+    fields = {_text(name): value for name, value in pairs}
+    if _text(fields.get("state")) != "held" or not fields.get("token"):
+        return NOBODY
+    owner = fields.get("owner")
+    return Leadership(int(fields["token"]), None if owner is None else _text(owner))
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+__all__ = ["NOBODY", "Campaign", "Leadership", "LockLost", "look", "time"]

@@ -1,0 +1,319 @@
+"""What a manager does in one process (with asyncio: in one loop): attempts, renewal, release, and what is left to do.
+
+After a fork, the child has an engine of its own.
+"""
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ..errors import LockError, LockMisuse
+from . import judge
+from .attempt import Attempt
+from .hold import Grant, Hold
+from .lines import Lines
+from .portable import Portable
+from .request import Request
+from .solo import Solo
+from .subscription import Subscription
+from .timer import Timer
+from .wire import Broken, Line, Runtime, Said, Wire, Words
+
+if TYPE_CHECKING:
+    from ..hooks import Hooks
+
+ASK_FOR_MODULE = 5.0
+
+
+class Options:
+    """What a manager was made with."""
+
+    def __init__(self, timeout: float, portable: bool, hooks: "Hooks | None", log: logging.Logger) -> None:
+        self.timeout, self.portable, self.hooks, self.log = timeout, portable, hooks, log
+
+
+class MakesHold(Protocol):
+    def __call__(self, engine: "Engine", manager: object, request: Request, grant: Grant, began: float) -> Any: ...
+
+
+H = TypeVar("H", bound=Hold)
+
+
+class Engine:
+    def __init__(self, runtime: Runtime, wire: Wire, options: Options) -> None:
+        self.runtime, self.wire = runtime, wire
+        self.timeout, self.log, self._hooks = options.timeout, options.log, options.hooks
+        self._may_be_portable = options.portable
+        self.pid = os.getpid()
+        self.is_closed = False
+        self.timer = Timer(self)
+        self.subscription = Subscription(self)
+        self.lines = Lines(self)
+        self.solo = Solo(self)
+        self.portable = Portable(self)
+        self.notifies = True  # until the server says otherwise
+        self.notify_works = False
+        self._module_missed_until = 0.0
+        self._scopes: dict[tuple[Hashable, bytes], bool] = {}
+        self._mutex = threading.Lock()
+
+    # Attempts
+
+    async def acquire(self, manager: object, request: Request, kind: type[H]) -> H:
+        if self.is_closed:
+            raise LockMisuse(request.name, "its manager is closed")
+        if self._scopes:
+            self._refuse_again(request)
+        attempt = Attempt(self, request)
+        try:
+            grant = await attempt.run()
+        except LockError as error:
+            if self._hooks is not None:
+                self._hooks.refused(request.name, time.monotonic() - attempt.began, error)
+            raise
+        except (Said, Broken) as error:
+            made = judge.typed(error, request.name, time.monotonic() - attempt.began)
+            if self._hooks is not None:
+                self._hooks.refused(request.name, time.monotonic() - attempt.began, made)
+            raise made from error
+        hold = kind(self, manager, request, grant, attempt.began)
+        if grant.line is not None:
+            self._watch(hold, grant.line)
+        self.timer.add(hold)
+        if self._hooks is not None:
+            self._hooks.granted(request.name, hold.waited)
+        return hold
+
+    def _watch(self, hold: Hold, line: Line) -> None:
+        """Neither the watcher nor the line keeps a hold that nobody refers to; the line of such a hold is closed."""
+        ref = weakref.ref(hold, lambda _: self.timer.dropped.append(line))
+
+        def ended() -> None:
+            held = ref()
+            if held is not None:
+                held._lose("the connection of its session has ended", gone=True)
+
+        self.runtime.watch(line, ended)
+
+    async def end_session(self, line: Line) -> None:
+        await self.runtime.unwatch(line)
+        await line.close()
+
+    def _refuse_again(self, request: Request) -> None:
+        caller = self.runtime.caller()
+        for key in request.keys:
+            exclusive = self._scopes.get((caller, key))
+            if exclusive is not None and (exclusive or request.is_exclusive):
+                raise LockMisuse(request.name, "this caller already holds it, in a scope around this call")
+
+    def enter_scope(self, hold: Hold) -> Hashable:
+        caller = self.runtime.caller()
+        for key in hold._request.keys:
+            self._scopes[caller, key] = hold._request.is_exclusive
+        return caller
+
+    def leave_scope(self, hold: Hold, caller: Hashable) -> None:
+        for key in hold._request.keys:
+            self._scopes.pop((caller, key), None)
+
+    async def cancel(self, request: Request, id_: str, portable: bool, is_reachable: bool) -> None:
+        """Ends an attempt: at once if that can be done, else in the background."""
+
+        async def settle() -> None:
+            if portable:
+                await self.portable.cancel(request, id_, self.timeout)
+                return
+            for key in request.keys:
+                await self.wire.call(key, ("LOCK.CANCEL", key, id_), self.timeout)
+
+        if is_reachable:
+            try:
+                await settle()
+                return
+            except (Said, Broken):
+                pass
+        self.timer.owe(time.monotonic() + max(request.lease + 2, self.timeout), settle)
+
+    # Holds
+
+    def extend_words(self, hold: Hold, lease_ms: int) -> Words:
+        if hold._portable:
+            return self.portable.extend(hold._request, hold.token, lease_ms)
+        return hold._request.extend(hold.token, lease_ms)
+
+    async def extend(self, hold: Hold, lease: float | None) -> None:
+        """Sets a new lease; raises LockLost if the lock is not held any more."""
+        hold.check()
+        lease = hold._request.lease if lease is None else lease
+        sent = time.monotonic()
+        lease_ms = max(1, round(lease * 1000))
+        reply = await self._ask(hold, lambda: self.extend_words(hold, lease_ms))
+        if reply != 1:
+            hold._lose("somebody has taken it away", gone=True)
+            hold.check()
+        hold._extended(sent, lease)
+        self.timer.add(hold)
+
+    async def verify(self, hold: Hold) -> float:
+        """Asks the server; the seconds that are left, at most what this side believes."""
+        hold.check()
+        left = min([await self._ask(hold, partial(self._check_words, hold, key)) for key in hold._request.keys])
+        if left <= 0:
+            hold._lose("somebody has taken it away", gone=True)
+            hold.check()
+        return min(float(left) / 1000, hold.left())
+
+    def _check_words(self, hold: Hold, key: bytes) -> Words:
+        return self.portable.check(hold._request, hold.token) if hold._portable else ("LOCK.CHECK", key, hold.token)
+
+    async def fenced(self, hold: Hold, words: Words) -> Any:
+        """Runs one command on the server, only if this lock is still held there."""
+        hold.check()
+        keys = (*hold._request.keys[:1], *words[1:2])
+
+        def fenced() -> Words:
+            script = self.portable.fenced if hold._portable else FENCED
+            return ("EVAL", script, len(keys), *keys, hold.token, *words)
+
+        reply = await self._ask(hold, fenced)
+        if isinstance(reply, list) and reply and reply[0] in (b"LOCK.LOST", "LOCK.LOST"):
+            hold._lose("somebody has taken it away", gone=True)
+            hold.check()
+        return reply[0] if isinstance(reply, list) and reply else None
+
+    async def _ask(self, hold: Hold, words: Callable[[], Words]) -> Any:
+        while True:
+            try:
+                return await self.wire.call(hold._request.key, words(), self.timeout)
+            except (Said, Broken) as error:
+                if not self.missed(hold, error):
+                    raise judge.typed(error, hold.key) from error
+
+    async def release(self, hold: Hold) -> bool:
+        """Whether the lock was held to the end. What cannot be given back now is given back in the background."""
+        if hold._pid != os.getpid():
+            hold._end()
+            return False
+        if not hold._end():
+            raise LockMisuse(hold.key, "it was released before")
+        request, now = hold._request, time.monotonic()
+        self.timer.forget()
+        line, hold._line = hold._line, None
+        was_lost = hold._lost is not None or now >= hold._lost_at
+        try:
+            wait = hold._granted + request.at_least - now
+            if hold._gone:
+                held = False
+            elif wait > 0 and not was_lost:
+                held = await self._release_later(hold, wait)
+            else:
+                held = await self._release_now(hold) and not was_lost
+        finally:
+            if line is not None:
+                await self.runtime.finish(self.end_session(line))
+        if self._hooks is not None:
+            self._hooks.released(request.name, time.monotonic() - hold._granted, held)
+        return held
+
+    async def _release_now(self, hold: Hold) -> bool:
+        """Sent until it is answered, for as long as a call may take; then by the worker, until the lease ends."""
+        request, tries = hold._request, 0
+        end = time.monotonic() + self.timeout
+        while True:
+            try:
+                reply = await self.wire.call(request.key, self._release_words(hold), self.timeout)
+            except BaseException as error:
+                if not isinstance(error, (Said, Broken)):  # the caller is cancelled
+                    self._owe_release(hold)
+                    raise
+                if self.missed(hold, error):
+                    continue
+                tries += 1
+                if not judge.may_pass(error, False):
+                    raise judge.typed(error, request.name) from error
+                if time.monotonic() >= min(end, hold._lost_at):
+                    self._owe_release(hold)
+                    self.log.warning("the lock %s is released in the background: %s", hold.key, error)
+                    return time.monotonic() < hold._lost_at
+                await self.runtime.sleep(0.02 * tries)
+                continue
+            if request.was_held(reply):
+                return True
+            # Sent twice, it may find its own work done.
+            return reply == 0 and tries > 0 and time.monotonic() < hold._lost_at
+
+    def _release_words(self, hold: Hold) -> Words:
+        if hold._portable:
+            return self.portable.release(hold._request, hold.token)
+        return hold._request.release(hold.token)
+
+    def _owe_release(self, hold: Hold) -> None:
+        self.timer.owe(hold._sent + hold._lease, self._settling(hold))
+
+    def _settling(self, hold: Hold) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def settle() -> None:
+            try:
+                await self.wire.call(hold._request.key, self._release_words(hold), self.timeout)
+            except Said as error:
+                self.missed(hold, error)
+                raise
+
+        return settle
+
+    async def _release_later(self, hold: Hold, wait: float) -> bool:
+        """Cuts the lease to what is left of `at_least`; the timer releases when it is over."""
+        reply = await self._ask(hold, lambda: self.extend_words(hold, max(1, round(wait * 1000))))
+        at, settle = time.monotonic() + wait, self._settling(hold)
+        self.timer.later(at, lambda: self.timer.owe(at + 1, settle))
+        return bool(reply == 1)
+
+    def lost(self, hold: Hold) -> None:
+        """Called once for each hold that is lost."""
+        self.log.warning("%s", hold._lost)
+        if self._hooks is not None:
+            hooks, held = self._hooks, time.monotonic() - hold._granted
+            self.runtime.tell(lambda: hooks.lost(hold.key, held, hold._lost))
+        hold._tell()
+
+    # The module
+
+    def is_portable(self) -> bool:
+        """Whether to ask with the scripts, because the server did not know LOCK.* a moment ago."""
+        return time.monotonic() < self._module_missed_until
+
+    def miss_module(self, error: Said) -> None:
+        if not self._may_be_portable:
+            raise error
+        if self._module_missed_until == 0.0:
+            self.log.warning("the server has no LOCK.*; locks work by script, without order among waiters: %s", error)
+        self._module_missed_until = time.monotonic() + ASK_FOR_MODULE
+
+    def missed(self, hold: Hold, error: Said | Broken) -> bool:
+        """The module, or the script, is gone: whether to send the same by script, for the value is the same."""
+        if not isinstance(error, Said):
+            return False
+        if error.code == "NOSCRIPT" and hold._portable:
+            self.portable.missed()
+            return True
+        if error.is_unknown_command and not hold._portable:
+            hold._portable = hold._request.needs_module is None and self._may_be_portable
+            return hold._portable
+        return False
+
+    async def close(self) -> None:
+        self.is_closed = True
+        await self.subscription.close()
+        await self.lines.close()
+        await self.solo.end()
+        await self.runtime.close()
+
+
+FENCED = (
+    "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end "
+    "return {redis.call(unpack(ARGV, 2))}"
+)

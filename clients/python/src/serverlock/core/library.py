@@ -1,0 +1,100 @@
+"""Which client library a client is of, and what differs between them. redis-py and valkey-py are nearly the same code."""
+
+import inspect
+import sys
+from typing import Any
+
+from ..errors import LockBadArgument
+from .wire import Broken, Said, said
+
+
+class Library:
+    def __init__(self, client: object, *, is_async: bool) -> None:
+        names = [f"{kind.__module__}.{kind.__name__}" for kind in type(client).__mro__]
+        root = next((name.split(".")[0] for name in names if name.startswith(("redis.", "valkey."))), None)
+        looks_async = any(".asyncio." in name for name in names)
+        if root is None:
+            raise LockBadArgument("", f"client is {type(client).__name__}, not a client of redis-py or valkey-py")
+        if looks_async != is_async:
+            other = "serverlock.aio.Locks" if looks_async else "serverlock.Locks"
+            raise LockBadArgument("", f"client is {names[0]}, which takes {other}")
+        if any(name.endswith("Pipeline") for name in names):
+            raise LockBadArgument("", "client is a pipeline: give the client that made it")
+        self.is_cluster = any(name.endswith("Cluster") for name in names)
+        errors: Any = sys.modules[f"{root}.exceptions"]
+        self.response_error: type[Exception] = errors.ResponseError
+        self.moved: type[Exception] = errors.MovedError
+        self.ask: type[Exception] = errors.AskError
+        self._root_error: type[Exception] = getattr(errors, "RedisError", None) or errors.ValkeyError
+        self._auth_error: type[Exception] = errors.AuthenticationError
+        retry: Any = sys.modules[f"{root}.asyncio.retry" if is_async else f"{root}.retry"]
+        backoff: Any = sys.modules[f"{root}.backoff"]
+        pools: Any = sys.modules[f"{root}.asyncio.connection" if is_async else f"{root}.connection"]
+        self._plain: Any = pools.ConnectionPool.get_connection
+        self._retry: Any = retry.Retry
+        self._backoff: Any = backoff.NoBackoff
+
+    def client_of(self, cluster: Any) -> Any:
+        """What gives the client of a node of a cluster."""
+        names = (f"get_{root}_connection" for root in ("redis", "valkey"))
+        return next((getattr(cluster, name) for name in names if hasattr(cluster, name)), None)
+
+    def no_retry(self) -> Any:
+        return self._retry(self._backoff(), 0)
+
+    def is_plain_pool(self, pool: Any) -> bool:
+        """Whether it takes connections as the library's plain pool does."""
+        return (
+            getattr(type(pool), "get_connection", None) is self._plain
+            and hasattr(pool, "_available_connections")
+            and hasattr(pool, "_in_use_connections")
+            and hasattr(pool, "_lock")
+            and getattr(pool, "cache", None) is None
+        )
+
+    def read(self, error: BaseException, *, chain: bool = False) -> Broken | Said | None:
+        """What an exception of the library or the system means; None: something else."""
+        if isinstance(error, (Said, Broken)):
+            return error
+        read = self._read(error)
+        if chain and read is not None:
+            read.__cause__ = error
+        return read
+
+    def _read(self, error: BaseException) -> Broken | Said | None:
+        if isinstance(error, self._auth_error) or type(error).__name__ == "NoPermissionError" and "AUTH" in str(error):
+            return Broken(error, final=True)
+        if isinstance(error, self.response_error):
+            return said(error)
+        # LOADING and the like are connection errors to the library.
+        if type(error).__name__ in ("BusyLoadingError", "MasterDownError", "ClusterDownError", "TryAgainError"):
+            return said(error) if isinstance(error, Exception) else None
+        if isinstance(error, (self._root_error, OSError, TimeoutError, EOFError)):
+            return Broken(error)
+        return None
+
+    def own(self, kwargs: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """The arguments for a line: those of the pool, but RESP2, one try, and time-outs of ours."""
+        mine = dict(kwargs)
+        for name in list(mine):
+            if name.startswith("maint_notifications") or name in ("cache", "cache_config", "parser_class"):
+                del mine[name]
+        mine.pop("oss_cluster_maint_notifications_handler", None)
+        mine.update(
+            protocol=2,
+            decode_responses=False,
+            retry=self.no_retry(),
+            retry_on_timeout=False,
+            retry_on_error=[],
+            health_check_interval=0,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+        )
+        return mine
+
+
+def pool_arguments(pool: Any) -> tuple[str, ...]:
+    """Older libraries want the name of the command when a connection is taken."""
+    parameters = inspect.signature(type(pool).get_connection).parameters
+    named = parameters.get("command_name")
+    return ("LOCK",) if named is not None and named.default is inspect.Parameter.empty else ()

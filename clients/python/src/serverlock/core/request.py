@@ -1,0 +1,192 @@
+"""What a lock asks for, checked before anything is sent, and the words of its commands. Pure: no clock, no connection."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from ..errors import LockBadArgument
+from .wire import Word
+
+Key: TypeAlias = str | bytes
+Duration: TypeAlias = float | timedelta
+
+TEN_YEARS = 315_360_000.0
+LONGEST_NOTIFY = 3_600_000
+MOST_HOLDERS = 4096
+LONGEST_KEY = 4096
+MOST_KEYS = 1024
+
+
+def shown(keys: Iterable[bytes]) -> str:
+    """The keys as texts show them."""
+    return ", ".join(repr(key.decode()) if _is_text(key) else repr(key) for key in keys)
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        return key.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def key_of(key: object) -> bytes:
+    """The bytes of a key."""
+    if isinstance(key, str):
+        try:
+            made = key.encode()
+        except UnicodeEncodeError as error:
+            raise LockBadArgument(repr(key), f"key cannot be encoded: {error}") from error
+    elif isinstance(key, (bytes, bytearray, memoryview)):
+        made = bytes(key)
+    else:
+        raise LockBadArgument(repr(key), f"key is {type(key).__name__}, not str or bytes")
+    if len(made) > LONGEST_KEY:
+        raise LockBadArgument(repr(made[:32]) + "...", f"key is longer than {LONGEST_KEY} bytes")
+    return made
+
+
+def seconds_of(value: object, name: str, key: str, least: float, most: float = TEN_YEARS) -> float:
+    """The seconds of a duration within these bounds."""
+    if isinstance(value, timedelta):
+        made = value.total_seconds()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        made = float(value)
+    else:
+        raise LockBadArgument(key, f"{name} is {value!r}, not a number of seconds or a timedelta")
+    if math.isnan(made) or not least <= made <= most:
+        raise LockBadArgument(key, f"{name} is {value!r}, not between {least:g} and {most:g} seconds")
+    return made
+
+
+def count_of(value: object, name: str, key: str, least: int, most: int) -> int:
+    """A whole number within these bounds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise LockBadArgument(key, f"{name} is {value!r}, not a whole number between {least} and {most}")
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One lock, as `lock`, `shared`, `limit`, `all_of` and `recover` describe it. Times are seconds."""
+
+    keys: tuple[bytes, ...]
+    lease: float
+    wait: float = 0.0
+    kind: tuple[Word, ...] = ()
+    many: bool = False
+    recover: bool = False
+    session: bool = False
+    owner: str | None = None
+    details: bool = False
+    replicas: int = 0
+    replicas_within: float = 1.0
+    fsync: bool = False
+    at_least: float = 0.0
+    max_hold: float = math.inf
+    on_lost: Callable[[Any], object] | None = None
+    name: str = field(init=False)
+    _head: tuple[Word, ...] = field(init=False)
+    _tail: tuple[Word, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        command = "LOCK.MACQUIRE" if self.many else "LOCK.RECOVER" if self.recover else "LOCK.ACQUIRE"
+        head: tuple[Word, ...] = (command, *self._named(), b"PX", self.lease_ms)
+        tail: tuple[Word, ...] = self.kind
+        if self.owner is not None:
+            tail += (b"OWNER", self.owner)
+        if self.session:
+            tail += (b"SESSION",)
+        if self.details:
+            tail += (b"DETAILS",)
+        object.__setattr__(self, "name", shown(self.keys))
+        object.__setattr__(self, "_head", head)
+        object.__setattr__(self, "_tail", tail)
+
+    @property
+    def key(self) -> bytes:
+        """The key that decides which server it is."""
+        return self.keys[0]
+
+    @property
+    def lease_ms(self) -> int:
+        return max(1, round(self.lease * 1000))
+
+    @property
+    def is_exclusive(self) -> bool:
+        return not self.kind
+
+    @property
+    def needs_line(self) -> bool:
+        """Whether the grant belongs to a connection."""
+        return self.session or self.replicas > 0 or self.fsync
+
+    @property
+    def needs_module(self) -> str | None:
+        """What of it no script can do."""
+        if self.session:
+            return "session"
+        if self.kind:
+            return "shared" if self.kind[0] == b"SHARED" else "limit"
+        return "several keys" if self.many else None
+
+    def _named(self) -> tuple[Word, ...]:
+        return (len(self.keys), *self.keys) if self.many else self.keys
+
+    def acquire(self, id_: str, wait_ms: int = 0, channel: str | None = None) -> tuple[Word, ...]:
+        """ACQUIRE, MACQUIRE or RECOVER."""
+        if not wait_ms:
+            return (*self._head, b"ID", id_, *self._tail)
+        if channel is None:
+            return (*self._head, b"WAIT", wait_ms, b"ID", id_, *self._tail)
+        wait_ms = min(wait_ms, LONGEST_NOTIFY)
+        return (*self._head, b"WAIT", wait_ms, b"ID", id_, b"NOTIFY", channel, *self._tail)
+
+    def extend(self, token: int, lease_ms: int) -> tuple[Word, ...]:
+        name = "LOCK.MEXTEND" if self.many else "LOCK.EXTEND"
+        return (name, *self._named(), token, b"PX", lease_ms)
+
+    def release(self, token: int) -> tuple[Word, ...]:
+        return ("LOCK.MRELEASE" if self.many else "LOCK.RELEASE", *self._named(), token)
+
+    def was_held(self, reply: int) -> bool:
+        """Whether the reply to a release says that the lock was held to the end."""
+        return reply == len(self.keys) if self.many else reply == 1
+
+
+def checked(
+    keys: Iterable[object],
+    lease: object,
+    wait: object,
+    owner: object,
+    at_least: object,
+    max_hold: object,
+    replicas: object,
+    replicas_within: object,
+    **more: Any,
+) -> Request:
+    """A request, or LockBadArgument with the lock and the argument."""
+    made = tuple(key_of(key) for key in keys)
+    name = shown(made)
+    if not made:
+        raise LockBadArgument("", "keys is empty: all_of needs at least one")
+    if len(made) > MOST_KEYS:
+        raise LockBadArgument(f"{name[:64]}...", f"keys are {len(made)}, more than {MOST_KEYS}")
+    if len(set(made)) < len(made):
+        raise LockBadArgument(name, "keys has the same key twice")
+    if owner is not None and not (
+        isinstance(owner, str) and 1 <= len(owner) <= 128 and all("!" <= letter <= "~" for letter in owner)
+    ):
+        raise LockBadArgument(name, f"owner is {owner!r}, not 1 to 128 visible ASCII characters without a space")
+    return Request(
+        made,
+        seconds_of(lease, "lease", name, 0.001),
+        seconds_of(wait, "wait", name, 0, math.inf),
+        owner=owner,
+        at_least=seconds_of(at_least, "at_least", name, 0),
+        max_hold=math.inf if max_hold is None else seconds_of(max_hold, "max_hold", name, 0.001, math.inf),
+        replicas=count_of(replicas, "replicas", name, 0, 1000),
+        replicas_within=seconds_of(replicas_within, "replicas_within", name, 0.001, 3600),
+        **more,
+    )

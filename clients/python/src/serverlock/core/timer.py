@@ -1,0 +1,175 @@
+"""One timer for all holds of a manager, and one worker that sends what is due.
+
+The timer only keeps time, so a loss is noticed in time whatever the network does. The worker sends the EXTENDs that
+are due together, and settles debts: attempts and grants that nobody wants any more, which could not be given back at
+once. Holds are known by weak references: a hold that was dropped is not renewed.
+"""
+
+import heapq
+import itertools
+import math
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .hold import Hold
+from .wire import Broken, Line, Said
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+Debt: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+LONGEST_SLEEP = 3600.0
+
+
+class Timer:
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._mutex = threading.Lock()
+        self._count = itertools.count()
+        self._entries: list[tuple[float, int, weakref.ref[Hold] | Callable[[], None]]] = []
+        self._dead = 0
+        self._awake_at = -math.inf  # no thread sleeps yet
+        self._woken = engine.runtime.flag()
+        self._due: list[weakref.ref[Hold]] = []
+        self._debts: list[tuple[float, Debt]] = []
+        self._called = engine.runtime.flag()
+        # Lines of session holds that were dropped. A finalizer may do no more than append: it can run anywhere.
+        self.dropped: deque[Line] = deque()
+        self._is_running = self._is_working = False
+
+    def add(self, hold: Hold) -> None:
+        self._look_again(hold, hold._renew_at)
+
+    def forget(self) -> None:
+        """A hold has ended before its entry was due. Old entries are swept when they are most of them."""
+        self._dead += 1
+        if self._dead > 1000 and self._dead * 2 > len(self._entries):
+            with self._mutex:
+                self._entries = [entry for entry in self._entries if _is_live(entry[2])]
+                heapq.heapify(self._entries)
+                self._dead = 0
+
+    def later(self, at: float, work: Callable[[], None]) -> None:
+        self._at(at, next(self._count), work)
+
+    def _look_again(self, hold: Hold, at: float) -> None:
+        """Only the newest entry of a hold counts."""
+        hold._entry = next(self._count)
+        self._at(at, hold._entry, weakref.ref(hold))
+
+    def owe(self, until: float, debt: Debt) -> None:
+        """Something to be given back in the background, tried until it works or that time has come."""
+        with self._mutex:
+            self._debts.append((until, debt))
+        self._work()
+
+    def _at(self, at: float, number: int, what: "weakref.ref[Hold] | Callable[[], None]") -> None:
+        with self._mutex:
+            heapq.heappush(self._entries, (at, number, what))
+            is_sooner = at < self._awake_at
+            starts, self._is_running = not self._is_running, True
+        if starts:
+            self._engine.runtime.spawn(self._keep_time, "serverlock timer")
+        elif is_sooner:
+            self._woken.set()
+
+    def _work(self) -> None:
+        with self._mutex:
+            starts, self._is_working = not self._is_working, True
+        if starts:
+            self._engine.runtime.spawn(self._send, "serverlock renewal")
+        self._called.set()
+
+    async def _keep_time(self) -> None:
+        while not self._engine.is_closed:
+            self._woken.clear()
+            while self.dropped:
+                await self._engine.end_session(self.dropped.popleft())
+            now = time.monotonic()
+            with self._mutex:
+                due = []
+                while self._entries and self._entries[0][0] <= now:
+                    due.append(heapq.heappop(self._entries)[1:])
+                self._awake_at = self._entries[0][0] if self._entries else now + LONGEST_SLEEP
+            for number, what in due:
+                if isinstance(what, weakref.ref):
+                    self._look_at(number, what, now)
+                else:
+                    what()
+            if not due:
+                await self._woken.wait(self._awake_at - now)
+
+    def _look_at(self, number: int, ref: "weakref.ref[Hold]", now: float) -> None:
+        hold = ref()
+        if hold is None or number != hold._entry or not hold.is_held:
+            return
+        if now >= hold._renew_at and hold._may_renew and not hold._renewing:
+            hold._renewing = True
+            with self._mutex:
+                self._due.append(ref)
+            self._work()
+        self._look_again(hold, hold._lost_at)
+
+    async def _send(self) -> None:
+        pause = 0.0
+        while not self._engine.is_closed:
+            await self._called.wait(pause or LONGEST_SLEEP)
+            self._called.clear()
+            with self._mutex:
+                due, self._due = self._due, []
+                debts, self._debts = self._debts, []
+            await self._renew([hold for ref in due if (hold := ref()) is not None])
+            owed = [debt for debt in debts if not await self._settle(*debt)]
+            with self._mutex:
+                self._debts += owed
+            pause = 0.25 if owed else 0.0
+            del due, debts, owed
+
+    async def _settle(self, until: float, debt: Debt) -> bool:
+        try:
+            await debt()
+        except Broken as error:
+            return error.final or time.monotonic() >= until
+        except Said:
+            return time.monotonic() >= until
+        return True
+
+    async def _renew(self, holds: list[Hold]) -> None:
+        holds = [hold for hold in holds if hold.is_held]
+        if not holds:
+            return
+        sent = time.monotonic()
+        in_time = min(hold._lost_at for hold in holds) - sent
+        timeout = max(0.05, min(self._engine.timeout, in_time / 2))
+        calls = [(hold._request.key, self._engine.extend_words(hold, hold._request.lease_ms)) for hold in holds]
+        try:
+            replies = await self._engine.wire.batch(calls, timeout)
+        except Exception as error:  # whatever it is, the other locks of this manager must not go without renewal
+            self._engine.log.exception("renewing locks failed")
+            replies = [Broken(error)] * len(holds)
+        for hold, reply in zip(holds, replies, strict=True):
+            self._renewed(hold, sent, reply)
+
+    def _renewed(self, hold: Hold, sent: float, reply: Any) -> None:
+        hold._renewing = False
+        if reply == 1:
+            hold._extended(sent, hold._request.lease)
+            self._look_again(hold, hold._renew_at)
+        elif reply == 0:
+            hold._lose("somebody has taken it away", gone=True)
+        else:
+            self._engine.missed(hold, reply)
+            self._engine.log.warning("renewing the lock %s failed, and is tried again: %s", hold.key, reply)
+            self._look_again(hold, min(hold._lost_at, time.monotonic() + max(hold._lease / 20, 0.01)))
+
+
+def _is_live(what: "weakref.ref[Hold] | Callable[[], None]") -> bool:
+    if not isinstance(what, weakref.ref):
+        return True
+    hold = what()
+    return hold is not None and hold._ended is None

@@ -1,0 +1,154 @@
+"""What the rest needs of a client library and of threads or asyncio, and how errors of the server are read."""
+
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+Word: TypeAlias = bytes | str | int
+Words: TypeAlias = Sequence[Word]
+
+
+class Broken(Exception):
+    """No connection, or no reply in time; the connection is closed. `final`: it makes no sense to try again."""
+
+    def __init__(self, cause: BaseException, *, final: bool = False) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__)
+        self.__cause__ = cause
+        self.final = final
+
+
+class Said(Exception):
+    """An error that the server replied."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @property
+    def is_unknown_command(self) -> bool:
+        # The latter comes from within a script.
+        return self.code == "ERR" and str(self).lower().startswith(("err unknown command", "err unknown redis command"))
+
+
+# Client libraries strip the first word of errors that they have a class for.
+CODES = {
+    "ReadOnlyError": "READONLY",
+    "NoPermissionError": "NOPERM",
+    "MovedError": "MOVED",
+    "AskError": "ASK",
+    "OutOfMemoryError": "OOM",
+    "ClusterDownError": "CLUSTERDOWN",
+    "SlotNotCoveredError": "CLUSTERDOWN",
+    "TryAgainError": "TRYAGAIN",
+    "BusyLoadingError": "LOADING",
+    "MasterDownError": "MASTERDOWN",
+    "NoScriptError": "NOSCRIPT",
+    "ExecAbortError": "EXECABORT",
+    "ModuleError": "ERR",
+}
+
+
+def said(error: Exception) -> Said:
+    """The error of a library as what the server said."""
+    text = str(error)
+    known = next((CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in CODES), None)
+    first = text.split(" ", 1)[0]
+    code = known or (first if first.isalpha() and first.isupper() else "ERR")
+    return Said(code, text if text.startswith(code) else f"{code} {text}")
+
+
+class Line(Protocol):
+    """A connection of the manager's own."""
+
+    async def call(self, words: Words, timeout: float) -> Any:
+        """One exchange; after Broken the line is closed."""
+
+    async def send(self, words: Words) -> None: ...
+
+    async def read(self, timeout: float) -> Any:
+        """The next reply or message; None when there was none in time."""
+
+    async def close(self) -> None: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+
+class Wire(Protocol):
+    """The application's own client."""
+
+    async def call(self, key: bytes, words: Words, timeout: float) -> Any:
+        """One exchange, never sent twice, on the server that has the key. Raises Said or Broken."""
+
+    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
+        """Many exchanges at once, each with its reply, Said or Broken."""
+
+    async def line(self, key: bytes, timeout: float) -> Line:
+        """A new line to the server that has the key."""
+
+    def narrow(self, crowded: Callable[[], None]) -> bool:
+        """Keeps calls to one connection of the pool until `widen`, if they never used two at a time; whether it did.
+        `crowded` is called when callers have to stand in line for it."""
+
+    def widen(self) -> None: ...
+
+    async def refresh(self) -> None:
+        """Asks a cluster anew which server has which slot."""
+
+    @property
+    def is_cluster(self) -> bool: ...
+
+
+class Flag(Protocol):
+    """Raised from anywhere, awaited by one."""
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    async def wait(self, timeout: float) -> bool: ...
+
+
+class Gate(Protocol):
+    """Lets a number of callers through at a time."""
+
+    async def enter(self, timeout: float) -> bool: ...
+
+    def leave(self) -> None: ...
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether somebody waits in front of it."""
+
+
+class Runtime(Protocol):
+    """Threads, or asyncio."""
+
+    def caller(self) -> Hashable:
+        """The thread or task that is running."""
+
+    def flag(self) -> Flag: ...
+
+    def gate(self, size: int) -> Gate: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Runs it beside everything else, without keeping the process from ending."""
+
+    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it to its end, even if the caller is cancelled meanwhile."""
+
+    async def whole(self, work: Coroutine[Any, Any, None]) -> None:
+        """Like finish, for work that others wait for too."""
+
+    def tell(self, work: Callable[[], object]) -> None:
+        """Calls code of the user's, which may take its time."""
+
+    def watch(self, line: Line, ended: Callable[[], None]) -> None:
+        """Calls `ended` when that line ends, unless it is unwatched before."""
+
+    async def unwatch(self, line: Line) -> None: ...
+
+    async def close(self) -> None: ...
+
+

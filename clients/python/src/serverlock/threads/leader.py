@@ -1,0 +1,92 @@
+"""Leader election with threads."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..core.campaign import NOBODY, Campaign, Leadership, look
+from ..core.manager import _request
+from ..core.request import Duration, Key
+from .runtime import run
+
+if TYPE_CHECKING:
+    from .locks import Locks
+
+
+class Leader:
+    """Campaigns for a key in a thread of its own, from `start` until `stop`.
+
+    on_elected is called with the token when this process leads, on_lost with the same token when it does not any more:
+    both from that thread. The work belongs elsewhere; both have to return soon.
+    """
+
+    def __init__(
+        self,
+        locks: "Locks",
+        key: Key,
+        lease: Duration,
+        *,
+        on_elected: Callable[[int], object] = lambda token: None,
+        on_lost: Callable[[int], object] = lambda token: None,
+        **options: Any,
+    ) -> None:
+        self._locks = locks
+        self._on_elected, self._on_lost = on_elected, on_lost
+        self._stopped = threading.Event()
+        self._campaign: Campaign | None = None
+        self._thread: threading.Thread | None = None
+        self._request = _request([key], lease, {"wait": 60, **options, "on_lost": self._woken})  # type: ignore[typeddict-item]
+
+    @property
+    def token(self) -> int | None:
+        """The token, while this process leads."""
+        hold = None if self._campaign is None else self._campaign.hold
+        return hold.token if hold is not None and hold.is_held else None
+
+    def start(self) -> "Leader":
+        from .locks import Held
+
+        campaign = Campaign(
+            self._locks._engine(), self._locks, self._request, Held, self._on_elected, self._on_lost
+        )
+        self._campaign = campaign
+        self._thread = threading.Thread(target=lambda: run(campaign.run()), name="serverlock leader", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Steps down and campaigns no more. Waits until that is done; a campaign that stands in line notices later."""
+        self._stopped.set()
+        if self._campaign is not None:
+            leads = self._campaign.hold is not None
+            self._campaign.stop()
+            if leads and self._thread is not None:
+                self._thread.join(timeout)
+
+    def resign(self) -> None:
+        """Steps down, and campaigns again after others had their turn."""
+        if self._campaign is not None:
+            self._campaign.resign()
+
+    def observe(self) -> Iterator[Leadership]:
+        """Yields the leader, first the current one, then each change, until `stop`. Looks every third of the lease."""
+        before: Leadership | None = None
+        while not self._stopped.is_set():
+            now = run(look(self._locks._engine(), self._request.key))
+            if now != before:
+                before = now
+                yield now
+            self._stopped.wait(self._request.lease / 3)
+
+    def __enter__(self) -> "Leader":
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _woken(self, _: object) -> None:
+        if self._campaign is not None:
+            self._campaign.woken()
+
+
+__all__ = ["NOBODY", "Leader", "Leadership"]

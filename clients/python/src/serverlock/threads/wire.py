@@ -1,0 +1,274 @@
+"""The application's own client, with threads: its pool, its Sentinel, its cluster.
+
+Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own.
+"""
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core.lane import Lane, is_demoted
+from ..core.library import Library, pool_arguments
+from ..core.wire import Broken, Line, Said, Words
+from .runtime import Runtime, run
+
+MOST_HOPS = 5
+
+
+class ThreadLine:
+    """A connection outside the pool. One thread at a time; `close` from any."""
+
+    def __init__(self, library: Library, connection: Any) -> None:
+        self._library, self._connection = library, connection
+        self._is_closed = False
+
+    async def call(self, words: Words, timeout: float) -> Any:
+        await self.send(words)
+        try:
+            if not self._connection.can_read(timeout):
+                raise TimeoutError(f"no reply within {timeout:g} s")
+            return self._connection.read_response()
+        except BaseException as error:
+            raise self._failed(error) from error
+
+    async def send(self, words: Words) -> None:
+        try:
+            if not self.is_open:
+                raise ConnectionError("the connection is closed")
+            self._connection.send_command(*words, check_health=False)
+        except BaseException as error:
+            raise self._failed(error) from error
+
+    async def read(self, timeout: float) -> Any:
+        try:
+            if not self._connection.can_read(timeout):
+                return None
+            return self._connection.read_response()
+        except BaseException as error:
+            raise self._failed(error) from error
+
+    async def close(self) -> None:
+        self._is_closed = True
+        self._connection.disconnect()
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection._sock is not None
+
+    def fileno(self) -> int:
+        sock = self._connection._sock
+        return -1 if sock is None else int(sock.fileno())
+
+    def is_alive(self) -> bool:
+        """Whether nothing has come, not even the end. Something unasked for is an end too."""
+        try:
+            return not self._connection.can_read(0)
+        except BaseException:
+            return False
+
+    def _failed(self, error: BaseException) -> BaseException:
+        read = self._library.read(error)
+        if isinstance(read, Said):
+            return read
+        self._connection.disconnect()
+        if read is None and self._is_closed and isinstance(error, Exception):
+            return Broken(error)  # the library says anything at all when a connection is closed under its hands
+        return read or error
+
+
+class Wire:
+    def __init__(self, client: Any, library: Library, runtime: Runtime) -> None:
+        self._client, self._library, self._runtime = client, library, runtime
+        self.is_cluster = library.is_cluster
+        self._pool: Any = None if self.is_cluster else client.connection_pool
+        self._client_of = library.client_of(client)
+        pool = self._client_of(next(iter(client.get_nodes()))).connection_pool if self.is_cluster else self._pool
+        self._arguments = pool_arguments(pool)
+        self._lane = Lane(runtime, lambda calls, timeout: self._exchange(self._pool, calls, timeout))
+        self._lanes: weakref.WeakKeyDictionary[Any, Lane] = weakref.WeakKeyDictionary()
+
+    async def call(self, key: bytes, words: Words, timeout: float) -> Any:
+        if not self.is_cluster:
+            return await self._lane.call(words, timeout)
+        return await self._routed(key, words, timeout)
+
+    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
+        if not self.is_cluster:
+            return await self._lane.calls([words for _, words in calls], timeout)
+        return [await self._settled(key, words, timeout) for key, words in calls]
+
+    def narrow(self, crowded: Callable[[], None]) -> bool:
+        return not self.is_cluster and self._lane.narrow(crowded)
+
+    def widen(self) -> None:
+        self._lane.widen()
+
+    async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
+        try:
+            return await self.call(key, words, timeout)
+        except (Said, Broken) as error:
+            return error
+
+    async def line(self, key: bytes, timeout: float) -> Line:
+        try:
+            pool = self._pool_of(key) if self.is_cluster else self._pool
+        except Exception as error:
+            raise self._library.read(error) or error from error
+        return self._line_of(pool, timeout)
+
+    def _line_of(self, pool: Any, timeout: float) -> ThreadLine:
+        connection: Any = None
+        try:
+            connection = pool.connection_class(**self._library.own(pool.connection_kwargs, timeout))
+            connection.connect()
+        except BaseException as error:
+            if connection is not None:
+                connection.disconnect()
+            raise self._library.read(error) or error from error
+        return ThreadLine(self._library, connection)
+
+    async def _exchange(self, pool: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
+        """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
+        replies: list[Any] = []
+        try:
+            connection = self._taken(pool, timeout)
+        except BaseException as error:
+            return [self._broken(error)] * len(calls)
+        try:
+            if len(calls) == 1:
+                connection.send_command(*calls[0])
+            else:
+                connection.send_packed_command(connection.pack_commands(calls))
+            end, patience = time.monotonic() + timeout, connection.socket_timeout
+            # The library's own time-out is enough for one reply if it is not longer.
+            is_patient = len(calls) > 1 or not patience or patience > timeout
+            while len(replies) < len(calls):
+                if is_patient and not connection.can_read(max(0.0, end - time.monotonic())):
+                    raise TimeoutError(f"no reply within {timeout:g} s")
+                try:
+                    replies.append(connection.read_response())
+                except self._library.response_error as error:
+                    replies.append(self._library.read(error, chain=True))
+            if is_demoted(replies):
+                connection.disconnect()  # the next one may lead to the new master
+        except BaseException as error:
+            connection.disconnect()
+            replies += [self._broken(error)] * (len(calls) - len(replies))
+        finally:
+            pool.release(connection)
+        return replies
+
+    def _broken(self, error: BaseException) -> Said | Broken:
+        """Raises what is not the connection's fault, a KeyboardInterrupt for one."""
+        read = self._library.read(error, chain=True)
+        if read is None:
+            raise error
+        return read
+
+    def _taken(self, pool: Any, timeout: float) -> Any:
+        """A connection of the pool, connected by one try: the library would try ten times, for a minute or more.
+
+        This does what `get_connection` of the library's plain pool does. Other pools are asked in their own way.
+        """
+        if not self._library.is_plain_pool(pool):
+            return pool.get_connection(*self._arguments)
+        pool._checkpid()
+        with pool._lock:
+            try:
+                connection = pool._available_connections.pop()
+            except IndexError:
+                connection = pool.make_connection()
+            pool._in_use_connections.add(connection)
+        try:
+            if connection._sock is not None:
+                try:
+                    # Something to read is the end of an idle connection, or a reply that nobody waits for.
+                    if not connection.can_read():
+                        return connection
+                except Exception as error:
+                    if self._library.read(error) is None:
+                        raise
+                connection.disconnect()
+            self._connect(pool, connection, timeout)
+        except BaseException:
+            pool.release(connection)
+            raise
+        return connection
+
+    def _connect(self, pool: Any, connection: Any, timeout: float) -> None:
+        patience = connection.socket_timeout
+        if patience is None or patience > timeout:
+            # It would wait for a server that is stopped for as long as the application lets it.
+            run(self._probe(pool, timeout))
+        kept, connection.retry = connection.retry, self._library.no_retry()
+        try:
+            connection.connect()
+        finally:
+            connection.retry = kept
+
+    async def _probe(self, pool: Any, timeout: float) -> None:
+        line = self._line_of(pool, timeout)
+        try:
+            await line.call(("PING",), timeout)
+        finally:
+            await line.close()
+
+    # In a cluster
+
+    def _pool_of(self, key: bytes) -> Any:
+        client = self._client
+        node = client.nodes_manager.get_node_from_slot(client.keyslot(key), False)
+        return self._client_of(node).connection_pool
+
+    def _lane_of(self, pool: Any) -> Lane:
+        lane = self._lanes.get(pool)
+        if lane is None:
+            lane = self._lanes.setdefault(pool, Lane(self._runtime, lambda calls, timeout: self._exchange(pool, calls, timeout)))
+        return lane
+
+    async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
+        """Follows the slot. A node that is gone costs one look at the cluster."""
+        pool, asking = None, False
+        for hop in range(MOST_HOPS):
+            try:
+                if pool is None:
+                    pool = self._pool_of(key)
+                if asking:
+                    return (await self._lane_of(pool).calls((("ASKING",), words), timeout))[1]
+                return await self._lane_of(pool).call(words, timeout)
+            except Said as error:
+                if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
+                    raise
+                asking, pool = error.code == "ASK", self._redirected(error.__cause__)
+            except Broken:
+                self._refresh()
+                raise
+            except self._library.response_error as error:
+                raise self._broken(error) from error
+        raise Broken(ConnectionError("the slot moves all the time"))
+
+    def _redirected(self, error: Any) -> Any:
+        manager = self._client.nodes_manager
+        if isinstance(error, self._library.moved):
+            if hasattr(manager, "move_slot"):
+                manager.move_slot(error)
+            else:
+                self._refresh()
+        node = self._client.get_node(host=error.host, port=error.port)
+        if node is None:
+            self._refresh()
+            node = self._client.get_node(host=error.host, port=error.port)
+        return None if node is None else self._client_of(node).connection_pool
+
+    async def refresh(self) -> None:
+        self._refresh()
+
+    def _refresh(self) -> None:
+        try:
+            self._client.nodes_manager.initialize()
+        except Exception as error:
+            read = self._library.read(error)
+            if read is None:
+                raise
+

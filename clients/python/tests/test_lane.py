@@ -1,0 +1,123 @@
+"""Two connections, however many callers: what comes of their calls, and of callers that are interrupted."""
+
+import asyncio
+import contextlib
+import threading
+import time
+import unittest
+from collections.abc import Sequence
+from typing import Any
+
+from serverlock.aio.patience import Patience
+from serverlock.aio.runtime import Runtime as Tasks
+from serverlock.core.lane import AT_ONCE, MOST, Lane
+from serverlock.core.wire import Broken, Said, Words
+from serverlock.threads.runtime import Runtime as Threads
+from serverlock.threads.runtime import run
+
+
+class LaneWithThreads(unittest.TestCase):
+    def test_a_crowd_shares_two_connections_and_each_gets_its_own_reply(self) -> None:
+        batches: list[int] = []
+        opened = threading.Event()
+
+        async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
+            batches.append(len(calls))
+            opened.wait(30)
+            return [Said("ERR", "ERR no") if words[0] == 13 else [words[0]] for words in calls]
+
+        lane = Lane(Threads(), exchange)
+        got: dict[int, Any] = {}
+
+        def call(number: int) -> None:
+            try:
+                got[number] = run(lane.call((number,), 30))
+            except Said as error:
+                got[number] = error
+
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(200)]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + 30
+        while len(lane._queue) < 200 - AT_ONCE and time.monotonic() < end:
+            time.sleep(0.01)
+        opened.set()
+        for thread in threads:
+            thread.join()
+        self.assertIsInstance(got.pop(13), Said)
+        self.assertEqual(got, {number: [number] for number in range(200) if number != 13})
+        self.assertEqual(sorted(batches), [1, 1, 200 - AT_ONCE - MOST, MOST])
+
+    def test_a_broken_connection_breaks_only_its_batch(self) -> None:
+        async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
+            time.sleep(0.05)
+            return [Broken(OSError("gone")) if calls[0][0] == 0 else words[0] for words in calls]
+
+        lane = Lane(Threads(), exchange)
+        with self.assertRaises(Broken):
+            run(lane.call((0,), 5))
+        self.assertEqual(run(lane.call((1,), 5)), 1)
+
+
+class LaneWithTasks(unittest.IsolatedAsyncioTestCase):
+    async def test_callers_that_are_cancelled_take_nobody_with_them(self) -> None:
+        async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
+            await asyncio.sleep(0.01)
+            return [words[0] for words in calls]
+
+        for doomed in range(12):
+            lane = Lane(Tasks(), exchange)
+            tasks = [asyncio.create_task(lane.call((number,), 5)) for number in range(12)]
+            await asyncio.sleep(0.005 if doomed % 2 else 0.012)
+            tasks[doomed].cancel()
+            replies = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+            for number, reply in enumerate(replies):
+                if number != doomed:
+                    self.assertEqual(reply, number, replies)
+            self.assertEqual(await lane.call((99,), 5), 99)
+            self.assertEqual(lane._running, 0)
+
+
+class Waits(unittest.IsolatedAsyncioTestCase):
+    async def test_a_cancellation_that_the_library_swallows_is_raised(self) -> None:
+        async def send(reply: asyncio.Future[int]) -> int:
+            with Patience().of(30):
+                try:
+                    return await reply
+                except asyncio.CancelledError:
+                    return 0  # as asyncio.wait_for of 3.11 does when the reply comes at the same time
+
+        reply = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(send(reply))
+        await asyncio.sleep(0)
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+
+    async def test_each_block_has_its_own_end_though_they_share_a_timer(self) -> None:
+        patience = Patience()
+        began = time.monotonic()
+        for seconds in (30, 0.05, 0.2):  # shorter than the timer that is set, and longer
+            with self.assertRaises(TimeoutError) if seconds < 1 else contextlib.nullcontext():
+                with patience.of(seconds):
+                    await asyncio.sleep(5 if seconds < 1 else 0)
+        self.assertTrue(0.25 <= time.monotonic() - began < 2, time.monotonic() - began)
+        await asyncio.sleep(0)  # nothing is left of its cancellations
+        with patience.of(0.05):
+            pass
+        await asyncio.sleep(0.1)
+
+    async def test_a_caller_that_is_cancelled_is_not_told_of_a_time_out(self) -> None:
+        async def wait() -> None:
+            with Patience().of(30):
+                await asyncio.sleep(30)
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+
+
+if __name__ == "__main__":
+    unittest.main()

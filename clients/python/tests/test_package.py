@@ -1,0 +1,148 @@
+"""The package as users get it: built, installed into an empty project, typed; its README runs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import venv
+import zipfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parent
+ROOT = PACKAGE.parents[1]
+sys.path.insert(0, str(ROOT / "clients/suite"))
+
+from servers import Server  # noqa: E402
+
+USE = """
+import redis
+from typing import reveal_type
+from serverlock import Held, Hooks, LockError, Locks
+
+locks = Locks(redis.Redis(), timeout=2, hooks=Hooks())
+with locks.lock("report", lease=30, wait=60) as held:
+    reveal_type(held)
+    token: int = held.token
+    left: float = held.left()
+    ok: bool = held.release()
+"""
+
+# One lock that is refused to another and released in time, and one that is taken away.
+TELEMETRY = """
+import time, redis
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry_hooks import Telemetry
+from serverlock import LockLost, LockRefused, Locks
+
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader]))
+client = redis.Redis(port=PORT)
+locks = Locks(client, hooks=Telemetry())
+
+def seen():
+    found = []
+    for resource in reader.get_metrics_data().resource_metrics:
+        for metric in resource.scope_metrics[0].metrics:
+            for point in metric.data.data_points:
+                count = getattr(point, "count", getattr(point, "value", None))
+                found.append(f"{metric.name} {point.attributes.get('lock.outcome')} {count}")
+    return sorted(found)
+
+held = locks.lock("a", lease=30).acquire()
+try:
+    locks.lock("a", lease=30).acquire()
+except LockRefused:
+    held.release()
+taken = locks.lock("b", lease=30).acquire()
+client.execute_command("LOCK.RELEASE", "b", taken.token)
+try:
+    taken.extend()
+except LockLost:
+    taken.release()
+end = time.monotonic() + 10
+while not any("lock.lost" in line for line in seen()) and time.monotonic() < end:
+    time.sleep(0.01)
+print(*seen(), sep="\\n")
+"""
+
+
+def run(*words: object, **more: str) -> str:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env={**os.environ, **more})
+    if done.returncode:
+        raise AssertionError(f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+class Package(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def test_it_installs_into_an_empty_project(self) -> None:
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+        source = self.folder / "source"  # a build leaves files behind
+        shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+        run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", self.folder, source)
+        wheel = next(self.folder.glob("serverlock-*.whl"))
+        names = set(zipfile.ZipFile(wheel).namelist())
+        self.assertLessEqual({"serverlock/py.typed", "serverlock/lock.lua", "serverlock/aio/__init__.py"}, names)
+        venv.create(self.folder / "empty", with_pip=True)
+        python = self.folder / "empty/bin/python"
+        run(python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps", "--no-index", wheel)
+        said = run(python, "-c", "import serverlock, serverlock.aio as aio; print(serverlock.__version__, aio.Locks)")
+        self.assertIn(f"{re.search('version = .(.*).$', (PACKAGE / 'pyproject.toml').read_text(), re.M)[1]} ", said)
+        metadata = run(python, "-m", "pip", "show", "serverlock")
+        self.assertIn("License: MIT", metadata)
+
+    def test_its_users_are_typed(self) -> None:
+        use = self.folder / "use.py"
+        use.write_text(USE)
+        mypy = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(self.folder / "cache"))
+        self.assertIn('Revealed type is "serverlock.threads.locks.Held"', run(*mypy, use, MYPYPATH=str(PACKAGE / "src")))
+        use.write_text(USE.replace("wait=60", "wiat=60"))
+        with self.assertRaisesRegex(AssertionError, "wiat"):
+            run(*mypy, use, MYPYPATH=str(PACKAGE / "src"))
+
+    def test_the_examples_of_the_readme_run(self) -> None:
+        blocks = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.S)
+        self.assertEqual(len(blocks), 3)
+        server = Server()
+        self.addCleanup(server.end)
+        for block in blocks:
+            example = block.replace("Redis()", f"Redis(port={server.port})")
+            self.assertNotEqual(example, block)
+            said = run(sys.executable, "-W", "error", "-c", example, PYTHONPATH=str(PACKAGE / "src"))
+            self.assertTrue("token" in said or "held to the end: True" in said, said)
+
+    def test_the_examples_of_the_repository_run(self) -> None:
+        server = Server()
+        self.addCleanup(server.end)
+        files = sorted((ROOT / "examples/python").glob("report*.py"))
+        self.assertEqual(len(files), 2)
+        for file in files:
+            text = file.read_text()
+            example = text.replace("Redis()", f"Redis(port={server.port})")
+            self.assertNotEqual(example, text)
+            example = example.replace("range(10)", "range(1)").replace("sleep(10)", "sleep(0.1)")
+            said = run(sys.executable, "-W", "error", "-c", example, PYTHONPATH=str(PACKAGE / "src"))
+            self.assertTrue(said.startswith("working, token 1"), said)
+
+    def test_the_hooks_of_opentelemetry_count_waits_and_holds(self) -> None:
+        server = Server()
+        self.addCleanup(server.end)
+        said = run(sys.executable, "-W", "error", "-c", TELEMETRY.replace("PORT", str(server.port)),
+                   PYTHONPATH=f"{PACKAGE / 'src'}:{ROOT / 'examples/python'}")
+        self.assertEqual(said.splitlines(), [
+            "lock.hold.duration in_time 1", "lock.hold.duration too_late 1", "lock.lost None 1",
+            "lock.wait.duration LockRefused 1", "lock.wait.duration granted 2"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,36 @@
+"""What becomes of calls to a server that hangs up: an answer for each, so that renewals go on trying."""
+
+import socket
+import threading
+import unittest
+
+import redis
+
+from serverlock import Locks
+from serverlock.core.wire import Broken
+from serverlock.threads.runtime import run
+
+
+class HangsUp(unittest.TestCase):
+    def setUp(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(self.listener.close)
+        threading.Thread(target=self.hang_up, daemon=True).start()
+        self.port = self.listener.getsockname()[1]
+
+    def hang_up(self) -> None:
+        while True:
+            try:
+                self.listener.accept()[0].close()
+            except OSError:
+                return
+
+    def test_each_call_of_a_batch_is_broken_and_nothing_is_raised(self) -> None:
+        for patience in (None, 0.2, 30):
+            locks = Locks(redis.Redis(port=self.port, socket_timeout=patience), timeout=1)
+            replies = run(locks._engine().wire.batch([(b"a", ("PING",)), (b"b", ("PING",))], 1))
+            self.assertEqual([type(reply) for reply in replies], [Broken, Broken], patience)
+
+
+if __name__ == "__main__":
+    unittest.main()

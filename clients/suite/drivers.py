@@ -1,0 +1,28 @@
+"""The driver of each language: its client libraries, and the command that plays one of them."""
+
+import os
+import shutil
+import sys
+
+from servers import ROOT
+
+TARGET = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
+PYTHON = f"{TARGET}/clients/serverlock-python/bin/python"
+
+LANGUAGES = {
+    "python": {
+        "clients": ["redis-py", "redis-py-asyncio", "valkey-py", "valkey-py-asyncio"],
+        "command": [PYTHON if os.path.exists(PYTHON) else sys.executable, str(ROOT / "clients/python/tests/driver.py")],
+        "environment": {"PYTHONPATH": str(ROOT / "clients/python/src")},
+    },
+    "node": {
+        "clients": ["node-redis", "ioredis"],
+        "command": [shutil.which("node") or "node", "--expose-gc", str(ROOT / "clients/node/test/driver.mjs")],
+        "environment": {"SERVERLOCK": f"{TARGET}/clients/serverlock-node"},
+    },
+    "go": {
+        "clients": ["go-redis", "redigo"],
+        "command": [f"{TARGET}/clients/serverlock-go/driver"],
+        "environment": {},
+    },
+}

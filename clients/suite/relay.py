@@ -1,0 +1,126 @@
+"""A relay between a client and a server that loses replies, swallows everything, delays, or cuts.
+
+Replies are known by the command that they answer: `lose("LOCK.RELEASE")` lets the server do it, and keeps the reply.
+"""
+
+import socket
+import threading
+import time
+
+from servers import free_port
+
+
+class Relay:
+    def __init__(self, port, delay=0.0):
+        self._target, self._delay = port, delay
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._mutex = threading.Lock()
+        self._pairs = []
+        self._lose, self._is_black, self._is_down = None, False, False
+        self.accepted = 0
+        self.lost = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def at(self):
+        return {"kind": "single", "host": "127.0.0.1", "port": self.port}
+
+    def lose(self, command, times=1, close=True):
+        """The next replies to that command do not arrive: the connection is closed instead, or stays silent."""
+        with self._mutex:
+            self._lose = [command.encode(), times, close]
+
+    def black_hole(self, on=True):
+        """Nothing passes in either direction, and nobody is told."""
+        self._is_black = on
+
+    def down(self, on=True):
+        """New connections are closed at once."""
+        self._is_down = on
+        if on:
+            self.cut()
+
+    def cut(self):
+        """Closes all connections."""
+        with self._mutex:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for end in pair:
+                _close(end)
+
+    def open(self):
+        with self._mutex:
+            return len(self._pairs)
+
+    def end(self):
+        self._listener.close()
+        self.cut()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            if self._is_down:
+                _close(client)
+                continue
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target), timeout=10)
+            except OSError:
+                _close(client)
+                continue
+            server.settimeout(None)
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            pair, silent = (client, server), threading.Event()
+            with self._mutex:
+                self._pairs.append(pair)
+            for source, target, asks in ((client, server, True), (server, client, False)):
+                threading.Thread(target=self._pump, args=(pair, source, target, asks, silent), daemon=True).start()
+
+    def _pump(self, pair, source, target, asks, silent):
+        try:
+            while data := source.recv(65536):
+                while self._is_black:
+                    time.sleep(0.01)
+                if asks:
+                    self._look(data, silent)
+                elif silent.is_set():
+                    with self._mutex:
+                        self.lost += 1
+                    if silent.close:
+                        break
+                    continue
+                if self._delay:
+                    time.sleep(self._delay)
+                target.sendall(data)
+        except OSError:
+            pass
+        with self._mutex:
+            if pair in self._pairs:
+                self._pairs.remove(pair)
+        for end in pair:
+            _close(end)
+
+    def _look(self, data, silent):
+        with self._mutex:
+            if self._lose and self._lose[0] in data:
+                silent.close = self._lose[2]
+                silent.set()
+                self._lose[1] -= 1
+                if not self._lose[1]:
+                    self._lose = None
+
+
+def _close(end):
+    try:
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    end.close()
+
+
+__all__ = ["Relay", "free_port"]

@@ -1,0 +1,64 @@
+"""A plain connection to a server, to set scenes and to look at what clients did."""
+
+import socket
+
+
+class Refusal(Exception):
+    """An error reply."""
+
+
+class Connection:
+    def __init__(self, port, *auth, host="127.0.0.1"):
+        self._socket = socket.create_connection((host, port), timeout=10)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = self._socket.makefile("rb")
+        if auth:
+            self.call("AUTH", *auth)
+
+    def call(self, *words):
+        """One exchange. Texts come as str where they are UTF-8. Error replies raise Refusal."""
+        self.send(*words)
+        return self.read()
+
+    def send(self, *words):
+        packed = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        parts = [b"*%d\r\n" % len(packed), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in packed)]
+        self._socket.sendall(b"".join(parts))
+
+    def read(self):
+        line = self._file.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("the server has closed the connection")
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"+":
+            return rest.decode()
+        if kind == b"-":
+            raise Refusal(rest.decode())
+        if kind == b":":
+            return int(rest)
+        if kind == b"$":
+            return None if rest == b"-1" else _text(self._file.read(int(rest) + 2)[:-2])
+        if kind == b"*":
+            return None if rest == b"-1" else [self.read() for _ in range(int(rest))]
+        raise ValueError(f"no reply begins with {line!r}")
+
+    def map(self, *words):
+        reply = self.call(*words)
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+
+    def info(self, key):
+        return self.map("LOCK.INFO", key)
+
+    def timeout(self, seconds):
+        self._socket.settimeout(seconds)
+
+    def close(self):
+        self._file.close()
+        self._socket.close()
+
+
+def _text(word):
+    try:
+        return word.decode()
+    except UnicodeDecodeError:
+        return word

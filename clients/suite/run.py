@@ -1,0 +1,88 @@
+"""Plays every scenario in one language, with each of its client libraries, against real servers.
+
+    python3 clients/suite/run.py python
+    python3 clients/suite/run.py python --only fork --client redis-py --keep-logs
+
+Ends non-zero if a scenario failed. Its last line is `N passed, N failed, N skipped`.
+"""
+
+import argparse
+import concurrent.futures
+import importlib
+import os
+import pkgutil
+import signal
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from driver import Cannot
+from drivers import LANGUAGES
+from stage import SCENARIOS, Skip, Stage
+
+import scenarios
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("language", choices=LANGUAGES)
+    parser.add_argument("--client", action="append", help="only this client library")
+    parser.add_argument("--only", default="", help="only scenarios with this in their name or file")
+    parser.add_argument("--keep-logs", action="store_true", help="print the logs of drivers and servers of failures")
+    parser.add_argument("--at-once", type=int, default=3 * (os.cpu_count() or 1), help="how many scenarios at a time")
+    parser.add_argument("--list", action="store_true", help="print the names of the scenarios")
+    args = parser.parse_args()
+
+    for module in pkgutil.iter_modules(scenarios.__path__):
+        importlib.import_module(f"scenarios.{module.name}")
+    chosen = [play for play in SCENARIOS if args.only in f"{play.__module__.split('.')[-1]}::{play.__name__}"]
+    if args.list:
+        for play in chosen:
+            print(_name(play), " ".join(play.rules))
+        return 0
+    language = LANGUAGES[args.language]
+    clients = args.client or language["clients"]
+    # A runner that is told to end takes its servers with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    jobs = [(play, client) for play in chosen for client in clients]
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+        played = {pool.submit(_play, play, client, language, args.keep_logs): (play, client) for play, client in jobs}
+        for done in concurrent.futures.as_completed(played):
+            play, client = played[done]
+            verdict, seconds, why = done.result()
+            counts[verdict] += 1
+            line = f"{verdict:7} {client:18} {_name(play):60} {seconds:5.1f} s"
+            print(line if verdict == "passed" else f"{line}  {why}", flush=True)
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), flush=True)
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+def _play(play, client, language, keeps_logs):
+    began = time.monotonic()
+    stage = Stage([*language["command"], client], language["environment"])
+    try:
+        if play.needs:
+            stage.need(stage.driver(), *play.needs)
+        play(stage)
+        verdict, why = "passed", ""
+    except (Skip, Cannot) as reason:
+        verdict, why = "skipped", str(reason)
+    except BaseException as error:
+        verdict, why = "failed", "".join(traceback.format_exception(error)) if not isinstance(error, KeyboardInterrupt) else ""
+        if keeps_logs:
+            why += "".join(f"\n--- driver\n{driver.tail()}" for driver in stage.drivers)
+            why += "".join(f"\n--- server {server.port}\n{server.log()}" for server in stage.servers)
+    finally:
+        stage.end()
+    return verdict, time.monotonic() - began, why
+
+
+def _name(play):
+    return f"{play.__module__.split('.')[-1]}::{play.__name__}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

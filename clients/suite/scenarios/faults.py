@@ -1,0 +1,288 @@
+"""Lost replies, servers that stop or go away, networks that are cut or swallow everything, workers that are killed."""
+
+import time
+
+from driver import Failure
+from scenarios.holding import fails
+from servers import free_port
+from stage import is_free, scenario, until, waits
+
+MARGIN = 1.0
+
+
+def ways_to_lose(stage):
+    """A reply is lost with its connection; or alone, if the client has that connection to itself and can close it."""
+    return (True, False) if "pooled" in stage.driver().ready["can"] else (True,)
+
+
+@scenario(rules="A3 H6")
+def a_lost_reply_is_one_grant_and_one_release(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    relay = stage.relay(server)
+    for close in ways_to_lose(stage):
+        for command in ("LOCK.ACQUIRE", "LOCK.RELEASE"):
+            driver = stage.opened(relay, timeout_ms=500)
+            driver.do("raw", manager="m", args=["PING"])
+            key = f"{command}-{close}"
+            relay.lose(command, close=close)
+            token = driver.do("acquire", manager="m", hold="h", key=key, lease_ms=30000)["token"]
+            assert conn.info(key)["token"] == token
+            assert driver.do("release", hold="h")["held"] is True
+            assert is_free(conn, key), conn.info(key)
+            assert driver.do("raw", manager="m", args=["ECHO", "hello"])["reply"] == "hello"
+            driver.end()
+
+
+@scenario("background", rules="H3")
+def a_lost_reply_to_a_renewal_costs_nothing(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    relay = stage.relay(server)
+    for close in ways_to_lose(stage):
+        driver = stage.opened(relay)
+        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=4000)
+        relay.lose("LOCK.EXTEND", close=close)
+        time.sleep(5)
+        assert relay.lost >= 1
+        driver.do("check", hold="h")
+        assert driver.do("release", hold="h")["held"] is True
+        assert is_free(conn, "report")
+        driver.end()
+
+
+@scenario(rules="A7")
+def no_server_is_one_typed_error_that_names_the_lock(stage):
+    driver = stage.opened({"kind": "single", "host": "127.0.0.1", "port": free_port()}, timeout_ms=1000)
+    for wait_ms, least, most in ((..., 0, 5), (800, 0.7, 6)):
+        began = time.monotonic()
+        with fails("no_server", "report"):
+            driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=wait_ms)
+        assert least <= time.monotonic() - began < most, time.monotonic() - began
+
+
+@scenario("background", rules="A5 A7")
+def a_stopped_server_is_one_typed_error_and_nothing_stays_held(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    driver = stage.opened(server, timeout_ms=500)
+    driver.do("raw", manager="m", args=["PING"])
+    server.pause()
+    began = time.monotonic()
+    try:
+        with fails("no_server", "report"):
+            driver.do("acquire", manager="m", hold="h", key="report", lease_ms=20000)
+        assert time.monotonic() - began < 5, time.monotonic() - began
+    finally:
+        server.resume()
+    # The server may execute what it finds in its sockets, in any order. Nobody wants it any more.
+    time.sleep(0.3)
+    until("the lock is free", lambda: is_free(conn, "report"), 6)
+    time.sleep(0.5)
+    assert is_free(conn, "report"), conn.info("report")
+
+
+@scenario("background", rules="H2 H5")
+def the_holder_knows_before_anybody_else_can_have_the_lock(stage):
+    server = stage.server()
+    for fault in ("stopped", "black hole", "down"):
+        conn = stage.connect(server)
+        relay = stage.relay(server)
+        driver = stage.opened(relay)
+        driver.do("acquire", manager="m", hold="h", key=fault, lease_ms=2000)
+        scope = driver.begin("scope", manager="m", scope="s", key=f"{fault} s", lease_ms=2000)
+        driver.event("entered", scope="s")
+        time.sleep(0.9)  # one renewal has succeeded
+        began = time.monotonic()
+        if fault == "stopped":
+            server.pause()
+        elif fault == "black hole":
+            relay.black_hole()
+        else:
+            relay.down()
+        try:
+            lost = driver.event("lost", hold="h", seconds=5)["at"] - began
+            stopped = driver.event("stopped", scope="s", seconds=5)["at"] - began
+        finally:
+            server.resume()
+        assert 0.9 < lost < 2.0 and 0.9 < stopped < 2.0, (fault, lost, stopped)
+        with fails("lost", fault):
+            driver.do("check", hold="h")
+        relay.black_hole(False)
+        relay.down(False)
+        with fails("lost", fault):
+            scope.get()
+        until("others can have it", lambda conn=conn, fault=fault: conn.call("LOCK.ACQUIRE", fault, "PX", 1000), 5)
+
+
+@scenario("background", rules="H3")
+def a_short_fault_costs_nothing(stage):
+    server = stage.server()
+    relay = stage.relay(server)
+    driver = stage.opened(relay, timeout_ms=1000)
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=6000)
+    for fault in ("cut", "down", "black hole"):
+        if fault == "cut":
+            relay.cut()
+            time.sleep(1)
+        elif fault == "down":
+            relay.down()
+            time.sleep(1)
+            relay.down(False)
+        else:
+            relay.black_hole()
+            time.sleep(1)
+            relay.black_hole(False)
+        time.sleep(3)
+        driver.do("check", hold="h")
+    assert driver.do("release", hold="h")["held"] is True
+    assert driver.events("lost") == []
+
+
+@scenario("background", rules="H5")
+def a_server_that_was_restarted_empty_loses_the_lock_and_the_holder_knows(stage):
+    server = stage.server()
+    driver = stage.opened(server)
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=3000)
+    server.restart()
+    lost = driver.event("lost", hold="h", seconds=5)
+    assert "report" in lost["text"]
+    assert driver.do("release", hold="h")["held"] is False
+    conn = stage.connect(server)
+    assert is_free(conn, "report")
+    driver.do("acquire", manager="m", hold="i", key="report", lease_ms=3000)
+
+
+@scenario("background", rules="H6 A5")
+def a_release_that_cannot_be_sent_is_made_up_for(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    relay = stage.relay(server)
+    driver = stage.opened(relay, timeout_ms=1000)
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=20000)
+    relay.down()
+    assert driver.do("release", hold="h")["held"] is True
+    relay.down(False)
+    until("it is free", lambda: is_free(conn, "report"), 5)
+
+
+@scenario(rules="H13")
+def a_killed_worker_frees_its_lock_and_the_successor_learns_of_it(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    dead, next_ = stage.opened(server), stage.opened(server)
+    token = dead.do("acquire", manager="m", hold="h", key="report", lease_ms=1500, owner="alice")["token"]
+    hold = next_.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=20000, details=True)
+    waits(conn, "report")
+    began = time.monotonic()
+    dead.kill()
+    got = hold.get(8)
+    assert time.monotonic() - began < 1.5 + MARGIN + 1.5
+    before = got["predecessor"]
+    assert before is not None and (before["token"], before["owner"]) == (token, "alice"), got
+
+
+@scenario("session", rules="H9")
+def a_session_ends_with_its_worker(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    dead, next_ = stage.opened(server), stage.opened(server)
+    dead.do("acquire", manager="m", hold="h", key="report", lease_ms=60000, session=True)
+    hold = next_.begin("acquire", manager="m", hold="h", key="report", lease_ms=60000, wait_ms=30000, session=True)
+    waits(conn, "report")
+    began = time.monotonic()
+    dead.kill()
+    hold.get(8)
+    assert 0.8 * MARGIN < time.monotonic() - began < MARGIN + 1.5
+    assert conn.info("report")["session"] is not None
+    assert next_.do("release", hold="h")["held"] is True
+    assert is_free(conn, "report")
+    until("its connection is closed", lambda: len(stage.clients_of(conn)) <= 3)
+
+
+@scenario("session", rules="H9 H5")
+def a_session_that_is_killed_is_noticed_before_the_successor_works(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    driver, next_ = stage.opened(server), stage.opened(server)
+    scope = driver.begin("scope", manager="m", scope="s", key="report", lease_ms=30000, session=True)
+    driver.event("entered", scope="s")
+    hold = next_.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=20000)
+    waits(conn, "report")
+    session = conn.info("report")["session"]
+    conn.call("CLIENT", "KILL", "ID", session)
+    killed = time.monotonic()
+    assert driver.event("lost", scope="s", seconds=5)["at"] - killed < 0.5
+    stopped = driver.event("stopped", scope="s", seconds=5)["at"]
+    hold.get(8)
+    assert stopped < hold.answered_at - 0.3
+    with fails("lost", "report"):
+        scope.get()
+    assert conn.info("report")["state"] == "held"
+
+
+@scenario("drop", rules="H7")
+def a_dropped_hold_is_not_renewed(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=3000)
+    driver.do("acquire", manager="m", hold="kept", key="kept", lease_ms=3000)
+    driver.do("acquire", manager="m", hold="s", key="session", lease_ms=3000, session=True)
+    connections = len(stage.clients_of(conn))
+    driver.do("drop", hold="h")
+    driver.do("drop", hold="s")
+    until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "report", "PX", 30000), 12)
+    until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "session", "PX", 30000), 12)
+    until("its connection is closed", lambda: len(stage.clients_of(conn)) < connections, 12)
+    time.sleep(1)
+    driver.do("check", hold="kept")
+
+
+@scenario(rules="H13")
+def a_forgotten_lock_does_not_keep_the_process(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    conn.call("LOCK.ACQUIRE", "theirs", "PX", 60000)
+    driver = stage.opened(server)
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)
+    driver.begin("acquire", manager="m", hold="i", key="theirs", lease_ms=30000, wait_ms=20000)
+    waits(conn, "theirs")
+    driver.end(5)
+
+
+@scenario("fork", rules="H8")
+def a_forked_child_leaves_its_parents_lock_alone(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    scope = driver.begin("scope", manager="m", scope="s", key="report", lease_ms=2000)
+    token = driver.event("entered", scope="s")["token"]
+    said = driver.do("fork", scope="s", manager="m", at=server.at)
+    assert said == {"check": "lost", "own": True}, said
+    assert conn.info("report")["token"] == token
+    time.sleep(2.5)
+    assert conn.info("report")["token"] == token
+    driver.do("leave", scope="s")
+    scope.get()
+    assert is_free(conn, "report")
+
+
+@scenario(rules="A6")
+def a_hundred_locks_leave_no_connections_behind(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    theirs = conn.call("LOCK.ACQUIRE", "x", "PX", 60000)
+    for turn in range(100):
+        driver.do("acquire", manager="m", hold=f"h{turn}", key=f"k{turn}", lease_ms=30000)
+        driver.do("release", hold=f"h{turn}")
+        if turn % 20 == 0:
+            try:
+                driver.do("acquire", manager="m", hold="x", key="x", lease_ms=30000, wait_ms=50)
+            except Failure as error:
+                assert error.kind == "timeout", error
+    conn.call("LOCK.RELEASE", "x", theirs)
+    accepted = int(conn.call("INFO", "stats").split("total_connections_received:")[1].split()[0])
+    # The suite's own two, the application's, those of the first wait.
+    assert accepted <= 7, accepted

@@ -1,0 +1,112 @@
+"""Servers without the module, one that gets it, and one that loses it."""
+
+import time
+
+from scenarios.holding import fails
+from servers import MODULE
+from stage import is_free, scenario, until
+
+
+@scenario(rules="W10")
+def without_the_module_the_same_calls_work_by_script(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    other = stage.opened(server)
+    before = 0
+    for turn in range(3):
+        got = driver.do("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=1500, owner="alice")
+        assert got["token"] > before
+        before = got["token"]
+        value = conn.call("GET", "report")
+        assert f"{before:016}" in value and value.endswith(" alice"), value
+        with fails("refused", "report"):
+            other.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)
+        waiting = other.begin("acquire", manager="m", hold="w", key="report", lease_ms=30000, wait_ms=20000)
+        if "background" in driver.ready["can"]:
+            time.sleep(3)
+        assert driver.do("verify", hold=f"h{turn}")["left_ms"] > 0
+        assert driver.do("fenced", hold=f"h{turn}", args=["SET", "x", str(turn)])["reply"] == "OK"
+        assert not waiting.is_answered
+        assert driver.do("release", hold=f"h{turn}")["held"] is True
+        waiting.get(5)
+        assert other.do("release", hold="w")["held"] is True
+        assert conn.call("EXISTS", "report") == 0
+    with fails("timeout", "report"):
+        driver.do("acquire", manager="m", hold="a", key="report", lease_ms=30000)
+        other.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=400)
+
+
+@scenario(rules="W10")
+def what_needs_the_module_says_so(stage):
+    server = stage.server(module=False)
+    driver = stage.opened(server)
+    for fields in ({"session": True}, {"shared": True}, {"limit": 2}):
+        with fails("unavailable", "report"):
+            driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, **fields)
+    with fails("unavailable", "a", "b"):
+        driver.do("acquire", manager="m", hold="h", keys=["a", "b"], lease_ms=30000)
+    strict = stage.opened(server, portable=False)
+    with fails("unavailable", "report"):
+        strict.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)
+
+
+@scenario(rules="W10")
+def scripts_learn_of_predecessors_and_losses_too(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    dead, driver = stage.opened(server), stage.opened(server)
+    token = dead.do("acquire", manager="m", hold="h", key="report", lease_ms=1000, owner="alice")["token"]
+    dead.kill()
+    got = driver.do("acquire", manager="m", hold="h", key="report", lease_ms=1500, wait_ms=10000, details=True)
+    assert (got["predecessor"]["token"], got["predecessor"]["owner"]) == (token, "alice"), got
+    conn.call("DEL", "report")
+    if "background" in driver.ready["can"]:
+        driver.event("lost", hold="h", seconds=3)
+    assert driver.do("release", hold="h")["held"] is False
+
+
+@scenario(rules="W10")
+def a_server_that_forgets_the_script_costs_nothing(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    for turn in range(2):  # it is known from the second on
+        driver.do("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=2000)
+        driver.do("verify", hold=f"h{turn}")
+        for step in ("extend", "verify", "release"):
+            conn.call("SCRIPT", "FLUSH")
+            driver.do(step, hold=f"h{turn}")
+        assert conn.call("EXISTS", "report") == 0
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=1500)
+    conn.call("SCRIPT", "FLUSH")
+    if "background" in driver.ready["can"]:
+        time.sleep(3)
+    driver.do("check", hold="h")
+    conn.call("SCRIPT", "FLUSH")
+    assert driver.do("release", hold="h")["held"] is True
+
+
+@scenario(rules="W10")
+def the_module_is_used_once_it_is_loaded_and_missed_once_it_is_gone(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    driver.do("acquire", manager="m", hold="a", key="report", lease_ms=60000)
+    conn.call("MODULE", "LOAD", MODULE)
+    assert driver.do("release", hold="a")["held"] is True
+
+    def by_module():
+        conn.call("CONFIG", "RESETSTAT")
+        driver.do("acquire", manager="m", hold="b", key="report", lease_ms=60000)
+        driver.do("release", hold="b")
+        return "cmdstat_lock.acquire" in conn.call("INFO", "commandstats") and is_free(conn, "report")
+
+    until("the module is used", by_module, 15)
+    driver.do("acquire", manager="m", hold="c", key="report", lease_ms=2000)
+    conn.call("MODULE", "UNLOAD", "lock")
+    if "background" in driver.ready["can"]:
+        time.sleep(3)
+    driver.do("check", hold="c")
+    assert driver.do("release", hold="c")["held"] is True
+    assert conn.call("EXISTS", "report") == 0

@@ -1,0 +1,48 @@
+//! What came about in a run, to see that it was not idle.
+
+/// What came about.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub steps: u64,
+    /// Event-loop iterations of all servers.
+    pub iterations: u64,
+    pub grants: u64,
+    pub hand_offs: u64,
+    pub refusals: u64,
+    pub deadlocks: u64,
+    pub time_outs: u64,
+    pub sessions_ended: u64,
+    pub undelivered: u64,
+    pub promotions: u64,
+    pub barred: u64,
+    /// Calls of attempts that were cancelled.
+    pub cancelled: u64,
+    /// Grants to attempts without a connection, and those that were claimed.
+    pub called: u64,
+    pub claims: u64,
+    /// Attempts that were not heard.
+    pub passed_over: u64,
+    /// Microseconds of the time in it.
+    pub time: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.iterations += other.iterations;
+        self.grants += other.grants;
+        self.hand_offs += other.hand_offs;
+        self.refusals += other.refusals;
+        self.deadlocks += other.deadlocks;
+        self.time_outs += other.time_outs;
+        self.sessions_ended += other.sessions_ended;
+        self.undelivered += other.undelivered;
+        self.promotions += other.promotions;
+        self.barred += other.barred;
+        self.cancelled += other.cancelled;
+        self.called += other.called;
+        self.claims += other.claims;
+        self.passed_over += other.passed_over;
+        self.time += other.time;
+    }
+}

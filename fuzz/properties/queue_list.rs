@@ -1,0 +1,112 @@
+//! The plain list that the queue is compared with: all waiters and places of all keys, in order of arrival.
+
+use redis_lock::lock::rules::Share;
+use std::collections::BTreeSet;
+
+/// An attempt that is told on a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub channel: u8,
+    /// The connection whose end ends the wait.
+    pub session: Option<u64>,
+    /// When it was sent first.
+    pub since: u64,
+}
+
+/// Who stands where.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub keys: Vec<u8>,
+    /// The key in whose line it waits.
+    pub at: u8,
+    pub attempt: u8,
+    /// The number of the client that is blocked, or of the attempt that is told. Nobody: only a place, or a bar.
+    pub client: Option<u64>,
+    pub told: Option<Told>,
+    /// It was cancelled: no place, but late copies of its calls get nothing.
+    pub is_bar: bool,
+    pub share: Share,
+    pub until: u64,
+}
+
+impl Entry {
+    pub fn stands(&self, key: u8) -> bool {
+        self.keys.contains(&key)
+    }
+
+    pub fn waits(&self, key: u8) -> bool {
+        self.client.is_some() && self.at == key
+    }
+
+    /// Whether the line of this key is where it stands; the place of one for several keys stands in none.
+    pub fn is_in_line(&self, key: u8) -> bool {
+        self.waits(key) || (self.client.is_none() && self.keys == [key])
+    }
+
+    /// It waits for this key, and for no other besides.
+    pub fn waits_alone(&self, key: u8) -> bool {
+        self.waits(key) && self.keys.len() == 1
+    }
+
+    pub fn is_blocked(&self) -> bool {
+        self.client.is_some() && self.told.is_none()
+    }
+
+    /// Whether it is told on that channel.
+    pub fn is_told_on(&self, channel: u8) -> bool {
+        self.told.is_some_and(|told| told.channel == channel)
+    }
+
+    fn same_keys(&self, other: &Self) -> bool {
+        self.keys.iter().collect::<BTreeSet<_>>() == other.keys.iter().collect::<BTreeSet<_>>()
+    }
+}
+
+/// The entry of an attempt for a key.
+pub fn position(plain: &[Entry], key: u8, attempt: u8) -> Option<usize> {
+    plain.iter().position(|entry| entry.stands(key) && attempt != 0 && entry.attempt == attempt)
+}
+
+/// Puts an entry in the place of its attempt for the same keys, or at the end: its attempts for other keys end.
+/// Who stood there, and whether its place was only kept. An attempt that is told, and was told before, is the same.
+pub fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
+    let mut earlier = Vec::new();
+    for key in entry.keys.clone() {
+        let Some(at) = position(plain, key, entry.attempt) else { continue };
+        if plain[at].same_keys(&entry) {
+            match (plain[at].told, &mut entry.told) {
+                (Some(before), Some(told)) => told.since = before.since,
+                _ => earlier.extend(plain[at].client),
+            }
+            std::mem::swap(&mut plain[at], &mut entry);
+            return (earlier, entry.client.is_none());
+        }
+        earlier.extend(plain[at].client);
+        plain.remove(at);
+    }
+    plain.push(entry);
+    earlier.sort_unstable();
+    (earlier, false)
+}
+
+/// The wait at `at` ends; with an attempt its place is kept until then.
+pub fn leave(plain: &mut Vec<Entry>, at: usize, keep: Option<u64>) -> Option<u64> {
+    match keep {
+        Some(until) if plain[at].attempt != 0 => {
+            plain[at].until = until;
+            plain[at].told = None;
+            plain[at].client.take()
+        }
+        _ => plain.remove(at).client,
+    }
+}
+
+/// The first in the line of a key.
+pub fn head(plain: &[Entry], key: u8) -> Option<usize> {
+    plain.iter().position(|entry| entry.waits(key))
+}
+
+/// The channels of some attempts.
+pub fn channels<'p>(plain: impl Iterator<Item = &'p Entry>) -> BTreeSet<u8> {
+    plain.filter_map(|entry| entry.told).map(|told| told.channel).collect()
+}

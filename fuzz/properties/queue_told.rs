@@ -1,0 +1,92 @@
+//! Steps of attempts that are told on a channel: they join, are cancelled with their channel or one by one, lose their
+//! connection, and do not claim what they were granted.
+
+use super::{channel, id, join, leave, name, names, number, position, Entry, Plain, Share, Told, Who, CHANNELS, MOST};
+use redis_lock::engine::queue::{Ended, MostPlaces, Queues};
+use redis_lock::lock::time::MonotonicMicros;
+
+/// Their numbers begin here; smaller ones are clients.
+const TOLD: u64 = 1_000;
+
+pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, keep: Option<u64>) {
+    let of_channel = u8::try_from(who.client).unwrap() % CHANNELS;
+    let session = (who.client >= 12).then_some(who.client % 4);
+    match (step, id(who.attempt)) {
+        (0..=3, Some(_)) => {
+            let told = Told { channel: of_channel, session, since: plain.steps };
+            let client = TOLD + plain.steps;
+            join(queues, plain, Who { client, ..who }, Some(told));
+        }
+        (4, _) => cancel_channel(queues, plain, who.keys[0], of_channel),
+        (5, _) => end_session(queues, plain, who.client % 4, keep),
+        (6, Some(id)) => {
+            let (key, until) = (who.keys[0], who.time);
+            queues.bar(0, name(key), id, MonotonicMicros(until), MOST);
+            if position(&plain.all, key, who.attempt).is_none() {
+                let (keys, attempt, share) = (vec![key], who.attempt, who.share);
+                plain.all.push(Entry { keys, at: key, attempt, client: None, told: None, is_bar: true, share, until });
+            }
+        }
+        (7, _) if keep.is_some() => restore(queues, plain, who.time),
+        (7, _) => {
+            queues.set_silent(&channel(of_channel));
+            plain.silent.insert(of_channel);
+        }
+        _ => {}
+    }
+}
+
+/// All attempts of a channel in a line are cancelled: they are out of the running at once.
+fn cancel_channel(queues: &mut Queues<u64>, plain: &mut Plain, key: u8, of: u8) {
+    let is_it = |entry: &Entry| entry.waits(key) && entry.is_told_on(of);
+    let most = plain.all.iter().filter(|entry| is_it(entry)).count();
+    assert_eq!(queues.cancel_channel(0, name(key), &channel(of)), most);
+    assert_eq!(queues.cancel_channel(0, name(key), &channel(of)), 0, "they were cancelled before");
+    for entry in plain.all.iter().filter(|entry| entry.told.is_some()) {
+        let ticket = queues.ticket(0, name(entry.keys[0]), id(entry.attempt).unwrap()).unwrap();
+        let expected = is_it(entry).then_some(Ended::Cancelled);
+        assert_eq!(queues.ended(ticket), expected);
+        let is_barred = queues.is_barred(0, &[name(entry.keys[0])], id(entry.attempt).unwrap());
+        assert_eq!(is_barred, expected.is_some() && entry.keys.len() == 1);
+    }
+    while let Some((ticket, how)) = queues.next_ended() {
+        assert_eq!(how, Ended::Cancelled);
+        let gone = queues.end_wait(ticket, None, MostPlaces::NONE).unwrap();
+        let at = plain.all.iter().position(|entry| entry.client == Some(number(&gone.waiter))).unwrap();
+        assert!(is_it(&plain.all[at]));
+        assert_eq!(gone.keys.unwrap().iter().collect::<Vec<_>>(), names(&plain.all.remove(at).keys));
+    }
+    assert!(!plain.all.iter().any(is_it) && !queues.has_leaving());
+}
+
+/// A connection ends, and with it the waits of its attempts.
+fn end_session(queues: &mut Queues<u64>, plain: &mut Plain, session: u64, keep: Option<u64>) {
+    let is_it = |entry: &Entry| entry.told.is_some_and(|told| told.session == Some(session));
+    queues.end_session(session);
+    queues.end_session(session);
+    while let Some((ticket, how)) = queues.next_ended() {
+        assert_eq!((how, queues.ended(ticket)), (Ended::Disconnected, Some(Ended::Disconnected)));
+        let gone = queues.end_wait(ticket, keep.map(MonotonicMicros), MOST).unwrap();
+        let at = plain.all.iter().position(|entry| entry.client == Some(number(&gone.waiter))).unwrap();
+        assert!(is_it(&plain.all[at]));
+        leave(&mut plain.all, at, keep);
+    }
+    assert!(!plain.all.iter().any(is_it));
+}
+
+/// The one that was served last did not claim its grant: it has its old place again, unless its attempt stands
+/// somewhere else.
+fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
+    let Some((ticket, keys, attempt)) = plain.served.take() else { return };
+    queues.restore_place(0, &names(&keys), id(attempt).unwrap(), ticket, MonotonicMicros(until), MOST);
+    if keys.iter().any(|key| position(&plain.all, *key, attempt).is_some()) {
+        return;
+    }
+    let ticket_of = |entry: &Entry| match (id(entry.attempt), entry.client) {
+        (Some(id), _) => queues.ticket(0, name(entry.keys[0]), id),
+        (None, client) => queues.waits_for(client.unwrap()).map(|wait| wait.ticket),
+    };
+    let at = plain.all.iter().position(|entry| ticket_of(entry) > Some(ticket)).unwrap_or(plain.all.len());
+    let (key, share) = (keys[0], Share::Alone);
+    plain.all.insert(at, Entry { keys, at: key, attempt, client: None, told: None, is_bar: false, share, until });
+}

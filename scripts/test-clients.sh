@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Tests the packages in clients/: types, unit tests, and every scenario of clients/suite with each client library.
+#
+#   scripts/test-clients.sh            all languages
+#   scripts/test-clients.sh python     one of them
+#
+# What the tests need of a language is installed under target/clients. A language that is not there, or is too old, is
+# installed from Debian's packages where root runs this; else one line says what is missing, and the script fails.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/clients
+mkdir -p "$target"
+failed=
+
+say() { echo "test-clients: $*" >&2; }
+
+# debian PACKAGE ...: installs them if that can be done.
+debian() {
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        say "missing: $* (Debian's names)"
+        return 1
+    fi
+    say "installing $*"
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends
+        -o DPkg::Lock::Timeout=120 "$@")
+    "${install[@]}" >/dev/null 2>&1 || { apt-get update -qq >/dev/null 2>&1 && "${install[@]}" >/dev/null; }
+}
+
+# complete NAME STAMP COMMAND ...: runs the command unless $target/NAME was made from the same stamp.
+complete() {
+    local name=$1 stamp=$2
+    shift 2
+    if [ "$(cat "$target/$name/.stamp" 2>/dev/null)" != "$stamp" ]; then
+        rm -rf "${target:?}/$name"
+        "$@" || return 1
+        echo "$stamp" >"$target/$name/.stamp"
+    fi
+}
+
+python_install() {
+    python3 -m venv "$target/serverlock-python" >/dev/null 2>&1 ||
+        { debian python3-venv && python3 -m venv "$target/serverlock-python"; } || return 1
+    "$target/serverlock-python/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        -r clients/python/tests/requirements.txt
+}
+
+test_python() {
+    command -v python3 >/dev/null || debian python3 python3-venv || return 1
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        { say "missing: Python 3.11 or later"; return 1; }
+    complete serverlock-python "$(cat clients/python/tests/requirements.txt)" python_install || return 1
+    local python=$target/serverlock-python/bin/python
+    (cd clients/python && "$python" -m mypy --cache-dir "$target/mypy") || return 1
+    PYTHONPATH=clients/python/src "$python" -m unittest discover --start-directory clients/python/tests || return 1
+    python3 clients/suite/run.py python ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+}
+
+node_install() {
+    mkdir -p "$target/serverlock-node"
+    cp clients/node/test/package.json "$target/serverlock-node/"
+    npm install --no-audit --no-fund --silent --prefix "$target/serverlock-node"
+}
+
+test_node() {
+    if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null || ! command -v npm >/dev/null; then
+        say "missing: Node 20 or later, with npm"
+        return 1
+    fi
+    complete serverlock-node "$(cat clients/node/test/package.json)" node_install || return 1
+    local built=$target/serverlock-node
+    rm -rf "$built/dist"
+    node "$built/node_modules/typescript/bin/tsc" -p clients/node --outDir "$built/dist" \
+        --typeRoots "$built/node_modules/@types" || return 1
+    cp clients/node/src/lock.lua "$built/dist/"
+    SERVERLOCK=$built node --test clients/node/test/*.test.mjs </dev/null || return 1
+    python3 clients/suite/run.py node ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+}
+
+# clients/suite, clients/bench and clients/shell are no languages of this script.
+languages=${*:-$(for folder in clients/*/; do
+    name=$(basename "$folder")
+    ! declare -F "test_$name" >/dev/null || echo "$name"
+done)}
+for language in $languages; do
+    echo "== $language"
+    "test_$language" || failed="$failed $language"
+done
+if [ -n "$failed" ]; then
+    say "FAILED:$failed"
+    exit 1
+fi

@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-clients test-arm64 reproducible simulate torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients test-arm64 reproducible simulate torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ help: ## List the targets
 
 build: install-deps ## Build the module: target/release/libredis_lock.so
 	cargo build --release --lib
+
+build-top: install-deps ## Build lock-top, the view of locks in a terminal: target/tool/lock-top
+	cargo build --locked --profile tool --package lock-top
 
 run: build ## Start a server with the module on PORT, in the foreground
 	@scripts/run.sh
@@ -50,6 +53,9 @@ servers: ## Fetch other server versions into .servers/, to test and measure agai
 install: ## Install what `make build` built into this machine's server (as root; PREFIX, MODULEDIR, CONF, DESTDIR)
 	@scripts/install.sh install
 
+install-top: ## Install what `make build-top` built into PREFIX=/usr/local (as root; DESTDIR)
+	install -D -m 755 $${CARGO_TARGET_DIR:-target}/tool/lock-top $(DESTDIR)$(or $(PREFIX),/usr/local)/bin/lock-top
+
 uninstall: ## Remove what `make install` installed
 	@scripts/install.sh uninstall
 
@@ -58,12 +64,18 @@ uninstall: ## Remove what `make install` installed
 test: build ## Run all tests, on real servers
 	cargo test
 
+# Without tmux the tests of the view in a terminal are skipped, and say so.
+test-top: build ## Run the tests of lock-top, on real servers and in a real terminal
+	@command -v tmux >/dev/null || scripts/install-deps.sh tmux || true
+	cargo test --package lock-top
+
 test-clients: build ## Test the packages in clients/, in each language that is there
 	@scripts/test-clients.sh
 
 lint: install-deps ## Check format, lints, documentation, crates and scripts, and that it compiles for ARM64
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
+	cargo clippy --package lock-top --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@scripts/arm64.sh check || [ $$? = 3 ]
 	@if cargo deny --version >/dev/null 2>&1; then \

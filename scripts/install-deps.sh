@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what is missing of the packages that building, testing and running need.
+# Installs what is missing of the packages that building, testing and running need, and of those that are named as
+# arguments, whose commands have the same name.
 set -eu
 
 say() { echo "install-deps: $*" >&2; }
@@ -36,6 +37,7 @@ fi
 # The compiler is also the linker that cargo calls; without the C library's headers bindgen fails.
 have cc || missing="$missing gcc"
 exists_any /usr/include/stdio.h /usr/local/include/stdio.h || missing="$missing libc6-dev"
+for command; do have "$command" || missing="$missing $command"; done
 have_libclang || missing="$missing libclang1-14 libclang-common-14-dev"
 
 if [ -n "$missing" ]; then

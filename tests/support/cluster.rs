@@ -1,7 +1,7 @@
 //! A cluster of `scripts/cluster.sh`: started on free ports, inspected, and ended.
 
 use crate::support::watch::{watch, Watched};
-use crate::support::{module, server_binary, six_free_ports, temp_dir, until};
+use crate::support::{module, root, server_binary, six_free_ports, temp_dir, until};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Cluster {
         let dir = temp_dir();
         fs::remove_dir(&dir).unwrap();
         let port = six_free_ports();
-        let mut script = Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh"))
+        let mut script = Command::new(root().join("scripts/cluster.sh"))
             .env("CLUSTER_PORT", port.to_string())
             .env("CLUSTER_DIR", &dir)
             .env("CLUSTER_SETTINGS", format!("{SETTINGS}\n{settings}"))

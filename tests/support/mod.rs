@@ -33,6 +33,12 @@ use std::time::{Duration, Instant};
 /// How long anything may take that has no time of its own.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
+/// The folder of the project. The crates in `tools/` share these files, and have a folder of their own.
+pub fn root() -> &'static Path {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().find(|folder| folder.join("tests/support").is_dir()).unwrap_or(own)
+}
+
 /// The module, built in release mode on first use, so that no test runs against a stale one.
 ///
 /// `LOCK_MODULE` names another file to test instead.
@@ -42,7 +48,7 @@ pub fn module() -> &'static Path {
         if let Some(path) = std::env::var_os("LOCK_MODULE") {
             return PathBuf::from(path);
         }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = root();
         let status = Command::new(env!("CARGO"))
             .args(["build", "--release", "--lib", "--quiet"])
             .current_dir(root)
@@ -56,7 +62,7 @@ pub fn module() -> &'static Path {
 
 /// The text of a file of the project.
 pub fn project_file(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+    fs::read_to_string(root().join(name)).unwrap()
 }
 
 /// Says that something is left out, and why: past the capture of the test runner, which shows nothing of a test that
@@ -70,7 +76,7 @@ pub fn shared_object(name: &str) -> Option<&'static Path> {
     static COMPILED: Mutex<BTreeMap<String, Option<&'static Path>>> = Mutex::new(BTreeMap::new());
     let compile = || {
         let dir = option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/support/{name}.c"));
+        let source = root().join(format!("tests/support/{name}.c"));
         let made = dir.join(format!("{name}-{}.so", std::process::id()));
         let args = ["-std=gnu11", "-shared", "-fPIC", "-O2", "-o"];
         let status = Command::new("cc").args(args).arg(&made).arg(source).status().ok()?;

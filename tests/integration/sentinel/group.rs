@@ -6,7 +6,7 @@ use crate::support::program::end_within;
 use crate::support::relay::Relay;
 use crate::support::watch::{watch, Watched};
 use crate::support::{
-    module, server_binary, signal, six_free_ports, temp_dir, until, until_within, Conn, Reply, DEADLINE,
+    module, root, server_binary, signal, six_free_ports, temp_dir, until, until_within, Conn, Reply, DEADLINE,
 };
 use std::fmt::Write as _;
 use std::fs;
@@ -52,7 +52,7 @@ impl Group {
     }
 
     fn try_start(plan: Plan, module: &Path) -> Option<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = root();
         let first = six_free_ports();
         let fronts = [0, 1, 2].map(|server| Relay::to(first + server));
         let announced = fronts.iter().map(|front| front.port().to_string()).collect::<Vec<_>>().join(" ");
@@ -97,6 +97,11 @@ impl Group {
         Some(Self { script, dir, servers, sentinels, fronts, _watched: watched })
     }
 
+    /// The port of a sentinel.
+    pub fn sentinel_port(&self, sentinel: usize) -> u16 {
+        self.sentinels[sentinel]
+    }
+
     /// A connection to a server itself, also while it is cut off.
     pub fn conn(&self, server: usize) -> Conn {
         until("the server accepts", || Conn::to(self.servers[server]).ok())
@@ -109,7 +114,7 @@ impl Group {
 
     /// What a sentinel says is the master: its place among the servers.
     pub fn master_of(&self, sentinel: usize) -> Option<usize> {
-        let mut conn = Conn::to(self.sentinels[sentinel]).ok()?;
+        let mut conn = Conn::to(self.sentinel_port(sentinel)).ok()?;
         let reply = conn.try_call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "locks"]).ok()?;
         let Reply::List(address) = reply else { return None };
         let port: u16 = address.get(1)?.text().parse().ok()?;
@@ -167,7 +172,7 @@ impl Group {
     pub fn ask_for_failover(&self) {
         until_long("a sentinel takes the order", || {
             (0..3).find(|sentinel| {
-                let mut conn = Conn::to(self.sentinels[*sentinel]).unwrap();
+                let mut conn = Conn::to(self.sentinel_port(*sentinel)).unwrap();
                 conn.call(&["SENTINEL", "FAILOVER", "locks"]) == Reply::Status("OK".into())
             })
         });

@@ -1,0 +1,233 @@
+//! The servers of the view, each looked at by a thread of its own over one connection. A server that hangs holds up no
+//! other.
+
+use crate::action::Action;
+use crate::look::{Looker, Wish, MOST_DETAILS};
+use crate::model::{By, Name, Server};
+use crate::options::Options;
+use crate::sentinel;
+use crate::target::Target;
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The longest pause after a server could not be asked.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The shortest time between two looks, whatever the keys ask for.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(300);
+const SENTINELS_EVERY: Duration = Duration::from_secs(5);
+
+/// What happens to the view.
+pub enum Event {
+    Key(ratatui::crossterm::event::KeyEvent),
+    /// The terminal has another size.
+    Redraw,
+    /// The terminal is gone.
+    Hangup,
+    Look(usize, Box<Server>),
+    /// The servers of a cluster, as one of them says, or of the group.
+    Members(usize, Vec<Target>),
+    /// Why the Sentinels cannot be asked; nothing if they can.
+    Sentinels(Option<String>),
+    Outcome(String),
+}
+
+/// What a thread is told.
+enum Order {
+    Select(Option<Name>),
+    Sort(By),
+    All(bool),
+    Act(Action),
+}
+
+struct Worker {
+    number: usize,
+    address: String,
+    /// Named on the command line: it is never dropped from the view.
+    is_named: bool,
+    /// The worker whose cluster it belongs to.
+    group: usize,
+    orders: Sender<Order>,
+    server: Server,
+}
+
+/// The number of the group whose servers the Sentinels name.
+const SENTINEL_GROUP: usize = usize::MAX;
+
+pub struct Fleet {
+    workers: Vec<Worker>,
+    /// Other addresses of servers that are in the view already.
+    aliases: BTreeSet<String>,
+    next: usize,
+    wish: Wish,
+    interval: Duration,
+    events: Sender<Event>,
+    only: bool,
+}
+
+impl Fleet {
+    pub fn start(options: &Options, events: Sender<Event>) -> Self {
+        let mut fleet = Self {
+            workers: Vec::new(),
+            aliases: BTreeSet::new(),
+            next: 0,
+            wish: Wish {
+                by: options.by,
+                count: options.count,
+                all: options.all,
+                selected: None,
+                details: MOST_DETAILS,
+            },
+            interval: options.interval,
+            events,
+            only: options.only,
+        };
+        if let Some(name) = options.sentinel.clone() {
+            let (sentinels, login, events) = (options.targets.clone(), options.login.clone(), fleet.events.clone());
+            thread::spawn(move || loop {
+                let event = match sentinel::members(&sentinels, &name, &login) {
+                    Ok(members) => {
+                        let _ = events.send(Event::Members(SENTINEL_GROUP, members));
+                        Event::Sentinels(None)
+                    }
+                    Err(trouble) => Event::Sentinels(Some(trouble)),
+                };
+                if events.send(event).is_err() {
+                    return;
+                }
+                thread::sleep(SENTINELS_EVERY);
+            });
+        } else {
+            for target in &options.targets {
+                fleet.add(target.clone(), None);
+            }
+        }
+        fleet
+    }
+
+    fn add(&mut self, target: Target, group: Option<usize>) {
+        let (number, address) = (self.next, target.address());
+        if self.aliases.contains(&address) || self.workers.iter().any(|worker| worker.address == address) {
+            return;
+        }
+        self.next = number.wrapping_add(1);
+        let (orders, told) = std::sync::mpsc::channel();
+        let (wish, interval, events) = (self.wish.clone(), self.interval, self.events.clone());
+        let only = self.only;
+        thread::spawn(move || work(number, Looker::new(target), wish, interval, only, &told, &events));
+        let server = Server::without(&address, "connecting");
+        let is_named = group.is_none();
+        self.workers.push(Worker { number, address, is_named, group: group.unwrap_or(number), orders, server });
+    }
+
+    /// Takes over what a thread found. A server that is there under another address is not looked at twice.
+    pub fn look(&mut self, number: usize, server: Server) {
+        let Some(place) = self.workers.iter().position(|worker| worker.number == number) else { return };
+        let same = |other: &Worker| server.run_id.is_some() && other.server.run_id == server.run_id;
+        let is_double = self.workers.iter().take(place).any(same);
+        if is_double {
+            // Its thread ends, as nobody gives it orders any more.
+            let worker = self.workers.remove(place);
+            self.aliases.insert(worker.address);
+        } else if let Some(worker) = self.workers.get_mut(place) {
+            worker.server = server;
+        }
+    }
+
+    /// Adds servers that are new, and drops those that are neither members any more nor answer.
+    pub fn members(&mut self, from: usize, members: Vec<Target>) {
+        let group = self.workers.iter().find(|worker| worker.number == from).map_or(from, |worker| worker.group);
+        let addresses: BTreeSet<String> = members.iter().map(Target::address).collect();
+        self.workers.retain(|worker| {
+            let is_member = worker.group != group || addresses.contains(&worker.address);
+            worker.is_named || is_member || worker.server.trouble.is_none()
+        });
+        for member in members {
+            self.add(member, Some(group));
+        }
+    }
+
+    pub fn servers(&self) -> Vec<Server> {
+        self.workers.iter().map(|worker| worker.server.clone()).collect()
+    }
+
+    pub fn select(&self, lock: Option<&(String, Name)>) {
+        for worker in &self.workers {
+            let name = lock.filter(|(address, _)| *address == worker.address).map(|(_, name)| name.clone());
+            let _ = worker.orders.send(Order::Select(name));
+        }
+    }
+
+    pub fn sort(&mut self, by: By) {
+        self.wish.by = by;
+        self.tell(|| Order::Sort(by));
+    }
+
+    pub fn all(&mut self, all: bool) {
+        self.wish.all = all;
+        self.tell(|| Order::All(all));
+    }
+
+    fn tell(&self, order: impl Fn() -> Order) {
+        for worker in &self.workers {
+            let _ = worker.orders.send(order());
+        }
+    }
+
+    /// Has an action carried out; whether its server is there.
+    pub fn act(&self, action: Action) -> bool {
+        let worker = self.workers.iter().find(|worker| worker.address == action.address);
+        worker.is_some_and(|worker| worker.orders.send(Order::Act(action)).is_ok())
+    }
+}
+
+/// Looks at a server until nobody wants to know any more.
+fn work(
+    number: usize,
+    mut looker: Looker,
+    mut wish: Wish,
+    interval: Duration,
+    only: bool,
+    orders: &Receiver<Order>,
+    events: &Sender<Event>,
+) {
+    let mut failures: u32 = 0;
+    loop {
+        let began = Instant::now();
+        let server = looker.look(&wish);
+        failures = if server.trouble.is_some() { failures.saturating_add(1) } else { 0 };
+        if events.send(Event::Look(number, Box::new(server))).is_err() {
+            return;
+        }
+        let members = if only || failures > 0 { None } else { looker.members() };
+        if members.is_some_and(|members| events.send(Event::Members(number, members)).is_err()) {
+            return;
+        }
+        let pause = interval.max(interval.saturating_mul(failures).min(LONGEST_PAUSE));
+        let mut until = began.checked_add(pause).unwrap_or(began);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let order = match orders.recv_timeout(left) {
+                Ok(order) => order,
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            match order {
+                Order::Select(name) if wish.selected == name => continue,
+                Order::Select(name) => wish.selected = name,
+                Order::Sort(by) => wish.by = by,
+                Order::All(all) => wish.all = all,
+                Order::Act(action) => {
+                    if events.send(Event::Outcome(looker.act(&action))).is_err() {
+                        return;
+                    }
+                }
+            }
+            // Shows the change soon, but a key that is held down asks for no more looks than this.
+            if failures == 0 {
+                until = until.min(began.checked_add(SHORTEST_PAUSE).unwrap_or(began));
+            }
+        }
+    }
+}

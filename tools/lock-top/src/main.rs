@@ -1,0 +1,69 @@
+//! lock-top: who holds and who waits for the locks of redis-lock, in a terminal.
+//!
+//! `model`, `graph`, `lines`, `app`, `view` and `json` are pure. `link` and `look` ask a server, `fleet` does so for
+//! several beside each other, `terminal` and `once` show what they found.
+
+mod action;
+mod app;
+mod fleet;
+mod graph;
+mod json;
+mod lines;
+mod link;
+mod look;
+mod model;
+mod once;
+mod options;
+mod reply;
+mod sentinel;
+mod target;
+mod terminal;
+mod text;
+mod view;
+
+use options::Asked;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+/// Columns of text that goes to a file or another program.
+const WIDTH: usize = 80;
+
+fn main() -> ExitCode {
+    // The one that is linked in; without this line TLS would ask for a choice.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let env = |name: &str| std::env::var(name).ok();
+    let options = match options::parse(std::env::args_os().skip(1), env) {
+        Ok(Asked::Run(options)) => options,
+        Ok(Asked::Help) => return print(options::HELP, true),
+        Ok(Asked::Version) => return print(concat!("lock-top ", env!("CARGO_PKG_VERSION"), "\n"), true),
+        Err(error) => return fail(&error, 2),
+    };
+    if options.once {
+        let width = ratatui::crossterm::terminal::size().map_or(WIDTH, |(wide, _)| usize::from(wide));
+        let width = if io::stdout().is_terminal() { width.max(40) } else { WIDTH };
+        let (text, is_whole) = once::run(&options, width);
+        return print(&text, is_whole);
+    }
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return fail("input or output is no terminal: --once prints one look", 2);
+    }
+    match terminal::run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error.to_string(), 1),
+    }
+}
+
+/// A reader that has seen enough, such as `head`, is no failure.
+fn print(text: &str, is_whole: bool) -> ExitCode {
+    let _ = io::stdout().write_all(text.as_bytes());
+    if is_whole {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn fail(error: &str, code: u8) -> ExitCode {
+    let _ = writeln!(io::stderr(), "lock-top: {error}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,131 @@
+//! One look at everything, as text or JSON.
+
+use crate::graph::Graph;
+use crate::lines::{self, ASCII, UNICODE};
+use crate::look::{Looker, Wish};
+use crate::model::{sorted, Server};
+use crate::options::Options;
+use crate::target::Target;
+use crate::{json, sentinel};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::thread;
+use std::time::Duration;
+
+/// How many lines a single look reads.
+const MOST_DETAILS: usize = 32;
+/// How many steps of LOCK.SCAN it takes for --all.
+const MOST_STEPS: usize = 200;
+
+/// What is printed, and whether every server could be asked.
+pub fn run(options: &Options, width: usize) -> (String, bool) {
+    let (servers, sentinels) = look(options);
+    let is_whole = sentinels.is_none() && servers.iter().all(|server| server.trouble.is_none());
+    let graph = Graph::of(&servers);
+    if options.json {
+        let mut document = json::document(&servers, &graph, options.by);
+        if let (Some(fields), Some(trouble)) = (document.as_object_mut(), sentinels) {
+            fields.insert("error".into(), trouble.into());
+        }
+        return (format!("{document:#}\n"), is_whole);
+    }
+    let mut out = text(options, &servers, &graph, width);
+    if let Some(trouble) = sentinels {
+        let _ = writeln!(out, "{trouble}");
+    }
+    (out, is_whole)
+}
+
+fn look(options: &Options) -> (Vec<Server>, Option<String>) {
+    let mut queue = match &options.sentinel {
+        None => options.targets.clone(),
+        Some(name) => match sentinel::members(&options.targets, name, &options.login) {
+            Ok(members) => members,
+            Err(trouble) => return (Vec::new(), Some(trouble)),
+        },
+    };
+    queue.reverse();
+    let (mut servers, mut seen): (Vec<Server>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
+    while let Some(target) = queue.pop() {
+        if !seen.insert(target.address()) {
+            continue;
+        }
+        let (server, members) = look_at(options, target);
+        let is_double = server.run_id.is_some() && servers.iter().any(|known| known.run_id == server.run_id);
+        if !is_double {
+            servers.push(server);
+        }
+        queue.extend(members.into_iter().rev());
+    }
+    (servers, None)
+}
+
+fn look_at(options: &Options, target: Target) -> (Server, Vec<Target>) {
+    let mut looker = Looker::new(target);
+    let wish = Wish { by: options.by, count: options.count, all: options.all, selected: None, details: MOST_DETAILS };
+    let mut server = looker.look(&wish);
+    let lacks_top = server.notes.iter().any(|note| note.contains("LOCK.TOP"));
+    if options.all || lacks_top {
+        for _ in 1..MOST_STEPS {
+            if server.trouble.is_some() || looker.has_scanned() {
+                break;
+            }
+            // Leaves the server to its clients in between.
+            thread::sleep(Duration::from_millis(5));
+            server = looker.look(&Wish { details: 0, ..wish.clone() });
+        }
+        if !looker.has_scanned() && server.trouble.is_none() {
+            server.notes.push("the database is large: not all of its keys were inspected".into());
+        }
+        if server.trouble.is_none() {
+            // The scan is done: now the lines of what it found.
+            let notes = std::mem::take(&mut server.notes);
+            server = looker.look(&wish);
+            server.notes.extend(notes.into_iter().filter(|note| note.starts_with("the database")));
+        }
+    }
+    let members = if options.only || server.trouble.is_some() { None } else { looker.members() };
+    (server, members.unwrap_or_default())
+}
+
+fn text(options: &Options, servers: &[Server], graph: &Graph, width: usize) -> String {
+    let glyphs = if options.ascii { ASCII } else { UNICODE };
+    let mut out = String::new();
+    let mut say = |line: &lines::Line| {
+        let _ = writeln!(out, "{}", line.text.trim_end());
+    };
+    lines::servers(servers, width).iter().for_each(&mut say);
+    lines::cycles(graph, glyphs).iter().for_each(&mut say);
+    let locks = sorted(servers, options.by);
+    say(&lines::Line::default());
+    if locks.is_empty() {
+        let answers = servers.iter().any(|server| server.trouble.is_none());
+        let text = match (answers, options.all) {
+            (false, _) => return out.trim_end().to_string() + "\n",
+            (true, false) => "nobody waits for a lock",
+            (true, true) => "no locks",
+        };
+        say(&lines::Line { text: text.into(), ..lines::Line::default() });
+        return out;
+    }
+    say(&lines::locks_head(servers, width));
+    for (at, lock) in &locks {
+        say(&lines::lock(lock, *at, servers, width));
+    }
+    for (at, lock) in locks.iter().filter(|(_, lock)| lock.queue.as_ref().is_some_and(|queue| !queue.is_empty())) {
+        let server = servers.get(*at).filter(|_| servers.len() > 1).map(|server| format!(" on {}", server.address));
+        say(&lines::Line::default());
+        let name = format!("{}{}", lock.name.label(), server.unwrap_or_default());
+        say(&lines::Line { text: name, ..lines::Line::default() });
+        for (line, _) in lines::line(lock, width.saturating_sub(2)) {
+            say(&lines::Line { text: format!("  {}", line.text), tone: line.tone });
+        }
+    }
+    let rings: BTreeSet<_> =
+        graph.cycles.iter().filter_map(|cycle| graph.edge(*cycle.first()?)).map(|edge| edge.to).collect();
+    for root in rings {
+        say(&lines::Line::default());
+        lines::picture(graph, &[root], glyphs, width).iter().for_each(&mut say);
+    }
+    out
+}

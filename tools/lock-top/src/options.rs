@@ -1,0 +1,304 @@
+//! The command line.
+
+use crate::model::By;
+use crate::target::{Login, Target, DEFAULT_PORT, SENTINEL_PORT};
+use lexopt::prelude::*;
+use redis::{ClientTlsConfig, TlsCertificates};
+use std::ffi::OsString;
+use std::time::Duration;
+
+pub const HELP: &str = "\
+lock-top shows who holds and who waits for the locks of redis-lock.
+
+Usage: lock-top [OPTION]... [SERVER]...
+
+A SERVER is HOST, HOST:PORT, the path of a unix socket, or a URL: redis://,
+rediss:// (TLS) or unix://. It is 127.0.0.1:6379 if none is named. Of a cluster
+any node will do: its other masters are found. With --sentinel each SERVER is a
+Sentinel (port 26379).
+
+Servers:
+  --sentinel NAME      the group NAME, as the Sentinels know it
+  --only               only the servers named here, not the rest of a cluster
+  --user NAME          ACL user
+  --pass PASSWORD      password; others can see it in the list of processes, so
+                       set REDISCLI_AUTH or use --pass-file
+  --pass-file FILE     file with the password in its first line
+  -n, --db N           database that --all scans (default 0)
+  --tls                connect with TLS
+  --cacert FILE        certificate of the authority (default: the system's)
+  --cert FILE, --key FILE   certificate and key of this client
+  --insecure           accept any certificate
+
+View:
+  --by WORD            sort by waiters (default), wait or held
+  --all                also locks that nobody waits for (LOCK.SCAN)
+  --count N            how many locks LOCK.TOP lists, 1 to 200 (default 50)
+  --interval SECONDS   time between two looks, 0.5 to 60 (default 1)
+  --read-only          never release or cancel anything
+  --no-color           no colours; so does the variable NO_COLOR
+  --ascii              draw with ASCII letters only
+
+Scripts:
+  --once               print one look as text, and end
+  --json               print it as JSON; needs --once
+
+  --help, --version
+
+A look is at most 13 calls to each server, over one connection; and SELECT where
+locks are in several databases. With --once the exit status is 1 if a server
+could not be asked. It is 2 for bad arguments.
+";
+
+pub enum Asked {
+    Help,
+    Version,
+    Run(Box<Options>),
+}
+
+// Each is a switch of its own.
+#[allow(clippy::struct_excessive_bools)]
+pub struct Options {
+    pub targets: Vec<Target>,
+    /// The name of the group, if the targets are Sentinels.
+    pub sentinel: Option<String>,
+    /// How to log in to servers that others name.
+    pub login: Login,
+    pub only: bool,
+    pub by: By,
+    pub all: bool,
+    pub count: usize,
+    pub interval: Duration,
+    pub read_only: bool,
+    pub color: bool,
+    pub ascii: bool,
+    pub once: bool,
+    pub json: bool,
+}
+
+/// What is read before the servers can be: their login may come behind them.
+#[derive(Default)]
+struct Files {
+    cacert: Option<OsString>,
+    cert: Option<OsString>,
+    key: Option<OsString>,
+    pass: Option<OsString>,
+}
+
+/// Reads the arguments; `env` gives the variables of the environment.
+pub fn parse(
+    args: impl IntoIterator<Item = impl Into<OsString>>,
+    env: impl Fn(&str) -> Option<String>,
+) -> Result<Asked, String> {
+    // lexopt drops the first argument of the process, not of a list.
+    let mut parser = lexopt::Parser::from_args(args);
+    let mut options = Options {
+        targets: Vec::new(),
+        sentinel: None,
+        login: Login { password: env("REDISCLI_AUTH").filter(|text| !text.is_empty()), ..Login::default() },
+        only: false,
+        by: By::default(),
+        all: false,
+        count: 50,
+        interval: Duration::from_secs(1),
+        read_only: false,
+        color: env("NO_COLOR").is_none_or(|text| text.is_empty()),
+        ascii: !is_utf8(&env),
+        once: false,
+        json: false,
+    };
+    let (mut files, mut servers) = (Files::default(), Vec::new());
+    while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
+        match arg {
+            Long("help") => return Ok(Asked::Help),
+            Long("version") => return Ok(Asked::Version),
+            Value(server) => servers.push(text(server)?),
+            arg => option(&mut options, &mut files, &arg_name(&arg), &mut parser)?,
+        }
+    }
+    if options.json && !options.once {
+        return Err("--json needs --once".into());
+    }
+    finish_login(&mut options.login, &files)?;
+    let is_sentinel = options.sentinel.is_some();
+    let port = if is_sentinel { SENTINEL_PORT } else { DEFAULT_PORT };
+    if servers.is_empty() {
+        servers.push("127.0.0.1".into());
+    }
+    // A Sentinel has a login of its own, which only its URL can bring.
+    let without = Login { user: None, password: None, ..options.login.clone() };
+    let login = if is_sentinel { &without } else { &options.login };
+    options.targets = servers.iter().map(|server| Target::parse(server, login, port)).collect::<Result<_, _>>()?;
+    Ok(Asked::Run(Box::new(options)))
+}
+
+fn arg_name(arg: &lexopt::Arg<'_>) -> String {
+    match arg {
+        Short(letter) => format!("-{letter}"),
+        Long(name) => format!("--{name}"),
+        Value(_) => String::new(),
+    }
+}
+
+fn option(options: &mut Options, files: &mut Files, name: &str, parser: &mut lexopt::Parser) -> Result<(), String> {
+    let mut value = || parser.value().map_err(|_| format!("{name} needs a value"));
+    let login = &mut options.login;
+    match name {
+        "--sentinel" => options.sentinel = Some(text(value()?)?),
+        "--only" => options.only = true,
+        "--user" => login.user = Some(text(value()?)?),
+        "--pass" => login.password = Some(text(value()?)?),
+        "--pass-file" => files.pass = Some(value()?),
+        "-n" | "--db" => login.db = within(name, &text(value()?)?, 0, i64::from(i32::MAX))?,
+        "--tls" => login.tls = true,
+        "--cacert" => files.cacert = Some(value()?),
+        "--cert" => files.cert = Some(value()?),
+        "--key" => files.key = Some(value()?),
+        "--insecure" => login.insecure = true,
+        "--by" => {
+            let word = text(value()?)?;
+            options.by = By::of_word(&word).ok_or_else(|| format!("--by is waiters, wait or held, not {word}"))?;
+        }
+        "--all" => options.all = true,
+        "--count" => options.count = usize::try_from(within(name, &text(value()?)?, 1, 200)?).unwrap_or(50),
+        "--interval" => options.interval = interval(&text(value()?)?)?,
+        "--read-only" => options.read_only = true,
+        "--no-color" | "--no-colour" => options.color = false,
+        "--ascii" => options.ascii = true,
+        "--once" => options.once = true,
+        "--json" => options.json = true,
+        other => return Err(format!("unknown option {other}; --help lists them")),
+    }
+    Ok(())
+}
+
+fn text(value: OsString) -> Result<String, String> {
+    value.into_string().map_err(|value| format!("not UTF-8: {}", value.to_string_lossy()))
+}
+
+fn within(name: &str, value: &str, least: i64, most: i64) -> Result<i64, String> {
+    let number = value.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("{name} is a whole number from {least} to {most}, not {value}"))
+}
+
+fn interval(value: &str) -> Result<Duration, String> {
+    let seconds = value.parse::<f64>().ok().filter(|seconds| (0.5..=60.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("--interval is from 0.5 to 60 seconds, not {value}"))
+}
+
+/// Whether the locale can show letters beyond ASCII.
+fn is_utf8(env: &impl Fn(&str) -> Option<String>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| env(name).filter(|text| !text.is_empty()));
+    locale.is_some_and(|locale| locale.to_lowercase().replace('-', "").contains("utf8"))
+}
+
+fn finish_login(login: &mut Login, files: &Files) -> Result<(), String> {
+    let read = |file: &OsString| std::fs::read(file).map_err(|error| format!("{}: {error}", file.to_string_lossy()));
+    if let Some(file) = &files.pass {
+        let content = String::from_utf8(read(file)?).map_err(|_| "the password file is not UTF-8".to_string())?;
+        login.password = Some(content.lines().next().unwrap_or_default().into());
+    }
+    if login.user.is_some() && login.password.is_none() {
+        return Err("--user needs a password: REDISCLI_AUTH, --pass-file or --pass".into());
+    }
+    let client_tls = match (&files.cert, &files.key) {
+        (Some(cert), Some(key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
+        (None, None) => None,
+        _ => return Err("--cert and --key need each other".into()),
+    };
+    let root_cert = files.cacert.as_ref().map(read).transpose()?;
+    if client_tls.is_some() || root_cert.is_some() {
+        login.certificates = Some(TlsCertificates { client_tls, root_cert });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &str, env: &[(&str, &str)]) -> Result<Options, String> {
+        let env = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
+        match parse(args.split_whitespace(), env)? {
+            Asked::Run(options) => Ok(*options),
+            Asked::Help => Err("help".into()),
+            Asked::Version => Err("version".into()),
+        }
+    }
+
+    fn refused(args: &str) -> String {
+        parsed(args, &[]).err().unwrap_or_else(|| panic!("accepted: {args}"))
+    }
+
+    #[test]
+    fn without_arguments_it_is_the_local_server() {
+        let options = parsed("", &[]).unwrap();
+        assert_eq!(options.targets[0].address(), "127.0.0.1:6379");
+        assert!(options.ascii && options.color && !options.read_only && !options.once);
+    }
+
+    #[test]
+    fn options_stand_before_and_behind_servers() {
+        let options = parsed("db1:7000 --by held --count 7 db2 -n 3 --interval 0.5 --user ops --pass x", &[]).unwrap();
+        assert_eq!(options.targets.iter().map(Target::address).collect::<Vec<_>>(), ["db1:7000", "db2:6379"]);
+        assert_eq!((options.by, options.count, options.interval), (By::Held, 7, Duration::from_millis(500)));
+        let login = options.targets[1].login();
+        assert_eq!((login.db, login.user.as_deref(), login.password.as_deref()), (3, Some("ops"), Some("x")));
+    }
+
+    #[test]
+    fn the_environment_gives_password_colour_and_letters() {
+        let env = [("REDISCLI_AUTH", "secret"), ("NO_COLOR", "1"), ("LANG", "de_DE.UTF-8")];
+        let options = parsed("", &env).unwrap();
+        assert_eq!(options.targets[0].login().password.as_deref(), Some("secret"));
+        assert!(!options.color && !options.ascii);
+        assert!(parsed("--ascii", &env).unwrap().ascii);
+        assert!(parsed("", &[("LC_ALL", "C"), ("LANG", "C.UTF-8")]).unwrap().ascii);
+    }
+
+    #[test]
+    fn sentinels_have_their_own_port_and_login() {
+        let options = parsed("--sentinel locks s1 redis://:theirs@s2:5000 --pass ours", &[]).unwrap();
+        assert_eq!(options.targets.iter().map(Target::address).collect::<Vec<_>>(), ["s1:26379", "s2:5000"]);
+        assert_eq!(options.targets[0].login().password, None);
+        assert_eq!(options.targets[1].login().password.as_deref(), Some("theirs"));
+        assert_eq!(options.login.password.as_deref(), Some("ours"));
+    }
+
+    #[test]
+    fn a_bad_argument_is_named() {
+        let cases = [
+            ("--by size", "--by is waiters, wait or held, not size"),
+            ("--count 0", "--count is a whole number from 1 to 200, not 0"),
+            ("--interval 0.1", "--interval is from 0.5 to 60 seconds, not 0.1"),
+            ("--interval NaN", "--interval is from 0.5 to 60 seconds, not NaN"),
+            ("--json", "--json needs --once"),
+            ("--user bob", "--user needs a password"),
+            ("--cert x", "--cert and --key need each other"),
+            ("--cacert /no/such/file", "/no/such/file: No such file"),
+            ("--frobnicate", "unknown option --frobnicate"),
+            ("-x", "unknown option -x"),
+            ("--user", "--user needs a value"),
+            ("db1:x", "not HOST or HOST:PORT: db1:x"),
+        ];
+        for (args, expected) in cases {
+            let error = refused(args);
+            assert!(error.starts_with(expected), "{args}: {error}");
+        }
+        assert_eq!(refused("--help"), "help");
+        assert_eq!(refused("--version"), "version");
+    }
+
+    #[test]
+    fn the_help_fits_80_columns_and_names_every_option() {
+        assert!(HELP.lines().all(|line| line.len() <= 80));
+        let source = include_str!("options.rs");
+        let options = source
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("\"--"))
+            .filter_map(|line| line.split('"').next());
+        for option in options.filter(|option| !option.contains(' ')) {
+            assert!(HELP.contains(&format!("--{option}")), "--{option} is not in the help");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The servers of a group, as its Sentinels know them: the master and its replicas.
+
+use crate::link::{Link, Trouble};
+use crate::reply::{list, Fields};
+use crate::target::{Login, Target};
+
+/// Asks one Sentinel after the other; or one line for each why it gave none.
+pub fn members(sentinels: &[Target], name: &str, login: &Login) -> Result<Vec<Target>, String> {
+    let mut troubles = Vec::new();
+    for sentinel in sentinels {
+        match ask(sentinel, name, login) {
+            Ok(members) => return Ok(members),
+            Err(trouble) => troubles.push(format!("Sentinel {}: {trouble}", sentinel.address())),
+        }
+    }
+    Err(troubles.join("; "))
+}
+
+fn ask(sentinel: &Target, name: &str, login: &Login) -> Result<Vec<Target>, Trouble> {
+    let mut link = Link::open(sentinel)?;
+    let explain = |trouble| match &trouble {
+        Trouble::Said(text) if text.contains("No such master") => {
+            Trouble::Said(format!("it knows no group {name}; SENTINEL MASTERS lists those that it knows"))
+        }
+        _ if trouble.is_unknown_command() => Trouble::Said("this is no Sentinel".into()),
+        _ => trouble,
+    };
+    let master = link.ask(&["SENTINEL", "MASTER", name]).map_err(explain)?;
+    let replicas = link.ask(&["SENTINEL", "REPLICAS", name]).map_err(explain)?;
+    let server = |fields: &Fields<'_>| {
+        let port = fields.number("port").and_then(|port| u16::try_from(port).ok())?;
+        Some(Target::at(&fields.text("ip")?, port, login))
+    };
+    let replicas = list(&replicas).unwrap_or_default().iter().map(Fields::of);
+    // A replica that has been away for long may never come back.
+    let here = replicas.filter(|replica| replica.text("flags").is_none_or(|flags| !flags.contains("s_down")));
+    Ok(server(&Fields::of(&master)).into_iter().chain(here.filter_map(|replica| server(&replica))).collect())
+}

@@ -1,0 +1,75 @@
+//! lock-top beside real servers: what `--once` prints, what it says of servers that it cannot ask, and the view in a
+//! real terminal (tmux).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::arithmetic_side_effects, missing_docs)]
+
+#[path = "../../../../tests/support/mod.rs"]
+mod support;
+
+#[path = "../../../../tests/support/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+
+#[path = "../../../../tests/integration/sentinel/group.rs"]
+#[allow(dead_code)]
+mod group;
+
+mod members;
+mod once;
+mod page;
+mod rights;
+mod screen;
+mod secure;
+mod terminal;
+mod trouble;
+
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+use support::Server;
+
+/// The address of a server.
+fn address(server: &Server) -> String {
+    format!("127.0.0.1:{}", server.port())
+}
+
+/// lock-top with these arguments, in an environment that says nothing.
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lock-top"));
+    command.args(args).env_remove("REDISCLI_AUTH").env_remove("NO_COLOR").env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    program(args).output().expect("lock-top runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// What `--once` prints.
+fn once(args: &[&str]) -> String {
+    text(&run(&[&["--once"], args].concat()).stdout)
+}
+
+/// What `--once --json` prints.
+fn json(args: &[&str]) -> Value {
+    let text = once(&[&["--json"], args].concat());
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
+}
+
+/// One line that says why a server cannot be asked, and that the exit status is 1.
+fn complaint(args: &[&str]) -> String {
+    let output = run(&[&["--once"], args].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = text(&output.stdout);
+    let said: Vec<&str> = text.lines().filter(|line| line.contains(": ")).collect();
+    assert_eq!(said.len(), 1, "{text}");
+    said[0].into()
+}
+
+/// The server of an address in a JSON document.
+fn server_of<'a>(document: &'a Value, address: &str) -> &'a Value {
+    let servers = document["servers"].as_array().unwrap();
+    servers.iter().find(|server| server["address"] == address).unwrap_or_else(|| panic!("no {address}: {document:#}"))
+}

@@ -1,0 +1,103 @@
+//! `docs/LOCK_TOP.md` shows what the program shows: each capture is compared with a new one, but for numbers and times.
+//!
+//! `LOCK_TOP_CAPTURES=write cargo test -p lock-top page::` writes new ones into the page.
+
+use crate::screen::Screen;
+use crate::support::{project_file, root, skipped, Conn, Server};
+use crate::{address, once};
+
+const PAGE: &str = "docs/LOCK_TOP.md";
+
+/// Two programs that wait for each other, and one that waits behind them.
+fn incident(server: &Server) -> [Conn; 4] {
+    let [mut billing, mut reports, mut look] = [server.conn(), server.conn(), server.conn()];
+    billing.int(&["LOCK.ACQUIRE", "invoices", "EX", "600", "OWNER", "billing:7"]);
+    reports.int(&["LOCK.ACQUIRE", "report", "EX", "600", "OWNER", "reports:3", "SESSION"]);
+    let wait = |key, id, owner| ["LOCK.ACQUIRE", key, "EX", "600", "WAIT", "600000", "ID", id, "OWNER", owner];
+    billing.send(&wait("report", "1001", "billing:7"));
+    look.until_waiters("report", 1);
+    let mailer = server.waiter(&wait("report", "3003", "mailer:1"));
+    reports.send(&wait("invoices", "2002", "reports:3"));
+    look.until_waiters("invoices", 1);
+    [billing, reports, mailer, look]
+}
+
+/// A capture without what differs from run to run: numbers, and how wide they are; and without the numbers and addresses
+/// of clients, which not every module knows of a holder.
+fn masked(capture: &str) -> String {
+    let word = |word: &str| {
+        if word.starts_with(|first: char| first.is_ascii_digit())
+            && word.chars().all(|c| "0123456789.smhd,/".contains(c))
+        {
+            return "N".to_string();
+        }
+        let digits = word.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
+        digits.fold(word.to_string(), |text, run| text.replacen(run, "0", 1))
+    };
+    let is_of_client = |word: &&str| word.starts_with('#') || word.starts_with("127.0.0.1:");
+    let line =
+        |line: &str| line.split_whitespace().filter(|word| !is_of_client(word)).map(word).collect::<Vec<_>>().join(" ");
+    capture.trim_end().lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The page with a capture in place of that one, and what was there.
+fn replaced(page: &str, name: &str, capture: &str) -> (String, String) {
+    let mark = format!("<!-- capture: {name} -->\n```text\n");
+    let (before, rest) = page.split_once(&mark).unwrap_or_else(|| panic!("{PAGE} has no capture {name}"));
+    let (old, after) = rest.split_once("```\n").expect("the capture ends");
+    let lines: Vec<&str> = capture.trim_end().lines().map(str::trim_end).collect();
+    (format!("{before}{mark}{}\n```\n{after}", lines.join("\n")), old.to_string())
+}
+
+#[test]
+fn the_captures_of_the_page_are_what_is_shown() {
+    let (server, mut conn) = Server::connected();
+    if conn.is_before_7() {
+        return skipped("the_captures_of_the_page", "the limits and the grace are not in CONFIG before 7.0");
+    }
+    let _clients = incident(&server);
+    let is_writing = std::env::var("LOCK_TOP_CAPTURES").is_ok_and(|what| what == "write");
+    if is_writing {
+        // Times as somebody who looks would see them.
+        std::thread::sleep(std::time::Duration::from_secs(5));
+    }
+    let at = address(&server);
+    let mut captures = vec![("once", once(&[&at]))];
+    if let Some(screen) = Screen::start("page", 22, &["--interval", "0.5", &at]) {
+        captures.push(("view", screen.until_shows(&["CYCLE: ", "LINE CLIENT", "3003", "0.0       0.0    0.0"])));
+        screen.press(&["v"]);
+        let picture = screen.until_shows(&["who waits for whom", "mailer:1"]);
+        let lower = picture.lines().skip_while(|line| !line.contains("who waits for whom"));
+        captures.push(("picture", lower.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")));
+        screen.press(&["r"]);
+        let dialog = screen.until_shows(&["Send this?", "y: send it"]);
+        let framed = dialog.lines().filter_map(|line| line.get(line.find(['|', '+'])?..=line.rfind(['|', '+'])?));
+        captures.push(("release", framed.collect::<Vec<_>>().join("\n")));
+    }
+    let (mut page, mut different) = (project_file(PAGE), Vec::new());
+    for (name, capture) in captures {
+        let (new, old) = replaced(&page, name, &capture);
+        if is_writing || masked(&old) != masked(&capture) {
+            different.push(format!("{name}:\n{}\nthe page has:\n{}", masked(&capture), masked(&old)));
+            page = new;
+        }
+    }
+    if is_writing {
+        std::fs::write(root().join(PAGE), page).unwrap();
+    } else {
+        assert!(different.is_empty(), "{}", different.join("\n\n"));
+    }
+}
+
+#[test]
+fn the_page_has_the_help_word_for_word() {
+    let help = crate::text(&crate::run(&["--help"]).stdout);
+    let page = project_file(PAGE);
+    assert!(page.contains(&format!("```text\n{help}```\n")), "{PAGE} lacks this text of --help:\n{help}");
+}
+
+#[test]
+fn numbers_and_widths_are_masked_and_words_are_not() {
+    assert_eq!(masked("a #12 127.0.0.1:7   3.2s 9m58s 1/5000\n b:7 907ms,\n"), "a N N N\nb:0 N");
+    assert_ne!(masked("held for 3s by alice"), masked("held for 3s by bob"));
+}

@@ -1,0 +1,124 @@
+//! Users with few rights: they see what they may, and are told what they may not. The server's ACL LOG does not fill.
+
+use crate::screen::Screen;
+use crate::support::{project_file, skipped, until, Conn, Server};
+use crate::{address, json, once};
+use serde_json::Value;
+
+/// A lock with a waiter, and a user with these rules.
+fn server_with(user: &[&str]) -> (Server, Conn, Conn, [String; 5]) {
+    let (server, mut holder) = Server::connected();
+    holder.ok(&[&["ACL", "SETUSER", "watcher", "on", ">secret"], user].concat());
+    holder.int(&["LOCK.ACQUIRE", "report", "EX", "60", "OWNER", "alice"]);
+    let waiter = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "bob"]);
+    let args = [&address(&server), "--user", "watcher", "--pass", "secret"].map(String::from);
+    (server, holder, waiter, args)
+}
+
+fn shown(args: &[String; 5]) -> (Value, String) {
+    let args = args.each_ref().map(String::as_str);
+    (json(&args), once(&args))
+}
+
+#[test]
+fn the_watcher_of_the_documents_sees_locks_and_lines() {
+    let (_server, mut holder, _waiter, args) =
+        server_with(&["~*", "+lock.info", "+lock.check", "+lock.scan", "+lock.help"]);
+    let (document, text) = shown(&args);
+    let report = &document["locks"][0];
+    assert_eq!((&report["key"], &report["waiters"]), (&"report".into(), &1.into()), "{document:#}");
+    assert_eq!((&report["holders"][0]["owner"], &report["queue"][0]["owner"]), (&"alice".into(), &"bob".into()));
+    assert!(text.contains("may not run INFO") && text.contains("may not run LOCK.TOP"), "{text}");
+    assert!(document["servers"][0]["error"].is_null());
+    // Each of two runs met each of a few commands once, however many steps it took.
+    let denied = holder.call(&["ACL", "LOG"]).list().len();
+    assert!(denied <= 8, "{denied} entries");
+}
+
+#[test]
+fn one_who_sees_only_lengths_is_told_so() {
+    let (_server, _holder, _waiter, args) = server_with(&["+lock.top", "+info"]);
+    let (document, text) = shown(&args);
+    assert_eq!((&document["locks"][0]["waiters"], &document["locks"][0]["queue"]), (&1.into(), &Value::Null));
+    assert!(text.contains("may not run LOCK.INFO: no lines, tokens and cycles"), "{text}");
+    assert!(!text.contains("may not run LOCK.TOP"), "{text}");
+}
+
+#[test]
+fn keys_that_may_not_be_read_lack_their_lines() {
+    let (_server, mut holder, _waiter, args) = server_with(&["~other*", "+lock.top", "+info", "+lock.info"]);
+    let _ = holder.int(&["LOCK.ACQUIRE", "other", "EX", "60"]);
+    let (document, text) = shown(&args);
+    assert_eq!(document["locks"][0]["queue"], Value::Null);
+    assert!(text.contains("may not read some of the keys"), "{text}");
+}
+
+#[test]
+fn one_who_may_do_nothing_has_notes_and_no_locks() {
+    let (_server, _holder, _waiter, args) = server_with(&["+ping"]);
+    let (document, text) = shown(&args);
+    assert_eq!(document["locks"].as_array().unwrap().len(), 0);
+    for command in ["INFO", "LOCK.TOP", "LOCK.SCAN"] {
+        assert!(text.contains(&format!("may not run {command}:")), "{command}:\n{text}");
+    }
+}
+
+/// The rules of the user that the page names.
+fn documented_rules() -> Vec<String> {
+    let page = project_file("docs/LOCK_TOP.md");
+    let line = page.lines().find(|line| line.starts_with("ACL SETUSER looker ")).expect("the page names a user");
+    line.split(' ').skip(3).map(String::from).collect()
+}
+
+#[test]
+fn the_user_of_the_page_sees_everything_and_can_do_nothing() {
+    let (server, mut holder) = Server::connected();
+    if holder.is_before_7() {
+        return skipped("the_user_of_the_page", "%R~ needs 7.0");
+    }
+    let rules = documented_rules();
+    holder.ok(&[&["ACL", "SETUSER", "looker"], &*rules.iter().map(String::as_str).collect::<Vec<_>>()].concat());
+    holder.ok(&["SELECT", "2"]);
+    let token = holder.int(&["LOCK.ACQUIRE", "report", "EX", "60", "OWNER", "alice"]).to_string();
+    let mut waiter = server.conn();
+    waiter.ok(&["SELECT", "2"]);
+    waiter.send(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "bob"]);
+    holder.until_waiters("report", 1);
+
+    let args = [&address(&server), "--all", "--user", "looker", "--pass", "secret"];
+    let document = json(&args);
+    let shown = &document["servers"][0];
+    assert_eq!(shown["notes"].as_array().unwrap().len(), 0, "{document:#}");
+    assert_eq!((&shown["max-waiters"], &shown["failover-grace-ms"]), (&5000.into(), &0.into()));
+    assert_eq!(document["locks"][0]["queue"][0]["owner"], "bob");
+
+    if let Some(screen) = Screen::start("looker", 24, &[&args[..], &["--interval", "0.5"]].concat()) {
+        screen.until_shows(&["alice", "bob"]);
+        screen.press(&["r", "y"]);
+        screen.until_shows(&["NOPERM"]);
+    }
+    assert_eq!(holder.int(&["LOCK.EXTEND", "report", &token, "EX", "60"]), 1);
+    let denied = holder.call(&["ACL", "LOG"]).list().len();
+    assert!(denied <= 1, "looking was denied: {denied} entries");
+}
+
+#[test]
+fn keys_that_may_not_be_read_take_no_turn_from_those_that_may() {
+    let (server, mut holder) = Server::connected();
+    holder.ok(&["ACL", "SETUSER", "watcher", "on", ">secret", "~yours", "+lock.top", "+info", "+lock.info"]);
+    let mut waiting = Vec::new();
+    for n in 0..12 {
+        let key = format!("secret:{n}");
+        holder.int(&["LOCK.ACQUIRE", &key, "EX", "60"]);
+        waiting.extend((0..2).map(|_| server.waiter(&["LOCK.ACQUIRE", &key, "EX", "60", "WAIT", "60000"])));
+    }
+    holder.int(&["LOCK.ACQUIRE", "yours", "EX", "60", "OWNER", "alice"]);
+    waiting.push(server.waiter(&["LOCK.ACQUIRE", "yours", "EX", "60", "WAIT", "60000"]));
+    let args = ["--user", "watcher", "--pass", "secret", "--interval", "0.5", &address(&server)];
+    let Some(screen) = Screen::start("turns", 40, &args) else { return };
+    // The state of a lock is known only after its line was read.
+    until("the line of yours is read", || {
+        let shown = screen.shows();
+        shown.lines().any(|line| line.contains(" yours ") && line.contains(" held ")).then_some(())
+    });
+}

@@ -1,0 +1,72 @@
+//! A terminal of 80 columns in tmux, with lock-top in it. The tmux server is its own, on a socket of its own.
+
+use crate::support::{skipped, temp_dir, until};
+use std::path::PathBuf;
+use std::process::Command;
+
+pub struct Screen {
+    dir: PathBuf,
+    high: usize,
+}
+
+impl Screen {
+    /// Starts lock-top with these arguments; nothing where tmux is missing.
+    pub fn start(test: &str, high: usize, args: &[&str]) -> Option<Self> {
+        if Command::new("tmux").arg("-V").output().is_err() {
+            skipped(test, "tmux is missing");
+            return None;
+        }
+        let screen = Self { dir: temp_dir(), high };
+        let size = ["-x", "80", "-y", &high.to_string()];
+        let mut words = vec!["-f", "/dev/null", "-u", "new-session", "-d", "-s", "top"];
+        words.extend(size);
+        // What it leaves behind stays to be seen.
+        let shell = "exec 2>&1; \"$@\"; echo \"ended with $?\"; sleep 300";
+        words.extend(["env", "LC_ALL=C.UTF-8", "sh", "-c", shell, "sh", env!("CARGO_BIN_EXE_lock-top")]);
+        words.extend(args);
+        screen.tmux(&words);
+        Some(screen)
+    }
+
+    fn tmux(&self, words: &[&str]) -> String {
+        let output = Command::new("tmux").arg("-S").arg(self.dir.join("tmux")).args(words).output().expect("tmux runs");
+        assert!(output.status.success(), "tmux {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What is on the screen, line by line.
+    pub fn shows(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-t", "top"])
+    }
+
+    /// The same with the codes of colours.
+    pub fn raw(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-e", "-t", "top"])
+    }
+
+    /// Waits until all of these texts are on the screen.
+    pub fn until_shows(&self, texts: &[&str]) -> String {
+        let mut last = String::new();
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("the screen", || {
+                last = self.shows();
+                texts.iter().all(|text| last.contains(text)).then_some(())
+            });
+        }));
+        assert!(found.is_ok(), "the screen does not show {texts:?}:\n{last}");
+        assert!(last.lines().count() <= self.high);
+        last
+    }
+
+    /// Presses keys, by the names that tmux has for them.
+    pub fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys", "-t", "top"], keys].concat());
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(self.dir.join("tmux")).arg("kill-server").output();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

@@ -1,0 +1,150 @@
+//! The view in a real terminal: it follows the servers, acts only after a confirmation, and comes back with a server.
+
+use crate::address;
+use crate::once::circle;
+use crate::screen::Screen;
+use crate::support::{module, until, Server};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_lock_its_line_and_the_picture_of_a_cycle() {
+    let server = Server::start();
+    let _clients = circle(&server);
+    let Some(screen) = Screen::start("terminal", 24, &["--interval", "0.5", &address(&server)]) else { return };
+    screen.until_shows(&["CYCLE: ", "holders and line", "LINE CLIENT"]);
+    screen.press(&["v"]);
+    screen.until_shows(&["who waits for whom", "└─ ", "CYCLE: see above"]);
+    screen.press(&["?"]);
+    screen.until_shows(&["picture of who waits for whom"]);
+    screen.press(&["x", "q"]);
+    screen.until_shows(&["ended with 0"]);
+}
+
+#[test]
+fn a_release_goes_out_only_after_yes() {
+    let (server, mut holder) = Server::connected();
+    let token = holder.int(&["LOCK.ACQUIRE", "report", "EX", "600", "OWNER", "alice"]);
+    let mut waiter = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "600", "WAIT", "600000", "OWNER", "bob"]);
+    let Some(screen) = Screen::start("release", 24, &["--interval", "0.5", &address(&server)]) else { return };
+    screen.until_shows(&["held for", "alice"]);
+    screen.press(&["r"]);
+    screen.until_shows(&["Send this?", &format!("LOCK.RELEASE report {token}")]);
+    screen.press(&["n"]);
+    screen.until_shows(&["nothing was sent"]);
+    assert_eq!(holder.int(&["LOCK.EXTEND", "report", &token.to_string(), "EX", "600"]), 1);
+    screen.press(&["r", "y"]);
+    screen.until_shows(&["report: released"]);
+    assert!(waiter.read().int() > token);
+    screen.until_shows(&["nobody waits for a lock"]);
+}
+
+#[test]
+fn a_foreign_value_is_deleted_only_while_it_is_one() {
+    let (server, mut other) = Server::connected();
+    other.ok(&["SET", "report", "theirs"]);
+    let mut waiter = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "600", "WAIT", "600000"]);
+    let Some(screen) = Screen::start("foreign", 24, &["--interval", "60", &address(&server)]) else { return };
+    screen.until_shows(&["foreign", "another program"]);
+    screen.press(&["r"]);
+    screen.until_shows(&["DEL report"]);
+    // Before the answer, the other program's value goes, and the waiter has a lock that nobody may delete.
+    assert_eq!(other.int(&["DEL", "report"]), 1);
+    let token = waiter.read().int();
+    screen.press(&["y"]);
+    screen.until_shows(&["no longer foreign: nothing changed"]);
+    assert_eq!(other.int(&["LOCK.RELEASE", "report", &token.to_string()]), 1);
+}
+
+#[test]
+fn a_waiter_is_cancelled() {
+    let (server, mut holder) = Server::connected();
+    holder.int(&["LOCK.ACQUIRE", "report", "EX", "600"]);
+    let mut waiter = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "600", "WAIT", "600000", "ID", "4711"]);
+    let Some(screen) = Screen::start("cancel", 24, &["--interval", "0.5", &address(&server)]) else { return };
+    screen.until_shows(&["4711"]);
+    screen.press(&["Tab", "End", "c"]);
+    screen.until_shows(&["LOCK.CANCEL report 4711"]);
+    screen.press(&["y"]);
+    screen.until_shows(&["report: cancelled"]);
+    assert!(waiter.read().is_nil());
+}
+
+#[test]
+fn a_server_that_goes_away_is_named_and_comes_back() {
+    let dir = crate::support::temp_dir();
+    let socket = dir.join("s");
+    let socket = socket.to_str().unwrap().to_string();
+    let server = Server::with().args(&["--unixsocket", &socket]).start();
+    let Some(screen) = Screen::start("back", 24, &["--interval", "0.5", &socket]) else { return };
+    screen.until_shows(&["1 server", "nobody waits"]);
+    drop(server);
+    screen.until_shows(&["1 server, no answer", "connection refused"]);
+    let (server, mut holder) = Server::with().args(&["--unixsocket", &socket]).connected();
+    holder.int(&["LOCK.ACQUIRE", "again", "EX", "60"]);
+    let _waiter = server.waiter(&["LOCK.ACQUIRE", "again", "EX", "60", "WAIT", "60000"]);
+    screen.until_shows(&["1 server ", "again"]);
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+#[test]
+fn without_colour_there_is_none() {
+    let server = Server::start();
+    for (args, colored) in [(&["--no-color"][..], false), (&[], true)] {
+        let at = address(&server);
+        let args = [args, &[&at]].concat();
+        let Some(screen) = Screen::start("colour", 24, &args) else { return };
+        screen.until_shows(&["nobody waits"]);
+        let has = ["\x1b[36m", "\x1b[38;5;6m"].iter().any(|cyan| screen.raw().contains(cyan));
+        assert_eq!(has, colored, "{}", screen.raw().escape_debug());
+    }
+}
+
+#[test]
+fn a_busy_server_is_asked_a_bounded_number_of_times_over_one_connection() {
+    let (server, mut conn) = Server::connected();
+    let mut waiting = Vec::new();
+    for n in 0..60 {
+        let key = format!("k{n}");
+        conn.int(&["LOCK.ACQUIRE", &key, "EX", "600"]);
+        waiting.push(server.sent(&["LOCK.ACQUIRE", &key, "EX", "600", "WAIT", "600000"]));
+    }
+    until("all wait", || conn.info("lock", "lock_waiters").filter(|waiters| waiters == "60"));
+    let clients =
+        |conn: &mut crate::support::Conn| conn.info("clients", "connected_clients").unwrap().parse::<u64>().unwrap();
+    let blocked =
+        |conn: &mut crate::support::Conn| conn.info("clients", "blocked_clients").unwrap().parse::<u64>().unwrap();
+    let before = clients(&mut conn) + blocked(&mut conn);
+    let Some(screen) = Screen::start("load", 24, &["--all", "--interval", "0.5", &address(&server)]) else { return };
+    screen.until_shows(&["k1"]);
+    assert_eq!(clients(&mut conn) + blocked(&mut conn), before + 1);
+    let calls = |conn: &mut crate::support::Conn| {
+        let names = ["info", "lock.top", "lock.scan", "lock.info", "select", "config|get", "config"];
+        names.iter().map(|name| conn.calls(name)).sum::<usize>()
+    };
+    let (began, first) = (Instant::now(), calls(&mut conn));
+    // Held keys ask for more looks; they get few.
+    while began.elapsed() < Duration::from_secs(3) {
+        screen.press(&["Down", "s"]);
+    }
+    let (took, made) = (began.elapsed(), calls(&mut conn) - first);
+    // 13 calls in a look, at most one look in 0.3 s, one for the beginning; and what this test itself asks.
+    let most = 14 * (usize::try_from(took.as_millis() / 300).unwrap() + 2);
+    assert!((1..most).contains(&made), "{made} calls in {took:?}, at most {most}");
+}
+
+#[test]
+fn what_was_wrong_with_a_server_can_be_put_right_while_it_is_looked_at() {
+    let server = Server::with().without_module().start();
+    let mut conn = server.conn();
+    let Some(screen) = Screen::start("right", 24, &["--interval", "0.5", "--pass", "secret", &address(&server)]) else {
+        return;
+    };
+    screen.until_shows(&["wrong user or password"]);
+    conn.ok(&["CONFIG", "SET", "requirepass", "secret"]);
+    conn.ok(&["AUTH", "secret"]);
+    screen.until_shows(&["the module is not loaded: LOCK.TOP is unknown"]);
+    conn.ok(&["MODULE", "LOAD", module().to_str().unwrap()]);
+    let limits = if conn.is_before_7() { "nobody waits" } else { "0/5000" };
+    screen.until_shows(&["1 server ", limits]);
+    conn.ok(&["CONFIG", "SET", "requirepass", ""]);
+}

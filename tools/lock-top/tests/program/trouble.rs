@@ -1,0 +1,87 @@
+//! Servers that cannot be asked: each has one line that says why, and the others are shown.
+
+use crate::support::{free_port, Server};
+use crate::{address, complaint, json, server_of};
+use std::io::Write as _;
+use std::net::TcpListener;
+
+#[test]
+fn a_server_that_is_not_there() {
+    let port = free_port();
+    assert_eq!(complaint(&[&format!("127.0.0.1:{port}")]), format!("127.0.0.1:{port}: connection refused"));
+    assert_eq!(complaint(&["/no/such/socket"]), "/no/such/socket: connection refused");
+}
+
+#[test]
+fn a_server_without_the_module() {
+    let server = Server::with().without_module().start();
+    let said = complaint(&[&address(&server)]);
+    assert_eq!(said, format!("{}: the module is not loaded: LOCK.TOP is unknown", address(&server)));
+}
+
+#[test]
+fn a_wrong_password_or_none() {
+    let server = Server::start();
+    server.conn().ok(&["CONFIG", "SET", "requirepass", "secret"]);
+    let address = address(&server);
+    assert_eq!(complaint(&[&address]), format!("{address}: the server asks for a password"));
+    assert_eq!(complaint(&[&address, "--pass", "guess"]), format!("{address}: wrong user or password"));
+    let url = format!("redis://nobody:guess@{address}");
+    assert_eq!(complaint(&[&url]), format!("{address}: wrong user or password"));
+    assert!(json(&[&address, "--pass", "secret"])["servers"][0]["error"].is_null());
+    // The test's own look at the server needs no password.
+    let mut conn = server.conn();
+    conn.ok(&["AUTH", "secret"]);
+    conn.ok(&["CONFIG", "SET", "requirepass", ""]);
+}
+
+#[test]
+fn the_password_comes_from_a_file_or_the_environment() {
+    let server = Server::start();
+    server.conn().ok(&["CONFIG", "SET", "requirepass", "se cret"]);
+    let file = server.dir().join("password");
+    std::fs::write(&file, "se cret\nmore\n").unwrap();
+    let address = address(&server);
+    assert!(json(&[&address, "--pass-file", file.to_str().unwrap()])["servers"][0]["error"].is_null());
+    let output = crate::program(&["--once", &address]).env("REDISCLI_AUTH", "se cret").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut conn = server.conn();
+    conn.ok(&["AUTH", "se cret"]);
+    conn.ok(&["CONFIG", "SET", "requirepass", ""]);
+}
+
+#[test]
+fn something_that_is_no_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut stream = stream;
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let said = complaint(&[&address]);
+    assert!(said.starts_with(&format!("{address}: ")), "{said}");
+}
+
+#[test]
+fn a_server_that_stands_still_holds_up_no_other() {
+    let (stopped, running) = (Server::start(), Server::start());
+    stopped.signal("STOP");
+    let document = json(&[&address(&stopped), &address(&running)]);
+    stopped.signal("CONT");
+    let error = server_of(&document, &address(&stopped))["error"].as_str().unwrap();
+    assert_eq!(error, "no answer within 2 s");
+    assert!(server_of(&document, &address(&running))["error"].is_null());
+}
+
+#[test]
+fn a_unix_socket_is_a_server_too() {
+    let dir = crate::support::temp_dir();
+    let socket = dir.join("s");
+    let socket = socket.to_str().unwrap();
+    let _server = Server::with().args(&["--unixsocket", socket]).start();
+    assert!(json(&[socket])["servers"][0]["error"].is_null());
+    assert!(json(&[&format!("unix://{socket}")])["servers"][0]["error"].is_null());
+    std::fs::remove_dir_all(dir).unwrap();
+}

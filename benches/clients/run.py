@@ -5,15 +5,17 @@
 
 | part | measures |
 |---|---|
-| pair | microseconds of acquire and release of a free lock, one process; contenders take turns in each round |
-| hot | 16 processes on one lock: hand-offs per second, most to least served, 99th percentile of the wait |
+| pair | acquire and release of a free lock, one process: microseconds, and those of its CPU |
+| hot | 16 processes on one lock: hand-offs per second, CPU of each, most to least served, 99th percentile of the wait |
 | waits | 1,000 waits in one process: connections, memory |
 | start | time to start a program that imports the package, beside one that imports the library alone |
 | trips | round trips of acquire and release, behind a relay that adds 1 ms each way |
 
 A worker is one process of one contender. It prints `ready`, then answers each line of its input with a line of JSON:
 `pair COUNT` with seconds; `hot KEY SECONDS` with the waits of its grants, in microseconds; `waits COUNT` at once; `rss`
-with its resident memory in KB. Every round is kept as CSV in benches/runs, unless --smoke is given.
+with its resident memory in KB; the first two with their CPU seconds besides. On a machine that does other things too,
+the CPU time says more than the clock. Contenders take turns in each round. Every round is kept as CSV in benches/runs,
+unless --smoke is given.
 """
 
 import argparse
@@ -130,16 +132,17 @@ def pair(rows, language, server, settings):
                 worker.ask("pair", settings.pairs // 4)
             for round_ in range(1, settings.rounds + 1):
                 for place, name in turns(group, round_):
-                    seconds = workers[name].ask("pair", settings.pairs)
-                    rows.add("pair", name, round_, place, us=seconds / settings.pairs * 1e6)
+                    seconds, cpu = workers[name].ask("pair", settings.pairs)
+                    rows.add("pair", name, round_, place, us=seconds / settings.pairs * 1e6,
+                             cpu_us=cpu / settings.pairs * 1e6)
         finally:
             for worker in workers.values():
                 worker.end()
 
 
 def hot(rows, language, server, settings):
-    """The processes of all contenders are kept from round to round. Before the first, each has made some thousand grants:
-    16 processes share one lock, so each of them makes few in a round, and a process that lives long is compiled."""
+    """The processes are kept from round to round. Before the first, each has made some thousand grants: 16 processes
+    share one lock, so each of them makes few in a round, and a process that lives long is compiled."""
     for group in language["groups"]:
         crowds = {name: [Worker(language, name, server.port) for _ in range(settings.processes)] for name in group}
         try:
@@ -153,10 +156,12 @@ def hot(rows, language, server, settings):
                     worker.hear()
             for round_ in range(1, settings.rounds + 1):
                 for place, name in turns(group, round_):
-                    waits = _at_once(crowds[name], "hot", _hot_key(name), settings.seconds)
+                    answers = _at_once(crowds[name], "hot", _hot_key(name), settings.seconds)
+                    waits = [each for each, _ in answers]
                     counts, every = [len(each) for each in waits], sorted(wait for each in waits for wait in each)
                     rows.add("hot", name, round_, place, per_second=sum(counts) / settings.seconds,
                              most_to_least=max(counts) / max(1, min(counts)),
+                             cpu_us=sum(cpu for _, cpu in answers) / len(every) * 1e6,
                              p50_ms=every[len(every) // 2] / 1000, p99_ms=every[len(every) * 99 // 100] / 1000)
         finally:
             for worker in itertools.chain(*crowds.values()):
@@ -222,27 +227,23 @@ def start(rows, language, server, settings):
 
 
 def trips(rows, language, server, settings):
+    """One request at a time is on its way, so each is a round trip."""
     relay = Relay(server.port, delay=0.001)
-    probe = Connection(relay.port)
     for group in language["groups"]:
-        workers = {name: Worker(language, name, relay.port).ready() for name in group}
-        try:
-            for round_ in range(1, settings.rounds + 1):
-                began = time.perf_counter()
-                for _ in range(100):
-                    probe.call("PING")
-                one = (time.perf_counter() - began) / 100
-                for place, name in turns(group, round_):
-                    rows.add("trips", name, round_, place, trips=workers[name].ask("pair", 100) / 100 / one)
-        finally:
-            for worker in workers.values():
+        for name in group:
+            worker = Worker(language, name, relay.port).ready()
+            try:
+                before = relay.asked
+                seconds, _ = worker.ask("pair", 100)
+                rows.add("trips", name, 1, 1, trips=(relay.asked - before) / 100, ms=seconds * 10)
+            finally:
                 worker.end()
-    probe.close()
     relay.end()
 
 
 def facts(server, settings):
-    info = dict(line.split(":", 1) for line in Connection(server.port).call("INFO", "server").splitlines() if ":" in line)
+    said = Connection(server.port).call("INFO", "server").splitlines()
+    info = dict(line.split(":", 1) for line in said if ":" in line)
     name = "valkey" if "valkey_version" in info else "redis"
     with open("/proc/cpuinfo", encoding="utf-8") as cpus:
         cpu = next((line.split(":", 1)[1].strip() for line in cpus if line.startswith("model name")), "unknown")
@@ -273,9 +274,10 @@ def keep(rows, now, found):
 
 def show(rows):
     """Medians, and the ratio to raw commands where there is one."""
-    for part, measure in (("pair", "us"), ("hot", "per_second"), ("hot", "most_to_least"), ("hot", "p50_ms"),
+    for part, measure in (("pair", "us"), ("pair", "cpu_us"), ("hot", "per_second"), ("hot", "cpu_us"),
+                          ("hot", "most_to_least"), ("hot", "p50_ms"),
                           ("hot", "p99_ms"), ("waits", "connections"), ("waits", "kb_each"), ("start", "ms"),
-                          ("trips", "trips")):
+                          ("trips", "trips"), ("trips", "ms")):
         names = dict.fromkeys(row[1] for row in rows.rows if row[0] == part)
         for name in names:
             value, raw = rows.median(part, name, measure), rows.median(part, f"{name.split(' ')[0]} raw", measure)

@@ -69,9 +69,11 @@ await pairs(lock(KEY, 0), 3); // connects, loads scripts
 console.log('ready');
 for await (const line of createInterface({ input: process.stdin })) {
   const [order, ...words] = line.split(' ');
+  const before = process.cpuUsage();
+  const cpu = () => (({ user, system }) => (user + system) / 1e6)(process.cpuUsage(before));
   let answer = null;
-  if (order === 'pair') answer = await pairs(lock(KEY, 0), Number(words[0]));
-  else if (order === 'hot') answer = await hot(lock(words[0], 60_000), Number(words[1]));
+  if (order === 'pair') answer = [await pairs(lock(KEY, 0), Number(words[0])), cpu()];
+  else if (order === 'hot') answer = [await hot(lock(words[0], 60_000), Number(words[1])), cpu()];
   else if (order === 'waits') for (let n = 0; n < Number(words[0]); n += 1) lock(`waits:${n}`, 600_000)[0]().catch(() => undefined);
   else answer = Math.round(process.memoryUsage.rss() / 1024);
   console.log(JSON.stringify(answer));

@@ -212,10 +212,13 @@ def main():
     print("ready", flush=True)
     for line in sys.stdin:
         order, *words = line.split()
+        began = time.process_time()
         if order == "pair":
-            answer = run((pairs_of_tasks if is_async else pairs)(*lock(KEY, 0), int(words[0])))
+            seconds = run((pairs_of_tasks if is_async else pairs)(*lock(KEY, 0), int(words[0])))
+            answer = seconds, time.process_time() - began
         elif order == "hot":
-            answer = run((hot_of_tasks if is_async else hot)(*lock(words[0], 60), float(words[1])))
+            waits = run((hot_of_tasks if is_async else hot)(*lock(words[0], 60), float(words[1])))
+            answer = waits, time.process_time() - began
         elif order == "waits":
             answer = start_waits(contender, int(words[0]))
         else:

@@ -19,6 +19,7 @@ class Relay:
         self._pairs = []
         self._lose, self._is_black, self._is_down = None, False, False
         self.accepted = 0
+        self.asked = 0  # how often something came from a client
         self.lost = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -87,6 +88,7 @@ class Relay:
                 while self._is_black:
                     time.sleep(0.01)
                 if asks:
+                    self.asked += 1
                     self._look(data, silent)
                 elif silent.is_set():
                     with self._mutex:

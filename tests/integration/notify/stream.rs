@@ -80,9 +80,8 @@ fn a_grant_that_is_not_claimed_is_a_set_and_then_what_was_there_before() {
     line.told.hears("granted 7 k");
     line.told.hears("granted 8 k");
     // Not its state: a grant that has run out is expired too, until it passes on.
-    let restored = until("it is restored", || {
-        Some(set_of(&mut line.locks.conn, "k")).filter(|set| set[2].ends_with(" bob"))
-    });
+    let restored =
+        until("it is restored", || Some(set_of(&mut line.locks.conn, "k")).filter(|set| set[2].ends_with(" bob")));
     let commands = stream.take();
     let [held, extended, granted, last] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!((&restored, &extended[2]), (last, &last[2]), "as the predecessor left it");

@@ -1,6 +1,6 @@
 -- What INFO lock says, for redis_exporter: redis_exporter --script grafana/redis_exporter.lua
--- It becomes redis_script_values{key="lock_grants"} and so on, and
--- redis_script_values{key="lock_wait_percentiles_usec_p99"} for the percentiles.
+-- It becomes redis_script_values{key="lock_grants"} and so on. A field of several parts becomes one value for each:
+-- redis_script_values{key="lock_wait_percentiles_usec_p99"}, redis_script_values{key="lock_wait_histogram_ms_le_10"}.
 local values = {}
 local function add(name, value)
     values[#values + 1] = name
@@ -10,8 +10,8 @@ for name, value in string.gmatch(redis.call('INFO', 'lock'), '(lock_[%w_]+):([^\
     if string.match(value, '^%d+$') then
         add(name, value)
     else
-        for percentile, microseconds in string.gmatch(value, '(p[%d.]+)=(%d+)') do
-            add(name .. '_' .. percentile, microseconds)
+        for part, number in string.gmatch(value, '([%w_.]+)=(%d+)') do
+            add(name .. '_' .. part, number)
         end
     end
 end

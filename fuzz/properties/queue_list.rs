@@ -9,8 +9,6 @@ pub struct Told {
     pub channel: u8,
     /// The connection whose end ends the wait.
     pub session: Option<u64>,
-    /// When it was sent first.
-    pub since: u64,
 }
 
 /// Who stands where.
@@ -26,6 +24,8 @@ pub struct Entry {
     /// It was cancelled: no place, but late copies of its calls get nothing.
     pub is_bar: bool,
     pub share: Share,
+    /// Since when the attempt has waited, in all of its calls; nobody knows of a place that was only reserved.
+    pub since: Option<u64>,
     pub until: u64,
 }
 
@@ -74,9 +74,9 @@ pub fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
     for key in entry.keys.clone() {
         let Some(at) = position(plain, key, entry.attempt) else { continue };
         if plain[at].same_keys(&entry) {
-            match (plain[at].told, &mut entry.told) {
-                (Some(before), Some(told)) => told.since = before.since,
-                _ => earlier.extend(plain[at].client),
+            entry.since = plain[at].since.or(entry.since);
+            if plain[at].told.is_none() || entry.told.is_none() {
+                earlier.extend(plain[at].client);
             }
             std::mem::swap(&mut plain[at], &mut entry);
             return (earlier, entry.client.is_none());

@@ -2,7 +2,7 @@
 //! connection, and do not claim what they were granted.
 
 use super::{channel, id, join, leave, name, names, number, position, Entry, Plain, Share, Told, Who, CHANNELS, MOST};
-use redis_lock::engine::queue::{Ended, MostPlaces, Queues};
+use redis_lock::engine::queue::{Ended, MostPlaces, Place, Queues};
 use redis_lock::lock::time::MonotonicMicros;
 
 /// Their numbers begin here; smaller ones are clients.
@@ -13,7 +13,7 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     let session = (who.client >= 12).then_some(who.client % 4);
     match (step, id(who.attempt)) {
         (0..=3, Some(_)) => {
-            let told = Told { channel: of_channel, session, since: plain.steps };
+            let told = Told { channel: of_channel, session };
             let client = TOLD + plain.steps;
             join(queues, plain, Who { client, ..who }, Some(told));
         }
@@ -24,7 +24,17 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             queues.bar(0, name(key), id, MonotonicMicros(until), MOST);
             if position(&plain.all, key, who.attempt).is_none() {
                 let (keys, attempt, share) = (vec![key], who.attempt, who.share);
-                plain.all.push(Entry { keys, at: key, attempt, client: None, told: None, is_bar: true, share, until });
+                plain.all.push(Entry {
+                    keys,
+                    at: key,
+                    attempt,
+                    client: None,
+                    told: None,
+                    is_bar: true,
+                    share,
+                    since: None,
+                    until,
+                });
             }
         }
         (7, _) if keep.is_some() => restore(queues, plain, who.time),
@@ -78,7 +88,8 @@ fn end_session(queues: &mut Queues<u64>, plain: &mut Plain, session: u64, keep: 
 /// somewhere else.
 fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
     let Some((ticket, keys, attempt)) = plain.served.take() else { return };
-    queues.restore_place(0, &names(&keys), id(attempt).unwrap(), ticket, MonotonicMicros(until), MOST);
+    let place = Place { id: id(attempt).unwrap(), until: MonotonicMicros(until), since: None };
+    queues.restore_place(0, &names(&keys), ticket, place, MOST);
     if keys.iter().any(|key| position(&plain.all, *key, attempt).is_some()) {
         return;
     }
@@ -88,5 +99,8 @@ fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
     };
     let at = plain.all.iter().position(|entry| ticket_of(entry) > Some(ticket)).unwrap_or(plain.all.len());
     let (key, share) = (keys[0], Share::Alone);
-    plain.all.insert(at, Entry { keys, at: key, attempt, client: None, told: None, is_bar: false, share, until });
+    plain.all.insert(
+        at,
+        Entry { keys, at: key, attempt, client: None, told: None, is_bar: false, share, since: None, until },
+    );
 }

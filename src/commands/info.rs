@@ -2,14 +2,15 @@
 //!
 //! Shows who holds the lock, since when, and for how long. Reply: a map (a flat array in RESP2) that always has these
 //! fields, in this order: state, token, id, owner, timestamp, held-ms, lease-ms, free-in-ms, overdue-ms, session,
-//! waiters, oldest-wait-ms. A field without meaning is nil. `FULL` adds queue: an array of at most 1000 maps of id,
+//! client, addr, waiters, oldest-wait-ms. A field without meaning is nil. client and addr are the connection that was
+//! granted the lock, while it is connected; without SESSION they are known of the last 10,000 grants. `FULL` adds queue: an array of at most 1000 maps of id,
 //! client, addr, name, owner, waited-ms, left-ms, channel. client, addr and name are nil for an attempt that waits
 //! without a connection, channel for one that is blocked. Read-only. A lock that was granted to such an attempt, but not
 //! claimed yet, is held; lease-ms is 0, and free-in-ms is what is left of its time to claim.
 //!
 //! With several holders the fields describe the one that ends last, and free-in-ms is when a caller could have the lock
 //! alone. `FULL` adds holders before queue: an array of at most 1000 maps of token, id, owner, timestamp, held-ms,
-//! lease-ms, overdue-ms, session, in the order in which they end. Errors: `ERR`, `WRONGTYPE`. O(1); with `FULL` O(n) in
+//! lease-ms, overdue-ms, session, client, addr, in the order in which they end. Errors: `ERR`, `WRONGTYPE`. O(1); with `FULL` O(n) in
 //! the waiters and holders shown.
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
@@ -64,14 +65,16 @@ impl Command for Info {
         let token = lock.last_to_end().filter(|_| !lock.is_nobodys()).map(|record| record.token);
         let bytes = KeyName { db, name: name.as_bytes() };
         let session = session_of(entry, bytes, token);
+        let grantee = grantee(entry, bytes, token);
         let unclaimed = unclaimed(entry, bytes, token);
         let holders = if let State::Several(holders) = lock { Some(holders).filter(|_| options.full) } else { None };
 
         let terms = entry.edge().terms();
-        let fields = if options.full { 13 } else { 12 };
-        context.reply_map(if holders.is_some() { 14 } else { fields });
+        let fields = if options.full { 15 } else { 14 };
+        context.reply_map(if holders.is_some() { 16 } else { fields });
         reply_key(context, terms, &key, unclaimed);
         field(context, "session", |context| context.reply_count_or_nil(session));
+        reply_grantee(context, grantee);
         field(context, "waiters", |context| context.reply_count_or_nil(waiters));
         field(context, "oldest-wait-ms", |context| context.reply_count_or_nil(oldest_wait_ms));
         if let Some(holders) = holders {
@@ -93,6 +96,22 @@ impl Command for Info {
 /// The connection with which a grant ends.
 fn session_of(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<u64> {
     entry.engine().sessions().binding(key.db, key.name, token?).map(|binding| binding.client)
+}
+
+/// The connection that was granted a lock: its number, and the client itself, while it is connected.
+pub type Grantee = Option<(u64, Client)>;
+
+/// The connection of a grant, as far as it is known.
+pub fn grantee(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Grantee {
+    let id = entry.engine().grantee(key, token?)?;
+    Some((id, Client::find(id)?))
+}
+
+/// client, addr
+pub fn reply_grantee(context: &Context, grantee: Grantee) {
+    let address = grantee.as_ref().map(|(_, client)| client.address());
+    field(context, "client", |context| context.reply_count_or_nil(grantee.map(|(id, _)| id)));
+    field(context, "addr", |context| context.reply_bytes_or_nil(address.as_deref().map(str::as_bytes)));
 }
 
 /// How long a grant can still be claimed: not at all if it passes on in a moment; `None` if nobody has to claim it.
@@ -117,14 +136,16 @@ fn reply_holders(context: &Context, entry: &mut Entry<'_>, name: KeyName<'_>, ho
     for holder in holders.iter().take(MOST_ROWS) {
         let record = holder.record();
         let (is_over, value) = (holders.is_over(holder), record.encode());
-        let session = session_of(entry, name, Some(record.token).filter(|_| !is_over));
+        let token = Some(record.token).filter(|_| !is_over);
+        let (session, grantee) = (session_of(entry, name, token), grantee(entry, name, token));
         let is_unclaimed = unclaimed(entry, name, Some(record.token)).is_some();
         let held_at = if is_over { None } else { Some(now) };
-        context.reply_map(8);
+        context.reply_map(10);
         reply_record(context, terms, Some(&record), Some(value.score()), held_at, is_unclaimed);
         let overdue_ms = is_over.then(|| now.since(record.timestamp).as_ms());
         field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
         field(context, "session", |context| context.reply_count_or_nil(session));
+        reply_grantee(context, grantee);
     }
 }
 

@@ -3,7 +3,7 @@
 //! The error names the first argument at fault, from left to right.
 
 use crate::driver::{Ask, ChannelName};
-use crate::engine::queue::ReplyShape;
+use crate::engine::queue::{By, ReplyShape};
 use crate::lock::error::Error;
 use crate::lock::record::{number, Id, Owner};
 use crate::lock::rules::{Request, Share};
@@ -94,6 +94,10 @@ options! {
     Match => "MATCH",
     /// `STATE name`
     State => "STATE",
+    /// `CLIENT id`
+    Client => "CLIENT",
+    /// `BY waiters|wait|held`
+    By => "BY",
     /// `NOTIFY channel`
     Notify => "NOTIFY",
     /// `SNOTIFY channel`
@@ -120,6 +124,9 @@ pub struct Options<'a> {
     pub pattern: Option<&'a [u8]>,
     /// The value of `STATE`.
     pub state: Option<&'a [u8]>,
+    /// The value of `CLIENT`.
+    pub client: Option<u64>,
+    by: Option<By>,
     /// `SESSION` was given.
     pub session: bool,
     /// `DETAILS` was given.
@@ -169,6 +176,10 @@ impl<'a> Options<'a> {
                 Name::Match => options.pattern = Some(value()?),
                 Name::State if options.state.is_some() => return twice,
                 Name::State => options.state = Some(value()?),
+                Name::Client if options.client.is_some() => return twice,
+                Name::Client => options.client = Some(number(value()?).ok_or(Error::Client)?),
+                Name::By if options.by.is_some() => return twice,
+                Name::By => options.by = Some(by(value()?)?),
                 Name::Notify | Name::Snotify => {
                     let is_sharded = name == Name::Snotify;
                     match options.notify {
@@ -203,6 +214,12 @@ impl<'a> Options<'a> {
     #[must_use]
     pub const fn count(&self) -> Option<usize> {
         self.count
+    }
+
+    /// The order of lines; without `BY`, the longest first.
+    #[must_use]
+    pub fn by(&self) -> By {
+        self.by.unwrap_or_default()
     }
 
     /// The arguments of a command that takes locks.
@@ -384,6 +401,12 @@ fn count(arg: &[u8]) -> Result<usize, Error> {
         Some(Ok(count @ 1..=1_000)) => Ok(count),
         _ => Err(Error::Count),
     }
+}
+
+fn by(arg: &[u8]) -> Result<By, Error> {
+    let orders = [(&b"waiters"[..], By::Waiters), (b"wait", By::Wait), (b"held", By::Held)];
+    let order = orders.iter().find(|(name, _)| name.eq_ignore_ascii_case(arg));
+    order.map(|(_, order)| *order).ok_or(Error::By)
 }
 
 fn wait(arg: &[u8]) -> Result<Micros, Error> {

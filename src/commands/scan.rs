@@ -1,8 +1,12 @@
-//! `LOCK.SCAN cursor [MATCH pattern] [COUNT n] [STATE held|expired|foreign]`
+//! `LOCK.SCAN cursor [MATCH pattern] [COUNT n] [STATE held|expired|foreign] [CLIENT id]`
 //!
 //! Iterates over the locks of this database, as SCAN does: over locks that are held or expired, or over those in one
 //! state. Foreign is every string that is no timestamp. It returns only keys that the caller may read; servers before
 //! 7.0 cannot tell, and there it is a command for operators.
+//!
+//! With `CLIENT` it returns the locks that were granted to that connection and that it still holds: those with SESSION,
+//! and of the last 10,000 grants of the server those without. An unknown client has none. Of a lock with more than 64
+//! holders it finds only grants with SESSION and the holder that ends last.
 //!
 //! Reply: the next cursor, 0 at the end, and an array of maps (flat arrays in RESP2) of key, state, token, owner,
 //! free-in-ms, holders (how many hold the lock now). A field without meaning is nil. Read-only. Errors: `ERR`. O(n) in
@@ -12,11 +16,14 @@ use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::info::field;
 use super::parse::{self, Name, Options};
 use crate::driver::Key as _;
+use crate::engine::KeyName;
 use crate::lock::error::Error;
-use crate::lock::record::Owner;
+use crate::lock::holders::Holder;
+use crate::lock::record::{Owner, Record};
 use crate::lock::rules::{Share, State};
 use crate::server::args::Args;
 use crate::server::call::{Command, Entry};
+use crate::server::client::Client;
 use crate::server::clock;
 use crate::server::context::{Context, OwnString};
 use crate::server::key::Key;
@@ -24,7 +31,7 @@ use crate::server::reader::Reader;
 use crate::server::scan;
 
 const NAME: &str = "LOCK.SCAN";
-const OPTIONS: [Name; 3] = [Name::Match, Name::Count, Name::State];
+const OPTIONS: [Name; 4] = [Name::Match, Name::Count, Name::State, Name::Client];
 const DEFAULT_COUNT: usize = 10;
 
 /// A lock in the reply.
@@ -53,10 +60,11 @@ impl Command for Scan {
             Arg { name: c"pattern", kind: Kind::String, token: Some(c"MATCH"), optional: true },
             Arg { name: c"count", kind: Kind::Integer, token: Some(c"COUNT"), optional: true },
             Arg { name: c"state", kind: Kind::String, token: Some(c"STATE"), optional: true },
+            Arg { name: c"client-id", kind: Kind::Integer, token: Some(c"CLIENT"), optional: true },
         ],
     };
 
-    fn run(context: &Context, _entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
+    fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
         let Some(cursor) = args.at(0) else {
             context.reply_wrong_arity();
             return Ok(());
@@ -71,9 +79,15 @@ impl Command for Scan {
             Some(_) => return Err(Error::StateName),
         };
         let count = options.count().unwrap_or(DEFAULT_COUNT);
-        let (next, keys) = scan::scan(context, cursor, options.pattern, count).ok_or(Error::Cursor)?;
+        // A client that is not connected has no locks: there is nothing to look for.
+        let is_gone = options.client.is_some_and(|client| Client::find(client).is_none());
+        let (next, keys) = if is_gone {
+            (Box::from(&b"0"[..]), Vec::new())
+        } else {
+            scan::scan(context, cursor, options.pattern, count).ok_or(Error::Cursor)?
+        };
         let reader = Reader::of(context);
-        let rows = keys.into_iter().filter_map(|key| row(context, &reader, key));
+        let rows = keys.into_iter().filter_map(|key| row(context, entry, &reader, key, options.client));
         let rows: Vec<Row> = rows.filter(|row| wanted.contains(&row.state)).collect();
         context.reply_array(2);
         context.reply_bytes(&next);
@@ -91,11 +105,21 @@ impl Command for Scan {
     }
 }
 
-/// A key as a lock; `None` if it is no lock, or if this reader may not see it.
-fn row(context: &Context, reader: &Reader<'_>, bytes: Box<[u8]>) -> Option<Row> {
+/// A key as a lock; `None` if it is no lock, if this reader may not see it, or if that client does not hold it.
+fn row(
+    context: &Context,
+    entry: &mut Entry<'_>,
+    reader: &Reader<'_>,
+    bytes: Box<[u8]>,
+    client: Option<u64>,
+) -> Option<Row> {
     let name = OwnString::of(&bytes).filter(|name| reader.may_read(name.as_arg()))?;
     let now = clock::of_command();
-    let key = Key::glimpse(context, name.as_arg(), now).ok()?;
+    let mut key = Key::glimpse(context, name.as_arg(), now).ok()?;
+    let key_name = KeyName { db: context.selected_db(), name: &bytes };
+    if is_a_part(&key) && client.is_some_and(|client| has_session(entry, key_name, client)) {
+        key = Key::look(context, name.as_arg(), now).ok()?;
+    }
     let lock = key.lock();
     let free_in_ms = match lock {
         State::Free => return None,
@@ -108,8 +132,34 @@ fn row(context: &Context, reader: &Reader<'_>, bytes: Box<[u8]>) -> Option<Row> 
         State::Free | State::Expired(..) => Some(0),
         State::Foreign => None,
     };
-    let record = lock.last_to_end();
+    let record = match client {
+        Some(client) => Some(held_by(entry, key_name, lock, client)?),
+        None => lock.last_to_end(),
+    };
     let token = record.map(|record| record.token.get());
     let owner = record.and_then(|record| record.owner).map(|owner: Owner<'_>| owner.as_bytes().into());
     Some(Row { state: lock.name(), token, owner, free_in_ms, holders, key: bytes })
+}
+
+/// The grant by which a client holds a lock; of several the one that ends last.
+fn held_by<'a>(entry: &mut Entry<'_>, key: KeyName<'_>, lock: State<'a>, client: u64) -> Option<Record<'a>> {
+    let engine = entry.engine();
+    let is_its = |record: &Record<'_>| engine.grantee(key, record.token) == Some(client);
+    match lock {
+        State::Held(_, record) => record.filter(is_its),
+        State::Several(holders) => {
+            let live = holders.iter().filter(|holder| !holders.is_over(holder)).map(Holder::record);
+            live.filter(is_its).last()
+        }
+        State::Free | State::Expired(..) | State::Foreign => None,
+    }
+}
+
+/// Whether only some of the holders were read.
+fn is_a_part(key: &Key<'_>) -> bool {
+    matches!(key.lock(), State::Several(holders) if holders.live() > holders.len())
+}
+
+fn has_session(entry: &mut Entry<'_>, key: KeyName<'_>, client: u64) -> bool {
+    entry.engine().sessions().bindings(key.db, key.name).any(|binding| binding.client == client)
 }

@@ -1,22 +1,28 @@
-//! `LOCK.TOP [COUNT n]`
+//! `LOCK.TOP [COUNT n] [BY waiters|wait|held]`
 //!
-//! Lists the locks with the longest queues on this server, in all databases, longest first: at most n, by default 10.
+//! Lists the locks that somebody waits for on this server, in all databases, at most n, by default 10: those with most
+//! waiters first; with `BY wait` those whose first in line has waited longest, with `BY held` those that have been held
+//! longest.
 //!
-//! Reply: an array of maps (flat arrays in RESP2) of db, key, owner, held-ms, waiters, oldest-wait-ms. The owner and
-//! held-ms are nil if unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k keys that have a queue.
+//! Reply: an array of maps (flat arrays in RESP2) of db, key, owner, held-ms, waiters, oldest-wait-ms, client, addr. The
+//! owner, held-ms, client and addr are nil if unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k keys that
+//! have a queue, O(n log k) with `BY wait` and `BY held`.
 
 use super::doc::{Arg, Doc, Flags, Keys, Kind};
-use super::info::field;
+use super::info::{field, grantee, reply_grantee, Grantee};
 use super::parse::{Name, Options};
 use crate::driver::Key as _;
+use crate::engine::queue::{By, Crowd};
+use crate::engine::KeyName;
 use crate::lock::error::Error;
 use crate::lock::record::Owner;
-use crate::lock::time::UnixMicros;
+use crate::lock::token::Token;
 use crate::server::args::Args;
 use crate::server::call::{Command, Entry};
 use crate::server::clock;
 use crate::server::context::{Context, OwnString};
 use crate::server::key::Key;
+use std::cmp::Reverse;
 
 const NAME: &str = "LOCK.TOP";
 const DEFAULT_COUNT: usize = 10;
@@ -24,46 +30,71 @@ const DEFAULT_COUNT: usize = 10;
 /// The command.
 pub struct Top;
 
+/// A lock in the reply.
+struct Row {
+    crowd: Crowd,
+    owner: Option<Box<[u8]>>,
+    held_ms: Option<u64>,
+    grantee: Grantee,
+}
+
 impl Command for Top {
     const DOC: &'static Doc = &Doc {
         name: c"lock.top",
-        summary: c"Returns the locks of this server with the longest queues.",
-        complexity: c"O(K + N log N) with K keys that are waited for and N returned",
+        summary: c"Returns the locks of this server that clients wait for, those with the longest queues first.",
+        complexity: c"O(K + N log N) with K keys that are waited for and N returned, O(N log K) by wait or held",
         arity: -1,
         flags: Flags::Admin,
         keys: Keys::None,
-        args: &[Arg { name: c"count", kind: Kind::Integer, token: Some(c"COUNT"), optional: true }],
+        args: &[
+            Arg { name: c"count", kind: Kind::Integer, token: Some(c"COUNT"), optional: true },
+            Arg { name: c"by", kind: Kind::String, token: Some(c"BY"), optional: true },
+        ],
     };
 
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
-        let most = Options::parse(&args, 0, NAME, &[Name::Count])?.count().unwrap_or(DEFAULT_COUNT);
-        let longest = entry.engine().queues().longest(most);
+        let options = Options::parse(&args, 0, NAME, &[Name::Count, Name::By])?;
+        let crowds = entry.engine().queues().top(options.by(), options.count().unwrap_or(DEFAULT_COUNT));
         let own_db = context.selected_db();
-        context.reply_array(i64::try_from(longest.len()).unwrap_or(0));
-        for (db, name, waiters, since) in longest {
-            let holder = OwnString::in_db(context, db, &name).and_then(|name| holder(context, &name));
-            let (owner, held_ms) = holder.unwrap_or_default();
-            let waiters = u64::try_from(waiters).unwrap_or(u64::MAX);
-            context.reply_map(6);
-            field(context, "db", |context| context.reply_integer(i64::from(db)));
-            field(context, "key", |context| context.reply_bytes(&name));
+        let mut rows: Vec<Row> = crowds.into_iter().map(|crowd| row(context, entry, crowd)).collect();
+        context.select_db(own_db);
+        if options.by() == By::Held {
+            // A key may have been changed by others since the module saw it: the reply is in the order that it shows.
+            rows.sort_by_key(|row| Reverse(row.held_ms));
+        }
+        let now = clock::monotonic();
+        context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
+        for Row { crowd, owner, held_ms, grantee } in rows {
+            let waiters = u64::try_from(crowd.waiters).unwrap_or(u64::MAX);
+            context.reply_map(8);
+            field(context, "db", |context| context.reply_integer(i64::from(crowd.db)));
+            field(context, "key", |context| context.reply_bytes(&crowd.name));
             field(context, "owner", |context| context.reply_bytes_or_nil(owner.as_deref()));
             field(context, "held-ms", |context| context.reply_count_or_nil(held_ms));
             field(context, "waiters", |context| context.reply_count(waiters));
-            field(context, "oldest-wait-ms", |context| context.reply_count(clock::monotonic().since(since).as_ms()));
+            field(context, "oldest-wait-ms", |context| context.reply_count(now.since(crowd.since).as_ms()));
+            reply_grantee(context, grantee);
         }
-        context.select_db(own_db);
         Ok(())
     }
 }
 
-/// The label of the holder, and how long it has held the lock.
-type Holder = (Option<Box<[u8]>>, Option<u64>);
+/// A line, and what its key says about the holder.
+fn row(context: &Context, entry: &mut Entry<'_>, crowd: Crowd) -> Row {
+    let name = OwnString::in_db(context, crowd.db, &crowd.name);
+    let holder = name.and_then(|name| holder(context, &name));
+    let Some((token, owner, held_ms)) = holder else { return Row { crowd, owner: None, held_ms: None, grantee: None } };
+    let grantee = grantee(entry, KeyName { db: crowd.db, name: &crowd.name }, Some(token));
+    Row { crowd, owner, held_ms: Some(held_ms), grantee }
+}
+
+/// The token of a holder, its label, and how long it has held the lock.
+type Holder = (Token, Option<Box<[u8]>>, u64);
 
 fn holder(context: &Context, name: &OwnString) -> Option<Holder> {
     let now = clock::of_command();
     let key = Key::glimpse(context, name.as_arg(), now).ok()?;
-    let record = key.lock().last_to_end().filter(|_| !key.lock().is_nobodys())?;
-    let held_ms = now.since(UnixMicros(record.token.get())).as_ms();
-    Some((record.owner.map(Owner::as_bytes).map(Into::into), Some(held_ms)))
+    let lock = key.lock();
+    let (record, since) = (lock.last_to_end()?, lock.held_since()?);
+    Some((record.token, record.owner.map(Owner::as_bytes).map(Into::into), now.since(since).as_ms()))
 }

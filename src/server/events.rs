@@ -50,6 +50,7 @@ pub fn begin(context: &Context) -> Result<(), String> {
     let changes = if is_told { Changes::Told } else { Changes::Silent };
     module().is_replica.set(context.is_replica());
     enter(context, Writer::Timer, |entry| {
+        entry.engine().make_room();
         entry.promoted();
         server_facts::read(context, changes);
         entry.check_settings();
@@ -90,6 +91,12 @@ c_event!(on_config_change, |context: &Context, entry: &mut Entry<'_>, _, _| {
 c_event!(on_cron, |context: &Context, entry: &mut Entry<'_>, _, _| {
     module().is_replica.set(context.is_replica());
     entry.tick();
+    if module().resets.noticed(context) {
+        entry.engine().waits_mut().reset();
+        if let Some(spans) = module().spans.borrow_mut().as_mut() {
+            spans.reset();
+        }
+    }
     module().sets.borrow_mut().tick();
     module().listeners.tick(context);
 });

@@ -30,6 +30,12 @@ impl Spans {
         histogram.saturating_record(took.0.clamp(1, LONGEST_US));
     }
 
+    /// Forgets all spans.
+    pub fn reset(&mut self) {
+        self.waits.reset();
+        self.holds.reset();
+    }
+
     /// The duration in µs that `percent` percent of the spans did not exceed; `None` if there were none.
     #[must_use]
     pub fn percentile_us(&self, span: Span, percent: f64) -> Option<u64> {

@@ -8,10 +8,11 @@ use super::module::{module, Module};
 use super::panics::guarded;
 use crate::driver::Span;
 use crate::engine::counters::Counter;
+use crate::engine::waits::Histogram;
 use crate::engine::Engine;
 use crate::lock::time::Micros;
 use redis_module::raw;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 /// Registers the section.
 ///
@@ -44,12 +45,19 @@ impl Section {
             return;
         }
         let queues = engine.queues();
-        let longest = queues.longest(1).first().map_or(0, |line| line.2);
+        let limits = module.settings.limits();
+        let now = clock::now();
+        let oldest_wait = queues.oldest_wait().map_or(Micros(0), |since| clock::monotonic().since(since));
+        let oldest_hold = queues.oldest_hold(now).map_or(Micros(0), |since| now.since(since));
         self.number(c"waiters", queues.waiters());
         self.number(c"blocked", queues.blocked());
         self.number(c"queued", queues.queued());
         self.number(c"places", queues.places());
-        self.number(c"longest_queue", longest);
+        self.number(c"longest_queue", queues.longest_length());
+        self.count(c"oldest_wait_ms", oldest_wait.as_ms());
+        self.count(c"oldest_hold_ms", oldest_hold.as_ms());
+        self.number(c"max_waiters", limits.waiters);
+        self.number(c"max_queued", limits.queued);
         self.number(c"sessions", engine.sessions().len());
         for (name, counter) in Counter::ALL {
             self.count(name, engine.counters().get(*counter));
@@ -65,6 +73,8 @@ impl Section {
         self.number(c"grace_misconfigured", usize::from(gate.has_fault()));
         self.spans(c"wait_percentiles_usec", module, Span::Wait);
         self.spans(c"hold_percentiles_usec", module, Span::Hold);
+        self.histogram(c"wait_histogram_ms", engine.waits().granted());
+        self.histogram(c"failed_wait_histogram_ms", engine.waits().failed());
     }
 
     fn number(&self, name: &CStr, value: usize) {
@@ -74,6 +84,26 @@ impl Section {
     fn count(&self, name: &CStr, value: u64) {
         // SAFETY: the info context is valid during the callback, the name is a C string.
         unsafe { (api().info_add_field_u_long_long)(self.0, name.as_ptr(), value) };
+    }
+
+    /// Cumulative, as Prometheus has histograms: how many waits took no longer than each bound, and all of them together.
+    fn histogram(&self, name: &CStr, histogram: &Histogram) {
+        const INFINITE: &CStr = c"le_inf";
+        const SUM: &CStr = c"sum";
+        let buckets: Vec<(CString, u64)> = histogram
+            .cumulative()
+            .filter_map(|(bound, count)| Some((CString::new(format!("le_{bound}")).ok()?, count)))
+            .collect();
+        // SAFETY: the info context is valid during the callback, the names are C strings; the server copies them.
+        unsafe {
+            (api().info_begin_dict_field)(self.0, name.as_ptr());
+            for (name, count) in &buckets {
+                (api().info_add_field_u_long_long)(self.0, name.as_ptr(), *count);
+            }
+            (api().info_add_field_u_long_long)(self.0, INFINITE.as_ptr(), histogram.count());
+            (api().info_add_field_u_long_long)(self.0, SUM.as_ptr(), histogram.sum().as_ms());
+            (api().info_end_dict_field)(self.0);
+        }
     }
 
     /// In the form of the server's section latencystats; nothing if no span was recorded.

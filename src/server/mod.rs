@@ -35,6 +35,7 @@ mod register;
 mod replica_acks;
 mod replicate;
 pub mod reply;
+mod resets;
 pub mod scan;
 mod server_facts;
 mod set_cache;

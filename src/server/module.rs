@@ -8,6 +8,7 @@ use super::facts::Facts;
 use super::handle::{Callbacks, Handle, TimerId};
 use super::histograms::Spans;
 use super::listeners::Listeners;
+use super::resets::Resets;
 use super::set_cache::Kept;
 use super::settings::Settings;
 use crate::driver::Driver;
@@ -34,6 +35,8 @@ pub struct Module {
     pub is_replica: Cell<bool>,
     /// Whether the server is loading its data: no client writes then, only an AOF.
     pub is_loading: Cell<bool>,
+    /// Whether CONFIG RESETSTAT was run.
+    pub resets: Resets,
     /// Whether anybody listens to what is replicated.
     pub listeners: Listeners,
     /// The key that the module is writing: its events are ignored.

@@ -1,4 +1,5 @@
-//! The lines that the module writes into the server's log: each with its name, and when a grace begins and ends.
+//! The lines that the module writes into the server's log: each with its name, and when a grace begins
+//! and ends, and what it refused.
 
 use crate::support::{until, Server};
 
@@ -53,4 +54,44 @@ fn the_begin_and_the_end_of_a_grace_are_logged_once_each() {
     until("it has ended too", || (count(&server, ENDED) == 2).then_some(()));
     // Without a grace there is nothing to tell.
     assert_eq!((count(&master, BEGUN), count(&master, ENDED)), (0, 0), "{}", master.log());
+}
+
+/// A grace that covers leases of up to a second.
+fn in_grace() -> Server {
+    let args = ["failover-grace-ms", "4500", "margin-ms", "500"];
+    Server::with().args(&["--min-replicas-max-lag", "1"]).module_args(&args).start()
+}
+
+#[test]
+fn the_end_of_a_grace_says_what_it_refused() {
+    let server = in_grace();
+    let mut conn = server.conn();
+    // Calls that would have had the lock, also several and an expired one.
+    conn.ok(&["SET", "expired", "1763710031.4829131763710000482913"]);
+    for call in [
+        &["LOCK.ACQUIRE", "k", "PX", "1"][..],
+        &["LOCK.MACQUIRE", "2", "k", "l", "PX", "1"],
+        &["LOCK.RECOVER", "expired", "PX", "1"],
+    ] {
+        assert!(conn.call(call).error().starts_with("GRACE this server"), "{call:?}");
+    }
+    // Not for the grace: somebody has it, or the lease is too long at any time.
+    conn.ok(&["SET", "held", "somebody's"]);
+    assert!(conn.call(&["LOCK.ACQUIRE", "held", "PX", "1"]).is_nil());
+    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60"]).error().starts_with("GRACE lease"));
+    let _waits = server.waiter(&["LOCK.ACQUIRE", "held", "PX", "1", "WAIT", "60000"]);
+    assert_eq!(conn.info("lock", "lock_grace_refusals").as_deref(), Some("3"));
+    until("the grace has ended", || (count(&server, ENDED) == 1).then_some(()));
+    let line = lines(&server).into_iter().rfind(|line| line.starts_with(ENDED)).unwrap();
+    assert_eq!(line[ENDED.len()..], *". Calls refused with GRACE: 3, attempts that wait: 1");
+}
+
+#[test]
+fn a_grace_that_ends_because_the_server_becomes_a_replica_says_so() {
+    let server = in_grace();
+    until("the grace has begun", || (count(&server, BEGUN) == 1).then_some(()));
+    server.conn().ok(&["REPLICAOF", "127.0.0.1", "1"]);
+    let demoted = "the grace has ended: this server is a replica now. Calls refused with GRACE: 0";
+    until("its end is logged", || (count(&server, demoted) == 1).then_some(()));
+    assert_eq!(count(&server, ENDED), 0);
 }

@@ -1,10 +1,21 @@
 //! LOCK.INFO and LOCK.TOP: holders and waiters, since when and for how long, and the longest queues.
+//!
+//! `look/holder.rs` has the connection of a holder, `look/order.rs` the orders of LOCK.TOP.
 
 mod bytes;
+mod holder;
+mod order;
 mod scan;
 
 use crate::support::{until, Conn, Reply, Server};
 use crate::waiting::{Locks, Waiter, QUIET};
+
+/// The address of a client, as the server lists it.
+pub fn address(conn: &mut Conn, id: &str) -> String {
+    let list = conn.text(&["CLIENT", "LIST", "ID", id]);
+    let address = list.split(' ').find_map(|field| field.strip_prefix("addr=")).map(String::from);
+    address.unwrap_or_else(|| panic!("no address: {list}"))
+}
 
 /// Somebody waits for `key` in the database that `conn` has selected.
 fn wait_for(locks: &mut Locks, conn: Conn, key: &str) -> Waiter {

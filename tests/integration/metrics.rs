@@ -1,8 +1,12 @@
 //! INFO lock: every counter moves by exactly what has happened, and by nothing else.
 //!
-//! `metrics/clock.rs` sets the wall clock of the server.
+//! `metrics/clock.rs` sets the wall clock of the server; `metrics/overruns.rs` has overruns,
+//! `metrics/oldest.rs` the oldest wait and hold, `metrics/waits.rs` the histograms.
 
 pub mod clock;
+mod oldest;
+mod overruns;
+mod waits;
 
 use crate::support::{until, Conn, Reply, Server};
 use std::collections::BTreeMap;
@@ -30,12 +34,12 @@ fn percentile(conn: &mut Conn, name: &str, percent: &str) -> Option<i64> {
     Some(value.unwrap_or_else(|| panic!("no {percent}: {line}")).parse().unwrap())
 }
 
-/// What moved in INFO lock since `before`.
+/// What moved in INFO lock since `before`; what moves with the time is left out.
 pub fn moved(conn: &mut Conn, before: &BTreeMap<String, i64>) -> Vec<(String, i64)> {
     let after = numbers(conn);
     assert!(before.keys().eq(after.keys()), "{before:?} {after:?}");
     let changes = after.iter().map(|(name, now)| (name.clone(), now - before[name]));
-    changes.filter(|(_, by)| *by != 0).collect()
+    changes.filter(|(name, by)| *by != 0 && !name.starts_with("oldest_")).collect()
 }
 
 /// A server on which locks expire without margin and stay expired, and who talks to it.
@@ -91,7 +95,11 @@ impl Scene {
 #[test]
 fn a_new_server_counts_nothing() {
     let mut scene = Scene::new();
-    assert!(scene.before.values().all(|value| *value == 0), "{:?}", scene.before);
+    let limits = [("max_waiters", 5_000), ("max_queued", 100_000)];
+    for (name, value) in &scene.before {
+        let limit = limits.iter().find(|(limit, _)| limit == name).map_or(0, |(_, limit)| *limit);
+        assert_eq!(*value, limit, "{name}");
+    }
     assert_eq!(percentile(&mut scene.conn, "wait", "p50"), None);
     assert_eq!(percentile(&mut scene.conn, "hold", "p50"), None);
     scene.moves(&[]);
@@ -171,22 +179,36 @@ fn hand_offs_and_those_who_wait_now() {
     scene.hold("b");
     scene.look();
     let mut first = scene.waiter(&["a", "EX", "60", "WAIT", "60000"]);
-    scene.moves(&[("longest_queue", 1), ("refusals", 1), ("waiters", 1)]);
+    scene.moves(&[("blocked", 1), ("longest_queue", 1), ("refusals", 1), ("waiters", 1)]);
     let _b = scene.waiter(&["b", "EX", "60", "WAIT", "60000"]);
-    scene.moves(&[("refusals", 1), ("waiters", 1)]);
+    scene.moves(&[("blocked", 1), ("refusals", 1), ("waiters", 1)]);
     let mut second = scene.waiter(&["a", "PX", "50", "WAIT", "60000"]);
     let mut third = scene.waiter(&["a", "EX", "60", "WAIT", "60000"]);
-    scene.moves(&[("longest_queue", 2), ("refusals", 2), ("waiters", 2)]);
+    scene.moves(&[("blocked", 2), ("longest_queue", 2), ("refusals", 2), ("waiters", 2)]);
 
     assert_eq!(scene.conn.int(&["LOCK.RELEASE", "a", &token]), 1);
     let token = first.read().int().to_string();
-    scene.moves(&[("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("releases", 1), ("waiters", -1)]);
+    scene.moves(&[
+        ("blocked", -1),
+        ("grants", 1),
+        ("hand_offs", 1),
+        ("longest_queue", -1),
+        ("releases", 1),
+        ("waiters", -1),
+    ]);
 
     // A hand-off of a lock that came free in other ways: deleted, then expired.
     scene.conn.int(&["DEL", "a"]);
     second.read().int();
     third.read().int();
-    scene.moves(&[("grants", 2), ("hand_offs", 2), ("longest_queue", -1), ("recoveries", 1), ("waiters", -2)]);
+    scene.moves(&[
+        ("blocked", -2),
+        ("grants", 2),
+        ("hand_offs", 2),
+        ("longest_queue", -1),
+        ("recoveries", 1),
+        ("waiters", -2),
+    ]);
     assert_eq!(scene.conn.int(&["LOCK.RELEASE", "a", &token]), 0);
 }
 
@@ -207,7 +229,7 @@ fn grants_that_nobody_received() {
         scene.conn.text(&["CLIENT", "KILL", "ID", &client]);
         assert_eq!(scene.conn.call(&["EXEC"]), Reply::List(vec![Reply::Int(1), Reply::Int(1)]));
         until("the lock is free again", || (scene.conn.int(&["EXISTS", "k"]) == 0).then_some(()));
-        let mut expected = vec![("grants", 1), ("hand_offs", 1), ("longest_queue", -1)];
+        let mut expected = vec![("blocked", -1), ("grants", 1), ("hand_offs", 1), ("longest_queue", -1)];
         expected.extend((place == 1).then_some(("places", 1)));
         expected.extend([("releases", 1), ("undelivered_grants", 1), ("waiters", -1)]);
         scene.moves(&expected);
@@ -250,7 +272,7 @@ fn cancels_wherever_the_attempt_stands() {
     scene.moves(&[("places", 1)]);
     assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "2"]), 1);
     assert!(waiter.read().is_nil());
-    scene.moves(&[("cancels", 1), ("longest_queue", -1), ("places", 1), ("waiters", -1)]);
+    scene.moves(&[("blocked", -1), ("cancels", 1), ("longest_queue", -1), ("places", 1), ("waiters", -1)]);
     assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "3"]), 1);
     scene.moves(&[("cancels", 1)]);
     assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "1"]), 1);
@@ -274,7 +296,7 @@ fn deadlocks_and_sessions_that_ended() {
 
     drop(b);
     a.read().int();
-    let expected = [("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("recoveries", 1)];
+    let expected = [("blocked", -1), ("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("recoveries", 1)];
     scene.moves(&[&expected[..], &[("sessions", -1), ("sessions_ended", 1), ("waiters", -1)]].concat());
     // A session whose lock was given back before has nothing to end.
     let token = scene.conn.lock("a", "token").int().to_string();
@@ -336,7 +358,14 @@ fn config_resetstat_leaves_the_counters_alone() {
     scene.moves(&[]);
     assert_eq!(scene.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
     waiter.read().int();
-    scene.moves(&[("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("releases", 1), ("waiters", -1)]);
+    scene.moves(&[
+        ("blocked", -1),
+        ("grants", 1),
+        ("hand_offs", 1),
+        ("longest_queue", -1),
+        ("releases", 1),
+        ("waiters", -1),
+    ]);
 }
 
 /// The line that the log has when locks may be evicted.

@@ -2,9 +2,10 @@
 //! memory, the version, and the message of a server that is too old.
 //!
 //! `settings.rs` tests the effects of the settings; `operator/tools.rs` the tools of the server; `operator/watching.rs`
-//! the consumers of INFO lock; `operator/alerts.rs` the alerts.
+//! the consumers of INFO lock; `operator/alerts.rs` the alerts; `operator/dashboard.rs` the dashboard.
 
 mod alerts;
+mod dashboard;
 mod tools;
 pub mod watching;
 

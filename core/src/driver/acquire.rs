@@ -104,7 +104,10 @@ impl<E: Edge> Entry<'_, E> {
         let decision = self.engine().recover(key_name, lock, &wanted)?;
         let Some((decision, mut granted)) = Decision::to_grant(&decision) else {
             self.engine().refused(lock);
-            return if lock.is_expired() { wanted.may_grant.map(|()| None) } else { Ok(None) };
+            return match wanted.may_grant {
+                Err(error) if lock.is_expired() => Err(self.refused_by_gate(error)),
+                _ => Ok(None),
+            };
         };
         let (caller, decision) = (self.caller(ask), decision.as_recovery());
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Caller(caller, &mut granted))?;
@@ -181,7 +184,9 @@ impl<E: Edge> Entry<'_, E> {
     /// granted it: otherwise the grant may have ended on the master before it.
     fn may_tell_again(&mut self, token: Token, wanted: &Wanted<'_>) -> Result<(), Error> {
         match wanted.may_grant {
-            Err(error @ Error::Grace(_)) if !self.engine().gate().granted_here(token) => Err(error),
+            Err(error @ Error::Grace(_)) if !self.engine().gate().granted_here(token) => {
+                Err(self.refused_by_gate(error))
+            }
             _ => self.may_extend(),
         }
     }
@@ -197,12 +202,13 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     pub(super) fn caller(&self, ask: &Ask<'_>) -> Caller {
-        Caller { id: ask.request.id, session: ask.session.then(|| self.edge.client()) }
+        let client = self.edge.client();
+        Caller { id: ask.request.id, client, session: ask.session.then_some(client) }
     }
 }
 
 /// The key with that index, which a request cannot have.
 fn blocked(at: usize, lock: State<'_>, key: &impl Key, request: &Request<'_>) -> Blocked {
     let due = due(lock, request.share, || key.expires_in_ms(), key.now());
-    Blocked { at, due, last_end: lock.last_end() }
+    Blocked { at, due, last_end: lock.last_end(), held_since: lock.held_since() }
 }

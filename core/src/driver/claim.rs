@@ -82,7 +82,7 @@ impl<E: Edge> Entry<'_, E> {
         let claim =
             self.engine().claims().get(ticket).map(|claim| (claim.granted.token, claim.granted.until, claim.share));
         let Some((token, until, share)) = claim else { return Ok(None) };
-        wanted.may_grant?;
+        wanted.may_grant.map_err(|error| self.refused_by_gate(error))?;
         let mut keys = Vec::with_capacity(names.len());
         let mut ends = until;
         for name in names {

@@ -19,15 +19,21 @@ impl<E: Edge> Entry<'_, E> {
         self.check_lease(lease)?;
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
-        let record = rules::extend(key.lock(), token, lease, terms, now)?;
-        let Some(record) = record.filter(|_| !self.is_unclaimed(name, token)) else {
+        let extended = rules::extend_from(key.lock(), token, lease, terms, now)?;
+        let Some(extended) = extended.filter(|_| !self.is_unclaimed(name, token)) else {
             self.engine().count(Counter::StaleTokens);
             return Ok(false);
         };
         self.may_extend()?;
-        let decision = Decision::to_extend(&record);
+        let decision = Decision::to_extend(&extended.record);
         let key_name = self.known_name(name);
+        // Asked before the lease is set anew.
+        let within_margin = extended.is_overrun;
+        let is_overrun = within_margin && self.counts_as_overrun(name, token);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
+        if within_margin {
+            self.extended_within_margin(&[name], token, usize::from(is_overrun));
+        }
         Ok(true)
     }
 
@@ -41,18 +47,22 @@ impl<E: Edge> Entry<'_, E> {
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
         let locks: Vec<State<'_>> = keys.iter().map(Key::lock).collect();
-        let records = rules::extend_all(&locks, token, lease, terms, now)?;
+        let extended = rules::extend_all(&locks, token, lease, terms, now)?;
         let is_unclaimed = names.iter().any(|name| self.is_unclaimed(*name, token));
-        let Some(records) = records.filter(|_| !is_unclaimed) else {
+        let Some(extended) = extended.filter(|_| !is_unclaimed) else {
             self.engine().count(Counter::StaleTokens);
             return Ok(false);
         };
         self.may_extend()?;
-        let decisions: Vec<Decision> = records.iter().map(Decision::to_extend).collect();
+        let late = names.iter().zip(&extended).filter(|(_, extended)| extended.is_overrun);
+        let late: Vec<E::Name<'n>> = late.map(|(name, _)| *name).collect();
+        let overruns = late.iter().filter(|name| self.counts_as_overrun(**name, token)).count();
+        let decisions: Vec<Decision> = extended.iter().map(|extended| Decision::to_extend(&extended.record)).collect();
         let names = names.iter().map(|name| self.known_name(*name));
         let decided = names.zip(keys).zip(decisions);
         let decided = decided.map(|((name, key), decision)| Decided { name, key, decision }).collect();
         self.carry_all_out(Permit::COMMAND, decided, Then::Nobody).map_err(|partly| partly.refused)?;
+        self.extended_within_margin(&late, token, overruns);
         Ok(true)
     }
 
@@ -65,6 +75,28 @@ impl<E: Edge> Entry<'_, E> {
         let key = self.edge.open(name, Access::ReadOnly, Expected::Grant(token), now)?;
         let left = rules::check(key.lock(), token, terms, now);
         Ok(if self.is_unclaimed(name, token) { Micros(0) } else { left })
+    }
+
+    /// A holder extended these locks when only the margin was left. A grant that its session had cut short has a lease
+    /// again.
+    fn extended_within_margin(&mut self, names: &[E::Name<'_>], token: Token, overruns: usize) {
+        self.count_overruns(overruns);
+        for name in names {
+            let key_name = self.edge.key_name(*name);
+            self.engine().extended(key_name, token);
+        }
+    }
+
+    /// Whether a grant of which only the margin is left was overrun by its holder.
+    pub(super) fn counts_as_overrun(&mut self, name: E::Name<'_>, token: Token) -> bool {
+        let key_name = self.edge.key_name(name);
+        self.engine().counts_as_overrun(key_name, token)
+    }
+
+    pub(super) fn count_overruns(&mut self, overruns: usize) {
+        for _ in 0..overruns {
+            self.engine().count(Counter::Overruns);
+        }
     }
 
     /// Whether a grant waits to be claimed: nobody holds the lock by it yet.

@@ -34,6 +34,7 @@ impl<E: Edge> Entry<'_, E> {
             }
             (state.timer, state.engine.wake(), state.hears_all())
         };
+        self.settle_waits();
         if !is_heard {
             self.listen();
         }
@@ -47,6 +48,15 @@ impl<E: Edge> Entry<'_, E> {
                 }
             }
         }
+    }
+
+    /// Counts how long the waits took that have ended in this call.
+    fn settle_waits(&mut self) {
+        if self.engine().waits().are_settled() {
+            return;
+        }
+        let now = self.edge.clock().monotonic();
+        self.engine().waits_mut().settle(now);
     }
 
     /// Subscribes to events on their first use: to keys when a client waits, to connections when a lock is to end with

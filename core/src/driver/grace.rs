@@ -4,6 +4,7 @@
 use super::edge::{Edge, Level};
 use super::entry::Entry;
 use crate::engine::counters::Counter;
+use crate::engine::grace::GraceChange;
 use crate::engine::{Clock, KeyName};
 use crate::lock::error::Error;
 use crate::lock::grace::{Group, Settings};
@@ -151,23 +152,37 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Logs that a grace, in which this server grants nothing, began or ended since the last look.
+    /// Logs that a grace, in which this server grants nothing, began or ended since the last look, and what it refused.
     fn log_grace(&mut self, now: MonotonicMicros) {
         let is_replica = self.edge.is_replica();
         let settings = self.edge.grace().filter(|_| !is_replica);
-        let left = {
+        let (change, waiters) = {
             let mut engine = self.engine();
-            let gate = engine.gate();
-            let left = settings.map_or(Micros(0), |settings| gate.grace_left(&settings, now));
-            gate.grace_changed(left)
+            let refused = engine.counters().get(Counter::GraceRefusals);
+            let left = settings.map_or(Micros(0), |settings| engine.gate_ref().grace_left(&settings, now));
+            (engine.gate().grace_changed(left, refused), engine.queues().waiters())
         };
-        match left {
-            Some(Micros(0)) if !is_replica => self.edge.log(Level::Notice, "the grace has ended: locks are granted"),
-            Some(left) if left > Micros(0) => {
-                let text = format!("a grace has begun: no lock is granted for the next {} ms", left.as_ms());
-                self.edge.log(Level::Notice, &text);
+        let text = match change {
+            None => return,
+            Some(GraceChange::Begun(left)) => {
+                format!("a grace has begun: no lock is granted for the next {} ms", left.as_ms())
             }
-            _ => {}
+            Some(GraceChange::Ended { refused }) if is_replica => {
+                format!("the grace has ended: this server is a replica now. Calls refused with GRACE: {refused}")
+            }
+            Some(GraceChange::Ended { refused }) => format!(
+                "the grace has ended: locks are granted. Calls refused with GRACE: {refused}, attempts that wait: \
+                 {waiters}"
+            ),
+        };
+        self.edge.log(Level::Notice, &text);
+    }
+
+    /// Counts a call for a lock that nobody held and that the grace refused. Returns its error.
+    pub(super) fn refused_by_gate(&mut self, error: Error) -> Error {
+        if matches!(error, Error::Grace(_)) {
+            self.engine().count(Counter::GraceRefusals);
         }
+        error
     }
 }

@@ -92,7 +92,8 @@ impl<E: Edge> Entry<'_, E> {
                     let lock = key.lock();
                     if !lock.is_nobodys() {
                         let due = due(lock, Share::Alone, || key.expires_in_ms(), now);
-                        return Some(Obstacle::Lock(Blocked { at, due, last_end: lock.last_end() }));
+                        let (last_end, held_since) = (lock.last_end(), lock.held_since());
+                        return Some(Obstacle::Lock(Blocked { at, due, last_end, held_since }));
                     }
                 }
             }

@@ -30,14 +30,17 @@ impl<E: Edge> Entry<'_, E> {
     /// # Errors
     /// The error for the caller; nothing has changed then.
     pub fn release(&mut self, name: E::Name<'_>, token: Token) -> Result<Release, Error> {
-        let now = self.edge.command_time();
+        let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
-        let release = rules::release(key.lock(), token);
+        let (release, is_overrun) = rules::release_from(key.lock(), token, terms, now);
         if release != Release::Over {
             let key_name = self.known_name(name);
+            // Asked before the grant ends.
+            let is_overrun = is_overrun && self.counts_as_overrun(name, token);
             let mut budget = Budget::COMMAND;
             let line = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
             self.pass_on_parked(line.as_slice(), &mut budget);
+            self.count_overruns(usize::from(is_overrun));
         }
         self.engine().count_release(release);
         Ok(release)
@@ -48,7 +51,7 @@ impl<E: Edge> Entry<'_, E> {
     /// # Errors
     /// The error for the caller; nothing has changed then.
     pub fn release_all<'n>(&mut self, names: &[E::Name<'n>], token: Token) -> Result<usize, Error> {
-        let now = self.edge.command_time();
+        let (terms, now) = (self.edge.terms(), self.edge.command_time());
         // All keys are opened first: a key of another type is found before anything has changed.
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
@@ -56,8 +59,10 @@ impl<E: Edge> Entry<'_, E> {
         // holders.
         let (mut gone, mut others, mut awaited) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
         for (at, (name, key)) in names.iter().zip(&keys).enumerate() {
-            let release = rules::release(key.lock(), token);
+            let (release, is_overrun) = rules::release_from(key.lock(), token, terms, now);
             let key_name = self.known_name(*name);
+            let is_overrun = is_overrun && self.counts_as_overrun(*name, token);
+            self.count_overruns(usize::from(is_overrun));
             let mut engine = self.engine();
             engine.count_release(release);
             if release == Release::Over {
@@ -210,6 +215,9 @@ impl<E: Edge> Entry<'_, E> {
         let is_free = is_free && !has_to_restore;
         let decision = Engine::<E::Handle>::to_end(token, before.as_ref(), key.lock());
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
+        if let Some(line) = line.filter(|_| is_free) {
+            self.engine().came_free(line);
+        }
         if let Some(line) = line.filter(|_| !(may_grant && is_free)) {
             self.engine().set_ready(line);
             return Ok(None);

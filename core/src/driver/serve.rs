@@ -129,17 +129,19 @@ impl<E: Edge> Entry<'_, E> {
     fn end_session(
         &mut self,
         permit: Permit,
-        (db, name): &LockKey,
+        lock: &LockKey,
         token: Token,
         at: UnixMicros,
     ) -> Result<(), WriteRefused> {
-        let key_name = KeyName { db: *db, name };
+        let key_name = KeyName { db: lock.0, name: &lock.1 };
         let Some(name) = self.edge.name(key_name) else { return Ok(()) };
         let (name, terms, now) = (E::lend(&name), self.edge.terms(), self.edge.clock().now());
         let Ok(key) = self.edge.open(name, Access::Waiter, Expected::Grant(token), now) else { return Ok(()) };
         let Some(record) = rules::end_session(key.lock(), token, terms, at) else { return Ok(()) };
-        let decision = Decision::to_end_session(&record);
-        self.carry_out(permit, key_name, key, decision, Then::Nobody)
+        let (decision, until) = (Decision::to_end_session(&record), record.timestamp);
+        self.carry_out(permit, key_name, key, decision, Then::Nobody)?;
+        self.engine().cut_short((lock.clone(), token), until, now);
+        Ok(())
     }
 
     /// Checks the lock of a line for its first waiter. Returns whether it was granted. The others follow after earlier

@@ -27,7 +27,7 @@ impl<E: Edge> Entry<'_, E> {
             Some(Error::NoReplicas) => Err(Error::NoReplicas),
             too_early => match (self.begin_wait(db, names, blocked, ask)?, too_early) {
                 (Some(outcome), _) => Ok(outcome),
-                (None, Some(error)) => Err(error),
+                (None, Some(error)) => Err(self.refused_by_gate(error)),
                 (None, None) => Ok(Outcome::NotGranted),
             },
         }

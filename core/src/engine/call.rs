@@ -46,8 +46,10 @@ impl<H> Engine<H> {
     /// An attempt was not heard when its turn came: it leaves the queue as if it had disconnected.
     pub fn unheard(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let kept_until = limits.reserved_until(clock);
-        if self.queues.end_wait(ticket, kept_until, limits.most_places()).is_some() {
+        let gone = self.queues.end_wait(ticket, kept_until, limits.most_places());
+        if gone.is_some() {
             self.count(Counter::Unheard);
         }
+        self.not_kept(gone);
     }
 }

@@ -13,6 +13,7 @@ impl<H> Engine<H> {
     /// calls for a while. Returns whether it waited or had a place, and what passes on.
     pub fn cancel(&mut self, key: KeyName<'_>, id: Id, limits: Limits, clock: impl Clock) -> (bool, Vec<GivenUp>) {
         let found = self.queues.forget(key.db, key.name, id);
+        self.count_given_up(limits);
         let own = self.own_claims(key.db, &[key.name], Some(id));
         let claims: Vec<_> = own.same.into_iter().chain(own.others).collect();
         let stood = found.is_some() || !claims.is_empty();

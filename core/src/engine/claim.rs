@@ -6,7 +6,7 @@ use super::grant::{Before, Granted, Written};
 use super::outbox::{News, Notice};
 use super::outstanding::Lost;
 use super::parts::{Clock, Engine, KeyName, Limits};
-use super::queue::{Channel, Keys, Ticket};
+use super::queue::{Channel, Keys, Place, Ticket};
 use super::written::Caller;
 use crate::lock::record::Id;
 use crate::lock::rules::{self, State};
@@ -58,6 +58,7 @@ impl<H> Engine<H> {
         self.count(Counter::Claims);
         self.queues.heard_from(&claim.channel);
         let waited = clock.monotonic().since(claim.since);
+        self.waits.has_got_it(waited);
         let mut granted = claim.granted.claimed(until);
         let names: Vec<&[u8]> = claim.keys.iter().collect();
         self.granted_to_caller(claim.db, &names, caller, &mut granted, clock);
@@ -86,7 +87,10 @@ impl<H> Engine<H> {
         let claim = self.claims.take(ticket)?;
         if let Some(until) = limits.reserved_until(clock) {
             let names: Vec<&[u8]> = claim.keys.iter().collect();
-            self.queues.restore_place(claim.db, &names, claim.id, ticket, until, limits.most_places());
+            let place = Place { id: claim.id, until, since: Some(claim.since) };
+            self.queues.restore_place(claim.db, &names, ticket, place, limits.most_places());
+        } else {
+            self.waits.has_ended(claim.since);
         }
         Some(self.pass_claim_on(&claim))
     }
@@ -133,7 +137,8 @@ impl<H> Engine<H> {
     }
 
     fn announce_cancelled(&mut self, claim: Claim) {
-        let Claim { channel, id, keys, .. } = claim;
+        let Claim { channel, id, keys, since, .. } = claim;
+        self.waits.has_ended(since);
         self.outbox.announce(Notice { channel, news: News::Cancelled, id, keys, claim: None });
     }
 

@@ -31,6 +31,8 @@ counters! {
     Releases => c"releases",
     /// Locks given back after their timestamp.
     LateReleases => c"late_releases",
+    /// Locks given back or leases extended by a holder after its lease, but within the margin.
+    Overruns => c"overruns",
     /// LOCK.RELEASE and LOCK.EXTEND with the token of a grant that had ended.
     StaleTokens => c"stale_tokens",
     /// Grants to a waiter.
@@ -63,6 +65,8 @@ counters! {
     MissedWakeups => c"missed_wakeups",
     /// Timers set again because the server was late with them.
     LateTimers => c"late_timers",
+    /// Calls for a lock that nobody held, refused because of the failover grace.
+    GraceRefusals => c"grace_refusals",
     /// Times that work was postponed because the server did not let the module write.
     Postponed => c"postponed",
 }

@@ -9,7 +9,9 @@ impl<H> Engine<H> {
         self.outstanding.forget_lost();
         self.claims.clear();
         self.ended.clear();
+        self.cut_short.clear();
         self.sessions.clear();
+        self.grantees.clear();
         if !self.queues.is_empty() {
             self.dissolving.push(std::mem::take(&mut self.queues));
             self.leave_unserved();

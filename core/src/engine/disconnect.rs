@@ -1,7 +1,7 @@
 //! A connection ends, and with it the wait of its client and the locks of its session.
 
 use super::parts::{Clock, Engine, Limits};
-use super::queue::{Handle, MostPlaces, ReplyShape};
+use super::queue::{Gone, Handle, MostPlaces, ReplyShape};
 use crate::lock::time::UnixMicros;
 
 impl<H> Engine<H> {
@@ -11,7 +11,10 @@ impl<H> Engine<H> {
         let left = self.queues.leave(client, limits.reserved_until(clock), limits.most_places());
         let mut dissolving = self.dissolving.iter_mut();
         let left = left.or_else(|| dissolving.find_map(|queues| queues.leave(client, None, MostPlaces::NONE)));
-        let waiter = left?.waiter;
+        let Gone { waiter, is_kept, .. } = left?;
+        if !is_kept {
+            self.waits.has_ended(waiter.since);
+        }
         match waiter.handle {
             Handle::Blocked { handle, .. } => Some((handle, waiter.shape)),
             Handle::Channel { .. } => None,

@@ -29,6 +29,8 @@ pub struct Gate {
     pub(super) sweep: Sweep,
     /// Whether the server was in its grace when that was last logged.
     is_in_grace: bool,
+    /// How many calls the grace had refused before it began.
+    refused_before: u64,
     /// The fault in the settings that was last logged.
     fault: Option<Fault>,
     /// When the settings were last checked against the replicas and the leases.
@@ -51,6 +53,18 @@ pub struct GateForm {
     fault: Option<Fault>,
     checked: MonotonicMicros,
     own: Vec<Token>,
+}
+
+/// The begin or the end of a grace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GraceChange {
+    /// It has begun, and lasts that long.
+    Begun(Micros),
+    /// It has ended.
+    Ended {
+        /// How many calls it refused.
+        refused: u64,
+    },
 }
 
 /// How often the settings are checked against the replicas and the leases.
@@ -111,10 +125,19 @@ impl Gate {
         self.reign.grace_left(settings, now)
     }
 
-    /// How much of the grace is left, if one began or ended since the last call.
-    pub fn grace_changed(&mut self, left: Micros) -> Option<Micros> {
+    /// Whether a grace began or ended since the last call; `left`: how much of it is left, `refused`: how many calls were
+    /// refused so far.
+    pub fn grace_changed(&mut self, left: Micros, refused: u64) -> Option<GraceChange> {
         let is_in_grace = left > Micros(0);
-        (std::mem::replace(&mut self.is_in_grace, is_in_grace) != is_in_grace).then_some(left)
+        if std::mem::replace(&mut self.is_in_grace, is_in_grace) == is_in_grace {
+            return None;
+        }
+        if is_in_grace {
+            self.refused_before = refused;
+            Some(GraceChange::Begun(left))
+        } else {
+            Some(GraceChange::Ended { refused: refused.wrapping_sub(self.refused_before) })
+        }
     }
 
     /// Whether it is time to check the settings against the replicas and the leases.

@@ -5,6 +5,7 @@ use super::counters::Counter;
 use super::grant::{Before, Decision, Granted};
 use super::parts::{Engine, KeyName};
 use super::queue::{LineId, Ticket};
+use super::sessions::LockKey;
 use crate::lock::rules::{self, Acquire, Holds, Release, State, Terms};
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
@@ -53,6 +54,24 @@ impl<H> Engine<H> {
             Release::Late => Counter::LateReleases,
             Release::Over => Counter::StaleTokens,
         });
+    }
+
+    /// Whether the holder of a grant of which only the margin is left has overrun its lease: not if nobody has claimed
+    /// the grant, and not if its session had ended.
+    #[must_use]
+    pub fn counts_as_overrun(&self, key: KeyName<'_>, token: Token) -> bool {
+        let has_ended = self.ended.has(key.db, key.name, token) || self.cut_short.has(key.db, key.name, token);
+        !has_ended && !self.is_unclaimed(key, token)
+    }
+
+    /// A grant was cut short because its connection ended.
+    pub fn cut_short(&mut self, grant: (LockKey, Token), until: UnixMicros, now: UnixMicros) {
+        self.cut_short.add(grant, until, now);
+    }
+
+    /// A grant was extended: it counts as cut short no longer.
+    pub fn extended(&mut self, key: KeyName<'_>, token: Token) {
+        self.cut_short.extended(key.db, key.name, token);
     }
 
     /// A grant was given back: later tokens are larger.
@@ -106,6 +125,11 @@ impl<H> Engine<H> {
             Some((decision, granted)) => Heir::Takes(Successor { ticket, decision, granted, called }),
             None => Heir::Nobody,
         }
+    }
+
+    /// The lock of a line was released, and nobody holds it.
+    pub fn came_free(&mut self, line: LineId) {
+        self.queues.set_held(line, None);
     }
 
     /// The lock of a line may have come free: it is checked soon.

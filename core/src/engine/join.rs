@@ -17,6 +17,8 @@ pub struct Blocked {
     pub due: Option<UnixMicros>,
     /// When its last holder expires.
     pub last_end: Option<UnixMicros>,
+    /// Since when it is held, if that is known.
+    pub held_since: Option<UnixMicros>,
 }
 
 /// When a refused lock comes free by itself, as far as its key shows; a foreign value: when its key expires.
@@ -70,6 +72,7 @@ impl<H> Engine<H> {
         let joined = self.queues.join(db, names, blocked.at, waiter);
         if let Some(line) = joined.line {
             self.queues.set_last_end(line, blocked.last_end);
+            self.queues.set_held(line, blocked.held_since);
             // Others in the line may allow more holders, so it may come free for them earlier.
             if let Some(due) = blocked.due {
                 self.queues.set_due_by(line, due);

@@ -3,7 +3,7 @@
 
 use super::counters::Counter;
 use super::parts::{Clock, Engine, Limits};
-use super::queue::{Ended, MostPlaces, Ticket};
+use super::queue::{Ended, Gone, MostPlaces, Ticket};
 use super::written::End;
 use crate::lock::error::Error;
 
@@ -56,7 +56,8 @@ impl<H> Engine<H> {
     fn leave_as(&mut self, ticket: Ticket, how: Ended, limits: Limits, clock: impl Clock) {
         let until = limits.reserved_until(clock);
         if how == Ended::Disconnected {
-            self.queues.end_wait(ticket, until, limits.most_places());
+            let gone = self.queues.end_wait(ticket, until, limits.most_places());
+            self.not_kept(gone);
             return;
         }
         let key = self.queues.line_of_ticket(ticket).and_then(|line| self.queues.key(line));
@@ -66,6 +67,13 @@ impl<H> Engine<H> {
         }
         self.count(Counter::Cancels);
         self.end(gone, End::Cancelled);
+    }
+
+    /// A wait ended, and nobody is told: it has failed, unless its place is reserved.
+    pub(super) fn not_kept(&mut self, gone: Option<Gone<H>>) {
+        if let Some(gone) = gone.filter(|gone| !gone.is_kept) {
+            self.waits.has_ended(gone.waiter.since);
+        }
     }
 
     /// Whether crowds are leaving.

@@ -2,7 +2,8 @@
 //!
 //! Nothing here writes a key or calls a server. A decision changes nothing but tokens: the caller writes it to the key
 //! and reports that to the engine with [`Engine::told`], and only then does the engine change. Most parts stand alone:
-//! [`queue`], [`sessions`], [`deadlock`], [`outstanding`], [`claims`], [`grace`], [`predecessors`], [`counters`], [`outbox`]. Only
+//! [`queue`], [`sessions`], [`grantees`], [`deadlock`], [`outstanding`], [`claims`], [`grace`], [`predecessors`], [`counters`], [`waits`],
+//! [`outbox`]. Only
 //! the events touch more than one of them.
 //!
 //! A grant, and a waiter that gets the lock when it is released:
@@ -86,17 +87,20 @@ pub mod deadlock;
 pub mod deadlock_search;
 pub mod grace;
 pub mod grant;
+pub mod grantees;
 pub mod outbox;
 pub mod outstanding;
 pub mod predecessors;
 pub mod queue;
 pub mod sessions;
+pub mod waits;
 
 mod acquire;
 mod call;
 mod cancel;
 mod canonical;
 mod claim;
+mod cut_short;
 mod demotion;
 mod disconnect;
 mod hand_off;

@@ -161,6 +161,12 @@ impl EndedSessions {
         self.grants.insert(grant, at);
     }
 
+    /// Whether the connection of a grant has ended, and that is not written yet.
+    #[must_use]
+    pub fn has(&self, db: i32, name: &[u8], token: Token) -> bool {
+        !self.grants.is_empty() && self.grants.contains_key(&((db, name.into()), token))
+    }
+
     /// A grant was extended after its connection had ended: that end no longer counts.
     pub fn renewed(&mut self, db: i32, name: &[u8], token: Token) {
         if !self.grants.is_empty() {

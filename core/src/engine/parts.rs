@@ -2,14 +2,17 @@
 
 use super::claims::Claims;
 use super::counters::{Counter, Counters};
+use super::cut_short::CutShort;
 use super::grace::Gate;
+use super::grantees::Grantees;
 use super::outbox::Outbox;
 use super::outstanding::{EndedSessions, Outstanding};
 use super::predecessors::Predecessors;
 use super::queue::Queues;
 use super::sessions::Sessions;
+use super::waits::Waits;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
-use crate::lock::token::Tokens;
+use crate::lock::token::{Token, Tokens};
 
 /// A key of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,13 +57,16 @@ pub struct Engine<H> {
     /// The queues of earlier reigns, whose waiters are leaving.
     pub(super) dissolving: Vec<Queues<H>>,
     pub(super) sessions: Sessions,
+    pub(super) grantees: Grantees,
     pub(super) predecessors: Predecessors,
     pub(super) outstanding: Outstanding,
     pub(super) claims: Claims,
     pub(super) ended: EndedSessions,
+    pub(super) cut_short: CutShort,
     pub(super) gate: Gate,
     pub(super) outbox: Outbox<H>,
     pub(super) counters: Counters,
+    pub(super) waits: Waits,
     /// The latest timestamp that was written.
     pub(super) latest: UnixMicros,
     /// When all lines were last scanned.
@@ -78,13 +84,16 @@ impl<H> Default for Engine<H> {
             queues: Queues::default(),
             dissolving: Vec::new(),
             sessions: Sessions::default(),
+            grantees: Grantees::default(),
             predecessors: Predecessors::default(),
             outstanding: Outstanding::default(),
             claims: Claims::default(),
             ended: EndedSessions::default(),
+            cut_short: CutShort::default(),
             gate: Gate::default(),
             outbox: Outbox::default(),
             counters: Counters::default(),
+            waits: Waits::default(),
             latest: UnixMicros::default(),
             scanned: MonotonicMicros::default(),
             postponed: None,
@@ -104,6 +113,18 @@ impl<H> Engine<H> {
     #[must_use]
     pub const fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// The connection that was granted a lock, as far as it is known.
+    #[must_use]
+    pub fn grantee(&self, key: KeyName<'_>, token: Token) -> Option<u64> {
+        let session = self.sessions.binding(key.db, key.name, token).map(|binding| binding.client);
+        session.or_else(|| self.grantees.client(token))
+    }
+
+    /// Makes room for all connections of grants that are remembered.
+    pub fn make_room(&mut self) {
+        self.grantees.reserve();
     }
 
     /// The grants that wait to be claimed.
@@ -139,6 +160,17 @@ impl<H> Engine<H> {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How long attempts waited.
+    #[must_use]
+    pub const fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// The same, to be settled or reset.
+    pub const fn waits_mut(&mut self) -> &mut Waits {
+        &mut self.waits
     }
 
     /// Counts an event.

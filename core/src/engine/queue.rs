@@ -59,12 +59,14 @@ mod names;
 mod ready;
 mod singles;
 mod stand;
+mod top;
 
 pub use canonical::{Order, QueuesForm};
 pub use channels::Channel;
 pub use leaving::Ended;
 pub use names::{Keys, Names};
 pub use ready::{Cause, Next, Of, Vacancy, MOST_TRIED};
+pub use top::{By, Crowd};
 
 use channels::Channels;
 use index::Index;
@@ -142,7 +144,7 @@ pub struct Waiter<H> {
     pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
-    /// When it began to wait.
+    /// When its attempt began to wait: with its first call, if it waits in pieces.
     pub since: MonotonicMicros,
     /// When its wait ends.
     pub until: MonotonicMicros,
@@ -188,6 +190,8 @@ pub struct Gone<H> {
     pub waiter: Waiter<H>,
     /// Its keys, if it is told of its end on a channel.
     pub keys: Option<Keys>,
+    /// Whether its place is reserved: the attempt may go on.
+    pub is_kept: bool,
 }
 
 /// The result of joining a line.
@@ -231,9 +235,13 @@ impl Narrows {
 
 /// A place reserved for an attempt that does not wait.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    id: Id,
-    until: MonotonicMicros,
+pub struct Place {
+    /// The attempt.
+    pub id: Id,
+    /// Until when.
+    pub until: MonotonicMicros,
+    /// Since when the attempt has waited; `None` if it never has.
+    pub since: Option<MonotonicMicros>,
 }
 
 #[derive(Clone, Debug)]
@@ -265,6 +273,13 @@ impl<H> Entry<H> {
         match &self.body {
             Body::Waits(waiter) => Some(waiter),
             Body::Keeps(_) | Body::Bars(_) => None,
+        }
+    }
+
+    fn since(&self) -> Option<MonotonicMicros> {
+        match &self.body {
+            Body::Waits(waiter) => Some(waiter.since),
+            Body::Keeps(place) | Body::Bars(place) => place.since,
         }
     }
 
@@ -304,6 +319,10 @@ struct Line {
     is_lost: bool,
     /// Under which length it is listed in `crowds`.
     crowd: Option<u32>,
+    /// Its first waiter, and since when that has waited: under which it is listed in `waiting_since`.
+    first: Option<(Ticket, MonotonicMicros)>,
+    /// Since when its lock is held, as far as is known: under which it is listed in `held`.
+    held_since: Option<UnixMicros>,
 }
 
 impl Line {
@@ -312,6 +331,10 @@ impl Line {
             (Some(single), Some(parked)) => Some(*single.min(parked)),
             (single, parked) => single.or(parked).copied(),
         }
+    }
+
+    fn since(&self) -> Option<MonotonicMicros> {
+        self.first.map(|(_, since)| since)
     }
 
     fn waiters(&self) -> usize {
@@ -385,6 +408,12 @@ pub struct Queues<H> {
     scan: Option<LineId>,
     /// The lines with waiters, by the binary logarithm of their number.
     crowds: BTreeMap<u32, BTreeSet<LineId>>,
+    /// The lines with waiters, by the time since when the first of them has waited.
+    waiting_since: BTreeSet<(MonotonicMicros, LineId)>,
+    /// The lines with waiters whose lock is held, by the time of the grant, as far as it is known.
+    held: BTreeSet<(UnixMicros, LineId)>,
+    /// The attempts that waited and whose places were given up.
+    given_up: Vec<(MonotonicMicros, MonotonicMicros)>,
     last: u64,
 }
 
@@ -411,6 +440,9 @@ impl<H> Default for Queues<H> {
             flushed: BTreeMap::new(),
             scan: None,
             crowds: BTreeMap::new(),
+            waiting_since: BTreeSet::new(),
+            held: BTreeSet::new(),
+            given_up: Vec::new(),
             last: 0,
         }
     }

@@ -48,10 +48,90 @@ fn the_longest_queues_come_first_and_of_those_as_long_the_one_that_began_first()
     }
     let longest = [(b'c', 3, 4), (b'b', 2, 5), (b'd', 1, 3), (b'a', 1, 7)];
     for most in [2, 4, 9] {
-        let found: Vec<_> = queues.longest(most).into_iter().map(|line| (line.1[0], line.2, line.3 .0)).collect();
+        let lines = queues.top(By::Waiters, most).into_iter();
+        let found: Vec<_> = lines.map(|line| (line.name[0], line.waiters, line.since.0)).collect();
         assert_eq!(found, longest[..most.min(4)]);
     }
     assert_eq!(queues.length(0, b"b"), (2, Some(MonotonicMicros(5))));
+    assert_eq!(queues.longest_length(), 3);
+}
+
+/// The names of the first lines in an order.
+fn top(queues: &Queues<u64>, by: By, most: usize) -> String {
+    queues.top(by, most).iter().map(|line| char::from(line.name[0])).collect()
+}
+
+#[test]
+fn lines_come_in_the_order_of_the_first_wait_or_of_how_long_their_lock_is_held() {
+    let mut queues = Queues::default();
+    let mut lines = Vec::new();
+    for (client, (key, since, held)) in
+        [(b"a", 7, Some(30)), (b"b", 5, None), (b"c", 4, Some(40)), (b"d", 6, Some(20)), (b"a", 1, None)]
+            .into_iter()
+            .enumerate()
+    {
+        let waiter = Waiter { since: MonotonicMicros(since), ..waiter(client as u64, client as u64, 9) };
+        let line = queues.join(0, &[key], 0, waiter).line.unwrap();
+        queues.set_held(line, held.map(UnixMicros));
+        lines.push(line);
+    }
+    // Nothing is known any more of who holds a.
+    assert_eq!((top(&queues, By::Wait, 9), top(&queues, By::Wait, 2)), ("cbda".into(), "cb".into()));
+    assert_eq!((top(&queues, By::Held, 9), top(&queues, By::Held, 3)), ("dcba".into(), "dcb".into()));
+    assert_eq!(
+        (queues.oldest_wait(), queues.oldest_hold(UnixMicros(50))),
+        (Some(MonotonicMicros(4)), Some(UnixMicros(20)))
+    );
+    // The first of them leaves, and the second has waited longer.
+    queues.leave(0, None, MOST);
+    assert_eq!(top(&queues, By::Wait, 9), "acbd");
+    // Of d the holder has expired; the one of several that ends last counts.
+    queues.set_last_end(lines[3], Some(UnixMicros(50)));
+    queues.set_last_end(lines[2], Some(UnixMicros(60)));
+    assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(40)));
+    queues.set_held_among(lines[2], UnixMicros(45), UnixMicros(59));
+    assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(40)));
+    queues.set_held_among(lines[2], UnixMicros(45), UnixMicros(60));
+    assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(45)));
+    for client in 1..5 {
+        queues.leave(client, Some(MonotonicMicros(99)), MOST);
+    }
+    assert_eq!(
+        (top(&queues, By::Held, 9), queues.oldest_wait(), queues.oldest_hold(UnixMicros(0))),
+        (String::new(), None, None)
+    );
+}
+
+#[test]
+fn an_attempt_has_waited_since_its_first_call_and_has_failed_when_its_place_is_given_up() {
+    let mut queues = Queues::default();
+    let at = |since: u64, until: u64| Waiter { since: MonotonicMicros(since), ..waiter(1, 7, until) };
+    let since = |queues: &mut Queues<u64>, since: u64| {
+        queues.join(0, &[b"k"], 0, at(since, since + 5));
+        queues.length(0, b"k").1.map(|since| since.0)
+    };
+    assert_eq!(since(&mut queues, 10), Some(10));
+    let gone = queues.time_out(MonotonicMicros(15), Some(MonotonicMicros(40)), MOST).unwrap();
+    assert!(gone.is_kept);
+    assert_eq!(since(&mut queues, 20), Some(10));
+    // A call that does not wait keeps the place.
+    queues.keep_place(0, &[b"k"], id(7).unwrap(), MonotonicMicros(50), MOST);
+    assert_eq!(since(&mut queues, 30), Some(10));
+    assert_eq!(queues.take_given_up(), []);
+    // Without room for its place it ends at once.
+    let gone = queues.leave(1, Some(MonotonicMicros(60)), MostPlaces::NONE).unwrap();
+    assert!(!gone.is_kept);
+    assert_eq!(since(&mut queues, 70), Some(70));
+    queues.leave(1, Some(MonotonicMicros(80)), MOST);
+    assert!(queues.time_out(MonotonicMicros(80), None, MOST).is_none());
+    assert_eq!(queues.take_given_up(), [(MonotonicMicros(70), MonotonicMicros(80))]);
+    // One that never waited has not waited in vain.
+    queues.keep_place(0, &[b"k"], id(7).unwrap(), MonotonicMicros(90), MOST);
+    assert!(queues.time_out(MonotonicMicros(90), None, MOST).is_none());
+    assert_eq!((queues.take_given_up(), since(&mut queues, 95)), (vec![], Some(95)));
+    queues.leave(1, Some(MonotonicMicros(99)), MOST);
+    queues.forget(0, b"k", id(7).unwrap());
+    assert_eq!(queues.take_given_up(), [(MonotonicMicros(95), MonotonicMicros(99))]);
 }
 
 #[test]
@@ -313,6 +393,10 @@ fn assert_sound(queues: &Queues<u64>) {
     let is_attempt = |entry: &&Entry<u64>| entry.id().is_some() && matches!(entry.stand, Stand::Parked { .. });
     let attempts = queues.entries.values().map(Box::as_ref).filter(is_attempt).count();
     assert_eq!(queues.attempts.values().map(Vec::len).sum::<usize>(), attempts);
+    let firsts = queues.lines.iter().filter_map(|(id, line)| Some((queues.waiter(line.head()?)?.since, *id)));
+    assert_eq!(queues.waiting_since, firsts.collect());
+    let held = queues.lines.iter().filter_map(|(id, line)| Some((line.held_since?, *id)));
+    assert_eq!(queues.held, held.collect());
     for (id, line) in &queues.lines {
         assert!(line.is_lost || queues.line(line.db, &line.name) == Some(*id));
         assert!(line.is_waited_for() || line.due.is_none());
@@ -339,8 +423,10 @@ fn a_waiter_that_moves_to_another_line_makes_that_one_longer() {
     let mut queues = Queues::default();
     queues.join(0, &[b"a", b"b"], 0, waiter(1, 7, 9));
     let ticket = queues.ticket(0, b"a", id(7).unwrap()).unwrap();
-    let longest = |queues: &Queues<u64>| queues.longest(9).into_iter().map(|line| line.1.to_vec()).collect::<Vec<_>>();
-    assert_eq!(longest(&queues), [b"a"]);
-    queues.park(ticket, 1);
-    assert_eq!(longest(&queues), [b"b"]);
+    for by in [By::Waiters, By::Wait, By::Held] {
+        queues.park(ticket, 0);
+        assert_eq!(top(&queues, by, 9), "a");
+        queues.park(ticket, 1);
+        assert_eq!(top(&queues, by, 9), "b");
+    }
 }

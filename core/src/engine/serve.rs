@@ -199,6 +199,7 @@ impl<H> Engine<H> {
             && self.ended.is_empty()
             && self.outstanding.lost() == 0
             && !self.gate.is_sweeping()
+            && self.waits.are_settled()
     }
 
     /// When the module has to run next.
@@ -230,6 +231,7 @@ impl<H> Engine<H> {
             return Found::Nobody;
         }
         queues.set_last_end(line, lock.last_end());
+        queues.set_held(line, lock.held_since());
         let vacancy = if lock.is_nobodys() {
             Vacancy::Whole
         } else {
@@ -288,6 +290,7 @@ impl<H> Engine<H> {
         }
         if blocked.last_end.is_some() {
             self.queues.set_last_end(line, blocked.last_end);
+            self.queues.set_held(line, blocked.held_since);
         }
         before == Some(line)
     }
@@ -348,7 +351,11 @@ impl<H> Engine<H> {
         let Some(line) = self.queues.waited_line(key.db, key.name) else { return };
         match how {
             KeyChange::Evicted => self.queues.evicted(line),
-            KeyChange::Gone => self.queues.set_ready(line),
+            KeyChange::Gone => {
+                // Whoever holds it now is found out when the line is served.
+                self.queues.set_held(line, None);
+                self.queues.set_ready(line);
+            }
         }
     }
 }

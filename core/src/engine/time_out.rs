@@ -3,6 +3,7 @@
 use super::counters::Counter;
 use super::parts::{Clock, Engine, Limits};
 use super::written::End;
+use crate::lock::time::Micros;
 
 impl<H> Engine<H> {
     /// Ends at most `most` waits whose time is over.
@@ -12,11 +13,19 @@ impl<H> Engine<H> {
             return;
         }
         for _ in 0..most {
-            let Some(gone) = self.queues.time_out(now, limits.reserved_until(clock), limits.most_places()) else {
-                return;
-            };
+            let gone = self.queues.time_out(now, limits.reserved_until(clock), limits.most_places());
+            let Some(gone) = gone else { break };
             self.count(Counter::TimeOuts);
             self.end(gone, End::TimedOut);
+        }
+        self.count_given_up(limits);
+    }
+
+    /// Counts the attempts whose places were given up: their waits ended when their places were reserved.
+    pub(super) fn count_given_up(&mut self, limits: Limits) {
+        for (since, until) in self.queues.take_given_up() {
+            let waited = until.since(since);
+            self.waits.has_failed(Micros(waited.0.saturating_sub(limits.place.0)));
         }
     }
 }

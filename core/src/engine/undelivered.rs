@@ -5,7 +5,7 @@ use super::grant::{Granted, Written};
 use super::outbox::Grant;
 use super::outstanding::Lost;
 use super::parts::{Clock, Engine, Limits};
-use super::queue::Ticket;
+use super::queue::{Place, Ticket};
 use crate::lock::token::Token;
 
 impl<H> Engine<H> {
@@ -23,7 +23,8 @@ impl<H> Engine<H> {
         }
         if let (Some(id), Some(until)) = (id, limits.reserved_until(clock)) {
             let names: Vec<&[u8]> = keys.iter().collect();
-            self.queues.restore_place(db, &names, id, ticket, until, limits.most_places());
+            let place = Place { id, until, since: None };
+            self.queues.restore_place(db, &names, ticket, place, limits.most_places());
         }
         self.count(Counter::Undelivered);
         // Each of several locks passes on separately.

@@ -10,7 +10,7 @@ use super::queue::{Gone, Handle, Ticket, Waiter};
 use super::sessions::Binding;
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Id};
-use crate::lock::time::Micros;
+use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
 /// The form of a key before a change.
@@ -27,6 +27,8 @@ pub enum Shape {
 pub struct Caller {
     /// The attempt.
     pub id: Option<Id>,
+    /// Its client.
+    pub client: u64,
     /// The connection with which the grant ends, if there is one.
     pub session: Option<u64>,
 }
@@ -62,9 +64,11 @@ impl<H> Engine<H> {
             if is_among {
                 // With several holders it may come free earlier or later; the next check of it shows when.
                 self.queues.set_due_by(line, until);
+                self.queues.set_held_among(line, UnixMicros(token.get()), until);
                 self.queues.set_last_end_after(line, until);
             } else {
                 self.queues.set_due(line, Some(until));
+                self.queues.set_held(line, Some(UnixMicros(token.get())));
                 self.queues.set_last_end(line, Some(until));
             }
         }
@@ -92,6 +96,9 @@ impl<H> Engine<H> {
         clock: impl Clock,
     ) {
         let token = granted.token;
+        if caller.session.is_none() {
+            self.grantees.note(token, caller.client);
+        }
         let is_plain = caller.id.is_none() && caller.session.is_none();
         if is_plain && self.sessions.is_empty() && self.ended.is_empty() {
             return;
@@ -106,6 +113,7 @@ impl<H> Engine<H> {
                 None => self.released(KeyName { db, name }, Some(token)),
             }
             self.ended.renewed(db, name, token);
+            self.cut_short.extended(db, name, token);
             if caller.id.is_some() {
                 self.outstanding.told_again(token, name);
                 self.remember_or_recall(name, lock, granted, clock);
@@ -135,6 +143,7 @@ impl<H> Engine<H> {
             Handle::Blocked { handle, client } => (handle, client),
             Handle::Channel { channel, session, sent } => {
                 let (id, now) = (waiter.id?, clock.monotonic());
+                self.grantees.note_unclaimed(granted.token);
                 let deadline = now.after(called.map_or(Micros(0), |called| called.lease));
                 if called.is_some_and(|called| !called.is_told) {
                     let (channel, keys) = (std::rc::Rc::clone(&channel), keys.clone());
@@ -165,6 +174,7 @@ impl<H> Engine<H> {
         self.outstanding.sent(granted.token);
         self.gate.granted(granted.token, waiter.id);
         let waited = clock.monotonic().since(waiter.since);
+        self.waits.has_got_it(waited);
         if waiter.id.is_some() {
             for (at, name) in keys.iter().enumerate() {
                 self.remember_or_recall(name, at, &mut granted, clock);
@@ -176,6 +186,8 @@ impl<H> Engine<H> {
                 let binding = Binding { client, token: granted.token, until: granted.until };
                 self.sessions.bind(db, name, binding, clock.now());
             }
+        } else {
+            self.grantees.note(granted.token, client);
         }
         self.outbox.put(handle, Answer::Granted(Grant { granted, shape, db, keys, id, owner, ticket }));
         Some(waited)
@@ -201,7 +213,11 @@ impl<H> Engine<H> {
 
     /// Tells a waiter that left the queue that its wait has ended without the lock.
     pub(super) fn end(&mut self, gone: Gone<H>, end: End) {
-        let Gone { waiter, keys } = gone;
+        let Gone { waiter, keys, is_kept } = gone;
+        // One that was replaced goes on in the newer call.
+        if !is_kept && !matches!(end, End::Failed(Error::Replaced)) {
+            self.waits.has_ended(waiter.since);
+        }
         match (waiter.handle, end) {
             (Handle::Blocked { handle, .. }, End::Failed(error)) => self.outbox.put(handle, Answer::Failed(error)),
             (Handle::Blocked { handle, .. }, _) => self.outbox.put(handle, Answer::NotGranted(waiter.shape)),

@@ -40,6 +40,10 @@ pub enum Error {
     Cursor,
     /// The STATE of LOCK.SCAN.
     StateName,
+    /// The CLIENT of LOCK.SCAN.
+    Client,
+    /// The BY of LOCK.TOP.
+    By,
     /// Neither `EX` nor `PX` is given.
     LeaseMissing,
     /// `EX` or `PX` twice, or one of each.
@@ -132,6 +136,8 @@ impl fmt::Display for Error {
             Self::SameKey { key, earlier } => write!(out, "ERR key {key} is the same as key {earlier}"),
             Self::Cursor => out.write_str("ERR cursor is not a whole number as LOCK.SCAN returned it"),
             Self::StateName => out.write_str("ERR state is not held, expired or foreign"),
+            Self::Client => out.write_str("ERR client is not a whole number, as CLIENT ID returns it"),
+            Self::By => out.write_str("ERR by is not waiters, wait or held"),
             Self::LeaseMissing => out.write_str("ERR syntax error: EX or PX is missing"),
             Self::LeaseTwice => out.write_str("ERR syntax error: EX or PX is given twice"),
             Self::Twice(option) => write!(out, "ERR syntax error: {option} is given twice"),

@@ -3,7 +3,7 @@
 //! ```
 //! use redis_lock_core::lock::record::{Record, Value};
 //! use redis_lock_core::lock::request::Terms;
-//! use redis_lock_core::lock::rules::{check, extend, release, Release};
+//! use redis_lock_core::lock::rules::{check, extend, release, release_from, Release};
 //! use redis_lock_core::lock::state::State;
 //! use redis_lock_core::lock::time::{Micros, UnixMicros};
 //! use redis_lock_core::lock::token::Token;
@@ -20,6 +20,10 @@
 //! let extended = extend(state(now), token, Micros::from_ms(30_000), terms, now)?.ok_or("the grant has ended")?;
 //! assert_eq!(extended.timestamp, now.after(Micros::from_ms(31_000)));
 //! assert_eq!(release(state(now), token), Release::InTime);
+//!
+//! // In the margin, the lease is over: an overrun.
+//! let overrun = start.after(Micros::from_ms(30_000));
+//! assert_eq!(release_from(state(overrun), token, terms, overrun), (Release::InTime, true));
 //!
 //! // Expired, but nobody has taken it over.
 //! let late = start.after(Micros::from_ms(40_000));
@@ -49,10 +53,42 @@ pub fn extend(
     terms: Terms,
     now: UnixMicros,
 ) -> Result<Option<Record<'_>>, Error> {
+    extend_from(state, token, lease, terms, now).map(|extended| extended.map(|extended| extended.record))
+}
+
+/// A lease that is set anew.
+#[derive(Clone, Copy, Debug)]
+pub struct Extended<'a> {
+    /// The record to write.
+    pub record: Record<'a>,
+    /// Whether the lease before it was over: only the margin was left.
+    pub is_overrun: bool,
+}
+
+/// The same, and whether the holder had overrun its lease.
+///
+/// # Errors
+/// [`Error::Clock`].
+pub fn extend_from(
+    state: State<'_>,
+    token: Token,
+    lease: Micros,
+    terms: Terms,
+    now: UnixMicros,
+) -> Result<Option<Extended<'_>>, Error> {
     match state.granted_as(token) {
-        Some((record, true)) => Ok(Some(Record { timestamp: terms.timestamp(now, lease)?, ..record })),
+        Some((record, true)) => {
+            let is_overrun = has_overrun(&record, terms, now);
+            let record = Record { timestamp: terms.timestamp(now, lease)?, ..record };
+            Ok(Some(Extended { record, is_overrun }))
+        }
         _ => Ok(None),
     }
+}
+
+/// Whether the lease of a live grant is over: only the margin is left.
+fn has_overrun(record: &Record<'_>, terms: Terms, now: UnixMicros) -> bool {
+    record.timestamp.before(terms.margin) <= now
 }
 
 /// Whether the whole value of a grant stands as it was written.
@@ -91,8 +127,8 @@ pub fn extend_all<'a>(
     lease: Micros,
     terms: Terms,
     now: UnixMicros,
-) -> Result<Option<Vec<Record<'a>>>, Error> {
-    states.iter().map(|state| extend(*state, token, lease, terms, now)).collect()
+) -> Result<Option<Vec<Extended<'a>>>, Error> {
+    states.iter().map(|state| extend_from(*state, token, lease, terms, now)).collect()
 }
 
 /// The outcome of a release.
@@ -113,6 +149,16 @@ pub fn release(state: State<'_>, token: Token) -> Release {
         Some((_, true)) => Release::InTime,
         Some((_, false)) => Release::Late,
         None => Release::Over,
+    }
+}
+
+/// The same, and whether the holder had overrun its lease: it gave the lock back within the margin.
+#[must_use]
+pub fn release_from(state: State<'_>, token: Token, terms: Terms, now: UnixMicros) -> (Release, bool) {
+    match state.granted_as(token) {
+        Some((record, true)) => (Release::InTime, has_overrun(&record, terms, now)),
+        Some((_, false)) => (Release::Late, false),
+        None => (Release::Over, false),
     }
 }
 

@@ -80,6 +80,14 @@ impl<'a> State<'a> {
         }
     }
 
+    /// Since when the holder that ends last has held the lock: a token is the time of its grant. `None` if nobody holds
+    /// it, or a client of another kind does.
+    #[must_use]
+    pub fn held_since(&self) -> Option<UnixMicros> {
+        let record = self.last_to_end().filter(|_| !self.is_nobodys())?;
+        Some(UnixMicros(record.token.get()))
+    }
+
     /// When a caller could have the lock, if nobody releases or extends; `None` if that is now, or unknown.
     #[must_use]
     pub fn free_at(&self, share: Share) -> Option<UnixMicros> {

@@ -54,6 +54,12 @@ impl Token {
         self.0 < Self::MAX
     }
 
+    /// Whether it can be an older token of the server that granted `later`: that is not too far ahead.
+    #[must_use]
+    pub(crate) const fn is_plausible_before(self, later: Self) -> bool {
+        later.0.saturating_sub(self.0) <= PLAUSIBLE_LEAD
+    }
+
     /// The number as sent to clients: below 2^53, so it fits.
     #[must_use]
     pub const fn as_i64(self) -> i64 {

@@ -264,13 +264,19 @@ fn the_log_tells_of_a_grace_once_when_it_begins_and_once_when_it_ends() {
     run(&node, 198);
     assert_eq!(log(&node), [""; 0]);
     run(&node, 5);
-    assert_eq!(log(&node), ["the grace has ended: locks are granted"]);
+    assert_eq!(
+        log(&node),
+        ["the grace has ended: locks are granted. Calls refused with GRACE: 0, attempts that wait: 0"]
+    );
     node.event(|entry| entry.promoted());
     run(&node, 1);
     assert_eq!(log(&node), ["a grace has begun: no lock is granted for the next 19900 ms"]);
     // A replica grants nothing whatever its grace is.
     node.world.borrow_mut().is_replica = true;
     node.event(|entry| entry.demoted());
+    run(&node, 300);
+    let told = "the grace has ended: this server is a replica now. Calls refused with GRACE: 0";
+    assert_eq!(log(&node), [told]);
     run(&node, 300);
     assert_eq!(log(&node), [""; 0]);
 }

@@ -1,6 +1,7 @@
 //! The replies of LOCK.INFO FULL, LOCK.TOP and LOCK.SCAN, and the errors that depend on others, byte for byte as in
 //! parts five, six and eight of the fixture, in RESP2 and RESP3.
 
+use super::address;
 use crate::support::{until, Conn, Reply, Server};
 use crate::waiting::{Locks, Waiter};
 use crate::wire::fixture::{Case, Fixture};
@@ -12,12 +13,6 @@ fn connect(server: &Server, resp3: bool) -> Conn {
         assert_eq!(conn.call(&["HELLO", "3"]).field("proto").int(), 3);
     }
     conn
-}
-
-fn address(locks: &mut Locks, id: &str) -> String {
-    let list = locks.conn.text(&["CLIENT", "LIST", "ID", id]);
-    let address = list.split(' ').find_map(|field| field.strip_prefix("addr=")).map(String::from);
-    address.unwrap_or_else(|| panic!("no address: {list}"))
 }
 
 /// The scene of part five; its waiters live as long as they are kept.
@@ -39,11 +34,12 @@ fn scene(locks: &mut Locks, resp3: bool) -> (Case, Vec<Waiter>, Conn) {
     case.maps = resp3 && has_names;
     let nil = if resp3 { "_\r\n" } else { "$-1\r\n" };
     case.scene = [
+        ("holder_addr", address(&mut locks.conn, &holder_id)),
         ("holder", holder_id),
         ("first", first.id.clone()),
         ("second", second.id.clone()),
-        ("first_addr", address(locks, &first.id)),
-        ("second_addr", address(locks, &second.id)),
+        ("first_addr", address(&mut locks.conn, &first.id)),
+        ("second_addr", address(&mut locks.conn, &second.id)),
         ("foreign", "foreign".into()),
         ("timestamp", locks.conn.text(&["GET", "lock"])[..17].into()),
         ("worker", if has_names { "$8\r\nworker-1\r\n".into() } else { nil.into() }),
@@ -90,6 +86,7 @@ fn several(locks: &mut Locks, resp3: bool) -> (Case, Waiter, Conn) {
     let take = ["LOCK.ACQUIRE", "lock", "EX", "100", "ID", "7", "OWNER", "boss", "SESSION", "LIMIT", "3"];
     let token = holder.int(&take).to_string();
     let last = locks.conn.int(&["LOCK.ACQUIRE", "lock", "EX", "200", "SHARED"]).to_string();
+    let sharer = locks.conn.int(&["CLIENT", "ID"]).to_string();
     let first = locks.wait_with(&["LOCK.ACQUIRE", "lock", "PX", "5000", "WAIT", "100000"]);
 
     let mut case = Case::start(&mut locks.conn, "lock", &token, resp3);
@@ -100,14 +97,17 @@ fn several(locks: &mut Locks, resp3: bool) -> (Case, Waiter, Conn) {
         format!("{}.{:06}", end / 1_000_000, end % 1_000_000)
     };
     case.scene = [
+        ("holder_addr", address(&mut locks.conn, &holder_id)),
         ("holder", holder_id),
+        ("sharer_addr", address(&mut locks.conn, &sharer)),
+        ("sharer", sharer),
         ("timestamp", text(&token, 100)),
         ("last_timestamp", text(&last, 200)),
         ("last", last),
         ("over_timestamp", format!("{past}.000000")),
         ("over", over),
         ("first", first.id.clone()),
-        ("first_addr", address(locks, &first.id)),
+        ("first_addr", address(&mut locks.conn, &first.id)),
     ]
     .into();
     (case, first, holder)

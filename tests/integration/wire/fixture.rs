@@ -165,6 +165,7 @@ pub enum Kind {
     Limit,
     NumKeys,
     Cursor,
+    Client,
 }
 
 impl Fixture {
@@ -289,7 +290,7 @@ impl Case {
             _ if name.starts_with('.') => nil("$-1\r\n"),
             "nil_array" => nil("*-1\r\n"),
             "push" => if self.resp3 { ">" } else { "*" }.into(),
-            "map" => self.map(12),
+            "map" => self.map(14),
             _ if self.scene.contains_key(name) => self.scene[name].clone(),
             _ => {
                 if let Some(fields) = name.strip_prefix("map") {

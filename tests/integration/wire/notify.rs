@@ -2,6 +2,7 @@
 
 use super::connect;
 use super::fixture::{Case, Fixture};
+use crate::look::address;
 use crate::notify::can_publish;
 use crate::support::{show, Conn, Server};
 
@@ -26,6 +27,9 @@ fn an_attempt_without_a_connection_is_answered_and_told_as_the_fixture_says() {
         let mut told = subscriber(&server, resp3);
         let token = conn.int(&["LOCK.ACQUIRE", "key", "EX", "100"]).to_string();
         let mut case = Case::start(&mut conn, "key", &token, resp3);
+        let holder = conn.int(&["CLIENT", "ID"]).to_string();
+        case.scene.insert("holder_addr", address(&mut conn, &holder));
+        case.scene.insert("holder", holder);
         for step in &fixture.notify {
             let value = conn.text(&["GET", "key"]);
             case.scene.insert("until", value[..17].into());

@@ -6,9 +6,6 @@ use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::ops::Bound;
 use std::rc::Rc;
 
-/// How many lines of about the same length are compared to find the longest.
-const MOST_COMPARED: usize = 16_384;
-
 impl<H> Queues<H> {
     /// Whether somebody waits ahead of the attempt `id`, or of a newcomer.
     #[must_use]
@@ -129,11 +126,7 @@ impl<H> Queues<H> {
     /// How many clients wait for a key, and since when the first of them has waited.
     #[must_use]
     pub fn length(&self, db: i32, name: &[u8]) -> (usize, Option<MonotonicMicros>) {
-        self.line_of(db, name).map_or((0, None), |line| (line.waiters(), self.since(line)))
-    }
-
-    pub(super) fn since(&self, line: &Line) -> Option<MonotonicMicros> {
-        self.entries.get(&line.head()?)?.waiter().map(|waiter| waiter.since)
+        self.line_of(db, name).map_or((0, None), |line| (line.waiters(), line.since()))
     }
 
     /// What a client waits for.
@@ -183,30 +176,6 @@ impl<H> Queues<H> {
             }
         }
         (found, None)
-    }
-
-    /// The keys with the longest queues, at most `most`, each with its number of waiters and when the first came. The
-    /// longest queue comes first; of equal ones, the oldest. Of more
-    /// than 16,384 about as long, the oldest are compared.
-    #[must_use]
-    pub fn longest(&self, most: usize) -> Vec<(i32, Rc<[u8]>, usize, MonotonicMicros)> {
-        let mut lines = Vec::new();
-        for crowd in self.crowds.values().rev() {
-            let known = crowd.iter().take(MOST_COMPARED).filter_map(|id| self.lines.get(id));
-            lines.extend(
-                known.filter_map(|line| Some((line.db, Rc::clone(&line.name), line.waiters(), self.since(line)?))),
-            );
-            if lines.len() >= most {
-                break;
-            }
-        }
-        let order = |line: &(i32, Rc<[u8]>, usize, MonotonicMicros)| (std::cmp::Reverse(line.2), line.3);
-        if lines.len() > most {
-            lines.select_nth_unstable_by_key(most, order);
-            lines.truncate(most);
-        }
-        lines.sort_unstable_by_key(order);
-        lines
     }
 
     /// The waiter with a ticket.

@@ -19,10 +19,22 @@ struct Removed<H> {
 impl<H> Removed<H> {
     fn into_gone(self) -> Option<Gone<H>> {
         match self.entry.body {
-            Body::Waits(waiter) => Some(Gone { waiter, keys: self.keys }),
+            Body::Waits(waiter) => Some(Gone { waiter, keys: self.keys, is_kept: false }),
             Body::Keeps(_) | Body::Bars(_) => None,
         }
     }
+}
+
+/// What an ID had in line before a newer call of its attempt.
+struct Taken<H> {
+    /// Its ticket, if that was for exactly the same keys.
+    ticket: Option<Ticket>,
+    /// Its waiters, which no longer wait.
+    earlier: Vec<Gone<H>>,
+    /// Whether the ticket was a reserved place.
+    resumed: bool,
+    /// Since when the attempt with that ticket has waited, in pieces or not.
+    since: Option<MonotonicMicros>,
 }
 
 impl<H> Queues<H> {
@@ -31,17 +43,19 @@ impl<H> Queues<H> {
     pub fn join(&mut self, db: i32, names: &[&[u8]], parked_at: usize, mut waiter: Waiter<H>) -> Joined<H> {
         // Before the earlier call leaves: the last attempt of a channel takes the channel with it.
         let channel = waiter.channel().map(|channel| self.channels.shared(Rc::clone(channel)));
-        let (place, mut earlier, resumed) = self.take_place(db, names, waiter.id);
+        let Taken { ticket: place, mut earlier, resumed, since } = self.take_place(db, names, waiter.id);
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
+        // All calls with one ID are one attempt: it has waited since the first of them.
+        waiter.since = since.unwrap_or(waiter.since);
         match (&mut waiter.handle, channel) {
             (Handle::Channel { channel, .. }, Some(shared)) => {
                 *channel = shared;
                 self.told = self.told.saturating_add(1);
                 self.queued = self.queued.saturating_add(names.len());
-                // The same attempt, sent again: it has waited since it was sent first.
+                // The same attempt, sent again: nothing has ended.
                 let before = earlier.iter().position(|gone| place.is_some() && gone.waiter.channel().is_some());
                 if let Some(before) = before {
-                    waiter.since = earlier.swap_remove(before).waiter.since;
+                    earlier.swap_remove(before);
                 }
             }
             (Handle::Blocked { client, .. }, _) => {
@@ -64,9 +78,9 @@ impl<H> Queues<H> {
         until: MonotonicMicros,
         most: MostPlaces,
     ) -> Vec<Gone<H>> {
-        let (place, earlier, _) = self.take_place(db, names, Some(id));
-        let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
-        self.keep(db, names, ticket, Place { id, until }, most);
+        let Taken { ticket, earlier, since, .. } = self.take_place(db, names, Some(id));
+        let ticket = ticket.unwrap_or_else(|| Ticket(self.next_number()));
+        self.keep(db, names, ticket, Place { id, until, since }, most);
         earlier
     }
 
@@ -76,65 +90,59 @@ impl<H> Queues<H> {
         self.attempts.get(&(db, id)).is_none_or(|attempts| attempts.len() < MOST_OF_AN_ID)
     }
 
-    /// Removes an ID from all of these keys. Returns its ticket if that was for exactly these keys, its waiters, and
-    /// whether the ticket was a reserved place.
-    fn take_place(&mut self, db: i32, names: &[&[u8]], id: Option<Id>) -> (Option<Ticket>, Vec<Gone<H>>, bool) {
-        let (mut place, mut earlier, mut resumed) = (None, Vec::new(), false);
-        let Some(id) = id else { return (place, earlier, resumed) };
-        let mut taken: Vec<(Ticket, bool)> = Vec::new();
+    /// Removes an ID from all of these keys.
+    fn take_place(&mut self, db: i32, names: &[&[u8]], id: Option<Id>) -> Taken<H> {
+        let mut taken = Taken { ticket: None, earlier: Vec::new(), resumed: false, since: None };
+        let Some(id) = id else { return taken };
+        let mut tickets: Vec<(Ticket, bool)> = Vec::new();
         for name in names {
             let single = self.line_of(db, name).and_then(|line| line.ids.get(&id));
-            taken.extend(single.map(|ticket| (*ticket, names.len() == 1)));
+            tickets.extend(single.map(|ticket| (*ticket, names.len() == 1)));
         }
         self.attempts_for(db, names, id, |ticket, own, numbers| {
             let common = numbers.count();
             if common > 0 {
-                taken.push((ticket, common == names.len() && common == own.len()));
+                tickets.push((ticket, common == names.len() && common == own.len()));
             }
         });
-        for (ticket, is_same) in taken {
-            let gone = self.remove(ticket).and_then(Removed::into_gone);
+        for (ticket, is_same) in tickets {
+            let removed = self.remove(ticket);
+            let since = removed.as_ref().and_then(|removed| removed.entry.since());
+            let gone = removed.and_then(Removed::into_gone);
             if is_same {
-                place = Some(ticket);
-                resumed = gone.is_none();
+                taken = Taken { ticket: Some(ticket), resumed: gone.is_none(), since, ..taken };
             }
-            earlier.extend(gone);
+            taken.earlier.extend(gone);
         }
-        (place, earlier, resumed)
+        taken
     }
 
     /// Removes an ID from all of these keys, because its attempt got them. Returns its waiters.
     pub fn forget_all(&mut self, db: i32, names: &[&[u8]], id: Id) -> Vec<Gone<H>> {
-        self.take_place(db, names, Some(id)).1
+        self.take_place(db, names, Some(id)).earlier
     }
 
-    /// Restores the place of an attempt whose grant could not be delivered.
-    pub fn restore_place(
-        &mut self,
-        db: i32,
-        names: &[&[u8]],
-        id: Id,
-        ticket: Ticket,
-        until: MonotonicMicros,
-        most: MostPlaces,
-    ) {
-        let stands = self.own_tickets(db, names, id).iter().any(Option::is_some);
+    /// Restores the place of an attempt whose grant could not be delivered, or was not claimed.
+    pub fn restore_place(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place, most: MostPlaces) {
+        let stands = self.own_tickets(db, names, place.id).iter().any(Option::is_some);
         if !stands && !self.entries.contains_key(&ticket) {
-            self.keep(db, names, ticket, Place { id, until }, most);
+            self.keep(db, names, ticket, place, most);
         }
     }
 
-    fn keep(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place, most: MostPlaces) {
+    /// Returns whether there was room for it.
+    fn keep(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place, most: MostPlaces) -> bool {
         let size = Self::size_of_place(names.iter().map(|name| name.len()));
         let keys = self.placed.keys.saturating_add(size.keys);
         let bytes = self.placed.bytes.saturating_add(size.bytes);
         let takes_id = names.len() == 1 || self.takes_id(db, place.id);
         if keys > most.keys || bytes > most.bytes || !takes_id {
-            return;
+            return false;
         }
         self.placed = MostPlaces { keys, bytes };
         self.ends.insert((place.until, ticket));
         self.stand(db, names, None, ticket, Body::Keeps(place));
+        true
     }
 
     /// The size of a place. One for a single key uses the name in its line.
@@ -182,9 +190,6 @@ impl<H> Queues<H> {
                 }
             }
         }
-        if let Some(line) = line {
-            self.recount(line);
-        }
         let stand = match line {
             Some(line) if is_single => Stand::In(line),
             line => {
@@ -195,6 +200,9 @@ impl<H> Queues<H> {
             }
         };
         self.entries.insert(ticket, Box::new(Entry { stand, body }));
+        if let Some(line) = line {
+            self.relist(line);
+        }
         line
     }
 
@@ -218,12 +226,12 @@ impl<H> Queues<H> {
                 }
             }
         }
-        self.recount(to);
+        self.relist(to);
         if let Some(from) = line {
             if let Some(line) = self.lines.get_mut(&from) {
                 line.parked.remove(&ticket);
             }
-            self.recount(from);
+            self.relist(from);
             self.tidy(from);
         }
         Some(to)
@@ -235,6 +243,7 @@ impl<H> Queues<H> {
         let ticket = self.ticket(db, name, id)?;
         let removed = self.remove(ticket)?;
         let was_barred = matches!(removed.entry.body, Body::Bars(_));
+        self.give_up(&removed.entry);
         (!was_barred).then(|| (ticket, removed.into_gone()))
     }
 
@@ -247,7 +256,7 @@ impl<H> Queues<H> {
         self.placed.keys = self.placed.keys.saturating_add(1);
         self.barred = self.barred.saturating_add(1);
         self.ends.insert((until, ticket));
-        self.stand(db, &[name], None, ticket, Body::Bars(Place { id, until }));
+        self.stand(db, &[name], None, ticket, Body::Bars(Place { id, until, since: None }));
     }
 
     /// Whether an attempt is barred from one of these keys.
@@ -296,9 +305,24 @@ impl<H> Queues<H> {
             if self.entries.get(&ticket).is_some_and(|entry| entry.waiter().is_some()) {
                 return self.end_wait(ticket, kept_until, most);
             }
-            self.remove(ticket);
+            if let Some(removed) = self.remove(ticket) {
+                self.give_up(&removed.entry);
+            }
         }
         None
+    }
+
+    /// A reserved place is given up: its attempt has waited in vain, if it has waited.
+    fn give_up(&mut self, entry: &Entry<H>) {
+        if let Body::Keeps(Place { since: Some(since), until, .. }) = entry.body {
+            self.given_up.push((since, until));
+        }
+    }
+
+    /// Takes the attempts whose places were given up since the last call: since when each had waited, and until when its
+    /// place was reserved.
+    pub fn take_given_up(&mut self) -> Vec<(MonotonicMicros, MonotonicMicros)> {
+        std::mem::take(&mut self.given_up)
     }
 
     /// Ends a wait. If its attempt sent an ID, its place is reserved until `kept_until`.
@@ -310,10 +334,10 @@ impl<H> Queues<H> {
     ) -> Option<Gone<H>> {
         self.entries.get(&ticket)?.waiter()?;
         let (db, keys) = self.keys(ticket)?;
-        let gone = self.remove(ticket)?.into_gone()?;
+        let mut gone = self.remove(ticket)?.into_gone()?;
         if let (Some(id), Some(until)) = (gone.waiter.id, kept_until) {
             let names: Vec<&[u8]> = keys.iter().collect();
-            self.keep(db, &names, ticket, Place { id, until }, most);
+            gone.is_kept = self.keep(db, &names, ticket, Place { id, until, since: Some(gone.waiter.since) }, most);
         }
         Some(gone)
     }
@@ -402,27 +426,8 @@ impl<H> Queues<H> {
         if frees_parked || shares.is_some_and(|share| share != Share::Alone) {
             self.set_ready(id);
         }
-        self.recount(id);
+        self.relist(id);
         self.tidy(id);
-    }
-
-    /// Lists a line under its length.
-    fn recount(&mut self, id: LineId) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let crowd = line.waiters().checked_ilog2();
-        let before = std::mem::replace(&mut line.crowd, crowd);
-        if before == crowd {
-            return;
-        }
-        if let Some((length, lines)) = before.and_then(|length| Some((length, self.crowds.get_mut(&length)?))) {
-            lines.remove(&id);
-            if lines.is_empty() {
-                self.crowds.remove(&length);
-            }
-        }
-        if let Some(length) = crowd {
-            self.crowds.entry(length).or_default().insert(id);
-        }
     }
 
     /// Removes a reserved place.
@@ -457,6 +462,9 @@ impl<H> Queues<H> {
         if let Some(due) = line.due.take() {
             self.dues.remove(&(due, id));
         }
+        if let Some(since) = line.held_since.take() {
+            self.held.remove(&(since, id));
+        }
     }
 
     /// Returns the memory that a crowd used: maps keep theirs when they become empty.
@@ -490,6 +498,8 @@ impl<H> Queues<H> {
             tried: 0,
             is_lost: false,
             crowd: None,
+            first: None,
+            held_since: None,
         };
         self.lines.insert(id, Box::new(line));
         self.found.set(id);

@@ -103,7 +103,7 @@ impl Storm {
             b"LOCK.CANCEL" if self.dice.one_in(4) => args.extend([b"CHANNEL".to_vec(), self.word(&["c", "d", "\0"])]),
             b"LOCK.CANCEL" => args.push(self.number()),
             b"LOCK.INFO" if self.dice.one_in(2) => args.push(self.word(&["FULL", "full"])),
-            b"LOCK.TOP" if self.dice.one_in(2) => args.extend([b"COUNT".to_vec(), self.number()]),
+            b"LOCK.TOP" => self.top_options(&mut args),
             b"LOCK.SCAN" => self.scan_options(&mut args),
             b"LOCK.ACQUIRE" | b"LOCK.RECOVER" | b"LOCK.MACQUIRE" => {
                 args.extend([self.word(&["PX", "PX", "PX", "px", "EX"]), self.number()]);
@@ -160,11 +160,22 @@ impl Storm {
 
     fn scan_options(&mut self, args: &mut Command) {
         while self.dice.one_in(2) {
-            match self.dice.below(4) {
+            match self.dice.below(5) {
                 0 => args.extend([b"COUNT".to_vec(), self.number()]),
+                4 => args.extend([b"CLIENT".to_vec(), self.small()]),
                 1 => args.extend([b"STATE".to_vec(), self.word(&["held", "Expired", "FOREIGN", "free"])]),
                 2 => args.extend([b"MATCH".to_vec(), self.word(&["*", "a", "[^a]", "[", "\\", "", "?"])]),
                 _ => args.extend([b"MATCH".to_vec(), self.anything()]),
+            }
+        }
+    }
+
+    fn top_options(&mut self, args: &mut Command) {
+        while self.dice.one_in(2) {
+            match self.dice.below(3) {
+                0 => args.extend([b"COUNT".to_vec(), self.number()]),
+                1 => args.extend([b"BY".to_vec(), self.anything()]),
+                _ => args.extend([b"by".to_vec(), self.word(&["waiters", "Wait", "HELD", "owner"])]),
             }
         }
     }

@@ -1,0 +1,168 @@
+//! The lines in the orders that operators ask for: by their length, by how long their first has waited, and by how long
+//! their lock has been held.
+//!
+//! The order of lengths is kept roughly, because each wait changes one: lines are listed by the binary logarithm of
+//! their length, and those of about the same length are compared on request. The other two are exact, and cost O(log n)
+//! when the first of a line or its holder changes.
+
+use super::{Line, LineId, Queues};
+use crate::lock::time::{MonotonicMicros, UnixMicros};
+use std::cmp::Reverse;
+use std::rc::Rc;
+
+/// How many lines of about the same length are compared to find the longest.
+const MOST_COMPARED: usize = 16_384;
+/// How many locks whose holders have expired are passed over.
+const MOST_EXPIRED: usize = 1_024;
+
+/// An order of lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// Most waiters first.
+    #[default]
+    Waiters,
+    /// Longest wait of the first in line first.
+    Wait,
+    /// Longest held lock first; locks of which that is not known come last.
+    Held,
+}
+
+/// A line with waiters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// Its database.
+    pub db: i32,
+    /// The name of its key.
+    pub name: Rc<[u8]>,
+    /// How many wait.
+    pub waiters: usize,
+    /// Since when the first of them has waited.
+    pub since: MonotonicMicros,
+}
+
+impl Crowd {
+    fn of(line: &Line) -> Option<Self> {
+        let (db, name, waiters) = (line.db, Rc::clone(&line.name), line.waiters());
+        Some(Self { db, name, waiters, since: line.since()? })
+    }
+}
+
+impl<H> Queues<H> {
+    /// The first lines in that order, at most `most`.
+    #[must_use]
+    pub fn top(&self, by: By, most: usize) -> Vec<Crowd> {
+        let crowds = |lines: &mut dyn Iterator<Item = LineId>| -> Vec<Crowd> {
+            lines.filter_map(|id| Crowd::of(self.lines.get(&id)?)).take(most).collect()
+        };
+        let by_wait = self.waiting_since.iter().map(|(_, id)| *id);
+        match by {
+            By::Waiters => self.longest(most),
+            By::Wait => crowds(&mut by_wait.into_iter()),
+            By::Held => {
+                let others = by_wait.filter(|id| self.lines.get(id).is_some_and(|line| line.held_since.is_none()));
+                crowds(&mut self.held.iter().map(|(_, id)| *id).chain(others))
+            }
+        }
+    }
+
+    /// The lines with the most waiters; of equal ones, the oldest. Of more than 16,384 about as long, the oldest are
+    /// compared.
+    fn longest(&self, most: usize) -> Vec<Crowd> {
+        let mut lines: Vec<(&Line, MonotonicMicros)> = Vec::new();
+        for crowd in self.crowds.values().rev() {
+            let known = crowd.iter().take(MOST_COMPARED).filter_map(|id| self.lines.get(id));
+            lines.extend(known.filter_map(|line| Some((line.as_ref(), line.since()?))));
+            if lines.len() >= most {
+                break;
+            }
+        }
+        let order = |(line, since): &(&Line, MonotonicMicros)| (Reverse(line.waiters()), *since);
+        if lines.len() > most {
+            lines.select_nth_unstable_by_key(most, order);
+            lines.truncate(most);
+        }
+        lines.sort_by_cached_key(order);
+        lines.into_iter().filter_map(|(line, _)| Crowd::of(line)).collect()
+    }
+
+    /// How many wait in the longest line; of more than 16,384 about as long, the oldest are compared.
+    #[must_use]
+    pub fn longest_length(&self) -> usize {
+        let Some((length, crowd)) = self.crowds.last_key_value() else { return 0 };
+        let most = 2_usize.checked_pow(length.saturating_add(1)).map_or(usize::MAX, |next| next.saturating_sub(1));
+        let mut longest = 0;
+        for line in crowd.iter().take(MOST_COMPARED).filter_map(|id| self.lines.get(id)) {
+            longest = longest.max(line.waiters());
+            if longest >= most {
+                break;
+            }
+        }
+        longest
+    }
+
+    /// Since when the attempt that has waited longest has waited.
+    #[must_use]
+    pub fn oldest_wait(&self) -> Option<MonotonicMicros> {
+        self.waiting_since.first().map(|(since, _)| *since)
+    }
+
+    /// Since when the lock is held that has been held longest of those that somebody waits for. Locks whose holders
+    /// expired before `now` do not count.
+    #[must_use]
+    pub fn oldest_hold(&self, now: UnixMicros) -> Option<UnixMicros> {
+        let is_held = |id| self.lines.get(id).is_some_and(|line| line.last_end.is_none_or(|end| end > now));
+        self.held.iter().take(MOST_EXPIRED).find(|(_, id)| is_held(id)).map(|(since, _)| *since)
+    }
+
+    /// Since when the lock of a line is held, as its key shows; `None`: nobody holds it, or that is not known.
+    pub fn set_held(&mut self, id: LineId, since: Option<UnixMicros>) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        if line.held_since == since || line.is_lost || !line.is_waited_for() {
+            return;
+        }
+        if let Some(before) = std::mem::replace(&mut line.held_since, since) {
+            self.held.remove(&(before, id));
+        }
+        if let Some(since) = since {
+            self.held.insert((since, id));
+        }
+    }
+
+    /// One of several holders was granted the lock at `since`, until `end`. The one that ends last counts.
+    pub fn set_held_among(&mut self, id: LineId, since: UnixMicros, end: UnixMicros) {
+        let last = self.lines.get(&id).and_then(|line| line.last_end);
+        if last.is_none_or(|last| end >= last) {
+            self.set_held(id, Some(since));
+        }
+    }
+
+    /// Lists a line under its length and its first waiter.
+    pub(super) fn relist(&mut self, id: LineId) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let head = line.head();
+        if head != line.first.map(|(ticket, _)| ticket) {
+            let waiter = head.and_then(|head| self.entries.get(&head)?.waiter());
+            let first = head.zip(waiter.map(|waiter| waiter.since));
+            if let Some((_, since)) = std::mem::replace(&mut line.first, first) {
+                self.waiting_since.remove(&(since, id));
+            }
+            if let Some((_, since)) = first {
+                self.waiting_since.insert((since, id));
+            }
+        }
+        let crowd = line.waiters().checked_ilog2();
+        let before = std::mem::replace(&mut line.crowd, crowd);
+        if before == crowd {
+            return;
+        }
+        if let Some((length, lines)) = before.and_then(|length| Some((length, self.crowds.get_mut(&length)?))) {
+            lines.remove(&id);
+            if lines.is_empty() {
+                self.crowds.remove(&length);
+            }
+        }
+        if let Some(length) = crowd {
+            self.crowds.entry(length).or_default().insert(id);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The connection that was granted a lock, in LOCK.INFO, LOCK.TOP and LOCK.SCAN CLIENT: with and without SESSION, while
+//! it is connected.
+
+use super::address;
+use crate::notify::Line;
+use crate::support::{until, Conn, Reply, Server};
+use crate::waiting::Locks;
+use std::collections::BTreeSet;
+
+/// A new client, and its number.
+fn client(server: &Server) -> (Conn, String) {
+    let mut conn = server.conn();
+    let id = conn.int(&["CLIENT", "ID"]).to_string();
+    (conn, id)
+}
+
+/// client and addr of LOCK.INFO.
+fn shown(conn: &mut Conn, key: &str) -> (Reply, Reply) {
+    let info = conn.call(&["LOCK.INFO", key]);
+    (info.field("client"), info.field("addr"))
+}
+
+const NOBODY: (Reply, Reply) = (Reply::Nil, Reply::Nil);
+
+/// The keys that LOCK.SCAN finds of a client.
+fn locks_of(conn: &mut Conn, id: &str) -> BTreeSet<String> {
+    let (mut cursor, mut found) = ("0".to_string(), BTreeSet::new());
+    loop {
+        let reply = conn.call(&["LOCK.SCAN", &cursor, "CLIENT", id, "COUNT", "100"]);
+        found.extend(reply.list()[1].list().iter().map(|row| row.field("key").text()));
+        cursor = reply.list()[0].text();
+        if cursor == "0" {
+            return found;
+        }
+    }
+}
+
+fn set<const N: usize>(keys: [&str; N]) -> BTreeSet<String> {
+    keys.map(String::from).into()
+}
+
+#[test]
+fn the_client_of_a_holder_is_shown_with_and_without_session_while_it_is_connected() {
+    for options in [&[][..], &["SESSION"], &["ID", "7", "OWNER", "boss"], &["SHARED"], &["LIMIT", "2", "SESSION"]] {
+        let mut locks = Locks::start();
+        let (mut holder, id) = client(&locks.server);
+        holder.int(&[&["LOCK.ACQUIRE", "k", "EX", "60"], options].concat());
+        let expected = (Reply::Int(id.parse().unwrap()), Reply::Text(address(&mut locks.conn, &id).into_bytes()));
+        assert_eq!(shown(&mut locks.conn, "k"), expected, "{options:?}");
+        let waiter = super::wait(&mut locks, "k");
+        let top = locks.conn.call(&["LOCK.TOP"]);
+        assert_eq!((top.list()[0].field("client"), top.list()[0].field("addr")), expected, "{options:?}");
+        assert_eq!(locks_of(&mut locks.conn, &id), set(["k"]), "{options:?}");
+        drop((waiter, holder));
+        until("its connection is gone", || (shown(&mut locks.conn, "k") == NOBODY).then_some(()));
+        assert_eq!(locks_of(&mut locks.conn, &id), set([]), "{options:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_passes_on_is_that_of_the_client_that_waited() {
+    let mut locks = Locks::start();
+    let (mut first, _) = client(&locks.server);
+    let token = first.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
+    let mut next = super::wait(&mut locks, "k");
+    assert_eq!(first.int(&["LOCK.RELEASE", "k", &token]), 1);
+    next.granted();
+    assert_eq!(shown(&mut locks.conn, "k").0.int().to_string(), next.id);
+    // Nobody has it: nobody is shown.
+    locks.conn.int(&["DEL", "k"]);
+    assert_eq!(shown(&mut locks.conn, "k"), NOBODY);
+}
+
+#[test]
+fn a_grant_that_is_told_again_is_that_of_the_newer_connection() {
+    let mut locks = Locks::start();
+    let ask = ["LOCK.ACQUIRE", "k", "EX", "60", "ID", "7"];
+    let (mut first, _) = client(&locks.server);
+    first.int(&ask);
+    // Another grant came in between.
+    locks.conn.int(&["LOCK.ACQUIRE", "other", "EX", "60"]);
+    let (mut second, id) = client(&locks.server);
+    second.int(&ask);
+    assert_eq!(shown(&mut locks.conn, "k").0.int().to_string(), id);
+    assert_eq!(locks_of(&mut locks.conn, &id), set(["k"]));
+}
+
+#[test]
+fn nobody_is_shown_of_scripts_of_others_and_of_an_expired_lock() {
+    let mut locks = Locks::with(&["retention-ms", "-1"]);
+    locks.conn.int(&["EVAL", "return redis.call('LOCK.ACQUIRE', KEYS[1], 'EX', 60)", "1", "script"]);
+    locks.conn.int(&["LOCK.ACQUIRE", "expired", "PX", "1"]);
+    until("it is expired", || (locks.conn.state("expired") == "expired").then_some(()));
+    locks.conn.ok(&["SET", "foreign", "x"]);
+    for key in ["script", "expired", "foreign", "absent"] {
+        assert_eq!(shown(&mut locks.conn, key), NOBODY, "{key}");
+    }
+    let id = locks.conn.int(&["CLIENT", "ID"]).to_string();
+    assert_eq!(locks_of(&mut locks.conn, &id), set([]));
+}
+
+#[test]
+fn an_attempt_is_a_client_only_once_it_has_claimed() {
+    let Some(mut line) = Line::with(&["claim-ms", "60000"]) else { return };
+    let token = line.locks.hold();
+    line.ask("7");
+    line.locks.release(token);
+    line.told.hears("granted 7 k");
+    assert_eq!(shown(&mut line.locks.conn, "k"), NOBODY);
+    let (mut claims, id) = client(&line.locks.server);
+    claims.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "7"]);
+    assert_eq!(shown(&mut line.locks.conn, "k").0.int().to_string(), id);
+}
+
+#[test]
+fn each_of_several_holders_has_its_own_client() {
+    let mut locks = Locks::start();
+    let (mut first, one) = client(&locks.server);
+    let (mut second, two) = client(&locks.server);
+    let token = first.int(&["LOCK.ACQUIRE", "k", "EX", "30", "SHARED", "OWNER", "first"]);
+    second.int(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "SESSION"]);
+    let holders = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("holders");
+    let ids: Vec<String> = holders.list().iter().map(|holder| holder.field("client").int().to_string()).collect();
+    assert_eq!(ids, [one.clone(), two]);
+    // A row is about the grant of that client, and not about the one that ends last.
+    let row = locks.conn.call(&["LOCK.SCAN", "0", "CLIENT", &one]).list()[1].list()[0].clone();
+    assert_eq!((row.field("token").int(), row.field("owner").text()), (token, "first".into()));
+    assert_eq!(row.field("holders").int(), 2);
+}
+
+#[test]
+fn of_a_crowd_of_holders_sessions_and_the_last_to_end_are_found() {
+    let mut locks = Locks::start();
+    let (mut session, one) = client(&locks.server);
+    let (mut plain, two) = client(&locks.server);
+    session.int(&["LOCK.ACQUIRE", "k", "EX", "30", "SHARED", "SESSION"]);
+    plain.int(&["LOCK.ACQUIRE", "k", "EX", "30", "SHARED"]);
+    for _ in 0..100 {
+        locks.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"]);
+    }
+    let own = locks.conn.int(&["CLIENT", "ID"]).to_string();
+    let found = [&one, &two, &own].map(|id| locks_of(&mut locks.conn, id).len());
+    assert_eq!(found, [1, 0, 1]);
+}
+
+#[test]
+fn only_the_last_ten_thousand_grants_without_session_are_remembered() {
+    let mut locks = Locks::start();
+    let (mut holder, id) = client(&locks.server);
+    holder.int(&["LOCK.ACQUIRE", "session", "EX", "60", "SESSION"]);
+    holder.int(&["LOCK.ACQUIRE", "plain", "EX", "60"]);
+    let script = "for n = 1, 9999 do redis.call('LOCK.ACQUIRE', KEYS[1] .. n, 'EX', 60) end";
+    locks.conn.call(&["EVAL", script, "1", "many"]);
+    assert_eq!(locks_of(&mut holder, &id), set(["plain", "session"]));
+    locks.conn.int(&["LOCK.ACQUIRE", "one more", "EX", "60"]);
+    assert_eq!(locks_of(&mut holder, &id), set(["session"]));
+    assert_eq!(shown(&mut holder, "session").0.int().to_string(), id);
+}
+
+#[test]
+fn a_scan_for_a_client_leaves_the_locks_of_others_out_and_an_unknown_one_has_none() {
+    let mut locks = Locks::start();
+    let (mut holder, id) = client(&locks.server);
+    for n in 0..300 {
+        let conn = if n % 3 == 0 { &mut holder } else { &mut locks.conn };
+        conn.int(&["LOCK.ACQUIRE", &format!("k{n}"), "EX", "60"]);
+    }
+    let expected: BTreeSet<String> = (0..100).map(|n| format!("k{}", 3 * n)).collect();
+    assert_eq!(locks_of(&mut locks.conn, &id), expected);
+    for unknown in ["0", "999999", "18446744073709551615"] {
+        let reply = locks.conn.call(&["LOCK.SCAN", "0", "CLIENT", unknown]);
+        assert_eq!((reply.list()[0].text(), reply.list()[1].list().len()), ("0".into(), 0), "{unknown}");
+    }
+}
+
+#[test]
+fn a_server_that_was_demoted_knows_no_client() {
+    let mut locks = Locks::start();
+    locks.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
+    let (_, before) = shown(&mut locks.conn, "k");
+    assert_ne!(before, Reply::Nil);
+    locks.conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(shown(&mut locks.conn, "k"), NOBODY);
+}

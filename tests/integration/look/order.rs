@@ -1,0 +1,100 @@
+//! LOCK.TOP BY waiters, wait and held: the order, what is unknown, and how long the server takes for very many lines.
+
+use super::wait;
+use crate::support::{until, Reply, Server};
+use crate::waiting::Locks;
+
+/// The keys of LOCK.TOP in their order.
+fn keys(locks: &mut Locks, options: &[&str]) -> Vec<String> {
+    let top = locks.conn.call(&[&["LOCK.TOP"], options].concat());
+    top.list().iter().map(|row| row.field("key").text()).collect()
+}
+
+#[test]
+fn top_comes_in_the_order_that_was_asked_for() {
+    let mut locks = Locks::start();
+    // Taken in this order; waited for in another one.
+    for key in ["old", "middle", "new"] {
+        locks.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]);
+    }
+    locks.conn.ok(&["SET", "foreign", "x"]);
+    let mut waiters = Vec::new();
+    for key in ["foreign", "new", "old", "middle", "middle", "middle", "new"] {
+        waiters.push(wait(&mut locks, key));
+    }
+    assert_eq!(keys(&mut locks, &[]), ["middle", "new", "foreign", "old"]);
+    assert_eq!(keys(&mut locks, &["BY", "waiters"]), ["middle", "new", "foreign", "old"]);
+    assert_eq!(keys(&mut locks, &["BY", "wait"]), ["foreign", "new", "old", "middle"]);
+    assert_eq!(keys(&mut locks, &["BY", "held"]), ["old", "middle", "new", "foreign"]);
+    assert_eq!(keys(&mut locks, &["COUNT", "2", "BY", "HELD"]), ["old", "middle"]);
+    assert_eq!(keys(&mut locks, &["by", "wait", "count", "1"]), ["foreign"]);
+}
+
+#[test]
+fn a_lock_that_changes_hands_moves_to_the_end_of_those_held_longest() {
+    let mut locks = Locks::start();
+    let token = locks.conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]).to_string();
+    locks.conn.int(&["LOCK.ACQUIRE", "b", "EX", "60"]);
+    let mut first = wait(&mut locks, "a");
+    let _others = [wait(&mut locks, "a"), wait(&mut locks, "b")];
+    assert_eq!(keys(&mut locks, &["BY", "held"]), ["a", "b"]);
+    // An extension is no new grant.
+    assert_eq!(locks.conn.int(&["LOCK.EXTEND", "a", &token, "EX", "90"]), 1);
+    assert_eq!(keys(&mut locks, &["BY", "held"]), ["a", "b"]);
+    assert_eq!(locks.conn.int(&["LOCK.RELEASE", "a", &token]), 1);
+    first.granted();
+    assert_eq!(keys(&mut locks, &["BY", "held"]), ["b", "a"]);
+    // The wait of the second has lasted longer than that for b.
+    assert_eq!(keys(&mut locks, &["BY", "wait"]), ["a", "b"]);
+}
+
+#[test]
+fn what_others_do_to_a_key_shows_within_a_second() {
+    let mut locks = Locks::start();
+    for key in ["a", "b"] {
+        locks.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]);
+    }
+    let _waiters = [wait(&mut locks, "a"), wait(&mut locks, "b")];
+    assert_eq!(keys(&mut locks, &["BY", "held"]), ["a", "b"]);
+    locks.conn.ok(&["SET", "a", "foreign"]);
+    until("a comes last", || (keys(&mut locks, &["BY", "held", "COUNT", "1"]) == ["b"]).then_some(()));
+    let top = locks.conn.call(&["LOCK.TOP", "BY", "held"]);
+    assert_eq!(top.list()[1].field("held-ms"), Reply::Nil);
+}
+
+#[test]
+fn no_order_of_a_hundred_thousand_lines_keeps_the_server_for_long() {
+    const LINES: usize = 100_000;
+    let mut locks = Locks::on(Server::with().module_args(&["max-queued", "200000"]).start());
+    if !crate::notify::can_publish(&mut locks.conn) {
+        return;
+    }
+    let script = "for n = tonumber(ARGV[1]), tonumber(ARGV[2]) do local key = KEYS[1] .. n \
+        redis.call('LOCK.ACQUIRE', key, 'EX', 600) \
+        redis.call('LOCK.ACQUIRE', key, 'EX', 600, 'WAIT', 600000, 'ID', n, 'NOTIFY', 'c') end";
+    for piece in 0..LINES / 1_000 {
+        let (from, to) = ((piece * 1_000 + 1).to_string(), ((piece + 1) * 1_000).to_string());
+        assert_eq!(locks.conn.call(&["EVAL", script, "1", "k", &from, &to]), Reply::Nil);
+    }
+    assert_eq!(locks.info("lock", "lock_waiters"), i64::try_from(LINES).unwrap());
+    for command in [
+        &["LOCK.TOP", "COUNT", "1000"][..],
+        &["LOCK.TOP", "COUNT", "10"],
+        &["LOCK.TOP", "BY", "wait", "COUNT", "1000"],
+        &["LOCK.TOP", "BY", "held", "COUNT", "1000"],
+        &["INFO", "lock"],
+    ] {
+        // As the server measures it, the fastest of some: others use this machine too.
+        locks.conn.ok(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+        locks.conn.ok(&["SLOWLOG", "RESET"]);
+        for _ in 0..20 {
+            locks.conn.call(command);
+        }
+        locks.conn.ok(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
+        let log = locks.conn.call(&["SLOWLOG", "GET", "100"]);
+        let own = log.list().iter().filter(|entry| entry.list()[3].list()[0].text() == command[0]);
+        let fastest_us = own.map(|entry| entry.list()[2].int()).min().unwrap();
+        eprintln!("{command:?} of {LINES} lines: {fastest_us} us");
+        assert!(fastest_us < 5_000, "{command:?}: {fastest_us} us");
+    }
+}

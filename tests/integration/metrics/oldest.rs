@@ -1,0 +1,87 @@
+//! The oldest wait and the oldest hold of INFO lock: an attempt counts from its first call, and only locks that somebody
+//! waits for count.
+
+use super::{number, Scene};
+use crate::support::{until, Conn};
+use crate::waiting::QUIET;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Waits until a number is at least that, and asserts that it is not more than what has passed since `start`.
+#[track_caller]
+fn grows(conn: &mut Conn, name: &str, least: i64, start: Instant) {
+    until(name, || (number(conn, name) >= least).then_some(()));
+    let value = number(conn, name);
+    assert!(value <= i64::try_from(start.elapsed().as_millis()).unwrap() + 1, "{name}: {value}");
+}
+
+#[test]
+fn both_are_zero_while_nobody_waits() {
+    let mut scene = Scene::new();
+    let start = Instant::now();
+    let token = scene.hold("k");
+    sleep(QUIET);
+    assert_eq!((number(&mut scene.conn, "oldest_wait_ms"), number(&mut scene.conn, "oldest_hold_ms")), (0, 0));
+    // The lock has been held since before somebody waited.
+    let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000"]);
+    let least = i64::try_from(QUIET.as_millis()).unwrap();
+    assert!(number(&mut scene.conn, "oldest_hold_ms") >= least);
+    assert!(number(&mut scene.conn, "oldest_wait_ms") < number(&mut scene.conn, "oldest_hold_ms"));
+    grows(&mut scene.conn, "oldest_wait_ms", 50, start);
+    grows(&mut scene.conn, "oldest_hold_ms", least + 50, start);
+    scene.conn.int(&["LOCK.RELEASE", "k", &token]);
+    waiter.read().int();
+    assert_eq!((number(&mut scene.conn, "oldest_wait_ms"), number(&mut scene.conn, "oldest_hold_ms")), (0, 0));
+}
+
+#[test]
+fn the_oldest_of_many_counts_and_then_the_next() {
+    let mut scene = Scene::new();
+    let token = scene.hold("a");
+    let mut first = scene.waiter(&["a", "EX", "60", "WAIT", "60000"]);
+    sleep(Duration::from_millis(200));
+    let start = Instant::now();
+    scene.hold("b");
+    let _second = scene.waiter(&["b", "EX", "60", "WAIT", "60000"]);
+    assert!(number(&mut scene.conn, "oldest_wait_ms") >= 200);
+    assert!(number(&mut scene.conn, "oldest_hold_ms") >= 200);
+    scene.conn.int(&["LOCK.RELEASE", "a", &token]);
+    first.read().int();
+    let passed = |start: Instant| i64::try_from(start.elapsed().as_millis()).unwrap();
+    for name in ["oldest_wait_ms", "oldest_hold_ms"] {
+        let value = number(&mut scene.conn, name);
+        assert!(value <= passed(start) + 1, "{name}: {value}");
+    }
+}
+
+#[test]
+fn an_attempt_that_waits_in_pieces_has_waited_since_its_first_call() {
+    let mut scene = Scene::new();
+    scene.hold("k");
+    let start = Instant::now();
+    let mut pieces = 0;
+    while start.elapsed() < Duration::from_millis(400) {
+        let mut piece = scene.waiter(&["k", "EX", "60", "WAIT", "60", "ID", "7"]);
+        assert!(piece.read().is_nil());
+        pieces += 1;
+    }
+    let _last = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "7"]);
+    assert!(pieces > 1 && number(&mut scene.conn, "oldest_wait_ms") >= 400);
+    assert!(scene.conn.lock("k", "oldest-wait-ms").int() >= 400);
+    assert_eq!(number(&mut scene.conn, "longest_queue"), 1);
+}
+
+#[test]
+fn a_lock_whose_holder_has_expired_is_not_held() {
+    // In a grace nothing passes on.
+    let mut conn = crate::support::Server::with().module_args(&["margin-ms", "0"]).connected();
+    conn.1.int(&["LOCK.ACQUIRE", "k", "PX", "300"]);
+    let _waiter = conn.0.waiter(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
+    assert!(number(&mut conn.1, "waiters") == 1);
+    until("it is held for a while", || (number(&mut conn.1, "oldest_hold_ms") > 0).then_some(()));
+    conn.1.ok(&["CLIENT", "PAUSE", "2000", "WRITE"]);
+    until("its holder has expired", || {
+        (conn.1.state("k") == "expired" || number(&mut conn.1, "waiters") == 0).then_some(())
+    });
+    assert_eq!(number(&mut conn.1, "oldest_hold_ms"), 0);
+}

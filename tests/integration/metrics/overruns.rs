@@ -1,0 +1,113 @@
+//! `lock_overruns` counts each grant that its holder gives back or extends after the lease but within the margin, and
+//! nothing else.
+
+use super::{moved, number, numbers};
+use crate::support::{server_time_us, until, Conn, Server};
+
+/// A server on which the margin outlasts every test.
+fn server() -> (Server, Conn) {
+    Server::with().module_args(&["margin-ms", "600000"]).connected()
+}
+
+/// Takes a lock whose lease of a millisecond is over then; its token.
+fn overrun(conn: &mut Conn, take: &[&str]) -> String {
+    let token = conn.int(take);
+    lease_is_over(conn);
+    token.to_string()
+}
+
+/// Waits until a lease of a millisecond that began before this call is over. LOCK.CHECK would say 0 too early: it rounds
+/// down.
+fn lease_is_over(conn: &mut Conn) {
+    let end = server_time_us(conn) + 1_000;
+    until("the lease is over", || (server_time_us(conn) >= end).then_some(()));
+}
+
+/// Asserts how many overruns a command counts, and its reply.
+#[track_caller]
+fn counts(conn: &mut Conn, command: &[&str], reply: i64, overruns: i64) {
+    let before = number(conn, "overruns");
+    assert_eq!(conn.int(command), reply, "{command:?}");
+    assert_eq!(number(conn, "overruns") - before, overruns, "{command:?}");
+}
+
+#[test]
+fn a_release_within_the_margin_is_an_overrun_and_one_within_the_lease_is_none() {
+    let (_server, mut conn) = server();
+    let token = overrun(&mut conn, &["LOCK.ACQUIRE", "k", "PX", "1"]);
+    let before = numbers(&mut conn);
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
+    let expected = [("overruns".into(), 1), ("releases".into(), 1)];
+    assert_eq!(moved(&mut conn, &before), expected);
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
+    counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 0);
+    // Its grant has ended.
+    counts(&mut conn, &["LOCK.RELEASE", "k", &token], 0, 0);
+}
+
+#[test]
+fn an_extension_within_the_margin_is_an_overrun_once() {
+    let (_server, mut conn) = server();
+    let token = overrun(&mut conn, &["LOCK.ACQUIRE", "k", "PX", "1"]);
+    counts(&mut conn, &["LOCK.EXTEND", "k", &token, "EX", "60"], 1, 1);
+    counts(&mut conn, &["LOCK.EXTEND", "k", &token, "EX", "60"], 1, 0);
+    counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 0);
+}
+
+#[test]
+fn each_of_several_locks_counts() {
+    let (_server, mut conn) = server();
+    let take = ["LOCK.MACQUIRE", "3", "k", "a", "b", "PX", "1"];
+    let token = overrun(&mut conn, &take);
+    counts(&mut conn, &["LOCK.MEXTEND", "2", "k", "a", &token, "EX", "60"], 1, 2);
+    // Two of them have a lease again, the third has not.
+    counts(&mut conn, &["LOCK.MRELEASE", "3", "k", "a", "b", &token], 3, 1);
+}
+
+#[test]
+fn each_of_several_holders_counts_for_itself() {
+    let (_server, mut conn) = server();
+    let late = overrun(&mut conn, &["LOCK.ACQUIRE", "k", "PX", "1", "SHARED"]);
+    let early = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"]).to_string();
+    counts(&mut conn, &["LOCK.RELEASE", "k", &early], 1, 0);
+    counts(&mut conn, &["LOCK.RELEASE", "k", &late], 1, 1);
+}
+
+#[test]
+fn what_the_holder_did_not_do_or_did_too_late_is_no_overrun() {
+    let (_server, mut conn) = server();
+    let token = overrun(&mut conn, &["LOCK.ACQUIRE", "k", "PX", "1", "ID", "7"]);
+    counts(&mut conn, &["LOCK.RELEASE", "k", "1"], 0, 0);
+    counts(&mut conn, &["LOCK.EXTEND", "k", "1", "EX", "60"], 0, 0);
+    // Its call, sent again after a lost reply: it did not know that it held the lock.
+    counts(&mut conn, &["LOCK.ACQUIRE", "k", "PX", "1", "ID", "7"], token.parse().unwrap(), 0);
+    lease_is_over(&mut conn);
+    counts(&mut conn, &["LOCK.CANCEL", "k", "7"], 1, 0);
+    // After the timestamp it is a late release.
+    let (_server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "-1"]).connected();
+    let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "1"]).to_string();
+    until("it is expired", || (conn.state("k") == "expired").then_some(()));
+    counts(&mut conn, &["LOCK.EXTEND", "k", &token, "EX", "60"], 0, 0);
+    counts(&mut conn, &["LOCK.RELEASE", "k", &token], -1, 0);
+}
+
+/// Takes a lock with SESSION, and ends its connection: the lease is over, and the margin is left. The token.
+fn ended_session(server: &Server, conn: &mut Conn) -> String {
+    let mut holder = server.conn();
+    let token = holder.int(&["LOCK.ACQUIRE", "k", "EX", "600", "SESSION"]).to_string();
+    drop(holder);
+    until("the session has ended", || (conn.int(&["LOCK.CHECK", "k", &token]) == 0).then_some(()));
+    token
+}
+
+#[test]
+fn a_lease_that_ended_with_its_session_was_not_overrun() {
+    let (server, mut conn) = server();
+    let token = ended_session(&server, &mut conn);
+    counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 0);
+    let token = ended_session(&server, &mut conn);
+    counts(&mut conn, &["LOCK.EXTEND", "k", &token, "PX", "1"], 1, 0);
+    // With the extension it has a lease again, and this one it overruns.
+    lease_is_over(&mut conn);
+    counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 1);
+}

@@ -85,9 +85,12 @@ class Driver:
         number = next(self._numbers)
         order = {"n": number, "do": do, **{name: value for name, value in fields.items() if value is not ...}}
         pending = self._pending[number] = Pending(self, number, order)
-        with self._mutex:
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
+        try:
+            with self._mutex:
+                self._process.stdin.write(json.dumps(order) + "\n")
+                self._process.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(f"the driver has ended ({self._process.wait(10)})\n{self.tail()}") from None
         return pending
 
     def do(self, do, seconds=PATIENCE, **fields):

@@ -48,6 +48,7 @@ fn table(name: &str) -> String {
         "extra" => extra(),
         "crowd" => crowd(),
         "hot lock" => hot(),
+        "queued" => queued(),
         "runs" => runs(),
         other => panic!("no table is called {other}"),
     }
@@ -287,12 +288,36 @@ fn hot() -> String {
     markdown(1, &header, &rows)
 }
 
+/// Waits without a connection, by keys and waits.
+fn queued() -> String {
+    let Some(run) = Run::newest_of("queued", MAIN) else { return "not measured\n".into() };
+    let columns: [(&str, &str, f64, usize); 8] = [
+        ("bytes each", "bytes_each", 1.0, 0),
+        ("idle, % of a core", "idle_per_mille", 10.0, 2),
+        ("hand-off, µs of CPU", "hand_off_ns", 1_000.0, 1),
+        ("instructions", "instructions", 1.0, 0),
+        ("slowest PING, ms: join", "join_slowest_us", 1_000.0, 1),
+        ("hand off", "hand_off_slowest_us", 1_000.0, 1),
+        ("cancel", "cancel_slowest_us", 1_000.0, 1),
+        ("demote", "demote_slowest_us", 1_000.0, 1),
+    ];
+    let cells = |row: &Row| {
+        let cell = |(_, name, unit, decimals): &(&str, &str, f64, usize)| {
+            number(row, name).map_or(String::new(), |value| format!("{:.*}", *decimals, value / unit))
+        };
+        [row["keys"].clone(), row["waits"].clone()].into_iter().chain(columns.iter().map(cell)).collect()
+    };
+    let header: Vec<&str> = ["keys", "waits"].into_iter().chain(columns.map(|column| column.0)).collect();
+    markdown(0, &header, &run.rows.iter().map(cells).collect::<Vec<_>>())
+}
+
 /// The runs behind the other tables.
 fn runs() -> String {
     let mut rows = Vec::new();
     let parts = ["hot lock", "crowd", "instructions", "used_memory"];
     for server in measured() {
-        let whole = ["pair", "several", "memory", "instructions", "extra"].map(|bench| Run::newest_of(bench, &server));
+        let whole = ["pair", "several", "memory", "instructions", "extra", "queued"]
+            .map(|bench| Run::newest_of(bench, &server));
         let of_hand_off = parts.map(|part| Run::newest("handoff", &server, is("part", part)));
         let mut found: Vec<Run> = whole.into_iter().chain(of_hand_off).flatten().collect();
         found.dedup_by(|one, other| one.name == other.name);

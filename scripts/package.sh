@@ -133,10 +133,15 @@ bill_of_materials() {
         say "no SBOM: 'cargo install cargo-cyclonedx --locked' first"
         return
     fi
-    # It writes beside each Cargo.toml.
-    cargo cyclonedx --quiet --format json --spec-version 1.5 --no-build-deps --target "$host" --override-filename sbom
-    sed "s|$root|/redis-lock|g" sbom.json >"$out/redis-lock-$version.cdx.json"
-    rm sbom.json core/sbom.json
+    # It writes beside the Cargo.toml of each crate: in a copy, so that the sources stay as they are.
+    mkdir "$work/sources"
+    tar --exclude=./target --exclude=./.git --exclude=./.servers --exclude=./.data --create . |
+        tar --extract --directory="$work/sources"
+    (
+        cd "$work/sources"
+        cargo cyclonedx --quiet --format json --spec-version 1.5 --no-build-deps --target "$host" --override-filename sbom
+    )
+    sed "s|$work/sources|/redis-lock|g" "$work/sources/sbom.json" >"$out/redis-lock-$version.cdx.json"
 }
 # pack NAME: the folder NAME as NAME.tar.gz.
 pack() {

@@ -33,6 +33,10 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     assert!(sums.contains(&format!("redis-lock-{version}-")), "{sums}");
 
     if let Some(bill) = find(&dir, ".cdx.json") {
+        let left = ["sbom.json", "core/sbom.json", "tools/lock-top/sbom.json"]
+            .into_iter()
+            .find(|file| Path::new(file).exists());
+        assert_eq!(left, None, "nothing is left in the sources");
         let bill = fs::read_to_string(bill).unwrap();
         assert!(bill.contains("pkg:cargo/redis-module@") && !bill.contains(env!("CARGO_MANIFEST_DIR")), "{bill}");
     } else {

@@ -55,7 +55,7 @@ func publish(t *testing.T) string {
 		return err
 	}))
 	must(t, files.Close())
-	for _, name := range []string{"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go"} {
+	for _, name := range []string{"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go", "redsync/redsync.go"} {
 		if !names[name] {
 			t.Errorf("%s is not in the module", name)
 		}
@@ -71,6 +71,12 @@ func publish(t *testing.T) string {
 	must(t, os.WriteFile(filepath.Join(folder, version+".mod"), mod, 0o644))
 	must(t, os.WriteFile(filepath.Join(folder, version+".info"), []byte(`{"Version":"`+version+`"}`), 0o644))
 	must(t, os.WriteFile(filepath.Join(folder, "list"), []byte(version+"\n"), 0o644))
+	t.Cleanup(func() {
+		cache := strings.TrimSpace(newProject(t, proxy, "empty.test").run("env", "GOMODCACHE"))
+		for _, name := range []string{path + "@" + version, filepath.Join("cache", "download", path)} {
+			must(t, os.RemoveAll(filepath.Join(cache, name)))
+		}
+	})
 	return proxy
 }
 
@@ -127,12 +133,6 @@ func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
 		t.Fatalf("the README has %d examples", len(blocks))
 	}
 	proxy := publish(t)
-	cache := strings.TrimSpace(newProject(t, proxy, "empty.test").run("env", "GOMODCACHE"))
-	t.Cleanup(func() {
-		for _, name := range []string{path + "@" + version, filepath.Join("cache", "download", path)} {
-			must(t, os.RemoveAll(filepath.Join(cache, name)))
-		}
-	})
 	for at, driver := range drivers {
 		p := newProject(t, proxy, driver.name+".test")
 		p.run("get", path+"/"+driver.name+"@"+version)

@@ -145,6 +145,9 @@ func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
 		if said := p.run("run", "."); !strings.Contains(said, driver.says) {
 			t.Errorf("%s said %s", driver.name, said)
 		}
+		if driver.name == "goredis" {
+			runExample(t, p, address)
+		}
 		// Users of one library do not get the other.
 		p.run("mod", "tidy")
 		needs, err := os.ReadFile(filepath.Join(p.folder, "go.mod"))
@@ -152,6 +155,25 @@ func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
 		if !strings.Contains(string(needs), driver.own) || strings.Contains(string(needs), driver.other) {
 			t.Errorf("%s needs\n%s", driver.name, needs)
 		}
+	}
+}
+
+// runExample runs the example of the repository, with one step of work.
+func runExample(t *testing.T, p *project, address string) {
+	t.Helper()
+	text, err := os.ReadFile("../../examples/go/report.go")
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	must(t, err)
+	example := strings.ReplaceAll(string(text), "localhost:6379", address)
+	if example == string(text) {
+		t.Error("the example connects in another way")
+	}
+	p.write("main.go", strings.ReplaceAll(example, "step < 10", "step < 1"))
+	p.run("vet", ".")
+	if said := p.run("run", "."); !strings.HasPrefix(said, "working, token 1") {
+		t.Errorf("the example said %s", said)
 	}
 }
 

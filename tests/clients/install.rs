@@ -99,6 +99,37 @@ pub fn go_redis() -> Result<PathBuf, String> {
     Ok(program)
 }
 
+/// The arguments of `java` for the program of `java_waits`, with the libraries that its pom.xml pins; else why there are
+/// none.
+pub fn java_waits() -> Result<Vec<String>, String> {
+    const POM: &str = include_str!("java_waits/pom.xml");
+    for tool in ["javac", "mvn"] {
+        let hint = |error| format!("{error}; apt-get install default-jdk-headless maven");
+        run(Command::new(tool).arg("-version")).map_err(hint)?;
+    }
+    let sources = sources().join("java_waits");
+    let pins: Vec<&str> = POM.split("<version>").skip(2).filter_map(|rest| rest.split('<').next()).collect();
+    let dir = installed(&format!("java-waits-{}", pins.join("-")), |dir| {
+        let copied = format!("-DoutputDirectory={}", dir.join("lib").display());
+        let pom = sources.join("pom.xml");
+        run(Command::new("mvn").args(["-q", "-B", "-f"]).arg(pom).args(["dependency:copy-dependencies", &copied]))
+    })?;
+    let classes = target().join("clients/java-waits-classes");
+    let mut compile = Command::new("javac");
+    compile.arg("-cp").arg(dir.join("lib/*")).arg("-d").arg(&classes).arg(sources.join("Waits.java"));
+    let compiled = run(&mut compile);
+    // Java is here: then it has to compile.
+    assert!(compiled.is_ok(), "{compiled:?}");
+    Ok(vec!["-cp".into(), format!("{}/lib/*:{}", dir.display(), classes.display()), "Waits".into()])
+}
+
+/// A Ruby that has redis-rb; else what is missing.
+pub fn ruby() -> Result<PathBuf, String> {
+    let is_there = || run(Command::new("ruby").args(["-e", "require 'redis'"]));
+    is_there().or_else(|error| debian(&["ruby", "ruby-redis"], &error).and_then(|()| is_there()))?;
+    Ok("ruby".into())
+}
+
 /// A PHP that has phpredis; else what is missing.
 pub fn php() -> Result<PathBuf, String> {
     let is_there = || {

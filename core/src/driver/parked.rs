@@ -42,7 +42,13 @@ impl<E: Edge> Entry<'_, E> {
         ticket: Ticket,
         budget: &mut Budget,
     ) -> Result<Tried, WriteRefused> {
-        let now = self.edge.clock().now();
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        let now = clock.now();
+        // In another line nobody would know any more that it was cancelled.
+        let has_ended = self.engine().leave_if_ended(ticket, limits, clock);
+        if has_ended {
+            return Ok(Tried::Moved);
+        }
         let waiter = self.engine().parked(ticket);
         let Some((lease, db, keys, is_told)) = waiter else { return Ok(Tried::Moved) };
         if let Err(error) = self.check_lease(lease) {

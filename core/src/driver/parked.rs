@@ -159,10 +159,14 @@ impl<E: Edge> Entry<'_, E> {
 
     /// A command released the locks of these lines: tries the parked waiters at their heads at once, so that a lock is
     /// not refused to others on their account. The timer serves the rest.
+    #[inline]
     pub(super) fn pass_on_parked(&mut self, lines: &[LineId], budget: &mut Budget) {
-        if lines.is_empty() {
-            return;
+        if !lines.is_empty() {
+            self.try_parked(lines, budget);
         }
+    }
+
+    fn try_parked(&mut self, lines: &[LineId], budget: &mut Budget) {
         let mut heads: BTreeSet<(Ticket, LineId)> = BTreeSet::new();
         for line in lines {
             heads.extend(self.parked_head(*line));

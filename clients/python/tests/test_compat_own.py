@@ -138,8 +138,13 @@ class Compat(unittest.TestCase):
         for library, client_of in ((redis, "Redis"), (valkey, "Valkey")):
             errors: Any = library.exceptions
             kind: Any = getattr(library, client_of)
-            with self.assertRaises(errors.ConnectionError):
+            with self.assertRaises(errors.ConnectionError) as caught:
                 Lock(kind(port=port), "a", timeout=3).acquire(blocking=False)
+            error, seen = caught.exception, set()
+            while error is not None:
+                self.assertNotIn(id(error), seen, "its causes are a circle")
+                seen.add(id(error))
+                error = error.__cause__ or error.__context__
             few = kind(port=self.server.port, username="few", password="x")
             with self.assertRaises(errors.NoPermissionError):
                 Lock(few, "a", timeout=3).acquire(blocking=False)
@@ -149,9 +154,9 @@ class Compat(unittest.TestCase):
             with self.assertRaisesRegex(errors.ResponseError, "WRONGTYPE"):
                 Lock(plain, "list", timeout=3).acquire(blocking=False)
             for wrong in ({"timeout": -1}, {"timeout": "soon"}, {"name": "x" * 5000}):
-                with self.assertRaisesRegex(errors.LockError, "lease|key") as caught:
+                with self.assertRaisesRegex(errors.LockError, "lease|key") as wrongly:
                     Lock(plain, **{"name": "a", "timeout": 3, **wrong}).acquire(blocking=False)
-                self.assertEqual(caught.exception.lock_name, wrong.get("name", "a"))
+                self.assertEqual(wrongly.exception.lock_name, wrong.get("name", "a"))
             with self.assertRaisesRegex(errors.LockError, "cannot be chosen"):
                 Lock(plain, "a").acquire(token="mine")
 

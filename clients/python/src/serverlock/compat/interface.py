@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -201,14 +202,14 @@ class Interface:
             raise self._theirs(error) from error
 
     def _theirs(self, error: LockError) -> BaseException:
-        """The exception that the library raised below, else the one that it would raise."""
+        """One as the library raised it below, else one as it would raise it."""
         cause = error.__cause__
-        while cause is not None:
-            if isinstance(cause, self._library.root_error):
-                return cause
-            if isinstance(cause, TimeoutError):
-                return self._made(self._errors.TimeoutError, str(error))
+        while cause is not None and not isinstance(cause, (self._library.root_error, TimeoutError)):
             cause = cause.__cause__
+        if isinstance(cause, self._library.root_error):
+            return copy(cause)  # not itself: ours is to be its cause, and causes must not be a circle
+        if cause is not None:
+            return self._made(self._errors.TimeoutError, str(error))
         if isinstance(error, LockNoServer):
             return self._made(self._errors.ConnectionError, str(error))
         if isinstance(error, LockDenied):

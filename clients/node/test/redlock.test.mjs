@@ -175,9 +175,9 @@ for (const library of Object.keys(OPEN)) {
 
     test('the `using` helper acquires, extends, and releases locks', async () => {
       const redlock = new Redlock([client]);
-      const value = await redlock.using(['x'], 500, { automaticExtensionThreshold: 200 }, async (signal) => {
+      const value = await redlock.using(['x'], 1000, { automaticExtensionThreshold: 400 }, async (signal) => {
         const value = await token('x');
-        await sleep(700);
+        await sleep(1400);
         assert.deepEqual([signal.aborted, signal.error, await token('x')], [false, undefined, value]);
         return value;
       });
@@ -189,11 +189,11 @@ for (const library of Object.keys(OPEN)) {
       const redlock = new Redlock([client]);
       let locked = false;
       const use = () =>
-        redlock.using(['y'], 500, { automaticExtensionThreshold: 200 }, async (signal) => {
+        redlock.using(['y'], 1000, { automaticExtensionThreshold: 400 }, async (signal) => {
           assert(!locked);
           locked = true;
           const value = await token('y');
-          await sleep(700);
+          await sleep(1400);
           assert.deepEqual([signal.aborted, signal.error, await token('y')], [false, undefined, value]);
           locked = false;
           return value;
@@ -244,8 +244,8 @@ for (const library of Object.keys(OPEN)) {
 
     test('nothing renews a lock of `acquire`, and all of its duration counts', async () => {
       const redlock = new Redlock([client]);
-      const lock = await redlock.acquire(['ends'], 1000);
-      await sleep(Math.max(0, lock.expiration + 12 - 50 - Date.now()));
+      const lock = await redlock.acquire(['ends'], 3000);
+      await sleep(Math.max(0, lock.expiration + 32 - 200 - Date.now()));
       await lock.release(); // in its last tenth
       const second = await redlock.acquire(['ends'], 300);
       await until('it has ended', async () => (await call('LOCK.CHECK', 'ends', second.value)) <= 0);

@@ -70,9 +70,9 @@ class Compat(unittest.TestCase):
             timed.release()
 
     def test_all_of_the_timeout_counts(self) -> None:
-        lock = Lock(self.client, "a", timeout=1.5)
+        lock = Lock(self.client, "a", timeout=4)
         lock.acquire()
-        time.sleep(1.4)  # the last tenth
+        time.sleep(3.7)  # the last tenth
         self.assertTrue(lock.owned())
         lock.release()
 

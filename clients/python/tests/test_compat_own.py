@@ -23,7 +23,7 @@ from serverlock.compat.redis_py import Lock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
-from servers import Server, free_port, until  # noqa: E402
+from servers import Cluster, Server, free_port, until  # noqa: E402
 
 
 class Compat(unittest.TestCase):
@@ -188,6 +188,21 @@ class Compat(unittest.TestCase):
         del client, lock, locks
         gc.collect()
         self.assertIsNone(ref())
+
+    def test_in_a_cluster(self) -> None:
+        def start(*options: object, **more: Any) -> Server:
+            server = Server(*options, **more)
+            self.addCleanup(server.end)
+            return server
+
+        cluster = Cluster(start)
+        client: Any = redis.RedisCluster("127.0.0.1", cluster.nodes[0].port)
+        self.addCleanup(client.close)
+        for name in "abc":  # in the slots of different nodes
+            with Lock(client, name, timeout=30) as lock:
+                self.assertTrue(lock.owned() and lock.locked() and lock.extend(5))
+                self.assertFalse(Lock(client, name, timeout=30).acquire(blocking_timeout=0.1))
+            self.assertFalse(lock.locked())
 
     def test_with_asyncio(self) -> None:
         async def play() -> list[int]:

@@ -108,9 +108,9 @@ fn grown_by(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
     for first in (0..keys).step_by(AT_ONCE) {
         way.take(&mut pipe, offset + first, offset + (first + AT_ONCE).min(keys));
     }
+    // Sessions end with their connection; otherwise its buffers do not count.
+    let _open = (way == Way::Session).then_some(pipe);
     let grown = settled(&mut conn, quiet).saturating_sub(before);
-    // Sessions end with their connection.
-    drop(pipe);
     // Less than a tenth of a byte is some buffer, no key.
     let each = (grown as f64 / keys as f64 * 10.0).round() / 10.0;
     let usage = match one_of(&mut conn) {

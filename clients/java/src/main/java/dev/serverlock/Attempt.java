@@ -249,7 +249,7 @@ final class Attempt {
     void takeLine() throws InterruptedException {
         giveBackLine();
         if (request.isSession) {
-            line = engine.router.dial(request.key(), engine.timeout);
+            line = engine.router.dial(request.key(), true, engine.timeout);
             return;
         }
         if (isSolo) {

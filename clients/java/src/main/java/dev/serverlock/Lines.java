@@ -3,11 +3,8 @@ package dev.serverlock;
 import dev.serverlock.spi.Line;
 import java.util.ArrayDeque;
 import java.util.Deque;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 
 /** A few connections for calls that need one to themselves: blocking waits, and WAIT behind a grant. */
 final class Lines {
@@ -23,22 +20,10 @@ final class Lines {
 
     /** One exchange on a line. What it throws is Said or Broken; after Broken, and an interrupt, the line is closed. */
     static Object call(Line line, byte[][] words, long timeout) throws InterruptedException {
-        CompletableFuture<Object> reply = line.send(words);
-        boolean hasEnded = false;
         try {
-            Object value = reply.get(timeout, TimeUnit.NANOSECONDS);
-            hasEnded = true;
-            return value;
-        } catch (ExecutionException error) {
-            RuntimeException read = Judge.read(error.getCause());
-            hasEnded = read instanceof Said;
-            throw read;
-        } catch (TimeoutException late) {
-            throw new Broken("no reply within " + timeout / Clock.MILLISECOND + " ms");
-        } finally {
-            if (!hasEnded) {
-                line.close();
-            }
+            return line.call(words, Clock.duration(timeout));
+        } catch (RuntimeException error) {
+            throw Judge.read(error);
         }
     }
 
@@ -60,7 +45,7 @@ final class Lines {
             // In a cluster each key has its own server: a line kept for another one would be of no use.
             made = kept();
             if (made == null) {
-                made = engine.router.dial(key, engine.timeout);
+                made = engine.router.dial(key, false, engine.timeout);
             }
             return made;
         } finally {

@@ -156,7 +156,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * How long one reply may take. The default is 5 seconds.
+         * How long one reply may take. The default is 5 seconds. A shorter time-out of a client of Jedis counts too.
          *
          * @param timeout above zero
          * @return this

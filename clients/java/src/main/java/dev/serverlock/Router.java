@@ -112,9 +112,9 @@ final class Router {
         }
     }
 
-    Line dial(byte[] key, long timeout) {
+    Line dial(byte[] key, boolean isWatched, long timeout) {
         try {
-            return node(key).dial(Clock.duration(timeout));
+            return node(key).dial(isWatched, Clock.duration(timeout));
         } catch (RuntimeException error) {
             throw Judge.read(error);
         }

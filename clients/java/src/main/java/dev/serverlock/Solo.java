@@ -49,7 +49,7 @@ final class Solo {
                 return line;
             }
         }
-        Line made = engine.router.dial(key, engine.timeout);
+        Line made = engine.router.dial(key, false, engine.timeout);
         synchronized (this) {
             line = made;
         }

@@ -59,7 +59,7 @@ class LaneTest {
         }
 
         @Override
-        public Line dial(Duration timeout) {
+        public Line dial(boolean isWatched, Duration timeout) {
             throw new UnsupportedOperationException();
         }
 

@@ -3,121 +3,96 @@ package dev.serverlock.jedis;
 import dev.serverlock.spi.Line;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
-import java.nio.charset.StandardCharsets;
-import java.util.ArrayDeque;
-import java.util.ArrayList;
-import java.util.Deque;
-import java.util.List;
+import java.io.IOException;
+import java.nio.channels.spi.AbstractInterruptibleChannel;
+import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.Consumer;
 import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
-/** A connection that a daemon thread reads, so that its end is noticed at once. */
+/**
+ * A connection that its caller reads: no thread stands between them. An interrupt closes it, as it closes channels of the
+ * JDK. Nobody notices its end before the next call.
+ */
 final class JedisLine implements Line {
     private final Connection connection;
-    private final Consumer<String> heard;
-    private final Deque<CompletableFuture<Object>> pending = new ArrayDeque<>();
+    private final Door door = new Door();
     private final CompletableFuture<Void> ended = new CompletableFuture<>();
-    /** Guards the writer and what is pending. After it, nothing is sent: Jedis would connect again by itself. */
-    private boolean isClosed;
+    private int soTimeout;
 
-    JedisLine(Connection connection, Consumer<String> heard) {
+    JedisLine(Connection connection) {
         this.connection = connection;
-        this.heard = heard;
-        connection.setSoTimeout(0);
-        Thread reader = new Thread(this::listen, "serverlock-line");
-        reader.setDaemon(true);
-        reader.start();
+        soTimeout = connection.getSoTimeout();
     }
 
-    @Override
-    public synchronized CompletableFuture<Object> send(byte[][] words) {
-        CompletableFuture<Object> reply = new CompletableFuture<>();
-        if (isClosed) {
-            reply.completeExceptionally(over(null));
-            return reply;
+    /** What an interrupt closes, while somebody is inside. */
+    private final class Door extends AbstractInterruptibleChannel {
+        void enter() {
+            begin();
         }
-        pending.add(reply);
-        try {
-            connection.sendCommand(JedisNode.arguments(words));
-            connection.getMany(0); // flushes
-        } catch (RuntimeException error) {
-            end(error);
-        }
-        return reply;
-    }
 
-    private void listen() {
-        while (true) {
-            Object reply;
+        void leave() {
             try {
-                reply = JedisNode.plain(connection.getUnflushedObject());
-            } catch (JedisDataException error) {
-                answer(null, new ReplyException(error.getMessage()));
-                continue;
-            } catch (RuntimeException error) {
-                end(error);
-                return;
-            }
-            if (!isMessage(reply)) {
-                answer(reply, null);
+                end(true);
+            } catch (IOException interrupted) {
+                // It is closed, and the thread is interrupted.
             }
         }
-    }
 
-    private boolean isMessage(Object reply) {
-        if (!(reply instanceof List<?> words) || words.size() != 3 || !text(words.get(0)).equals("message")) {
-            return false;
-        }
-        heard.accept(text(words.get(2)));
-        return true;
-    }
-
-    private static String text(Object word) {
-        return word instanceof byte[] bytes ? new String(bytes, StandardCharsets.UTF_8) : String.valueOf(word);
-    }
-
-    private void answer(Object reply, RuntimeException error) {
-        CompletableFuture<Object> next;
-        synchronized (this) {
-            next = pending.poll();
-        }
-        if (next == null) {
-            end(new ServerException("a reply that nobody asked for", error));
-        } else if (error == null) {
-            next.complete(reply);
-        } else {
-            next.completeExceptionally(error);
-        }
-    }
-
-    private static ServerException over(Throwable cause) {
-        return new ServerException("the connection has ended", cause);
-    }
-
-    private void end(Throwable cause) {
-        List<CompletableFuture<Object>> lost;
-        synchronized (this) {
-            if (isClosed) {
-                return;
-            }
-            isClosed = true;
+        @Override
+        protected void implCloseChannel() {
             try {
                 connection.disconnect();
             } catch (RuntimeException wasBroken) {
                 // It is closed all the same.
             }
-            lost = new ArrayList<>(pending);
-            pending.clear();
+            ended.complete(null);
         }
-        lost.forEach(reply -> reply.completeExceptionally(over(cause)));
-        ended.complete(null);
     }
 
     @Override
-    public synchronized boolean isOpen() {
-        return !isClosed;
+    public Object call(byte[][] words, Duration timeout) throws InterruptedException {
+        boolean isAnswered = false;
+        door.enter();
+        try {
+            Object reply = exchange(words, (int) Math.min(Integer.MAX_VALUE, Math.max(1, timeout.toMillis())));
+            isAnswered = true;
+            return reply;
+        } catch (JedisDataException error) {
+            isAnswered = true;
+            throw new ReplyException(error.getMessage());
+        } catch (RuntimeException error) {
+            if (Thread.interrupted()) {
+                throw new InterruptedException("interrupted while waiting for a reply");
+            }
+            throw JedisNode.read(error);
+        } finally {
+            door.leave();
+            if (!isAnswered) {
+                close();
+            }
+        }
+    }
+
+    private Object exchange(byte[][] words, int patience) {
+        if (isOpen() && patience != soTimeout) {
+            connection.setSoTimeout(patience);
+            soTimeout = patience;
+        }
+        if (isOpen()) {
+            connection.sendCommand(JedisNode.arguments(words));
+        }
+        // Jedis connects again by itself, if it was closed just now. Nothing is on its way yet: the next line sends it.
+        if (!isOpen()) {
+            connection.disconnect();
+            throw new ServerException("the connection has ended", null);
+        }
+        return JedisNode.plain(connection.getOne());
+    }
+
+    @Override
+    public boolean isOpen() {
+        return door.isOpen();
     }
 
     @Override
@@ -127,6 +102,10 @@ final class JedisLine implements Line {
 
     @Override
     public void close() {
-        end(null);
+        try {
+            door.close();
+        } catch (IOException impossible) {
+            throw new AssertionError(impossible); // the door throws none
+        }
     }
 }

@@ -11,9 +11,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.NoSuchElementException;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
 import redis.clients.jedis.CommandArguments;
 import redis.clients.jedis.Connection;
@@ -55,13 +52,11 @@ record JedisNode(Pool<Connection> pool) implements Node {
             for (Call call : calls) {
                 connection.sendCommand(arguments(call.words));
             }
-            int patience = patience(end);
-            if (patience != soTimeout) {
-                connection.setSoTimeout(patience);
-            }
             for (Call call : calls) {
-                if (answered > 0) {
-                    connection.setSoTimeout(patience(end));
+                // A time-out of the application's that is shorter counts; to set one costs a system call.
+                int patience = patience(end);
+                if (soTimeout == 0 || patience < soTimeout) {
+                    connection.setSoTimeout(patience);
                 }
                 receive(connection, call);
                 answered++;
@@ -106,24 +101,18 @@ record JedisNode(Pool<Connection> pool) implements Node {
     }
 
     @Override
-    public Line dial(Duration timeout) {
-        return open(message -> {});
+    public Line dial(boolean isWatched, Duration timeout) {
+        return isWatched ? new WatchedLine(open(), message -> {}) : new JedisLine(open());
     }
 
     @Override
     public Line subscribe(String channel, Consumer<String> heard, Duration timeout) {
-        JedisLine line = open(heard);
+        WatchedLine line = new WatchedLine(open(), heard);
         boolean isConfirmed = false;
         try {
-            byte[][] words = {ascii("SUBSCRIBE"), ascii(channel)};
-            line.send(words).get(timeout.toNanos(), TimeUnit.NANOSECONDS);
+            line.call(new byte[][] {ascii("SUBSCRIBE"), ascii(channel)}, timeout);
             isConfirmed = true;
             return line;
-        } catch (ExecutionException error) {
-            throw error.getCause() instanceof RuntimeException cause
-                    ? cause : new ServerException("subscribing failed", error.getCause());
-        } catch (TimeoutException late) {
-            throw new ServerException("no reply to SUBSCRIBE within " + timeout, late);
         } catch (InterruptedException interrupt) {
             Thread.currentThread().interrupt();
             throw new ServerException("interrupted", interrupt);
@@ -135,9 +124,9 @@ record JedisNode(Pool<Connection> pool) implements Node {
     }
 
     /** A connection that the pool makes, as its others, and does not know. */
-    private JedisLine open(Consumer<String> heard) {
+    private Connection open() {
         try {
-            return new JedisLine(pool.getFactory().makeObject().getObject(), heard);
+            return pool.getFactory().makeObject().getObject();
         } catch (Exception error) {
             throw read(error);
         }

@@ -6,9 +6,13 @@ import dev.serverlock.spi.ServerException;
 import io.lettuce.core.RedisChannelHandler;
 import io.lettuce.core.RedisConnectionStateListener;
 import io.lettuce.core.api.StatefulRedisConnection;
+import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /** A connection of a client that does not reconnect. */
 final class LettuceLine implements Line {
@@ -30,7 +34,25 @@ final class LettuceLine implements Line {
     }
 
     @Override
-    public CompletableFuture<Object> send(byte[][] words) {
+    public Object call(byte[][] words, Duration timeout) throws InterruptedException {
+        boolean isAnswered = false;
+        try {
+            Object reply = send(words).get(timeout.toNanos(), TimeUnit.NANOSECONDS);
+            isAnswered = true;
+            return reply;
+        } catch (ExecutionException error) {
+            isAnswered = error.getCause() instanceof ReplyException;
+            throw (RuntimeException) error.getCause();
+        } catch (TimeoutException late) {
+            throw new ServerException("no reply within " + timeout, late);
+        } finally {
+            if (!isAnswered) {
+                close();
+            }
+        }
+    }
+
+    private CompletableFuture<Object> send(byte[][] words) {
         CompletableFuture<Object> reply = new CompletableFuture<>();
         pending.add(reply);
         if (ended.isDone()) {

@@ -124,7 +124,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
     }
 
     @Override
-    public Line dial(Duration timeout) {
+    public Line dial(boolean isWatched, Duration timeout) {
         return new LettuceLine(within(timeout, dialer.connectAsync(ByteArrayCodec.INSTANCE, uri)));
     }
 

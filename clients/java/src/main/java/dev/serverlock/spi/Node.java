@@ -26,13 +26,14 @@ public interface Node {
     boolean isShared();
 
     /**
-     * Opens a connection of its own, with the password, database and TLS of the others.
+     * Opens a connection of its own, with the password, database and TLS of the others. One caller at a time uses it.
      *
+     * @param isWatched whether its end is noticed at once, also while nobody calls
      * @param timeout how long it may take
      * @return the connection
      * @throws ServerException if there is none
      */
-    Line dial(Duration timeout);
+    Line dial(boolean isWatched, Duration timeout);
 
     /**
      * Opens a connection of its own that is subscribed to a channel.

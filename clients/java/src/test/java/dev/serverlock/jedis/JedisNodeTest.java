@@ -16,7 +16,6 @@ import dev.serverlock.spi.ServerException;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import redis.clients.jedis.RedisClient;
@@ -74,15 +73,15 @@ class JedisNodeTest {
     void theEndOfALineIsNoticedAndItDoesNotConnectAgain() throws Exception {
         try (FakeServer server = new FakeServer(command -> FakeServer.CLOSE);
                 RedisClient client = RedisClient.create("127.0.0.1", server.port())) {
-            Line line = JedisServer.of(client).node(new byte[0]).dial(LONG);
+            Line line = JedisServer.of(client).node(new byte[0]).dial(true, LONG);
             int before = server.accepted();
             CountDownLatch ended = new CountDownLatch(1);
             line.onEnd(ended::countDown);
             byte[][] words = FakeServer.call("LOCK.A").words;
-            assertThrows(ExecutionException.class, () -> line.send(words).get(20, TimeUnit.SECONDS));
+            assertThrows(ServerException.class, () -> line.call(words, LONG));
             assertTrue(ended.await(20, TimeUnit.SECONDS));
             assertFalse(line.isOpen());
-            assertThrows(ExecutionException.class, () -> line.send(words).get(20, TimeUnit.SECONDS));
+            assertThrows(ServerException.class, () -> line.call(words, LONG));
             assertEquals(before, server.accepted());
         }
     }

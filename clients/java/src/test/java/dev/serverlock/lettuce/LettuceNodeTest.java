@@ -21,7 +21,6 @@ import io.lettuce.core.api.StatefulRedisConnection;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.AfterEach;
@@ -98,14 +97,14 @@ class LettuceNodeTest {
 
     @Test
     void theEndOfALineIsNoticedAndItDoesNotConnectAgain() throws Exception {
-        Line line = open(command -> FakeServer.CLOSE).dial(LONG);
+        Line line = open(command -> FakeServer.CLOSE).dial(true, LONG);
         CountDownLatch ended = new CountDownLatch(1);
         line.onEnd(ended::countDown);
         byte[][] words = FakeServer.call("LOCK.A").words;
-        assertThrows(ExecutionException.class, () -> line.send(words).get(20, TimeUnit.SECONDS));
+        assertThrows(ServerException.class, () -> line.call(words, LONG));
         assertTrue(ended.await(20, TimeUnit.SECONDS));
         assertFalse(line.isOpen());
-        assertThrows(ExecutionException.class, () -> line.send(words).get(20, TimeUnit.SECONDS));
+        assertThrows(ServerException.class, () -> line.call(words, LONG));
         assertEquals(2, server.accepted(), "that of the application, and the line");
     }
 }

@@ -19,6 +19,7 @@ import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.ProtocolKeyword;
 import io.lettuce.core.protocol.ProtocolVersion;
 import io.lettuce.core.protocol.RedisCommand;
+import io.netty.channel.epoll.Epoll;
 import java.io.File;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
@@ -54,7 +55,7 @@ final class LettuceLibrary implements Library {
 
     @Override
     public List<String> can() {
-        return Library.abilities();
+        return Epoll.isAvailable() ? Library.abilities("unix") : Library.abilities();
     }
 
     private static RedisURI.Builder credentials(RedisURI.Builder uri, JsonObject at) {
@@ -70,6 +71,7 @@ final class LettuceLibrary implements Library {
         RedisURI.Builder uri = switch (Order.text(at, "kind")) {
             case "single" -> RedisURI.builder().withHost(Order.text(at, "host")).withPort(at.get("port").getAsInt())
                     .withSsl(at.has("tls"));
+            case "unix" -> RedisURI.Builder.socket(Order.text(at, "path"));
             case "sentinel" -> {
                 RedisURI.Builder made = RedisURI.builder().withSentinelMasterId(Order.text(at, "master"));
                 Library.addresses(at.getAsJsonArray("sentinels"))

@@ -110,8 +110,9 @@ test_java() {
     export SERVERLOCK_REPOSITORY=$target/maven SERVERLOCK_MODULE=$target/../release/libredis_lock.so
     local maven=(mvn --batch-mode --quiet --file clients/java/pom.xml -Dstyle.color=never
         "-Dmaven.repo.local=$SERVERLOCK_REPOSITORY" "-Dserverlock.build=$built")
-    rm -rf "$built/classes" "$built/test-classes"
+    rm -rf "$built"
     "${maven[@]}" install dependency:copy-dependencies -DskipTests || return 1
+    javac -Xlint:all -Werror -cp "$built/classes:$built/dependency/*" -d "$built/bench" benches/clients/*.java || return 1
     "${maven[@]}" surefire:test || return 1
     python3 clients/suite/run.py java ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }

@@ -43,6 +43,8 @@ HERE = Path(__file__).resolve().parent
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "clients"
 PYTHON = str(BUILT / "serverlock-python/bin/python")
 NODE = shutil.which("node") or "node"
+JAVA = [shutil.which("java") or "java", "-cp",
+        ":".join(str(BUILT / "serverlock-java" / part) for part in ("bench", "classes", "dependency/*"))]
 PARTS = ("pair", "hot", "waits", "start", "trips")
 
 LANGUAGES = {
@@ -69,6 +71,16 @@ LANGUAGES = {
         "start": {"node-redis raw": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis')"],
                   "node-redis package": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis'); "
                                                      f"import('{BUILT}/serverlock-node/dist/index.js')"]},
+    },
+    "java": {
+        "needs": [BUILT / "serverlock-java/bench/Worker.class"],
+        "worker": [*JAVA, "Worker"],
+        "environment": {},
+        "groups": [
+            ["jedis package", "jedis raw", "redisson RLock"],
+            ["lettuce package", "lettuce raw"],
+        ],
+        "start": {"jedis raw": [*JAVA, "Start", "jedis"], "jedis package": [*JAVA, "Start", "package"]},
     },
 }
 

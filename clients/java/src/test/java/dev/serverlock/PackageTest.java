@@ -121,6 +121,34 @@ class PackageTest {
     }
 
     @Test
+    void thePoolOfAnOldJedisWorks() throws Exception {
+        String source = """
+                import dev.serverlock.Held;
+                import dev.serverlock.Locks;
+                import dev.serverlock.jedis.JedisServer;
+                import java.time.Duration;
+                import redis.clients.jedis.JedisPooled;
+
+                public class Old {
+                    public static void main(String[] args) throws InterruptedException {
+                        JedisPooled jedis = new JedisPooled("localhost", 6379);
+                        Locks locks = Locks.over(JedisServer.ofPool(jedis.getPool()));
+                        Held held = locks.lock("old", Duration.ofSeconds(1)).session().acquire();
+                        new Thread(held::release).start();
+                        Duration patience = Duration.ofSeconds(20);
+                        try (Held next = locks.lock("old", patience).waiting(patience).acquire()) {
+                            System.out.println("left " + next.verify().toSeconds());
+                        }
+                        locks.close();
+                        jedis.close();
+                    }
+                }
+                """;
+        String said = play(source, dependency("redis.clients", "jedis", "5.2.0"));
+        assertTrue(said.contains("left 1"), said);
+    }
+
+    @Test
     void theShortExampleRuns() throws Exception {
         String said = play(Files.readString(Path.of("../../examples/java/Report.java")), JEDIS);
         assertTrue(said.contains("working, token 1"), said);

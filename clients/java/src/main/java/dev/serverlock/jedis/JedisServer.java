@@ -34,11 +34,11 @@ public final class JedisServer implements Server {
      * @return its server
      */
     public static Server of(RedisClient client) {
-        return of(client.getPool());
+        return ofPool(client.getPool());
     }
 
     /**
-     * A client that asks Sentinels for the master, from Jedis 7.2.
+     * A client that asks Sentinels for the master, from Jedis 8.
      *
      * @param client the client
      * @return its server
@@ -48,7 +48,7 @@ public final class JedisServer implements Server {
     }
 
     /**
-     * A client of a cluster, from Jedis 7.2.
+     * A client of a cluster, from Jedis 8.
      *
      * @param client the client
      * @return its servers
@@ -63,27 +63,27 @@ public final class JedisServer implements Server {
      * @param pool the pool
      * @return its server
      */
-    public static Server of(Pool<Connection> pool) {
+    public static Server ofPool(Pool<Connection> pool) {
         return new JedisServer(() -> pool);
     }
 
     /**
-     * What a client that asks Sentinels was made with.
+     * What a client that asks Sentinels was made with, also before Jedis 8.
      *
      * @param provider the provider
      * @return its server
      */
-    public static Server of(SentineledConnectionProvider provider) {
+    public static Server ofSentinels(SentineledConnectionProvider provider) {
         return new JedisServer(() -> only(provider.getConnectionMap()));
     }
 
     /**
-     * What a client of a cluster was made with.
+     * What a client of a cluster was made with, also before Jedis 8.
      *
      * @param provider the provider
      * @return its servers
      */
-    public static Server of(ClusterConnectionProvider provider) {
+    public static Server ofCluster(ClusterConnectionProvider provider) {
         return new JedisCluster(() -> {
             Map<String, ConnectionPool> nodes = provider.getNodes();
             return nodes;

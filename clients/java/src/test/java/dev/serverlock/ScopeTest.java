@@ -74,11 +74,20 @@ class ScopeTest {
     @Test
     void aLossInterruptsTheWorkAndNothingElse() throws Exception {
         ServerLock lock = lock("c", SHORT);
+        long began = System.nanoTime();
         LockLostException told = assertThrows(LockLostException.class, () -> lock.run(held -> {
             server.call("DEL", "c");
             Thread.sleep(20_000);
         }));
         assertTrue(told.getMessage().contains("\"c\""), told.getMessage());
+        assertThrows(LockLostException.class, () -> lock.run(held -> {
+            server.call("DEL", "c");
+            long end = System.nanoTime() + 20_000_000_000L;
+            while (!Thread.currentThread().isInterrupted() && System.nanoTime() < end) {
+                Thread.onSpinWait(); // work that looks at the flag, and leaves it
+            }
+        }));
+        assertTrue(System.nanoTime() - began < 15_000_000_000L, "the work was not interrupted");
         assertFalse(Thread.currentThread().isInterrupted());
         assertEquals("done", lock.call(held -> "done"));
     }

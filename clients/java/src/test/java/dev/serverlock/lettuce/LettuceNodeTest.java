@@ -92,6 +92,10 @@ class LettuceNodeTest {
         node.exchange(List.of(call), Duration.ofMillis(200));
         assertInstanceOf(ServerException.class, call.error);
         assertNull(call.late, "it is not on its way");
+        server = new FakeServer(command -> ":7\r\n", server.port());
+        Call next = FakeServer.call("LOCK.C");
+        node.exchange(List.of(next), LONG);
+        assertEquals(7L, next.value);
         assertEquals(0, server.count("LOCK.B"));
     }
 

@@ -20,7 +20,7 @@ public final class FakeServer implements AutoCloseable {
     /** Instead of a reply: nothing. */
     public static final String SILENCE = "";
 
-    private final ServerSocket socket = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+    private final ServerSocket socket;
     private final Map<String, Integer> counts = new ConcurrentHashMap<>();
     private final AtomicInteger accepted = new AtomicInteger();
     private final UnaryOperator<String> answer;
@@ -32,7 +32,19 @@ public final class FakeServer implements AutoCloseable {
      * @throws IOException if it cannot
      */
     public FakeServer(UnaryOperator<String> answer) throws IOException {
+        this(answer, 0);
+    }
+
+    /**
+     * Listens on a port: as a server that comes back.
+     *
+     * @param answer the reply to a command that begins with LOCK
+     * @param port the port
+     * @throws IOException if it cannot
+     */
+    public FakeServer(UnaryOperator<String> answer, int port) throws IOException {
         this.answer = answer;
+        socket = new ServerSocket(port, 50, InetAddress.getLoopbackAddress());
         daemon(() -> {
             while (true) {
                 Socket connection = socket.accept();

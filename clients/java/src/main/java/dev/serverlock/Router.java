@@ -108,7 +108,11 @@ final class Router {
             if (lanes.size() > MOST_LANES) {
                 lanes.clear();
             }
-            cluster.refresh();
+            try {
+                cluster.refresh();
+            } catch (RuntimeException unreachable) {
+                // The next call finds out.
+            }
         }
     }
 

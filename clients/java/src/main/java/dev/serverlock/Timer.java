@@ -103,23 +103,32 @@ final class Timer {
     private void run() {
         List<Entry> due = new ArrayList<>();
         while (awaitDue(due)) {
-            List<Hold> renewals = new ArrayList<>();
-            for (Entry entry : due) {
-                if (entry.hold == null) {
-                    entry.work.run();
-                    continue;
-                }
-                Hold.Due found = entry.hold.due();
-                if (found.goesOn()) {
-                    again(entry.hold, found.lostAt()); // first: what becomes of the renewal has the last word
-                    if (found.renews()) {
-                        renewals.add(entry.hold);
-                    }
-                }
+            try {
+                handle(due);
+            } catch (RuntimeException | OutOfMemoryError error) {
+                // No thread to be had, for example. Other locks are still renewed.
+                engine.warn("renewing locks failed", error);
             }
             due.clear();
-            renew(renewals);
         }
+    }
+
+    private void handle(List<Entry> due) {
+        List<Hold> renewals = new ArrayList<>();
+        for (Entry entry : due) {
+            if (entry.hold == null) {
+                entry.work.run();
+                continue;
+            }
+            Hold.Due found = entry.hold.due();
+            if (found.goesOn()) {
+                again(entry.hold, found.lostAt()); // first: what becomes of the renewal has the last word
+                if (found.renews()) {
+                    renewals.add(entry.hold);
+                }
+            }
+        }
+        renew(renewals);
     }
 
     /** Gives what is due; false: there was nothing to do for a while, or the manager is closed. */

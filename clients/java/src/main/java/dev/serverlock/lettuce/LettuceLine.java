@@ -16,6 +16,8 @@ import java.util.concurrent.TimeoutException;
 
 /** A connection of a client that does not reconnect. */
 final class LettuceLine implements Line {
+    private static final Duration CLOSING = Duration.ofSeconds(1);
+
     private final StatefulRedisConnection<byte[], byte[]> connection;
     private final Set<CompletableFuture<Object>> pending = ConcurrentHashMap.newKeySet();
     private final CompletableFuture<Void> ended = new CompletableFuture<>();
@@ -68,14 +70,14 @@ final class LettuceLine implements Line {
             } else {
                 reply.completeExceptionally(read);
                 if (!(read instanceof ReplyException)) {
-                    close();
+                    abandon();
                 }
             }
         });
         try {
             connection.dispatch(sent);
         } catch (RuntimeException closed) {
-            close();
+            abandon();
         }
         return reply;
     }
@@ -102,7 +104,18 @@ final class LettuceLine implements Line {
 
     @Override
     public void close() {
+        try {
+            abandon().get(CLOSING.toMillis(), TimeUnit.MILLISECONDS);
+        } catch (InterruptedException interrupt) {
+            Thread.currentThread().interrupt();
+        } catch (ExecutionException | TimeoutException goesOn) {
+            // Lettuce closes it in the background.
+        }
+    }
+
+    /** Begins to close it: all that a thread of Lettuce may do. */
+    private CompletableFuture<Void> abandon() {
         end();
-        connection.closeAsync();
+        return connection.closeAsync();
     }
 }

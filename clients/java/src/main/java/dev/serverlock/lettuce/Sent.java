@@ -83,15 +83,4 @@ final class Sent extends AsyncCommand<byte[], byte[], Object> {
         String text = Objects.requireNonNullElse(error.getMessage(), error.toString());
         return new ServerException(root == error ? text : text + " (" + root.getMessage() + ")", error);
     }
-
-    // Two commands are never the same.
-    @Override
-    public boolean equals(Object other) {
-        return super.equals(other);
-    }
-
-    @Override
-    public int hashCode() {
-        return super.hashCode();
-    }
 }

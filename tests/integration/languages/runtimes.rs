@@ -21,7 +21,7 @@ pub struct Language {
 pub fn languages() -> &'static [Language] {
     static LANGUAGES: OnceLock<Vec<Language>> = OnceLock::new();
     LANGUAGES.get_or_init(|| {
-        let all = [("rust", rust()), ("go", go()), ("php", php())];
+        let all = [("rust", rust()), ("php", php())];
         let mut found = Vec::new();
         for (name, start) in all {
             match start {
@@ -46,11 +46,6 @@ fn started(program: PathBuf, args: Vec<OsString>) -> Language {
 
 fn rust() -> Result<Language, String> {
     install::example("lock-driver").map(|program| started(program, Vec::new()))
-}
-
-/// redigo speaks RESP2 only.
-fn go() -> Result<Language, String> {
-    Ok(Language { protocols: &[2], ..started(install::go_driver()?, Vec::new()) })
 }
 
 /// phpredis 5 speaks RESP2 only. Without threads, its program calls `check` while it waits for orders.

@@ -57,8 +57,8 @@ class MigratingTest {
     @Test
     void oneLineChangesFromRedisson() throws Exception {
         String page = Files.readString(Path.of("../../docs/MIGRATING.md"));
-        assertTrue(page.contains("Lock report = redisson.getLock(\"report\");\n"
-                + "Lock report = locks.lock(\"report\", Duration.ofSeconds(30)).asLock();\n"));
+        assertTrue(page.contains("-Lock report = redisson.getLock(\"report\");\n"
+                + "+Lock report = locks.lock(\"report\", Duration.ofSeconds(30)).asLock();\n"));
         use(redisson.getLock("report"));
         use(locks.lock("report", Duration.ofSeconds(30)).asLock());
         assertTrue(server.isFree("report"));
@@ -82,7 +82,7 @@ class MigratingTest {
     @Test
     void theProviderChangesFromShedLock() throws Exception {
         String page = Files.readString(Path.of("../../docs/MIGRATING.md"));
-        assertTrue(page.contains("LockProvider provider = new ServerLockProvider(locks);\n"));
+        assertTrue(page.contains("+LockProvider provider = new ServerLockProvider(locks);\n"));
         LockProvider provider = new ServerLockProvider(locks);
         var nightly = new net.javacrumbs.shedlock.core.LockConfiguration(
                 java.time.Instant.now(), "nightly", Duration.ofMinutes(5), Duration.ZERO);

@@ -105,6 +105,25 @@ test_go() {
     GORACE=halt_on_error=1 python3 clients/suite/run.py go ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
+java_is_new() {
+    command -v mvn >/dev/null && [[ $(javac -version 2>&1) =~ ^javac\ ([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge 17 ]
+}
+
+test_java() {
+    java_is_new || { debian default-jdk-headless maven && hash -r && java_is_new; } ||
+        { say "missing: Java 17 or later, with Maven"; return 1; }
+    local built=$target/serverlock-java
+    # The repository of Maven is here as well: the package is installed there, and found by the empty projects of its test.
+    export SERVERLOCK_REPOSITORY=$target/maven SERVERLOCK_MODULE=$target/../release/libredis_lock.so
+    local maven=(mvn --batch-mode --quiet --file clients/java/pom.xml -Dstyle.color=never
+        "-Dmaven.repo.local=$SERVERLOCK_REPOSITORY" "-Dserverlock.build=$built")
+    rm -rf "$built"
+    "${maven[@]}" install dependency:copy-dependencies -DskipTests || return 1
+    javac -Xlint:all -Werror -cp "$built/classes:$built/dependency/*" -d "$built/bench" benches/clients/*.java || return 1
+    "${maven[@]}" surefire:test || return 1
+    python3 clients/suite/run.py java ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+}
+
 # clients/suite and clients/shell are no languages of this script.
 languages=${*:-$(for folder in clients/*/; do
     name=$(basename "$folder")

@@ -160,6 +160,7 @@ fn dependabot_looks_where_something_is() {
             "pip" => "requirements.txt",
             "npm" => "package.json",
             "gomod" => "go.mod",
+            "maven" => "pom.xml",
             other => panic!("what has {other} to look at?"),
         };
         let folders = update["directories"].as_array().cloned().unwrap_or_else(|| vec![update["directory"].clone()]);

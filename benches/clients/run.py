@@ -43,6 +43,8 @@ HERE = Path(__file__).resolve().parent
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "clients"
 PYTHON = str(BUILT / "serverlock-python/bin/python")
 NODE = shutil.which("node") or "node"
+JAVA = [shutil.which("java") or "java", "-cp",
+        ":".join(str(BUILT / "serverlock-java" / part) for part in ("bench", "classes", "dependency/*"))]
 PARTS = ("pair", "hot", "waits", "start", "trips")
 
 LANGUAGES = {
@@ -76,6 +78,16 @@ LANGUAGES = {
         "environment": {},
         "groups": [["go-redis package", "go-redis raw", "go-redis redsync", "go-redis redislock"]],
         "start": {},  # nothing is loaded: a program has the package in it
+    },
+    "java": {
+        "needs": [BUILT / "serverlock-java/bench/Worker.class"],
+        "worker": [*JAVA, "Worker"],
+        "environment": {},
+        "groups": [
+            ["jedis package", "jedis raw", "redisson RLock"],
+            ["lettuce package", "lettuce raw"],
+        ],
+        "start": {"jedis raw": [*JAVA, "Start", "jedis"], "jedis package": [*JAVA, "Start", "package"]},
     },
 }
 

@@ -25,4 +25,13 @@ LANGUAGES = {
         "command": [f"{TARGET}/clients/serverlock-go/driver"],
         "environment": {},
     },
+    "java": {
+        "clients": ["jedis", "lettuce"],
+        "command": [
+            shutil.which("java") or "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp",
+            ":".join(f"{TARGET}/clients/serverlock-java/{part}"
+                     for part in ("classes", "test-classes", "dependency/*")),
+            "dev.serverlock.suite.Driver"],
+        "environment": {},
+    },
 }

@@ -1,0 +1,23 @@
+package dev.serverlock;
+
+import java.util.concurrent.CompletableFuture;
+
+/** No connection, or no reply in time. */
+final class Broken extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    /** It makes no sense to try again. */
+    final boolean isFinal;
+    /** The reply may still come, on a connection that others share; null: it cannot. */
+    final transient CompletableFuture<Object> late;
+
+    Broken(String text, Throwable cause, boolean isFinal, CompletableFuture<Object> late) {
+        super(text, cause, false, false);
+        this.isFinal = isFinal;
+        this.late = late;
+    }
+
+    Broken(String text) {
+        this(text, null, false, null);
+    }
+}

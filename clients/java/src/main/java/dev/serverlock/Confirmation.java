@@ -1,0 +1,51 @@
+package dev.serverlock;
+
+import dev.serverlock.spi.Line;
+import java.util.List;
+
+/** Fails unless enough replicas, or disks, have the grant. */
+final class Confirmation {
+    private static final byte[] WAIT = Words.bytes("WAIT");
+    private static final byte[] WAITAOF = Words.bytes("WAITAOF");
+
+    private Confirmation() {}
+
+    static void await(Line line, Request request, long timeout) throws InterruptedException {
+        if (line == null) {
+            throw new Broken("the connection of the grant is gone");
+        }
+        long patience = request.within + timeout;
+        long within = Clock.milliseconds(request.within);
+        if (request.replicas > 0) {
+            Object reply = ask(line, new Words(3).add(WAIT).add(request.replicas).add(within), request, patience);
+            if (!(reply instanceof Long have) || have < request.replicas) {
+                throw new LockUnavailableException(request.name,
+                        reply + " of " + request.replicas + " replicas have the grant; it was given back", null);
+            }
+        }
+        if (request.isFsync) {
+            Words words = new Words(4).add(WAITAOF).add(1).add(request.replicas).add(within);
+            long have = 0;
+            if (ask(line, words, request, patience) instanceof List<?> counts) {
+                have = counts.stream().mapToLong(count -> count instanceof Long number ? number : 0).sum();
+            }
+            if (have < 1 + request.replicas) {
+                String told = have + " of " + (1 + request.replicas) + " servers wrote the grant to disk";
+                throw new LockUnavailableException(request.name, told + "; it was given back", null);
+            }
+        }
+    }
+
+    /** A server that cannot confirm, because it has no WAITAOF or no AOF, is of no use for this lock. */
+    private static Object ask(Line line, Words words, Request request, long patience) throws InterruptedException {
+        try {
+            return Lines.call(line, words.done(), patience);
+        } catch (Said reply) {
+            if (!reply.code.equals("ERR")) {
+                throw reply;
+            }
+            throw new LockUnavailableException(
+                    request.name, "the grant cannot be confirmed: " + reply.getMessage(), reply);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+package dev.serverlock;
+
+import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Server;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/** What a manager does: attempts, renewal, and what is asked of the server for a lock that is held. */
+final class Engine {
+    private static final long ASK_FOR_MODULE = 5 * Clock.SECOND;
+    private static final String FENCED = """
+            if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end
+            return {redis.call(unpack(ARGV, 2))}
+            """;
+
+    final long timeout;
+    final Router router;
+    final Timer timer = new Timer(this);
+    final Subscription subscription = new Subscription(this);
+    final Lines lines = new Lines(this);
+    final Solo solo = new Solo(this);
+    final Portable portable = new Portable(this);
+    final Release release = new Release(this);
+    final Hooks hooks;
+    /** Short-lived daemon threads, for what must not hold up the timer or a caller. */
+    final ThreadPoolExecutor workers;
+
+    /** Until the server says otherwise. */
+    volatile boolean notifies = true;
+    volatile boolean notifyWorks;
+
+    private final System.Logger log;
+    private final boolean mayBeScript;
+    private final CountDownLatch closed = new CountDownLatch(1);
+    private final Set<Line> sessions = ConcurrentHashMap.newKeySet();
+    private volatile long missedUntil;
+    private volatile boolean hasWarned;
+
+    Engine(Server server, long timeout, Hooks hooks, System.Logger log, boolean mayBeScript) {
+        this.timeout = timeout;
+        this.hooks = hooks;
+        this.log = log;
+        this.mayBeScript = mayBeScript;
+        router = new Router(server);
+        workers = new ThreadPoolExecutor(0, Integer.MAX_VALUE, 2, TimeUnit.SECONDS, new SynchronousQueue<>(),
+                work -> thread("serverlock-worker", work));
+    }
+
+    Thread thread(String name, Runnable work) {
+        Thread thread = new Thread(work, name);
+        thread.setDaemon(true);
+        return thread;
+    }
+
+    void warn(String text, Throwable error) {
+        log.log(System.Logger.Level.WARNING, error == null ? text : text + ": " + error.getMessage());
+    }
+
+    boolean isClosed() {
+        return closed.getCount() == 0;
+    }
+
+    void checkOpen(String name) {
+        if (isClosed()) {
+            throw new LockMisuseException(name, "its Locks are closed", null);
+        }
+    }
+
+    /** Sleeps for so long, or until the manager is closed. */
+    void pause(long span) throws InterruptedException {
+        closed.await(span, TimeUnit.NANOSECONDS);
+    }
+
+    Hold acquire(Request request) throws InterruptedException {
+        checkOpen(request.name);
+        Scopes.refuseAgain(this, request);
+        Attempt attempt = new Attempt(this, request);
+        Grant grant;
+        try {
+            grant = attempt.run();
+        } catch (LockException refused) {
+            tell(() -> hooks.refused(request.name, Clock.duration(Clock.now() - attempt.began), refused));
+            throw refused;
+        }
+        Hold hold = new Hold(this, request, grant, attempt.began);
+        if (hold.line != null) {
+            watch(hold);
+        }
+        timer.add(hold);
+        tell(() -> hooks.granted(request.name, Clock.duration(hold.granted - hold.began)));
+        return hold;
+    }
+
+    /** Calls what is the application's own. Its errors must not cost a lock. */
+    void tell(Runnable call) {
+        try {
+            call.run();
+        } catch (RuntimeException error) {
+            log.log(System.Logger.Level.WARNING, "a hook or callback failed", error);
+        }
+    }
+
+    private void watch(Hold hold) {
+        sessions.add(hold.line);
+        hold.line.onEnd(() -> {
+            sessions.remove(hold.line);
+            hold.lose("the connection of its session has ended", true);
+        });
+    }
+
+    void endSession(Hold hold) {
+        if (hold.line != null) {
+            hold.line.close();
+        }
+    }
+
+    /** Ends an attempt: at once if that can be done, else in the background. */
+    void cancel(Request request, String id, boolean isPortable, boolean isReachable) {
+        byte[] idBytes = Words.bytes(id);
+        Timer.Debt debt = () -> {
+            if (isPortable) {
+                portable.cancel(request, idBytes);
+                return;
+            }
+            for (byte[] key : request.keys) {
+                router.call(key, new Words(3).add("LOCK.CANCEL").add(key).add(idBytes).done(), timeout);
+            }
+        };
+        if (isReachable) {
+            try {
+                debt.pay();
+                return;
+            } catch (Said | Broken error) {
+                // It stays owed.
+            }
+        }
+        timer.owe(Clock.now() + Math.max(request.lease + 2 * Clock.SECOND, timeout), debt);
+    }
+
+    byte[][] extendWords(Hold hold, long lease) {
+        return hold.isPortable()
+                ? portable.extend(hold.request, hold.token, lease)
+                : hold.request.extend(hold.token, lease);
+    }
+
+    void extend(Hold hold, long lease) {
+        hold.check();
+        long sent = Clock.now();
+        if (Long.valueOf(1).equals(ask(hold, hold.request.key(), () -> extendWords(hold, lease)))) {
+            hold.extended(sent, lease);
+            timer.add(hold);
+        } else {
+            hold.taken();
+        }
+        hold.check();
+    }
+
+    long verify(Hold hold) {
+        hold.check();
+        long least = Clock.NEVER;
+        for (byte[] key : hold.request.keys) {
+            Object reply = ask(hold, key, () -> hold.isPortable()
+                    ? portable.check(hold.request, hold.token)
+                    : new Words(3).add("LOCK.CHECK").add(key).add(hold.token).done());
+            least = Math.min(least, reply instanceof Long left ? left * Clock.MILLISECOND : 0);
+        }
+        if (least <= 0) {
+            hold.taken();
+        }
+        hold.check();
+        return Math.min(least, hold.left());
+    }
+
+    Object fenced(Hold hold, byte[][] command) {
+        hold.check();
+        Object reply = ask(hold, hold.request.key(), () -> new Words(command.length + 6)
+                .add("EVAL").add(hold.isPortable() ? Portable.FENCED : FENCED).add(2).add(hold.request.key())
+                .add(command[1]).add(hold.token).addAll(command).done());
+        Object first = reply instanceof List<?> list && !list.isEmpty() ? list.get(0) : null;
+        if (first instanceof byte[] && Words.text(first).equals("LOCK.LOST")) {
+            hold.taken();
+            hold.check();
+        }
+        return first;
+    }
+
+    interface Command {
+        byte[][] words();
+    }
+
+    /** Sends a command for a lock that is held; again if the module, or the script, is gone. */
+    Object ask(Hold hold, byte[] key, Command command) {
+        for (int tries = 0; ; tries++) {
+            try {
+                return router.call(key, command.words(), timeout);
+            } catch (Said | Broken error) {
+                if (tries == 2 || !missed(hold, error)) {
+                    throw Judge.typed(error, hold.request.name, 0);
+                }
+            }
+        }
+    }
+
+    /** Is called once for each hold that is lost, in a thread of its own. */
+    void lost(Hold hold, LockLostException why) {
+        warn(why.getMessage(), null);
+        tell(() -> hooks.lost(hold.request.name, Clock.duration(Clock.now() - hold.granted), why));
+        if (hold.request.onLost != null) {
+            tell(() -> hold.request.onLost.accept(why));
+        }
+    }
+
+    /** Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. */
+    boolean isPortable() {
+        return Clock.now() < missedUntil;
+    }
+
+    /** Tells whether to go on with the scripts. */
+    boolean missModule(Said reply) {
+        if (!mayBeScript) {
+            return false;
+        }
+        if (!hasWarned) {
+            hasWarned = true;
+            warn("the server has no LOCK.*; locks work by script, without order among waiters", reply);
+        }
+        missedUntil = Clock.now() + ASK_FOR_MODULE;
+        return true;
+    }
+
+    /** Tells whether to go on because the module, or the script, is gone. The scripts know the same value. */
+    boolean missed(Hold hold, RuntimeException error) {
+        if (!(error instanceof Said said)) {
+            return false;
+        }
+        if (said.code.equals("NOSCRIPT") && hold.isPortable()) {
+            portable.missed();
+            return true;
+        }
+        return said.isUnknownCommand() && hold.request.needsModule() == null && mayBeScript && hold.becomePortable();
+    }
+
+    void close() {
+        if (isClosed()) {
+            return;
+        }
+        closed.countDown();
+        timer.close();
+        subscription.close();
+        lines.close();
+        solo.close();
+        sessions.forEach(Line::close);
+        workers.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
+    }
+}

@@ -1,0 +1,198 @@
+package dev.serverlock;
+
+import java.lang.ref.Cleaner;
+import java.lang.ref.Reference;
+import java.time.Duration;
+import java.util.Optional;
+
+/**
+ * A lock that is held, until it is released or lost. Any thread may call its methods. A Held that nobody refers to any
+ * more
+ * is not renewed.
+ *
+ * <p>In a try-with-resources statement the end of the block gives the lock back:
+ *
+ * <pre>{@code
+ * try (Held held = report.acquire()) {
+ *     write(held.token());
+ * }
+ * }</pre>
+ */
+public final class Held implements AutoCloseable {
+    private static final Cleaner CLEANER = Cleaner.create();
+
+    final Hold hold;
+    private final Cleaner.Cleanable cleanable;
+
+    Held(Hold hold) {
+        this.hold = hold;
+        cleanable = CLEANER.register(this, hold::drop);
+    }
+
+    /**
+     * The key, or the keys, quoted.
+     *
+     * @return the name of the lock
+     */
+    public String key() {
+        return hold.request.name;
+    }
+
+    /**
+     * The fencing token. It grows with each grant of the key: give it to the storage that is written to.
+     *
+     * @return the token
+     */
+    public long token() {
+        return hold.token;
+    }
+
+    /**
+     * The holder that did not release the lock before, if the lock was asked for with {@link ServerLock#details} or
+     * {@link Locks#recover}.
+     *
+     * @return the predecessor; empty if the lock was free
+     */
+    public Optional<Predecessor> predecessor() {
+        return Optional.ofNullable(hold.predecessor);
+    }
+
+    /**
+     * How long it took to get the lock.
+     *
+     * @return the time from the call to the grant
+     */
+    public Duration waited() {
+        return Clock.duration(hold.granted - hold.began);
+    }
+
+    /**
+     * For how long the lock is held for certain if no renewal succeeds.
+     *
+     * @return that time; zero when the lock is lost or released
+     */
+    public Duration left() {
+        try {
+            return Clock.duration(hold.left());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Throws unless the lock is held for certain. It asks nobody: call it before each step of the work.
+     *
+     * @throws LockLostException if the lock is lost or released
+     */
+    public void check() {
+        try {
+            hold.check();
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Gives the lock back. It is sent also if the thread is interrupted, and takes at most the time-out of one call.
+     * What
+     * cannot be given back by then is given back in the background, and ends with its lease at the latest.
+     *
+     * @return whether the lock was held to the end
+     * @throws LockMisuseException if it was released before
+     */
+    public boolean release() {
+        return release(Duration.ZERO);
+    }
+
+    /**
+     * Gives the lock back when that time is over, and returns at once. If the process ends before, the lock ends with
+     * what is
+     * left of it.
+     *
+     * @param later how long others cannot have the lock yet
+     * @return whether the lock was held to the end
+     * @throws LockMisuseException if it was released before
+     */
+    public boolean release(Duration later) {
+        try {
+            return hold.engine.release.release(hold, Clock.nanos(later));
+        } finally {
+            cleanable.clean();
+        }
+    }
+
+    /**
+     * Gives the lock back, unless that was done before.
+     *
+     * @throws LockLostException if it was not held to the end
+     */
+    @Override
+    public void close() {
+        LockLostException lost = hold.lost();
+        boolean wasHeld;
+        try {
+            wasHeld = release();
+        } catch (LockMisuseException releasedBefore) {
+            return;
+        }
+        if (!wasHeld) {
+            throw lost != null ? lost
+                    : new LockLostException(key(), "lost: its grant was over before it was released", null);
+        }
+    }
+
+    /**
+     * Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock.
+     *
+     * @param lease the lease
+     * @throws LockLostException if the lock is lost
+     */
+    public void extend(Duration lease) {
+        try {
+            hold.engine.extend(hold, hold.request.leaseOf(lease));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Asks the server whether the lock is held.
+     *
+     * @return for how long it is
+     * @throws LockLostException if it is not
+     */
+    public Duration verify() {
+        try {
+            return Clock.duration(hold.engine.verify(hold));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Runs one command on the server of the lock, only if the lock is held there at that moment. In a cluster the key
+     * must
+     * be in the slot of the lock.
+     *
+     * @param command the command
+     * @param key its first key
+     * @param args its other arguments: byte arrays as they are, all else as text
+     * @return the reply: null, Long, byte[], or a List of such
+     * @throws LockLostException if the lock is not held
+     */
+    public Object fenced(String command, String key, Object... args) {
+        Words words = new Words(args.length + 2).add(command).add(key);
+        for (Object arg : args) {
+            if (arg instanceof byte[] bytes) {
+                words.add(bytes);
+            } else {
+                words.add(String.valueOf(arg));
+            }
+        }
+        try {
+            return hold.engine.fenced(hold, words.done());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+}

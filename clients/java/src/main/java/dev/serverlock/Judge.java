@@ -1,0 +1,100 @@
+package dev.serverlock;
+
+import dev.serverlock.spi.Call;
+import dev.serverlock.spi.ReplyException;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.regex.Pattern;
+
+/** What errors of the server and the connection mean for a lock. */
+final class Judge {
+    private static final Pattern NO_ACCESS =
+            Pattern.compile("^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)");
+    private static final Set<String> PASSING =
+            Set.of("UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN");
+    private static final Set<String> GUARDED = Set.of("GRACE", "NOREPLICAS");
+    private static final Set<String> UNAVAILABLE = Set.of("GRACE", "NOREPLICAS", "BUSYLOCKS", "CLOCK", "OOM");
+
+    private Judge() {}
+
+    /** The reply to a call; throws Said or Broken. */
+    static Object result(Call call) {
+        if (call.error == null) {
+            return call.value;
+        }
+        throw read(call.error, call.late);
+    }
+
+    /** What an error of a library means: Said or Broken. */
+    static RuntimeException read(Throwable error, CompletableFuture<Object> late) {
+        if (error instanceof Said said) {
+            return said;
+        }
+        if (error instanceof Broken broken) {
+            return broken;
+        }
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+            if (cause instanceof ReplyException) {
+                String text = String.valueOf(cause.getMessage());
+                return NO_ACCESS.matcher(text).find() ? new Broken(text, cause, true, null) : new Said(text);
+            }
+        }
+        String text = error.getMessage() == null ? error.toString() : error.getMessage();
+        return new Broken(text, error, false, late);
+    }
+
+    static RuntimeException read(Throwable error) {
+        return read(error, null);
+    }
+
+    /** Whether to try again while wait time remains: the server, or its part in the group, is changing. */
+    static boolean mayPass(RuntimeException error, boolean stood) {
+        if (error instanceof Broken broken) {
+            return !broken.isFinal;
+        }
+        return error instanceof Said said
+                && (PASSING.contains(said.code) || stood && GUARDED.contains(said.code));
+    }
+
+    /** The error as users get it. */
+    static LockException typed(RuntimeException error, String key, long waited) {
+        if (error instanceof LockException ours) {
+            return ours;
+        }
+        String text = error.getMessage();
+        if (error instanceof Broken broken) {
+            return broken.isFinal
+                    ? new LockDeniedException(key, text, broken.getCause())
+                    : new LockNoServerException(key, text, broken.getCause());
+        }
+        if (!(error instanceof Said said)) {
+            throw error;
+        }
+        Throwable cause = new ReplyException(text);
+        if (PASSING.contains(said.code)) {
+            return new LockTimeoutException(key, "not granted within " + ms(waited) + ": " + text, cause);
+        }
+        if (said.code.equals("DEADLOCK")) {
+            return new LockDeadlockException(key, text, cause);
+        }
+        if (said.code.equals("NOPERM")) {
+            return new LockDeniedException(key, text, cause);
+        }
+        if (UNAVAILABLE.contains(said.code) || said.isUnknownCommand()) {
+            return new LockUnavailableException(key, text, cause);
+        }
+        return new LockArgumentException(key, text, cause);
+    }
+
+    static LockException refused(String key) {
+        return new LockRefusedException(key, "somebody else has it", null);
+    }
+
+    static LockException timedOut(String key, long waited) {
+        return new LockTimeoutException(key, "somebody else still had it after " + ms(waited), null);
+    }
+
+    private static String ms(long nanos) {
+        return nanos / Clock.MILLISECOND + " ms";
+    }
+}

@@ -1,0 +1,179 @@
+package dev.serverlock;
+
+import dev.serverlock.spi.Call;
+import dev.serverlock.spi.Node;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * The way to one server: how many callers share two connections of the application's pool.
+ *
+ * <p>Up to two exchanges run at a time, each in the thread of its caller. Callers that come meanwhile stand in a queue;
+ * the
+ * end of an exchange hands all of them to the first, which sends their calls as one pipeline. So a lone caller pays for
+ * nothing, and a crowd behind a slow network needs no more connections than one caller.
+ */
+final class Lane {
+    private static final int AT_ONCE = 2;
+    private static final int MOST_CALLS = 128;
+
+    private final Node node;
+    private final Deque<Batch> queue = new ArrayDeque<>();
+    private int running;
+    /** With a line for a lone wait, there is one exchange at a time: see Solo. */
+    private boolean isNarrow;
+    private boolean wasWide;
+    private Runnable crowded;
+
+    Lane(Node node) {
+        this.node = node;
+    }
+
+    /** What one caller sends: one call, or some that belong together. */
+    private static final class Batch {
+        final List<Call> calls;
+        final long timeout;
+        final Thread caller = Thread.currentThread();
+        /** Those that this caller is to send, itself among them. */
+        volatile List<Batch> group;
+        volatile boolean isDone;
+
+        Batch(List<Call> calls, long timeout) {
+            this.calls = calls;
+            this.timeout = timeout;
+        }
+    }
+
+    /**
+     * Makes one exchange at a time of it, if there never were two, and tells whether it is so. crowded is called when
+     * more
+     * than one caller has to wait for another.
+     */
+    synchronized boolean narrow(Runnable crowded) {
+        if (!wasWide) {
+            isNarrow = true;
+            this.crowded = crowded;
+        }
+        return !wasWide;
+    }
+
+    synchronized void widen() {
+        isNarrow = false;
+        crowded = null;
+    }
+
+    /** Sends the calls and returns when it is known what becomes of them; throws Broken if no connection comes free. */
+    void exchange(List<Call> calls, long timeout) {
+        if (node.isShared()) {
+            node.exchange(calls, Clock.duration(timeout));
+            return;
+        }
+        Batch mine = null;
+        Runnable tell = null;
+        synchronized (this) {
+            if (running < (isNarrow ? 1 : AT_ONCE)) {
+                running++;
+                wasWide |= running > 1;
+            } else {
+                mine = new Batch(calls, timeout);
+                queue.add(mine);
+                if (queue.size() > 1) {
+                    tell = crowded;
+                    crowded = null;
+                }
+            }
+        }
+        if (mine == null) {
+            try {
+                node.exchange(calls, Clock.duration(timeout));
+            } finally {
+                next();
+            }
+            return;
+        }
+        if (tell != null) {
+            tell.run();
+        }
+        await(mine);
+    }
+
+    private void await(Batch mine) {
+        long end = Clock.after(Clock.now(), mine.timeout);
+        boolean wasInterrupted = false;
+        while (!mine.isDone && mine.group == null) {
+            long left = end - Clock.now();
+            if (left <= 0 && withdraw(mine)) {
+                restore(wasInterrupted);
+                throw new Broken("no connection came free within " + mine.timeout / Clock.MILLISECOND + " ms");
+            }
+            // It is on its way, or in the queue: both end in time.
+            LockSupport.parkNanos(this, left > 0 ? left : Clock.SECOND);
+            wasInterrupted |= Thread.interrupted();
+        }
+        restore(wasInterrupted);
+        List<Batch> group = mine.group;
+        if (group != null) {
+            send(group);
+        }
+    }
+
+    private static void restore(boolean wasInterrupted) {
+        if (wasInterrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private void send(List<Batch> group) {
+        List<Call> calls = new ArrayList<>();
+        long timeout = 0;
+        for (Batch one : group) {
+            calls.addAll(one.calls);
+            timeout = Math.max(timeout, one.timeout);
+        }
+        try {
+            node.exchange(calls, Clock.duration(timeout));
+        } finally {
+            next();
+            for (Batch one : group) {
+                one.isDone = true;
+                LockSupport.unpark(one.caller);
+            }
+        }
+    }
+
+    /** Hands the connection to those that stand in the queue. */
+    private void next() {
+        Batch first;
+        synchronized (this) {
+            first = queue.poll();
+            if (first == null || running > (isNarrow ? 1 : AT_ONCE)) {
+                running--;
+                if (first != null) {
+                    queue.addFirst(first);
+                }
+                return;
+            }
+            List<Batch> group = new ArrayList<>();
+            group.add(first);
+            int count = first.calls.size();
+            while (!queue.isEmpty() && count + queue.peek().calls.size() <= MOST_CALLS) {
+                count += queue.peek().calls.size();
+                group.add(queue.poll());
+            }
+            first.group = group;
+        }
+        LockSupport.unpark(first.caller);
+    }
+
+    synchronized int queued() {
+        return queue.size();
+    }
+
+    /** Takes it out of the queue, and tells whether it was still there. */
+    private synchronized boolean withdraw(Batch mine) {
+        return queue.remove(mine);
+    }
+}

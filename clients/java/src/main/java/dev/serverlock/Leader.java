@@ -1,0 +1,212 @@
+package dev.serverlock;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.OptionalLong;
+import java.util.concurrent.CountDownLatch;
+import java.util.function.Consumer;
+import java.util.function.LongConsumer;
+
+/** Campaigns for a key: a lock that is held for as long as its holder lives. {@link #close} steps down for good. */
+public final class Leader implements AutoCloseable {
+    static final Duration TURN = Duration.ofMinutes(1);
+
+    private final Engine engine;
+    private final Request request;
+
+    private Thread thread;
+    private volatile boolean isStopped;
+    private Held held;
+    private CountDownLatch over;
+
+    Leader(Engine engine, Request request) {
+        this.engine = engine;
+        this.request = request;
+    }
+
+    /**
+     * A label for people.
+     *
+     * @param owner 1 to 128 visible ASCII characters
+     * @return a copy with this option
+     */
+    public Leader owner(String owner) {
+        return new Leader(engine, request.with(copy -> copy.setOwner(owner)));
+    }
+
+    /**
+     * Campaigns in a thread of its own until {@link #close}. Each time that it is elected it calls {@code elected} with
+     * the
+     * token, and {@code deposed} when that is over, because it was lost, or by {@link #resign}, or by {@link #close}.
+     * Others
+     * are elected once {@code deposed} has returned, or the lease has ended.
+     *
+     * @param elected called with the token
+     * @param deposed called with the same token
+     * @return this
+     */
+    public synchronized Leader start(LongConsumer elected, LongConsumer deposed) {
+        engine.checkOpen(request.name);
+        if (thread != null) {
+            throw new LockMisuseException(request.name, "it campaigns already", null);
+        }
+        thread = engine.thread("serverlock-leader", () -> campaign(elected, deposed));
+        thread.start();
+        return this;
+    }
+
+    private void campaign(LongConsumer elected, LongConsumer deposed) {
+        long span = Math.min(Clock.SECOND, request.lease / 3);
+        String known = "";
+        while (!isStopped) {
+            try {
+                Held won = new Held(engine.acquire(request));
+                known = "";
+                if (lead(won, elected, deposed)) {
+                    engine.pause(span); // others have their turn
+                }
+            } catch (LockArgumentException | LockMisuseException hopeless) {
+                engine.warn("the campaign has ended", hopeless);
+                return;
+            } catch (LockTimeoutException somebodyElseLeads) {
+                // And on.
+            } catch (LockException error) {
+                if (!known.equals(error.getMessage())) {
+                    known = error.getMessage();
+                    engine.warn("campaigning goes on", error);
+                }
+                pause(span);
+            } catch (InterruptedException stopped) {
+                // By close.
+            }
+        }
+    }
+
+    private void pause(long span) {
+        try {
+            engine.pause(span);
+        } catch (InterruptedException stopped) {
+            // By close.
+        }
+    }
+
+    /** Tells whether it resigned. */
+    private boolean lead(Held won, LongConsumer elected, LongConsumer deposed) throws InterruptedException {
+        CountDownLatch turn = new CountDownLatch(1);
+        won.hold.onLost(turn::countDown);
+        synchronized (this) {
+            held = won;
+            over = turn;
+        }
+        boolean isOurs = true;
+        try {
+            engine.tell(() -> elected.accept(won.token()));
+            turn.await();
+        } finally {
+            synchronized (this) {
+                held = null;
+                over = null;
+            }
+            engine.tell(() -> deposed.accept(won.token()));
+            isOurs = won.release();
+        }
+        return isOurs;
+    }
+
+    /**
+     * The token while this one leads.
+     *
+     * @return the token; empty while it does not
+     */
+    public OptionalLong token() {
+        Held leading;
+        synchronized (this) {
+            leading = held;
+        }
+        return leading == null || leading.left().isZero() ? OptionalLong.empty() : OptionalLong.of(leading.token());
+    }
+
+    /** Steps down, and campaigns again after others had their turn. */
+    public synchronized void resign() {
+        if (over != null) {
+            over.countDown();
+        }
+    }
+
+    /** Ends the campaign, and steps down. Returns when that is done, or the thread is interrupted. */
+    @Override
+    public void close() {
+        Thread campaign;
+        synchronized (this) {
+            isStopped = true;
+            campaign = thread;
+        }
+        if (campaign == null || campaign == Thread.currentThread()) {
+            resign();
+            return;
+        }
+        campaign.interrupt();
+        try {
+            campaign.join();
+        } catch (InterruptedException interrupt) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /**
+     * Tells who leads: first the current leader, then each change, in a thread of its own. It looks every third of the
+     * lease.
+     *
+     * @param changed called with the leader, or with token 0 while nobody leads
+     * @return what ends it
+     */
+    public AutoCloseable observe(Consumer<Leadership> changed) {
+        CountDownLatch ended = new CountDownLatch(1);
+        engine.thread("serverlock-observer", () -> watch(changed, ended)).start();
+        return ended::countDown;
+    }
+
+    private void watch(Consumer<Leadership> changed, CountDownLatch ended) {
+        long known = -1;
+        try {
+            while (ended.getCount() > 0 && !engine.isClosed()) {
+                Leadership leader = look();
+                if (leader != null && leader.token() != known) {
+                    known = leader.token();
+                    engine.tell(() -> changed.accept(leader));
+                }
+                engine.pause(Math.max(Clock.MILLISECOND, request.lease / 3));
+            }
+        } catch (InterruptedException stopped) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** Gives who leads. Null: where no server answers, nobody knows. */
+    private Leadership look() {
+        Leadership nobody = new Leadership(0, "");
+        Object reply;
+        try {
+            byte[][] words = new Words(2).add("LOCK.INFO").add(request.key()).done();
+            reply = engine.router.call(request.key(), words, engine.timeout);
+        } catch (Said error) {
+            return nobody;
+        } catch (Broken noServer) {
+            return null;
+        }
+        if (!(reply instanceof List<?> fields) || !Words.text(field(fields, "state")).equals("held")) {
+            return nobody;
+        }
+        return field(fields, "token") instanceof Long token
+                ? new Leadership(token, Words.text(field(fields, "owner"))) : nobody;
+    }
+
+    private static Object field(List<?> fields, String name) {
+        for (int at = 0; at + 1 < fields.size(); at += 2) {
+            if (Words.text(fields.get(at)).equals(name)) {
+                return fields.get(at + 1);
+            }
+        }
+        return null;
+    }
+}

@@ -1,0 +1,97 @@
+package dev.serverlock;
+
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.Lock;
+
+/** A lock of the server as the JDK knows locks: held by a thread, between lock and unlock. */
+final class LockView implements Lock {
+    private final Engine engine;
+    private final Request request;
+    private final ThreadLocal<Held> mine = new ThreadLocal<>();
+
+    LockView(Engine engine, Request request) {
+        this.engine = engine;
+        this.request = request;
+    }
+
+    private void acquire(Duration wait) throws InterruptedException {
+        if (mine.get() != null) {
+            throw new LockMisuseException(request.name, "this thread already holds it; it is not reentrant", null);
+        }
+        Held held = new Held(engine.acquire(request.with(copy -> copy.setWait(wait))));
+        mine.set(held);
+        Scopes.enter(held.hold);
+    }
+
+    @Override
+    public void lock() {
+        boolean wasInterrupted = false;
+        try {
+            while (true) {
+                try {
+                    acquire(Locks.FOREVER);
+                    return;
+                } catch (InterruptedException interrupt) {
+                    wasInterrupted = true; // and on: this method knows no interrupts
+                }
+            }
+        } finally {
+            if (wasInterrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    @Override
+    public void lockInterruptibly() throws InterruptedException {
+        acquire(Locks.FOREVER);
+    }
+
+    @Override
+    public boolean tryLock() {
+        boolean wasInterrupted = Thread.interrupted();
+        try {
+            return tryLock(0, TimeUnit.NANOSECONDS);
+        } catch (InterruptedException interrupt) {
+            wasInterrupted = true;
+            return false;
+        } finally {
+            if (wasInterrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    @Override
+    public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
+        try {
+            acquire(Duration.ofNanos(Math.max(0, unit.toNanos(time))));
+            return true;
+        } catch (LockRefusedException somebodyElse) {
+            return false;
+        }
+    }
+
+    @Override
+    public void unlock() {
+        Held held = mine.get();
+        if (held == null) {
+            throw new IllegalMonitorStateException("the lock " + request.name + ": this thread does not hold it");
+        }
+        mine.remove();
+        Scopes.leave(held.hold);
+        held.close();
+    }
+
+    @Override
+    public Condition newCondition() {
+        throw new UnsupportedOperationException("a lock of the server has no conditions");
+    }
+
+    @Override
+    public String toString() {
+        return "Lock[" + request.name + "]";
+    }
+}

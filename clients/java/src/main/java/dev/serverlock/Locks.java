@@ -1,0 +1,215 @@
+package dev.serverlock;
+
+import dev.serverlock.spi.Server;
+import java.time.Duration;
+import java.util.List;
+import java.util.Objects;
+
+/**
+ * The locks of one client: make one for each client of the application, and keep it. {@link #close} ends its own
+ * connections;
+ * the client stays open.
+ */
+public final class Locks implements AutoCloseable {
+    /** A wait without an end. */
+    public static final Duration FOREVER = Duration.ofNanos(Long.MAX_VALUE);
+
+    private final Engine engine;
+
+    private Locks(Builder builder) {
+        engine = new Engine(builder.server, builder.timeout, builder.hooks, builder.log, builder.isPortable);
+    }
+
+    /**
+     * The locks of a client.
+     *
+     * @param server as JedisServer or LettuceServer gives it
+     * @return its locks
+     */
+    public static Locks over(Server server) {
+        return builder(server).build();
+    }
+
+    /**
+     * The locks of a client, with options.
+     *
+     * @param server as JedisServer or LettuceServer gives it
+     * @return what makes them
+     */
+    public static Builder builder(Server server) {
+        return new Builder(server);
+    }
+
+    /**
+     * A lock with one holder at a time.
+     *
+     * @param key the key
+     * @param lease for how long a crashed holder keeps it; it is renewed while it is held
+     * @return the lock
+     */
+    public ServerLock lock(String key, Duration lease) {
+        return lock(bytes(key), lease);
+    }
+
+    /**
+     * A lock with one holder at a time.
+     *
+     * @param key the key
+     * @param lease for how long a crashed holder keeps it; it is renewed while it is held
+     * @return the lock
+     */
+    public ServerLock lock(byte[] key, Duration lease) {
+        return made(List.of(key.clone()), lease, Request.Form.ONE, false, null);
+    }
+
+    /**
+     * A lock with any number of holders that share it (readers); none beside a holder of {@link #lock} (a writer).
+     *
+     * @param key the key
+     * @param lease for how long a crashed holder keeps it
+     * @return the lock
+     */
+    public ServerLock shared(String key, Duration lease) {
+        return made(List.of(bytes(key)), lease, Request.Form.ONE, true, null);
+    }
+
+    /**
+     * A lock with at most n holders at a time.
+     *
+     * @param key the key
+     * @param n how many
+     * @param lease for how long a crashed holder keeps its place
+     * @return the lock
+     */
+    public ServerLock limit(String key, int n, Duration lease) {
+        return made(List.of(bytes(key)), lease, Request.Form.ONE, false, n);
+    }
+
+    /**
+     * All of the keys or none, under one token. While it waits it holds none. In a cluster the keys have to be in one
+     * slot.
+     *
+     * @param keys the keys
+     * @param lease for how long a crashed holder keeps them
+     * @return the lock
+     */
+    public ServerLock allOf(List<String> keys, Duration lease) {
+        if (keys == null) {
+            throw new LockArgumentException("null", "keys is null", null);
+        }
+        return made(keys.stream().map(Locks::bytes).toList(), lease, Request.Form.MANY, false, null);
+    }
+
+    /**
+     * Only a lock that its last holder never released; {@link Held#predecessor} says whose it was. It does not wait.
+     *
+     * @param key the key
+     * @param lease for how long a crashed holder keeps it
+     * @return the lock
+     */
+    public ServerLock recover(String key, Duration lease) {
+        return made(List.of(bytes(key)), lease, Request.Form.RECOVERY, false, null);
+    }
+
+    /**
+     * A campaign for a key: a lock that is held for as long as its holder lives.
+     *
+     * @param key the key
+     * @param lease how soon others follow a leader that crashed
+     * @return the campaign, which begins with {@link Leader#start}
+     */
+    public Leader leader(String key, Duration lease) {
+        Request request = new Request(List.of(bytes(key)), lease, Request.Form.ONE, false, null);
+        return new Leader(engine, request.with(copy -> copy.setWait(Leader.TURN)));
+    }
+
+    private ServerLock made(List<byte[]> keys, Duration lease, Request.Form form, boolean isShared, Integer limit) {
+        return new ServerLock(engine, new Request(keys, lease, form, isShared, limit));
+    }
+
+    private static byte[] bytes(String key) {
+        if (key == null) {
+            throw new LockArgumentException("null", "key is null", null);
+        }
+        return Words.bytes(key);
+    }
+
+    /**
+     * Ends the connections of its own. Locks that are held are not renewed any more, and attempts fail with
+     * {@link LockMisuseException}. The client stays open.
+     */
+    @Override
+    public void close() {
+        engine.close();
+    }
+
+    /** What makes {@link Locks}. */
+    public static final class Builder {
+        private final Server server;
+        private long timeout = 5 * Clock.SECOND;
+        private Hooks hooks = new Hooks() {};
+        private System.Logger log = System.getLogger("dev.serverlock");
+        private boolean isPortable = true;
+
+        private Builder(Server server) {
+            this.server = Objects.requireNonNull(server, "server");
+        }
+
+        /**
+         * How long one reply may take. The default is 5 seconds. A shorter time-out of a client of Jedis counts too.
+         *
+         * @param timeout above zero
+         * @return this
+         */
+        public Builder timeout(Duration timeout) {
+            long nanos = Clock.nanos(timeout);
+            if (nanos <= 0) {
+                throw new LockArgumentException("", "timeout is " + timeout + ", not above zero", null);
+            }
+            this.timeout = Math.min(nanos, 3600 * Clock.SECOND);
+            return this;
+        }
+
+        /**
+         * What to call when locks are granted, refused, lost and released.
+         *
+         * @param hooks the hooks
+         * @return this
+         */
+        public Builder hooks(Hooks hooks) {
+            this.hooks = Objects.requireNonNull(hooks, "hooks");
+            return this;
+        }
+
+        /**
+         * Where warnings go. The default is the logger {@code dev.serverlock}, which hears nothing unless something is
+         * wrong.
+         *
+         * @param log the logger
+         * @return this
+         */
+        public Builder logger(System.Logger log) {
+            this.log = Objects.requireNonNull(log, "log");
+            return this;
+        }
+
+        /**
+         * Makes attempts fail with {@link LockUnavailableException} where the module is not loaded.
+         *
+         * @return this
+         */
+        public Builder withoutScripts() {
+            isPortable = false;
+            return this;
+        }
+
+        /**
+         * Makes the locks.
+         *
+         * @return the locks
+         */
+        public Locks build() {
+            return new Locks(this);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+package dev.serverlock;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.HexFormat;
+
+/**
+ * The same lock where the module is not loaded: the scripts, sent by hash. Keys, values, replies and errors are those
+ * of the
+ * commands, for one key with one holder.
+ */
+final class Portable {
+    private static final long MARGIN = 1000;
+    private static final long RETENTION = 60_000;
+    /** How long an answer about the eviction policy counts: a failover brings another server. */
+    private static final long POLICY_COUNTS = 60 * Clock.SECOND;
+
+    /** The CHECK of the scripts, before one command of the user's. */
+    static final String FENCED = """
+            local value, time = redis.call('GET', KEYS[1]), redis.call('TIME')
+            local ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. ('%016.0f'):format(ARGV[1]))
+            if not ends or tonumber(ends) - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
+            return {redis.call(unpack(ARGV, 2))}
+            """;
+
+    /** The function library without its first line. */
+    private static final byte[] SCRIPT = script();
+
+    private static final String DIGEST = digest();
+
+    private final Engine engine;
+    private boolean isLoaded;
+    private long retention = -1;
+    private long askedAt;
+    private boolean hasAsked;
+
+    Portable(Engine engine) {
+        this.engine = engine;
+    }
+
+    /** One exchange with the server of a key. */
+    interface Send {
+        Object send(byte[][] words) throws InterruptedException;
+    }
+
+    private static byte[] script() {
+        try (InputStream file = Portable.class.getResourceAsStream("lock.lua")) {
+            String source = Words.text(file.readAllBytes());
+            return Words.bytes(source.startsWith("#!") ? source.substring(source.indexOf('\n') + 1) : source);
+        } catch (IOException unreadable) {
+            throw new UncheckedIOException(unreadable);
+        }
+    }
+
+    private static String digest() {
+        try {
+            return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-1").digest(SCRIPT));
+        } catch (NoSuchAlgorithmException everyJavaHasIt) {
+            throw new AssertionError(everyJavaHasIt);
+        }
+    }
+
+    Object acquire(Send send, Request request, byte[] id) throws InterruptedException {
+        askPolicy(send);
+        String name = request.form == Request.Form.RECOVERY ? "lock_recover" : "lock_acquire";
+        return call(send, request, name, request.scripted(id));
+    }
+
+    /** Gives back what this ID may have been granted: the same ID gets the same token. */
+    void cancel(Request request, byte[] id) {
+        Send send = words -> engine.router.call(request.key(), words, engine.timeout);
+        try {
+            byte[][] same = new Words(4).add("PX").add(1).add("ID").add(id).done();
+            if (call(send, request, "lock_acquire", same) instanceof Long token) {
+                call(send, request, "lock_release", new Words(1).add(token).done());
+            }
+        } catch (InterruptedException impossible) {
+            throw new AssertionError(impossible); // the router does not wait for an interrupt
+        }
+    }
+
+    synchronized byte[][] words(Request request, String name, byte[][] args) {
+        Words words = new Words(args.length + 7);
+        if (isLoaded) {
+            words.add("EVALSHA").add(DIGEST);
+        } else {
+            words.add("EVAL").add(SCRIPT);
+        }
+        return words.add(1).add(request.key()).add(name).add(MARGIN).add(retention).addAll(args).done();
+    }
+
+    byte[][] extend(Request request, long token, long lease) {
+        return words(request, "lock_extend", new Words(3).add(token).add("PX").add(Clock.milliseconds(lease)).done());
+    }
+
+    byte[][] release(Request request, long token) {
+        return words(request, "lock_release", new Words(1).add(token).done());
+    }
+
+    byte[][] check(Request request, long token) {
+        return words(request, "lock_check", new Words(1).add(token).done());
+    }
+
+    /** The server does not have the script any more. */
+    synchronized void missed() {
+        isLoaded = false;
+    }
+
+    private synchronized void loaded() {
+        isLoaded = true;
+    }
+
+    private Object call(Send send, Request request, String name, byte[][] args) throws InterruptedException {
+        Object reply;
+        try {
+            reply = send.send(words(request, name, args));
+        } catch (Said said) {
+            if (!said.code.equals("NOSCRIPT")) {
+                throw said;
+            }
+            missed();
+            reply = send.send(words(request, name, args));
+        }
+        loaded();
+        return reply;
+    }
+
+    /** Under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell. */
+    private void askPolicy(Send send) throws InterruptedException {
+        synchronized (this) {
+            if (hasAsked && Clock.now() < askedAt + POLICY_COUNTS) {
+                return;
+            }
+        }
+        String info = "";
+        try {
+            info = Words.text(send.send(new Words(2).add("INFO").add("memory").done()));
+        } catch (Said notAllowed) {
+            // Nobody can tell.
+        }
+        int at = info.indexOf("maxmemory_policy:");
+        boolean isVolatile = at < 0 || info.startsWith("volatile", at + "maxmemory_policy:".length());
+        synchronized (this) {
+            hasAsked = true;
+            askedAt = Clock.now();
+            retention = isVolatile ? -1 : RETENTION;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+package dev.serverlock;
+
+import dev.serverlock.spi.Call;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/** Gives locks back. Interrupts wait until it is done, which takes no longer than one call may. */
+final class Release {
+    private static final long SHORTEST_PAUSE = 20 * Clock.MILLISECOND;
+    private static final long LONGEST_PAUSE = 200 * Clock.MILLISECOND;
+
+    private final Engine engine;
+
+    Release(Engine engine) {
+        this.engine = engine;
+    }
+
+    /** Tells whether the lock was held to the end. */
+    boolean release(Hold hold, long delay) {
+        Hold.End end = hold.end();
+        if (!end.isFirst()) {
+            throw new LockMisuseException(hold.request.name, "it was released before", null);
+        }
+        engine.timer.forget();
+        boolean wasHeld = false;
+        try {
+            if (!end.isGone()) {
+                long wait = Math.max(delay, hold.granted + hold.request.atLeast - Clock.now());
+                wasHeld = wait >= Clock.MILLISECOND && !end.wasLost() ? later(hold, wait) : atOnce(hold);
+            }
+        } finally {
+            engine.endSession(hold);
+            wasHeld &= !end.wasLost();
+            boolean inTime = wasHeld;
+            engine.tell(() -> engine.hooks.released(
+                    hold.request.name, Clock.duration(Clock.now() - hold.granted), inTime));
+        }
+        return wasHeld;
+    }
+
+    private byte[][] words(Hold hold) {
+        return hold.isPortable()
+                ? engine.portable.release(hold.request, hold.token)
+                : hold.request.release(hold.token);
+    }
+
+    /** Sends it until it is answered, for as long as a call may take; then in the background, until the lease ends. */
+    private boolean atOnce(Hold hold) {
+        long lostAt = hold.lostAt();
+        long end = Math.min(Clock.now() + engine.timeout, lostAt);
+        boolean wasSentBefore = false;
+        for (int tries = 1; ; tries++) {
+            Call call = new Call(words(hold));
+            try {
+                Object reply = answer(hold, call, end);
+                if (hold.request.wasHeld(reply)) {
+                    return true;
+                }
+                // Sent twice, it may find its own work done.
+                boolean isUnknown = wasSentBefore || call.wasResent;
+                return isUnknown && Long.valueOf(0).equals(reply) && Clock.now() < lostAt;
+            } catch (Said | Broken error) {
+                if (engine.missed(hold, error)) {
+                    continue;
+                }
+                if (!Judge.mayPass(error, false)) {
+                    throw Judge.typed(error, hold.request.name, 0);
+                }
+                if (Clock.now() >= end) {
+                    owe(hold, error);
+                    return Clock.now() < lostAt;
+                }
+                wasSentBefore = true;
+            }
+            pause(Math.min(SHORTEST_PAUSE * tries, LONGEST_PAUSE));
+        }
+    }
+
+    /** The reply, also one that comes late on a connection that others share. */
+    private Object answer(Hold hold, Call call, long end) {
+        engine.router.send(hold.request.key(), call, engine.timeout);
+        if (call.error == null || call.late == null) {
+            return Judge.result(call);
+        }
+        boolean wasInterrupted = false;
+        try {
+            while (true) {
+                try {
+                    return call.late.get(Math.max(0, end - Clock.now()), TimeUnit.NANOSECONDS);
+                } catch (InterruptedException interrupt) {
+                    wasInterrupted = true;
+                } catch (ExecutionException error) {
+                    throw Judge.read(error.getCause());
+                } catch (TimeoutException late) {
+                    throw Judge.read(call.error, call.late);
+                }
+            }
+        } finally {
+            if (wasInterrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private void owe(Hold hold, RuntimeException error) {
+        engine.warn("the lock " + hold.request.name + " is released in the background", error);
+        Runnable debt = () -> engine.timer.owe(hold.leaseEnds(), () -> settle(hold));
+        CompletableFuture<Object> late = error instanceof Broken broken ? broken.late : null;
+        if (late == null) {
+            debt.run();
+        } else { // no second copy as long as one is on its way
+            late.whenComplete((reply, failure) -> {
+                if (failure != null) {
+                    debt.run();
+                }
+            });
+        }
+    }
+
+    private void settle(Hold hold) {
+        try {
+            engine.router.call(hold.request.key(), words(hold), engine.timeout);
+        } catch (Said | Broken error) {
+            engine.missed(hold, error);
+            throw error;
+        }
+    }
+
+    /** Cuts the lease to what is left of atLeast; the timer releases when that is over. */
+    private boolean later(Hold hold, long wait) {
+        Object reply = engine.ask(hold, hold.request.key(), () -> engine.extendWords(hold, wait));
+        long at = Clock.now() + wait;
+        engine.timer.later(at, () -> engine.timer.owe(at + Clock.SECOND, () -> settle(hold)));
+        return Long.valueOf(1).equals(reply);
+    }
+
+    private static void pause(long span) {
+        try {
+            TimeUnit.NANOSECONDS.sleep(span);
+        } catch (InterruptedException interrupt) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

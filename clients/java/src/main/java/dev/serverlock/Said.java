@@ -1,0 +1,27 @@
+package dev.serverlock;
+
+import java.util.regex.Pattern;
+
+/** An error that the server replied. */
+final class Said extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    // The second word comes from within a script.
+    private static final Pattern UNKNOWN =
+            Pattern.compile("^ERR unknown (redis )?command", Pattern.CASE_INSENSITIVE);
+
+    final String code;
+
+    Said(String text) {
+        super(text, null, false, false);
+        int end = 0;
+        while (end < text.length() && text.charAt(end) >= 'A' && text.charAt(end) <= 'Z') {
+            end++;
+        }
+        code = end > 0 && end < text.length() && text.charAt(end) == ' ' ? text.substring(0, end) : "ERR";
+    }
+
+    boolean isUnknownCommand() {
+        return UNKNOWN.matcher(getMessage()).find();
+    }
+}

@@ -1,0 +1,223 @@
+package dev.serverlock;
+
+import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
+
+/**
+ * How an attempt stands in line: alone by blocking in pieces on one line, beside others by NOTIFY, else by blocking on
+ * one of
+ * a few lines, else by polling with the portable script.
+ */
+final class Waiting {
+    private static final long PIECE = 5 * Clock.SECOND;
+    private static final long SOLO_PIECE = 2 * Clock.SECOND;
+    private static final long CROWDED_PIECE = Clock.SECOND;
+    private static final long RESEND = 5 * Clock.SECOND;
+    private static final long RESEND_DOWN = Clock.SECOND;
+    /** A server whose clock runs a little ahead ends a wait a little early. */
+    private static final long SLACK = 100 * Clock.MILLISECOND;
+
+    private final Attempt attempt;
+    private final Engine engine;
+    private final Request request;
+
+    Waiting(Attempt attempt) {
+        this.attempt = attempt;
+        engine = attempt.engine;
+        request = attempt.request;
+    }
+
+    /** Stands in line without a connection, and claims the lock when the server says that it is granted. */
+    Grant byNotify() throws InterruptedException {
+        Subscription subscription = engine.subscription;
+        engine.solo.end();
+        News news = subscription.register(attempt.id, request.key());
+        try {
+            subscription.awaitReady(news, Math.min(RESEND_DOWN, attempt.left()));
+            if (subscription.isRefused()) {
+                engine.notifies = false;
+                return Grant.NO_NOTIFY;
+            }
+            return byNotify(subscription, news);
+        } finally {
+            subscription.unregister(attempt.id);
+        }
+    }
+
+    private Grant byNotify(Subscription subscription, News news) throws InterruptedException {
+        String heard = null;
+        while (true) {
+            long left = attempt.left();
+            if (left <= 0) {
+                throw attempt.timedOut();
+            }
+            news.forget();
+            Grant grant = attempt.ask(left, subscription.channel, engine.timeout);
+            if (grant == Grant.STANDING) {
+                if ("granted".equals(heard)) { // too late: the server passes this process over until it hears from it
+                    subscription.sendAgain();
+                }
+                heard = hear(subscription, news);
+            } else if (grant != null) {
+                return grant;
+            } else {
+                attempt.mayStand = false;
+                if (attempt.left() > SLACK) {
+                    throw Judge.refused(request.name);
+                }
+            }
+        }
+    }
+
+    /** Returns when it is time to send it again, with the message that says so, if one does. */
+    private String hear(Subscription subscription, News news) throws InterruptedException {
+        long asked = Clock.now();
+        while (true) {
+            attempt.over();
+            long span = subscription.isUp() ? RESEND : RESEND_DOWN;
+            long now = Clock.now();
+            long left = Math.min(Math.min(asked + span - now, news.againAt() - now), attempt.left());
+            if (left <= 0) {
+                return null;
+            }
+            String kind = news.await(left);
+            if (kind == null) {
+                continue;
+            }
+            if (kind.equals("cancelled")) {
+                attempt.mayStand = false;
+                throw Judge.refused(request.name);
+            }
+            if (kind.equals("timeout") && attempt.left() <= SLACK) {
+                attempt.mayStand = false;
+                throw attempt.timedOut();
+            }
+            return kind;
+        }
+    }
+
+    /** Waits as the only attempt of the manager. NOT_ALONE: it is not, or no longer. */
+    Grant alone() throws InterruptedException {
+        if (request.wait == 0 || request.needsLine() || !engine.notifies || !engine.solo.enter()) {
+            return Grant.NOT_ALONE;
+        }
+        attempt.isSolo = true;
+        try {
+            return byBlocking();
+        } finally {
+            if (attempt.line != null) {
+                attempt.giveBackLine();
+            }
+            attempt.isSolo = false;
+            engine.solo.leave();
+        }
+    }
+
+    /** Waits in pieces: lines are few, and a reply that is lost is noticed after one. */
+    Grant byBlocking() throws InterruptedException {
+        while (attempt.left() > 0) {
+            if (attempt.isSolo && engine.solo.hasEnded()) {
+                return Grant.NOT_ALONE;
+            }
+            try {
+                Grant grant = piece();
+                if (grant != null && countAnew(grant)) {
+                    return grant;
+                }
+            } catch (Broken error) {
+                attempt.pauseAfter(error);
+            }
+        }
+        throw attempt.timedOut();
+    }
+
+    private Grant piece() throws InterruptedException {
+        attempt.usesLine = true;
+        boolean hasEnded = false;
+        try {
+            if (attempt.line == null) {
+                attempt.takeLine();
+            }
+            long longest = attempt.isSolo ? SOLO_PIECE : engine.lines.isCrowded() ? CROWDED_PIECE : PIECE;
+            long span = Math.max(Clock.MILLISECOND, Math.min(attempt.left(), longest));
+            long began = Clock.now();
+            Grant grant = attempt.ask(span, null, span + engine.timeout);
+            hasEnded = true;
+            if (attempt.noNotify) { // the plain form is what works here
+                engine.notifies = false;
+            }
+            attempt.stood = true;
+            if (grant == null && Clock.now() < began + span - SLACK && attempt.left() > SLACK) {
+                attempt.mayStand = false; // LOCK.CANCEL, or CLIENT UNBLOCK
+                throw Judge.refused(request.name);
+            }
+            return grant;
+        } finally {
+            attempt.usesLine = request.needsLine();
+            if (!hasEnded && attempt.line != null && Thread.currentThread().isInterrupted()) {
+                attempt.line.close();
+            }
+            if (!attempt.usesLine) {
+                attempt.giveBackLine();
+            }
+        }
+    }
+
+    /**
+     * The grant may be as old as the call. If that is long, its lease counts from an EXTEND. Tells whether it stands.
+     */
+    private boolean countAnew(Grant grant) throws InterruptedException {
+        while (Clock.now() >= grant.sent + request.lease / 3) {
+            attempt.over();
+            long sent = Clock.now();
+            Object reply;
+            try {
+                reply = engine.router.call(request.key(), request.extend(grant.token, request.lease), engine.timeout);
+            } catch (Said | Broken error) {
+                Attempt.Late late = attempt.pauseAfter(error);
+                if (late == null) {
+                    continue;
+                }
+                reply = late.reply();
+            }
+            grant.sent = sent;
+            return Long.valueOf(1).equals(reply);
+        }
+        return true;
+    }
+
+    /** Asks by script, where the module is not loaded. */
+    Grant poll() throws InterruptedException {
+        if (request.needsModule() != null) {
+            throw new LockUnavailableException(
+                    request.name, request.needsModule() + " needs the module, which is not loaded", null);
+        }
+        attempt.isPortable = true;
+        while (true) {
+            long sent = Clock.now();
+            Object reply;
+            try {
+                Portable.Send send = words -> attempt.exchange(words, engine.timeout);
+                reply = engine.portable.acquire(send, request, attempt.idBytes);
+            } catch (Said | Broken error) {
+                Attempt.Late late = attempt.pauseAfter(error);
+                // Which call it answers is not known here; the same ID gets the same answer.
+                if (late == null || !(late.reply() instanceof Long) && !(late.reply() instanceof List)) {
+                    continue;
+                }
+                reply = late.reply();
+            }
+            attempt.answered();
+            Grant grant = attempt.granted(reply, sent);
+            if (grant != null) {
+                return grant;
+            }
+            attempt.mayStand = false;
+            if (attempt.left() <= 0) {
+                throw request.wait > 0 ? attempt.timedOut() : Judge.refused(request.name);
+            }
+            long pause = (50 + ThreadLocalRandom.current().nextLong(100)) * Clock.MILLISECOND;
+            engine.pause(Math.min(pause, attempt.left()));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+package dev.serverlock.jedis;
+
+import dev.serverlock.spi.Line;
+import dev.serverlock.spi.ReplyException;
+import dev.serverlock.spi.ServerException;
+import java.io.IOException;
+import java.nio.channels.spi.AbstractInterruptibleChannel;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import redis.clients.jedis.Connection;
+import redis.clients.jedis.exceptions.JedisDataException;
+
+/**
+ * A connection that its caller reads: no thread stands between them. An interrupt closes it, as it closes channels of the
+ * JDK. Nobody notices its end before the next call.
+ */
+final class JedisLine implements Line {
+    private final Connection connection;
+    private final Door door = new Door();
+    private final CompletableFuture<Void> ended = new CompletableFuture<>();
+    private int soTimeout;
+
+    JedisLine(Connection connection) {
+        this.connection = connection;
+        soTimeout = connection.getSoTimeout();
+    }
+
+    /** What an interrupt closes, while somebody is inside. */
+    private final class Door extends AbstractInterruptibleChannel {
+        void enter() {
+            begin();
+        }
+
+        void leave() {
+            try {
+                end(true);
+            } catch (IOException interrupted) {
+                // It is closed, and the thread is interrupted.
+            }
+        }
+
+        @Override
+        protected void implCloseChannel() {
+            try {
+                connection.disconnect();
+            } catch (RuntimeException wasBroken) {
+                // It is closed all the same.
+            }
+            ended.complete(null);
+        }
+    }
+
+    @Override
+    public Object call(byte[][] words, Duration timeout) throws InterruptedException {
+        boolean isAnswered = false;
+        door.enter();
+        try {
+            Object reply = exchange(words, (int) Math.min(Integer.MAX_VALUE, Math.max(1, timeout.toMillis())));
+            isAnswered = true;
+            return reply;
+        } catch (JedisDataException error) {
+            isAnswered = true;
+            throw new ReplyException(error.getMessage());
+        } catch (RuntimeException error) {
+            if (Thread.interrupted()) {
+                throw new InterruptedException("interrupted while waiting for a reply");
+            }
+            throw JedisNode.read(error);
+        } finally {
+            door.leave();
+            if (!isAnswered) {
+                close();
+            }
+        }
+    }
+
+    private Object exchange(byte[][] words, int patience) {
+        if (isOpen() && patience != soTimeout) {
+            connection.setSoTimeout(patience);
+            soTimeout = patience;
+        }
+        if (isOpen()) {
+            connection.sendCommand(JedisNode.arguments(words));
+        }
+        // Jedis connects again by itself, if it was closed just now. Nothing is on its way yet: the next line sends it.
+        if (!isOpen()) {
+            connection.disconnect();
+            throw new ServerException("the connection has ended", null);
+        }
+        return JedisNode.plain(connection.getOne());
+    }
+
+    @Override
+    public boolean isOpen() {
+        return door.isOpen();
+    }
+
+    @Override
+    public void onEnd(Runnable call) {
+        ended.thenRun(call);
+    }
+
+    @Override
+    public void close() {
+        try {
+            door.close();
+        } catch (IOException impossible) {
+            throw new AssertionError(impossible); // the door throws none
+        }
+    }
+}

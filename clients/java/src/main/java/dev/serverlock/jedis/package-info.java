@@ -1,0 +1,2 @@
+/** Lets serverlock use the clients of Jedis. */
+package dev.serverlock.jedis;

@@ -1,0 +1,121 @@
+package dev.serverlock.lettuce;
+
+import dev.serverlock.spi.Line;
+import dev.serverlock.spi.ReplyException;
+import dev.serverlock.spi.ServerException;
+import io.lettuce.core.RedisChannelHandler;
+import io.lettuce.core.RedisConnectionStateListener;
+import io.lettuce.core.api.StatefulRedisConnection;
+import java.time.Duration;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/** A connection of a client that does not reconnect. */
+final class LettuceLine implements Line {
+    private static final Duration CLOSING = Duration.ofSeconds(1);
+
+    private final StatefulRedisConnection<byte[], byte[]> connection;
+    private final Set<CompletableFuture<Object>> pending = ConcurrentHashMap.newKeySet();
+    private final CompletableFuture<Void> ended = new CompletableFuture<>();
+
+    LettuceLine(StatefulRedisConnection<byte[], byte[]> connection) {
+        this.connection = connection;
+        connection.addListener(new RedisConnectionStateListener() {
+            @Override
+            public void onRedisDisconnected(RedisChannelHandler<?, ?> gone) {
+                end();
+            }
+        });
+        if (!connection.isOpen()) {
+            end();
+        }
+    }
+
+    @Override
+    public Object call(byte[][] words, Duration timeout) throws InterruptedException {
+        boolean isAnswered = false;
+        try {
+            Object reply = send(words).get(timeout.toNanos(), TimeUnit.NANOSECONDS);
+            isAnswered = true;
+            return reply;
+        } catch (ExecutionException error) {
+            isAnswered = error.getCause() instanceof ReplyException;
+            throw (RuntimeException) error.getCause();
+        } catch (TimeoutException late) {
+            throw new ServerException("no reply within " + timeout, late);
+        } finally {
+            if (!isAnswered) {
+                close();
+            }
+        }
+    }
+
+    private CompletableFuture<Object> send(byte[][] words) {
+        CompletableFuture<Object> reply = new CompletableFuture<>();
+        pending.add(reply);
+        if (ended.isDone()) {
+            lose(reply);
+            return reply;
+        }
+        Sent sent = new Sent(words);
+        sent.whenComplete((value, error) -> {
+            pending.remove(reply);
+            RuntimeException read = error == null ? null : Sent.read(error);
+            if (read == null) {
+                reply.complete(value);
+            } else {
+                reply.completeExceptionally(read);
+                if (!(read instanceof ReplyException)) {
+                    abandon();
+                }
+            }
+        });
+        try {
+            connection.dispatch(sent);
+        } catch (RuntimeException closed) {
+            abandon();
+        }
+        return reply;
+    }
+
+    private void lose(CompletableFuture<Object> reply) {
+        pending.remove(reply);
+        reply.completeExceptionally(new ServerException("the connection has ended", null));
+    }
+
+    private void end() {
+        ended.complete(null);
+        pending.forEach(this::lose);
+    }
+
+    @Override
+    public boolean isOpen() {
+        return !ended.isDone();
+    }
+
+    @Override
+    public void onEnd(Runnable call) {
+        ended.thenRun(call);
+    }
+
+    @Override
+    public void close() {
+        try {
+            abandon().get(CLOSING.toMillis(), TimeUnit.MILLISECONDS);
+        } catch (InterruptedException interrupt) {
+            Thread.currentThread().interrupt();
+        } catch (ExecutionException | TimeoutException goesOn) {
+            // Lettuce closes it in the background.
+        }
+    }
+
+    /** Begins to close it: all that a thread of Lettuce may do. */
+    private CompletableFuture<Void> abandon() {
+        end();
+        return connection.closeAsync();
+    }
+}

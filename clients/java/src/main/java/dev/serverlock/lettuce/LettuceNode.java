@@ -1,0 +1,177 @@
+package dev.serverlock.lettuce;
+
+import dev.serverlock.spi.Call;
+import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Node;
+import dev.serverlock.spi.ServerException;
+import io.lettuce.core.RedisChannelHandler;
+import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisConnectionStateListener;
+import io.lettuce.core.RedisURI;
+import io.lettuce.core.api.StatefulRedisConnection;
+import io.lettuce.core.codec.ByteArrayCodec;
+import io.lettuce.core.protocol.RedisCommand;
+import io.lettuce.core.pubsub.RedisPubSubAdapter;
+import io.lettuce.core.pubsub.StatefulRedisPubSubConnection;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
+
+/**
+ * One server, behind a connection that everybody shares. A command that was written is not written again: when the
+ * connection is lost, it has failed, before Lettuce can send it again.
+ */
+final class LettuceNode implements Node, RedisConnectionStateListener {
+    private final StatefulRedisConnection<?, ?> connection;
+    private final RedisClient dialer;
+    private final RedisURI uri;
+    private final Set<Sent> onTheirWay = ConcurrentHashMap.newKeySet();
+
+    LettuceNode(StatefulRedisConnection<?, ?> connection, RedisClient dialer, RedisURI uri) {
+        this.connection = connection;
+        this.dialer = dialer;
+        this.uri = uri;
+        connection.addListener(this);
+    }
+
+    StatefulRedisConnection<?, ?> connection() {
+        return connection;
+    }
+
+    @Override
+    public void onRedisDisconnected(RedisChannelHandler<?, ?> gone) {
+        for (Sent sent : onTheirWay) {
+            if (sent.wasWritten()) {
+                sent.completeExceptionally(new ServerException("the connection was lost", null));
+            }
+        }
+    }
+
+    @Override
+    public boolean isShared() {
+        return true;
+    }
+
+    @Override
+    public void exchange(List<Call> calls, Duration timeout) {
+        long end = System.nanoTime() + timeout.toNanos();
+        List<Sent> all = new ArrayList<>(calls.size());
+        for (Call call : calls) {
+            Sent sent = new Sent(call.words);
+            onTheirWay.add(sent);
+            sent.whenComplete((reply, error) -> onTheirWay.remove(sent));
+            all.add(sent);
+            try {
+                dispatch(connection, sent);
+            } catch (RuntimeException error) {
+                sent.completeExceptionally(error);
+            }
+        }
+        boolean wasInterrupted = false;
+        for (int at = 0; at < calls.size(); at++) {
+            wasInterrupted |= await(calls.get(at), all.get(at), end);
+        }
+        if (wasInterrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    @SuppressWarnings("unchecked") // the command has a codec of its own
+    private static <K, V> void dispatch(StatefulRedisConnection<K, V> connection, Sent sent) {
+        connection.dispatch((RedisCommand<K, V, Object>) (RedisCommand<?, ?, ?>) sent);
+    }
+
+    /** Fills in what became of it; tells whether the thread was interrupted meanwhile. */
+    private static boolean await(Call call, Sent sent, long end) {
+        boolean wasInterrupted = false;
+        while (true) {
+            try {
+                call.value = sent.get(Math.max(0, end - System.nanoTime()), TimeUnit.NANOSECONDS);
+                call.wasResent = sent.wasRewritten();
+                return wasInterrupted;
+            } catch (InterruptedException interrupt) {
+                wasInterrupted = true;
+            } catch (ExecutionException error) {
+                call.error = Sent.read(error.getCause());
+                return wasInterrupted;
+            } catch (java.util.concurrent.CancellationException error) {
+                call.error = new ServerException("Lettuce has cancelled the command", error);
+                return wasInterrupted;
+            } catch (TimeoutException late) {
+                call.error = new ServerException("no reply in time", late);
+                if (sent.wasWritten()) {
+                    call.late = sent.handle((reply, error) -> {
+                        if (error != null) {
+                            throw Sent.read(error);
+                        }
+                        return reply;
+                    }).toCompletableFuture();
+                } else {
+                    sent.cancel(); // Lettuce does not write what is cancelled
+                }
+                return wasInterrupted;
+            }
+        }
+    }
+
+    @Override
+    public Line dial(boolean isWatched, Duration timeout) {
+        return new LettuceLine(within(timeout, dialer.connectAsync(ByteArrayCodec.INSTANCE, uri)));
+    }
+
+    @Override
+    public Line subscribe(String channel, Consumer<String> heard, Duration timeout) {
+        StatefulRedisPubSubConnection<byte[], byte[]> made =
+                within(timeout, dialer.connectPubSubAsync(ByteArrayCodec.INSTANCE, uri));
+        made.addListener(new RedisPubSubAdapter<>() {
+            @Override
+            public void message(byte[] source, byte[] message) {
+                heard.accept(new String(message, StandardCharsets.UTF_8));
+            }
+        });
+        Line line = new LettuceLine(made);
+        boolean isConfirmed = false;
+        try {
+            within(timeout, made.async().subscribe(channel.getBytes(StandardCharsets.UTF_8)));
+            isConfirmed = true;
+            return line;
+        } finally {
+            if (!isConfirmed) {
+                line.close();
+            }
+        }
+    }
+
+    private static <T> T within(Duration timeout, CompletionStage<T> stage) {
+        CompletableFuture<T> future = stage.toCompletableFuture();
+        try {
+            return future.get(timeout.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (ExecutionException error) {
+            throw Sent.read(error.getCause());
+        } catch (TimeoutException late) {
+            closeWhenItComes(future);
+            throw new ServerException("no connection within " + timeout, late);
+        } catch (InterruptedException interrupt) {
+            closeWhenItComes(future);
+            Thread.currentThread().interrupt();
+            throw new ServerException("interrupted", interrupt);
+        }
+    }
+
+    private static <T> void closeWhenItComes(CompletableFuture<T> future) {
+        future.thenAccept(made -> {
+            if (made instanceof StatefulRedisConnection<?, ?> connection) {
+                connection.closeAsync();
+            }
+        });
+    }
+}

@@ -1,0 +1,104 @@
+package dev.serverlock.lettuce;
+
+import dev.serverlock.spi.Node;
+import dev.serverlock.spi.Server;
+import dev.serverlock.spi.ServerException;
+import io.lettuce.core.AbstractRedisClient;
+import io.lettuce.core.ClientOptions;
+import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisURI;
+import io.lettuce.core.api.StatefulRedisConnection;
+import io.lettuce.core.cluster.RedisClusterClient;
+import io.lettuce.core.cluster.api.StatefulRedisClusterConnection;
+import java.util.function.Supplier;
+
+/**
+ * A client of Lettuce, for {@link dev.serverlock.Locks#over}. Commands go over the connection that the application
+ * shares
+ * anyway. Connections for waiting and sessions are opened with the resources and options of the client, except that
+ * they do
+ * not reconnect.
+ */
+public final class LettuceServer implements Server {
+    private final Supplier<? extends StatefulRedisConnection<?, ?>> shared;
+    private final RedisClient dialer;
+    private final RedisURI uri;
+    private volatile LettuceNode node;
+
+    private LettuceServer(RedisClient dialer, RedisURI uri, Supplier<? extends StatefulRedisConnection<?, ?>> shared) {
+        this.shared = shared;
+        this.dialer = dialer;
+        this.uri = uri;
+    }
+
+    /**
+     * A connection to one server, or to the master that Sentinels name.
+     *
+     * @param client the client
+     * @param uri where the client connects to
+     * @param connection the connection that the application shares, with any codec
+     * @return its server
+     */
+    public static Server of(RedisClient client, RedisURI uri, StatefulRedisConnection<?, ?> connection) {
+        return of(client, uri, () -> connection);
+    }
+
+    /**
+     * A connection that is opened when it is needed.
+     *
+     * @param client the client
+     * @param uri where the client connects to
+     * @param connection gives the connection that the application shares, the same each time
+     * @return its server
+     */
+    public static Server of(
+            RedisClient client, RedisURI uri, Supplier<? extends StatefulRedisConnection<?, ?>> connection) {
+        return new LettuceServer(dialer(client), uri, connection);
+    }
+
+    /**
+     * A connection to a cluster.
+     *
+     * @param client the client
+     * @param connection the connection that the application shares, with any codec
+     * @return its servers
+     */
+    public static Server of(RedisClusterClient client, StatefulRedisClusterConnection<?, ?> connection) {
+        return new LettuceCluster(client, dialer(client), connection);
+    }
+
+    /** It has the threads of the client, so that it costs nothing, and needs no end of its own. */
+    private static RedisClient dialer(AbstractRedisClient client) {
+        RedisClient dialer = RedisClient.create(client.getResources());
+        ClientOptions options = client.getOptions();
+        dialer.setOptions(ClientOptions.builder()
+                .autoReconnect(false)
+                .socketOptions(options.getSocketOptions())
+                .sslOptions(options.getSslOptions())
+                .build());
+        return dialer;
+    }
+
+    @Override
+    public Node node(byte[] key) {
+        StatefulRedisConnection<?, ?> connection;
+        try {
+            connection = shared.get();
+        } catch (RuntimeException error) {
+            throw Sent.read(error);
+        }
+        LettuceNode known = node;
+        if (known == null || known.connection() != connection) {
+            synchronized (this) {
+                if (node == null || node.connection() != connection) {
+                    node = new LettuceNode(connection, dialer, uri);
+                }
+                known = node;
+            }
+        }
+        if (known == null) {
+            throw new ServerException("there is no connection", null);
+        }
+        return known;
+    }
+}

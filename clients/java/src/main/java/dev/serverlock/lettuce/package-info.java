@@ -1,0 +1,2 @@
+/** Lets serverlock use the clients of Lettuce. */
+package dev.serverlock.lettuce;

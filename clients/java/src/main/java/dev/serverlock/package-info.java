@@ -1,0 +1,24 @@
+/**
+ * Locks that a Redis or Valkey server with the redis-lock module hands over itself: waiters stand in line in the
+ * server,
+ * each grant has a fencing token, and a holder that crashed is known to its successor.
+ *
+ * <p>Make one {@link dev.serverlock.Locks} for each client of the application, with
+ * {@link dev.serverlock.jedis.JedisServer} or {@link dev.serverlock.lettuce.LettuceServer}:
+ *
+ * <pre>{@code
+ * try (Locks locks = Locks.over(JedisServer.of(client))) {
+ *     ServerLock report = locks.lock("report", Duration.ofSeconds(30)).waiting(Duration.ofMinutes(1));
+ *     try (Held held = report.acquire()) {
+ *         write(held.token());
+ *     }
+ * }
+ * }</pre>
+ *
+ * <p>A {@link dev.serverlock.ServerLock} is a description: it holds nothing, and any number of threads may use it. Each
+ * acquisition gives a {@link dev.serverlock.Held} of its own. The lease is renewed while the lock is held, and the lock
+ * counts as lost a tenth of the lease before the server gives it to others, whatever the network does.
+ *
+ * <p>Where the module is not loaded, the same calls work by script, with polling and without order among waiters.
+ */
+package dev.serverlock;

@@ -1,0 +1,2 @@
+/** Lets ShedLock use these locks. */
+package dev.serverlock.shedlock;

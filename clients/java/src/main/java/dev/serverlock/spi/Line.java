@@ -1,0 +1,37 @@
+package dev.serverlock.spi;
+
+import java.time.Duration;
+
+/** A connection of the manager's own. */
+public interface Line extends AutoCloseable {
+    /**
+     * Sends one command and waits for the reply. After a {@link ServerException}, and an interrupt, the connection is closed.
+     *
+     * @param words the command and its arguments
+     * @param timeout how long it may take
+     * @return the reply, as in {@link Call#value}
+     * @throws ReplyException if the reply is an error
+     * @throws ServerException if there is none
+     * @throws InterruptedException if the thread is interrupted meanwhile
+     */
+    Object call(byte[][] words, Duration timeout) throws InterruptedException;
+
+    /**
+     * Tells whether it is not known to have ended.
+     *
+     * @return whether it is open
+     */
+    boolean isOpen();
+
+    /**
+     * Calls once, when the connection has ended, whoever ended it; at once if it has. On a line that nobody watches, that is
+     * when a call or {@link #close} ends it.
+     *
+     * @param ended what to call
+     */
+    void onEnd(Runnable ended);
+
+    /** Returns when nothing that was sent before gets a reply any more. */
+    @Override
+    void close();
+}

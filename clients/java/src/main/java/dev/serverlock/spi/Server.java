@@ -1,0 +1,13 @@
+package dev.serverlock.spi;
+
+/** The application's own client: of one server, or with {@link Cluster} of several. */
+public interface Server {
+    /**
+     * Gives the server that has the key. The same server is always an equal object.
+     *
+     * @param key the key
+     * @return its server
+     * @throws ServerException if nobody knows it now
+     */
+    Node node(byte[] key);
+}

@@ -1,0 +1,145 @@
+package dev.serverlock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.serverlock.jedis.JedisServer;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.Lock;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+/** A lock of the server behind the interface of the JDK. */
+class LockViewTest {
+    private static TestServer server;
+    private static Locks locks;
+
+    @BeforeAll
+    static void start() throws Exception {
+        server = new TestServer();
+        locks = Locks.over(JedisServer.of(server.client));
+    }
+
+    @AfterAll
+    static void end() throws Exception {
+        locks.close();
+        server.close();
+    }
+
+    private static Lock lock(String key) {
+        return locks.lock(key, Duration.ofSeconds(30)).asLock();
+    }
+
+    @Test
+    void itIsHeldBetweenLockAndUnlock() {
+        Lock lock = lock("a");
+        lock.lock();
+        assertEquals("held", server.info("a", "state"));
+        lock.unlock();
+        assertTrue(server.isFree("a"));
+        assertTrue(lock.tryLock());
+        lock.unlock();
+    }
+
+    @Test
+    void anotherThreadWaitsForIt() throws Exception {
+        Lock lock = lock("b");
+        lock.lock();
+        assertFalse(CompletableFuture.supplyAsync(lock::tryLock).get(10, TimeUnit.SECONDS));
+        CompletableFuture<Void> other = CompletableFuture.runAsync(() -> {
+            lock.lock();
+            lock.unlock();
+        });
+        TestServer.until("it waits", () -> server.info("b", "waiters").equals("1"));
+        assertFalse(other.isDone());
+        lock.unlock();
+        other.get(10, TimeUnit.SECONDS);
+    }
+
+    @Test
+    void theThreadThatHoldsItIsRefusedWithAnError() {
+        Lock lock = lock("c");
+        lock.lock();
+        assertThrows(LockMisuseException.class, lock::lock);
+        assertThrows(LockMisuseException.class, lock::tryLock);
+        assertThrows(LockMisuseException.class, lock("c")::lock, "another view of the same lock");
+        lock.unlock();
+        lock.lock();
+        lock.unlock();
+    }
+
+    @Test
+    void unlockByAStrangerIsAnError() throws Exception {
+        Lock lock = lock("d");
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
+        lock.lock();
+        AtomicReference<Throwable> told = new AtomicReference<>();
+        Thread stranger = new Thread(lock::unlock);
+        stranger.setUncaughtExceptionHandler((thread, error) -> told.set(error));
+        stranger.start();
+        stranger.join(10_000);
+        assertTrue(told.get() instanceof IllegalMonitorStateException, () -> "" + told.get());
+        assertEquals("held", server.info("d", "state"));
+        lock.unlock();
+    }
+
+    @Test
+    void unlockTellsThatItWasLost() {
+        Lock lock = lock("e");
+        lock.lock();
+        server.call("DEL", "e");
+        LockLostException error = assertThrows(LockLostException.class, lock::unlock);
+        assertTrue(error.getMessage().contains("\"e\""), error.getMessage());
+        lock.lock();
+        lock.unlock();
+    }
+
+    @Test
+    void aTryWithATimeEndsInTime() throws Exception {
+        server.call("LOCK.ACQUIRE", "f", "PX", 60_000);
+        long began = System.nanoTime();
+        assertFalse(lock("f").tryLock(300, TimeUnit.MILLISECONDS));
+        assertTrue(System.nanoTime() - began >= 290_000_000L);
+        assertEquals("0", server.info("f", "waiters"));
+    }
+
+    @Test
+    void lockIgnoresInterruptsAndLockInterruptiblyDoesNot() throws Exception {
+        Object token = server.call("LOCK.ACQUIRE", "g", "PX", 60_000);
+        CompletableFuture<Boolean> patient = new CompletableFuture<>();
+        CompletableFuture<Throwable> other = new CompletableFuture<>();
+        Thread waits = new Thread(() -> {
+            Lock lock = lock("g");
+            lock.lock();
+            patient.complete(Thread.currentThread().isInterrupted());
+            lock.unlock();
+        });
+        Thread givesUp = new Thread(() -> {
+            try {
+                lock("g").lockInterruptibly();
+            } catch (InterruptedException error) {
+                other.complete(error);
+            }
+        });
+        waits.start();
+        givesUp.start();
+        TestServer.until("both wait", () -> server.info("g", "waiters").equals("2"));
+        givesUp.interrupt();
+        waits.interrupt();
+        assertTrue(other.get(10, TimeUnit.SECONDS) instanceof InterruptedException);
+        TestServer.until("one waits", () -> server.info("g", "waiters").equals("1"));
+        server.call("LOCK.RELEASE", "g", token);
+        assertTrue(patient.get(10, TimeUnit.SECONDS), "the interrupt is still to be seen");
+    }
+
+    @Test
+    void thereAreNoConditions() {
+        assertThrows(UnsupportedOperationException.class, lock("h")::newCondition);
+    }
+}

@@ -1,0 +1,179 @@
+package dev.serverlock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.jar.JarFile;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/**
+ * The package as users get it: built, with sources and javadoc, installed in a repository, and required by an empty
+ * project. Its
+ * README runs there, and so does examples/java.
+ */
+class PackageTest {
+    private static final Pattern BLOCK = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL);
+    private static final Pattern NAME = Pattern.compile("public class (\\w+)");
+    private static final String JEDIS = dependency("redis.clients", "jedis", "8.0.2");
+    private static final String LETTUCE = dependency("io.lettuce", "lettuce-core", "7.7.0.RELEASE");
+
+    private static TestServer server;
+
+    @TempDir
+    private Path folder;
+
+    @BeforeAll
+    static void start() throws Exception {
+        server = new TestServer();
+    }
+
+    @AfterAll
+    static void end() throws Exception {
+        server.close();
+    }
+
+    private static Path repository() {
+        String path = System.getenv("SERVERLOCK_REPOSITORY");
+        if (path == null) {
+            throw new IllegalStateException("SERVERLOCK_REPOSITORY is where the package is installed");
+        }
+        return Path.of(path);
+    }
+
+    private static String dependency(String group, String artifact, String version) {
+        return "<dependency><groupId>" + group + "</groupId><artifactId>" + artifact + "</artifactId><version>" + version
+                + "</version></dependency>";
+    }
+
+    private String run(List<String> words) throws Exception {
+        Process process = new ProcessBuilder(words).directory(folder.toFile()).redirectErrorStream(true)
+                .redirectOutput(folder.resolve("said").toFile()).start();
+        boolean hasEnded = process.waitFor(180, TimeUnit.SECONDS);
+        process.destroyForcibly();
+        String said = Files.readString(folder.resolve("said"));
+        assertTrue(hasEnded && process.exitValue() == 0, () -> words + ": " + said);
+        return said;
+    }
+
+    /** Compiles and runs a program in a project that has nothing but this package and one library. */
+    private String play(String source, String library) throws Exception {
+        Matcher name = NAME.matcher(source);
+        assertTrue(name.find(), source);
+        String here = source.replace("localhost:6379", "127.0.0.1:" + server.port)
+                .replace("\"localhost\", 6379", "\"127.0.0.1\", " + server.port).replace("step < 10", "step < 1")
+                .replace("sleep(1000)", "sleep(10)");
+        assertTrue(here.contains("" + server.port), "it connects in another way");
+        Path sources = Files.createDirectories(folder.resolve("src/main/java"));
+        Files.writeString(sources.resolve(name.group(1) + ".java"), here);
+        Files.writeString(folder.resolve("pom.xml"), "<project><modelVersion>4.0.0</modelVersion>"
+                + "<groupId>empty</groupId><artifactId>empty</artifactId><version>1</version>"
+                + "<properties><maven.compiler.release>17</maven.compiler.release>"
+                + "<project.build.sourceEncoding>UTF-8</project.build.sourceEncoding></properties>"
+                + "<build><pluginManagement><plugins>"
+                + plugin("maven-resources-plugin", "3.3.1") + plugin("maven-compiler-plugin", "3.13.0")
+                + plugin("maven-dependency-plugin", "3.8.1") + "</plugins></pluginManagement></build><dependencies>"
+                + dependency("dev.serverlock", "serverlock", "0.1.0") + library + "</dependencies></project>");
+        run(List.of("mvn", "--batch-mode", "--quiet", "-Dmaven.repo.local=" + repository(), "compile",
+                "dependency:copy-dependencies"));
+        return run(List.of("java", "-cp", "target/classes:target/dependency/*", name.group(1)));
+    }
+
+    private static String plugin(String name, String version) {
+        return "<plugin><artifactId>" + name + "</artifactId><version>" + version + "</version></plugin>";
+    }
+
+    private static List<String> readme() throws IOException {
+        List<String> blocks = new ArrayList<>();
+        Matcher found = BLOCK.matcher(Files.readString(Path.of("README.md")));
+        while (found.find()) {
+            blocks.add(found.group(1));
+        }
+        assertEquals(2, blocks.size());
+        return blocks;
+    }
+
+    @Test
+    void theExampleWithJedisRunsInAnEmptyProject() throws Exception {
+        String said = play(readme().get(0), JEDIS);
+        assertTrue(said.contains("working, token 1"), said);
+        assertTrue(server.isFree("report"));
+        assertTrue(Files.list(folder.resolve("target/dependency")).noneMatch(jar -> jar.toString().contains("lettuce")));
+    }
+
+    @Test
+    void theExampleWithLettuceRunsInAnEmptyProject() throws Exception {
+        String said = play(readme().get(1), LETTUCE);
+        assertTrue(said.contains("held to the end: true"), said);
+        server.call("LOCK.ACQUIRE", "nightly", "PX", 60_000);
+        String refused = run(List.of("java", "-cp", "target/classes:target/dependency/*", "Nightly"));
+        assertTrue(refused.contains("the lock \"nightly\": somebody else has it"), refused);
+    }
+
+    @Test
+    void thePoolOfAnOldJedisWorks() throws Exception {
+        String source = """
+                import dev.serverlock.Held;
+                import dev.serverlock.Locks;
+                import dev.serverlock.jedis.JedisServer;
+                import java.time.Duration;
+                import redis.clients.jedis.JedisPooled;
+
+                public class Old {
+                    public static void main(String[] args) throws InterruptedException {
+                        JedisPooled jedis = new JedisPooled("localhost", 6379);
+                        Locks locks = Locks.over(JedisServer.ofPool(jedis.getPool()));
+                        Held held = locks.lock("old", Duration.ofSeconds(1)).session().acquire();
+                        new Thread(held::release).start();
+                        Duration patience = Duration.ofSeconds(20);
+                        try (Held next = locks.lock("old", patience).waiting(patience).acquire()) {
+                            System.out.println("left " + next.verify().toSeconds());
+                        }
+                        locks.close();
+                        jedis.close();
+                    }
+                }
+                """;
+        String said = play(source, dependency("redis.clients", "jedis", "5.2.0"));
+        assertTrue(said.contains("left 1"), said);
+    }
+
+    @Test
+    void theShortExampleRuns() throws Exception {
+        String said = play(Files.readString(Path.of("../../examples/java/Report.java")), JEDIS);
+        assertTrue(said.contains("working, token 1"), said);
+        assertTrue(server.isFree("report"));
+    }
+
+    @Test
+    void theJarHasTheScriptAndSourcesAndJavadocGoWithIt() throws Exception {
+        Path installed = repository().resolve("dev/serverlock/serverlock/0.1.0");
+        try (JarFile jar = new JarFile(installed.resolve("serverlock-0.1.0.jar").toFile())) {
+            assertTrue(jar.getEntry("dev/serverlock/lock.lua") != null);
+            assertTrue(jar.getEntry("META-INF/LICENSE") != null);
+            assertEquals("dev.serverlock", jar.getManifest().getMainAttributes().getValue("Automatic-Module-Name"));
+        }
+        try (JarFile jar = new JarFile(installed.resolve("serverlock-0.1.0-sources.jar").toFile())) {
+            assertTrue(jar.getEntry("dev/serverlock/Locks.java") != null);
+        }
+        try (JarFile jar = new JarFile(installed.resolve("serverlock-0.1.0-javadoc.jar").toFile())) {
+            assertTrue(jar.getEntry("dev.serverlock/dev/serverlock/Locks.html") != null);
+        }
+    }
+
+    @Test
+    void theScriptIsThatOfTheProject() throws Exception {
+        assertEquals(Files.readString(Path.of("../../portable/lock.lua")),
+                Files.readString(Path.of("src/main/resources/dev/serverlock/lock.lua")));
+    }
+}

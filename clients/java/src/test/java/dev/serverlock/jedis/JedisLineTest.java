@@ -1,0 +1,98 @@
+package dev.serverlock.jedis;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.serverlock.spi.FakeServer;
+import dev.serverlock.spi.Line;
+import dev.serverlock.spi.ReplyException;
+import dev.serverlock.spi.ServerException;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import redis.clients.jedis.RedisClient;
+
+/** A connection that its caller reads. */
+class JedisLineTest {
+    private static final Duration LONG = Duration.ofSeconds(20);
+
+    private FakeServer server;
+    private RedisClient client;
+
+    private Line open(String reply) throws Exception {
+        server = new FakeServer(command -> reply);
+        client = RedisClient.create("127.0.0.1", server.port());
+        return JedisServer.of(client).node(new byte[0]).dial(false, LONG);
+    }
+
+    @AfterEach
+    void end() throws Exception {
+        client.close();
+        server.close();
+    }
+
+    private static Object call(Line line, Duration timeout) throws InterruptedException {
+        return line.call(FakeServer.call("LOCK.A").words, timeout);
+    }
+
+    @Test
+    void itGivesRepliesAndErrorsAndStaysOpen() throws Exception {
+        Line line = open(":7\r\n");
+        assertEquals(7L, call(line, LONG));
+        assertEquals(7L, call(line, Duration.ofSeconds(5)));
+        assertTrue(line.isOpen());
+        line.close();
+        Line other = open("-GRACE not yet\r\n");
+        assertEquals("GRACE not yet", assertThrows(ReplyException.class, () -> call(other, LONG)).getMessage());
+        assertTrue(other.isOpen());
+    }
+
+    @Test
+    void anInterruptEndsTheCallAndTheConnection() throws Exception {
+        Line line = open(FakeServer.SILENCE);
+        CountDownLatch ended = new CountDownLatch(1);
+        line.onEnd(ended::countDown);
+        CompletableFuture<Throwable> told = new CompletableFuture<>();
+        Thread caller = new Thread(() -> {
+            try {
+                call(line, LONG);
+            } catch (InterruptedException | RuntimeException error) {
+                told.complete(error);
+            }
+        });
+        caller.start();
+        long end = System.nanoTime() + LONG.toNanos();
+        while (server.count("LOCK.A") == 0 && System.nanoTime() < end) {
+            Thread.sleep(1);
+        }
+        long began = System.nanoTime();
+        caller.interrupt();
+        assertInstanceOf(InterruptedException.class, told.get(20, TimeUnit.SECONDS));
+        assertTrue(System.nanoTime() - began < 5_000_000_000L);
+        assertTrue(ended.await(20, TimeUnit.SECONDS));
+        assertFalse(line.isOpen());
+    }
+
+    @Test
+    void aReplyThatDoesNotComeEndsIt() throws Exception {
+        Line line = open(FakeServer.SILENCE);
+        assertThrows(ServerException.class, () -> call(line, Duration.ofMillis(100)));
+        assertFalse(line.isOpen());
+    }
+
+    @Test
+    void onceClosedItDoesNotConnectAgain() throws Exception {
+        Line line = open(":7\r\n");
+        int before = server.accepted();
+        line.close();
+        assertThrows(ServerException.class, () -> call(line, LONG));
+        assertEquals(before, server.accepted());
+        assertEquals(0, server.count("LOCK.A"));
+    }
+}

@@ -1,0 +1,88 @@
+package dev.serverlock.jedis;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.serverlock.spi.Call;
+import dev.serverlock.spi.FakeServer;
+import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Node;
+import dev.serverlock.spi.ReplyException;
+import dev.serverlock.spi.ServerException;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import redis.clients.jedis.RedisClient;
+
+/** What a pool of Jedis does with calls. */
+class JedisNodeTest {
+    private static final Duration LONG = Duration.ofSeconds(20);
+
+    @Test
+    void aCallIsSentOnceAlsoWhenItsConnectionIsLost() throws Exception {
+        try (FakeServer server = new FakeServer(command -> FakeServer.CLOSE);
+                RedisClient client = RedisClient.create("127.0.0.1", server.port())) {
+            Call call = FakeServer.call("LOCK.A");
+            JedisServer.of(client).node(new byte[0]).exchange(List.of(call), LONG);
+            assertInstanceOf(ServerException.class, call.error);
+            assertNull(call.late);
+            assertEquals(1, server.count("LOCK.A"));
+        }
+    }
+
+    @Test
+    void aCallThatIsNotAnsweredEndsInTimeAndClosesItsConnection() throws Exception {
+        try (FakeServer server = new FakeServer(command -> command.equals("LOCK.A") ? FakeServer.SILENCE : ":7\r\n");
+                RedisClient client = RedisClient.create("127.0.0.1", server.port())) {
+            Node node = JedisServer.of(client).node(new byte[0]);
+            Call silent = FakeServer.call("LOCK.A");
+            Call behind = FakeServer.call("LOCK.B");
+            long began = System.nanoTime();
+            node.exchange(List.of(silent), Duration.ofMillis(100));
+            assertTrue(System.nanoTime() - began < 5_000_000_000L);
+            assertInstanceOf(ServerException.class, silent.error);
+            node.exchange(List.of(behind), LONG);
+            assertEquals(7L, behind.value, "not a reply of another call");
+            assertEquals(1, client.getPool().getDestroyedCount());
+        }
+    }
+
+    @Test
+    void callsOfOneExchangeHaveTheirOwnRepliesAndTheTimeOutStaysThatOfTheApplication() throws Exception {
+        try (FakeServer server = new FakeServer(command -> command.equals("LOCK.A") ? "-GRACE not yet\r\n" : "*2\r\n:1\r\n$-1\r\n");
+                RedisClient client = RedisClient.create("127.0.0.1", server.port())) {
+            Call error = FakeServer.call("LOCK.A");
+            Call list = FakeServer.call("LOCK.B");
+            JedisServer.of(client).node(new byte[0]).exchange(List.of(error, list), LONG);
+            assertEquals("GRACE not yet", assertInstanceOf(ReplyException.class, error.error).getMessage());
+            assertEquals(2, assertInstanceOf(List.class, list.value).size());
+            try (var connection = client.getPool().getResource()) {
+                assertEquals(2000, connection.getSoTimeout());
+            }
+            assertEquals(1, server.accepted());
+        }
+    }
+
+    @Test
+    void theEndOfALineIsNoticedAndItDoesNotConnectAgain() throws Exception {
+        try (FakeServer server = new FakeServer(command -> FakeServer.CLOSE);
+                RedisClient client = RedisClient.create("127.0.0.1", server.port())) {
+            Line line = JedisServer.of(client).node(new byte[0]).dial(true, LONG);
+            int before = server.accepted();
+            CountDownLatch ended = new CountDownLatch(1);
+            line.onEnd(ended::countDown);
+            byte[][] words = FakeServer.call("LOCK.A").words;
+            assertThrows(ServerException.class, () -> line.call(words, LONG));
+            assertTrue(ended.await(20, TimeUnit.SECONDS));
+            assertFalse(line.isOpen());
+            assertThrows(ServerException.class, () -> line.call(words, LONG));
+            assertEquals(before, server.accepted());
+        }
+    }
+}

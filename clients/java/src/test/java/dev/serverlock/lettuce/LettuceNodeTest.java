@@ -1,0 +1,114 @@
+package dev.serverlock.lettuce;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.serverlock.spi.Call;
+import dev.serverlock.spi.FakeServer;
+import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Node;
+import dev.serverlock.spi.ServerException;
+import io.lettuce.core.ClientOptions;
+import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisURI;
+import io.lettuce.core.TimeoutOptions;
+import io.lettuce.core.api.StatefulRedisConnection;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.function.UnaryOperator;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+/** What the one connection of Lettuce does with calls. */
+class LettuceNodeTest {
+    private static final Duration LONG = Duration.ofSeconds(20);
+
+    private FakeServer server;
+    private RedisClient client;
+
+    private Node open(UnaryOperator<String> answer) throws Exception {
+        server = new FakeServer(answer);
+        RedisURI uri = RedisURI.create("127.0.0.1", server.port());
+        client = RedisClient.create(uri);
+        client.setOptions(ClientOptions.builder().timeoutOptions(TimeoutOptions.enabled(Duration.ofMillis(100))).build());
+        StatefulRedisConnection<String, String> connection = client.connect();
+        return LettuceServer.of(client, uri, connection).node(new byte[0]);
+    }
+
+    @AfterEach
+    void end() throws Exception {
+        client.shutdown(Duration.ZERO, Duration.ofSeconds(5));
+        server.close();
+    }
+
+    @Test
+    void aCallThatWasWrittenIsNotWrittenAgainAfterAReconnect() throws Exception {
+        Node node = open(command -> command.equals("LOCK.A") ? FakeServer.CLOSE : ":7\r\n");
+        Call lost = FakeServer.call("LOCK.A");
+        node.exchange(List.of(lost), LONG);
+        assertInstanceOf(ServerException.class, lost.error);
+        assertNull(lost.late);
+        Call next = FakeServer.call("LOCK.B");
+        node.exchange(List.of(next), LONG);
+        assertEquals(7L, next.value);
+        assertFalse(next.wasResent);
+        assertEquals(1, server.count("LOCK.A"));
+        assertEquals(2, server.accepted());
+    }
+
+    @Test
+    void aReplyThatComesAfterItsTimeIsStillTheReply() throws Exception {
+        CountDownLatch mayAnswer = new CountDownLatch(1);
+        Node node = open(command -> {
+            try {
+                mayAnswer.await(20, TimeUnit.SECONDS);
+            } catch (InterruptedException ended) {
+                return FakeServer.CLOSE;
+            }
+            return ":7\r\n";
+        });
+        Call call = FakeServer.call("LOCK.A");
+        node.exchange(List.of(call), Duration.ofMillis(400)); // past the time-out of the library
+        assertInstanceOf(ServerException.class, call.error);
+        assertNotNull(call.late);
+        assertFalse(call.late.isDone());
+        mayAnswer.countDown();
+        assertEquals(7L, call.late.get(20, TimeUnit.SECONDS));
+    }
+
+    @Test
+    void aCallThatWasNotWrittenNeverIs() throws Exception {
+        Node node = open(command -> command.equals("LOCK.A") ? FakeServer.CLOSE : ":7\r\n");
+        server.close(); // so that it cannot reconnect
+        node.exchange(List.of(FakeServer.call("LOCK.A")), LONG);
+        Call call = FakeServer.call("LOCK.B");
+        node.exchange(List.of(call), Duration.ofMillis(200));
+        assertInstanceOf(ServerException.class, call.error);
+        assertNull(call.late, "it is not on its way");
+        server = new FakeServer(command -> ":7\r\n", server.port());
+        Call next = FakeServer.call("LOCK.C");
+        node.exchange(List.of(next), LONG);
+        assertEquals(7L, next.value);
+        assertEquals(0, server.count("LOCK.B"));
+    }
+
+    @Test
+    void theEndOfALineIsNoticedAndItDoesNotConnectAgain() throws Exception {
+        Line line = open(command -> FakeServer.CLOSE).dial(true, LONG);
+        CountDownLatch ended = new CountDownLatch(1);
+        line.onEnd(ended::countDown);
+        byte[][] words = FakeServer.call("LOCK.A").words;
+        assertThrows(ServerException.class, () -> line.call(words, LONG));
+        assertTrue(ended.await(20, TimeUnit.SECONDS));
+        assertFalse(line.isOpen());
+        assertThrows(ServerException.class, () -> line.call(words, LONG));
+        assertEquals(2, server.accepted(), "that of the application, and the line");
+    }
+}

@@ -1,0 +1,154 @@
+package dev.serverlock.spi;
+
+import java.io.BufferedInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.UnaryOperator;
+
+/** A server that answers what it is told to, as bytes of RESP2, and knows what was sent to it. */
+public final class FakeServer implements AutoCloseable {
+    /** Instead of a reply: closes the connection. */
+    public static final String CLOSE = "close";
+    /** Instead of a reply: nothing. */
+    public static final String SILENCE = "";
+
+    private final ServerSocket socket;
+    private final Map<String, Integer> counts = new ConcurrentHashMap<>();
+    private final AtomicInteger accepted = new AtomicInteger();
+    private final UnaryOperator<String> answer;
+
+    /**
+     * Listens.
+     *
+     * @param answer the reply to a command that begins with LOCK; others get what a plain server says
+     * @throws IOException if it cannot
+     */
+    public FakeServer(UnaryOperator<String> answer) throws IOException {
+        this(answer, 0);
+    }
+
+    /**
+     * Listens on a port: as a server that comes back.
+     *
+     * @param answer the reply to a command that begins with LOCK
+     * @param port the port
+     * @throws IOException if it cannot
+     */
+    public FakeServer(UnaryOperator<String> answer, int port) throws IOException {
+        this.answer = answer;
+        socket = new ServerSocket(port, 50, InetAddress.getLoopbackAddress());
+        daemon(() -> {
+            while (true) {
+                Socket connection = socket.accept();
+                accepted.incrementAndGet();
+                daemon(() -> serve(connection));
+            }
+        });
+    }
+
+    private interface Work {
+        void run() throws IOException;
+    }
+
+    private static void daemon(Work work) {
+        Thread thread = new Thread(() -> {
+            try {
+                work.run();
+            } catch (IOException ended) {
+                // By the client, or by the test.
+            }
+        }, "fake-server");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    private void serve(Socket connection) throws IOException {
+        try (connection; InputStream in = new BufferedInputStream(connection.getInputStream())) {
+            while (true) {
+                int count = Integer.parseInt(line(in).substring(1));
+                String command = "";
+                for (int at = 0; at < count; at++) {
+                    byte[] word = in.readNBytes(Integer.parseInt(line(in).substring(1)));
+                    in.readNBytes(2);
+                    command = at == 0 ? new String(word, StandardCharsets.UTF_8).toUpperCase(Locale.ROOT) : command;
+                }
+                counts.merge(command, 1, Integer::sum);
+                String reply = reply(command);
+                if (reply.equals(CLOSE)) {
+                    return;
+                }
+                connection.getOutputStream().write(reply.getBytes(StandardCharsets.UTF_8));
+            }
+        }
+    }
+
+    private String reply(String command) {
+        if (command.startsWith("LOCK.")) {
+            return answer.apply(command);
+        }
+        return command.equals("HELLO") ? "-ERR unknown command 'HELLO'\r\n"
+                : command.equals("PING") ? "+PONG\r\n" : "+OK\r\n";
+    }
+
+    private static String line(InputStream in) throws IOException {
+        StringBuilder line = new StringBuilder();
+        for (int letter = in.read(); letter != '\n'; letter = in.read()) {
+            if (letter < 0) {
+                throw new IOException("the end");
+            }
+            line.append((char) letter);
+        }
+        return line.toString().strip();
+    }
+
+    /**
+     * Where it listens.
+     *
+     * @return the port on 127.0.0.1
+     */
+    public int port() {
+        return socket.getLocalPort();
+    }
+
+    /**
+     * How often a command was sent.
+     *
+     * @param command the command
+     * @return how often
+     */
+    public int count(String command) {
+        return counts.getOrDefault(command, 0);
+    }
+
+    /**
+     * How many connections there were.
+     *
+     * @return the number
+     */
+    public int accepted() {
+        return accepted.get();
+    }
+
+    /**
+     * One call with a command and no arguments.
+     *
+     * @param command the command
+     * @return the call
+     */
+    public static Call call(String command) {
+        return new Call(new byte[][] {command.getBytes(StandardCharsets.UTF_8)});
+    }
+
+    @Override
+    public void close() throws IOException {
+        socket.close();
+    }
+}

@@ -1,0 +1,99 @@
+package dev.serverlock.suite;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import dev.serverlock.LockLostException;
+import dev.serverlock.Locks;
+import dev.serverlock.ServerLock;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.function.Consumer;
+import java.util.function.UnaryOperator;
+
+/** Reads the fields of orders. */
+final class Order {
+    private Order() {}
+
+    static String text(JsonObject order, String field) {
+        return order.has(field) && !order.get(field).isJsonNull() ? order.get(field).getAsString() : null;
+    }
+
+    static boolean is(JsonObject order, String field) {
+        return order.has(field) && order.get(field).getAsBoolean();
+    }
+
+    /** Reads milliseconds. Null is a Duration that is null; what is no number has no type in Java. */
+    static Duration span(JsonElement raw) {
+        if (raw.isJsonNull()) {
+            return null;
+        }
+        if (!raw.isJsonPrimitive() || !raw.getAsJsonPrimitive().isNumber()) {
+            throw new Driver.Cannot("a duration that is " + raw);
+        }
+        return Duration.ofNanos((long) (raw.getAsDouble() * 1e6));
+    }
+
+    private static Duration lease(JsonObject order) {
+        return span(order.get("lease_ms"));
+    }
+
+    static String[] texts(JsonArray array) {
+        List<String> texts = new ArrayList<>();
+        array.forEach(element -> texts.add(element.getAsString()));
+        return texts.toArray(new String[0]);
+    }
+
+    private static String key(JsonElement raw) {
+        if (raw.isJsonNull()) {
+            return null;
+        }
+        if (!raw.isJsonPrimitive() || !raw.getAsJsonPrimitive().isString()) {
+            throw new Driver.Cannot("a key that is " + raw);
+        }
+        return raw.getAsString();
+    }
+
+    static String key(JsonObject order) {
+        return key(order.get("key"));
+    }
+
+    private static ServerLock kind(JsonObject order, Locks locks) {
+        if (order.has("keys")) {
+            List<String> keys = new ArrayList<>();
+            order.getAsJsonArray("keys").forEach(key -> keys.add(key(key)));
+            return locks.allOf(keys, lease(order));
+        }
+        JsonElement raw = order.get("key");
+        if (raw.isJsonObject()) {
+            return locks.lock(HexFormat.of().parseHex(raw.getAsJsonObject().get("hex").getAsString()), lease(order));
+        }
+        if (is(order, "shared")) {
+            return locks.shared(key(order), lease(order));
+        }
+        if (order.has("limit")) {
+            return locks.limit(key(order), order.get("limit").getAsInt(), lease(order));
+        }
+        return is(order, "recover") ? locks.recover(key(order), lease(order)) : locks.lock(key(order), lease(order));
+    }
+
+    /** The lock of an order. */
+    static ServerLock lock(JsonObject order, Locks locks, Consumer<LockLostException> lost) {
+        ServerLock lock = kind(order, locks).onLost(lost);
+        Duration within = order.has("replicas_within_ms") ? span(order.get("replicas_within_ms")) : Duration.ofSeconds(1);
+        lock = when(order.has("wait_ms"), lock, it -> it.waiting(span(order.get("wait_ms"))));
+        lock = when(order.has("at_least_ms"), lock, it -> it.atLeast(span(order.get("at_least_ms"))));
+        lock = when(order.has("max_hold_ms"), lock, it -> it.maxHold(span(order.get("max_hold_ms"))));
+        lock = when(order.has("owner"), lock, it -> it.owner(text(order, "owner")));
+        lock = when(is(order, "session"), lock, ServerLock::session);
+        lock = when(is(order, "details"), lock, ServerLock::details);
+        lock = when(order.has("replicas"), lock, it -> it.replicas(order.get("replicas").getAsInt(), within));
+        return when(is(order, "fsync"), lock, it -> it.fsync(within));
+    }
+
+    private static ServerLock when(boolean isSo, ServerLock lock, UnaryOperator<ServerLock> option) {
+        return isSo ? option.apply(lock) : lock;
+    }
+}

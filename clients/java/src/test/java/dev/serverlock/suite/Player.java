@@ -1,0 +1,280 @@
+package dev.serverlock.suite;
+
+import static dev.serverlock.suite.Driver.fields;
+import static dev.serverlock.suite.Driver.say;
+
+import com.google.gson.JsonObject;
+import dev.serverlock.Held;
+import dev.serverlock.Hooks;
+import dev.serverlock.Leader;
+import dev.serverlock.LockException;
+import dev.serverlock.LockLostException;
+import dev.serverlock.Locks;
+import dev.serverlock.ServerLock;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.function.Consumer;
+
+/** Carries out orders. */
+final class Player {
+    private final Library library;
+    private final Map<String, Library.Client> clients = new ConcurrentHashMap<>();
+    private final Map<String, Locks> locks = new ConcurrentHashMap<>();
+    private final Map<String, ServerLock> objects = new ConcurrentHashMap<>();
+    private final Map<String, Held> holds = new ConcurrentHashMap<>();
+    private final Map<String, Scope> scopes = new ConcurrentHashMap<>();
+    private final Map<String, Leader> leaders = new ConcurrentHashMap<>();
+    private final Map<Long, Thread> pending = new ConcurrentHashMap<>();
+
+    Player(Library library) {
+        this.library = library;
+    }
+
+    /** The work of a scope, which does what it is told. */
+    private record Scope(ServerLock lock, Held held, BlockingQueue<FutureTask<Map<String, Object>>> told) {}
+
+    void begin(long n, Thread thread) {
+        pending.put(n, thread);
+    }
+
+    void end(long n) {
+        pending.remove(n);
+    }
+
+    Map<String, Object> play(JsonObject order) throws Exception {
+        String name = Order.text(order, "do");
+        switch (name) {
+            case "open" -> open(order);
+            case "close" -> manager(order).close();
+            case "raw" -> {
+                return fields("reply", plain(clients.get(Order.text(order, "manager")).raw(
+                        Order.texts(order.getAsJsonArray("args")))));
+            }
+            case "object" -> objects.put(Order.text(order, "object"),
+                    lock(order, "object", Order.text(order, "object")));
+            case "acquire" -> {
+                Held held = described(order, "hold", Order.text(order, "hold")).acquire();
+                holds.put(Order.text(order, "hold"), held);
+                return got(held);
+            }
+            case "scope" -> scope(order);
+            case "leave", "fail", "again" -> {
+                return within(order, name);
+            }
+            case "cancel" -> {
+                Thread thread = pending.get(order.get("of").getAsLong());
+                if (thread != null) {
+                    thread.interrupt();
+                }
+            }
+            case "drop" -> drop(Order.text(order, "hold"));
+            case "lead", "resign", "stop", "observe" -> lead(order, name);
+            default -> {
+                return asked(order, name);
+            }
+        }
+        return null;
+    }
+
+    private Map<String, Object> asked(JsonObject order, String name) {
+        String scope = Order.text(order, "scope");
+        Held held = scope == null ? holds.get(Order.text(order, "hold")) : scopes.get(scope).held();
+        switch (name) {
+            case "check" -> {
+                held.check();
+                return fields("left_ms", ms(held.left()));
+            }
+            case "left" -> {
+                return fields("left_ms", ms(held.left()));
+            }
+            case "verify" -> {
+                return fields("left_ms", ms(held.verify()));
+            }
+            case "extend" -> held.extend(order.has("lease_ms") ? Order.span(order.get("lease_ms")) : null);
+            case "release" -> {
+                return fields("held", held.release());
+            }
+            case "fenced" -> {
+                String[] args = Order.texts(order.getAsJsonArray("args"));
+                Object[] rest = java.util.Arrays.copyOfRange(args, 2, args.length, Object[].class);
+                return fields("reply", plain(held.fenced(args[0], args[1], rest)));
+            }
+            default -> throw new Driver.Cannot(name);
+        }
+        return null;
+    }
+
+    private static double ms(Duration span) {
+        return span.toNanos() / 1e6;
+    }
+
+    private static Object plain(Object reply) {
+        if (reply instanceof byte[] bytes) {
+            return new String(bytes, StandardCharsets.UTF_8);
+        }
+        return reply instanceof List<?> list ? list.stream().map(Player::plain).toList() : reply;
+    }
+
+    private Locks manager(JsonObject order) {
+        return locks.get(Order.text(order, "manager"));
+    }
+
+    private void open(JsonObject order) throws Exception {
+        String manager = Order.text(order, "manager");
+        Library.Client client = library.open(order);
+        Locks.Builder builder = Locks.builder(client.server());
+        if (order.has("timeout_ms")) {
+            builder.timeout(Order.span(order.get("timeout_ms")));
+        }
+        if (order.has("portable") && !Order.is(order, "portable")) {
+            builder.withoutScripts();
+        }
+        if (Order.is(order, "hooks")) {
+            builder.hooks(hooks(manager));
+        }
+        clients.put(manager, client);
+        locks.put(manager, builder.build());
+    }
+
+    private static Hooks hooks(String manager) {
+        return new Hooks() {
+            private void tell(String name, String key, String field, Duration span) {
+                say(fields("event", "hook", "manager", manager, "name", name, "key", key, field, ms(span)));
+            }
+
+            @Override
+            public void granted(String key, Duration waited) {
+                tell("granted", key, "waited_ms", waited);
+            }
+
+            @Override
+            public void refused(String key, Duration waited, LockException why) {
+                tell("refused", key, "waited_ms", waited);
+            }
+
+            @Override
+            public void lost(String key, Duration held, LockLostException why) {
+                tell("lost", key, "held_ms", held);
+            }
+
+            @Override
+            public void released(String key, Duration held, boolean inTime) {
+                tell("released", key, "held_ms", held);
+            }
+        };
+    }
+
+    private ServerLock lock(JsonObject order, String name, String value) {
+        Consumer<LockLostException> lost = why ->
+                say(fields("event", "lost", name, value, "text", why.getMessage()));
+        return Order.lock(order, manager(order), lost);
+    }
+
+    private ServerLock described(JsonObject order, String name, String value) {
+        String object = Order.text(order, "object");
+        return object == null ? lock(order, name, value) : objects.get(object);
+    }
+
+    private static Map<String, Object> got(Held held) {
+        return fields("token", held.token(), "predecessor", held.predecessor()
+                .map(before -> fields("overdue_ms", ms(before.overdue()), "token", before.token(), "owner", before.owner()))
+                .orElse(null));
+    }
+
+    private void scope(JsonObject order) throws Exception {
+        String name = Order.text(order, "scope");
+        ServerLock lock = described(order, "scope", name);
+        ServerLock.Task<Exception> work = held -> {
+            Scope mine = new Scope(lock, held, new LinkedBlockingQueue<>());
+            scopes.put(name, mine);
+            say(fields("event", "entered", "scope", name, "token", held.token()));
+            obey(name, mine);
+        };
+        lock.run(work);
+    }
+
+    private static void obey(String name, Scope mine) throws Exception {
+        while (true) {
+            FutureTask<Map<String, Object>> told;
+            try {
+                told = mine.told().take();
+            } catch (InterruptedException stopped) {
+                say(fields("event", "stopped", "scope", name));
+                throw stopped;
+            }
+            told.run();
+            try {
+                if (told.get() == null) {
+                    return;
+                }
+            } catch (java.util.concurrent.ExecutionException error) {
+                if (error.getCause() instanceof Driver.WorkFailed failed) {
+                    throw failed;
+                }
+            }
+        }
+    }
+
+    /** Makes the body of a scope do something. */
+    private Map<String, Object> within(JsonObject order, String name) throws Exception {
+        Scope scope = scopes.get(Order.text(order, "scope"));
+        FutureTask<Map<String, Object>> task = new FutureTask<>(() -> {
+            switch (name) {
+                case "leave" -> {
+                    return null;
+                }
+                case "fail" -> throw new Driver.WorkFailed();
+                default -> {
+                    return got(scope.lock().acquire());
+                }
+            }
+        });
+        scope.told().add(task);
+        try {
+            return task.get();
+        } catch (java.util.concurrent.ExecutionException error) {
+            if (error.getCause() instanceof Driver.WorkFailed) {
+                return null;
+            }
+            throw (Exception) error.getCause();
+        }
+    }
+
+    private void drop(String hold) throws InterruptedException {
+        holds.remove(hold);
+        for (int turn = 0; turn < 5; turn++) {
+            System.gc();
+            Thread.sleep(20);
+        }
+    }
+
+    private void lead(JsonObject order, String name) throws Exception {
+        String leader = Order.text(order, "leader");
+        switch (name) {
+            case "resign" -> leaders.get(leader).resign();
+            case "stop" -> leaders.get(leader).close();
+            default -> {
+                Leader made = manager(order).leader(Order.key(order), Order.span(order.get("lease_ms")));
+                if (order.has("owner")) {
+                    made = made.owner(Order.text(order, "owner"));
+                }
+                if (name.equals("observe")) {
+                    String observer = Order.text(order, "observer");
+                    made.observe(who -> say(fields("event", "leader", "observer", observer,
+                            "token", who.token() == 0 ? null : who.token(),
+                            "owner", who.token() == 0 ? null : who.owner())));
+                    return;
+                }
+                leaders.put(leader, made.start(
+                        token -> say(fields("event", "elected", "leader", leader, "token", token)),
+                        token -> say(fields("event", "deposed", "leader", leader, "token", token))));
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/** Plays the scenarios of clients/suite. */
+package dev.serverlock.suite;

@@ -25,4 +25,9 @@ LANGUAGES = {
         "command": [f"{TARGET}/clients/serverlock-go/driver"],
         "environment": {},
     },
+    "rust": {
+        "clients": ["redis", "redis-tokio"],
+        "command": [f"{TARGET}/clients/serverlock-rust/debug/serverlock-driver"],
+        "environment": {},
+    },
 }

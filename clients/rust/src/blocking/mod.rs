@@ -150,6 +150,21 @@ impl Lock {
 
 /// A lock that is held, until it is released, dropped or lost. There is never a second one for a grant. Its drop gives
 /// the lock back, as [`Held::release`] does, but tells nobody whether it was held to the end.
+///
+/// It cannot be copied, nor used after its release:
+///
+/// ```compile_fail,E0599
+/// fn copy(held: &serverlock::Held) -> serverlock::Held {
+///     held.clone()
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// fn twice(held: serverlock::Held) {
+///     let _ = held.release();
+///     let _ = held.release();
+/// }
+/// ```
 #[must_use = "the lock is given back when this is dropped"]
 pub struct Held {
     hold: Arc<Hold>,

@@ -61,6 +61,12 @@ impl Fault {
         matches!(self, Self::Broken(broken) if broken.is_final)
     }
 
+    /// The time of a connection that blocks was over.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self, Self::Broken(Broken { cause: Some(cause), .. }) if cause.is_timeout())
+    }
+
     pub(crate) fn is_broken(&self) -> bool {
         matches!(self, Self::Broken(_) | Self::Late(_))
     }

@@ -15,10 +15,19 @@ type Heard = Box<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Line {
     connection: Mutex<Option<MultiplexedConnection>>,
+    /// Instead, one on which threads block themselves.
+    #[cfg(feature = "blocking")]
+    blocks: Option<Mutex<Option<Blocking>>>,
     /// Calls let go of the connection.
     closing: Signal,
     ended: Arc<Signal>,
     heard: Arc<Mutex<Option<Heard>>>,
+}
+
+#[cfg(feature = "blocking")]
+struct Blocking {
+    connection: redis::Connection,
+    timeout: Duration,
 }
 
 /// The library drops what hears messages when the connection has ended, whoever ended it.
@@ -66,11 +75,55 @@ impl Line {
     ) -> Result<Arc<Self>, Fault> {
         let config = config.set_connection_timeout(Some(timeout)).set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(fault)?;
-        Ok(Arc::new(Self { connection: Mutex::new(Some(connection)), closing: Signal::default(), ended, heard }))
+        let mut line = Self { ended, heard, ..Self::empty() };
+        line.connection = Mutex::new(Some(connection));
+        Ok(Arc::new(line))
+    }
+
+    fn empty() -> Self {
+        Self {
+            connection: Mutex::default(),
+            #[cfg(feature = "blocking")]
+            blocks: None,
+            closing: Signal::default(),
+            ended: Arc::default(),
+            heard: Arc::default(),
+        }
+    }
+
+    /// Opens one for the wait of a thread, which blocks on it: it is told when the wait is over without another thread in
+    /// between. It neither hears messages nor notices its end.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn blocking(client: &Client, timeout: Duration) -> Result<Arc<Self>, Fault> {
+        let connection = client.get_connection_with_timeout(timeout).map_err(fault)?;
+        let blocking = Blocking { connection, timeout: Duration::ZERO };
+        Ok(Arc::new(Self { blocks: Some(Mutex::new(Some(blocking))), ..Self::empty() }))
+    }
+
+    /// Whether a call on it cannot be interrupted.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn blocks(&self) -> bool {
+        self.blocks.is_some()
+    }
+
+    #[cfg(feature = "blocking")]
+    fn block(&self, slot: &Mutex<Option<Blocking>>, cmd: &Cmd, timeout: Duration) -> Reply {
+        let Some(mut blocking) = locked(slot).take() else { return Err(Fault::broken("the connection has ended")) };
+        let reply = blocking.call(cmd, timeout);
+        match &reply {
+            Err(fault) if fault.is_broken() => self.closing.fire(),
+            _ if self.is_open() => *locked(slot) = Some(blocking),
+            _ => {}
+        }
+        reply
     }
 
     /// One exchange. Without a reply in time, and when the caller gives up, the line is closed.
     pub(crate) async fn call(&self, cmd: &Cmd, timeout: Duration, cancel: &Signal) -> Reply {
+        #[cfg(feature = "blocking")]
+        if let Some(slot) = &self.blocks {
+            return self.block(slot, cmd, timeout);
+        }
         let Some(connection) = self.shared() else { return Err(Fault::broken("the connection has ended")) };
         let exchange = async move {
             let mut connection = connection;
@@ -127,6 +180,10 @@ impl Line {
         let connection = locked(&self.connection).take();
         self.closing.fire();
         drop(connection);
+        #[cfg(feature = "blocking")]
+        if let Some(slot) = &self.blocks {
+            drop(locked(slot).take()); // one that is in use is dropped with its reply
+        }
     }
 
     /// Returns when the connection is closed: nothing that was sent before gets a reply any more.
@@ -139,8 +196,15 @@ impl Line {
     }
 }
 
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.closing.fire();
+#[cfg(feature = "blocking")]
+impl Blocking {
+    fn call(&mut self, cmd: &Cmd, timeout: Duration) -> Reply {
+        if self.timeout != timeout {
+            self.connection.set_read_timeout(Some(timeout)).map_err(fault)?;
+            self.connection.set_write_timeout(Some(timeout)).map_err(fault)?;
+            self.timeout = timeout;
+        }
+        read(redis::ConnectionLike::req_command(&mut self.connection, cmd))
+            .map_err(|fault| if fault.is_late() { Fault::no_reply(timeout) } else { fault })
     }
 }

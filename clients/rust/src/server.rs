@@ -126,6 +126,10 @@ pub(crate) trait Server: Send + Sync {
     fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool;
     /// Ends that.
     fn widen(&self);
+    /// A line on which a thread blocks itself, where threads call.
+    fn line(&self, _timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
+        None
+    }
 }
 
 /// Makes the way to a server: the only one, or the one at an address.
@@ -254,6 +258,14 @@ impl Router {
         match tokio::spawn(async move { Line::open(&client, timeout).await }).await {
             Ok(line) => line,
             Err(_) => Err(Fault::broken("the runtime is ending")),
+        }
+    }
+
+    /// Opens the line of a lone wait.
+    pub(crate) async fn dial_alone(&self, key: &[u8], timeout: Duration) -> Result<Arc<Line>, Fault> {
+        match self.only().line(timeout) {
+            Some(line) => line,
+            None => self.dial(key, timeout).await,
         }
     }
 

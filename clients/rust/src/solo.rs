@@ -64,7 +64,7 @@ impl Solo {
         if let Some(line) = kept.filter(|line| line.is_open()) {
             return Ok(line);
         }
-        let made = engine.router.dial(key, engine.timeout).await?;
+        let made = engine.router.dial_alone(key, engine.timeout).await?;
         locked(&self.state).line = Some(Arc::clone(&made));
         if engine.closed.is_fired() {
             made.close_soon(); // close came before the line

@@ -134,7 +134,7 @@ impl Attempt {
         if !waits || !engine.notifies.load(Ordering::SeqCst) || !engine.solo.enter(&engine) {
             return Ok(None);
         }
-        let alone = Alone(engine);
+        let alone = Alone(Arc::clone(&engine));
         self.is_solo = true;
         let outcome = self.by_blocking().await;
         self.line = None; // it stays with the manager
@@ -156,6 +156,7 @@ impl Attempt {
                     }
                 }
                 Ok(Piece::Cancelled) => {
+                    self.over()?; // by ourselves
                     self.may_stand = false;
                     return Err(self.refused());
                 }
@@ -184,6 +185,30 @@ impl Attempt {
         if self.line.is_none() {
             self.take_line().await?;
         }
+        #[cfg(feature = "blocking")]
+        if self.line.as_ref().is_some_and(|line| line.blocks()) {
+            return self.piece_of_thread().await;
+        }
+        self.asked_piece().await
+    }
+
+    /// Nothing can interrupt this thread but the server: when the caller or the manager is done, it is asked to end the
+    /// attempt. A CANCEL that comes before its ACQUIRE blocks the ID.
+    #[cfg(feature = "blocking")]
+    async fn piece_of_thread(&mut self) -> Result<Piece, Fault> {
+        let (engine, request, id) = (Arc::downgrade(&self.engine), Arc::clone(&self.request), self.id);
+        let act: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+            let Some(engine) = engine.upgrade() else { return };
+            let request = Arc::clone(&request);
+            engine.handle().clone().spawn(async move { engine.cancel(&request, id, false, true).await });
+        });
+        let (cancel, engine) = (Arc::clone(&self.cancel), Arc::clone(&self.engine));
+        let _cancel = cancel.when_fired(&act);
+        let _closed = engine.closed.when_fired(&act);
+        self.asked_piece().await
+    }
+
+    async fn asked_piece(&mut self) -> Result<Piece, Fault> {
         let longest = match (self.is_solo, self.engine.lines.is_crowded()) {
             (true, _) => SOLO_PIECE,
             (false, true) => CROWDED_PIECE,

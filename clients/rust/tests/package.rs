@@ -14,6 +14,8 @@ use std::process::{Command, Output};
 use support::Server;
 
 const README: &str = include_str!("../README.md");
+const MIGRATING: &str = include_str!("../../../docs/MIGRATING.md");
+const REPORT: &str = include_str!("../../../examples/rust/report.rs");
 
 /// Where it is built, kept from one run to the next.
 fn kept() -> PathBuf {
@@ -60,8 +62,32 @@ fn files(folder: &Path, from: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
+/// Makes the project of a user, with the line of the README for threads and the feature for tokio besides.
+fn project(name: &str, unpacked: &Path, more: &str) -> PathBuf {
+    let folder = kept().join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(folder.join("src/bin")).unwrap();
+    let lines = blocks("toml")[0];
+    let threads = "serverlock = \"0.1\"";
+    assert!(lines.contains(threads) && lines.contains("features = [\"tokio\"] }"), "{lines}");
+    let lines = lines.replace(threads, "serverlock = { version = \"0.1\", features = [\"tokio\"] }");
+    let tokio = "tokio = { version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }";
+    let manifest = format!(
+        "[package]\nname = {name:?}\nedition = \"2024\"\n\n{lines}{tokio}\n{more}\n\n\
+         [patch.crates-io]\nserverlock = {{ path = \"{}\" }}\n\n[workspace]\n",
+        unpacked.display()
+    );
+    fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    folder
+}
+
+/// What a program of a project says.
+fn says(name: &str) -> String {
+    String::from_utf8(run(&mut Command::new(kept().join("debug").join(name))).stdout).unwrap()
+}
+
 #[test]
-fn the_packed_crate_has_what_it_needs_and_the_examples_of_its_readme_run() {
+fn the_packed_crate_has_what_it_needs_and_its_examples_run() {
     let unpacked = packed();
     let mut found = BTreeSet::new();
     files(&unpacked, &unpacked, &mut found);
@@ -71,36 +97,62 @@ fn the_packed_crate_has_what_it_needs_and_the_examples_of_its_readme_run() {
     assert!(!found.iter().any(|name| name.starts_with("driver") || name.starts_with("tests")), "{found:?}");
 
     let server = Server::start();
-    let (folder, [dependencies]) = (kept().join("project"), blocks("toml")[..].try_into().unwrap());
-    let dependencies: &str = dependencies;
-    fs::create_dir_all(folder.join("src/bin")).unwrap();
-    let project = "[package]\nname = \"project\"\nedition = \"2024\"\n";
-    // The line for threads, with the features of that for tokio.
-    let dependencies =
-        dependencies.replace("serverlock = \"0.1\"", "serverlock = { version = \"0.1\", features = [\"tokio\"] }");
-    assert!(dependencies.contains("features = [\"tokio\"] }"), "{dependencies}");
-    let tokio = "tokio = { version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }";
-    let patch = format!("[patch.crates-io]\nserverlock = {{ path = {unpacked:?} }}\n\n[workspace]\n");
-    fs::write(folder.join("Cargo.toml"), format!("{project}\n{dependencies}{tokio}\n\n{patch}")).unwrap();
+    let at = format!("127.0.0.1:{}", server.port);
+    let folder = project("examples", &unpacked, "rslock = { version = \"=0.10.0\", features = [\"tokio-comp\"] }");
+    let write = |name: &str, source: String| fs::write(folder.join("src/bin").join(name), source).unwrap();
     let examples = blocks("rust");
     assert_eq!(examples.len(), 2);
     for (number, example) in examples.iter().enumerate() {
-        let source = example.replace("localhost:6379", &format!("127.0.0.1:{}", server.port));
+        let source = example.replace("localhost:6379", &at);
         assert_ne!(source, *example);
-        fs::write(folder.join(format!("src/bin/example{number}.rs")), source).unwrap();
+        write(&format!("example{number}.rs"), source);
+    }
+    let report = REPORT.replace("//localhost", &format!("//{at}")).replace("0..10", "0..1");
+    assert!(report.contains(&at) && report.contains("0..1 "));
+    write("report.rs", report);
+    for (name, line) in [("before.rs", line_of('-')), ("after.rs", line_of('+'))] {
+        let end = if name == "after.rs" { "lock.release().await?" } else { "manager.unlock(&lock).await" };
+        write(name, program(&line, end, &at));
     }
     run(cargo(&folder).args(["build", "--quiet"]));
-    let says = |number: usize| {
-        let output = run(&mut Command::new(kept().join(format!("debug/example{number}"))));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    assert!(says(0).starts_with("working, token "));
+
+    assert!(says("example0").starts_with("working, token "));
+    assert!(says("report").starts_with("working, token "));
     assert!(server.is_free("report"));
-    assert!(says(1).starts_with("held to the end, token "));
+    assert!(says("example1").starts_with("held to the end, token "));
     assert_eq!(server.call::<String>(&["GET", "report:last"]), "done");
     server.call::<i64>(&["LOCK.ACQUIRE", "nightly", "PX", "1", "OWNER", "alice"]);
     support::until("it has expired", || server.info("nightly", "state") == "expired");
-    assert!(says(1).starts_with("somebody crashed before us: Some(\"alice\")\n"));
+    assert!(says("example1").starts_with("somebody crashed before us: Some(\"alice\")\n"));
     server.call::<i64>(&["LOCK.ACQUIRE", "nightly", "EX", "60"]);
-    assert_eq!(says(1), "the lock \"nightly\": somebody else has it\n");
+    assert_eq!(says("example1"), "the lock \"nightly\": somebody else has it\n");
+
+    assert_eq!(says("before"), "foreign\n");
+    assert_eq!(says("after"), "held\n");
+    assert!(server.is_free("report"));
+}
+
+/// The line of docs/MIGRATING.md for rslock, before or after the change.
+fn line_of(side: char) -> String {
+    let block = MIGRATING.split("```diff\n").find(|block| block.starts_with("-let lock = manager.lock(")).unwrap();
+    block.lines().find_map(|line| line.strip_prefix(side)).unwrap().to_owned()
+}
+
+/// Takes a lock with that line, and says how the server sees it.
+fn program(line: &str, end: &str, at: &str) -> String {
+    format!(
+        "#[tokio::main]\nasync fn main() -> Result<(), Box<dyn std::error::Error>> {{
+            let client = redis::Client::open(\"redis://{at}\")?;
+            let mut connection = client.get_connection()?;
+            let lease = std::time::Duration::from_secs(30);
+            let manager = rslock::LockManager::new(vec![\"redis://{at}\"]);
+            let locks = serverlock::aio::Locks::new(client);
+            {line}
+            let info: Vec<redis::Value> = redis::cmd(\"LOCK.INFO\").arg(\"report\").query(&mut connection)?;
+            println!(\"{{}}\", redis::from_redis_value_ref::<String>(&info[1])?);
+            {end};
+            drop((manager, locks));
+            Ok(())
+        }}"
+    )
 }

@@ -186,7 +186,7 @@ impl Lock {
 }
 
 /// A lock that is held, until it is released, dropped or lost. There is never a second one for a grant. Its drop gives the
-/// lock back in the background.
+/// lock back in the background; if the runtime ends first, the lock ends with its lease.
 #[must_use = "the lock is given back when this is dropped"]
 pub struct Held {
     hold: Arc<Hold>,

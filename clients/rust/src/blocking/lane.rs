@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::connections::Connections;
 use super::runtime::is_caller;
 use crate::judge::{Call, Fault, Reply, fault, read};
+use crate::line::Line;
 use crate::server::Server;
 use crate::sync::locked;
 
@@ -83,6 +84,11 @@ impl Server for Lane {
         let mut state = locked(&self.state);
         state.is_narrow = false;
         state.crowded = None;
+    }
+
+    fn line(&self, timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
+        let client = self.connections.servers().client(None).map_err(fault);
+        is_caller().then(|| Line::blocking(&client?, timeout))
     }
 }
 

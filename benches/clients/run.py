@@ -43,6 +43,7 @@ HERE = Path(__file__).resolve().parent
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "clients"
 PYTHON = str(BUILT / "serverlock-python/bin/python")
 NODE = shutil.which("node") or "node"
+RUST = str(BUILT / "serverlock-rust/release/worker")
 PARTS = ("pair", "hot", "waits", "start", "trips")
 
 LANGUAGES = {
@@ -69,6 +70,19 @@ LANGUAGES = {
         "start": {"node-redis raw": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis')"],
                   "node-redis package": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis'); "
                                                      f"import('{BUILT}/serverlock-node/dist/index.js')"]},
+    },
+    "rust": {
+        "build": ["cargo", "build", "--quiet", "--release", "--manifest-path", str(HERE / "rust/Cargo.toml"),
+                  "--target-dir", str(BUILT / "serverlock-rust")],
+        "needs": [RUST],
+        "worker": [RUST],
+        "environment": {},
+        "groups": [
+            ["redis package", "redis raw"],
+            ["redis-tokio package", "redis-tokio raw", "redis-tokio rslock"],
+        ],
+        # A program in Rust has nothing to import.
+        "start": {},
     },
 }
 
@@ -219,6 +233,8 @@ def _connections(conn):
 
 def start(rows, language, server, settings):
     names = list(language["start"])
+    if not names:
+        return
     for round_ in range(1, 4 * settings.rounds + 1):
         for place, name in turns(names, round_):
             began = time.perf_counter()
@@ -304,6 +320,8 @@ def main():
         chosen = [[name for name in group if settings.library in name] for group in language["groups"]]
         language["groups"] = [group for group in chosen if group]
     for name in settings.language or LANGUAGES:
+        if "build" in LANGUAGES[name]:
+            subprocess.run(LANGUAGES[name]["build"], check=True)
         for file in LANGUAGES[name]["needs"]:
             if not Path(file).exists():
                 parser.error(f"no {file}: `make test-clients` makes it")

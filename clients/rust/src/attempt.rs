@@ -93,11 +93,11 @@ impl Attempt {
                 if self.request.settings.session {
                     grant.line = self.line.take();
                 }
-                self.give_back_line().await;
+                Box::pin(self.give_back_line()).await;
                 Ok(grant)
             }
             Err(fault) => {
-                self.abandon(!fault.is_broken()).await;
+                Box::pin(self.abandon(!fault.is_broken())).await;
                 let fault = match fault {
                     Fault::Ours(error) => Fault::Ours(error),
                     _ if self.cancel.is_fired() => Fault::GivenUp,
@@ -112,20 +112,22 @@ impl Attempt {
         self.over()?;
         let grant = self.get().await?;
         if self.request.must_be_confirmed() {
-            self.confirm().await?;
+            Box::pin(self.confirm()).await?;
         }
         self.over()?;
         Ok(grant)
     }
 
+    // What a free lock does not need is boxed, so that what it needs is small.
+
     async fn get(&mut self) -> Result<Grant, Fault> {
         if self.engine.is_portable() {
-            return self.poll().await;
+            return Box::pin(self.poll()).await;
         }
         match self.by_module().await {
             Err(fault) if fault.is_unknown_command() && self.engine.miss_module(&fault) => {
                 self.may_stand = false;
-                self.poll().await
+                Box::pin(self.poll()).await
             }
             outcome => outcome,
         }
@@ -133,7 +135,7 @@ impl Attempt {
 
     async fn by_module(&mut self) -> Result<Grant, Fault> {
         if self.engine.solo.is_ready()
-            && let Some(grant) = self.alone().await?
+            && let Some(grant) = Box::pin(self.alone()).await?
         {
             return Ok(grant);
         }
@@ -141,7 +143,7 @@ impl Attempt {
         if waits
             && self.engine.subscription.is_up()
             && self.engine.notifies.load(Ordering::SeqCst)
-            && let Some(grant) = self.by_notify().await?
+            && let Some(grant) = Box::pin(self.by_notify()).await?
         {
             return Ok(grant);
         }
@@ -152,16 +154,16 @@ impl Attempt {
             self.may_stand = false; // its place holds nobody up
             return Err(if waits { self.timed_out() } else { self.refused() });
         }
-        if let Some(grant) = self.alone().await? {
+        if let Some(grant) = Box::pin(self.alone()).await? {
             return Ok(grant);
         }
         if self.engine.notifies.load(Ordering::SeqCst)
             && !self.no_notify
-            && let Some(grant) = self.by_notify().await?
+            && let Some(grant) = Box::pin(self.by_notify()).await?
         {
             return Ok(grant);
         }
-        match self.by_blocking().await? {
+        match Box::pin(self.by_blocking()).await? {
             Some(grant) => Ok(grant),
             None => Err(self.timed_out()),
         }
@@ -216,7 +218,7 @@ impl Attempt {
                 self.no_notify = true;
                 return Ok(Asked::NoNotify);
             }
-            self.pause_after(fault).await?;
+            Box::pin(self.pause_after(fault)).await?;
             if !wait.is_zero() {
                 wait = wait.min(self.left()).max(Duration::from_millis(1));
             }
@@ -228,7 +230,7 @@ impl Attempt {
             Value::Nil => return Ok(Asked::Refused),
             Value::Int(token) => (*token, None),
             Value::Array(details) if details.len() == 4 => {
-                (details.first().and_then(number).unwrap_or(0), predecessor(details))
+                (details.first().and_then(number).unwrap_or(0), Predecessor::read(details))
             }
             reply if text(reply) == "WAITING" => {
                 self.stood = true;
@@ -248,12 +250,12 @@ impl Attempt {
     pub(crate) async fn exchange(&mut self, cmd: Cmd, timeout: Duration) -> Reply {
         self.over()?;
         if self.uses_line && !self.line.as_ref().is_some_and(|line| line.is_open()) {
-            self.take_line().await?;
+            Box::pin(self.take_line()).await?;
         }
         self.may_stand = true;
         if let Some(line) = &self.line {
             self.sent = now();
-            return line.call(&cmd, timeout, &self.cancel).await;
+            return Box::pin(line.call(&cmd, timeout, &self.cancel)).await;
         }
         let mut call = if let Some(call) = self.late.take() {
             call
@@ -374,31 +376,5 @@ impl Attempt {
         } else if !takes_long {
             let _ = done.await;
         }
-    }
-}
-
-/// Reads token, overdue-ms, previous token and previous owner. Nothing: the lock was free.
-fn predecessor(details: &[Value]) -> Option<Predecessor> {
-    let [_, overdue, token, owner] = details else { return None };
-    Some(Predecessor {
-        overdue: Duration::from_millis(u64::try_from(number(overdue)?).unwrap_or(0)),
-        token: number(token).unwrap_or(0),
-        owner: Some(text(owner)).filter(|owner| !owner.is_empty()),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn details_tell_of_a_predecessor_or_of_none() {
-        let free = [Value::Int(7), Value::Nil, Value::Nil, Value::Nil];
-        assert_eq!(predecessor(&free), None);
-        let left = [Value::Int(7), Value::Int(20), Value::Int(5), Value::BulkString(b"bob".to_vec())];
-        let expected = Predecessor { overdue: Duration::from_millis(20), token: 5, owner: Some("bob".into()) };
-        assert_eq!(predecessor(&left), Some(expected));
-        let unknown = [Value::Int(7), Value::Int(20), Value::Nil, Value::Nil];
-        assert_eq!(predecessor(&unknown).map(|it| (it.token, it.owner)), Some((0, None)));
     }
 }

@@ -5,9 +5,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redis::Value;
+
 use crate::clock::now;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
+use crate::judge::{number, text};
 use crate::line::Line;
 use crate::request::Request;
 use crate::sync::{Signal, locked};
@@ -22,6 +25,18 @@ pub struct Predecessor {
     pub token: i64,
     /// Its owner, if it named one.
     pub owner: Option<String>,
+}
+
+impl Predecessor {
+    /// Reads token, overdue-ms, previous token and previous owner. Nothing: the lock was free.
+    pub(crate) fn read(details: &[Value]) -> Option<Self> {
+        let [_, overdue, token, owner] = details else { return None };
+        Some(Self {
+            overdue: Duration::from_millis(u64::try_from(number(overdue)?).unwrap_or(0)),
+            token: number(token).unwrap_or(0),
+            owner: Some(text(owner)).filter(|owner| !owner.is_empty()),
+        })
+    }
 }
 
 /// What the server said, and what belongs to it.
@@ -232,5 +247,21 @@ impl Hold {
 
     pub(crate) fn renewed(&self) {
         locked(&self.state).is_renewing = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_tell_of_a_predecessor_or_of_none() {
+        let free = [Value::Int(7), Value::Nil, Value::Nil, Value::Nil];
+        assert_eq!(Predecessor::read(&free), None);
+        let left = [Value::Int(7), Value::Int(20), Value::Int(5), Value::BulkString(b"bob".to_vec())];
+        let expected = Predecessor { overdue: Duration::from_millis(20), token: 5, owner: Some("bob".into()) };
+        assert_eq!(Predecessor::read(&left), Some(expected));
+        let unknown = [Value::Int(7), Value::Int(20), Value::Nil, Value::Nil];
+        assert_eq!(Predecessor::read(&unknown).map(|it| (it.token, it.owner)), Some((0, None)));
     }
 }

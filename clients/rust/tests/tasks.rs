@@ -8,7 +8,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serverlock::aio::Locks;
 use serverlock::{Error, Kind, Options};
@@ -34,9 +34,12 @@ async fn to_drop_an_attempt_gives_it_up() {
     let waiting = tokio::spawn(async move { report.acquire().await.map(|_| ()) });
     let at = Arc::clone(&server);
     eventually("it waits", move || at.info("report", "waiters") == "1").await;
+    let began = Instant::now();
     waiting.abort();
     let at = Arc::clone(&server);
     eventually("nobody waits", move || at.info("report", "waiters") == "0").await;
+    // Not only for a moment, between two pieces of a wait that goes on.
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     theirs.release().await.unwrap();
     assert!(server.is_free("report"));
 }
@@ -129,6 +132,7 @@ async fn a_connection_of_its_own_is_one_and_comes_back() {
     let server = started();
     let locks = Locks::new(server.client());
     assert_eq!(server.connections(), 0);
+    let before = server.accepted();
     let attempts: Vec<_> = (0..50)
         .map(|number| {
             let lock = locks.lock(format!("k{number}"), LEASE);
@@ -139,6 +143,7 @@ async fn a_connection_of_its_own_is_one_and_comes_back() {
         attempt.await.unwrap();
     }
     assert_eq!(server.connections(), 1);
+    assert_eq!(server.accepted(), before + 3); // it, and those that look
     server.call::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
     locks.lock("report", LEASE).acquire().await.unwrap().release().await.unwrap();
 }

@@ -57,6 +57,13 @@ impl Server {
         fields.chunks(2).find(|pair| text(&pair[0]) == field).map(|pair| text(&pair[1])).unwrap()
     }
 
+    /// How many connections it has accepted, this one included.
+    pub fn accepted(&self) -> usize {
+        let stats: String = self.call(&["INFO", "stats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.unwrap().parse().unwrap()
+    }
+
     /// How many connections others have.
     pub fn connections(&self) -> usize {
         self.call::<String>(&["CLIENT", "LIST"]).lines().count() - 1

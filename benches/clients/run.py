@@ -71,6 +71,13 @@ LANGUAGES = {
                   "node-redis package": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis'); "
                                                      f"import('{BUILT}/serverlock-node/dist/index.js')"]},
     },
+    "go": {
+        "needs": [BUILT / "serverlock-go/bench"],
+        "worker": [str(BUILT / "serverlock-go/bench")],
+        "environment": {},
+        "groups": [["go-redis package", "go-redis raw", "go-redis redsync", "go-redis redislock"]],
+        "start": {},  # nothing is loaded: a program has the package in it
+    },
     "rust": {
         "build": ["cargo", "build", "--quiet", "--release", "--manifest-path", str(HERE / "rust/Cargo.toml"),
                   "--target-dir", str(BUILT / "serverlock-rust")],
@@ -233,9 +240,7 @@ def _connections(conn):
 
 def start(rows, language, server, settings):
     names = list(language["start"])
-    if not names:
-        return
-    for round_ in range(1, 4 * settings.rounds + 1):
+    for round_ in range(1, 4 * settings.rounds + 1 if names else 0):
         for place, name in turns(names, round_):
             began = time.perf_counter()
             subprocess.run(language["start"][name], env={**os.environ, **language["environment"]}, check=True)

@@ -124,6 +124,26 @@ test_java() {
     python3 clients/suite/run.py java ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
+test_rust() {
+    command -v cargo >/dev/null || { say "missing: Rust 1.88 or later"; return 1; }
+    local built=$target/serverlock-rust features all=tokio,sentinel,tls-rustls
+    export SERVERLOCK_MODULE=$target/../release/libredis_lock.so
+    (
+        cd clients/rust || exit 1
+        export CARGO_TARGET_DIR=$built
+        cargo fmt --all --check || exit 1
+        for features in blocking tokio "blocking,$all"; do
+            cargo clippy --quiet --package serverlock --all-targets --no-default-features --features "$features" -- \
+                --deny warnings || exit 1
+        done
+        cargo clippy --quiet --package serverlock-driver --all-targets -- --deny warnings &&
+            RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --package serverlock --no-deps --features "$all" &&
+            cargo test --quiet --package serverlock --features "$all" &&
+            cargo build --quiet --package serverlock-driver
+    ) || return 1
+    python3 clients/suite/run.py rust ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+}
+
 # clients/suite and clients/shell are no languages of this script.
 languages=${*:-$(for folder in clients/*/; do
     name=$(basename "$folder")

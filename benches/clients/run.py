@@ -45,6 +45,7 @@ PYTHON = str(BUILT / "serverlock-python/bin/python")
 NODE = shutil.which("node") or "node"
 JAVA = [shutil.which("java") or "java", "-cp",
         ":".join(str(BUILT / "serverlock-java" / part) for part in ("bench", "classes", "dependency/*"))]
+RUST = str(BUILT / "serverlock-rust/release/worker")
 PARTS = ("pair", "hot", "waits", "start", "trips")
 
 LANGUAGES = {
@@ -88,6 +89,19 @@ LANGUAGES = {
             ["lettuce package", "lettuce raw"],
         ],
         "start": {"jedis raw": [*JAVA, "Start", "jedis"], "jedis package": [*JAVA, "Start", "package"]},
+    },
+    "rust": {
+        "build": ["cargo", "build", "--quiet", "--release", "--manifest-path", str(HERE / "rust/Cargo.toml"),
+                  "--target-dir", str(BUILT / "serverlock-rust")],
+        "needs": [RUST],
+        "worker": [RUST],
+        "environment": {},
+        "groups": [
+            ["redis package", "redis raw"],
+            ["redis-tokio package", "redis-tokio raw", "redis-tokio rslock"],
+        ],
+        # A program in Rust has nothing to import.
+        "start": {},
     },
 }
 
@@ -323,6 +337,8 @@ def main():
         chosen = [[name for name in group if settings.library in name] for group in language["groups"]]
         language["groups"] = [group for group in chosen if group]
     for name in settings.language or LANGUAGES:
+        if "build" in LANGUAGES[name]:
+            subprocess.run(LANGUAGES[name]["build"], check=True)
         for file in LANGUAGES[name]["needs"]:
             if not Path(file).exists():
                 parser.error(f"no {file}: `make test-clients` makes it")

@@ -34,4 +34,9 @@ LANGUAGES = {
             "dev.serverlock.suite.Driver"],
         "environment": {},
     },
+    "rust": {
+        "clients": ["redis", "redis-tokio"],
+        "command": [f"{TARGET}/clients/serverlock-rust/debug/serverlock-driver"],
+        "environment": {},
+    },
 }

@@ -67,12 +67,6 @@ pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
     Ok(dir.join("node_modules"))
 }
 
-/// A program of this package, as `[[example]]` in Cargo.toml; else why there is none.
-pub fn example(name: &str) -> Result<PathBuf, String> {
-    run(Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).current_dir(root()))?;
-    Ok(target().join("debug/examples").join(name))
-}
-
 /// The program of a crate of its own, a Cargo.toml and a source beside it, compiled; else why there is none.
 pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) -> Result<PathBuf, String> {
     let dir = installed(name, |dir| {

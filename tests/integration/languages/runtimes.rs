@@ -21,7 +21,7 @@ pub struct Language {
 pub fn languages() -> &'static [Language] {
     static LANGUAGES: OnceLock<Vec<Language>> = OnceLock::new();
     LANGUAGES.get_or_init(|| {
-        let all = [("rust", rust()), ("php", php())];
+        let all = [("php", php())];
         let mut found = Vec::new();
         for (name, start) in all {
             match start {
@@ -42,10 +42,6 @@ fn say(line: &str) {
 
 fn started(program: PathBuf, args: Vec<OsString>) -> Language {
     Language { name: "", program, args, env: Vec::new(), protocols: &[2, 3] }
-}
-
-fn rust() -> Result<Language, String> {
-    install::example("lock-driver").map(|program| started(program, Vec::new()))
 }
 
 /// phpredis 5 speaks RESP2 only. Without threads, its program calls `check` while it waits for orders.

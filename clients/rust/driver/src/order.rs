@@ -1,0 +1,225 @@
+//! An order, and what it asks for.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use serverlock::{Error, Hooks, Kind, Options, Predecessor};
+
+use crate::say;
+
+/// The error of an answer.
+pub(crate) struct Failure {
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
+}
+
+pub(crate) type Answer = Result<Value, Failure>;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind() {
+            Kind::Refused => "refused",
+            Kind::Timeout => "timeout",
+            Kind::Lost => "lost",
+            Kind::Deadlock => "deadlock",
+            Kind::Unavailable => "unavailable",
+            Kind::Denied => "denied",
+            Kind::NoServer => "no_server",
+            Kind::Argument => "argument",
+            Kind::Misuse => "misuse",
+            Kind::Cancelled => "cancelled",
+            _ => "unknown",
+        };
+        Self { kind, text: error.to_string() }
+    }
+}
+
+impl From<redis::RedisError> for Failure {
+    fn from(error: redis::RedisError) -> Self {
+        Self { kind: "unknown", text: error.to_string() }
+    }
+}
+
+/// What Rust has no way to do.
+pub(crate) fn cannot(text: impl Into<String>) -> Failure {
+    Failure { kind: "cannot", text: text.into() }
+}
+
+/// The error of a body that fails.
+pub(crate) fn of_work() -> Failure {
+    Failure { kind: "work", text: "the work failed".into() }
+}
+
+#[derive(Clone)]
+pub(crate) struct Order(pub(crate) Value);
+
+impl Order {
+    pub(crate) fn get(&self, name: &str) -> &Value {
+        self.0.get(name).unwrap_or(&Value::Null)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.get(name).as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.get(name).is_some()
+    }
+
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.get(name).as_bool() == Some(true)
+    }
+
+    /// Milliseconds. What is no number, or below zero, has no type in Rust.
+    pub(crate) fn span(&self, name: &str) -> Result<Duration, Failure> {
+        let ms = self.get(name);
+        let span = ms.as_f64().and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
+        span.ok_or_else(|| cannot(format!("a duration that is {ms}")))
+    }
+
+    pub(crate) fn span_or(&self, name: &str, default: Duration) -> Result<Duration, Failure> {
+        if self.has(name) {
+            return self.span(name);
+        }
+        Ok(default)
+    }
+
+    pub(crate) fn key(&self) -> Result<Vec<u8>, Failure> {
+        key(self.get("key"))
+    }
+
+    pub(crate) fn keys(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        self.get("keys").as_array().map(Vec::as_slice).unwrap_or_default().iter().map(key).collect()
+    }
+
+    /// A command, as the application sends it.
+    pub(crate) fn command(&self) -> redis::Cmd {
+        let mut cmd = redis::Cmd::new();
+        for word in self.get("args").as_array().map(Vec::as_slice).unwrap_or_default() {
+            cmd.arg(word.as_str().map_or_else(|| word.to_string(), str::to_owned));
+        }
+        cmd
+    }
+
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        let mut options = Options::new();
+        if self.has("timeout_ms") {
+            options = options.timeout(self.span("timeout_ms")?);
+        }
+        if self.get("portable").as_bool() == Some(false) {
+            options = options.without_scripts();
+        }
+        if self.is("hooks") {
+            options = options.hooks(hooks(&self.text("manager")));
+        }
+        Ok(options)
+    }
+}
+
+fn key(value: &Value) -> Result<Vec<u8>, Failure> {
+    if let Some(text) = value.as_str() {
+        return Ok(text.into());
+    }
+    let hex = value.get("hex").and_then(Value::as_str).ok_or_else(|| cannot(format!("a key that is {value}")))?;
+    let byte = |at: usize| hex.get(at..at.saturating_add(2)).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    (0..hex.len()).step_by(2).map(|at| byte(at).ok_or_else(|| cannot("hex"))).collect()
+}
+
+pub(crate) fn ms(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
+}
+
+fn hooks(manager: &str) -> Hooks {
+    let tell = |name: &'static str, field: &'static str| {
+        let manager = manager.to_owned();
+        move |key: &str, span: Duration| {
+            let mut line = json!({"event": "hook", "manager": manager, "name": name, "key": key});
+            if let Some(fields) = line.as_object_mut() {
+                fields.insert(field.to_owned(), json!(ms(span)));
+            }
+            say(&line);
+        }
+    };
+    let (granted, refused) = (tell("granted", "waited_ms"), tell("refused", "waited_ms"));
+    let (lost, released) = (tell("lost", "held_ms"), tell("released", "held_ms"));
+    Hooks::new()
+        .granted(granted)
+        .refused(move |key, span, _| refused(key, span))
+        .lost(move |key, span, _| lost(key, span))
+        .released(move |key, span, _| released(key, span))
+}
+
+/// A loss is told with the name of the hold, the scope or the object.
+pub(crate) fn told(field: &'static str, name: String) -> impl Fn(&Error) + Send + Sync + 'static {
+    move |error| {
+        let mut line = json!({"event": "lost", "text": error.to_string()});
+        if let Some(fields) = line.as_object_mut() {
+            fields.insert(field.to_owned(), json!(name));
+        }
+        say(&line);
+    }
+}
+
+pub(crate) fn granted(token: i64, predecessor: Option<&Predecessor>) -> Value {
+    let before = predecessor.map(|it| json!({"overdue_ms": ms(it.overdue), "token": it.token, "owner": it.owner}));
+    json!({"token": token, "predecessor": before})
+}
+
+/// A reply, for JSON.
+pub(crate) fn plain(reply: &redis::Value) -> Value {
+    match reply {
+        redis::Value::Int(number) => json!(number),
+        redis::Value::Okay => json!("OK"),
+        redis::Value::SimpleString(text) => json!(text),
+        redis::Value::BulkString(bytes) => json!(String::from_utf8_lossy(bytes)),
+        redis::Value::Array(list) => list.iter().map(plain).collect(),
+        _ => Value::Null,
+    }
+}
+
+/// The lock of an order, in either form. A loss is told with that name.
+macro_rules! lock_of {
+    ($locks:expr, $order:expr, $field:literal) => {{
+        let (locks, order) = (&$locks, $order);
+        let lease = order.span("lease_ms")?;
+        let mut lock = if order.has("keys") {
+            locks.all_of(order.keys()?, lease)
+        } else if order.is("shared") {
+            locks.shared(order.key()?, lease)
+        } else if let Some(n) = order.get("limit").as_u64() {
+            locks.limit(order.key()?, u32::try_from(n).unwrap_or(u32::MAX), lease)
+        } else if order.is("recover") {
+            locks.recover(order.key()?, lease)
+        } else {
+            locks.lock(order.key()?, lease)
+        };
+        if order.has("wait_ms") {
+            lock = lock.wait(order.span("wait_ms")?);
+        }
+        if order.has("at_least_ms") {
+            lock = lock.at_least(order.span("at_least_ms")?);
+        }
+        if order.has("max_hold_ms") {
+            lock = lock.max_hold(order.span("max_hold_ms")?);
+        }
+        let within = order.span_or("replicas_within_ms", std::time::Duration::from_secs(1))?;
+        if let Some(count) = order.get("replicas").as_u64() {
+            lock = lock.replicas(u32::try_from(count).unwrap_or(u32::MAX), within);
+        }
+        if order.is("fsync") {
+            lock = lock.fsync(within);
+        }
+        if order.is("session") {
+            lock = lock.session();
+        }
+        if let Some(owner) = order.get("owner").as_str() {
+            lock = lock.owner(owner);
+        }
+        if order.is("details") {
+            lock = lock.details();
+        }
+        lock.on_lost($crate::order::told($field, order.text($field)))
+    }};
+}
+
+pub(crate) use lock_of;

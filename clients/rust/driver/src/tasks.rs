@@ -1,0 +1,269 @@
+//! Plays the form for tokio: a task for each order.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use serde_json::json;
+use serverlock::aio::{Held, Leader, Lock, Locks};
+use serverlock::{Term, Watch};
+use tokio::runtime::Runtime;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, plain};
+use crate::place::Place;
+use crate::threads::observed;
+use crate::{answer, say};
+
+static PLAYER: LazyLock<Player> = LazyLock::new(Player::default);
+static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| Runtime::new().ok());
+
+/// Plays one order. To cancel it drops its future.
+pub(crate) fn player() -> fn(Order) {
+    |order| {
+        let n = order.get("n").clone();
+        let cancel = Arc::new(Notify::new());
+        locked(&PLAYER.pending).insert(n.to_string(), Arc::clone(&cancel));
+        let work = async move {
+            let cancelled = || Failure { kind: "cancelled", text: "its future was dropped".into() };
+            let outcome = tokio::select! {
+                outcome = PLAYER.play(&order) => outcome,
+                () = cancel.notified() => Err(cancelled()),
+            };
+            locked(&PLAYER.pending).remove(&n.to_string());
+            answer(&n, outcome);
+        };
+        if let Some(runtime) = &*RUNTIME {
+            runtime.spawn(work);
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn named<T: Clone>(map: &Mutex<HashMap<String, T>>, name: &str) -> Result<T, Failure> {
+    locked(map).get(name).cloned().ok_or_else(|| cannot(format!("nothing is called {name}")))
+}
+
+/// A hold and what can be seen of it, also when it is gone.
+#[derive(Clone)]
+struct Known {
+    held: Arc<tokio::sync::Mutex<Option<Held>>>,
+    watch: Watch,
+}
+
+/// What the body of a scope is told, and who awaits what becomes of it.
+type Told = (String, oneshot::Sender<Answer>);
+
+#[derive(Default)]
+struct Player {
+    connections: Mutex<HashMap<String, Option<ConnectionManager>>>,
+    locks: Mutex<HashMap<String, Locks>>,
+    objects: Mutex<HashMap<String, Lock>>,
+    holds: Mutex<HashMap<String, Known>>,
+    scopes: Mutex<HashMap<String, (Watch, mpsc::UnboundedSender<Told>)>>,
+    leaders: Mutex<HashMap<String, Leader>>,
+    pending: Mutex<HashMap<String, Arc<Notify>>>,
+}
+
+impl Player {
+    async fn play(&self, order: &Order) -> Answer {
+        match order.text("do").as_str() {
+            "open" => self.open(order),
+            "close" => {
+                named(&self.locks, &order.text("manager"))?.close();
+                Ok(json!({}))
+            }
+            "raw" => {
+                let connection = named(&self.connections, &order.text("manager"))?;
+                let mut connection = connection.ok_or_else(|| cannot("raw"))?;
+                let reply: redis::Value = order.command().query_async(&mut connection).await?;
+                Ok(json!({"reply": plain(&reply)}))
+            }
+            "object" => {
+                let lock = lock_of!(named(&self.locks, &order.text("manager"))?, order, "object");
+                locked(&self.objects).insert(order.text("object"), lock);
+                Ok(json!({}))
+            }
+            "acquire" => {
+                let held = self.lock(order, true)?.acquire().await?;
+                let ok = granted(held.token(), held.predecessor());
+                let watch = held.watch();
+                let known = Known { held: Arc::new(tokio::sync::Mutex::new(Some(held))), watch };
+                locked(&self.holds).insert(order.text("hold"), known);
+                Ok(ok)
+            }
+            "scope" => self.scope(order).await,
+            "leave" | "fail" | "again" => {
+                let (_, tell) = named(&self.scopes, &order.text("scope"))?;
+                let (done, outcome) = oneshot::channel();
+                tell.send((order.text("do"), done)).map_err(|_| cannot("the scope has ended"))?;
+                outcome.await.map_err(|_| cannot("the scope has ended"))?
+            }
+            "cancel" => {
+                if let Some(cancel) = locked(&self.pending).get(&order.get("of").to_string()) {
+                    cancel.notify_one();
+                }
+                Ok(json!({}))
+            }
+            "drop" => {
+                locked(&self.holds).remove(&order.text("hold"));
+                Ok(json!({}))
+            }
+            "lead" | "resign" | "stop" | "observe" => self.lead(order),
+            "check" | "left" => {
+                let watch = if order.has("scope") {
+                    named(&self.scopes, &order.text("scope"))?.0
+                } else {
+                    named(&self.holds, &order.text("hold"))?.watch
+                };
+                if order.text("do") == "check" {
+                    watch.check()?;
+                }
+                Ok(json!({"left_ms": ms(watch.left())}))
+            }
+            _ => self.with_held(order).await,
+        }
+    }
+
+    async fn with_held(&self, order: &Order) -> Answer {
+        let known = named(&self.holds, &order.text("hold"))?;
+        let mut place = known.held.lock().await;
+        let gone = || cannot("a lock that was released does not compile any more");
+        match order.text("do").as_str() {
+            "release" => {
+                let held = place.take().ok_or_else(gone)?;
+                match held.release().await {
+                    Err(error) if !error.is_lost() => Err(error.into()),
+                    released => Ok(json!({"held": released.is_ok()})),
+                }
+            }
+            "verify" => Ok(json!({"left_ms": ms(place.as_ref().ok_or_else(gone)?.verify().await?)})),
+            "extend" => {
+                let lease = order.span_or("lease_ms", Duration::from_secs(30))?;
+                place.as_ref().ok_or_else(gone)?.extend(lease).await?;
+                Ok(json!({}))
+            }
+            "fenced" => {
+                let reply: redis::Value = place.as_ref().ok_or_else(gone)?.fenced(&order.command()).await?;
+                Ok(json!({"reply": plain(&reply)}))
+            }
+            other => Err(cannot(other)),
+        }
+    }
+
+    fn open(&self, order: &Order) -> Answer {
+        let (name, options) = (order.text("manager"), order.options()?);
+        let (connection, locks) = match Place::of(order)? {
+            Place::One(client) => {
+                // The locks have time-outs of their own.
+                let config = ConnectionManagerConfig::new().set_response_timeout(None);
+                let connection = client.get_connection_manager_lazy(config)?;
+                (Some(connection.clone()), Locks::with_connection(&client, connection, options))
+            }
+            Place::Group(servers) => (None, Locks::with_options(servers, options)),
+        };
+        locked(&self.connections).insert(name.clone(), connection);
+        locked(&self.locks).insert(name, locks);
+        Ok(json!({}))
+    }
+
+    fn lock(&self, order: &Order, is_hold: bool) -> Result<Lock, Failure> {
+        if order.has("object") {
+            return named(&self.objects, &order.text("object"));
+        }
+        let locks = named(&self.locks, &order.text("manager"))?;
+        if is_hold {
+            return Ok(lock_of!(locks, order, "hold"));
+        }
+        Ok(lock_of!(locks, order, "scope"))
+    }
+
+    async fn scope(&self, order: &Order) -> Answer {
+        let (lock, name) = (self.lock(order, false)?, order.text("scope"));
+        let work = async |held: &Held| {
+            let (tell, told) = mpsc::unbounded_channel();
+            locked(&self.scopes).insert(name.clone(), (held.watch(), tell));
+            say(&json!({"event": "entered", "scope": name, "token": held.token()}));
+            let mut stopped = Stopped(Some(name.clone()));
+            let done = body(&lock, told).await;
+            stopped.0 = None;
+            done
+        };
+        lock.run(work).await?;
+        Ok(json!({}))
+    }
+
+    fn lead(&self, order: &Order) -> Answer {
+        let name = order.text("leader");
+        match order.text("do").as_str() {
+            "resign" => named(&self.leaders, &name)?.resign(),
+            "stop" => named(&self.leaders, &name)?.stop(),
+            what => {
+                let locks = named(&self.locks, &order.text("manager"))?;
+                let mut leader = locks.leader(order.key()?, order.span("lease_ms")?);
+                if let Some(owner) = order.get("owner").as_str() {
+                    leader = leader.owner(owner);
+                }
+                if what == "observe" {
+                    let observer = order.text("observer");
+                    tokio::spawn(async move {
+                        let mut looks = leader.observe();
+                        while let Some(leader) = looks.next().await {
+                            observed(&observer, leader);
+                        }
+                    });
+                } else {
+                    locked(&self.leaders).insert(name.clone(), leader.clone());
+                    tokio::spawn(campaign(leader, name));
+                }
+            }
+        }
+        Ok(json!({}))
+    }
+}
+
+async fn campaign(leader: Leader, name: String) {
+    let lead = |term: Term| {
+        let name = name.clone();
+        async move {
+            say(&json!({"event": "elected", "leader": name, "token": term.token()}));
+            term.over().await;
+            say(&json!({"event": "deposed", "leader": name, "token": term.token()}));
+        }
+    };
+    if let Err(error) = leader.run(lead).await {
+        eprintln!("{error}");
+    }
+}
+
+/// Says that a body was stopped, if it is dropped before it has ended.
+struct Stopped(Option<String>);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if let Some(name) = &self.0 {
+            say(&json!({"event": "stopped", "scope": name}));
+        }
+    }
+}
+
+/// The work of a scope does what it is told.
+async fn body(lock: &Lock, mut told: mpsc::UnboundedReceiver<Told>) -> Result<(), Failure> {
+    while let Some((what, done)) = told.recv().await {
+        let outcome = match what.as_str() {
+            "again" => lock.acquire().await.map(|held| granted(held.token(), None)).map_err(Failure::from),
+            _ => Ok(json!({})),
+        };
+        let _ = done.send(outcome);
+        match what.as_str() {
+            "leave" => return Ok(()),
+            "fail" => return Err(of_work()),
+            _ => {}
+        }
+    }
+    Ok(())
+}

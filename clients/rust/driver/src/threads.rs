@@ -1,0 +1,247 @@
+//! Plays the blocking form: a thread for each order.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use serverlock::{Cancel, Connections, Held, Leader, Lock, Locks, Watch};
+
+use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, plain};
+use crate::place::Place;
+use crate::{answer, say};
+
+static PLAYER: LazyLock<Player> = LazyLock::new(Player::default);
+
+/// Plays one order.
+pub(crate) fn player() -> fn(Order) {
+    |order| {
+        let n = order.get("n").clone();
+        let cancel = Cancel::new();
+        locked(&PLAYER.pending).insert(n.to_string(), cancel.clone()); // here, so that an order to cancel it comes after it
+        let work = move || {
+            let outcome = PLAYER.play(&order, &cancel);
+            locked(&PLAYER.pending).remove(&n.to_string());
+            answer(&n, outcome);
+        };
+        thread::spawn(work);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn named<T: Clone>(map: &Mutex<HashMap<String, T>>, name: &str) -> Result<T, Failure> {
+    locked(map).get(name).cloned().ok_or_else(|| cannot(format!("nothing is called {name}")))
+}
+
+/// A hold and what can be seen of it, also when it is gone.
+#[derive(Clone)]
+struct Known {
+    held: Arc<Mutex<Option<Held>>>,
+    watch: Watch,
+}
+
+/// What the body of a scope is told, and who awaits what becomes of it.
+type Told = (String, Sender<Answer>);
+
+#[derive(Default)]
+struct Player {
+    connections: Mutex<HashMap<String, Option<Connections>>>,
+    locks: Mutex<HashMap<String, Locks>>,
+    objects: Mutex<HashMap<String, Lock>>,
+    holds: Mutex<HashMap<String, Known>>,
+    scopes: Mutex<HashMap<String, (Watch, Sender<Told>)>>,
+    leaders: Mutex<HashMap<String, Leader>>,
+    pending: Mutex<HashMap<String, Cancel>>,
+}
+
+impl Player {
+    fn play(&self, order: &Order, cancel: &Cancel) -> Answer {
+        match order.text("do").as_str() {
+            "open" => self.open(order),
+            "close" => {
+                named(&self.locks, &order.text("manager"))?.close();
+                Ok(json!({}))
+            }
+            "raw" => {
+                let connections = named(&self.connections, &order.text("manager"))?.ok_or_else(|| cannot("raw"))?;
+                let reply: redis::Value = connections.with(|connection| order.command().query(connection))?;
+                Ok(json!({"reply": plain(&reply)}))
+            }
+            "object" => {
+                let lock = lock_of!(named(&self.locks, &order.text("manager"))?, order, "object");
+                locked(&self.objects).insert(order.text("object"), lock);
+                Ok(json!({}))
+            }
+            "acquire" => {
+                let held = self.lock(order, true)?.acquire_unless(cancel)?;
+                let ok = granted(held.token(), held.predecessor());
+                let watch = held.watch();
+                let known = Known { held: Arc::new(Mutex::new(Some(held))), watch };
+                locked(&self.holds).insert(order.text("hold"), known);
+                Ok(ok)
+            }
+            "scope" => self.scope(order, cancel),
+            "leave" | "fail" | "again" => {
+                let (_, tell) = named(&self.scopes, &order.text("scope"))?;
+                let (done, outcome) = channel();
+                let gone = |_| cannot("the scope has ended");
+                tell.send((order.text("do"), done)).map_err(|_| cannot("the scope has ended"))?;
+                outcome.recv().map_err(gone)?
+            }
+            "cancel" => {
+                if let Some(cancel) = locked(&self.pending).get(&order.get("of").to_string()) {
+                    cancel.cancel();
+                }
+                Ok(json!({}))
+            }
+            "drop" => {
+                locked(&self.holds).remove(&order.text("hold"));
+                Ok(json!({}))
+            }
+            "lead" | "resign" | "stop" | "observe" => self.lead(order),
+            "check" | "left" => {
+                let watch = if order.has("scope") {
+                    named(&self.scopes, &order.text("scope"))?.0
+                } else {
+                    named(&self.holds, &order.text("hold"))?.watch
+                };
+                if order.text("do") == "check" {
+                    watch.check()?;
+                }
+                Ok(json!({"left_ms": ms(watch.left())}))
+            }
+            _ => self.with_held(order),
+        }
+    }
+
+    fn with_held(&self, order: &Order) -> Answer {
+        let known = named(&self.holds, &order.text("hold"))?;
+        let mut place = locked(&known.held);
+        let gone = || cannot("a lock that was released does not compile any more");
+        match order.text("do").as_str() {
+            "release" => {
+                let held = place.take().ok_or_else(gone)?;
+                match held.release() {
+                    Err(error) if !error.is_lost() => Err(error.into()),
+                    released => Ok(json!({"held": released.is_ok()})),
+                }
+            }
+            "verify" => Ok(json!({"left_ms": ms(place.as_ref().ok_or_else(gone)?.verify()?)})),
+            "extend" => {
+                let lease = order.span_or("lease_ms", Duration::from_secs(30))?;
+                place.as_ref().ok_or_else(gone)?.extend(lease)?;
+                Ok(json!({}))
+            }
+            "fenced" => {
+                let reply: redis::Value = place.as_ref().ok_or_else(gone)?.fenced(&order.command())?;
+                Ok(json!({"reply": plain(&reply)}))
+            }
+            other => Err(cannot(other)),
+        }
+    }
+
+    fn open(&self, order: &Order) -> Answer {
+        let (name, options) = (order.text("manager"), order.options()?);
+        let (connections, locks) = match Place::of(order)? {
+            Place::One(client) => {
+                let connections = Connections::new(*client);
+                (Some(connections.clone()), Locks::with_options(connections, options))
+            }
+            Place::Group(servers) => (None, Locks::with_options(servers, options)),
+        };
+        locked(&self.connections).insert(name.clone(), connections);
+        locked(&self.locks).insert(name, locks);
+        Ok(json!({}))
+    }
+
+    fn lock(&self, order: &Order, is_hold: bool) -> Result<Lock, Failure> {
+        if order.has("object") {
+            return named(&self.objects, &order.text("object"));
+        }
+        let locks = named(&self.locks, &order.text("manager"))?;
+        if is_hold {
+            return Ok(lock_of!(locks, order, "hold"));
+        }
+        Ok(lock_of!(locks, order, "scope"))
+    }
+
+    fn scope(&self, order: &Order, cancel: &Cancel) -> Answer {
+        let (lock, name) = (self.lock(order, false)?, order.text("scope"));
+        lock.run_unless(cancel, |held| {
+            let (tell, told) = channel();
+            locked(&self.scopes).insert(name.clone(), (held.watch(), tell));
+            say(&json!({"event": "entered", "scope": name, "token": held.token()}));
+            body(&lock, held, &name, &told)
+        })?;
+        Ok(json!({}))
+    }
+
+    fn lead(&self, order: &Order) -> Answer {
+        let name = order.text("leader");
+        match order.text("do").as_str() {
+            "resign" => named(&self.leaders, &name)?.resign(),
+            "stop" => named(&self.leaders, &name)?.stop(),
+            what => {
+                let locks = named(&self.locks, &order.text("manager"))?;
+                let mut leader = locks.leader(order.key()?, order.span("lease_ms")?);
+                if let Some(owner) = order.get("owner").as_str() {
+                    leader = leader.owner(owner);
+                }
+                if what == "observe" {
+                    let observer = order.text("observer");
+                    thread::spawn(move || leader.observe().for_each(|leader| observed(&observer, leader)));
+                } else {
+                    locked(&self.leaders).insert(name.clone(), leader.clone());
+                    thread::spawn(move || campaign(&leader, &name));
+                }
+            }
+        }
+        Ok(json!({}))
+    }
+}
+
+pub(crate) fn observed(observer: &str, leader: Option<serverlock::Leadership>) {
+    let (token, owner) = leader.map_or((Value::Null, Value::Null), |it| (json!(it.token), json!(it.owner)));
+    say(&json!({"event": "leader", "observer": observer, "token": token, "owner": owner}));
+}
+
+fn campaign(leader: &Leader, name: &str) {
+    let outcome = leader.run(|term| {
+        say(&json!({"event": "elected", "leader": name, "token": term.token()}));
+        leader.wait(term);
+        say(&json!({"event": "deposed", "leader": name, "token": term.token()}));
+    });
+    if let Err(error) = outcome {
+        eprintln!("{error}");
+    }
+}
+
+/// The work of a scope does what it is told, until the lock is lost.
+fn body(lock: &Lock, held: &Held, name: &str, told: &Receiver<Told>) -> Result<(), Failure> {
+    loop {
+        if let Err(lost) = held.check() {
+            say(&json!({"event": "stopped", "scope": name}));
+            return Err(lost.into());
+        }
+        let (what, done) = match told.recv_timeout(Duration::from_millis(10)) {
+            Ok(told) => told,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        let outcome = match what.as_str() {
+            "again" => lock.acquire().map(|held| granted(held.token(), None)).map_err(Failure::from),
+            _ => Ok(json!({})),
+        };
+        let _ = done.send(outcome);
+        match what.as_str() {
+            "leave" => return Ok(()),
+            "fail" => return Err(of_work()),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The one thread behind all blocking locks of a process: it waits, renews and gives back. Callers drive their own calls.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+
+thread_local! {
+    static IS_CALLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The runtime; an error where no thread can be started.
+pub(crate) fn handle() -> std::io::Result<Handle> {
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime.handle().clone());
+    }
+    let made = Builder::new_multi_thread().worker_threads(1).thread_name("serverlock").enable_all().build()?;
+    Ok(RUNTIME.get_or_init(|| made).handle().clone())
+}
+
+/// Whether this thread is that of a caller, which may block.
+pub(crate) fn is_caller() -> bool {
+    IS_CALLER.get()
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Drives a future on this thread. Unlike the runtime's own function it works within another runtime too, where it blocks
+/// as any blocking call does.
+pub(crate) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
+    struct Back(bool);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            IS_CALLER.set(self.0);
+        }
+    }
+    let _runtime = handle.enter();
+    let _back = Back(IS_CALLER.replace(true));
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What both forms of a lock that is held are made of, and a view of it that does not hold it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::hold::Hold;
+use crate::sync::Signal;
+
+/// Gives attempts up from outside: the attempts that it was passed to fail as
+/// [`Cancelled`](crate::Kind::Cancelled), and leave nothing behind. Its clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(pub(crate) Arc<Signal>);
+
+impl Cancel {
+    /// Not cancelled yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives the attempts up, also those that begin later.
+    pub fn cancel(&self) {
+        self.0.fire();
+    }
+
+    /// Whether it was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_fired()
+    }
+}
+
+/// A view of a lock that is held, for other threads and tasks. It holds nothing: the lock is released without regard to
+/// it, and only by its owner.
+#[derive(Clone)]
+pub struct Watch {
+    hold: Arc<Hold>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Watch").field("key", &self.key()).field("token", &self.token()).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(hold: &Arc<Hold>) -> Self {
+        Self { hold: Arc::clone(hold) }
+    }
+
+    /// The key, or the keys, quoted.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.hold.request.name
+    }
+
+    /// The fencing token.
+    #[must_use]
+    pub fn token(&self) -> i64 {
+        self.hold.token
+    }
+
+    /// For how long the lock is held for certain if no renewal succeeds; 0 when it is lost or released.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.hold.left()
+    }
+
+    /// Fails unless the lock is held for certain. It asks nobody.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Kind::Lost).
+    pub fn check(&self) -> Result<(), Error> {
+        self.hold.check()
+    }
+
+    /// Waits until the lock is lost or released; the error is what [`Watch::check`] gives from then on. It works in any
+    /// async runtime.
+    pub async fn over(&self) -> Error {
+        self.hold.over.wait().await;
+        self.hold.check().err().unwrap_or_else(|| self.hold.taken())
+    }
+}
+
+/// What users have of a manager. When the last of them is dropped, its connections are closed.
+pub(crate) struct Owner {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.engine.close();
+    }
+}
+
+/// The methods of a lock that is held that ask nobody, on a type with a field `hold: Arc<Hold>`.
+macro_rules! held_methods {
+    () => {
+        /// The key, or the keys, quoted.
+        #[must_use]
+        pub fn key(&self) -> &str {
+            &self.hold.request.name
+        }
+
+        /// The fencing token. It grows with each grant of the key: give it to the storage that is written to.
+        #[must_use]
+        pub fn token(&self) -> i64 {
+            self.hold.token
+        }
+
+        /// The holder that did not release the lock before, if the lock was asked for with `details` or `recover`.
+        #[must_use]
+        pub fn predecessor(&self) -> Option<&$crate::Predecessor> {
+            self.hold.predecessor.as_ref()
+        }
+
+        /// How long it took to get the lock.
+        #[must_use]
+        pub fn waited(&self) -> std::time::Duration {
+            self.hold.granted.saturating_sub(self.hold.began)
+        }
+
+        /// For how long the lock is held for certain if no renewal succeeds; 0 when it is lost.
+        #[must_use]
+        pub fn left(&self) -> std::time::Duration {
+            self.hold.left()
+        }
+
+        /// Fails unless the lock is held for certain. It asks nobody: call it before each step of the work.
+        ///
+        /// # Errors
+        /// [`Lost`]($crate::Kind::Lost).
+        pub fn check(&self) -> Result<(), $crate::Error> {
+            self.hold.check()
+        }
+
+        /// A view of it for other threads and tasks, which can neither release it nor keep it.
+        #[must_use]
+        pub fn watch(&self) -> $crate::Watch {
+            $crate::Watch::new(&self.hold)
+        }
+    };
+}
+
+/// The methods that make locks, on a type with a field `owner: Arc<Owner>`.
+macro_rules! locks_methods {
+    ($lock:ident, $leader:ident) => {
+        /// A lock that has one holder at a time.
+        pub fn lock(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
+            self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Alone)
+        }
+
+        /// A lock that has any number of holders that share it (readers); none beside a holder of `lock` (a writer).
+        pub fn shared(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
+            self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Shared)
+        }
+
+        /// A lock that has at most n holders at a time.
+        pub fn limit(&self, key: impl AsRef<[u8]>, n: u32, lease: std::time::Duration) -> $lock {
+            self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Limit(n))
+        }
+
+        /// Gets all of the keys or none, under one token. While it waits it holds none. In a cluster the keys have to be
+        /// in one slot.
+        pub fn all_of<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>, lease: std::time::Duration) -> $lock {
+            let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
+            self.described(keys, lease, Form::Many, Sharing::Alone)
+        }
+
+        /// Gets only a lock that its last holder never released; `predecessor` says whose it was. It does not wait.
+        pub fn recover(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
+            self.described(vec![key.as_ref().to_vec()], lease, Form::Recovery, Sharing::Alone)
+        }
+
+        /// A campaign for a key: a lock that is held for as long as its holder lives. It waits for a minute at a time.
+        pub fn leader(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $leader {
+            $leader::new(self.lock(key, lease).wait(std::time::Duration::from_secs(60)))
+        }
+
+        fn described(&self, keys: Vec<Vec<u8>>, lease: std::time::Duration, form: Form, sharing: Sharing) -> $lock {
+            let request = Arc::new(Request::new(keys, lease, form, sharing));
+            $lock { owner: Arc::clone(&self.owner), request }
+        }
+
+        /// Ends the connections of its own. Locks that are held are not renewed any more, and attempts fail as
+        /// [`Misuse`]($crate::Kind::Misuse). The connections of the application stay open. So it is when the last of
+        /// these locks, and of what was made with them, is dropped.
+        pub fn close(&self) {
+            self.owner.engine.close();
+        }
+    };
+}
+
+pub(crate) use {held_methods, locks_methods};

@@ -1,0 +1,267 @@
+//! One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost. Renewal,
+//! loss and release meet here from several threads and tasks.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::clock::now;
+use crate::engine::Engine;
+use crate::error::{Error, Kind};
+use crate::judge::{number, text};
+use crate::line::Line;
+use crate::request::Request;
+use crate::sync::{Signal, locked};
+
+/// A holder that never released: its work may be half done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Predecessor {
+    /// How long ago its time was over.
+    pub overdue: Duration,
+    /// Its token; 0 where that is unknown.
+    pub token: i64,
+    /// Its owner, if it named one.
+    pub owner: Option<String>,
+}
+
+impl Predecessor {
+    /// Reads token, overdue-ms, previous token and previous owner. Nothing: the lock was free.
+    pub(crate) fn read(details: &[Value]) -> Option<Self> {
+        let [_, overdue, token, owner] = details else { return None };
+        Some(Self {
+            overdue: Duration::from_millis(u64::try_from(number(overdue)?).unwrap_or(0)),
+            token: number(token).unwrap_or(0),
+            owner: Some(text(owner)).filter(|owner| !owner.is_empty()),
+        })
+    }
+}
+
+/// What the server said, and what belongs to it.
+pub(crate) struct Grant {
+    pub(crate) token: i64,
+    /// When the request was sent that it answers.
+    pub(crate) sent: Duration,
+    pub(crate) predecessor: Option<Predecessor>,
+    pub(crate) is_portable: bool,
+    pub(crate) line: Option<Arc<Line>>,
+}
+
+pub(crate) struct Hold {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) request: Arc<Request>,
+    pub(crate) token: i64,
+    pub(crate) predecessor: Option<Predecessor>,
+    pub(crate) began: Duration,
+    pub(crate) granted: Duration,
+    /// Of a session.
+    pub(crate) line: Option<Arc<Line>>,
+    /// Fires when it is lost or released.
+    pub(crate) over: Signal,
+    /// The number of its newest entry in the timer.
+    pub(crate) entry: AtomicU64,
+    process: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// What the lease counts from.
+    sent: Duration,
+    lease: Duration,
+    is_portable: bool,
+    /// Released.
+    is_ended: bool,
+    /// The server has said that the grant is over.
+    is_gone: bool,
+    is_renewing: bool,
+    lost: Option<Error>,
+}
+
+impl State {
+    /// A tenth of the lease before its end.
+    fn lost_at(&self) -> Duration {
+        self.sent.saturating_add(self.lease.saturating_sub(self.lease / 10))
+    }
+
+    fn renew_at(&self) -> Duration {
+        self.sent.saturating_add(self.lease / 3)
+    }
+}
+
+/// What the end of a hold found.
+pub(crate) struct Ended {
+    pub(crate) lost: Option<Error>,
+    pub(crate) is_gone: bool,
+}
+
+/// What the timer has to do.
+pub(crate) struct Due {
+    pub(crate) renews: bool,
+    pub(crate) lost_at: Duration,
+}
+
+impl Hold {
+    pub(crate) fn new(engine: Arc<Engine>, request: Arc<Request>, grant: Grant, began: Duration) -> Self {
+        let state = State {
+            sent: grant.sent,
+            lease: request.lease,
+            is_portable: grant.is_portable,
+            is_ended: false,
+            is_gone: false,
+            is_renewing: false,
+            lost: None,
+        };
+        Self {
+            engine,
+            request,
+            token: grant.token,
+            predecessor: grant.predecessor,
+            began,
+            granted: now(),
+            line: grant.line,
+            over: Signal::default(),
+            entry: AtomicU64::new(0),
+            process: std::process::id(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Why the lock is lost; nothing while it is held, and after it was released in time.
+    pub(crate) fn lost(self: &Arc<Self>) -> Option<Error> {
+        let state = locked(&self.state);
+        let is_late = state.lost.is_none() && !state.is_ended && now() >= state.lost_at();
+        drop(state);
+        if is_late {
+            self.lose("its lease was not renewed in time", false);
+        }
+        locked(&self.state).lost.clone()
+    }
+
+    /// Fails unless the lock is held for certain. Nobody is asked.
+    pub(crate) fn check(self: &Arc<Self>) -> Result<(), Error> {
+        if let Some(lost) = self.lost() {
+            return Err(lost);
+        }
+        if self.process != std::process::id() {
+            return Err(self.error("lost: it belongs to the process that this one was forked from"));
+        }
+        if locked(&self.state).is_ended {
+            return Err(self.error("it was released"));
+        }
+        Ok(())
+    }
+
+    fn error(&self, reason: &str) -> Error {
+        Error::new(Kind::Lost, &self.request.name, reason)
+    }
+
+    pub(crate) fn left(self: &Arc<Self>) -> Duration {
+        match self.check() {
+            Ok(()) => locked(&self.state).lost_at().saturating_sub(now()),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    /// The lock is over without having been released. Its user is told once.
+    pub(crate) fn lose(self: &Arc<Self>, why: &str, is_gone: bool) {
+        let mut state = locked(&self.state);
+        state.is_gone |= is_gone;
+        if state.lost.is_some() || state.is_ended {
+            return;
+        }
+        let lost = self.error(&format!("lost: {why}"));
+        state.lost = Some(lost.clone());
+        drop(state);
+        self.over.fire();
+        self.engine.tell_loss(self, lost);
+    }
+
+    /// The server does not know the grant any more.
+    pub(crate) fn taken(self: &Arc<Self>) -> Error {
+        self.lose("somebody has taken it away", true);
+        self.check().err().unwrap_or_else(|| self.error("lost"))
+    }
+
+    /// The server has confirmed a lease that counts from then.
+    pub(crate) fn extended(&self, sent: Duration, lease: Duration) {
+        let mut state = locked(&self.state);
+        if state.lost.is_none() {
+            (state.sent, state.lease) = (sent, lease);
+        }
+    }
+
+    pub(crate) fn is_portable(&self) -> bool {
+        locked(&self.state).is_portable
+    }
+
+    /// The module is gone: from now on by script. Says whether that is new.
+    pub(crate) fn make_portable(&self) -> bool {
+        !std::mem::replace(&mut locked(&self.state).is_portable, true)
+    }
+
+    /// Marks it as released; nothing if it was before.
+    pub(crate) fn end(self: &Arc<Self>) -> Option<Ended> {
+        let lost = self.lost();
+        let mut state = locked(&self.state);
+        if std::mem::replace(&mut state.is_ended, true) {
+            return None;
+        }
+        // A child that was forked leaves the lock of its parent alone.
+        let is_gone = state.is_gone || self.process != std::process::id();
+        drop(state);
+        self.over.fire();
+        Some(Ended { lost, is_gone })
+    }
+
+    pub(crate) fn lost_at(&self) -> Duration {
+        locked(&self.state).lost_at()
+    }
+
+    pub(crate) fn renew_at(&self) -> Duration {
+        locked(&self.state).renew_at()
+    }
+
+    pub(crate) fn lease_ends(&self) -> Duration {
+        let state = locked(&self.state);
+        state.sent.saturating_add(state.lease)
+    }
+
+    /// Whether it is released or lost, as far as is known: it needs no timer any more.
+    pub(crate) fn is_over(&self) -> bool {
+        let state = locked(&self.state);
+        state.is_ended || state.lost.is_some()
+    }
+
+    /// Tells the timer whether to renew it now, and when it is lost; nothing if it is over.
+    pub(crate) fn due(self: &Arc<Self>) -> Option<Due> {
+        self.check().ok()?;
+        let mut state = locked(&self.state);
+        let time = now();
+        let may_renew = self.request.settings.max_hold.is_none_or(|most| time < self.granted.saturating_add(most));
+        let renews = may_renew && !state.is_renewing && time >= state.renew_at();
+        state.is_renewing |= renews;
+        Some(Due { renews, lost_at: state.lost_at() })
+    }
+
+    pub(crate) fn renewed(&self) {
+        locked(&self.state).is_renewing = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_tell_of_a_predecessor_or_of_none() {
+        let free = [Value::Int(7), Value::Nil, Value::Nil, Value::Nil];
+        assert_eq!(Predecessor::read(&free), None);
+        let left = [Value::Int(7), Value::Int(20), Value::Int(5), Value::BulkString(b"bob".to_vec())];
+        let expected = Predecessor { overdue: Duration::from_millis(20), token: 5, owner: Some("bob".into()) };
+        assert_eq!(Predecessor::read(&left), Some(expected));
+        let unknown = [Value::Int(7), Value::Int(20), Value::Nil, Value::Nil];
+        assert_eq!(Predecessor::read(&unknown).map(|it| (it.token, it.owner)), Some((0, None)));
+    }
+}

@@ -1,0 +1,184 @@
+//! What an error of the library or the server means: whether to try again, and which error users get.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, Value};
+
+use crate::error::{Error, Kind};
+
+/// What became of one call.
+pub(crate) type Reply = Result<Value, Fault>;
+
+/// One call on its way.
+pub(crate) type Call = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// Why a call has no reply that helps.
+pub(crate) enum Fault {
+    /// An error that the server replied.
+    Said(Said),
+    /// No connection, or no reply in time; the connection is closed.
+    Broken(Broken),
+    /// No reply in time, on a connection that others use too: it may still come.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code))] // threads have connections to themselves
+    Late(Call),
+    /// The caller has given up.
+    GivenUp,
+    /// An error that is to be told as it is.
+    Ours(Error),
+}
+
+pub(crate) struct Said {
+    pub(crate) code: String,
+    pub(crate) text: String,
+}
+
+pub(crate) struct Broken {
+    text: String,
+    /// It makes no sense to try again: the server does not let us in.
+    is_final: bool,
+    cause: Option<Arc<RedisError>>,
+}
+
+impl Fault {
+    pub(crate) fn broken(text: impl Into<String>) -> Self {
+        Self::Broken(Broken { text: text.into(), is_final: false, cause: None })
+    }
+
+    pub(crate) fn no_reply(within: Duration) -> Self {
+        Self::broken(format!("no reply in time, within {within:?}"))
+    }
+
+    /// The server does not know the command. The second word of the text may come from within a script.
+    pub(crate) fn is_unknown_command(&self) -> bool {
+        let Self::Said(said) = self else { return false };
+        let text = said.text.to_ascii_lowercase();
+        text.starts_with("err unknown command") || text.starts_with("err unknown redis command")
+    }
+
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Broken(broken) if broken.is_final)
+    }
+
+    /// The time of a connection that blocks was over.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self, Self::Broken(Broken { cause: Some(cause), .. }) if cause.is_timeout())
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(self, Self::Broken(_) | Self::Late(_))
+    }
+
+    pub(crate) fn code(&self) -> Option<&str> {
+        match self {
+            Self::Said(said) => Some(&said.code),
+            _ => None,
+        }
+    }
+
+    /// Whether to try again while wait time remains: the server, or its part in the group, is changing.
+    pub(crate) fn may_pass(&self, stood: bool) -> bool {
+        match self {
+            Self::Broken(broken) => !broken.is_final,
+            Self::Late(_) => true,
+            Self::Said(said) => is_passing(&said.code) || stood && matches!(said.code.as_str(), "GRACE" | "NOREPLICAS"),
+            Self::GivenUp | Self::Ours(_) => false,
+        }
+    }
+
+    /// What it is, in words.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Said(said) => said.text.clone(),
+            Self::Broken(broken) => broken.text.clone(),
+            Self::Late(_) => "no reply in time".into(),
+            Self::GivenUp => "the caller has given up".into(),
+            Self::Ours(error) => error.to_string(),
+        }
+    }
+
+    /// The error as users get it.
+    pub(crate) fn typed(self, key: &Arc<str>, waited: Duration) -> Error {
+        match self {
+            Self::Ours(error) => error,
+            Self::GivenUp => Error::new(Kind::Cancelled, key, "the caller has given up"),
+            Self::Late(_) => Error::new(Kind::NoServer, key, "no reply in time"),
+            Self::Broken(broken) => {
+                let kind = if broken.is_final { Kind::Denied } else { Kind::NoServer };
+                Error::new(kind, key, broken.text).because(broken.cause)
+            }
+            Self::Said(said) => {
+                let is_unknown = Self::Said(Said { code: said.code.clone(), text: said.text.clone() });
+                let kind = match said.code.as_str() {
+                    code if is_passing(code) => {
+                        return Error::new(
+                            Kind::Timeout,
+                            key,
+                            format!("not granted within {waited:.0?}: {}", said.text),
+                        );
+                    }
+                    "DEADLOCK" => Kind::Deadlock,
+                    "NOPERM" => Kind::Denied,
+                    "GRACE" | "NOREPLICAS" | "BUSYLOCKS" | "CLOCK" | "OOM" => Kind::Unavailable,
+                    _ if is_unknown.is_unknown_command() => Kind::Unavailable,
+                    _ => Kind::Argument,
+                };
+                Error::new(kind, key, said.text)
+            }
+        }
+    }
+}
+
+fn is_passing(code: &str) -> bool {
+    matches!(code, "UNBLOCKED" | "MOVED" | "ASK" | "READONLY" | "LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "MASTERDOWN")
+}
+
+/// The value of a reply, or the error that the server replied.
+pub(crate) fn read(reply: Result<Value, RedisError>) -> Reply {
+    match reply {
+        Ok(Value::ServerError(error)) => Err(said(error.code(), error.details())),
+        Ok(value) => Ok(value),
+        Err(error) => Err(fault(error)),
+    }
+}
+
+/// The meaning of an error of the library.
+pub(crate) fn fault(error: RedisError) -> Fault {
+    let is_final = error.kind() == ErrorKind::AuthenticationFailed;
+    if let (false, Some(code)) = (is_final, error.code()) {
+        return said(code, error.detail());
+    }
+    let text = error.to_string();
+    Fault::Broken(Broken { text, is_final, cause: Some(Arc::new(error)) })
+}
+
+fn said(code: &str, details: Option<&str>) -> Fault {
+    let text = details.map_or_else(|| code.to_owned(), |details| format!("{code} {details}"));
+    let lets_nobody_in = matches!(code, "NOAUTH" | "WRONGPASS")
+        || code == "ERR" && details.is_some_and(|it| it.starts_with("invalid password") || it.starts_with("AUTH"));
+    if lets_nobody_in {
+        return Fault::Broken(Broken { text, is_final: true, cause: None });
+    }
+    Fault::Said(Said { code: code.to_owned(), text })
+}
+
+/// The text of a reply; nothing if it is something else.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
+        Value::Okay => "OK".into(),
+        Value::Int(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// The number of a reply, if it is one.
+pub(crate) fn number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    }
+}

@@ -1,0 +1,204 @@
+//! Leader election: what the blocking and the async form share.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::Watch;
+use crate::clock::now;
+use crate::engine::Engine;
+use crate::error::{Error, Kind};
+use crate::hold::Hold;
+use crate::judge::{Fault, number, text};
+use crate::request::Request;
+use crate::sync::{Signal, first, locked};
+use crate::timer::patient;
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leadership {
+    /// The fencing token of the leader.
+    pub token: i64,
+    /// What it named itself.
+    pub owner: Option<String>,
+}
+
+/// One time of leadership.
+#[derive(Debug, Clone)]
+pub struct Term {
+    watch: Watch,
+    resigned: Arc<Signal>,
+    stopped: Arc<Signal>,
+}
+
+impl Term {
+    /// The fencing token.
+    #[must_use]
+    pub fn token(&self) -> i64 {
+        self.watch.token()
+    }
+
+    /// Whether it is over: the leadership was lost, or the leader resigned or was stopped.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.resigned.is_fired() || self.stopped.is_fired() || self.watch.check().is_err()
+    }
+
+    /// Fails unless this is the leader for certain.
+    ///
+    /// # Errors
+    /// [`Lost`](Kind::Lost).
+    pub fn check(&self) -> Result<(), Error> {
+        self.watch.check()
+    }
+
+    /// Waits until it is over. It works in any async runtime.
+    pub async fn over(&self) {
+        first(self.watch.over(), first(self.resigned.wait(), self.stopped.wait())).await;
+    }
+}
+
+/// What a campaign is told from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Campaign {
+    stopped: Arc<Signal>,
+    term: Mutex<Option<Term>>,
+}
+
+impl Campaign {
+    pub(crate) fn stop(&self) {
+        self.stopped.fire();
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn stopped(&self) -> Arc<Signal> {
+        Arc::clone(&self.stopped)
+    }
+
+    pub(crate) fn resign(&self) {
+        if let Some(term) = locked(&self.term).as_ref() {
+            term.resigned.fire();
+        }
+    }
+
+    pub(crate) fn token(&self) -> Option<i64> {
+        locked(&self.term).as_ref().filter(|term| !term.is_over()).map(Term::token)
+    }
+
+    /// Campaigns until elected; nothing if it was stopped.
+    pub(crate) async fn elected(
+        &self,
+        engine: &Arc<Engine>,
+        request: &Arc<Request>,
+    ) -> Result<Option<Arc<Hold>>, Error> {
+        let mut known = String::new();
+        while !self.stopped.is_fired() {
+            let error = match engine.acquire(Arc::clone(request), Arc::clone(&self.stopped)).await {
+                Ok(hold) => return Ok(Some(hold)),
+                Err(error) => error,
+            };
+            match error.kind() {
+                Kind::Argument | Kind::Misuse => return Err(error),
+                Kind::Timeout | Kind::Cancelled => {}
+                _ => {
+                    if error.to_string() != known {
+                        known = error.to_string();
+                        log::warn!("serverlock: campaigning goes on: {error}");
+                    }
+                    self.pause(request).await;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn begin(&self, hold: &Arc<Hold>) -> Term {
+        let term = Term { watch: Watch::new(hold), resigned: Arc::default(), stopped: Arc::clone(&self.stopped) };
+        *locked(&self.term) = Some(term.clone());
+        term
+    }
+
+    pub(crate) fn end(&self) {
+        *locked(&self.term) = None;
+    }
+
+    /// Others have their turn.
+    pub(crate) async fn pause(&self, request: &Request) {
+        let span = Duration::from_secs(1).min(request.lease / 3);
+        let _ = tokio::time::timeout(span, self.stopped.wait()).await;
+    }
+}
+
+/// Looks who leads, every third of the lease.
+pub(crate) struct Looks {
+    engine: Arc<Engine>,
+    request: Arc<Request>,
+    /// The token that was yielded last; 0: nobody led.
+    before: Option<i64>,
+}
+
+impl Looks {
+    pub(crate) fn new(engine: &Arc<Engine>, request: &Arc<Request>) -> Self {
+        Self { engine: Arc::clone(engine), request: Arc::clone(request), before: None }
+    }
+
+    /// The next change; nothing when the manager is closed. Where no server answers, nobody knows.
+    pub(crate) async fn next(&mut self) -> Option<Option<Leadership>> {
+        let pause = (self.request.lease / 3).max(Duration::from_millis(1));
+        let mut is_first = self.before.is_none();
+        loop {
+            if !std::mem::take(&mut is_first) {
+                let _ = tokio::time::timeout(pause, self.engine.closed.wait()).await;
+            }
+            if self.engine.closed.is_fired() {
+                return None;
+            }
+            let Some(leader) = self.look().await else { continue };
+            let token = leader.as_ref().map_or(0, |leader| leader.token);
+            if self.before != Some(token) {
+                self.before = Some(token);
+                return Some(leader);
+            }
+        }
+    }
+
+    async fn look(&self) -> Option<Option<Leadership>> {
+        let mut cmd = Cmd::new();
+        cmd.arg("LOCK.INFO").arg(self.request.key());
+        let call = self.engine.router.call(self.request.key(), cmd, self.engine.timeout);
+        match patient(call, now().saturating_add(self.engine.timeout)).await {
+            Ok(info) => Some(leader(&info)),
+            Err(Fault::Said(_)) => Some(None),
+            Err(_) => None,
+        }
+    }
+}
+
+/// Reads LOCK.INFO.
+fn leader(info: &Value) -> Option<Leadership> {
+    let field = |name: &str| info.as_map_iter()?.find(|(field, _)| text(field) == name).map(|(_, value)| value);
+    let token = number(field("token")?)?;
+    let is_held = text(field("state")?) == "held" && token > 0;
+    let owner = field("owner").map(text).filter(|owner| !owner.is_empty());
+    is_held.then_some(Leadership { token, owner })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_leader_is_read_from_both_protocols() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let fields =
+            |state| vec![(text("state"), text(state)), (text("token"), Value::Int(7)), (text("owner"), text("alice"))];
+        let expected = Some(Leadership { token: 7, owner: Some("alice".into()) });
+        assert_eq!(leader(&Value::Map(fields("held"))), expected);
+        let flat = fields("held").into_iter().flat_map(|(name, value)| [name, value]).collect();
+        assert_eq!(leader(&Value::Array(flat)), expected);
+        assert_eq!(leader(&Value::Map(fields("expired"))), None);
+        assert_eq!(leader(&Value::Nil), None);
+    }
+}

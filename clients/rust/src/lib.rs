@@ -1,0 +1,80 @@
+//! Locks that a Redis or Valkey server with the redis-lock module hands over itself: waiters stand in line in the server,
+//! each grant has a fencing token, and a holder that crashed is known to its successor.
+//!
+//! [`Locks`] is for threads, [`aio::Locks`] (feature `tokio`) for tokio. Make one for each client of the application.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let locks = serverlock::Locks::new(redis::Client::open("redis://localhost")?);
+//! let report = locks.lock("report", Duration::from_secs(30)).wait(Duration::from_secs(60));
+//! let held = report.acquire()?; // its drop gives the lock back
+//! println!("working, token {}", held.token()); // give the token to the storage that is written to
+//! for _ in 0..3 {
+//!     held.check()?; // before each step: is the lock held for certain?
+//! }
+//! held.release()?; // says whether the lock was held to the end
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A `Lock` is a description: it holds nothing, and any number of threads may use it. Each acquisition gives a `Held` of
+//! its own, which cannot be copied. The lease is renewed while the lock is held, and the lock counts as lost a tenth of
+//! the lease before the server gives it to others, whatever the network does.
+//!
+//! Where the module is not loaded, the same calls work by script, with polling and without order among waiters.
+//!
+//! All errors are of type [`Error`], which has a [`Kind`] and names the lock.
+//!
+//! | feature | gives |
+//! |---|---|
+//! | `blocking` (default) | [`Locks`]. Waits and renewals run on one thread of the crate's own, behind tokio |
+//! | `tokio` | [`aio::Locks`] |
+//! | `sentinel` | a `redis::sentinel::SentinelClient` instead of a `redis::Client` |
+//! | `tls-rustls`, `tls-native-tls` | TLS, as the features of that name of the crate redis |
+
+#[cfg(not(any(feature = "blocking", feature = "tokio")))]
+compile_error!("serverlock needs the feature `blocking`, `tokio`, or both");
+
+#[cfg(feature = "tokio")]
+pub mod aio;
+mod attempt;
+#[cfg(feature = "blocking")]
+mod blocking;
+mod clock;
+mod engine;
+mod error;
+mod held;
+mod hold;
+mod judge;
+mod leader;
+mod line;
+mod lines;
+mod options;
+mod portable;
+mod release;
+mod request;
+mod scope;
+mod server;
+mod slot;
+mod solo;
+mod subscription;
+mod sync;
+mod timer;
+mod wait;
+
+#[cfg(feature = "blocking")]
+pub use blocking::{Connections, Held, Leader, Lock, Locks, Observer};
+pub use error::{Error, Kind};
+pub use held::{Cancel, Watch};
+pub use hold::Predecessor;
+pub use leader::{Leadership, Term};
+pub use options::{Hooks, Options};
+pub use server::Servers;
+
+/// The reply to a fenced command, as the caller wants it.
+fn converted<T: redis::FromRedisValue>(hold: &hold::Hold, value: redis::Value) -> Result<T, Error> {
+    let reply = T::from_redis_value(value);
+    reply.map_err(|error| Error::new(Kind::Argument, &hold.request.name, format!("the reply is another: {error}")))
+}

@@ -1,0 +1,210 @@
+//! A connection of the manager's own: for waiting, for sessions, and where the application has none to share. Its end is
+//! noticed at once.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ProtocolVersion, PushInfo, PushKind, Value};
+
+use crate::judge::{Fault, Reply, fault, read, text};
+use crate::sync::{First, Signal, first, locked};
+
+/// What hears messages.
+type Heard = Box<dyn Fn(&str) + Send + Sync>;
+
+pub(crate) struct Line {
+    connection: Mutex<Option<MultiplexedConnection>>,
+    /// Instead, one on which threads block themselves.
+    #[cfg(feature = "blocking")]
+    blocks: Option<Mutex<Option<Blocking>>>,
+    /// Calls let go of the connection.
+    closing: Signal,
+    ended: Arc<Signal>,
+    heard: Arc<Mutex<Option<Heard>>>,
+}
+
+#[cfg(feature = "blocking")]
+struct Blocking {
+    connection: redis::Connection,
+    timeout: Duration,
+}
+
+/// The library drops what hears messages when the connection has ended, whoever ended it.
+struct End(Arc<Signal>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.fire();
+    }
+}
+
+impl Line {
+    /// Opens one that hears messages and notices its end.
+    pub(crate) async fn open(client: &Client, timeout: Duration) -> Result<Arc<Self>, Fault> {
+        let info = client.get_connection_info();
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = Client::open(info.clone().set_redis_settings(settings)).map_err(fault)?;
+        let ended = Arc::new(Signal::default());
+        let heard = Arc::new(Mutex::new(None::<Heard>));
+        let (end, hears) = (End(Arc::clone(&ended)), Arc::clone(&heard));
+        let config = AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
+            let _ = &end;
+            if let (PushKind::Message, Some(message)) = (&push.kind, push.data.get(1))
+                && let Some(heard) = locked(&hears).as_ref()
+            {
+                heard(&text(message));
+            }
+            Ok::<(), ()>(())
+        });
+        Self::connected(&client, config, timeout, ended, heard).await
+    }
+
+    #[cfg(feature = "tokio")]
+    /// Opens one as the client would: its protocol may know neither messages nor ends.
+    pub(crate) async fn plain(client: &Client, timeout: Duration) -> Result<Arc<Self>, Fault> {
+        Self::connected(client, AsyncConnectionConfig::new(), timeout, Arc::default(), Arc::default()).await
+    }
+
+    async fn connected(
+        client: &Client,
+        config: AsyncConnectionConfig,
+        timeout: Duration,
+        ended: Arc<Signal>,
+        heard: Arc<Mutex<Option<Heard>>>,
+    ) -> Result<Arc<Self>, Fault> {
+        let config = config.set_connection_timeout(Some(timeout)).set_response_timeout(None);
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(fault)?;
+        let mut line = Self { ended, heard, ..Self::empty() };
+        line.connection = Mutex::new(Some(connection));
+        Ok(Arc::new(line))
+    }
+
+    fn empty() -> Self {
+        Self {
+            connection: Mutex::default(),
+            #[cfg(feature = "blocking")]
+            blocks: None,
+            closing: Signal::default(),
+            ended: Arc::default(),
+            heard: Arc::default(),
+        }
+    }
+
+    /// Opens one for the wait of a thread, which blocks on it: it is told when the wait is over without another thread in
+    /// between. It neither hears messages nor notices its end.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn blocking(client: &Client, timeout: Duration) -> Result<Arc<Self>, Fault> {
+        let connection = client.get_connection_with_timeout(timeout).map_err(fault)?;
+        let blocking = Blocking { connection, timeout: Duration::ZERO };
+        Ok(Arc::new(Self { blocks: Some(Mutex::new(Some(blocking))), ..Self::empty() }))
+    }
+
+    /// Whether a call on it cannot be interrupted.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn blocks(&self) -> bool {
+        self.blocks.is_some()
+    }
+
+    #[cfg(feature = "blocking")]
+    fn block(&self, slot: &Mutex<Option<Blocking>>, cmd: &Cmd, timeout: Duration) -> Reply {
+        let Some(mut blocking) = locked(slot).take() else { return Err(Fault::broken("the connection has ended")) };
+        let reply = blocking.call(cmd, timeout);
+        match &reply {
+            Err(fault) if fault.is_broken() => self.closing.fire(),
+            _ if self.is_open() => *locked(slot) = Some(blocking),
+            _ => {}
+        }
+        reply
+    }
+
+    /// One exchange. Without a reply in time, and when the caller gives up, the line is closed.
+    pub(crate) async fn call(&self, cmd: &Cmd, timeout: Duration, cancel: &Signal) -> Reply {
+        #[cfg(feature = "blocking")]
+        if let Some(slot) = &self.blocks {
+            return self.block(slot, cmd, timeout);
+        }
+        let Some(connection) = self.shared() else { return Err(Fault::broken("the connection has ended")) };
+        let exchange = async move {
+            let mut connection = connection;
+            connection.send_packed_command(cmd).await
+        };
+        let reply = tokio::time::timeout(timeout, exchange);
+        let outcome = first(reply, first(self.closing.wait(), cancel.wait())).await;
+        let (closes, fault) = match outcome {
+            First::Left(Ok(reply)) => match read(reply) {
+                Err(fault) if fault.is_broken() => (true, fault),
+                reply => return reply,
+            },
+            First::Left(Err(_)) => (true, Fault::no_reply(timeout)),
+            First::Right(First::Left(())) => (false, Fault::broken("the connection was closed")),
+            First::Right(First::Right(())) => (true, Fault::GivenUp),
+        };
+        if closes {
+            self.close().await;
+        }
+        Err(fault)
+    }
+
+    /// Passes messages on from now on, in the order in which they come.
+    pub(crate) async fn subscribe(
+        &self,
+        channel: &str,
+        timeout: Duration,
+        heard: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<(), Fault> {
+        *locked(&self.heard) = Some(Box::new(heard));
+        let Some(mut connection) = self.shared() else { return Err(Fault::broken("the connection has ended")) };
+        match first(tokio::time::timeout(timeout, connection.subscribe(channel)), self.closing.wait()).await {
+            First::Left(Ok(reply)) => read(reply.map(|()| Value::Nil)).map(|_| ()),
+            First::Left(Err(_)) => Err(Fault::no_reply(timeout)),
+            First::Right(()) => Err(Fault::broken("the connection was closed")),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> Option<MultiplexedConnection> {
+        locked(&self.connection).clone().filter(|_| self.is_open())
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.ended.is_fired() && !self.closing.is_fired()
+    }
+
+    /// Returns when the connection has ended.
+    pub(crate) async fn ended(&self) {
+        self.ended.wait().await;
+    }
+
+    /// Lets go of the connection, which ends soon.
+    pub(crate) fn close_soon(&self) {
+        let connection = locked(&self.connection).take();
+        self.closing.fire();
+        drop(connection);
+        #[cfg(feature = "blocking")]
+        if let Some(slot) = &self.blocks {
+            drop(locked(slot).take()); // one that is in use is dropped with its reply
+        }
+    }
+
+    /// Returns when the connection is closed: nothing that was sent before gets a reply any more.
+    pub(crate) async fn close(&self) {
+        self.close_soon();
+        // The library ends it when the last call has let go of it. One that hears nothing cannot tell when that is.
+        if Arc::strong_count(&self.ended) > 1 {
+            let _ = tokio::time::timeout(Duration::from_secs(1), self.ended.wait()).await;
+        }
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl Blocking {
+    fn call(&mut self, cmd: &Cmd, timeout: Duration) -> Reply {
+        if self.timeout != timeout {
+            self.connection.set_read_timeout(Some(timeout)).map_err(fault)?;
+            self.connection.set_write_timeout(Some(timeout)).map_err(fault)?;
+            self.timeout = timeout;
+        }
+        read(redis::ConnectionLike::req_command(&mut self.connection, cmd))
+            .map_err(|fault| if fault.is_late() { Fault::no_reply(timeout) } else { fault })
+    }
+}

@@ -1,0 +1,173 @@
+//! The options of a manager, and of a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+
+type Waited = Arc<dyn Fn(&str, Duration) + Send + Sync>;
+type Failed = Arc<dyn Fn(&str, Duration, &Error) + Send + Sync>;
+type Released = Arc<dyn Fn(&str, Duration, bool) + Send + Sync>;
+
+/// What is called when locks are granted, refused, lost and released: with the key, and the time that was waited, or for
+/// which the lock was held. They must not block.
+///
+/// ```
+/// use serverlock::{Hooks, Options};
+///
+/// let hooks = Hooks::new().granted(|key, waited| println!("{key}: granted after {waited:?}"));
+/// let options = Options::new().hooks(hooks);
+/// ```
+#[derive(Clone, Default)]
+pub struct Hooks {
+    pub(crate) granted: Option<Waited>,
+    pub(crate) refused: Option<Failed>,
+    pub(crate) lost: Option<Failed>,
+    pub(crate) released: Option<Released>,
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Hooks").finish_non_exhaustive()
+    }
+}
+
+impl Hooks {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Called with the key and the time waited.
+    #[must_use]
+    pub fn granted(mut self, hook: impl Fn(&str, Duration) + Send + Sync + 'static) -> Self {
+        self.granted = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called with the key, the time waited, and why.
+    #[must_use]
+    pub fn refused(mut self, hook: impl Fn(&str, Duration, &Error) + Send + Sync + 'static) -> Self {
+        self.refused = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called with the key, the time held, and why.
+    #[must_use]
+    pub fn lost(mut self, hook: impl Fn(&str, Duration, &Error) + Send + Sync + 'static) -> Self {
+        self.lost = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called with the key, the time held, and whether it was held to the end.
+    #[must_use]
+    pub fn released(mut self, hook: impl Fn(&str, Duration, bool) + Send + Sync + 'static) -> Self {
+        self.released = Some(Arc::new(hook));
+        self
+    }
+}
+
+/// The options of a manager.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) timeout: Duration,
+    pub(crate) scripts: bool,
+    pub(crate) hooks: Hooks,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(5), scripts: true, hooks: Hooks::default() }
+    }
+}
+
+impl Options {
+    /// Five seconds for a reply, scripts where the module is not loaded, no hooks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long one reply may take.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout.max(Duration::from_millis(1));
+        self
+    }
+
+    /// Without scripts, attempts fail as [`Unavailable`](crate::Kind::Unavailable) where the module is not loaded.
+    #[must_use]
+    pub fn without_scripts(mut self) -> Self {
+        self.scripts = false;
+        self
+    }
+
+    /// What is called when locks are granted, refused, lost and released.
+    #[must_use]
+    pub fn hooks(mut self, hooks: Hooks) -> Self {
+        self.hooks = hooks;
+        self
+    }
+}
+
+/// The options of a lock, on a type with a field `request: Arc<Request>`.
+macro_rules! lock_options {
+    () => {
+        fn with(mut self, change: impl FnOnce(&mut $crate::request::Settings)) -> Self {
+            change(&mut std::sync::Arc::make_mut(&mut self.request).settings);
+            self
+        }
+
+        /// Stands in line for so long; without it, an attempt is refused at once.
+        #[must_use]
+        pub fn wait(self, wait: std::time::Duration) -> Self {
+            self.with(|it| it.wait = wait)
+        }
+
+        /// A label for people, 1 to 128 visible ASCII characters. It grants nothing.
+        #[must_use]
+        pub fn owner(self, owner: impl Into<String>) -> Self {
+            self.with(|it| it.owner = Some(owner.into()))
+        }
+
+        /// The lock ends with a connection of its own, one second after it.
+        #[must_use]
+        pub fn session(self) -> Self {
+            self.with(|it| it.session = true)
+        }
+
+        /// So many replicas must have the grant within that time; else it is given back.
+        #[must_use]
+        pub fn replicas(self, count: u32, within: std::time::Duration) -> Self {
+            self.with(|it| (it.replicas, it.within) = (count, within))
+        }
+
+        /// The server, and as many others as `replicas` says, must have the grant on disk within that time (WAITAOF, from
+        /// Redis 7.2); else it is given back.
+        #[must_use]
+        pub fn fsync(self, within: std::time::Duration) -> Self {
+            self.with(|it| (it.fsync, it.within) = (true, if it.replicas > 0 { it.within.max(within) } else { within }))
+        }
+
+        /// Others cannot have the lock earlier, however soon it is released.
+        #[must_use]
+        pub fn at_least(self, time: std::time::Duration) -> Self {
+            self.with(|it| it.at_least = time)
+        }
+
+        /// The lease is not renewed any more after that time.
+        #[must_use]
+        pub fn max_hold(self, time: std::time::Duration) -> Self {
+            self.with(|it| it.max_hold = Some(time))
+        }
+
+        /// Called once, on a thread of its own, when the lock is lost.
+        #[must_use]
+        pub fn on_lost(self, lost: impl Fn(&$crate::Error) + Send + Sync + 'static) -> Self {
+            self.with(|it| it.on_lost = Some(std::sync::Arc::new(lost)))
+        }
+    };
+}
+
+pub(crate) use lock_options;

@@ -1,0 +1,322 @@
+//! Which servers there are, and how calls find the one that has the key. In a cluster it follows MOVED and ASK.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::{Client, Cmd, ConnectionAddr, RedisResult, Value};
+
+use crate::judge::{Call, Fault, Reply, fault, number, text};
+use crate::line::Line;
+use crate::slot::slot;
+use crate::sync::locked;
+
+const MOST_HOPS: u32 = 5;
+const MOST_SERVERS: usize = 1000;
+
+/// Where the locks are: one server, a group behind Sentinels, or a cluster.
+#[derive(Clone, Debug)]
+pub struct Servers(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    One(Arc<Client>),
+    #[cfg(feature = "sentinel")]
+    Sentinel(Arc<Mutex<redis::sentinel::SentinelClient>>),
+    Cluster(Arc<[Client]>),
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::One(_) => "one server",
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(_) => "Sentinels",
+            Self::Cluster(_) => "a cluster",
+        })
+    }
+}
+
+impl From<Client> for Servers {
+    fn from(client: Client) -> Self {
+        Self(Kind::One(Arc::new(client)))
+    }
+}
+
+impl From<&Client> for Servers {
+    fn from(client: &Client) -> Self {
+        client.clone().into()
+    }
+}
+
+#[cfg(feature = "sentinel")]
+impl From<redis::sentinel::SentinelClient> for Servers {
+    fn from(client: redis::sentinel::SentinelClient) -> Self {
+        Self(Kind::Sentinel(Arc::new(Mutex::new(client))))
+    }
+}
+
+impl Servers {
+    /// A cluster, by some of its servers. Password and TLS of the first hold for all.
+    pub fn cluster(clients: impl IntoIterator<Item = Client>) -> Self {
+        Self(Kind::Cluster(clients.into_iter().collect()))
+    }
+
+    fn is_cluster(&self) -> bool {
+        matches!(self.0, Kind::Cluster(_))
+    }
+
+    /// Whether a look-up takes time: Sentinels are asked.
+    fn asks(&self) -> bool {
+        !matches!(self.0, Kind::One(_) | Kind::Cluster(_))
+    }
+
+    /// The client of the server at that address; without one, of the only server, or the master.
+    pub(crate) fn client(&self, address: Option<&str>) -> RedisResult<Client> {
+        match &self.0 {
+            Kind::One(client) => Ok(client.as_ref().clone()),
+            #[cfg(feature = "sentinel")]
+            Kind::Sentinel(sentinel) => locked(sentinel).get_client(),
+            Kind::Cluster(clients) => {
+                let none = || (redis::ErrorKind::InvalidClientConfig, "a cluster needs at least one server");
+                let first = clients.first().ok_or_else(none)?;
+                let Some(address) = address else { return Ok(first.clone()) };
+                let info = first.get_connection_info();
+                Client::open(info.clone().set_addr(placed(info.addr(), address)))
+            }
+        }
+    }
+
+    /// The addresses of a cluster that the application named.
+    fn seeds(&self) -> Vec<String> {
+        let Kind::Cluster(clients) = &self.0 else { return Vec::new() };
+        clients.iter().map(|client| client.get_connection_info().addr().to_string()).collect()
+    }
+
+    /// As [`Self::client`], without holding up other tasks.
+    pub(crate) async fn find(&self, address: Option<&str>) -> Result<Client, Fault> {
+        if !self.asks() {
+            return self.client(address).map_err(fault);
+        }
+        let servers = self.clone();
+        match tokio::task::spawn_blocking(move || servers.client(None)).await {
+            Ok(client) => client.map_err(fault),
+            Err(_) => Err(Fault::broken("the runtime is ending")),
+        }
+    }
+}
+
+/// The same kind of address at another place.
+fn placed(addr: &ConnectionAddr, address: &str) -> ConnectionAddr {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let (host, port) = (host.trim_matches(['[', ']']).to_owned(), port.parse().unwrap_or(6379));
+    match addr {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    }
+}
+
+/// One server, behind the connections of the application.
+pub(crate) trait Server: Send + Sync {
+    /// One exchange; an ASKING goes before it if so said. A call is sent at most once.
+    fn call(&self, cmd: Cmd, is_asking: bool, timeout: Duration) -> Call;
+    /// Keeps to one connection, if there never were two, and says so. `crowded` is called when callers have to wait.
+    fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool;
+    /// Ends that.
+    fn widen(&self);
+    /// A line on which a thread blocks itself, where threads call.
+    fn line(&self, _timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
+        None
+    }
+}
+
+/// Makes the way to a server: the only one, or the one at an address.
+pub(crate) type Opens = Box<dyn Fn(Option<String>) -> Arc<dyn Server> + Send + Sync>;
+
+/// Leads calls to the server that has the key.
+pub(crate) struct Router {
+    servers: Servers,
+    opens: Opens,
+    map: Mutex<Map>,
+}
+
+#[derive(Default)]
+struct Map {
+    only: Option<Arc<dyn Server>>,
+    byaddress: HashMap<String, Arc<dyn Server>>,
+    slots: Vec<(u16, u16, String)>,
+}
+
+impl Router {
+    pub(crate) fn new(servers: Servers, opens: Opens) -> Self {
+        Self { servers, opens, map: Mutex::default() }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.servers.is_cluster()
+    }
+
+    fn only(&self) -> Arc<dyn Server> {
+        let mut map = locked(&self.map);
+        Arc::clone(map.only.get_or_insert_with(|| (self.opens)(None)))
+    }
+
+    fn at(&self, address: &str) -> Arc<dyn Server> {
+        let mut map = locked(&self.map);
+        if map.byaddress.len() > MOST_SERVERS {
+            map.byaddress.clear();
+        }
+        if let Some(known) = map.byaddress.get(address) {
+            return Arc::clone(known);
+        }
+        let made = (self.opens)(Some(address.to_owned()));
+        map.byaddress.insert(address.to_owned(), Arc::clone(&made));
+        made
+    }
+
+    /// Where a key is, in a cluster, as far as is known.
+    fn address(&self, key: &[u8]) -> Option<String> {
+        let slot = slot(key);
+        let map = locked(&self.map);
+        map.slots.iter().find(|(from, to, _)| (*from..=*to).contains(&slot)).map(|(_, _, address)| address.clone())
+    }
+
+    async fn located(&self, key: &[u8], timeout: Duration) -> Result<String, Fault> {
+        if let Some(known) = self.address(key) {
+            return Ok(known);
+        }
+        self.refresh(timeout).await?;
+        self.address(key).ok_or_else(|| Fault::broken("no server of the cluster has the slot of the key"))
+    }
+
+    /// One exchange with the server of a key.
+    pub(crate) fn call(self: &Arc<Self>, key: &[u8], cmd: Cmd, timeout: Duration) -> Call {
+        if !self.is_cluster() {
+            return self.only().call(cmd, false, timeout);
+        }
+        let (router, key) = (Arc::clone(self), key.to_vec());
+        Box::pin(async move { router.routed(&key, &cmd, timeout).await })
+    }
+
+    async fn routed(&self, key: &[u8], cmd: &Cmd, timeout: Duration) -> Reply {
+        let mut address = self.located(key, timeout).await?;
+        let mut is_asking = false;
+        for _ in 0..MOST_HOPS {
+            let reply = self.at(&address).call(cmd.clone(), is_asking, timeout).await;
+            let Err(Fault::Said(said)) = &reply else { return reply };
+            if !matches!(said.code.as_str(), "MOVED" | "ASK") {
+                return reply;
+            }
+            // MOVED slot address
+            let Some(named) = said.text.split(' ').nth(2).map(str::to_owned) else { return reply };
+            is_asking = said.code == "ASK";
+            if !is_asking {
+                let _ = self.refresh(timeout).await;
+            }
+            address = match self.address(key) {
+                Some(known) if !is_asking && known != address => known,
+                _ => named,
+            };
+        }
+        Err(Fault::broken("the cluster sends the call around in a circle"))
+    }
+
+    /// Finds out anew which server has which keys.
+    pub(crate) async fn refresh(&self, timeout: Duration) -> Result<(), Fault> {
+        if !self.is_cluster() {
+            return Ok(());
+        }
+        let mut addresses: Vec<String> =
+            locked(&self.map).slots.iter().map(|(_, _, address)| address.clone()).collect();
+        addresses.extend(self.servers.seeds());
+        addresses.dedup();
+        let mut last = Fault::broken("a cluster needs at least one server");
+        for address in addresses {
+            let mut cmd = Cmd::new();
+            cmd.arg("CLUSTER").arg("SLOTS");
+            match self.at(&address).call(cmd, false, timeout).await {
+                Ok(reply) => {
+                    let slots = slots(&reply, &address);
+                    if !slots.is_empty() {
+                        locked(&self.map).slots = slots;
+                        return Ok(());
+                    }
+                }
+                Err(fault) => last = fault,
+            }
+        }
+        Err(last)
+    }
+
+    /// Opens a line to the server that has the key.
+    pub(crate) async fn dial(&self, key: &[u8], timeout: Duration) -> Result<Arc<Line>, Fault> {
+        let address = if self.is_cluster() { Some(self.located(key, timeout).await?) } else { None };
+        let client = self.servers.find(address.as_deref()).await?;
+        // On a thread of the runtime: it goes too deep for the small stacks of some callers.
+        match tokio::spawn(async move { Line::open(&client, timeout).await }).await {
+            Ok(line) => line,
+            Err(_) => Err(Fault::broken("the runtime is ending")),
+        }
+    }
+
+    /// Opens the line of a lone wait.
+    pub(crate) async fn dial_alone(&self, key: &[u8], timeout: Duration) -> Result<Arc<Line>, Fault> {
+        match self.only().line(timeout) {
+            Some(line) => line,
+            None => self.dial(key, timeout).await,
+        }
+    }
+
+    /// Narrow and widen are about the one server; a cluster cannot be narrowed.
+    pub(crate) fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool {
+        !self.is_cluster() && self.only().narrow(crowded)
+    }
+
+    pub(crate) fn widen(&self) {
+        if !self.is_cluster() {
+            self.only().widen();
+        }
+    }
+}
+
+/// Reads CLUSTER SLOTS. A server that does not know its own name is where it was asked.
+fn slots(reply: &Value, asked: &str) -> Vec<(u16, u16, String)> {
+    let Value::Array(ranges) = reply else { return Vec::new() };
+    let range = |range: &Value| -> Option<(u16, u16, String)> {
+        let Value::Array(words) = range else { return None };
+        let [from, to, Value::Array(master), ..] = words.as_slice() else { return None };
+        let [host, port, ..] = master.as_slice() else { return None };
+        let mut host = text(host);
+        if host.is_empty() || host == "?" {
+            asked.rsplit_once(':').map_or(asked, |(host, _)| host).clone_into(&mut host);
+        }
+        let bound = |value| number(value).and_then(|slot| u16::try_from(slot).ok());
+        Some((bound(from)?, bound(to)?, format!("{host}:{}", number(port)?)))
+    };
+    ranges.iter().filter_map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slots_of_a_cluster_are_read_and_an_unnamed_server_is_where_it_was_asked() {
+        let node = |host: &str, port| Value::Array(vec![Value::BulkString(host.into()), Value::Int(port)]);
+        let reply = Value::Array(vec![
+            Value::Array(vec![Value::Int(0), Value::Int(99), node("10.0.0.1", 7000), node("10.0.0.2", 7001)]),
+            Value::Array(vec![Value::Int(100), Value::Int(16383), node("", 7002)]),
+            Value::Nil,
+        ]);
+        let expected = vec![(0, 99, "10.0.0.1:7000".to_owned()), (100, 16383, "here:7002".to_owned())];
+        assert_eq!(slots(&reply, "here:7000"), expected);
+    }
+
+    #[test]
+    fn an_address_of_version_six_is_read_with_its_brackets() {
+        let any = ConnectionAddr::Tcp("a".into(), 1);
+        assert_eq!(placed(&any, "[::1]:7000"), ConnectionAddr::Tcp("::1".into(), 7000));
+    }
+}

@@ -1,0 +1,88 @@
+//! A server of a test's own: on a free port, in a folder of its own, ended by process id.
+
+#![allow(dead_code)] // no test uses all of it
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Server {
+    child: Child,
+    pub port: u16,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// One with the module, which `SERVERLOCK_MODULE` names.
+    pub fn start() -> Self {
+        let module = std::env::var("SERVERLOCK_MODULE").expect("SERVERLOCK_MODULE names the module");
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let folder = std::env::temp_dir().join(format!("serverlock-rust-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let binary = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+        let child = Command::new(binary)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--loadmodule", &module, "--dir"])
+            .arg(&folder)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self { child, port, folder };
+        until("the server answers", || server.client().get_connection().is_ok());
+        server
+    }
+
+    pub fn client(&self) -> redis::Client {
+        redis::Client::open(("127.0.0.1", self.port)).unwrap()
+    }
+
+    /// One command, over a connection of the test's own.
+    pub fn call<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut connection = self.client().get_connection().unwrap();
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap()
+    }
+
+    pub fn is_free(&self, key: &str) -> bool {
+        self.info(key, "state") == "free"
+    }
+
+    /// A field of `LOCK.INFO`, as text.
+    pub fn info(&self, key: &str, field: &str) -> String {
+        let fields: Vec<redis::Value> = self.call(&["LOCK.INFO", key]);
+        let text =
+            |value: &redis::Value| redis::from_redis_value_ref::<Option<String>>(value).unwrap().unwrap_or_default();
+        fields.chunks(2).find(|pair| text(&pair[0]) == field).map(|pair| text(&pair[1])).unwrap()
+    }
+
+    /// How many connections it has accepted, this one included.
+    pub fn accepted(&self) -> usize {
+        let stats: String = self.call(&["INFO", "stats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// How many connections others have.
+    pub fn connections(&self) -> usize {
+        self.call::<String>(&["CLIENT", "LIST"]).lines().count() - 1
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Waits until the condition holds.
+pub fn until(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

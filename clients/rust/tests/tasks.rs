@@ -1,0 +1,182 @@
+//! The form for tokio, against a real server: what dropping a future does, and locks over a connection of their own.
+
+#![cfg(feature = "tokio")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![allow(clippy::arithmetic_side_effects)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serverlock::aio::Locks;
+use serverlock::{Error, Kind, Options};
+use support::{Server, until};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// As `until`, without holding up other tasks.
+async fn eventually(what: &'static str, condition: impl Fn() -> bool + Send + 'static) {
+    tokio::task::spawn_blocking(move || until(what, condition)).await.unwrap();
+}
+
+fn started() -> Arc<Server> {
+    Arc::new(Server::start())
+}
+
+#[tokio::test]
+async fn to_drop_an_attempt_gives_it_up() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let theirs = locks.lock("report", LEASE).acquire().await.unwrap();
+    let report = locks.lock("report", LEASE).wait(LEASE);
+    let waiting = tokio::spawn(async move { report.acquire().await.map(|_| ()) });
+    let at = Arc::clone(&server);
+    eventually("it waits", move || at.info("report", "waiters") == "1").await;
+    let began = Instant::now();
+    waiting.abort();
+    let at = Arc::clone(&server);
+    eventually("nobody waits", move || at.info("report", "waiters") == "0").await;
+    // Not only for a moment, between two pieces of a wait that goes on.
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    theirs.release().await.unwrap();
+    assert!(server.is_free("report"));
+}
+
+/// However far it has come: each step of it that awaits something is tried.
+#[tokio::test]
+async fn to_drop_an_attempt_at_any_step_leaves_no_lock() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    for steps in 0..12 {
+        let lock = locks.lock(format!("k{steps}"), LEASE);
+        let mut attempt = Box::pin(lock.acquire());
+        for _ in 0..steps {
+            if let Ok(held) = tokio::time::timeout(Duration::from_micros(100), &mut attempt).await {
+                held.unwrap().release().await.unwrap();
+                break;
+            }
+        }
+        drop(attempt);
+    }
+    // On the same connection: what was sent before has been executed then.
+    locks.lock("last", LEASE).acquire().await.unwrap().release().await.unwrap();
+    for steps in 0..12 {
+        let (at, key) = (Arc::clone(&server), format!("k{steps}"));
+        eventually("it is free", move || at.is_free(&key)).await;
+    }
+}
+
+#[tokio::test]
+async fn to_drop_a_release_does_not_stop_it() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let held = locks.lock("report", LEASE).acquire().await.unwrap();
+    let mut release = Box::pin(held.release());
+    let _ = tokio::time::timeout(Duration::ZERO, &mut release).await; // it has begun
+    drop(release);
+    let at = Arc::clone(&server);
+    eventually("it is free", move || at.is_free("report")).await;
+    let held = locks.lock("report", LEASE).acquire().await.unwrap();
+    drop(held.release()); // it has not
+    let at = Arc::clone(&server);
+    eventually("it is free", move || at.is_free("report")).await;
+}
+
+#[tokio::test]
+async fn to_drop_a_guard_gives_the_lock_back() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    drop(locks.lock("report", LEASE).acquire().await.unwrap());
+    let at = Arc::clone(&server);
+    eventually("it is free", move || at.is_free("report")).await;
+}
+
+/// The work is stopped where it awaits something, also when its task was spawned.
+#[tokio::test]
+async fn a_loss_drops_the_work_and_is_the_error() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let report = locks.lock("report", Duration::from_millis(600));
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&has_ended);
+    let working = tokio::spawn(async move {
+        let work = async |_: &serverlock::aio::Held| {
+            std::future::pending::<()>().await;
+            ended.store(true, Ordering::SeqCst);
+            Ok::<_, Error>(())
+        };
+        report.run(work).await
+    });
+    let at = Arc::clone(&server);
+    eventually("it is held", move || at.info("report", "state") == "held").await;
+    server.call::<()>(&["DEL", "report"]);
+    let lost = tokio::time::timeout(Duration::from_secs(5), working).await.unwrap().unwrap().unwrap_err();
+    assert!(lost.is_lost(), "{lost}");
+    assert!(!has_ended.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_loss_ends_what_awaits_it() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let held = locks.lock("report", Duration::from_millis(600)).acquire().await.unwrap();
+    let watch = held.watch();
+    let watching = tokio::spawn(async move { watch.over().await });
+    server.call::<()>(&["DEL", "report"]);
+    let lost = tokio::time::timeout(Duration::from_secs(5), held.lost()).await.unwrap();
+    assert_eq!(lost.kind(), Kind::Lost);
+    assert_eq!(watching.await.unwrap().kind(), Kind::Lost);
+}
+
+/// A connection of its own is opened at the first call, shared by all, and opened again after it broke.
+#[tokio::test]
+async fn a_connection_of_its_own_is_one_and_comes_back() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    assert_eq!(server.connections(), 0);
+    let before = server.accepted();
+    let attempts: Vec<_> = (0..50)
+        .map(|number| {
+            let lock = locks.lock(format!("k{number}"), LEASE);
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    for attempt in attempts {
+        attempt.await.unwrap();
+    }
+    assert_eq!(server.connections(), 1);
+    assert_eq!(server.accepted(), before + 3); // it, and those that look
+    server.call::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    locks.lock("report", LEASE).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// A server that stands still is one error in time, and what it carries out later is given back.
+#[tokio::test]
+async fn a_server_that_stands_still_is_one_error() {
+    let server = started();
+    let locks = Locks::with_options(server.client(), Options::new().timeout(Duration::from_millis(200)));
+    locks.lock("report", LEASE).acquire().await.unwrap().release().await.unwrap();
+    server.call::<()>(&["CLIENT", "PAUSE", "1500", "WRITE"]);
+    let error = locks.lock("report", LEASE).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), Kind::NoServer, "{error}");
+    let at = Arc::clone(&server);
+    eventually("it is free", move || at.is_free("report")).await;
+}
+
+/// The future of a scope can be sent to another thread.
+#[tokio::test]
+async fn the_same_lock_within_its_own_scope_is_misuse() {
+    let server = started();
+    let locks = Locks::new(server.client());
+    let report = locks.lock("report", LEASE).wait(LEASE);
+    let again = report.clone();
+    let work = async move |_: &serverlock::aio::Held| {
+        let error = again.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Misuse, "{error}");
+        Ok::<_, Error>(())
+    };
+    tokio::spawn(async move { report.run(work).await }).await.unwrap().unwrap();
+    assert!(server.is_free("report"));
+}

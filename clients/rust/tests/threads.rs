@@ -1,0 +1,171 @@
+//! The blocking form, against a real server: what a guard promises, and what the suite of all languages does not ask for.
+
+#![cfg(feature = "blocking")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![allow(clippy::arithmetic_side_effects)]
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serverlock::{Cancel, Connections, Error, Held, Kind, Locks};
+use support::{Server, until};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A guard that is dropped gives its lock back before the next statement.
+#[test]
+fn a_drop_gives_the_lock_back_at_once() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let report = locks.lock("report", LEASE);
+    for _ in 0..20 {
+        let held = report.acquire().unwrap();
+        assert_eq!(report.acquire().unwrap_err().kind(), Kind::Refused);
+        drop(held);
+    }
+    assert!(server.is_free("report"));
+}
+
+#[test]
+fn a_panic_in_the_work_gives_the_lock_back_and_goes_on() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let report = locks.lock("report", LEASE);
+    let work = || report.run(|_| -> Result<(), Error> { panic!("the work panics") });
+    assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
+    assert!(server.is_free("report"));
+    report.run(|_| Ok::<_, Error>(())).unwrap(); // the scope of the thread has ended too
+}
+
+#[test]
+fn a_guard_works_in_any_thread_and_a_watch_sees_its_end() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let held = locks.lock("report", LEASE).acquire().unwrap();
+    let watch = held.watch();
+    watch.check().unwrap();
+    assert!(watch.left() > Duration::from_secs(20) && watch.token() == held.token());
+    thread::spawn(move || held.release()).join().unwrap().unwrap();
+    assert_eq!(watch.check().unwrap_err().kind(), Kind::Lost);
+    assert_eq!(watch.left(), Duration::ZERO);
+}
+
+#[test]
+fn a_watch_does_not_keep_the_lock() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let watch = locks.lock("report", LEASE).acquire().unwrap().watch(); // the guard is dropped here
+    assert!(server.is_free("report") && watch.check().is_err());
+}
+
+/// An application that blocks within its runtime gets an answer, not a panic.
+#[test]
+fn blocking_calls_work_within_a_runtime() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let held = locks.lock("report", LEASE).wait(LEASE).acquire().unwrap();
+        held.verify().unwrap();
+        held.release().unwrap();
+    });
+    assert!(server.is_free("report"));
+}
+
+#[test]
+fn a_cancelled_wait_returns_at_once_and_leaves_nothing() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let theirs = locks.lock("report", LEASE).acquire().unwrap();
+    let cancel = Cancel::new();
+    let waiting = {
+        let (report, cancel) = (locks.lock("report", LEASE).wait(LEASE), cancel.clone());
+        thread::spawn(move || report.acquire_unless(&cancel).map(|_| ()))
+    };
+    until("it waits", || server.info("report", "waiters") == "1");
+    let began = Instant::now();
+    cancel.cancel();
+    assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Cancelled);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    until("nobody waits", || server.info("report", "waiters") == "0");
+    theirs.release().unwrap();
+}
+
+#[test]
+fn the_connections_of_locks_that_are_dropped_are_closed() {
+    let server = Server::start();
+    let connections = Connections::new(server.client());
+    let locks = Locks::new(connections.clone());
+    let held = locks.lock("report", LEASE).acquire().unwrap();
+    let two: Vec<_> = (0..2)
+        .map(|_| {
+            let report = locks.lock("report", LEASE).wait(Duration::from_millis(300));
+            thread::spawn(move || report.acquire().map(|_| ()))
+        })
+        .collect();
+    for one in two {
+        assert_eq!(one.join().unwrap().unwrap_err().kind(), Kind::Timeout);
+    }
+    let subscribed = || server.call::<String>(&["CLIENT", "LIST", "TYPE", "pubsub"]).lines().count();
+    assert_eq!(subscribed(), 1);
+    drop(locks);
+    held.check().unwrap(); // the guard keeps them
+    held.release().unwrap();
+    until("only the application's are left", || subscribed() == 0 && server.connections() <= 2);
+    let pong: String = connections.with(|connection| redis::cmd("PING").query(connection)).unwrap();
+    assert_eq!(pong, "PONG");
+}
+
+#[test]
+fn a_loss_is_told_once_and_the_guard_fails() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&told);
+    let lock = locks.lock("report", Duration::from_millis(600));
+    let held: Held = lock.on_lost(move |_| _ = count.fetch_add(1, Ordering::SeqCst)).acquire().unwrap();
+    server.call::<()>(&["DEL", "report"]);
+    until("it is told", || told.load(Ordering::SeqCst) == 1);
+    let lost = held.check().unwrap_err();
+    assert!(lost.is_lost() && lost.to_string().starts_with("the lock \"report\": lost: "), "{lost}");
+    assert!(held.release().unwrap_err().is_lost());
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+}
+
+/// 64 threads share the connections of one caller, and each call gets its own reply.
+#[test]
+fn many_threads_share_two_connections() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    thread::scope(|scope| {
+        for number in 0..64 {
+            let lock = locks.lock(format!("k{number}"), LEASE);
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    lock.acquire().unwrap().release().unwrap();
+                }
+            });
+        }
+    });
+    assert!(server.connections() <= 2, "{}", server.connections());
+}
+
+/// After a restart of the server, connections that were kept fail: an attempt uses up one of its two tries at most.
+#[test]
+fn connections_that_were_kept_over_a_restart_cost_one_try() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let (one, two) = (locks.lock("a", LEASE), locks.lock("b", LEASE));
+    thread::scope(|scope| {
+        for lock in [&one, &two] {
+            scope.spawn(move || (0..50).for_each(|_| lock.acquire().unwrap().release().unwrap()));
+        }
+    });
+    server.call::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    one.acquire().unwrap().release().unwrap();
+}

@@ -25,4 +25,9 @@ LANGUAGES = {
         "command": [f"{TARGET}/clients/serverlock-go/driver"],
         "environment": {},
     },
+    "php": {
+        "clients": ["phpredis", "predis"],
+        "command": [shutil.which("php") or "php", str(ROOT / "clients/php/tests/driver.php")],
+        "environment": {},
+    },
 }

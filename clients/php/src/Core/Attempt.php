@@ -38,11 +38,15 @@ final class Attempt
     private bool $stood = false;
     private bool $isPortable = false;
 
-    /** @param null|\Closure(): bool $while asked between the pieces of the wait; false ends it */
+    /**
+     * @param null|\Closure(): bool $while asked between the pieces of the wait; false ends it
+     * @param bool $wereAsync whether signals are to be delivered here
+     */
     public function __construct(
         private readonly Engine $engine,
         private readonly Request $request,
         private readonly ?\Closure $while = null,
+        private readonly bool $wereAsync = false,
     ) {
         $this->id = (string) random_int(1, 999_999_999_999_999_999);
         $this->began = Clock::now();
@@ -54,6 +58,7 @@ final class Attempt
     public function run(): Grant
     {
         try {
+            $this->goOn();
             $grant = $this->get();
             if ($this->request->replicas > 0 || $this->request->fsync) {
                 $this->confirm();
@@ -111,6 +116,7 @@ final class Attempt
         while (true) {
             $sent = Clock::now();
             try {
+                $this->request->bind($this->engine->client()->prefix());
                 $reply = $this->exchange($this->request->acquire($this->id, $wait), $wait + $this->engine->timeout);
             } catch (Said | Broken $error) {
                 $this->pauseAfter($error);
@@ -125,6 +131,9 @@ final class Attempt
     private function granted(mixed $reply, float $sent): ?Grant
     {
         if ($reply === null) {
+            return null;
+        }
+        if ($reply === []) { // nil where a list was asked for, to phpredis
             return null;
         }
         $predecessor = null;
@@ -147,7 +156,7 @@ final class Attempt
         $this->mayStand = true;
         return $this->line === null
             ? $this->engine->call($this->request->key(), $words, $timeout)
-            : $this->line->call($words, $timeout);
+            : $this->line->call($words, $timeout, $this->goOn(...));
     }
 
     /**
@@ -171,12 +180,9 @@ final class Attempt
         if ($this->left() <= 0 && $this->tries >= 2) {
             throw $error;
         }
-        if ($this->request->wait <= 0) {
-            Clock::pause(0.01);
-            return;
-        }
-        $longest = min(0.5, 0.01 * 2 ** min($this->tries, 6));
-        Clock::pause(min($longest * random_int(500, 1000) / 1000, $this->left()));
+        $longest = $this->request->wait > 0 ? min(0.5, 0.01 * 2 ** min($this->tries, 6)) : 0.01;
+        $pause = $longest * random_int(500, 1000) / 1000;
+        Clock::pause($this->request->wait > 0 ? min($pause, $this->left()) : $pause);
         $this->goOn();
     }
 
@@ -235,6 +241,7 @@ final class Attempt
         while (true) {
             $sent = Clock::now();
             try {
+                $this->request->bind($this->engine->client()->prefix());
                 $reply = $this->engine->portable->acquire($send, $this->request, $this->id);
             } catch (Said | Broken $error) {
                 $this->pauseAfter($error);
@@ -284,8 +291,10 @@ final class Attempt
         }
     }
 
+    /** Where it can be given up. */
     private function goOn(): void
     {
+        Signals::deliver($this->wereAsync);
         if ($this->while !== null && !($this->while)()) {
             throw new GivenUp();
         }

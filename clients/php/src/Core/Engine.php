@@ -57,24 +57,24 @@ final class Engine
         }
         $this->refuseAgain($request);
         $this->settle();
-        $attempt = new Attempt($this, $request, $while);
+        $wereAsync = Signals::defer();
+        $attempt = new Attempt($this, $request, $while, $wereAsync);
         try {
-            $request->bind($this->client()->prefix());
-            $grant = $attempt->run();
-        } catch (Said | Broken $error) {
-            throw $this->refused($request, $attempt, Judge::typed($error, $request->name));
+            $hold = new Hold($request, $attempt->run(), $attempt->began);
+            $this->tell($this->hooks?->granted, $request->name, $hold->granted - $hold->began);
+            try {
+                Signals::deliver($wereAsync);
+            } catch (\Throwable $error) { // nobody will get to see it
+                $this->keeper->release($hold);
+                throw $error;
+            }
         } catch (LockException $error) {
-            throw $this->refused($request, $attempt, $error);
+            $this->tell($this->hooks?->refused, $request->name, Clock::now() - $attempt->began, $error);
+            throw $error;
+        } finally {
+            Signals::restore($wereAsync);
         }
-        $hold = new Hold($request, $grant, $attempt->began);
-        $this->tell($this->hooks?->granted, $request->name, $hold->granted - $hold->began);
         return $hold;
-    }
-
-    private function refused(Request $request, Attempt $attempt, LockException $error): LockException
-    {
-        $this->tell($this->hooks?->refused, $request->name, Clock::now() - $attempt->began, $error);
-        return $error;
     }
 
     /** Calls a hook. The work of the application does not depend on it. */

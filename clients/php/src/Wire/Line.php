@@ -57,9 +57,10 @@ final class Line
 
     /**
      * @param list<string|int|float> $words
+     * @param null|\Closure(): void $goOn called while it waits, when a signal has come; what it throws ends the call
      * @throws Said|Broken
      */
-    public function call(array $words, float $timeout): mixed
+    public function call(array $words, float $timeout, ?\Closure $goOn = null): mixed
     {
         if (!$this->isOpen || $this->pid !== getmypid()) {
             throw new Broken('the connection is closed');
@@ -72,7 +73,7 @@ final class Line
         $end = Clock::now() + $timeout;
         try {
             $this->write($request, $end);
-            $reply = $this->read($end);
+            $reply = $this->read($end, $goOn);
         } catch (\Throwable $error) {
             $this->close();
             throw $error;
@@ -116,7 +117,7 @@ final class Line
         }
     }
 
-    private function read(float $end): mixed
+    private function read(float $end, ?\Closure $goOn): mixed
     {
         while (true) {
             $at = 0;
@@ -129,13 +130,14 @@ final class Line
                 $this->buffer .= $chunk;
             } elseif (stream_get_meta_data($this->stream)['eof']) {
                 throw new Broken('the server closed the connection');
-            } else {
-                $this->await($end);
+            } elseif (!$this->await($end) && $goOn !== null) {
+                $goOn();
             }
         }
     }
 
-    private function await(float $end, bool $isToWrite = false): void
+    /** Whether something can be read or written; a signal ends it early. */
+    private function await(float $end, bool $isToWrite = false): bool
     {
         $left = $end - Clock::now();
         if ($left <= 0) {
@@ -144,8 +146,7 @@ final class Line
         $read = $isToWrite ? null : [$this->stream];
         $write = $isToWrite ? [$this->stream] : null;
         $except = null;
-        // A signal makes it return early.
-        @stream_select($read, $write, $except, (int) $left, (int) (fmod($left, 1) * 1e6) + 1);
+        return (bool) @stream_select($read, $write, $except, (int) $left, (int) (fmod($left, 1) * 1e6) + 1);
     }
 
     /** Reads one reply at that place of the buffer; false: it is not there in full yet. An error is a value here. */

@@ -20,6 +20,8 @@ final class Phpredis implements Client
     private ?\Redis $redis;
     private ?Address $address = null;
     private ?Own $own = null;
+    /** The one to select before the next call. */
+    private ?int $database = null;
 
     /**
      * @param \Redis|\Closure(): \Redis $source
@@ -59,11 +61,18 @@ final class Phpredis implements Client
             if (!$isShorter) {
                 $redis->setOption(\Redis::OPT_READ_TIMEOUT, $timeout);
             }
+            if ($this->database !== null) {
+                $redis->select($this->database);
+                $this->database = null;
+            }
             return self::reply($redis, $redis->rawCommand(...$words));
         } catch (\RedisException $error) {
             $read = Judge::read($error->getMessage(), $error);
-            if ($read instanceof Broken && !$read->isFinal && str_contains($error->getMessage(), 'went away')) {
-                return $this->instead($read)->call($key, $words, $timeout);
+            if ($read instanceof Broken && !$read->isFinal) {
+                if (str_contains($error->getMessage(), 'went away')) {
+                    return $this->instead($read)->call($key, $words, $timeout);
+                }
+                $this->hangUp($redis);
             }
             throw $read;
         } finally {
@@ -139,6 +148,25 @@ final class Phpredis implements Client
             }
         }
         return $this->redis;
+    }
+
+    /**
+     * After a time-out phpredis goes on with the same connection, and would take the late reply for that to the next
+     * command. It connects again by itself, but before version 6 to database 0.
+     */
+    private function hangUp(\Redis $redis): void
+    {
+        try {
+            $database = $redis->getDBNum();
+            $redis->close();
+            if ($database !== 0) {
+                $this->database = $database;
+                $redis->select($database);
+                $this->database = null;
+            }
+        } catch (\RedisException) {
+            // at the next call
+        }
     }
 
     /** phpredis does not connect again after it has failed to: nothing was sent, and lines still can be. */

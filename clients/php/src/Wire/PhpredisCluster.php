@@ -79,7 +79,11 @@ final class PhpredisCluster implements Client
         try {
             return Phpredis::reply($this->redis, $this->redis->rawCommand($target, ...$words));
         } catch (\RedisClusterException | \RedisException $error) {
-            throw Judge::read($error->getMessage(), $error);
+            $read = Judge::read($error->getMessage(), $error);
+            if ($read instanceof Broken) {
+                $this->redis->close(); // a late reply must not be taken for that to the next command
+            }
+            throw $read;
         }
     }
 

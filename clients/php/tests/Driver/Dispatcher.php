@@ -117,6 +117,10 @@ final class Dispatcher
             return;
         }
         $line = json_decode($text, true, flags: JSON_THROW_ON_ERROR);
+        if (isset($line['began'])) {
+            $seat->began($line['began']);
+            return;
+        }
         if (isset($line['n']) && !$seat->answered($line)) {
             fwrite(STDERR, "$text\n");
             return;

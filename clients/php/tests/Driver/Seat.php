@@ -13,6 +13,10 @@ final class Seat
     public array $holds = [];
     /** For a campaign, or to observe one: that has no end. */
     public bool $isTaken = false;
+    /** @var array<int, true> */
+    private array $isCancelled = [];
+    /** @var array<int, true> */
+    private array $hasBegun = [];
     /** @var resource */
     public $output;
     /** @var resource */
@@ -77,10 +81,24 @@ final class Seat
         return $lines;
     }
 
-    /** Interrupts a pending acquire, as a signal interrupts a program. */
+    /** Interrupts a pending acquire, as a signal interrupts a program; once it has begun. */
     public function cancel(int $n): void
     {
         if (isset($this->pending[$n])) {
+            $this->isCancelled[$n] = true;
+            $this->interrupt($n);
+        }
+    }
+
+    public function began(int $n): void
+    {
+        $this->hasBegun[$n] = true;
+        $this->interrupt($n);
+    }
+
+    private function interrupt(int $n): void
+    {
+        if (isset($this->pending[$n], $this->isCancelled[$n], $this->hasBegun[$n])) {
             posix_kill($this->pid, SIGUSR1);
         }
     }

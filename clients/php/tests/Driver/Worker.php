@@ -171,6 +171,7 @@ final class Worker
         $lock = $this->lock($order);
         try {
             $this->isWaiting = true;
+            Dispatcher::say(['began' => $order['n']]); // from here on it can be cancelled
             $held = $this->holds[$order['hold']] = $lock->acquire();
         } finally {
             $this->isWaiting = false;

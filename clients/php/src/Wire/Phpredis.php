@@ -157,7 +157,7 @@ final class Phpredis implements Client
     private function hangUp(\Redis $redis): void
     {
         try {
-            $database = $redis->getDBNum();
+            $database = (int) $redis->getDBNum(); // false: it has given up
             $redis->close();
             if ($database !== 0) {
                 $this->database = $database;

@@ -10,7 +10,7 @@ use Serverlock\Core\Request;
 use Serverlock\Exception\LockMisuse;
 
 /**
- * \RedisCluster, which follows MOVED and ASK itself. Its own read time-out bounds its calls.
+ * \RedisCluster. Its own read time-out bounds its calls.
  *
  * @internal
  */
@@ -82,8 +82,24 @@ final class PhpredisCluster implements Client
             $read = Judge::read($error->getMessage(), $error);
             if ($read instanceof Broken) {
                 $this->redis->close(); // a late reply must not be taken for that to the next command
+                $this->learn($target);
             }
             throw $read;
+        }
+    }
+
+    /**
+     * A raw command does not follow MOVED, and fails as if the connection had broken. Another one does, and the library
+     * remembers where it led.
+     *
+     * @param string|array{string, int} $target
+     */
+    private function learn(string|array $target): void
+    {
+        try {
+            is_string($target) && $this->redis->exists($target);
+        } catch (\RedisClusterException | \RedisException) {
+            // at the next call
         }
     }
 

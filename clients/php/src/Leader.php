@@ -130,11 +130,23 @@ final class Leader
         $this->request->bind($this->engine->client()->prefix());
         $key = $this->request->key();
         try {
-            $reply = $this->engine->call($key, ['LOCK.INFO', $key], $this->engine->timeout);
+            try {
+                return self::read($this->engine->call($key, ['LOCK.INFO', $key], $this->engine->timeout));
+            } catch (Said $error) {
+                if (!$error->isUnknownCommand()) {
+                    throw $error;
+                }
+                $value = $this->engine->call($key, ['GET', $key], $this->engine->timeout);
+                return self::parse($value, $this->engine->call($key, ['TIME'], $this->engine->timeout));
+            }
         } catch (Said | Broken $error) {
             $this->engine->client()->forget();
             throw $error;
         }
+    }
+
+    private static function read(mixed $reply): Leadership
+    {
         $fields = [];
         for ($at = 0, $end = is_array($reply) ? count($reply) - 1 : 0; $at < $end; $at += 2) {
             $fields[$reply[$at]] = $reply[$at + 1];
@@ -143,5 +155,16 @@ final class Leader
         return ($fields['state'] ?? null) === 'held' && is_int($token)
             ? new Leadership($token, $fields['owner'] ?? null)
             : new Leadership(null, null);
+    }
+
+    /** What the scripts write: until when, the margin included, the token, the ID, and the owner. */
+    private static function parse(mixed $value, mixed $time): Leadership
+    {
+        $form = '/\A(\d{10}\.\d{6})(\d{16})(?:\d{19})?(?: ([!-~]+))?\z/';
+        $isOurs = is_string($value) && preg_match($form, $value, $found) === 1;
+        if (!$isOurs || (float) ($found[1] ?? 0) <= (float) vsprintf('%d.%06d', (array) $time)) {
+            return new Leadership(null, null);
+        }
+        return new Leadership((int) ($found[2] ?? 0), $found[3] ?? null);
     }
 }

@@ -87,7 +87,7 @@ final class Predis implements Client
     {
         $stream = null;
         try {
-            $resource = $node->getResource();
+            $resource = self::connected($node, $timeout);
             if (is_resource($resource) && get_resource_type($resource) === 'stream') {
                 $stream = $resource;
                 stream_set_timeout($stream, (int) $timeout, (int) (fmod($timeout, 1) * 1e6));
@@ -106,6 +106,20 @@ final class Predis implements Client
             throw $error instanceof Said || $error->isFinal ? $error : new Said($reply->getMessage());
         }
         return self::plain($reply);
+    }
+
+    /** Predis says AUTH and SELECT while it connects, with the time-out of PHP if the application gave none. */
+    private static function connected(NodeConnectionInterface $node, float $timeout): mixed
+    {
+        if ($node->isConnected()) {
+            return $node->getResource();
+        }
+        $default = ini_set('default_socket_timeout', (string) max(1, (int) ceil($timeout)));
+        try {
+            return $node->getResource();
+        } finally {
+            ini_set('default_socket_timeout', (string) $default);
+        }
     }
 
     public static function addressOf(NodeConnectionInterface $node): Address

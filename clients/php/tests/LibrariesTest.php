@@ -1,0 +1,153 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Tests;
+
+use Serverlock\Exception\LockMisuse;
+use Serverlock\Exception\LockNoServer;
+use Serverlock\Exception\LockRefused;
+use Serverlock\Locks;
+
+/** What the libraries do with the application's connection, and what locks leave as it was. */
+final class LibrariesTest extends ServerTestCase
+{
+    public function testThePrefixOfPhpredisApplies(): void
+    {
+        $server = $this->server();
+        $redis = $server->connect();
+        $redis->setOption(\Redis::OPT_PREFIX, 'app:');
+        $held = (new Locks($redis))->lock('report', 30)->acquire();
+        self::assertSame('held', $server->info('app:report')['state']);
+        self::assertSame('OK', $held->fenced('SET', 'x', '1'));
+        self::assertSame('1', $redis->get('x'));
+        self::thrown(LockRefused::class, fn () => (new Locks($redis))->lock('report', 30, wait: 0.2)->acquire());
+        self::assertTrue($held->release());
+    }
+
+    public function testThePrefixOfPredisApplies(): void
+    {
+        $server = $this->server();
+        $client = new \Predis\Client(['port' => $server->port], ['prefix' => 'app:']);
+        $held = (new Locks($client))->lock('report', 30)->acquire();
+        self::assertSame('held', $server->info('app:report')['state']);
+        self::assertSame('OK', $held->fenced('SET', 'x', '1'));
+        self::assertSame('1', $client->get('x'));
+        self::thrown(LockRefused::class, fn () => (new Locks($client))->lock('report', 30, wait: 0.2)->acquire());
+        self::assertTrue($held->release());
+    }
+
+    public function testTheTimeOutOfTheApplicationStaysAsItWas(): void
+    {
+        $server = $this->server();
+        $redis = $server->connect();
+        $redis->setOption(\Redis::OPT_READ_TIMEOUT, 7.5);
+        (new Locks($redis))->lock('report', 30)->acquire();
+        self::assertSame(7.5, $redis->getOption(\Redis::OPT_READ_TIMEOUT));
+        $locks = new Locks($redis, timeout: 20);
+        $server->pause();
+        $redis->setOption(\Redis::OPT_READ_TIMEOUT, 0.2);
+        $began = hrtime(true);
+        try {
+            self::thrown(LockNoServer::class, fn () => $locks->lock('other', 30)->acquire());
+        } finally {
+            $server->resume();
+        }
+        self::assertLessThan(3, (hrtime(true) - $began) / 1e9, 'a shorter one than that of the locks holds');
+    }
+
+    /** @dataProvider libraries */
+    public function testALateReplyIsNotTakenForThatToAnotherCommand(string $library): void
+    {
+        $server = $this->server();
+        $client = $library === 'phpredis'
+            ? $server->connect()
+            : new \Predis\Client(['port' => $server->port, 'database' => 3]);
+        $library === 'predis' || $client->select(3);
+        $client->set('mine', '1');
+        $locks = new Locks($client, timeout: 0.2);
+        $server->pause();
+        try {
+            self::thrown(LockNoServer::class, fn () => $locks->lock('report', 30)->acquire());
+        } finally {
+            $server->resume();
+        }
+        self::until('it answers', fn (): bool => (bool) $server->connect()->ping());
+        // Not a token; and the database is the one that the application has selected.
+        $locks->lock('again', 30)->acquire();
+        self::assertSame('1', $client->get('mine'));
+        self::assertSame('held', $this->stateIn($server, 3, 'again'));
+    }
+
+    private function stateIn(Server $server, int $database, string $key): string
+    {
+        $redis = $server->connect();
+        $redis->select($database);
+        return $redis->rawCommand('LOCK.INFO', $key)[1];
+    }
+
+    /** @dataProvider libraries */
+    public function testWaitsGoToTheDatabaseOfTheApplication(string $library): void
+    {
+        $server = $this->server();
+        $client = $library === 'phpredis'
+            ? $server->connect()
+            : new \Predis\Client(['port' => $server->port, 'database' => 3]);
+        $library === 'predis' || $client->select(3);
+        $other = $server->connect();
+        $other->select(3);
+        $other->rawCommand('LOCK.ACQUIRE', 'report', 'PX', 60000);
+        $began = hrtime(true);
+        self::thrown(LockRefused::class, fn () => (new Locks($client))->lock('report', 30, wait: 0.3)->acquire());
+        self::assertGreaterThan(0.25e9, hrtime(true) - $began);
+    }
+
+    public function testAPhpredisThatHasGivenUpIsStoodInFor(): void
+    {
+        $server = $this->server();
+        $redis = $server->connect();
+        $redis->setOption(\Redis::OPT_MAX_RETRIES, 0);
+        $held = (new Locks($redis))->lock('report', 30)->acquire();
+        $server->connect()->rawCommand('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+        self::until('it has given up', function () use ($redis): bool {
+            try {
+                $redis->ping();
+                return false;
+            } catch (\RedisException $error) {
+                return str_contains($error->getMessage(), 'went away');
+            }
+        });
+        self::assertGreaterThan(20, $held->verify());
+        self::assertTrue($held->release());
+    }
+
+    public function testAConnectionInATransactionIsRefused(): void
+    {
+        $server = $this->server();
+        $redis = $server->connect();
+        $locks = new Locks($redis);
+        $redis->multi();
+        self::thrown(LockMisuse::class, fn () => $locks->lock('report', 30)->acquire());
+        $redis->exec();
+        self::assertTrue($locks->lock('report', 30)->acquire()->release());
+    }
+
+    public function testAClosureConnectsAgainToTheMasterOfTheMoment(): void
+    {
+        [$first, $second] = [$this->server(), $this->server()];
+        $master = $first;
+        $asked = 0;
+        $locks = new Locks(function () use (&$master, &$asked): \Redis {
+            ++$asked;
+            return $master->connect();
+        }, timeout: 0.5);
+        self::assertSame(0, $asked, 'nothing is connected before it is needed');
+        self::assertTrue($locks->lock('report', 30)->acquire()->release());
+        self::assertTrue($locks->lock('report', 30)->acquire()->release());
+        self::assertSame(1, $asked);
+        $first->connect()->rawCommand('REPLICAOF', '127.0.0.1', (string) $second->port);
+        $master = $second;
+        $held = $locks->lock('report', 30)->acquire(); // READONLY there
+        self::assertSame($held->token, $second->info('report')['token']);
+    }
+}

@@ -84,11 +84,15 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     /// Publishes messages, unless a transaction or a script is running. It does so for a bounded time.
+    #[inline]
     pub(super) fn publish_notices(&mut self) {
         let has_notices = self.engine().outbox().has_notices();
-        if !has_notices || !self.edge.may_publish() {
-            return;
+        if has_notices && self.edge.may_publish() {
+            self.publish_all();
         }
+    }
+
+    fn publish_all(&mut self) {
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let begun = clock.monotonic();
         loop {

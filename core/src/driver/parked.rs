@@ -42,7 +42,13 @@ impl<E: Edge> Entry<'_, E> {
         ticket: Ticket,
         budget: &mut Budget,
     ) -> Result<Tried, WriteRefused> {
-        let now = self.edge.clock().now();
+        let (limits, clock) = (self.edge.limits(), self.edge.clock());
+        let now = clock.now();
+        // In another line nobody would know any more that it was cancelled.
+        let has_ended = self.engine().leave_if_ended(ticket, limits, clock);
+        if has_ended {
+            return Ok(Tried::Moved);
+        }
         let waiter = self.engine().parked(ticket);
         let Some((lease, db, keys, is_told)) = waiter else { return Ok(Tried::Moved) };
         if let Err(error) = self.check_lease(lease) {
@@ -153,10 +159,14 @@ impl<E: Edge> Entry<'_, E> {
 
     /// A command released the locks of these lines: tries the parked waiters at their heads at once, so that a lock is
     /// not refused to others on their account. The timer serves the rest.
+    #[inline]
     pub(super) fn pass_on_parked(&mut self, lines: &[LineId], budget: &mut Budget) {
-        if lines.is_empty() {
-            return;
+        if !lines.is_empty() {
+            self.try_parked(lines, budget);
         }
+    }
+
+    fn try_parked(&mut self, lines: &[LineId], budget: &mut Budget) {
         let mut heads: BTreeSet<(Ticket, LineId)> = BTreeSet::new();
         for line in lines {
             heads.extend(self.parked_head(*line));

@@ -69,7 +69,7 @@ impl<E: Edge> Entry<'_, E> {
                 others.push(at);
             } else if key.shape() == Shape::Several
                 || engine.waited_line(key_name).is_some()
-                || engine.unclaimed_before(key_name, key.lock(), token).is_some()
+                || engine.unclaimed_before(key_name, || key.lock(), token).is_some()
             {
                 others.push(at);
                 awaited.push(*name);
@@ -168,7 +168,7 @@ impl<E: Edge> Entry<'_, E> {
                 let Some(name) = self.edge.name(key_name) else { continue };
                 let opened = self.edge.open(E::lend(&name), Access::Caller, Expected::Grant(token), now);
                 let Ok(key) = opened else { continue };
-                let stands = self.engine().given_up(key_name, key.lock(), token).is_some();
+                let stands = self.engine().given_up(key_name, || key.lock(), token).is_some();
                 if stands {
                     if let Ok(line) = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget) {
                         self.pass_on_parked(line.as_slice(), &mut budget);
@@ -192,7 +192,7 @@ impl<E: Edge> Entry<'_, E> {
         let (now, terms) = (key.now(), self.edge.terms());
         let may_grant = self.gate_of_line(key_name).is_ok();
         // A grant that nobody had claimed ends as if it had never been.
-        let before = self.engine().unclaimed_before(key_name, key.lock(), token);
+        let before = self.engine().unclaimed_before(key_name, || key.lock(), token);
         let was_among = end(&mut key, token);
         let line = {
             let mut engine = self.engine();
@@ -213,7 +213,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         let is_free = !was_among || key.lock().is_nobodys();
         let is_free = is_free && !has_to_restore;
-        let decision = Engine::<E::Handle>::to_end(token, before.as_ref(), key.lock());
+        let decision = Engine::<E::Handle>::to_end(token, before.as_ref(), has_to_restore);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
         if let Some(line) = line.filter(|_| is_free) {
             self.engine().came_free(line);

@@ -111,6 +111,7 @@ impl<E: Edge> Entry<'_, E> {
         let before = lost.succeeds.as_ref();
         let terms = self.edge.terms();
         let left = left(&mut key, before);
+        let has_to_restore = left.is_none();
         let line = self.engine().waited_line(key_name);
         let successor = line.zip(left).and_then(|(line, left)| {
             let successor = self.successor(line, (lost.token, left), terms, now, budget)?;
@@ -119,7 +120,7 @@ impl<E: Edge> Entry<'_, E> {
         if let Some((line, successor)) = successor {
             return self.give(permit, line, key_name, key, successor);
         }
-        let decision = Engine::<E::Handle>::to_end(lost.token, before, key.lock());
+        let decision = Engine::<E::Handle>::to_end(lost.token, before, has_to_restore);
         self.carry_out(permit, key_name, key, decision, Then::Nobody)?;
         self.engine().set_key_ready(key_name);
         Ok(())

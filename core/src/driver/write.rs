@@ -107,8 +107,9 @@ impl<E: Edge> Entry<'_, E> {
                 None
             }
             Some(write) => {
-                let (retentions, now) = (self.edge.retentions(), key.now());
-                let change = Change::of(write, contents(&mut key, before, write), &retentions, now);
+                let now = key.now();
+                let contents = contents(&mut key, before, write);
+                let change = Change::of(write, contents, || self.edge.retentions(), now);
                 match self.edge.write(permit, key, change) {
                     Ok(written) => Some(written),
                     Err(refused) => {

@@ -108,9 +108,15 @@ impl<H> Engine<H> {
         self.claims.refused(ticket);
     }
 
-    /// The predecessor of a grant that waits to be claimed: whoever gets the key next has to learn of it.
+    /// The predecessor of a grant that waits to be claimed: whoever gets the key next has to learn of it. The lock is
+    /// read only if the answer depends on it.
     #[must_use]
-    pub fn unclaimed_before(&self, key: KeyName<'_>, lock: State<'_>, token: Token) -> Option<Before> {
+    pub fn unclaimed_before<'l>(
+        &self,
+        key: KeyName<'_>,
+        lock: impl FnOnce() -> State<'l>,
+        token: Token,
+    ) -> Option<Before> {
         let Some((_, claim)) = self.claims.of_grant(key.db, key.name, token) else {
             // It may pass on in a moment, unless somebody has extended it.
             return self.given_up(key, lock, token)?.succeeds.clone();
@@ -121,9 +127,9 @@ impl<H> Engine<H> {
 
     /// A grant that passes on in a moment, if its value still stands as it was written.
     #[must_use]
-    pub fn given_up(&self, key: KeyName<'_>, lock: State<'_>, token: Token) -> Option<&Lost> {
-        let lost = self.outstanding.lost_of(key.db, key.name, token);
-        lost.filter(|lost| rules::stands(lock, &lost.written.record(token)))
+    pub fn given_up<'l>(&self, key: KeyName<'_>, lock: impl FnOnce() -> State<'l>, token: Token) -> Option<&Lost> {
+        let lost = self.outstanding.lost_of(key.db, key.name, token)?;
+        rules::stands(lock(), &lost.written.record(token)).then_some(lost)
     }
 
     /// A key was released by its token before its grant was claimed. The attempt ends with the last of its keys; until

@@ -161,10 +161,15 @@ impl Claims {
 
     /// The grant of a key with that token.
     #[must_use]
+    #[inline]
     pub fn of_grant(&self, db: i32, name: &[u8], token: Token) -> Option<(Ticket, &Claim)> {
         if self.all.is_empty() {
             return None;
         }
+        self.find(db, name, token)
+    }
+
+    fn find(&self, db: i32, name: &[u8], token: Token) -> Option<(Ticket, &Claim)> {
         let tickets = self.tokens.range((token, Ticket::FIRST)..=(token, Ticket::LAST));
         let mut claims = tickets.filter_map(|(_, ticket)| Some((*ticket, self.all.get(ticket)?)));
         claims.find(|(_, claim)| claim.db == db && claim.keys.contains(name))

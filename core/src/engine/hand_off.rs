@@ -145,12 +145,9 @@ impl<H> Engine<H> {
     }
 
     /// The decision that ends a grant: its predecessor is restored if the grant counts as if it had never been.
-    pub fn to_end(token: Token, before: Option<&Before>, lock: State<'_>) -> Decision {
+    pub fn to_end(token: Token, before: Option<&Before>, is_among_others: bool) -> Decision {
         let Some(before) = before else { return Decision::to_release(token) };
-        let holds = match lock {
-            State::Several(holders) if !holders.is_empty() => Holds::AsBefore,
-            _ => Holds::Alone,
-        };
+        let holds = if is_among_others { Holds::AsBefore } else { Holds::Alone };
         Decision::to_restore(&before.record(token), holds)
     }
 }

@@ -66,6 +66,7 @@ impl Outstanding {
 
     /// The lost grant of a key with that token.
     #[must_use]
+    #[inline]
     pub fn lost_of(&self, db: i32, name: &[u8], token: Token) -> Option<&Lost> {
         self.lost.iter().find(|lost| lost.token == token && lost.db == db && *lost.name == *name)
     }

@@ -324,9 +324,9 @@ impl<H> Engine<H> {
     /// server does not report keys that come free, every time while there are few waiters.
     pub fn scan(&mut self, now: MonotonicMicros, is_told_of_keys: bool) {
         const FEW_WAITERS: usize = 1_000;
-        /// At ten ticks a second all of 4,000 lines are checked within a second; more take longer, because idle lines
+        /// At ten ticks a second all of 3,000 lines are checked within a second; more take longer, because idle lines
         /// must not keep the server busy.
-        const MOST_LINES: usize = 450;
+        const MOST_LINES: usize = 300;
         let always = !is_told_of_keys && self.queues.waiters() <= FEW_WAITERS;
         if always || (self.has_to_scan(now) && !self.queues.is_scanning()) {
             self.scanned = now;

@@ -135,18 +135,24 @@ enum Expiry {
 const MOST_FORGOTTEN: usize = 8;
 
 impl<'v> Change<'v> {
-    /// The change that `write` makes to a key that holds `contents` at `now`.
+    /// The change that `write` makes to a key that holds `contents` at `now`. To delete a key, nobody is asked for the
+    /// retentions.
     #[must_use]
     #[inline]
-    pub fn of(write: Write<'v>, contents: Contents<'_>, retentions: &Retentions, now: UnixMicros) -> Self {
+    pub fn of(
+        write: Write<'v>,
+        contents: Contents<'_>,
+        retentions: impl FnOnce() -> Retentions,
+        now: UnixMicros,
+    ) -> Self {
         match (write, contents) {
             (Write::Value(value, holds), Contents::Members { members, has_expiry }) if holds != Holds::Alone => {
-                let change = Several::of(Some(value), holds.replaces(), members, has_expiry, retentions, now);
+                let change = Several::of(Some(value), holds.replaces(), members, has_expiry, &retentions(), now);
                 Self::Several(change)
             }
             (Write::Value(value, holds @ Holds::Among { .. }), contents) => {
                 let mut members = Members::default();
-                let change = Several::of(Some(value), holds.replaces(), &mut members, false, retentions, now);
+                let change = Several::of(Some(value), holds.replaces(), &mut members, false, &retentions(), now);
                 Self::Several(Several {
                     replaces_string: matches!(contents, Contents::String),
                     made: Some(members),
@@ -154,10 +160,10 @@ impl<'v> Change<'v> {
                 })
             }
             (Write::Value(value, _), _) => {
-                Self::Set { value, expire_at_ms: retentions.key.expire_at_ms(value.timestamp()) }
+                Self::Set { value, expire_at_ms: retentions().key.expire_at_ms(value.timestamp()) }
             }
             (Write::Release, Contents::Members { members, has_expiry }) => {
-                Self::Several(Several::of(None, None, members, has_expiry, retentions, now))
+                Self::Several(Several::of(None, None, members, has_expiry, &retentions(), now))
             }
             (Write::Release, _) => Self::Del,
         }

@@ -46,7 +46,7 @@ fn commands(change: &Change<'_>) -> Vec<String> {
 fn put(holds: Holds, in_set: &[Record<'_>], has_expiry: bool, retentions: &Retentions) -> (Vec<String>, Members) {
     let (value, mut members) = (record(3, 5).encode(), members(in_set));
     let contents = Contents::Members { members: &mut members, has_expiry };
-    let written = commands(&Change::of(Write::Value(&value, holds), contents, retentions, NOW));
+    let written = commands(&Change::of(Write::Value(&value, holds), contents, || *retentions, NOW));
     (written, members)
 }
 
@@ -57,13 +57,19 @@ fn one_holder_is_a_string_whatever_was_there() {
     let value = record(3, 5).encode();
     for holds in [Holds::Alone, Holds::AsBefore] {
         for contents in [Contents::Nothing, Contents::String, Contents::One] {
-            assert_eq!(commands(&Change::of(Write::Value(&value, holds), contents, &MINUTE, NOW)), ["SET 3 Some(65)"]);
+            assert_eq!(
+                commands(&Change::of(Write::Value(&value, holds), contents, || MINUTE, NOW)),
+                ["SET 3 Some(65)"]
+            );
         }
     }
-    assert_eq!(commands(&Change::of(Write::Value(&value, Holds::Alone), Contents::One, &FOREVER, NOW)), ["SET 3 None"]);
+    assert_eq!(
+        commands(&Change::of(Write::Value(&value, Holds::Alone), Contents::One, || FOREVER, NOW)),
+        ["SET 3 None"]
+    );
     assert_eq!(put(Holds::Alone, &[record(1, -1)], true, &MINUTE).0, ["SET 3 Some(65)"]);
     for contents in [Contents::Nothing, Contents::String, Contents::One] {
-        assert_eq!(commands(&Change::of(Write::Release, contents, &MINUTE, NOW)), ["DEL"]);
+        assert_eq!(commands(&Change::of(Write::Release, contents, || MINUTE, NOW)), ["DEL"]);
     }
 }
 
@@ -74,12 +80,12 @@ fn the_first_of_several_makes_a_set_and_a_string_makes_room_for_it() {
     for (contents, expected) in
         [(Contents::Nothing, &["ZADD 3", "PEXPIREAT 65"][..]), (Contents::String, &["DEL", "ZADD 3", "PEXPIREAT 65"])]
     {
-        let change = Change::of(write, contents, &MINUTE, NOW);
+        let change = Change::of(write, contents, || MINUTE, NOW);
         assert_eq!(commands(&change), expected);
         let Change::Several(Several { made: Some(made), .. }) = change else { panic!("no set is made") };
         assert_eq!(made.holders.tokens().map(Token::get).collect::<Vec<_>>(), [3]);
     }
-    assert_eq!(commands(&Change::of(write, Contents::Nothing, &FOREVER, NOW)), ["ZADD 3"]);
+    assert_eq!(commands(&Change::of(write, Contents::Nothing, || FOREVER, NOW)), ["ZADD 3"]);
     assert!(write.needs_room());
     assert!(!Write::Release.needs_room());
     assert!(![Holds::Alone, Holds::AsBefore].iter().any(|holds| Write::Value(&value, *holds).needs_room()));
@@ -123,7 +129,7 @@ fn a_grant_that_ends_among_several_is_taken_out() {
         assert!(members.end(Token::new(ends).unwrap()));
         assert!(!members.end(Token::new(ends).unwrap()), "it has ended");
         let contents = Contents::Members { members: &mut members, has_expiry: true };
-        assert_eq!(commands(&Change::of(Write::Release, contents, &MINUTE, NOW)), expected);
+        assert_eq!(commands(&Change::of(Write::Release, contents, || MINUTE, NOW)), expected);
         assert!(members.ended.is_empty());
     }
     // The last one takes the key with it, and its expiry.
@@ -131,14 +137,14 @@ fn a_grant_that_ends_among_several_is_taken_out() {
         let mut members = members(&[record(1, 1)]);
         members.end(Token::new(1).unwrap());
         let contents = Contents::Members { members: &mut members, has_expiry };
-        assert_eq!(commands(&Change::of(Write::Release, contents, retentions, NOW)), ["ZREM 1"]);
+        assert_eq!(commands(&Change::of(Write::Release, contents, || *retentions, NOW)), ["ZREM 1"]);
     }
 }
 
 #[test]
 fn nothing_is_done_behind_a_command_that_failed() {
     let value = record(3, 5).encode();
-    let change = Change::of(Write::Value(&value, AMONG), Contents::String, &MINUTE, NOW);
+    let change = Change::of(Write::Value(&value, AMONG), Contents::String, || MINUTE, NOW);
     for fails in 1..=3 {
         let mut done = 0;
         let result = change.try_each(|_| {

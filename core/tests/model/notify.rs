@@ -3,6 +3,7 @@
 
 mod claims;
 mod dead;
+mod ended;
 mod limits;
 mod newer;
 

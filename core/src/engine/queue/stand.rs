@@ -1,8 +1,8 @@
 //! Joining lines and leaving them.
 
 use super::{
-    Body, Cause, Ended, Entry, Gone, Handle, Joined, Keys, Line, LineId, MostPlaces, Names, Place, Queues, Singles,
-    Stand, Ticket, Waiter, MOST_OF_AN_ID,
+    Body, Cause, Entry, Gone, Handle, Joined, Keys, Line, LineId, MostPlaces, Names, Place, Queues, Singles, Stand,
+    Ticket, Waiter, MOST_OF_AN_ID,
 };
 use crate::lock::record::Id;
 use crate::lock::rules::Share;
@@ -152,7 +152,7 @@ impl<H> Queues<H> {
     }
 
     /// Puts a ticket in the line of its key, or parks it in the line of one of its keys.
-    fn stand(
+    pub(super) fn stand(
         &mut self,
         db: i32,
         names: &[&[u8]],
@@ -245,31 +245,6 @@ impl<H> Queues<H> {
         let was_barred = matches!(removed.entry.body, Body::Bars(_));
         self.give_up(&removed.entry);
         (!was_barred).then(|| (ticket, removed.into_gone()))
-    }
-
-    /// Bars an attempt from a key until then, within the limits of `most`. Its place and its wait have ended.
-    pub fn bar(&mut self, db: i32, name: &[u8], id: Id, until: MonotonicMicros, most: MostPlaces) {
-        if self.ticket(db, name, id).is_some() || self.placed.keys >= most.keys {
-            return;
-        }
-        let ticket = Ticket(self.next_number());
-        self.placed.keys = self.placed.keys.saturating_add(1);
-        self.barred = self.barred.saturating_add(1);
-        self.ends.insert((until, ticket));
-        self.stand(db, &[name], None, ticket, Body::Bars(Place { id, until, since: None }));
-    }
-
-    /// Whether an attempt is barred from one of these keys.
-    #[must_use]
-    pub fn is_barred(&self, db: i32, names: &[&[u8]], id: Id) -> bool {
-        if self.barred == 0 && !self.has_leaving() {
-            return false;
-        }
-        let bars = |ticket: &Ticket| {
-            let is_barred = self.entries.get(ticket).is_some_and(|entry| matches!(entry.body, Body::Bars(_)));
-            is_barred || self.ended(*ticket) == Some(Ended::Cancelled)
-        };
-        names.iter().any(|name| self.line_of(db, name).and_then(|line| line.ids.get(&id)).is_some_and(bars))
     }
 
     /// Removes the first waiter of a line.
@@ -506,7 +481,7 @@ impl<H> Queues<H> {
         id
     }
 
-    fn next_number(&mut self) -> u64 {
+    pub(super) fn next_number(&mut self) -> u64 {
         self.last = self.last.saturating_add(1);
         self.last
     }

@@ -1,0 +1,42 @@
+//! Attempts that were cancelled: late copies of their calls get nothing for a while.
+
+use super::{Body, Ended, MostPlaces, Place, Queues, Ticket};
+use crate::lock::record::Id;
+use crate::lock::time::MonotonicMicros;
+
+impl<H> Queues<H> {
+    /// Bars an attempt from a key until then, within the limits of `most`. Its place and its wait have ended.
+    pub fn bar(&mut self, db: i32, name: &[u8], id: Id, until: MonotonicMicros, most: MostPlaces) {
+        if self.ticket(db, name, id).is_some() || self.placed.keys >= most.keys {
+            return;
+        }
+        let ticket = Ticket(self.next_number());
+        self.placed.keys = self.placed.keys.saturating_add(1);
+        self.barred = self.barred.saturating_add(1);
+        self.ends.insert((until, ticket));
+        self.stand(db, &[name], None, ticket, Body::Bars(Place { id, until, since: None }));
+    }
+
+    /// Whether an attempt is barred from one of these keys.
+    #[must_use]
+    pub fn is_barred(&self, db: i32, names: &[&[u8]], id: Id) -> bool {
+        if self.barred == 0 && !self.has_leaving() {
+            return false;
+        }
+        let bars = |ticket: &Ticket| {
+            let is_barred = self.entries.get(ticket).is_some_and(|entry| matches!(entry.body, Body::Bars(_)));
+            is_barred || self.ended(*ticket) == Some(Ended::Cancelled)
+        };
+        names.iter().any(|name| self.line_of(db, name).and_then(|line| line.ids.get(&id)).is_some_and(bars))
+            || self.is_barred_as_parked(db, names, id)
+    }
+
+    /// Whether an attempt for several keys was cancelled in the line of one of these, and has not left yet.
+    fn is_barred_as_parked(&self, db: i32, names: &[&[u8]], id: Id) -> bool {
+        let attempts = self.attempts.get(&(db, id));
+        attempts.into_iter().flatten().any(|ticket| {
+            let line = || self.lines.get(&self.line_of_ticket(*ticket)?);
+            self.ended(*ticket) == Some(Ended::Cancelled) && line().is_some_and(|line| names.contains(&&*line.name))
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! Crowds of attempts for several locks that were cancelled with their channel and have not left yet: they get nothing
+//! any more, wherever they are parked and however often they are sent again.
+
+use super::{attempt, heard, listen, queue, release, waiters, CHANNEL, K, K_AND_X};
+use crate::asks::{acquire, alone, hold, settle, START};
+use crate::fake::{Node, Settings};
+use redis_lock_core::driver::Outcome;
+use redis_lock_core::engine::Limits;
+use redis_lock_core::lock::token::Token;
+
+/// More than leave in one event-loop iteration.
+const CROWD: u32 = 600;
+
+/// A server whose lock `k` is held, with a crowd that wants `k` and `x`.
+fn crowd() -> (Node, Token) {
+    let limits = Limits { queued: 2 * CROWD as usize, ..Settings::default().limits };
+    let node = Node::new(Settings { limits, ..Settings::default() }, START);
+    listen(&node, CHANNEL);
+    let token = hold(&node, 1, b"k", &alone(60, 0));
+    (1..=u64::from(CROWD)).for_each(|number| queue(&node, K_AND_X, &attempt(number)));
+    (node, token)
+}
+
+#[test]
+fn a_cancelled_attempt_for_several_locks_is_granted_nothing_wherever_one_of_them_comes_free() {
+    let (node, k) = crowd();
+    let x = hold(&node, 3, b"x", &alone(60, 0));
+    assert_eq!(node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name)), CROWD as usize);
+    heard(&node);
+    assert!(waiters(&node) > 0, "some have not left yet");
+    release(&node, b"k", k);
+    release(&node, b"x", x);
+    settle(&node);
+    let granted: Vec<String> = heard(&node).into_iter().filter(|message| message.starts_with("granted")).collect();
+    assert_eq!((granted, waiters(&node)), (Vec::new(), 0));
+}
+
+#[test]
+fn a_cancelled_attempt_for_several_locks_that_has_not_left_yet_is_barred() {
+    let (node, k) = crowd();
+    node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name));
+    assert!(waiters(&node) > 0, "some have not left yet");
+    for number in [1, u64::from(CROWD)] {
+        for names in [K_AND_X, K] {
+            let late = acquire(&node, 2, names, &attempt(number));
+            assert!(matches!(late, Ok(Outcome::NotGranted)), "{number} {names:?}: {late:?}");
+        }
+    }
+    release(&node, b"k", k);
+    settle(&node);
+    assert_eq!(waiters(&node), 0);
+}

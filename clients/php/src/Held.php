@@ -93,8 +93,8 @@ final class Held
     }
 
     /**
-     * Gives the lock back: whether it was held to the end. What the server does not answer is given back by a later call
-     * of the manager, or ends with the lease.
+     * Gives the lock back: whether it was held to the end. What the server does not answer is given back by a later
+     * call of the manager, or ends with the lease.
      *
      * @throws LockException
      */

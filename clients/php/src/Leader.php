@@ -29,12 +29,13 @@ final class Leader
     }
 
     /**
-     * Campaigns until it is stopped, and calls $lead each time that it is elected. $lead has to call check() of its Held
-     * before each step. When $lead returns, this one steps down, and campaigns again after others had their turn. When the
-     * leadership is lost, check() throws LockLost; let it pass, and the campaign goes on. What else $lead throws ends it.
+     * Campaigns until it is stopped, and calls $lead each time that it is elected. $lead has to call check() of its
+     * Held before each step. When $lead returns, this one steps down, and campaigns again after others had their turn.
+     * When the leadership is lost, check() throws LockLost; let it pass, and the campaign goes on. What else $lead
+     * throws ends it.
      *
      * @param callable(Held): mixed $lead
-     * @param null|callable(): bool $while asked every two seconds at the latest while somebody else leads; false ends it
+     * @param null|callable(): bool $while asked every two seconds or sooner while somebody else leads; false ends it
      * @throws LockBadArgument|LockMisuse what no campaign can pass
      */
     public function run(callable $lead, ?callable $while = null): void
@@ -53,7 +54,8 @@ final class Leader
                 if (!$error instanceof LockTimeout) {
                     if ($known !== $error->getMessage()) {
                         $known = $error->getMessage();
-                        $this->engine->logger?->warning('serverlock: campaigning goes on: {error}', ['error' => $known]);
+                        $context = ['error' => $known];
+                        $this->engine->logger?->warning('serverlock: campaigning goes on: {error}', $context);
                     }
                     Clock::pause($this->pause);
                 }
@@ -120,7 +122,8 @@ final class Leader
             } catch (LockMisuse) {
                 // by $lead
             } catch (LockException $error) {
-                $this->engine->logger?->warning('serverlock: stepping down: {error}', ['error' => $error->getMessage()]);
+                $context = ['error' => $error->getMessage()];
+                $this->engine->logger?->warning('serverlock: stepping down: {error}', $context);
             }
         }
     }

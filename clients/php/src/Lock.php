@@ -12,7 +12,7 @@ use Serverlock\Core\Request;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuse;
 
-/** A description of a lock: it holds nothing, and can be used any number of times. Each time gives a Held of its own. */
+/** A description of a lock: it holds nothing, and can be used again and again. Each time gives a Held of its own. */
 final class Lock
 {
     /** @internal */
@@ -33,8 +33,8 @@ final class Lock
     }
 
     /**
-     * Runs the work while the lock is held, releases it, and returns what the work returned. If the work fails, its error
-     * is the one that is thrown; if it does not, but the lock was not held to the end, LockLost is.
+     * Runs the work while the lock is held, releases it, and returns what the work returned. If the work fails, its
+     * error is the one that is thrown; if it does not, but the lock was not held to the end, LockLost is.
      *
      * To ask for the same lock within the work is an error. After exit() the lock ends with its lease.
      *

@@ -36,12 +36,12 @@ final class Locks
     private readonly Engine $engine;
 
     /**
-     * @param \Redis|\RedisCluster|ClientInterface|\Closure(): \Redis $client a closure connects to the present master; it
-     *     is called again when the connection broke, or leads to a replica
+     * @param \Redis|\RedisCluster|ClientInterface|\Closure(): \Redis $client a closure connects to the present master;
+     *     it is called again when the connection broke, or leads to a replica
      * @param float $timeout how long a reply may take
      * @param bool $portable without the module, lock by script
-     * @param string|list<string>|null $auth password, or user and password, of the connections that Locks open, where the
-     *     client cannot tell them: \RedisCluster
+     * @param string|list<string>|null $auth password, or user and password, of the connections that Locks open, where
+     *     the client cannot tell them: \RedisCluster
      * @param array<string, mixed>|null $tls options of the "ssl" context of the connections that Locks open, where the
      *     client cannot tell them: \Redis, \RedisCluster
      */
@@ -74,7 +74,10 @@ final class Locks
         float $atLeast = 0.0,
         ?float $maxHold = null,
     ): Lock {
-        return $this->made(new Request([$key], $lease, Form::One, [], $wait, $owner, $session, $details, $replicas, $replicasWithin, $fsync, $atLeast, $maxHold));
+        return $this->made(new Request(
+            [$key], $lease, Form::One, [], $wait, $owner, $session, $details, $replicas, $replicasWithin,
+            $fsync, $atLeast, $maxHold,
+        ));
     }
 
     /** Any number of holders that share it (readers); none beside a holder of lock() (a writer). */
@@ -91,7 +94,10 @@ final class Locks
         float $atLeast = 0.0,
         ?float $maxHold = null,
     ): Lock {
-        return $this->made(new Request([$key], $lease, Form::One, ['SHARED'], $wait, $owner, $session, $details, $replicas, $replicasWithin, $fsync, $atLeast, $maxHold));
+        return $this->made(new Request(
+            [$key], $lease, Form::One, ['SHARED'], $wait, $owner, $session, $details, $replicas,
+            $replicasWithin, $fsync, $atLeast, $maxHold,
+        ));
     }
 
     /** At most $n holders at a time. */
@@ -109,7 +115,10 @@ final class Locks
         float $atLeast = 0.0,
         ?float $maxHold = null,
     ): Lock {
-        return $this->made(new Request([$key], $lease, Form::One, ['LIMIT', $n], $wait, $owner, $session, $details, $replicas, $replicasWithin, $fsync, $atLeast, $maxHold));
+        return $this->made(new Request(
+            [$key], $lease, Form::One, ['LIMIT', $n], $wait, $owner, $session, $details, $replicas,
+            $replicasWithin, $fsync, $atLeast, $maxHold,
+        ));
     }
 
     /**
@@ -129,7 +138,10 @@ final class Locks
         float $atLeast = 0.0,
         ?float $maxHold = null,
     ): Lock {
-        return $this->made(new Request(array_values($keys), $lease, Form::Many, [], $wait, $owner, $session, false, $replicas, $replicasWithin, $fsync, $atLeast, $maxHold));
+        return $this->made(new Request(
+            array_values($keys), $lease, Form::Many, [], $wait, $owner, $session, false, $replicas,
+            $replicasWithin, $fsync, $atLeast, $maxHold,
+        ));
     }
 
     /** Only a lock that its last holder never released; the predecessor says whose it was. It does not wait. */
@@ -144,7 +156,10 @@ final class Locks
         float $atLeast = 0.0,
         ?float $maxHold = null,
     ): Lock {
-        return $this->made(new Request([$key], $lease, Form::Recovery, [], 0.0, $owner, $session, false, $replicas, $replicasWithin, $fsync, $atLeast, $maxHold));
+        return $this->made(new Request(
+            [$key], $lease, Form::Recovery, [], 0.0, $owner, $session, false, $replicas, $replicasWithin,
+            $fsync, $atLeast, $maxHold,
+        ));
     }
 
     /** A campaign for a key. It begins with Leader::run(). */
@@ -153,7 +168,7 @@ final class Locks
         return new Leader($this->engine, new Request([$key], $lease, wait: INF, owner: $owner, session: $session));
     }
 
-    /** Ends the connection of its own: attempts fail from now on. What is held can be released. The client stays open. */
+    /** Ends the connection of its own. Attempts fail from now on; what is held can be released. The client stays. */
     public function close(): void
     {
         $this->engine->close();
@@ -181,6 +196,6 @@ final class Locks
         if (method_exists($connection, 'getConnectionBySlot')) {
             return new PredisCluster($client);
         }
-        throw new LockBadArgument('', 'client shares keys out among servers by itself: no lock knows which of them it is');
+        throw new LockBadArgument('', 'client shares keys out among servers by itself, in a way unknown to locks');
     }
 }

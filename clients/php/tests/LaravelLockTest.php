@@ -91,4 +91,15 @@ final class LaravelLockTest extends ServerTestCase
         self::assertGreaterThan(1e11, $this->server->info('foo')['lease-ms']);
         self::assertTrue($lock->release());
     }
+
+    public function testAClientOfSetNxAndThisOneExcludeEachOther(): void
+    {
+        $locks = $this->locks();
+        $redis = $this->server->connect();
+        self::assertTrue($redis->set('foo', 'owner', ['nx', 'ex' => 10])); // what Laravel's own lock sends
+        self::assertFalse($locks->lock('foo', 10)->get());
+        $redis->del('foo');
+        self::assertTrue($locks->lock('foo', 10)->get());
+        self::assertFalse($redis->set('foo', 'owner', ['nx', 'ex' => 10]));
+    }
 }

@@ -16,12 +16,13 @@ final class RequestTest extends TestCase
     {
         $request = new Request(['a'], 1.5, Form::One, ['LIMIT', 3], 2.0, 'bob', true, true);
         $request->bind('p:');
-        $words = ['LOCK.ACQUIRE', 'p:a', 'PX', 1500, 'WAIT', 2000, 'ID', '7', 'LIMIT', 3, 'OWNER', 'bob', 'SESSION', 'DETAILS'];
-        self::assertSame($words, $request->acquire('7', 2.0));
+        $tail = ['WAIT', 2000, 'ID', '7', 'LIMIT', 3, 'OWNER', 'bob', 'SESSION', 'DETAILS'];
+        self::assertSame(['LOCK.ACQUIRE', 'p:a', 'PX', 1500, ...$tail], $request->acquire('7', 2.0));
         self::assertSame(['LOCK.EXTEND', 'p:a', 5, 'PX', 1], $request->extend(5, 0.0001));
         $request = new Request(['a', 'b'], 1.0, Form::Many, wait: INF);
         $request->bind('');
-        self::assertSame(['LOCK.MACQUIRE', 2, 'a', 'b', 'PX', 1000, 'WAIT', 315_360_000_000, 'ID', '7'], $request->acquire('7', INF));
+        $words = ['LOCK.MACQUIRE', 2, 'a', 'b', 'PX', 1000, 'WAIT', 315_360_000_000, 'ID', '7'];
+        self::assertSame($words, $request->acquire('7', INF));
         self::assertSame(['LOCK.MRELEASE', 2, 'a', 'b', 5], $request->release(5));
         self::assertTrue($request->wasHeld(2));
         self::assertFalse($request->wasHeld(1));

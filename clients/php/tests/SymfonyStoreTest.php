@@ -11,6 +11,7 @@ use Symfony\Component\Lock\Exception\LockExpiredException;
 use Symfony\Component\Lock\Exception\LockStorageException;
 use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\LockFactory;
+use Symfony\Component\Lock\Store\RedisStore;
 
 /**
  * The cases of symfony/lock's own tests of stores (AbstractStore, ExpiringStore, BlockingStore, SharedLockStore), said
@@ -211,5 +212,15 @@ final class SymfonyStoreTest extends ServerTestCase
         $this->server->connect()->rPush('a', 'x');
         $error = self::thrown(LockStorageException::class, fn () => $this->store()->save(new Key('a')));
         self::assertStringContainsString('WRONGTYPE', $error->getMessage());
+    }
+
+    public function testTheOwnStoreOfSymfonyAndThisOneExcludeEachOther(): void
+    {
+        $theirs = new RedisStore($this->server->connect());
+        $theirs->save($key = new Key('a'));
+        self::thrown(LockStorageException::class, fn () => $this->store()->save(new Key('a')));
+        $theirs->delete($key);
+        $this->store()->save(new Key('a'));
+        self::thrown(LockConflictedException::class, fn () => $theirs->save($key));
     }
 }

@@ -23,8 +23,8 @@ use Symfony\Component\Lock\Store\ExpiringStoreTrait;
  * Blocking acquisitions stand in line at the server. The token of the lock is in the state of its Key, so a Key that is
  * serialized takes the lock to another process. Nothing but refresh() renews, as symfony/lock has it.
  *
- * The server turns no shared lock into an exclusive one, nor the reverse: save() after saveRead() releases and acquires.
- * If that fails while others read, the shared lock is taken back, or lost to a writer that came in between.
+ * The server turns no shared lock into an exclusive one, nor the reverse: save() after saveRead() releases and
+ * acquires. If that fails while others read, the shared lock is taken back, or lost to a writer that came in between.
  */
 final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockStoreInterface
 {
@@ -68,10 +68,11 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
     public function putOffExpiration(Key $key, float $ttl): void
     {
         $key->reduceLifetime($ttl);
-        if (!$this->extend($key, $ttl)) {
+        $isExtended = $this->extend($key, $ttl);
+        $this->checkNotExpired($key); // first: an expired lock is not one that somebody took
+        if (!$isExtended) {
             throw new LockConflictedException();
         }
-        $this->checkNotExpired($key);
     }
 
     public function delete(Key $key): void

@@ -160,8 +160,8 @@ final class Attempt
     }
 
     /**
-     * Waits a little before the next copy; throws if there is to be none. The connection of the copy before is closed, or
-     * has answered.
+     * Waits a little before the next copy; throws if there is to be none. The connection of the copy before is closed,
+     * or has answered.
      */
     private function pauseAfter(Said|Broken $error): void
     {
@@ -266,7 +266,8 @@ final class Attempt
     {
         $request = $this->request;
         $line = $this->line ?? throw new Broken('the connection of the grant is gone');
-        [$within, $patience] = [Request::milliseconds($request->replicasWithin), $request->replicasWithin + $this->engine->timeout];
+        $within = Request::milliseconds($request->replicasWithin);
+        $patience = $request->replicasWithin + $this->engine->timeout;
         try {
             if ($request->replicas > 0) {
                 $have = $line->call(['WAIT', $request->replicas, $within], $patience);

@@ -86,7 +86,8 @@ final class Engine
         try {
             $hook(...$args);
         } catch (\Throwable $error) {
-            $this->logger?->error('serverlock: a hook failed: {error}', ['error' => $error->getMessage(), 'exception' => $error]);
+            $context = ['error' => $error->getMessage(), 'exception' => $error];
+            $this->logger?->error('serverlock: a hook failed: {error}', $context);
         }
     }
 

@@ -21,7 +21,9 @@ use Serverlock\Exception\LockUnavailable;
 final class Judge
 {
     /** The server, or its part in the group, is changing: the same call may succeed later. */
-    private const PASSING = ['UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN'];
+    private const PASSING = [
+        'UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN',
+    ];
     /** The server grants nothing now. */
     private const GUARDED = ['GRACE', 'NOREPLICAS'];
     private const UNAVAILABLE = [...self::GUARDED, 'BUSYLOCKS', 'CLOCK', 'OOM'];

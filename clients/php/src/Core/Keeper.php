@@ -81,7 +81,7 @@ final class Keeper
         $timeout = max(0.001, min($this->engine->timeout, $hold->lostAt() - $sent));
         try {
             $reply = $this->call($hold, fn (): array => $this->extendWords($hold, $lease), $timeout);
-            $reply === 1 ? $hold->extended($sent, $lease) : $this->lose($hold, 'somebody has taken it away', isGone: true);
+            $reply === 1 ? $hold->extended($sent, $lease) : $this->taken($hold);
         } catch (Said | Broken $error) {
             $this->engine->client()->forget();
             $this->warn('renewing {key} failed: {error}', $hold, $error);
@@ -108,7 +108,7 @@ final class Keeper
                 $this->passOrThrow($hold, $error, $tries);
             }
         }
-        $reply === 1 ? $hold->extended($sent, $lease) : $this->lose($hold, 'somebody has taken it away', isGone: true);
+        $reply === 1 ? $hold->extended($sent, $lease) : $this->taken($hold);
         $this->demand($hold);
     }
 
@@ -135,7 +135,7 @@ final class Keeper
             }
         }
         if ($least <= 0) {
-            $this->lose($hold, 'somebody has taken it away', isGone: true);
+            $this->taken($hold);
         }
         $this->demand($hold);
         return min($least / 1000, $this->left($hold));
@@ -162,7 +162,7 @@ final class Keeper
             throw Judge::typed($error, $hold->request->name);
         }
         if ($reply === ['LOCK.LOST']) {
-            $this->lose($hold, 'somebody has taken it away', isGone: true);
+            $this->taken($hold);
             $this->demand($hold);
         }
         return is_array($reply) ? $reply[0] ?? null : $reply;
@@ -192,7 +192,8 @@ final class Keeper
         } finally {
             $hold->line?->close();
             $isHeld = $isHeld && $lost === null;
-            $this->engine->tell($this->engine->hooks?->released, $hold->request->name, Clock::now() - $hold->granted, $isHeld);
+            $held = Clock::now() - $hold->granted;
+            $this->engine->tell($this->engine->hooks?->released, $hold->request->name, $held, $isHeld);
         }
         $this->engine->settle();
         return $isHeld;
@@ -278,6 +279,12 @@ final class Keeper
         }
     }
 
+    /** The server does not know the grant any more. */
+    private function taken(Hold $hold): void
+    {
+        $this->lose($hold, 'somebody has taken it away', isGone: true);
+    }
+
     private function lose(Hold $hold, string $why, bool $isGone = false): void
     {
         $hold->isGone = $hold->isGone || $isGone;
@@ -299,9 +306,11 @@ final class Keeper
     /** @return list<string|int|float> */
     private function extendWords(Hold $hold, float $lease): array
     {
-        return $hold->isPortable
-            ? $this->engine->portable->words($hold->request, 'lock_extend', $hold->token, 'PX', Request::milliseconds($lease))
-            : $hold->request->extend($hold->token, $lease);
+        if (!$hold->isPortable) {
+            return $hold->request->extend($hold->token, $lease);
+        }
+        $ms = Request::milliseconds($lease);
+        return $this->engine->portable->words($hold->request, 'lock_extend', $hold->token, 'PX', $ms);
     }
 
     /** @return list<string|int|float> */

@@ -68,7 +68,8 @@ final class Request
             $isLong = strlen($text) > 200;
             $text = $isLong ? substr($text, 0, 200) : $text;
             $isText = preg_match('/^[^\p{C}"\\\\]*$/u', $text) === 1;
-            $shown[] = '"' . ($isText ? $text : addcslashes($text, "\0..\37\"\\\177..\377")) . '"' . ($isLong ? '...' : '');
+            $text = $isText ? $text : addcslashes($text, "\0..\37\"\\\177..\377");
+            $shown[] = "\"$text\"" . ($isLong ? '...' : '');
         }
         return count($shown) > 8 ? implode(', ', array_slice($shown, 0, 8)) . ', ...' : implode(', ', $shown);
     }
@@ -205,7 +206,8 @@ final class Request
         if ($lease >= 0.001 && $lease <= self::TEN_YEARS) {
             return null;
         }
-        return new LockBadArgument($this->name, "lease is $lease, not between 0.001 and " . self::TEN_YEARS . ' seconds');
+        $fault = sprintf('lease is %s, not between 0.001 and %s seconds', $lease, self::TEN_YEARS);
+        return new LockBadArgument($this->name, $fault);
     }
 
     /** Rounds, but never to nothing. */

@@ -98,7 +98,8 @@ final class Predis implements Client
         } finally {
             if (is_resource($stream)) {
                 $own = $node->getParameters()->read_write_timeout ?? (float) ini_get('default_socket_timeout');
-                stream_set_timeout($stream, $own > 0 ? (int) $own : -1, $own > 0 ? (int) (fmod((float) $own, 1) * 1e6) : 0);
+                $micros = $own > 0 ? (int) (fmod((float) $own, 1) * 1e6) : 0;
+                stream_set_timeout($stream, $own > 0 ? (int) $own : -1, $micros);
             }
         }
         if ($reply instanceof ErrorInterface) {

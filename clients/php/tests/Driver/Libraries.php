@@ -30,7 +30,8 @@ final class Libraries
     {
         $at = $order['at'];
         $timeout = ($order['timeout_ms'] ?? 5000) / 1000;
-        $more = ['timeout' => $timeout, 'portable' => $order['portable'] ?? true, 'hooks' => $hooks, 'logger' => new Told()];
+        $portable = $order['portable'] ?? true;
+        $more = ['timeout' => $timeout, 'portable' => $portable, 'hooks' => $hooks, 'logger' => new Told()];
         if ($name === 'predis') {
             $client = self::predis($at, $timeout);
             return [$client, new Locks($client, ...$more)];

@@ -107,6 +107,16 @@ fn cases() -> Vec<Case> {
         }
         Err(why) => skipped("go-redis", &why),
     }
+    match install::php() {
+        Ok(interpreter) => {
+            for name in ["phpredis", "predis"] {
+                let (interpreter, script) = (interpreter.clone(), vec!["as_they_come.php", name]);
+                let client = Client::Program { interpreter, script, node_path: None };
+                all.push((name, client, InItsPlace, Some(InItsPlace)));
+            }
+        }
+        Err(why) => skipped("phpredis and predis", &why),
+    }
     match install::node_path() {
         Ok(node_path) => {
             for name in ["node-redis", "ioredis"] {

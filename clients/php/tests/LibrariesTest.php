@@ -150,4 +150,25 @@ final class LibrariesTest extends ServerTestCase
         $held = $locks->lock('report', 30)->acquire(); // READONLY there
         self::assertSame($held->token, $second->info('report')['token']);
     }
+
+    /** The rows of docs/CLIENTS.md on what comes when no reply does; with a second for the minute of PHP's default. */
+    public function testWhatTheLibrariesDoWithoutAReply(): void
+    {
+        $server = $this->server();
+        $default = ini_set('default_socket_timeout', '1');
+        try {
+            $redis = $server->connect();
+            $redis->setOption(\Redis::OPT_READ_TIMEOUT, 1); // what phpredis takes from PHP when it connects
+            self::thrown(\RedisException::class, fn () => $redis->rawCommand('BLPOP', 'nothing', '2'));
+            usleep(1_200_000);
+            self::assertNotSame('hello', $redis->rawCommand('ECHO', 'hello'), 'that of BLPOP');
+            $predis = new \Predis\Client(['port' => $server->port]);
+            $failed = fn () => $predis->executeRaw(['BLPOP', 'nothing', '2']);
+            self::thrown(\Predis\Connection\ConnectionException::class, $failed);
+            self::assertFalse($predis->isConnected());
+            self::assertSame('hello', $predis->executeRaw(['ECHO', 'hello']));
+        } finally {
+            ini_set('default_socket_timeout', (string) $default);
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub struct Language {
 pub fn languages() -> &'static [Language] {
     static LANGUAGES: OnceLock<Vec<Language>> = OnceLock::new();
     LANGUAGES.get_or_init(|| {
-        let all = [("rust", rust()), ("go", go()), ("php", php())];
+        let all = [("rust", rust()), ("go", go())];
         let mut found = Vec::new();
         for (name, start) in all {
             match start {
@@ -51,10 +51,4 @@ fn rust() -> Result<Language, String> {
 /// redigo speaks RESP2 only.
 fn go() -> Result<Language, String> {
     Ok(Language { protocols: &[2], ..started(install::go_driver()?, Vec::new()) })
-}
-
-/// phpredis 5 speaks RESP2 only. Without threads, its program calls `check` while it waits for orders.
-fn php() -> Result<Language, String> {
-    let args = vec!["-d".into(), "display_errors=stderr".into(), install::sources().join("driver.php").into()];
-    Ok(Language { protocols: &[2], ..started(install::php()?, args) })
 }

@@ -191,6 +191,10 @@ final class HoldingTest extends ServerTestCase
             self::assertSame($held->token, $leader->observe()->current()->token);
             $held->release();
             self::assertNull($leader->look()->token);
+            $locks->lock('chief', 0.1)->acquire();
+            self::assertNotNull($leader->look()->token);
+            self::until('it has expired', fn (): bool => $leader->look()->token === null);
+            self::assertSame(1, $server->connect()->exists('chief'), 'it is kept');
         }
     }
 

@@ -56,27 +56,37 @@ final class LibrariesTest extends ServerTestCase
         self::assertLessThan(3, (hrtime(true) - $began) / 1e9, 'a shorter one than that of the locks holds');
     }
 
-    /** @dataProvider libraries */
-    public function testALateReplyIsNotTakenForThatToAnotherCommand(string $library): void
+    /** @return array<string, array{string, int}> */
+    public static function databases(): array
+    {
+        return ['phpredis' => ['phpredis', 0], 'its database 3' => ['phpredis', 3], 'predis' => ['predis', 0],
+            'its database, 3' => ['predis', 3]];
+    }
+
+    /** @dataProvider databases */
+    public function testALateReplyIsNotTakenForThatToAnotherCommand(string $library, int $database): void
     {
         $server = $this->server();
         $client = $library === 'phpredis'
             ? $server->connect()
-            : new \Predis\Client(['port' => $server->port, 'database' => 3]);
-        $library === 'predis' || $client->select(3);
+            : new \Predis\Client(['port' => $server->port, 'database' => $database]);
+        $library === 'predis' || $database === 0 || $client->select($database);
         $client->set('mine', '1');
         $locks = new Locks($client, timeout: 0.2);
         $server->pause();
+        $began = hrtime(true);
         try {
             self::thrown(LockNoServer::class, fn () => $locks->lock('report', 30)->acquire());
         } finally {
             $server->resume();
         }
+        self::assertLessThan(6e9, hrtime(true) - $began);
         self::until('it answers', fn (): bool => (bool) $server->connect()->ping());
         // Not a token; and the database is the one that the application has selected.
-        $locks->lock('again', 30)->acquire();
         self::assertSame('1', $client->get('mine'));
-        self::assertSame('held', $this->stateIn($server, 3, 'again'));
+        $locks->lock('again', 30)->acquire();
+        self::assertSame('held', $this->stateIn($server, $database, 'again'));
+        self::assertSame('1', $client->get('mine'));
     }
 
     private function stateIn(Server $server, int $database, string $key): string

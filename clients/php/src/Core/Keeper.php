@@ -287,10 +287,7 @@ final class Keeper
 
     private function lose(Hold $hold, string $why, bool $isGone = false): void
     {
-        $hold->isGone = $hold->isGone || $isGone;
-        if ($hold->lost !== null || $hold->isReleased) {
-            return;
-        }
+        $hold->isGone = $isGone;
         $hold->lost = new LockLost($hold->request->name, "lost: $why");
         $this->engine->logger?->warning('serverlock: {error}', ['error' => $hold->lost->getMessage()]);
         $held = Clock::now() - $hold->granted;

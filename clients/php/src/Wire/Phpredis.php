@@ -13,6 +13,11 @@ use Serverlock\Exception\LockMisuse;
 /**
  * \Redis: one server. A closure gives the connection instead where the master may be another one later.
  *
+ * After a time-out phpredis goes on with the same connection, and would take the late reply for that to the next one:
+ * it is closed here. It connects again by itself, but version 5 then forgets which database was selected, and what the
+ * application writes next would go to database 0. So locks in another database do not use its connection. Nor can they
+ * once phpredis has given up to connect.
+ *
  * @internal
  */
 final class Phpredis implements Client
@@ -20,8 +25,6 @@ final class Phpredis implements Client
     private ?\Redis $redis;
     private ?Address $address = null;
     private ?Own $own = null;
-    /** The one to select before the next call. */
-    private ?int $database = null;
 
     /**
      * @param \Redis|\Closure(): \Redis $source
@@ -52,6 +55,9 @@ final class Phpredis implements Client
         if ($redis->getMode() !== \Redis::ATOMIC) {
             throw new LockMisuse(Request::shown([$key]), 'its connection is within multi() or pipeline()');
         }
+        if ($redis->getDBNum()) {
+            return $this->instead()->call($key, $words, $timeout);
+        }
         if ($this->address === null) {
             $this->known(); // it cannot be asked any more once the connection is broken
         }
@@ -61,18 +67,15 @@ final class Phpredis implements Client
             if (!$isShorter) {
                 $redis->setOption(\Redis::OPT_READ_TIMEOUT, $timeout);
             }
-            if ($this->database !== null) {
-                $redis->select($this->database);
-                $this->database = null;
-            }
             return self::reply($redis, $redis->rawCommand(...$words));
         } catch (\RedisException $error) {
             $read = Judge::read($error->getMessage(), $error);
             if ($read instanceof Broken && !$read->isFinal) {
-                if (str_contains($error->getMessage(), 'went away')) {
-                    return $this->instead($read)->call($key, $words, $timeout);
+                $hasGivenUp = str_contains($error->getMessage(), 'went away');
+                if ($hasGivenUp && $this->source instanceof \Redis && $this->address !== null) {
+                    return $this->instead()->call($key, $words, $timeout);
                 }
-                $this->hangUp($redis);
+                $redis->close();
             }
             throw $read;
         } finally {
@@ -150,31 +153,13 @@ final class Phpredis implements Client
         return $this->redis;
     }
 
-    /**
-     * After a time-out phpredis goes on with the same connection, and would take the late reply for that to the next
-     * command. It connects again by itself, but before version 6 to database 0.
-     */
-    private function hangUp(\Redis $redis): void
+    /** A connection of its own. */
+    private function instead(): Own
     {
-        try {
-            $database = (int) $redis->getDBNum(); // false: it has given up
-            $redis->close();
-            if ($database !== 0) {
-                $this->database = $database;
-                $redis->select($database);
-                $this->database = null;
-            }
-        } catch (\RedisException) {
-            // at the next call
+        $known = $this->known();
+        if ($this->own?->known() != $known) {
+            $this->own = new Own($known, $this->prefix(), false);
         }
-    }
-
-    /** phpredis does not connect again after it has failed to: nothing was sent, and lines still can be. */
-    private function instead(Broken $error): Own
-    {
-        if ($this->source instanceof \Closure || $this->address === null) {
-            throw $error;
-        }
-        return $this->own ??= new Own([$this->address], $this->prefix(), false);
+        return $this->own;
     }
 }

@@ -129,7 +129,8 @@ pub fn go_redis() -> Result<PathBuf, String> {
 /// A PHP that has phpredis and predis; else what is missing.
 pub fn php() -> Result<PathBuf, String> {
     let is_there = || {
-        let has_both = "exit(extension_loaded('redis') && stream_resolve_include_path('Predis/Autoloader.php') ? 0 : 1);";
+        let has_both =
+            "exit(extension_loaded('redis') && stream_resolve_include_path('Predis/Autoloader.php') ? 0 : 1);";
         run(Command::new("php").args(["-r", has_both])).map_err(|error| format!("no phpredis or no predis: {error}"))
     };
     let packages = ["php-cli", "php-redis", "php-nrk-predis"];

@@ -43,6 +43,7 @@ HERE = Path(__file__).resolve().parent
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "clients"
 PYTHON = str(BUILT / "serverlock-python/bin/python")
 NODE = shutil.which("node") or "node"
+PHP = shutil.which("php") or "php"
 PARTS = ("pair", "hot", "waits", "start", "trips")
 
 LANGUAGES = {
@@ -69,6 +70,20 @@ LANGUAGES = {
         "start": {"node-redis raw": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis')"],
                   "node-redis package": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis'); "
                                                      f"import('{BUILT}/serverlock-node/dist/index.js')"]},
+    },
+    "php": {
+        "needs": [PHP],
+        "worker": [PHP, str(HERE / "worker.php")],
+        "environment": {},
+        "groups": [
+            ["phpredis package", "phpredis raw", "phpredis symfony"],
+            ["predis package", "predis raw", "predis symfony"],
+        ],
+        # The least that a request loads: the classes of one lock.
+        "start": {"phpredis raw": [PHP, "-r", "new Redis();"],
+                  "phpredis package": [PHP, "-r", f"require '{ROOT}/clients/php/tests/autoload.php'; "
+                                                  "(new Serverlock\\Locks(new Redis()))->lock('a', 30.0);"]},
+        "is_single": True,  # a process has one wait at a time
     },
 }
 
@@ -180,6 +195,8 @@ def _hot_key(name):
 
 
 def waits(rows, language, server, settings):
+    if language.get("is_single"):
+        return
     count = settings.waits
     conn = Connection(server.port)
     for number in range(count):

@@ -79,7 +79,8 @@ final class Lock
         }
         $this->request->bind($this->engine->client()->prefix());
         $sent = Clock::now();
-        $hold = new Hold($this->request, new Grant($token, $sent, null, $this->engine->isPortable()), $sent);
+        $grant = new Grant($token, $sent, null, $this->engine->isPortable());
+        $hold = new Hold($this->request, $grant, $sent, $this->engine->pid);
         $hold->extended($sent, max(0.001, $this->engine->keeper->verify($hold)));
         return new Held($this->engine, $hold);
     }

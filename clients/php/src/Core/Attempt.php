@@ -92,8 +92,10 @@ final class Attempt
 
     private function byModule(): Grant
     {
-        $hasLine = $this->request->wait > 0 && $this->engine->hasLine();
-        if (!$hasLine) { // else one round trip is enough
+        if ($this->request->wait > 0 && !$this->request->session) {
+            $this->line = $this->engine->keptLine();
+        }
+        if ($this->line === null) { // else one round trip is enough
             $grant = $this->ask();
             if ($grant !== null) {
                 return $grant;
@@ -150,7 +152,7 @@ final class Attempt
     /** @param list<string|int|float> $words */
     private function exchange(array $words, float $timeout): mixed
     {
-        if ($this->usesLine && !$this->line?->isOpen()) {
+        if ($this->usesLine && ($this->line === null || $this->line->isClosed())) {
             $this->takeLine();
         }
         $this->mayStand = true;
@@ -295,7 +297,7 @@ final class Attempt
     /** Where it can be given up. */
     private function goOn(): void
     {
-        Signals::deliver($this->wereAsync);
+        $this->wereAsync && Signals::deliver($this->wereAsync);
         if ($this->while !== null && !($this->while)()) {
             throw new GivenUp();
         }
@@ -320,9 +322,8 @@ final class Attempt
     /** A session has a line of its own; otherwise it is the one that the manager keeps. */
     private function takeLine(): void
     {
-        $this->line = $this->request->session
-            ? $this->engine->dial($this->request->key())
-            : $this->engine->takeLine($this->request->key());
+        $kept = $this->request->session ? null : $this->engine->keptLine();
+        $this->line = $kept ?? $this->engine->dial($this->request->key());
     }
 
     private function giveBackLine(): void

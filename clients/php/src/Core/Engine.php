@@ -26,7 +26,7 @@ final class Engine
     public readonly Portable $portable;
     public readonly Keeper $keeper;
     public bool $isClosed = false;
-    private int $pid;
+    public int $pid;
     private ?Line $line = null;
     private float $missedUntil = -INF;
     private bool $hasWarned = false;
@@ -55,15 +55,22 @@ final class Engine
         if ($this->isClosed) {
             throw new LockMisuse($request->name, 'its Locks are closed');
         }
-        $this->refuseAgain($request);
-        $this->settle();
+        $this->client();
+        if ($this->scopes) {
+            $this->refuseAgain($request);
+        }
+        if ($this->debts) {
+            $this->settle();
+        }
         $wereAsync = Signals::defer();
         $attempt = new Attempt($this, $request, $while, $wereAsync);
         try {
-            $hold = new Hold($request, $attempt->run(), $attempt->began);
-            $this->tell($this->hooks?->granted, $request->name, $hold->granted - $hold->began);
+            $hold = new Hold($request, $attempt->run(), $attempt->began, $this->pid);
+            if ($this->hooks !== null) {
+                $this->tell($this->hooks->granted, $request->name, $hold->granted - $hold->began);
+            }
             try {
-                Signals::deliver($wereAsync);
+                $wereAsync && Signals::deliver($wereAsync);
             } catch (\Throwable $error) { // nobody will get to see it
                 $this->keeper->release($hold);
                 throw $error;
@@ -72,7 +79,7 @@ final class Engine
             $this->tell($this->hooks?->refused, $request->name, Clock::now() - $attempt->began, $error);
             throw $error;
         } finally {
-            Signals::restore($wereAsync);
+            $wereAsync && Signals::restore($wereAsync);
         }
         return $hold;
     }
@@ -93,7 +100,10 @@ final class Engine
 
     // Connections
 
-    /** The application's client; in a child process, whose connections belong to the parent, one of its own. */
+    /**
+     * The application's client; in a child process, whose connections belong to the parent, one of its own. Whoever calls
+     * a server has asked for it before: what a child holds of its parent ends at the look at the process ID.
+     */
     public function client(): Client
     {
         if ($this->pid !== getmypid()) {
@@ -111,35 +121,28 @@ final class Engine
      */
     public function call(string $key, array $words, float $timeout): mixed
     {
-        return $this->client()->call($key, $words, $timeout);
+        return $this->client->call($key, $words, $timeout);
     }
 
     public function dial(string $key): Line
     {
-        return Line::dial($this->client()->address($key, $this->timeout), $this->timeout);
+        return Line::dial($this->client->address($key, $this->timeout), $this->timeout);
     }
 
-    /** Whether the line for waits is open. In a cluster it may lead to the wrong server, so it is not kept. */
-    public function hasLine(): bool
+    /**
+     * The line for waits, if it is open. While it is taken it is not here: a signal handler that waits for another lock
+     * gets another line.
+     */
+    public function keptLine(): ?Line
     {
-        $this->client();
-        return $this->line !== null && $this->line->isOpen();
-    }
-
-    /** While it is taken it is not here: a signal handler that waits for another lock gets another line. */
-    public function takeLine(string $key): Line
-    {
-        if (!$this->hasLine()) {
-            return $this->dial($key);
-        }
         [$line, $this->line] = [$this->line, null];
-        return $line;
+        return $line?->isOpen() ? $line : null;
     }
 
+    /** In a cluster it may lead to the wrong server the next time, so it is not kept. */
     public function giveBackLine(Line $line): void
     {
-        $isKept = $this->line === null && !$this->isClosed && !$this->client()->isCluster();
-        if ($isKept && $line->isOpen()) {
+        if ($this->line === null && !$this->isClosed && !$this->client->isCluster()) {
             $this->line = $line;
         } else {
             $line->close();
@@ -164,10 +167,6 @@ final class Engine
 
     public function settle(): void
     {
-        if (!$this->debts) {
-            return;
-        }
-        $this->client(); // a child has none
         [$debts, $this->debts] = [$this->debts, []];
         foreach ($debts as [$from, $until, $what]) {
             $now = Clock::now();
@@ -215,7 +214,7 @@ final class Engine
     /** Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. */
     public function isPortable(): bool
     {
-        return Clock::now() < $this->missedUntil;
+        return $this->hasWarned && Clock::now() < $this->missedUntil;
     }
 
     /** Whether to go on with the scripts. */

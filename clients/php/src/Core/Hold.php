@@ -11,7 +11,8 @@ use Serverlock\Wire\Line;
 /**
  * One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost.
  *
- * Only the Held of the user refers to it for long. When that is dropped, the line of a session is closed with it.
+ * Only the Held of the user refers to it for long. When that is dropped, the line of a session is closed with it. It is of
+ * the process with that ID: a child of it holds nothing.
  *
  * @internal
  */
@@ -21,8 +22,6 @@ final class Hold
     public readonly ?Predecessor $predecessor;
     public readonly ?Line $line;
     public readonly float $granted;
-    /** The process that got it: a child of it holds nothing. */
-    public readonly int $pid;
     public bool $isPortable;
     /** What the lease counts from. */
     public float $sent;
@@ -33,14 +32,17 @@ final class Hold
     /** The server has said that the grant is over. */
     public bool $isGone = false;
 
-    public function __construct(public readonly Request $request, Grant $grant, public readonly float $began)
-    {
+    public function __construct(
+        public readonly Request $request,
+        Grant $grant,
+        public readonly float $began,
+        public readonly int $pid,
+    ) {
         $this->token = $grant->token;
         $this->predecessor = $grant->predecessor;
         $this->line = $grant->line;
         $this->isPortable = $grant->isPortable;
         $this->granted = Clock::now();
-        $this->pid = (int) getmypid();
         $this->lease = $request->lease;
         $this->renewAt = $grant->sent + $this->lease / 3;
         $this->sent = $grant->sent;

@@ -34,6 +34,14 @@ final class Keeper
         if (!$hold->isOfThisProcess()) {
             return new LockLost($hold->request->name, 'it belongs to the parent process');
         }
+        return $this->noticed($hold);
+    }
+
+    private function noticed(Hold $hold): ?LockLost
+    {
+        if ($hold->lost !== null) {
+            return $hold->lost;
+        }
         if ($hold->line !== null && !$hold->line->isOpen()) {
             $this->lose($hold, 'the connection of its session has ended', isGone: true);
         } elseif (Clock::now() >= $hold->lostAt()) {
@@ -181,7 +189,7 @@ final class Keeper
         if ($hold->isReleased) {
             throw new LockMisuse($hold->request->name, 'it was released before');
         }
-        $lost = $this->lost($hold);
+        $lost = $this->noticed($hold);
         $hold->isReleased = true;
         $isHeld = false;
         try {
@@ -192,8 +200,10 @@ final class Keeper
         } finally {
             $hold->line?->close();
             $isHeld = $isHeld && $lost === null;
-            $held = Clock::now() - $hold->granted;
-            $this->engine->tell($this->engine->hooks?->released, $hold->request->name, $held, $isHeld);
+            if ($this->engine->hooks !== null) {
+                $held = Clock::now() - $hold->granted;
+                $this->engine->tell($this->engine->hooks->released, $hold->request->name, $held, $isHeld);
+            }
         }
         $this->engine->settle();
         return $isHeld;

@@ -94,6 +94,12 @@ final class Line
         return $this->isOpen;
     }
 
+    /** Whether this side has closed it. */
+    public function isClosed(): bool
+    {
+        return !$this->isOpen;
+    }
+
     public function close(): void
     {
         if ($this->isOpen && $this->pid === getmypid()) {
@@ -119,19 +125,21 @@ final class Line
 
     private function read(float $end, ?\Closure $goOn): mixed
     {
+        $this->await($end);
         while (true) {
-            $at = 0;
-            if ($this->parse($at, $value)) {
-                $this->buffer = substr($this->buffer, $at);
-                return $value;
-            }
-            $chunk = @fread($this->stream, 65536); // first: TLS may have read more than it has given
-            if ($chunk !== false && $chunk !== '') {
+            $chunk = @fread($this->stream, 65536);
+            if ($chunk !== false && $chunk !== '') { // again, before it waits: TLS may have read more than it has given
                 $this->buffer .= $chunk;
+                $at = 0;
+                if ($this->parse($at, $value)) {
+                    $this->buffer = substr($this->buffer, $at);
+                    return $value;
+                }
             } elseif (stream_get_meta_data($this->stream)['eof']) {
                 throw new Broken('the server closed the connection');
-            } elseif (!$this->await($end) && $goOn !== null) {
-                $goOn();
+            } else {
+                $goOn === null || $goOn();
+                $this->await($end);
             }
         }
     }

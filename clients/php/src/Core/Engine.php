@@ -101,8 +101,8 @@ final class Engine
     // Connections
 
     /**
-     * The application's client; in a child process, whose connections belong to the parent, one of its own. Whoever calls
-     * a server has asked for it before: what a child holds of its parent ends at the look at the process ID.
+     * The application's client; in a child process, whose connections belong to the parent, one of its own. Each way to
+     * a server asks for it first, or has looked at the process ID of its hold.
      */
     public function client(): Client
     {

@@ -11,8 +11,8 @@ use Serverlock\Wire\Line;
 /**
  * One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost.
  *
- * Only the Held of the user refers to it for long. When that is dropped, the line of a session is closed with it. It is of
- * the process with that ID: a child of it holds nothing.
+ * Only the Held of the user refers to it for long. When that is dropped, the line of a session is closed with it. It
+ * belongs to the process with that ID: a child of it holds nothing.
  *
  * @internal
  */

@@ -14,7 +14,7 @@ use Serverlock\Core\Said;
  *
  * The libraries hide their sockets. Here the end of a session is seen without a round trip, each call has its own
  * time-out, and what a signal handler throws ends a wait at once. Whatever ends a call early closes the line: a late
- * reply is never read as that to another call.
+ * reply is never read as that to another call. It knows nothing of processes: a child must not touch its parent's.
  *
  * @internal
  */
@@ -22,12 +22,10 @@ final class Line
 {
     private string $buffer = '';
     private bool $isOpen = true;
-    private readonly int $pid;
 
     /** @param resource $stream */
-    private function __construct(private $stream, public readonly Address $address)
+    private function __construct(private $stream)
     {
-        $this->pid = (int) getmypid();
     }
 
     /** @throws Broken|Said */
@@ -41,7 +39,7 @@ final class Line
             throw new Broken("$address->uri: " . ($text ?: error_get_last()['message'] ?? "error $code"));
         }
         stream_set_blocking($stream, false);
-        $line = new self($stream, $address);
+        $line = new self($stream);
         try {
             if ($address->auth) {
                 $line->call(['AUTH', ...$address->auth], max(0.001, $end - Clock::now()));
@@ -62,7 +60,7 @@ final class Line
      */
     public function call(array $words, float $timeout, ?\Closure $goOn = null): mixed
     {
-        if (!$this->isOpen || $this->pid !== getmypid()) {
+        if (!$this->isOpen) {
             throw new Broken('the connection is closed');
         }
         $request = '*' . count($words) . "\r\n";
@@ -84,7 +82,7 @@ final class Line
     /** Looks at the socket: a connection that the other side has closed is not open. */
     public function isOpen(): bool
     {
-        if (!$this->isOpen || $this->pid !== getmypid()) {
+        if (!$this->isOpen) {
             return false;
         }
         $chunk = @fread($this->stream, 1);
@@ -102,7 +100,7 @@ final class Line
 
     public function close(): void
     {
-        if ($this->isOpen && $this->pid === getmypid()) {
+        if ($this->isOpen) {
             $this->isOpen = false;
             fclose($this->stream);
         }

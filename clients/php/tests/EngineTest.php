@@ -88,7 +88,7 @@ final class EngineTest extends TestCase
         self::assertTrue($engine->keeper->release($engine->acquire(new Request(['report'], 30.0))));
         $client->replies = [1, 4712];
         $client->sent = [];
-        usleep(1_100_000); // the settling at the end of the release failed as well, and waits a second
+        usleep(1_100_000); // not at once: it has just failed
         $engine->acquire(new Request(['other'], 30.0));
         self::assertSame([['LOCK.RELEASE', 'report', 4711]], array_slice($client->sent, 0, 1));
     }

@@ -181,4 +181,49 @@ final class LibrariesTest extends ServerTestCase
             ini_set('default_socket_timeout', (string) $default);
         }
     }
+
+    /** @return array<string, array{string, string, string}> */
+    public static function clusters(): array
+    {
+        return ['phpredis' => ['phpredis', '', ''], 'phpredis, all' => ['phpredis', 'app:', 'secret'],
+            'predis' => ['predis', '', ''], 'predis, all' => ['predis', 'app:', 'secret']];
+    }
+
+    /**
+     * A cluster of one server: with a prefix, a password, and in a child process.
+     *
+     * @dataProvider clusters
+     */
+    public function testAClusterTakesPrefixPasswordAndForks(string $library, string $prefix, string $password): void
+    {
+        $server = $this->server(true, '--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1');
+        $conn = $server->connect();
+        $conn->rawCommand('CLUSTER', 'ADDSLOTS', ...range(0, 16383));
+        self::until('it is up', fn (): bool => str_contains($conn->rawCommand('CLUSTER', 'INFO'), 'cluster_state:ok'));
+        $password === '' || $conn->rawCommand('CONFIG', 'SET', 'requirepass', $password);
+        if ($library === 'phpredis') {
+            $client = new \RedisCluster(null, ["127.0.0.1:$server->port"], 2, 2, false, $password ?: null);
+            $client->setOption(\RedisCluster::OPT_PREFIX, $prefix);
+            $locks = new Locks($client, auth: $password ?: null);
+        } else {
+            $client = new \Predis\Client(
+                ["127.0.0.1:$server->port"],
+                ['cluster' => 'redis', 'prefix' => $prefix, 'parameters' => array_filter(['password' => $password])],
+            );
+            $locks = new Locks($client);
+        }
+        $held = $locks->lock('{report}', 30)->acquire();
+        self::assertStringContainsString((string) $held->token, $conn->get($prefix . '{report}'));
+        self::assertSame('OK', $held->fenced('SET', '{report}:x', '1'));
+        self::thrown(LockRefused::class, fn () => $locks->lock('{report}', 30, wait: 0.2)->acquire());
+        $child = pcntl_fork();
+        if ($child === 0) {
+            $isRight = !$held->isHeld() && !$held->release() && $locks->lock('own', 30, wait: 1)->acquire()->release();
+            posix_kill((int) getmypid(), $isRight ? SIGKILL : SIGTERM);
+        }
+        pcntl_waitpid($child, $status);
+        self::assertSame(SIGKILL, pcntl_wtermsig($status));
+        self::assertTrue($held->release());
+        self::assertSame(0, $conn->exists($prefix . '{report}'));
+    }
 }

@@ -173,6 +173,11 @@ final class Attempt
         }
         $this->line?->close(); // it may lead to a server that does not have the key any more
         $this->engine->client()->forget();
+        if ($this->tries === 5) {
+            $this->engine->logger?->warning('serverlock: the wait for {key} goes on: {error}', [
+                'key' => $this->request->name, 'error' => $error->getMessage(), 'exception' => $error,
+            ]);
+        }
         if (!Judge::mayPass($error, $this->stood)) {
             if ($error instanceof Said && !$this->stood && $this->tries === 1) {
                 $this->mayStand = false; // after an error nothing has changed
@@ -297,7 +302,7 @@ final class Attempt
     /** Where it can be given up. */
     private function goOn(): void
     {
-        $this->wereAsync && Signals::deliver($this->wereAsync);
+        $this->wereAsync && Signals::deliver();
         if ($this->while !== null && !($this->while)()) {
             throw new GivenUp();
         }

@@ -70,7 +70,7 @@ final class Engine
                 $this->tell($this->hooks->granted, $request->name, $hold->granted - $hold->began);
             }
             try {
-                $wereAsync && Signals::deliver($wereAsync);
+                $wereAsync && Signals::restore();
             } catch (\Throwable $error) { // nobody will get to see it
                 $this->keeper->release($hold);
                 throw $error;
@@ -79,7 +79,7 @@ final class Engine
             $this->tell($this->hooks?->refused, $request->name, Clock::now() - $attempt->began, $error);
             throw $error;
         } finally {
-            $wereAsync && Signals::restore($wereAsync);
+            $wereAsync && !isset($hold) && Signals::restore();
         }
         return $hold;
     }
@@ -187,17 +187,23 @@ final class Engine
         }
     }
 
+    /** How long a reply may take to what nobody waits for. */
+    public function patience(): float
+    {
+        return min(1.0, $this->timeout);
+    }
+
     /** Ends an attempt that failed: at once if that can be done. */
     public function cancel(Request $request, string $id, bool $isPortable): void
     {
         $settle = function () use ($request, $id, $isPortable): void {
             if ($isPortable) {
-                $send = fn (array $words): mixed => $this->call($request->key(), $words, $this->timeout);
+                $send = fn (array $words): mixed => $this->call($request->key(), $words, $this->patience());
                 $this->portable->cancel($send, $request, $id);
                 return;
             }
             foreach ($request->sentKeys() as $key) {
-                $this->call($key, ['LOCK.CANCEL', $key, $id], $this->timeout);
+                $this->call($key, ['LOCK.CANCEL', $key, $id], $this->patience());
             }
         };
         try {

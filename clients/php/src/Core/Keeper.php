@@ -232,7 +232,7 @@ final class Keeper
                     throw Judge::typed($error, $hold->request->name);
                 }
                 if (Clock::now() >= $end) {
-                    $this->oweRelease($hold, Clock::now(), $hold->sent + $hold->lease);
+                    $this->oweRelease($hold, Clock::now() + 1, $hold->sent + $hold->lease);
                     $this->warn('{key} is released later, or ends with its lease: {error}', $hold, $error);
                     return Clock::now() < $lostAt;
                 }
@@ -257,7 +257,7 @@ final class Keeper
     private function oweRelease(Hold $hold, float $from, float $until): void
     {
         $this->engine->owe($from, $until, function () use ($hold): void {
-            $this->call($hold, fn (): array => $this->releaseWords($hold), $this->engine->timeout);
+            $this->call($hold, fn (): array => $this->releaseWords($hold), $this->engine->patience());
         });
     }
 

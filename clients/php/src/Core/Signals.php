@@ -19,17 +19,15 @@ final class Signals
     }
 
     /** Handles those that have come meanwhile. */
-    public static function deliver(bool $wereAsync): void
+    public static function deliver(): void
     {
-        if ($wereAsync) {
-            pcntl_signal_dispatch();
-        }
+        pcntl_signal_dispatch();
     }
 
-    public static function restore(bool $wereAsync): void
+    /** They are handled at once again, and those that have come meanwhile now. */
+    public static function restore(): void
     {
-        if ($wereAsync) {
-            pcntl_async_signals(true);
-        }
+        pcntl_async_signals(true);
+        pcntl_signal_dispatch();
     }
 }

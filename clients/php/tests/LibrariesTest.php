@@ -8,6 +8,7 @@ use Serverlock\Exception\LockMisuse;
 use Serverlock\Exception\LockNoServer;
 use Serverlock\Exception\LockRefused;
 use Serverlock\Locks;
+use Serverlock\Wire\Slot;
 
 /** What the libraries do with the application's connection, and what locks leave as it was. */
 final class LibrariesTest extends ServerTestCase
@@ -185,45 +186,71 @@ final class LibrariesTest extends ServerTestCase
     /** @return array<string, array{string, string, string}> */
     public static function clusters(): array
     {
-        return ['phpredis' => ['phpredis', '', ''], 'phpredis, all' => ['phpredis', 'app:', 'secret'],
-            'predis' => ['predis', '', ''], 'predis, all' => ['predis', 'app:', 'secret']];
+        return ['phpredis' => ['phpredis', '', ''], 'phpredis, all' => ['phpredis', 'prod:', 'secret'],
+            'predis' => ['predis', '', ''], 'predis, all' => ['predis', 'prod:', 'secret']];
     }
 
     /**
-     * A cluster of one server: with a prefix, a password, and in a child process.
+     * A cluster of two servers: with a prefix, a password, and in a child process.
      *
      * @dataProvider clusters
      */
     public function testAClusterTakesPrefixPasswordAndForks(string $library, string $prefix, string $password): void
     {
-        $server = $this->server(true, '--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1');
-        $conn = $server->connect();
-        $conn->rawCommand('CLUSTER', 'ADDSLOTS', ...range(0, 16383));
-        self::until('it is up', fn (): bool => str_contains($conn->rawCommand('CLUSTER', 'INFO'), 'cluster_state:ok'));
-        $password === '' || $conn->rawCommand('CONFIG', 'SET', 'requirepass', $password);
+        $servers = [];
+        foreach ([[0, 8191], [8192, 16383]] as $slots) {
+            $options = ['--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1'];
+            $servers[] = $server = $this->server(true, ...$options);
+            $server->connect()->rawCommand('CLUSTER', 'ADDSLOTS', ...range(...$slots));
+        }
+        $servers[1]->connect()->rawCommand('CLUSTER', 'SET-CONFIG-EPOCH', 1);
+        $servers[1]->connect()->rawCommand('CLUSTER', 'MEET', '127.0.0.1', $servers[0]->port);
+        foreach ($servers as $server) {
+            $conn = $server->connect();
+            $isUp = fn (): bool => str_contains($conn->rawCommand('CLUSTER', 'INFO'), 'cluster_state:ok')
+                && count($conn->rawCommand('CLUSTER', 'SLOTS')) === 2;
+            self::until('it is up', $isUp);
+            $password === '' || $conn->rawCommand('CONFIG', 'SET', 'requirepass', $password);
+        }
         if ($library === 'phpredis') {
-            $client = new \RedisCluster(null, ["127.0.0.1:$server->port"], 2, 2, false, $password ?: null);
+            $client = new \RedisCluster(null, ["127.0.0.1:{$servers[0]->port}"], 2, 2, false, $password ?: null);
             $client->setOption(\RedisCluster::OPT_PREFIX, $prefix);
             $locks = new Locks($client, auth: $password ?: null);
         } else {
             $client = new \Predis\Client(
-                ["127.0.0.1:$server->port"],
+                ["127.0.0.1:{$servers[0]->port}"],
                 ['cluster' => 'redis', 'prefix' => $prefix, 'parameters' => array_filter(['password' => $password])],
             );
             $locks = new Locks($client);
         }
-        $held = $locks->lock('{report}', 30)->acquire();
-        self::assertStringContainsString((string) $held->token, $conn->get($prefix . '{report}'));
-        self::assertSame('OK', $held->fenced('SET', '{report}:x', '1'));
-        self::thrown(LockRefused::class, fn () => $locks->lock('{report}', 30, wait: 0.2)->acquire());
+        foreach (['r', 'rr', '{a}', '{b}'] as $key) { // on both servers; the prefix is decisive for the first two
+            $slot = Slot::of($prefix . $key);
+            $conn = $servers[$slot < 8192 ? 0 : 1]->connect();
+            $password === '' || $conn->auth($password);
+            $this->playInACluster($locks, $conn, $prefix, $key);
+        }
+    }
+
+    private function playInACluster(Locks $locks, \Redis $conn, string $prefix, string $key): void
+    {
+        $held = $locks->lock($key, 30)->acquire();
+        self::assertStringContainsString((string) $held->token, $conn->get($prefix . $key));
+        $held->verify();
+        if (str_starts_with($key, '{')) {
+            self::assertSame('OK', $held->fenced('SET', "$key:x", '1'));
+        }
+        self::thrown(LockRefused::class, fn () => $locks->lock($key, 30, wait: 0.2)->acquire());
         $child = pcntl_fork();
         if ($child === 0) {
-            $isRight = !$held->isHeld() && !$held->release() && $locks->lock('own', 30, wait: 1)->acquire()->release();
+            $isRight = !$held->isHeld() && !$held->release();
+            foreach (['own', 'foo2', 'foo3'] as $own) {
+                $isRight = $isRight && $locks->lock($own, 30, wait: 1)->acquire()->release();
+            }
             posix_kill((int) getmypid(), $isRight ? SIGKILL : SIGTERM);
         }
         pcntl_waitpid($child, $status);
         self::assertSame(SIGKILL, pcntl_wtermsig($status));
         self::assertTrue($held->release());
-        self::assertSame(0, $conn->exists($prefix . '{report}'));
+        self::assertSame(0, $conn->exists($prefix . $key));
     }
 }

@@ -15,12 +15,10 @@ final class Server
 
     public function __construct(bool $hasModule = true, string ...$options)
     {
-        $probe = stream_socket_server('tcp://127.0.0.1:0');
-        if ($probe === false) {
-            throw new \RuntimeException('no free port');
-        }
-        $this->port = (int) substr((string) strrchr((string) stream_socket_get_name($probe, false), ':'), 1);
-        fclose($probe);
+        do { // below those that the system gives to connections, and with the one for the bus of a cluster
+            $port = random_int(10_000, 22_000);
+        } while (!self::isFree($port) || !self::isFree($port + 10_000));
+        $this->port = $port;
         $this->folder = sys_get_temp_dir() . '/serverlock-php-' . getmypid() . "-$this->port";
         mkdir($this->folder);
         $module = getenv('SERVERLOCK_MODULE') ?: dirname(__DIR__, 3) . '/target/release/libredis_lock.so';
@@ -34,6 +32,12 @@ final class Server
         $this->process = $process;
         $this->pid = proc_get_status($process)['pid'];
         $this->await();
+    }
+
+    private static function isFree(int $port): bool
+    {
+        $probe = @stream_socket_server("tcp://127.0.0.1:$port");
+        return $probe !== false && fclose($probe);
     }
 
     /** Returns when it answers. */

@@ -1,17 +1,17 @@
-//! The faults of `tests/mutants` still fit the product: each edit applies at one place, and each test that has to find
-//! one exists. `make mutants` checks in some minutes that the tests do find them.
+//! The faults of `tests/mutants` still fit the product: each edit applies at one place and compiles, and each test that
+//! has to find one exists. `make mutants` checks in some minutes that the tests do find them.
 #![allow(missing_docs, clippy::unwrap_used, clippy::arithmetic_side_effects)]
 
 #[path = "mutants/fault.rs"]
 #[allow(dead_code, reason = "the example that runs the tests uses the rest")]
 mod fault;
+#[path = "mutants/tree.rs"]
+mod tree;
 
 use fault::{Fault, Suite, Test};
-use std::path::Path;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use std::collections::BTreeMap;
+use std::process::Command;
+use tree::{root, said, target, Tree};
 
 fn read(file: &str) -> Option<String> {
     std::fs::read_to_string(root().join(file)).ok()
@@ -77,6 +77,55 @@ fn every_fault_fits_the_product_and_names_tests_that_are_there() {
     let count = faults.iter().filter(|fault| fault.report.is_none()).count();
     let figure = format!("| `make mutants` | {count} of {count} found |");
     assert!(read("docs/TESTING.md").unwrap().contains(&figure), "docs/TESTING.md does not say: {figure}");
+}
+
+/// Faults that can be in one tree together, and the files with all of them.
+#[derive(Default)]
+struct Together<'f> {
+    faults: Vec<&'f Fault>,
+    files: BTreeMap<&'f str, String>,
+}
+
+impl<'f> Together<'f> {
+    /// Takes a fault in; not if it edits what another one has edited.
+    fn takes(&mut self, fault: &'f Fault) -> bool {
+        let changed = fault.changed(|file| self.files.get(file).cloned().or_else(|| read(file)));
+        let Ok(changed) = changed else { return false };
+        self.files.extend(changed);
+        self.faults.push(fault);
+        true
+    }
+
+    fn compiles_in(&self, tree: &Tree) -> Result<(), String> {
+        self.files.iter().try_for_each(|(file, text)| tree.put(file, text.as_bytes()))?;
+        let mut check = Command::new(env!("CARGO"));
+        check.args(["check", "--quiet", "--locked", "--lib", "--target-dir"]).arg(target().join("check"));
+        let checked = said(check.current_dir(&tree.0).env("RUSTFLAGS", "--cap-lints=warn"));
+        self.files.keys().try_for_each(|file| tree.take(file))?;
+        checked.map(|_| ())
+    }
+}
+
+/// The model's own stand-ins are left to `make mutants`.
+#[test]
+fn every_fault_compiles() {
+    let faults = Fault::all(root()).unwrap();
+    let mut groups: Vec<Together<'_>> = Vec::new();
+    for fault in &faults {
+        if !groups.iter_mut().any(|group| group.takes(fault)) {
+            groups.push(Together::default());
+            assert!(groups.last_mut().unwrap().takes(fault), "{} does not fit", fault.name);
+        }
+    }
+    let tree = Tree::copy(target().join("check-tree")).unwrap();
+    for group in groups.iter().filter(|group| group.compiles_in(&tree).is_err()) {
+        // Which of them, if it is not that they do not go together.
+        for fault in &group.faults {
+            let mut alone = Together::default();
+            assert!(alone.takes(fault));
+            alone.compiles_in(&tree).unwrap_or_else(|error| panic!("{}: {error}", fault.name));
+        }
+    }
 }
 
 const FILE: &str = r#"

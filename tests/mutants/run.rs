@@ -6,14 +6,17 @@
 
 #[path = "fault.rs"]
 mod fault;
+#[path = "tree.rs"]
+mod tree;
 
 use fault::{Fault, Suite, Test};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, ExitCode};
 use std::sync::mpsc;
 use std::time::Instant;
-use std::{env, fs, io, thread};
+use std::{env, fs, thread};
+use tree::{root, said, target, Tree};
 
 const USAGE: &str = "\
 usage: mutants run [FAULT]...       run the tests of these faults, or of all but those of memory
@@ -47,15 +50,6 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Where all is copied and built.
-fn target() -> PathBuf {
-    root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("mutants")
 }
 
 /// The faults of these names, or all but those of memory.
@@ -126,51 +120,7 @@ fn is_found(fault: &Fault, programs: &Result<Programs, String>, integration: &Pa
     fault.tests.iter().all(|test| matches!(results.get(test), Some(Outcome::Failed(_))))
 }
 
-/// A copy of the tree.
-struct Tree(PathBuf);
-
 impl Tree {
-    /// Copies what is not ignored, and removes what is there besides. What is the same stays as old as it is, so that
-    /// it is not built again.
-    fn copy(folder: PathBuf) -> Result<Self, String> {
-        let listed = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-        let listed = said(Command::new("git").args(listed).current_dir(root()))?;
-        let names: BTreeSet<&str> = listed.split('\0').filter(|name| root().join(name).is_file()).collect();
-        let tree = Self(folder);
-        tree.remove_others(&tree.0, &names).map_err(|error| format!("{}: {error}", tree.0.display()))?;
-        names.iter().try_for_each(|name| tree.take(name))?;
-        Ok(tree)
-    }
-
-    fn remove_others(&self, folder: &Path, names: &BTreeSet<&str>) -> io::Result<()> {
-        fs::create_dir_all(folder)?;
-        for entry in fs::read_dir(folder)? {
-            let path = entry?.path();
-            let name = path.strip_prefix(&self.0).ok().and_then(Path::to_str);
-            if path.is_dir() {
-                self.remove_others(&path, names)?;
-            } else if !name.is_some_and(|name| names.contains(name)) {
-                fs::remove_file(&path)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a file over from the original.
-    fn take(&self, name: &str) -> Result<(), String> {
-        let original = fs::read(root().join(name)).map_err(|error| format!("{name}: {error}"))?;
-        self.put(name, &original)
-    }
-
-    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
-        let path = self.0.join(name);
-        if fs::read(&path).is_ok_and(|present| present == bytes) {
-            return Ok(());
-        }
-        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, bytes));
-        written.map_err(|error| format!("{}: {error}", path.display()))
-    }
-
     fn plant(&self, fault: &Fault) -> Result<(), String> {
         let changed = fault.changed(|file| fs::read_to_string(root().join(file)).ok())?;
         changed.iter().try_for_each(|(file, text)| self.put(file, text.as_bytes()))
@@ -275,15 +225,6 @@ fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).args(["--jobs", "2", "--message-format=json-render-diagnostics"]);
     command
-}
-
-/// What a command wrote, if it did what it should.
-fn said(command: &mut Command) -> Result<String, String> {
-    let Output { status, stdout, stderr } = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    if !status.success() {
-        return Err(format!("{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr)));
-    }
-    Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
 /// The test binary that cargo tells of.

@@ -353,7 +353,10 @@ impl Court {
                 self.predecessors.retain(|(_, place), _| *place != changed.place);
                 // It may have been elsewhere when it was to pass on.
                 let lost = self.lost.iter_mut().filter(|lost| lost.place == changed.place);
-                lost.for_each(|lost| (lost.is_unclaimed, lost.before) = (false, None));
+                lost.for_each(|lost| {
+                    lost.stays();
+                    lost.before = None;
+                });
                 self.unclaimed.iter_mut().for_each(|own| own.forget_before(&changed.place));
                 let own = self.sessions.iter_mut().filter(|((_, place), _)| *place == changed.place);
                 own.for_each(|(_, (_, is_sure))| *is_sure = false);

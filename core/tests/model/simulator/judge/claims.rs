@@ -38,6 +38,8 @@ pub(super) struct Lost {
     /// What the key held before a grant that was not claimed.
     pub before: Option<Raw>,
     pub is_unclaimed: bool,
+    /// It passes on soon, unless others have changed its key.
+    pub passes_on: bool,
     /// It was not claimed; others may have changed the key since.
     pub was_unclaimed: bool,
 }
@@ -66,6 +68,11 @@ fn is_same(one: &[Place], other: &[Place]) -> bool {
 }
 
 impl Lost {
+    /// It may stay as it is.
+    pub fn stays(&mut self) {
+        (self.is_unclaimed, self.passes_on) = (false, false);
+    }
+
     pub fn stands_in(&self, key: &Raw) -> bool {
         key.holder(self.token).is_some_and(|holder| (holder.timestamp, holder.id) == (self.timestamp, self.id))
     }
@@ -280,6 +287,7 @@ impl Court {
             id: None,
             before,
             is_unclaimed: !is_moved,
+            passes_on: !is_moved,
             was_unclaimed: true,
         }));
         if is_cancelled || is_released {
@@ -346,7 +354,7 @@ impl Court {
     pub(super) fn claims_are_moved(&mut self, place: &Place) {
         let own = self.unclaimed.iter_mut().filter(|own| own.stand.asked.places.contains(place));
         own.for_each(|own| own.is_moved = true);
-        self.lost.iter_mut().filter(|lost| lost.place == *place).for_each(|lost| lost.is_unclaimed = false);
+        self.lost.iter_mut().filter(|lost| lost.place == *place).for_each(Lost::stays);
     }
 
     fn expect_news(&mut self, channel: u8, news: News, id: Option<u64>) {
@@ -380,13 +388,13 @@ impl Court {
             let late = own.deadline + self.grain(now) + GRAIN;
             assert!(now.monotonic <= late || is_soon, "{own:?} does not end, at {now:?}");
         }
-        for lost in self.lost.iter().filter(|lost| lost.is_unclaimed) {
+        for lost in self.lost.iter().filter(|lost| lost.passes_on) {
             // One that expired because the clock was set is a predecessor like any other, and may be restored as one.
             let is_predecessor = self.clock_set.is_some_and(|at| at + now.claim >= lost.deadline);
             let stands = !is_predecessor && key(&lost.place, now.wall).is_some_and(|key| lost.stands_in(&key));
             assert!(
                 !stands || is_soon,
-                "{lost:?} was not claimed, and does not pass on at {now:?}: timer in {timer:?} ms"
+                "{lost:?} reached nobody, and does not pass on at {now:?}: timer in {timer:?} ms"
             );
         }
         for stand in self.line.iter().filter(|stand| stand.waits && stand.asked.notify.is_some()) {

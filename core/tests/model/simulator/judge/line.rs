@@ -241,6 +241,7 @@ impl Court {
             id,
             before: None,
             is_unclaimed: false,
+            passes_on: true,
             was_unclaimed: false,
         }));
         if stand.is_cancelled {

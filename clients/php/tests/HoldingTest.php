@@ -40,7 +40,7 @@ final class HoldingTest extends ServerTestCase
         $hooks = new Hooks(lost: function (string $key, float $held) use (&$losses): void {
             $losses[$key] = $held;
         });
-        $held = (new Locks($server->client($library), hooks: $hooks))->lock('report', 0.5)->acquire();
+        $held = (new Locks($server->client($library), hooks: $hooks))->lock('report', 2)->acquire();
         self::until('it is lost', fn (): bool => !$held->isHeld());
         $others = $server->connect()->rawCommand('LOCK.ACQUIRE', 'report', 'PX', 1000);
         self::assertFalse($others, 'it is still kept for it');
@@ -52,7 +52,7 @@ final class HoldingTest extends ServerTestCase
         self::assertSame(0.0, $held->left());
         self::assertFalse($held->release());
         self::assertSame(['"report"'], array_keys($losses));
-        self::assertLessThan(0.5, $losses['"report"']);
+        self::assertLessThan(1.98, $losses['"report"']); // a tenth of the lease before its end
     }
 
     /** @dataProvider libraries */
@@ -85,7 +85,7 @@ final class HoldingTest extends ServerTestCase
                     $held->check();
                 }
             });
-            self::assertLessThan(1.45, (hrtime(true) - $began) / 1e9);
+            self::assertLessThan(2, (hrtime(true) - $began) / 1e9); // the call gets no more time than is left
         } finally {
             $server->resume();
         }
@@ -102,7 +102,7 @@ final class HoldingTest extends ServerTestCase
             }
         });
         self::assertGreaterThan(1.0, (hrtime(true) - $began) / 1e9);
-        self::assertLessThan(1.8, (hrtime(true) - $began) / 1e9);
+        self::assertLessThan(2.5, (hrtime(true) - $began) / 1e9);
     }
 
     public function testAtLeastKeepsOthersOutAndALaterCallReleases(): void

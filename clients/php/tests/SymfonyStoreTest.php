@@ -91,7 +91,7 @@ final class SymfonyStoreTest extends ServerTestCase
         usleep(350_000);
         self::assertFalse($store->exists($key));
         $key->resetLifetime();
-        $store = $this->store(0.3);
+        $store = $this->store(1.0);
         self::until('others can have it', function () use ($store, &$key): bool {
             try {
                 $store->save($key = new Key('a'));
@@ -101,9 +101,9 @@ final class SymfonyStoreTest extends ServerTestCase
             }
         });
         for ($turn = 0; $turn < 4; ++$turn) {
-            usleep(150_000);
+            usleep(400_000);
             $key->resetLifetime();
-            $store->putOffExpiration($key, 0.3);
+            $store->putOffExpiration($key, 1.0);
         }
         self::assertTrue($store->exists($key));
     }

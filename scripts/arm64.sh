@@ -2,7 +2,8 @@
 # Checks, builds and tests the module for 64-bit ARM on another machine: `make lint`, `make package`, `make test-arm64`.
 #
 #   arm64.sh check             see whether it compiles; needs rustup, but no compiler for ARM
-#   arm64.sh build OPTIONS...  build it; OPTIONS go to cargo, CARGO_ENCODED_RUSTFLAGS and CFLAGS count
+#   arm64.sh build OPTIONS...  build what OPTIONS say, as for cargo; CARGO_ENCODED_RUSTFLAGS and CFLAGS count
+#   arm64.sh rust              have Rust's standard library for it, for whoever builds it in another way
 #   arm64.sh test [FILES]      run the tests of FILES (`waiting|wire`) on Debian's ARM64 redis-server, under qemu
 #
 # Debian's cross compiler and qemu are installed if root runs this (packages for this machine's own architecture). The
@@ -125,14 +126,15 @@ check) check ;;
 build)
     shift
     compiler_for built
-    cross build --release --locked --lib "$@"
+    cross build "$@"
     ;;
+rust) rust_for built ;;
 test)
     # Files of tests/integration: commands, waiting, sessions, persistence.
     run_tests "${2:-wire|waiting|sessions|persistence}"
     ;;
 *)
-    say "called as 'arm64.sh check', 'arm64.sh build' or 'arm64.sh test'"
+    say "called as 'arm64.sh check', 'arm64.sh build', 'arm64.sh rust' or 'arm64.sh test'"
     exit 2
     ;;
 esac

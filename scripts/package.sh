@@ -1,18 +1,20 @@
 #!/bin/sh
 # Makes the archives and Debian packages of a release, in target/package/: `make package`.
 #
-#   redis-lock-VERSION-TARGET.tar.gz        the module, its documents, portable/lock.lua, and scripts/install.sh
+#   redis-lock-VERSION-TARGET.tar.gz        the module, lock-top, documents, portable/lock.lua, scripts/install.sh
 #   redis-lock-VERSION-TARGET-debug.tar.gz  its debug information
 #   redis-lock_VERSION-1_ARCHITECTURE.deb   for redis-server and valkey-server; only where dpkg-deb is
 #   redis-lock-VERSION.cdx.json             the crates that are linked in, for scanners; only where cargo-cyclonedx is
+#   redis-lock-top-VERSION.cdx.json         those of lock-top
 #   SHA256SUMS
 #
 # Both for this machine and for 64-bit ARM, where that can be built (scripts/arm64.sh); NATIVE_ONLY=1 leaves ARM out.
 #
 # The same commit and compiler give the same bytes, in whatever folder and target folder: times are that of the commit
-# (or SOURCE_DATE_EPOCH), and no path of this machine is in them. `make reproducible` shows it. The module needs at least
-# the glibc of the machine that built it, if it uses what came with that. The environment can name a MAINTAINER of the
-# package, and a MODULE that was built before, as the tests do.
+# (or SOURCE_DATE_EPOCH), and no path of this machine is in them. `make reproducible` shows it. Where cargo-zigbuild is,
+# what is built runs with glibc 2.17 (2012) and later; otherwise it needs at least the glibc of this machine, if it uses
+# what came with that. The environment can name a MAINTAINER of the package, and a MODULE and a LOCK_TOP that were built
+# before, as the tests do.
 set -eu
 umask 022
 export LC_ALL=C TZ=UTC
@@ -34,6 +36,8 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 rustc=$(rustc -vV)
 host=$(echo "$rustc" | sed -n 's/^host: //p')
 arm=aarch64-unknown-linux-gnu
+# The oldest that Rust's standard library runs with.
+glibc=2.17
 maintainer=${MAINTAINER:-The redis-lock authors <redis-lock@packages.invalid>}
 for tool in objcopy objdump strip tar gzip sha256sum; do
     have "$tool" || die "$tool is missing (Debian: binutils, tar, gzip, coreutils)"
@@ -66,19 +70,33 @@ has_path() {
     return 1
 }
 
-# build TRIPLE: $module, made apart from other builds, which have other flags and would be made anew each time.
-build() {
-    if [ "$1" = "$host" ]; then
-        env CARGO_ENCODED_RUSTFLAGS="$flags" CFLAGS="$c_flags" \
-            cargo build --release --locked --lib --target-dir "$target/package-build"
-        module=$target/package-build/release/libredis_lock.so
+# compile TRIPLE OPTIONS...: apart from other builds, which have other flags and would be made anew each time.
+compile() {
+    triple=$1
+    shift
+    set -- --locked --target-dir "$target/package-build" "$@"
+    if have cargo-zigbuild; then
+        [ "$triple" = "$host" ] || scripts/arm64.sh rust || return
+        set -- cargo zigbuild --target "$triple.$glibc" "$@"
+    elif [ "$triple" = "$host" ]; then
+        set -- cargo build "$@"
     else
-        env CARGO_ENCODED_RUSTFLAGS="$flags" CFLAGS="$c_flags" \
-            scripts/arm64.sh build --target-dir "$target/package-build" || return
-        module=$target/package-build/$1/release/libredis_lock.so
+        set -- scripts/arm64.sh build "$@"
     fi
-    [ -f "$module" ] || die "$module is not there"
-    if has_path "$module"; then die "$module names a path of this machine, $path: it would differ elsewhere"; fi
+    env CARGO_ENCODED_RUSTFLAGS="$flags" CFLAGS="$c_flags" "$@"
+}
+
+# build TRIPLE: $module and $lock_top.
+build() {
+    compile "$1" --release --lib || return
+    compile "$1" --profile tool --package lock-top || return
+    built=$target/package-build
+    if [ "$1" != "$host" ] || have cargo-zigbuild; then built=$built/$1; fi
+    module=$built/release/libredis_lock.so lock_top=$built/tool/lock-top
+    for file in "$module" "$lock_top"; do
+        [ -f "$file" ] || die "$file is not there"
+        if has_path "$file"; then die "$file names a path of this machine, $path: it would differ elsewhere"; fi
+    done
 }
 
 work=$(mktemp -d)
@@ -100,16 +118,19 @@ split() {
         chmod 755 libredis_lock.so
         chmod 644 libredis_lock.so.debug
     )
+    [ -z "$lock_top" ] || install -m 755 "$lock_top" "$work/$triple/lock-top"
 }
 
 # The licences of what is linked in ask for their text to come along.
 licences() {
-    echo "libredis_lock.so contains the crates below, and the standard library of Rust (MIT OR Apache-2.0)."
+    echo "libredis_lock.so and lock-top contain the crates below, and the standard library of Rust (MIT OR Apache-2.0)."
     # Without what only ran while it was built: macros, and build scripts.
-    cargo tree --locked --edges normal,no-proc-macro --prefix none --no-dedupe --format '{p}|{l}' >"$work/crates"
+    cargo tree --locked --package redis-lock --package lock-top --edges normal,no-proc-macro --prefix none --no-dedupe \
+        --format '{p}|{l}' >"$work/crates"
     sort -u "$work/crates" | while IFS='|' read -r crate licence; do
+        # Ours have their folder behind their version.
+        case $crate in '' | *' ('*/*) continue ;; esac
         crate=$(echo "$crate" | sed 's/ v/-/; s/ .*//')
-        [ "$crate" != "redis-lock-$version" ] || continue
         printf '\n%s\n%s: %s\n' "------------------------------------------------------------" "$crate" "$licence"
         found=
         for text in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$crate"/*; do
@@ -127,7 +148,8 @@ licences() {
         [ -n "$found" ] || printf '\n(the crate comes without the text)\n'
     done
 }
-# bill_of_materials: $out/redis-lock-$version.cdx.json, in which no path of this machine is.
+
+# bill_of_materials: $out/redis-lock-$version.cdx.json and that of lock-top, in which no path of this machine is.
 bill_of_materials() {
     if ! cargo cyclonedx --version >/dev/null 2>&1; then
         say "no SBOM: 'cargo install cargo-cyclonedx --locked' first"
@@ -142,12 +164,15 @@ bill_of_materials() {
         cargo cyclonedx --quiet --format json --spec-version 1.5 --no-build-deps --target "$host" --override-filename sbom
     )
     sed "s|$work/sources|/redis-lock|g" "$work/sources/sbom.json" >"$out/redis-lock-$version.cdx.json"
+    sed "s|$work/sources|/redis-lock|g" "$work/sources/tools/lock-top/sbom.json" >"$out/redis-lock-top-$version.cdx.json"
 }
+
 # pack NAME: the folder NAME as NAME.tar.gz.
 pack() {
     tar --directory="$work" --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
         --create "$1" | gzip -9n >"$out/$1.tar.gz"
 }
+
 archives() {
     name=redis-lock-$version-$triple
     mkdir -p "$work/$name/scripts" "$work/$name/packaging" "$work/$name/portable" "$work/$name-debug"
@@ -155,21 +180,26 @@ archives() {
     cp -R docs grafana "$work/$name/"
     cp scripts/install.sh "$work/$name/scripts/"
     cp portable/lock.lua "$work/$name/portable/"
-    cp packaging/redis-lock-module packaging/redis-lock-module.8 "$work/$name/packaging/"
+    cp packaging/redis-lock-module packaging/redis-lock-module.8 packaging/lock-top.1 "$work/$name/packaging/"
+    [ -z "$lock_top" ] || cp "$work/$triple/lock-top" "$work/$name/"
     pack "$name"
     cp "$so.debug" "$work/$name-debug/"
     pack "$name-debug"
 }
 
-# Depends of the libraries that the module asks for, and the newest version of each that it needs.
+# Depends of the libraries that the module and lock-top ask for, and the newest version of each that they need.
 needs() {
-    newest() { "${tools}objdump" -T "$so" | sed -n "s/.*($1_\([0-9.]*\)).*/\1/p" | sort -Vu | tail -n 1; }
+    files="$so${lock_top:+ $work/$triple/lock-top}"
+    newest() {
+        for file in $files; do "${tools}objdump" -T "$file"; done |
+            sed -n "s/.*($1_\([0-9.]*\)).*/\1/p" | sort -Vu | tail -n 1
+    }
     libc='' libgcc=''
-    for library in $("${tools}objdump" -p "$so" | sed -n 's/^ *NEEDED *//p'); do
+    for library in $(for file in $files; do "${tools}objdump" -p "$file"; done | sed -n 's/^ *NEEDED *//p'); do
         case $library in
-        libc.so.6 | libm.so.6 | ld-linux*) libc="libc6 (>= $(newest GLIBC))" ;;
+        libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1 | ld-linux*) libc="libc6 (>= $(newest GLIBC))" ;;
         libgcc_s.so.1) libgcc=", libgcc-s1 (>= $(newest GCC))" ;;
-        *) die "the module needs $library: which package has it is not known here" ;;
+        *) die "$library is needed: which package has it is not known here" ;;
         esac
     done
     echo "$libc$libgcc"
@@ -186,6 +216,11 @@ package() {
     cp packaging/redis-lock-module "$tree/usr/sbin/"
     cp portable/lock.lua "$tree/usr/share/redis-lock/"
     gzip -9nc packaging/redis-lock-module.8 >"$tree/usr/share/man/man8/redis-lock-module.8.gz"
+    if [ -n "$lock_top" ]; then
+        install -D -m 755 "$work/$triple/lock-top" "$tree/usr/bin/lock-top"
+        mkdir -p "$tree/usr/share/man/man1"
+        gzip -9nc packaging/lock-top.1 >"$tree/usr/share/man/man1/lock-top.1.gz"
+    fi
     cp README.md SECURITY.md docs/*.md "$work/THIRD-PARTY-LICENSES.txt" "$doc/"
     cp docs/pictures/*.svg "$doc/pictures/"
     cp -R redis.conf grafana "$doc/examples/"
@@ -204,6 +239,7 @@ package() {
     find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     dpkg-deb --root-owner-group -Zxz --build "$tree" "$out/redis-lock_${deb_version}_$architecture.deb" >/dev/null
 }
+
 # make_for TRIPLE ARCHITECTURE [TOOLS]: all of it for one kind of machine, of which $module is.
 make_for() {
     triple=$1 architecture=$2 tools=${3:-}
@@ -218,8 +254,11 @@ if have dpkg-deb && have dpkg; then
 else
     say "no dpkg-deb here: archives only, no Debian package"
 fi
-module=${MODULE:-}
-if [ -z "$module" ]; then build "$host"; fi
+module=${MODULE:-} lock_top=${LOCK_TOP:-}
+if [ -z "$module" ]; then
+    have cargo-zigbuild || say "note: without cargo-zigbuild, what is built needs the glibc of this machine or a later one"
+    build "$host"
+fi
 [ -f "$module" ] || die "$module is not there"
 licences >"$work/THIRD-PARTY-LICENSES.txt"
 grep -q Permission "$work/THIRD-PARTY-LICENSES.txt" || die "the sources of the crates, with their licences, are missing"

@@ -43,6 +43,10 @@ python_install() {
         { debian python3-venv && python3 -m venv "$target/serverlock-python"; } || return 1
     "$target/serverlock-python/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
         -r clients/python/tests/requirements.txt
+    # The source of redis-py has its own tests of the lock that serverlock.compat stands in for.
+    "$target/serverlock-python/bin/python" -m pip download --quiet --disable-pip-version-check --no-input --no-deps \
+        --no-binary redis --dest "$target/serverlock-python/sources" \
+        "$(grep '^redis==' clients/python/tests/requirements.txt)"
 }
 
 test_python() {
@@ -89,12 +93,15 @@ test_go() {
     mkdir -p "$built"
     (cd clients/go/suite && go build -o "$built/staticcheck" honnef.co/go/tools/cmd/staticcheck &&
         go build -race -o "$built/driver" .) || return 1
-    for folder in clients/go clients/go/suite; do
+    (cd benches/clients/go && go build -o "$built/bench" .) || return 1
+    for folder in clients/go clients/go/suite benches/clients/go; do
         (cd "$folder" && go vet ./... && "$built/staticcheck" -checks all ./... && test -z "$(gofmt -l . | tee /dev/stderr)") ||
             return 1
     done
     (cd clients/go && SERVERLOCK_MODULE=$target/../release/libredis_lock.so go test -race -count=1 ./...) || return 1
     (cd clients/go/suite && go test ./...) || return 1
+    python3 benches/clients/run.py --smoke --language go --rounds 1 --pairs 40 --seconds 0.2 --processes 2 --waits 20 \
+        >/dev/null || return 1
     GORACE=halt_on_error=1 python3 clients/suite/run.py go ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 

@@ -85,6 +85,13 @@ LANGUAGES = {
                                                   "(new Serverlock\\Locks(new Redis()))->lock('a', 30.0);"]},
         "is_single": True,  # a process has one wait at a time
     },
+    "go": {
+        "needs": [BUILT / "serverlock-go/bench"],
+        "worker": [str(BUILT / "serverlock-go/bench")],
+        "environment": {},
+        "groups": [["go-redis package", "go-redis raw", "go-redis redsync", "go-redis redislock"]],
+        "start": {},  # nothing is loaded: a program has the package in it
+    },
 }
 
 
@@ -236,7 +243,7 @@ def _connections(conn):
 
 def start(rows, language, server, settings):
     names = list(language["start"])
-    for round_ in range(1, 4 * settings.rounds + 1):
+    for round_ in range(1, 4 * settings.rounds + 1 if names else 0):
         for place, name in turns(names, round_):
             began = time.perf_counter()
             subprocess.run(language["start"][name], env={**os.environ, **language["environment"]}, check=True)

@@ -42,7 +42,12 @@ func newHold(e *engine, r *request, got *grant, began time.Duration) *hold {
 }
 
 // lostAt is a tenth of the lease before its end. mu is held.
-func (h *hold) lostAt() time.Duration { return h.sent + h.lease - h.lease/10 }
+func (h *hold) lostAt() time.Duration {
+	if h.request.timed {
+		return h.sent + h.lease
+	}
+	return h.sent + h.lease - h.lease/10
+}
 
 // renewAt: mu is held.
 func (h *hold) renewAt() time.Duration { return h.sent + h.lease/3 }

@@ -15,6 +15,7 @@ type Option func(*settings)
 type settings struct {
 	wait, atLeast, maxHold, within time.Duration
 	session, details, fsync, owned bool
+	timed                          bool // nothing renews the lease, and all of it counts
 	owner                          string
 	replicas                       int
 	onLost                         func(error)

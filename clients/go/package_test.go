@@ -55,7 +55,7 @@ func publish(t *testing.T) string {
 		return err
 	}))
 	must(t, files.Close())
-	for _, name := range []string{"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go"} {
+	for _, name := range []string{"README.md", "LICENSE", "go.mod", "lock.lua", "goredis/goredis.go", "redigo/redigo.go", "redsync/redsync.go"} {
 		if !names[name] {
 			t.Errorf("%s is not in the module", name)
 		}
@@ -71,6 +71,12 @@ func publish(t *testing.T) string {
 	must(t, os.WriteFile(filepath.Join(folder, version+".mod"), mod, 0o644))
 	must(t, os.WriteFile(filepath.Join(folder, version+".info"), []byte(`{"Version":"`+version+`"}`), 0o644))
 	must(t, os.WriteFile(filepath.Join(folder, "list"), []byte(version+"\n"), 0o644))
+	t.Cleanup(func() {
+		cache := strings.TrimSpace(newProject(t, proxy, "empty.test").run("env", "GOMODCACHE"))
+		for _, name := range []string{path + "@" + version, filepath.Join("cache", "download", path)} {
+			must(t, os.RemoveAll(filepath.Join(cache, name)))
+		}
+	})
 	return proxy
 }
 
@@ -127,12 +133,6 @@ func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
 		t.Fatalf("the README has %d examples", len(blocks))
 	}
 	proxy := publish(t)
-	cache := strings.TrimSpace(newProject(t, proxy, "empty.test").run("env", "GOMODCACHE"))
-	t.Cleanup(func() {
-		for _, name := range []string{path + "@" + version, filepath.Join("cache", "download", path)} {
-			must(t, os.RemoveAll(filepath.Join(cache, name)))
-		}
-	})
 	for at, driver := range drivers {
 		p := newProject(t, proxy, driver.name+".test")
 		p.run("get", path+"/"+driver.name+"@"+version)
@@ -145,6 +145,9 @@ func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
 		if said := p.run("run", "."); !strings.Contains(said, driver.says) {
 			t.Errorf("%s said %s", driver.name, said)
 		}
+		if driver.name == "goredis" {
+			runExample(t, p, address)
+		}
 		// Users of one library do not get the other.
 		p.run("mod", "tidy")
 		needs, err := os.ReadFile(filepath.Join(p.folder, "go.mod"))
@@ -152,6 +155,25 @@ func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
 		if !strings.Contains(string(needs), driver.own) || strings.Contains(string(needs), driver.other) {
 			t.Errorf("%s needs\n%s", driver.name, needs)
 		}
+	}
+}
+
+// runExample runs the example of the repository, with one step of work.
+func runExample(t *testing.T, p *project, address string) {
+	t.Helper()
+	text, err := os.ReadFile("../../examples/go/report.go")
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	must(t, err)
+	example := strings.ReplaceAll(string(text), "localhost:6379", address)
+	if example == string(text) {
+		t.Error("the example connects in another way")
+	}
+	p.write("main.go", strings.ReplaceAll(example, "step < 10", "step < 1"))
+	p.run("vet", ".")
+	if said := p.run("run", "."); !strings.HasPrefix(said, "working, token 1") {
+		t.Errorf("the example said %s", said)
 	}
 }
 

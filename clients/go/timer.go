@@ -40,6 +40,9 @@ func newTimer(e *engine) *timer {
 }
 
 func (t *timer) add(h *hold) {
+	if h.request.timed {
+		return
+	}
 	h.mu.Lock()
 	at := h.renewAt()
 	h.mu.Unlock()

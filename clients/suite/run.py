@@ -24,6 +24,10 @@ from stage import SCENARIOS, Skip, Stage
 
 import scenarios
 
+# Files with scenarios of ten seconds and more. Nearly all of that is waiting, so many are played at a time.
+LONG = ("groups", "faults", "portable", "waiting")
+AT_ONCE = 6 * (os.cpu_count() or 1)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -31,7 +35,7 @@ def main():
     parser.add_argument("--client", action="append", help="only this client library")
     parser.add_argument("--only", default="", help="only scenarios with this in their name or file")
     parser.add_argument("--keep-logs", action="store_true", help="print the logs of drivers and servers of failures")
-    parser.add_argument("--at-once", type=int, default=3 * (os.cpu_count() or 1), help="how many scenarios at a time")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help=f"how many scenarios at a time: {AT_ONCE}")
     parser.add_argument("--list", action="store_true", help="print the names of the scenarios")
     args = parser.parse_args()
 
@@ -46,6 +50,8 @@ def main():
     clients = args.client or language["clients"]
     # A runner that is told to end takes its servers with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # The longest last would be played alone.
+    chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)
     jobs = [(play, client) for play in chosen for client in clients]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:

@@ -1,5 +1,5 @@
 //! Installs the clients of other languages, in the versions that this folder pins, under `target/clients`.
-//! Run by root on Debian, it also installs the small runtimes (Python, Go, PHP); not Node, which comes with hundreds of
+//! Run by root on Debian, it also installs the small runtimes (Python, PHP); not Node, which comes with hundreds of
 //! packages.
 //!
 //! What is installed is used again; a folder is named after what is in it, and appears only when it is complete.
@@ -9,7 +9,7 @@ use crate::support::program::end_within;
 use crate::support::watch;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{symlink, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -87,33 +87,6 @@ pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) ->
     Ok(dir.join("locks"))
 }
 
-/// The program of driver.go, built with the redigo of the system; else what is missing.
-pub fn go_driver() -> Result<PathBuf, String> {
-    const SYSTEM: &str = "/usr/share/gocode";
-    let is_there = || {
-        let redigo = Path::new(SYSTEM).join("src/github.com/gomodule/redigo");
-        run(Command::new("go").arg("version"))?;
-        redigo.exists().then_some(()).ok_or_else(|| format!("no {}", redigo.display()))
-    };
-    let packages = ["golang-go", "golang-github-gomodule-redigo-dev"];
-    is_there().or_else(|error| debian(&packages, &error).and_then(|()| is_there()))?;
-    // Named after this tree: others may share the folder.
-    let name = format!("go{}", root().display()).replace('/', "-");
-    let workspace = installed(&name, |dir| {
-        fs::create_dir_all(dir.join("src")).map_err(|error| error.to_string())?;
-        let link = symlink(root().join("examples/go/redislock"), dir.join("src/redislock"));
-        link.map_err(|error| error.to_string())
-    })?;
-    let program = workspace.join("lock-driver");
-    let path = format!("{}:{SYSTEM}", workspace.display());
-    let mut build = Command::new("go");
-    build.arg("build").arg("-o").arg(&program).arg(sources().join("driver.go"));
-    let built = run(build.env("GO111MODULE", "off").env("GOFLAGS", "").env("GOPATH", path));
-    // Go is here: then it has to build.
-    assert!(built.is_ok(), "{built:?}");
-    Ok(program)
-}
-
 /// The program of `go_redis`, built with the go-redis that its go.mod pins; else why there is none.
 pub fn go_redis() -> Result<PathBuf, String> {
     run(Command::new("go").arg("version")).map_err(|error| format!("{error}; https://go.dev/dl"))?;
@@ -124,6 +97,37 @@ pub fn go_redis() -> Result<PathBuf, String> {
     // A Go that is too old fails at once, rather than to fetch another.
     run(build.env("GOTOOLCHAIN", "local").env("GO111MODULE", "on").env("GOFLAGS", ""))?;
     Ok(program)
+}
+
+/// The arguments of `java` for the program of `java_waits`, with the libraries that its pom.xml pins; else why there are
+/// none.
+pub fn java_waits() -> Result<Vec<String>, String> {
+    const POM: &str = include_str!("java_waits/pom.xml");
+    for tool in ["javac", "mvn"] {
+        let hint = |error| format!("{error}; apt-get install default-jdk-headless maven");
+        run(Command::new(tool).arg("-version")).map_err(hint)?;
+    }
+    let sources = sources().join("java_waits");
+    let pins: Vec<&str> = POM.split("<version>").skip(2).filter_map(|rest| rest.split('<').next()).collect();
+    let dir = installed(&format!("java-waits-{}", pins.join("-")), |dir| {
+        let copied = format!("-DoutputDirectory={}", dir.join("lib").display());
+        let pom = sources.join("pom.xml");
+        run(Command::new("mvn").args(["-q", "-B", "-f"]).arg(pom).args(["dependency:copy-dependencies", &copied]))
+    })?;
+    let classes = target().join("clients/java-waits-classes");
+    let mut compile = Command::new("javac");
+    compile.arg("-cp").arg(dir.join("lib/*")).arg("-d").arg(&classes).arg(sources.join("Waits.java"));
+    let compiled = run(&mut compile);
+    // Java is here: then it has to compile.
+    assert!(compiled.is_ok(), "{compiled:?}");
+    Ok(vec!["-cp".into(), format!("{}/lib/*:{}", dir.display(), classes.display()), "Waits".into()])
+}
+
+/// A Ruby that has redis-rb; else what is missing.
+pub fn ruby() -> Result<PathBuf, String> {
+    let is_there = || run(Command::new("ruby").args(["-e", "require 'redis'"]));
+    is_there().or_else(|error| debian(&["ruby", "ruby-redis"], &error).and_then(|()| is_there()))?;
+    Ok("ruby".into())
 }
 
 /// A PHP that has phpredis and predis; else what is missing.

@@ -6,6 +6,7 @@
 //! whose language is not installed are skipped.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,8 +32,8 @@ const ID: &str = "4711471147114711";
 /// How a client waits.
 #[derive(Clone)]
 enum Client {
-    /// A program of `tests/clients`, and what it is run with; without a script, it is the interpreter.
-    Program { interpreter: PathBuf, script: Vec<&'static str>, node_path: Option<PathBuf> },
+    /// A program of `tests/clients`, and its first arguments.
+    Program { program: PathBuf, args: Vec<OsString>, node_path: Option<PathBuf> },
     /// The multiplexed connection of the crate redis; the application sends again after a time-out.
     RedisRs,
     /// Closes its connection after this time and sends again on a new one.
@@ -41,6 +42,14 @@ enum Client {
     Abandons(Duration),
     /// Leaves its connection open after this time and wants the lock no longer: LOCK.CANCEL.
     Cancels(Duration),
+}
+
+impl Client {
+    /// A program, or an interpreter with a script of `tests/clients`.
+    fn of(program: PathBuf, script: &[&str]) -> Self {
+        let args = script.iter().map(|script| install::sources().join(script).into()).collect();
+        Self::Program { program, args, node_path: None }
+    }
 }
 
 /// What becomes of it.
@@ -94,34 +103,44 @@ fn cases() -> Vec<Case> {
         ("cancels", Client::Cancels(Duration::from_secs(2)), Gone, None),
     ];
     match install::python() {
-        Ok(interpreter) => {
-            let client = Client::Program { interpreter, script: vec!["redis_py.py"], node_path: None };
-            all.push(("redis-py", client, InItsPlace, Some(PlaceLost)));
-        }
+        Ok(program) => all.push(("redis-py", Client::of(program, &["redis_py.py"]), InItsPlace, Some(PlaceLost))),
         Err(why) => skipped("redis-py", &why),
     }
     match install::go_redis() {
-        Ok(interpreter) => {
-            let client = Client::Program { interpreter, script: vec![], node_path: None };
-            all.push(("go-redis", client, Gone, Some(Gone)));
-        }
+        Ok(program) => all.push(("go-redis", Client::of(program, &[]), Gone, Some(Gone))),
         Err(why) => skipped("go-redis", &why),
     }
     match install::php() {
         Ok(interpreter) => {
             for name in ["phpredis", "predis"] {
-                let (interpreter, script) = (interpreter.clone(), vec!["as_they_come.php", name]);
-                let client = Client::Program { interpreter, script, node_path: None };
+                let args = vec![install::sources().join("as_they_come.php").into(), name.into()];
+                let client = Client::Program { program: interpreter.clone(), args, node_path: None };
                 all.push((name, client, InItsPlace, Some(InItsPlace)));
             }
         }
         Err(why) => skipped("phpredis and predis", &why),
     }
+    match install::ruby() {
+        Ok(program) => all.push(("redis-rb", Client::of(program, &["redis_rb.rb"]), Gone, Some(Gone))),
+        Err(why) => skipped("redis-rb", &why),
+    }
+    match install::java_waits() {
+        Ok(args) => {
+            let with_and_without =
+                [("jedis", Gone, Gone), ("lettuce", InItsPlace, InItsPlace), ("redisson", InItsPlace, Orphan)];
+            for (name, outcome, without) in with_and_without {
+                let args = args.iter().map(OsString::from).chain([name.into()]).collect();
+                let client = Client::Program { program: "java".into(), args, node_path: None };
+                all.push((name, client, outcome, Some(without)));
+            }
+        }
+        Err(why) => skipped("Jedis, Lettuce and Redisson", &why),
+    }
     match install::node_path() {
-        Ok(node_path) => {
+        Ok(path) => {
             for name in ["node-redis", "ioredis"] {
-                let (interpreter, node_path) = ("node".into(), Some(node_path.clone()));
-                let client = Client::Program { interpreter, script: vec!["as_they_come.js", name], node_path };
+                let args = vec![install::sources().join("as_they_come.js").into(), name.into()];
+                let client = Client::Program { program: "node".into(), args, node_path: Some(path.clone()) };
                 all.push((name, client, InItsPlace, Some(InItsPlace)));
             }
         }
@@ -208,9 +227,7 @@ fn play(server: &Server, case: &Case) {
 /// Waits in the manner of the client, and releases what it got.
 fn wait_for_it(server: &Server, case: &Case) -> End {
     match &case.client {
-        Client::Program { interpreter, script, node_path } => {
-            run(server, case, interpreter, script, node_path.as_deref())
-        }
+        Client::Program { program, args, node_path } => run(server, case, program, args, node_path.as_deref()),
         Client::RedisRs => redis_rs(server, case),
         Client::Closes(patience) => sends_again(server, case, *patience, false),
         Client::Abandons(patience) => sends_again(server, case, *patience, true),
@@ -218,10 +235,9 @@ fn wait_for_it(server: &Server, case: &Case) -> End {
     }
 }
 
-fn run(server: &Server, case: &Case, interpreter: &Path, script: &[&str], node_path: Option<&Path>) -> End {
-    let mut command = Command::new(interpreter);
-    command.args(script.first().map(|script| install::sources().join(script))).args(script.iter().skip(1));
-    command.arg(server.port().to_string()).args([&case.key(), "client"]);
+fn run(server: &Server, case: &Case, program: &Path, args: &[OsString], node_path: Option<&Path>) -> End {
+    let mut command = Command::new(program);
+    command.args(args).arg(server.port().to_string()).args([&case.key(), "client"]);
     command.args(case.id).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(path) = node_path {
         command.env("NODE_PATH", path);

@@ -123,7 +123,7 @@ export class Held {
 
   /** @internal A tenth of the lease before its end. */
   get _lostAt(): number {
-    return this._sent + this._lease * 0.9;
+    return this._sent + this._lease * (this._request.timed ? 1 : 0.9);
   }
 
   /** @internal */

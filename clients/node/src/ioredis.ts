@@ -167,6 +167,8 @@ class IoredisLine implements Line {
   }
 
   close(): void {
+    // Whenever it disconnects, even again, the library keeps the process for two seconds if the server says nothing.
+    if (!this.#isOpen) return;
     this.#client.disconnect();
     this.#end();
   }

@@ -80,6 +80,16 @@ export class Locks {
     return new Lock(this.#engine, new Request(keys, lease, options, kind, many, recover, this.#wire.prefix));
   }
 
+  /** @internal For serverlock/redlock. */
+  get _engine(): Engine {
+    return this.#engine;
+  }
+
+  /** @internal For serverlock/redlock: one key, or several. */
+  _request(keys: readonly Key[], lease: number, options: LockOptions, timed: boolean): Request {
+    return new Request(keys.map(keyOf), lease, options, [], keys.length > 1, false, this.#wire.prefix, timed);
+  }
+
   /** Ends the connections of its own. Locks that are held are not renewed any more. */
   close(): void {
     this.#engine.close();

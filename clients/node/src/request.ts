@@ -79,6 +79,8 @@ export class Request {
     readonly many = false,
     readonly recover = false,
     prefix = '',
+    /** Nothing renews the lease, and all of it counts. */
+    readonly timed = false,
   ) {
     const name = shown(keys);
     if (keys.length === 0) throw new LockBadArgument('', 'keys is empty: allOf needs at least one');

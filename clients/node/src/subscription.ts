@@ -107,6 +107,7 @@ export class Subscription {
         if (!this.#engine.isClosed) this.#engine.warn('the connection for waiting was lost, and is opened again');
       } catch (thrown) {
         this.#line?.close();
+        this.#line = undefined;
         const error = read(thrown);
         if (error instanceof Said) {
           this.refusal = error;

@@ -25,7 +25,7 @@ export class Timer {
   }
 
   add(held: Held): void {
-    this.#again(held, held._renewAt);
+    if (!held._request.timed) this.#again(held, held._renewAt);
   }
 
   /** A hold has ended before its entry was due. Old entries are swept when they are most of them. */

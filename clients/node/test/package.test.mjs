@@ -78,6 +78,10 @@ test('its users are typed', () => {
   const use = `import { createClient } from 'redis';
 import { Redis } from 'ioredis';
 import { Held, Locks } from 'serverlock';
+import Redlock, { ExecutionError, type Lock } from 'serverlock/redlock';
+const lock: Lock = await new Redlock([new Redis()], { retryCount: 3 }).acquire(['a'], 1000);
+const name: string = await lock.redlock.using(['b'], 1000, async (signal) => signal.error?.message ?? ExecutionError.name);
+console.log(name, (await lock.extend(500)).expiration);
 const locks = [new Locks(createClient()), new Locks(new Redis())];
 const held: Held = await locks[0]!.lock('a', 1000, { wait: 5 }).acquire();
 const sum: number = await locks[1]!.shared('a', 1000).run((signal: AbortSignal, held) => held.token + Number(signal.aborted));

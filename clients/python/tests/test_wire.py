@@ -7,7 +7,7 @@ import unittest
 import redis
 
 from serverlock import Locks
-from serverlock.core.wire import Broken
+from serverlock.core.wire import Broken, said
 from serverlock.threads.runtime import run
 
 
@@ -30,6 +30,21 @@ class HangsUp(unittest.TestCase):
             locks = Locks(redis.Redis(port=self.port, socket_timeout=patience), timeout=1)
             replies = run(locks._engine().wire.batch([(b"a", ("PING",)), (b"b", ("PING",))], 1))
             self.assertEqual([type(reply) for reply in replies], [Broken, Broken], patience)
+
+
+class Errors(unittest.TestCase):
+    def test_the_code_is_found_where_the_library_strips_it(self) -> None:
+        parse = redis._parsers.base.BaseParser.parse_error
+        for text, code in {
+            "ERR NOTIFY and SNOTIFY need Redis 7.0 or later, or any version of Valkey": "ERR",
+            "ERR lease is not a whole number": "ERR",
+            "BUSYLOCKS 64 waits for several keys already use this id": "BUSYLOCKS",
+            "NOPERM this user has no permission": "NOPERM",
+            "READONLY this server is a replica": "READONLY",
+            "WRONGTYPE Operation against a key": "WRONGTYPE",
+        }.items():
+            read = said(parse(text))
+            self.assertEqual((read.code, str(read)), (code, text))
 
 
 if __name__ == "__main__":

@@ -54,10 +54,10 @@ const RULES: [Rule; 6] = [
         prefix: "lock:",
     },
     Rule {
-        text: "ACL SETUSER watcher on >secret %R~* +lock.info +lock.check +lock.scan +lock.help",
+        text: "ACL SETUSER watcher on >secret %R~* +info +lock.info +lock.check +lock.scan +lock.top +lock.help",
         own: &["LOCK.CHECK", "LOCK.INFO"],
         foreign: &["LOCK.CHECK", "LOCK.INFO"],
-        keyless: &["LOCK.HELP", "LOCK.SCAN"],
+        keyless: &["LOCK.HELP", "LOCK.SCAN", "LOCK.TOP"],
         prefix: "app:",
     },
     Rule {

@@ -21,7 +21,7 @@ pub struct Language {
 pub fn languages() -> &'static [Language] {
     static LANGUAGES: OnceLock<Vec<Language>> = OnceLock::new();
     LANGUAGES.get_or_init(|| {
-        let all = [("rust", rust()), ("go", go())];
+        let all = [("rust", rust())];
         let mut found = Vec::new();
         for (name, start) in all {
             match start {
@@ -46,9 +46,4 @@ fn started(program: PathBuf, args: Vec<OsString>) -> Language {
 
 fn rust() -> Result<Language, String> {
     install::example("lock-driver").map(|program| started(program, Vec::new()))
-}
-
-/// redigo speaks RESP2 only.
-fn go() -> Result<Language, String> {
-    Ok(Language { protocols: &[2], ..started(install::go_driver()?, Vec::new()) })
 }

@@ -6,13 +6,18 @@ use super::{
     command, load_lines, loads, module, refused, run, said, temp_dir, write_program, Root, CONF, CONF_TEXT, MODULE,
 };
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Stands for lock-top, which is not built for these tests: a program of this machine.
+const LOCK_TOP: &str = "/bin/true";
 
 /// `make package` of the module that the tests test, into a new folder.
 fn package() -> PathBuf {
     let dir = temp_dir();
     said(&run(command("scripts/package.sh")
         .env("MODULE", module())
+        .env("LOCK_TOP", LOCK_TOP)
         .env("PACKAGE_DIR", &dir)
         .env("SOURCE_DATE_EPOCH", "1700000000")));
     dir
@@ -52,8 +57,15 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     }
     let library = fs::read("portable/lock.lua").unwrap();
     assert_eq!(fs::read(inside.join("portable/lock.lua")).unwrap(), library);
+    let has_lock_top = |file: PathBuf| {
+        assert_eq!(fs::read(&file).unwrap(), fs::read(LOCK_TOP).unwrap());
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o755);
+    };
+    has_lock_top(inside.join("lock-top"));
+    assert!(inside.join("packaging/lock-top.1").exists());
     let licences = fs::read_to_string(inside.join("THIRD-PARTY-LICENSES.txt")).unwrap();
     assert!(licences.contains("\nredis-module-") && licences.contains("BSD 3-Clause License"), "{licences}");
+    assert!(licences.contains("\nratatui-") && !licences.contains(env!("CARGO_MANIFEST_DIR")), "{licences}");
     let root = Root::new();
     said(&run(command(inside.join("scripts/install.sh")).arg("install").env("DESTDIR", &root.0)));
     assert_eq!(fs::read(root.path(MODULE)).unwrap(), fs::read(inside.join("libredis_lock.so")).unwrap());
@@ -64,6 +76,8 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
         said(&run(command("dpkg-deb").arg("-x").arg(&deb).arg(dir.join("deb"))));
         drop(loads(&dir.join("deb").join(MODULE)));
         assert!(dir.join("deb/usr/share/doc/redis-lock/SECURITY.md").exists());
+        has_lock_top(dir.join("deb/usr/bin/lock-top"));
+        assert!(dir.join("deb/usr/share/man/man1/lock-top.1.gz").exists());
         assert_eq!(fs::read(dir.join("deb/usr/share/redis-lock/lock.lua")).unwrap(), library);
         assert!(dir.join("deb/usr/share/doc/redis-lock/examples/grafana/alerts.yml").exists());
         let field = |name| said(&run(command("dpkg-deb").arg("-f").arg(&deb).arg(name))).trim().to_string();
@@ -75,6 +89,19 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
     }
     for dir in [dir, again] {
         fs::remove_dir_all(dir).unwrap();
+    }
+}
+
+#[test]
+fn the_manual_of_lock_top_names_options_and_keys_that_there_are() {
+    let manual = fs::read_to_string("packaging/lock-top.1").unwrap();
+    let help = fs::read_to_string("tools/lock-top/src/options.rs").unwrap();
+    let manual = manual.replace("\\-", "-");
+    let words = manual.split(|letter: char| !(letter.is_ascii_lowercase() || letter == '-'));
+    let options: Vec<&str> = words.filter(|word| word.starts_with("--")).collect();
+    assert!(options.len() > 7, "{options:?}");
+    for option in options {
+        assert!(help.contains(option), "{option}");
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Event {
     Redraw,
     /// The terminal is gone.
     Hangup,
+    /// Somebody asked it to end, with this signal.
+    Signal(i32),
     Look(usize, Box<Server>),
     /// The servers of a cluster, as one of them says, or of the group.
     Members(usize, Vec<Target>),

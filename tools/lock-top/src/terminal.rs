@@ -7,20 +7,33 @@ use crate::options::Options;
 use crate::view;
 use ratatui::crossterm::event::{self, KeyEventKind};
 use ratatui::DefaultTerminal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread;
 
-/// Shows the view until somebody leaves it. The terminal is as before afterwards, also after a panic.
+/// Shows the view until somebody leaves it. The terminal is as before afterwards, also after a panic or a signal.
 pub fn run(options: &Options) -> io::Result<()> {
+    // Before the terminal is changed: a signal that comes right then must find it.
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let mut terminal = ratatui::try_init()?;
-    let outcome = show(options, &mut terminal);
+    let outcome = show(options, &mut terminal, signals);
     ratatui::restore();
-    outcome
+    match outcome? {
+        // Whoever sent it sees that it ended by it.
+        Some(signal) => emulate_default_handler(signal),
+        None => Ok(()),
+    }
 }
 
-fn show(options: &Options, terminal: &mut DefaultTerminal) -> io::Result<()> {
+/// The signal that ended it, if one did.
+fn show(options: &Options, terminal: &mut DefaultTerminal, mut signals: Signals) -> io::Result<Option<i32>> {
     let (sender, events) = channel();
+    let told = sender.clone();
+    thread::spawn(move || signals.forever().all(|signal| told.send(Event::Signal(signal)).is_ok()));
     let keys = sender.clone();
     thread::spawn(move || read_keys(&keys));
     let mut fleet = Fleet::start(options, sender);
@@ -29,21 +42,22 @@ fn show(options: &Options, terminal: &mut DefaultTerminal) -> io::Result<()> {
     app.show(fleet.servers());
     loop {
         terminal.draw(|frame| view::paint(&app, frame.area(), frame.buffer_mut()))?;
-        if !next(&events, &mut app, &mut fleet) {
-            return Ok(());
+        if let ControlFlow::Break(signal) = next(&events, &mut app, &mut fleet) {
+            return Ok(signal);
         }
     }
 }
 
-/// Waits for something to happen, and carries it out with all that has happened by then; false to leave.
-fn next(events: &Receiver<Event>, app: &mut App, fleet: &mut Fleet) -> bool {
-    let Ok(first) = events.recv() else { return false };
+/// Waits for something to happen, and carries it out with all that has happened by then.
+fn next(events: &Receiver<Event>, app: &mut App, fleet: &mut Fleet) -> ControlFlow<Option<i32>> {
+    let Ok(first) = events.recv() else { return ControlFlow::Break(None) };
     let mut has_look = false;
     for event in std::iter::once(first).chain(events.try_iter()) {
         let effect = match event {
             Event::Key(key) => app.on_key(key),
             Event::Redraw => None,
-            Event::Hangup => return false,
+            Event::Hangup => return ControlFlow::Break(None),
+            Event::Signal(signal) => return ControlFlow::Break(Some(signal)),
             Event::Look(number, server) => {
                 fleet.look(number, *server);
                 has_look = true;
@@ -63,21 +77,21 @@ fn next(events: &Receiver<Event>, app: &mut App, fleet: &mut Fleet) -> bool {
                 None
             }
         };
-        if effect.is_some_and(|effect| !carry_out(effect, app, fleet)) {
-            return false;
+        if let Some(effect) = effect {
+            carry_out(effect, app, fleet)?;
         }
     }
     if has_look {
         if let Some(effect) = app.show(fleet.servers()) {
-            return carry_out(effect, app, fleet);
+            carry_out(effect, app, fleet)?;
         }
     }
-    true
+    ControlFlow::Continue(())
 }
 
-fn carry_out(effect: Effect, app: &mut App, fleet: &mut Fleet) -> bool {
+fn carry_out(effect: Effect, app: &mut App, fleet: &mut Fleet) -> ControlFlow<Option<i32>> {
     match effect {
-        Effect::Quit => return false,
+        Effect::Quit => return ControlFlow::Break(None),
         Effect::Select(lock) => fleet.select(lock.as_ref()),
         Effect::Sort(by) => fleet.sort(by),
         Effect::All(all) => fleet.all(all),
@@ -87,7 +101,7 @@ fn carry_out(effect: Effect, app: &mut App, fleet: &mut Fleet) -> bool {
             }
         }
     }
-    true
+    ControlFlow::Continue(())
 }
 
 fn read_keys(events: &Sender<Event>) {

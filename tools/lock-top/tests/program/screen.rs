@@ -58,6 +58,15 @@ impl Screen {
         last
     }
 
+    /// Sends lock-top a signal, by its name.
+    pub fn signal(&self, name: &str) {
+        let shell = self.tmux(&["display-message", "-p", "-t", "top", "#{pane_pid}"]);
+        let shell = shell.trim();
+        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
+        let status = Command::new("kill").args(["-s", name, children.trim()]).status().unwrap();
+        assert!(status.success(), "kill {children}");
+    }
+
     /// Presses keys, by the names that tmux has for them.
     pub fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys", "-t", "top"], keys].concat());

@@ -21,6 +21,21 @@ fn a_lock_its_line_and_the_picture_of_a_cycle() {
 }
 
 #[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    let server = Server::start();
+    for (signal, status) in [("TERM", "143"), ("HUP", "129"), ("INT", "130")] {
+        let Some(screen) = Screen::start("signal", 24, &["--interval", "0.5", &address(&server)]) else { return };
+        screen.until_shows(&["nobody waits for a lock"]);
+        screen.signal(signal);
+        let shown = screen.until_shows(&[&format!("ended with {status}")]);
+        assert!(!shown.contains("nobody waits"), "{signal}:\n{shown}");
+        // A terminal in raw mode would not show what is typed.
+        screen.press(&["t", "y", "p", "e", "d"]);
+        screen.until_shows(&["typed"]);
+    }
+}
+
+#[test]
 fn a_release_goes_out_only_after_yes() {
     let (server, mut holder) = Server::connected();
     let token = holder.int(&["LOCK.ACQUIRE", "report", "EX", "600", "OWNER", "alice"]);

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import LockError, LockTimeout, LockUnavailable
 from . import judge
 from .hold import Grant, Predecessor
-from .request import Request
+from .request import TEN_YEARS, Request
 from .wire import Broken, Line, Said, Word
 
 if TYPE_CHECKING:
@@ -102,6 +102,9 @@ class Attempt:
     def _left(self) -> float:
         return self._deadline - time.monotonic()
 
+    def _left_ms(self) -> int:
+        return max(1, round(min(self._left(), TEN_YEARS) * 1000))
+
     # Asking
 
     async def _ask(self, wait_ms: int, channel: str | None, timeout: float = 0.0) -> Grant | None:
@@ -117,7 +120,7 @@ class Attempt:
                     raise NoNotify from error
                 await self._pause_after(error)
                 if wait_ms:
-                    wait_ms = max(1, min(wait_ms, round(self._left() * 1000)))
+                    wait_ms = min(wait_ms, self._left_ms())
                 continue
             self._tries = 0
             return self._granted(reply, sent)
@@ -171,11 +174,11 @@ class Attempt:
             if not await subscription.ready(news, min(RESEND_DOWN, self._left())) and subscription.refusal is not None:
                 self._engine.notifies = False
                 raise NoNotify
-            while (left := self._left()) > 0:
+            while self._left() > 0:
                 news.forget()
                 news.again_at = float("inf")
                 try:
-                    grant = await self._ask(max(1, round(left * 1000)), subscription.channel)
+                    grant = await self._ask(self._left_ms(), subscription.channel)
                 except Standing:
                     if heard == "granted":
                         subscription.send_again()  # too late: the server passes this process over until it hears from it

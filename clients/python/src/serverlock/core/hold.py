@@ -40,6 +40,8 @@ class Grant:
 class Hold:
     """A lock that is held, until it is released or lost. `token` is the fencing token."""
 
+    _is_renewed = True
+
     def __init__(self, engine: "Engine", manager: object, request: Request, grant: Grant, began: float) -> None:
         self.token = grant.token
         self.predecessor = grant.predecessor

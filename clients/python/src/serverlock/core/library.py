@@ -21,11 +21,13 @@ class Library:
         if any(name.endswith("Pipeline") for name in names):
             raise LockBadArgument("", "client is a pipeline: give the client that made it")
         self.is_cluster = any(name.endswith("Cluster") for name in names)
+        self.client_class: Any = next((kind for kind in type(client).__mro__ if kind.__name__ in ("Redis", "Valkey")), None)
         errors: Any = sys.modules[f"{root}.exceptions"]
+        self.errors = errors
         self.response_error: type[Exception] = errors.ResponseError
         self.moved: type[Exception] = errors.MovedError
         self.ask: type[Exception] = errors.AskError
-        self._root_error: type[Exception] = getattr(errors, "RedisError", None) or errors.ValkeyError
+        self.root_error: type[Exception] = getattr(errors, "RedisError", None) or errors.ValkeyError
         self._auth_error: type[Exception] = errors.AuthenticationError
         retry: Any = sys.modules[f"{root}.asyncio.retry" if is_async else f"{root}.retry"]
         backoff: Any = sys.modules[f"{root}.backoff"]
@@ -69,7 +71,7 @@ class Library:
         # LOADING and the like are connection errors to the library.
         if type(error).__name__ in ("BusyLoadingError", "MasterDownError", "ClusterDownError", "TryAgainError"):
             return said(error) if isinstance(error, Exception) else None
-        if isinstance(error, (self._root_error, OSError, TimeoutError, EOFError)):
+        if isinstance(error, (self.root_error, OSError, TimeoutError, EOFError)):
             return Broken(error)
         return None
 

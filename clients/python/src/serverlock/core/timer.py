@@ -43,7 +43,8 @@ class Timer:
         self._is_running = self._is_working = False
 
     def add(self, hold: Hold) -> None:
-        self._look_again(hold, hold._renew_at)
+        if hold._is_renewed:
+            self._look_again(hold, hold._renew_at)
 
     def forget(self) -> None:
         """A hold has ended before its entry was due. Old entries are swept when they are most of them."""

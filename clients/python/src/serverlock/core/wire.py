@@ -46,13 +46,16 @@ CODES = {
     "ModuleError": "ERR",
 }
 
+# Others come as they are. But ERR is stripped too, and its text may begin with an option: "NOTIFY and SNOTIFY need ...".
+OPTIONS = {"NOTIFY", "SNOTIFY", "SESSION", "SHARED", "LIMIT", "WAIT", "ID", "EX", "PX", "OWNER", "DETAILS"}
+
 
 def said(error: Exception) -> Said:
     """The error of a library as what the server said."""
     text = str(error)
     known = next((CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in CODES), None)
     first = text.split(" ", 1)[0]
-    code = known or (first if first.isalpha() and first.isupper() else "ERR")
+    code = known or (first if first.isalpha() and first.isupper() and first not in OPTIONS else "ERR")
     return Said(code, text if text.startswith(code) else f"{code} {text}")
 
 

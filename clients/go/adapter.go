@@ -1,0 +1,21 @@
+package serverlock
+
+import (
+	"time"
+
+	"example.com/serverlock/internal/adapter"
+)
+
+func init() {
+	timed := func(s *settings) { s.timed = true }
+	adapter.Timed = func() any { return Option(timed) }
+	adapter.Adopt = func(locks any, key string, token int64, lease time.Duration) (any, error) {
+		e := locks.(*Locks).engine
+		r := newRequest([]string{key}, lease, one, nil, []Option{timed})
+		if r.err != nil {
+			return nil, r.err
+		}
+		began := now()
+		return newHeld(newHold(e, r, &grant{token: token, sent: began, isPortable: e.isPortable()}, began)), nil
+	}
+}

@@ -1,0 +1,125 @@
+// Package redsync has the interface of github.com/go-redsync/redsync/v4, over LOCK.*: waiters stand in line, and the
+// value is a fencing token. Only the import and the call of [New] change:
+//
+//	rs := redsync.New(serverlock.New(goredis.New(client))) // was: redsync.New(goredis.NewPool(client))
+//	mutex := rs.NewMutex("report", redsync.WithExpiry(30*time.Second))
+//	err := mutex.Lock()
+//
+// As with redsync, a lock ends with its expiry unless [Mutex.Extend] is called: nothing renews it. There is one server, and
+// its replicas, in the place of several. WithGenValueFunc does not exist, because the server makes the value.
+package redsync
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"example.com/serverlock"
+	"example.com/serverlock/internal/adapter"
+)
+
+// Redsync makes mutexes.
+type Redsync struct {
+	locks *serverlock.Locks
+}
+
+// New gives a Redsync of the locks of one client.
+func New(locks *serverlock.Locks) *Redsync { return &Redsync{locks: locks} }
+
+// NewMutex gives a mutex with this name, which is the key of its lock.
+func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
+	m := &Mutex{name: name, locks: r.locks, expiry: 8 * time.Second, tries: 32, driftFactor: 0.01}
+	m.delayFunc = func(int) time.Duration {
+		return 50*time.Millisecond + rand.N(200*time.Millisecond)
+	}
+	for _, option := range options {
+		option.Apply(m)
+	}
+	return m
+}
+
+// An Option of a mutex.
+type Option interface {
+	Apply(*Mutex)
+}
+
+// OptionFunc is a function that is an [Option].
+type OptionFunc func(*Mutex)
+
+// Apply calls the function.
+func (f OptionFunc) Apply(mutex *Mutex) { f(mutex) }
+
+// A DelayFunc is how long redsync would wait before each try.
+type DelayFunc func(tries int) time.Duration
+
+// WithExpiry sets for how long the lock is held. The default is 8 seconds.
+func WithExpiry(expiry time.Duration) Option {
+	return OptionFunc(func(m *Mutex) { m.expiry = expiry })
+}
+
+// WithTries sets how often redsync would try. The default is 32. [Mutex.Lock] stands in line for as long as the delays
+// between so many tries take together; with one try it does not wait.
+func WithTries(tries int) Option {
+	return OptionFunc(func(m *Mutex) { m.tries = tries })
+}
+
+// WithRetryDelay sets how long redsync would wait between tries: see [WithTries].
+func WithRetryDelay(delay time.Duration) Option {
+	return WithRetryDelayFunc(func(int) time.Duration { return delay })
+}
+
+// WithRetryDelayFunc sets how long redsync would wait between tries: see [WithTries]. The default is 50 to 250 ms.
+func WithRetryDelayFunc(delayFunc DelayFunc) Option {
+	return OptionFunc(func(m *Mutex) { m.delayFunc = delayFunc })
+}
+
+// WithDriftFactor sets which part of the expiry [Mutex.Until] leaves out. The default is 0.01.
+func WithDriftFactor(factor float64) Option {
+	return OptionFunc(func(m *Mutex) { m.driftFactor = factor })
+}
+
+// WithSetNXOnExtend lets [Mutex.Extend] take a lock whose expiry has passed, if nobody else has it.
+func WithSetNXOnExtend() Option {
+	return OptionFunc(func(m *Mutex) { m.takesOnExtend = true })
+}
+
+// WithValue makes the mutex one that holds the lock already, with the value of another mutex of this package.
+func WithValue(value string) Option {
+	return OptionFunc(func(m *Mutex) { m.value = value })
+}
+
+// WithTimeoutFactor does nothing: the time-out of a call is that of the [serverlock.Locks].
+func WithTimeoutFactor(float64) Option { return OptionFunc(func(*Mutex) {}) }
+
+// WithFailFast does nothing: there is one server to ask.
+func WithFailFast(bool) Option { return OptionFunc(func(*Mutex) {}) }
+
+// WithShufflePools does nothing: there is one server to ask.
+func WithShufflePools(bool) Option { return OptionFunc(func(*Mutex) {}) }
+
+// mostDelays are asked for. The delays of more tries are taken to be like these.
+const mostDelays = 1000
+
+// wait is how long redsync would try.
+func (m *Mutex) wait(tries int) time.Duration {
+	asked := min(tries-1, mostDelays)
+	if asked <= 0 {
+		return 0
+	}
+	sum := 0.0
+	for i := 1; i <= asked; i++ {
+		sum += float64(max(0, m.delayFunc(i)))
+	}
+	sum *= float64(tries-1) / float64(asked)
+	return time.Duration(min(sum, math.MaxInt64/2))
+}
+
+func timed() serverlock.Option { return adapter.Timed().(serverlock.Option) }
+
+func adopted(locks *serverlock.Locks, name string, token int64, expiry time.Duration) (*serverlock.Held, error) {
+	held, err := adapter.Adopt(locks, name, token, expiry)
+	if err != nil {
+		return nil, err
+	}
+	return held.(*serverlock.Held), nil
+}

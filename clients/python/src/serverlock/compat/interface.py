@@ -1,0 +1,238 @@
+"""What redis-py's Lock does, with LOCK.*: the part that threads and asyncio have in common.
+
+The token is the server's fencing token. With a timeout, the lock ends when the server says so, and is not renewed.
+Without one it is renewed for as long as its owner keeps the Lock.
+"""
+
+import re
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from ..core import judge
+from ..core.hold import Grant, Hold
+from ..core.library import Library
+from ..core.request import Request
+from ..core.wire import Broken, Said
+from ..errors import LockDenied, LockError, LockLost, LockNoServer, LockRefused
+
+# The lease of a lock without a timeout. It is renewed when a third of it has passed.
+LEASE = 30.0
+
+_managers: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
+
+
+def manager_of(client: Any, kind: Any, *, is_async: bool) -> Any:
+    """The one manager of a client."""
+    known = _managers.get(client)
+    if known is None:
+        library = Library(client, is_async=is_async)
+        # A manager of the client itself would keep it for ever. Of a cluster there is no other way.
+        twin = client if library.is_cluster else library.client_class(connection_pool=client.connection_pool)
+        known = _managers.setdefault(client, kind(twin))
+    return known
+
+
+class Timed(Hold):
+    """A hold with a timeout: nothing renews it, and all of its lease counts."""
+
+    _is_renewed = False
+
+    @property
+    def _lost_at(self) -> float:
+        return self._sent + self._lease
+
+
+class Interface:
+    """A lock for one key, with its token in `local`."""
+
+    def __init__(
+        self,
+        manager: Any,
+        redis: Any,
+        name: str | bytes | memoryview,
+        timeout: float | None,
+        sleep: float,
+        blocking: bool,
+        blocking_timeout: float | None,
+        thread_local: bool,
+        raise_on_release_error: bool,
+    ) -> None:
+        self.redis = redis
+        self.name = name
+        self.timeout = timeout
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self.local: Any = threading.local() if self.thread_local else SimpleNamespace()
+        self.local.token = None
+        self._locks = manager
+
+    # What the interface does
+
+    async def _acquire(self, blocking: bool | None, blocking_timeout: float | None, token: object) -> bool:
+        if token is not None:
+            raise self._error("The token cannot be chosen: the server makes it. Read it from `local.token`")
+        if blocking_timeout is None:
+            blocking_timeout = self.blocking_timeout
+        wait = float("inf") if blocking_timeout is None else max(0.0, blocking_timeout)
+        with self._in_their_words():
+            request = self._request(wait if (self.blocking if blocking is None else blocking) else 0.0)
+            try:
+                hold = await self._locks._engine().acquire(self._locks, request, Timed if self.timeout else Hold)
+            except LockRefused as error:
+                if isinstance(error.__cause__, self._library.root_error):
+                    raise
+                return False
+        self.local.token = str(hold.token).encode()
+        self.local.hold = hold
+        return True
+
+    async def _locked(self) -> bool:
+        with self._in_their_words():
+            try:
+                reply = await self._ask("LOCK.INFO")
+            except LockError as error:
+                if not _is_unknown(error):
+                    raise
+                return await self._locked_without_module()
+        fields = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+        return fields.get(b"state", fields.get("state")) in (b"held", "held", b"foreign", "foreign")
+
+    async def _locked_without_module(self) -> bool:
+        """The key of a lock that has expired stays for a while."""
+        value = await self._ask("GET")
+        if value is None:
+            return False
+        timestamp = re.match(rb"\d{10}\.\d{6}(?=\d{16})", value if isinstance(value, bytes) else value.encode())
+        if timestamp is None:
+            return True
+        seconds, micros = await self._ask("TIME", of_key=False)
+        return float(timestamp[0]) > int(seconds) + int(micros) / 1_000_000
+
+    async def _owned(self) -> bool:
+        token = self._token
+        if token is None:
+            return False
+        with self._in_their_words():
+            try:
+                hold = self._hold(token)
+                return hold is not None and await hold._engine.verify(hold) > 0
+            except LockLost:
+                return False
+
+    async def _release(self, token: object) -> None:
+        with self._in_their_words():
+            hold = self._hold(token)
+            held = hold is not None and await hold._engine.release(hold)
+        if not held:
+            raise self._not_owned("release")
+
+    async def _extend(self, what: str, lease: float, *, adds: bool = False) -> Literal[True]:
+        with self._in_their_words():
+            hold = self._hold(self._token)
+            if hold is None:
+                raise self._not_owned(what)
+            try:
+                left = await hold._engine.verify(hold) if adds else 0.0
+                await hold._engine.extend(hold, left + lease)
+            except LockLost as error:
+                raise self._not_owned(what) from error
+        return True
+
+    def _check_extensible(self, what: str) -> None:
+        if self._token is None:
+            raise self._error(f"Cannot {what} an unlocked lock")
+        if self.timeout is None:
+            raise self._error(f"Cannot {what} a lock with no timeout")
+
+    # What it needs for that
+
+    @property
+    def _token(self) -> Any:
+        # A thread that has never acquired has no attribute there.
+        return getattr(self.local, "token", None)
+
+    @property
+    def _library(self) -> Library:
+        library: Library = self._locks._library
+        return library
+
+    @property
+    def _errors(self) -> Any:
+        return self._library.errors
+
+    def _request(self, wait: float) -> Request:
+        request: Request = self._locks.lock(self.name, self.timeout or LEASE, wait=wait)._request
+        return request
+
+    def _hold(self, token: object) -> Hold | None:
+        """The hold with this token. A token may come from elsewhere; None: no server made it."""
+        text = token.decode("ascii", "replace") if isinstance(token, bytes) else str(token)
+        hold: Hold | None = getattr(self.local, "hold", None)
+        if hold is not None and str(hold.token) == text and hold._ended is None:
+            return hold
+        if not text.isdecimal() or len(text) > 18:
+            return None
+        engine = self._locks._engine()
+        grant = Grant(int(text), time.monotonic(), None, engine.is_portable())
+        return Timed(engine, self._locks, self._request(0.0), grant, grant.sent)
+
+    async def _ask(self, command: str, *, of_key: bool = True) -> Any:
+        request, engine = self._request(0.0), self._locks._engine()
+        try:
+            return await engine.wire.call(request.key, (command, request.key) if of_key else (command,), engine.timeout)
+        except (Said, Broken) as error:
+            raise judge.typed(error, request.name) from error
+
+    # Errors are those of the library
+
+    @contextmanager
+    def _in_their_words(self) -> Iterator[None]:
+        try:
+            yield
+        except LockError as error:
+            raise self._theirs(error) from error
+
+    def _theirs(self, error: LockError) -> BaseException:
+        """One as the library raised it below, else one as it would raise it."""
+        cause = error.__cause__
+        while cause is not None and not isinstance(cause, (self._library.root_error, TimeoutError)):
+            cause = cause.__cause__
+        if isinstance(cause, self._library.root_error):
+            return copy(cause)  # not itself: ours is to be its cause, and causes must not be a circle
+        if cause is not None:
+            return self._made(self._errors.TimeoutError, str(error))
+        if isinstance(error, LockNoServer):
+            return self._made(self._errors.ConnectionError, str(error))
+        if isinstance(error, LockDenied):
+            return self._made(self._errors.AuthenticationError, str(error))
+        return self._error(str(error))
+
+    def _made(self, kind: Any, text: str) -> BaseException:
+        made: BaseException = kind(text)
+        return made
+
+    def _error(self, text: str) -> BaseException:
+        made: Any = self._made(self._errors.LockError, text)
+        made.lock_name = self.name
+        return made  # type: ignore[no-any-return]
+
+    def _not_owned(self, what: str) -> BaseException:
+        made: Any = self._made(self._errors.LockNotOwnedError, f"Cannot {what} a lock that's no longer owned")
+        made.lock_name = self.name
+        return made  # type: ignore[no-any-return]
+
+
+def _is_unknown(error: LockError) -> bool:
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, Said):
+        cause = cause.__cause__
+    return isinstance(cause, Said) and cause.is_unknown_command

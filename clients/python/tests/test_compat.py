@@ -1,0 +1,187 @@
+"""`serverlock.compat` against redis-py's own tests of its Lock, and the changes that docs/MIGRATING.md names.
+
+The tests of redis-py are in its source archive, which scripts/test-clients.sh fetches into the virtual environment.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "suite"))
+
+from servers import Server  # noqa: E402
+
+CHOSEN = "the server makes the token: it cannot be chosen"
+VALUE = "the key holds more than the token, and always has an expiry"
+POLLS = "it counts sleeps between polls; nothing polls here"
+
+# What cannot hold over LOCK.*, and why. All others have to pass.
+DIFFERS = {
+    "test_lock": VALUE,
+    "test_lock_token": CHOSEN,
+    "test_lock_token_thread_local_false": CHOSEN,
+    "test_context_manager": VALUE,
+    "test_blocking_timeout": POLLS,
+    "test_context_manager_blocking_timeout": POLLS,
+}
+
+FIXTURES = """
+import os, pytest, pytest_asyncio, redis, redis.asyncio
+
+PORT = int(os.environ["PORT"])
+
+# The key of a lock lives until the first full millisecond after its lease.
+class Redis(redis.Redis):
+    def pttl(self, name):
+        return super().pttl(name) - 1
+
+class AsyncRedis(redis.asyncio.Redis):
+    async def pttl(self, name):
+        return await super().pttl(name) - 1
+
+def _get_client(kind, request=None, **options):
+    client = kind(port=PORT, **options)
+    request.addfinalizer(client.close)
+    return client
+
+@pytest.fixture()
+def r():
+    with Redis(port=PORT) as client:
+        client.flushall()
+        yield client
+"""
+
+FIXTURES_ASYNCIO = """
+import pytest_asyncio
+from ..conftest import PORT, AsyncRedis
+
+@pytest_asyncio.fixture()
+async def create_redis():
+    made = []
+    async def create(**options):
+        made.append(AsyncRedis(port=PORT, **options))
+        return made[-1]
+    yield create
+    for client in made:
+        await client.aclose()
+
+@pytest_asyncio.fixture()
+async def r(create_redis):
+    client = await create_redis()
+    await client.flushall()
+    return client
+"""
+
+
+class TheirTests(unittest.TestCase):
+    """With a margin and a retention of 0, because some of them look at the expiry of the key."""
+
+    def test_of_threads(self) -> None:
+        self.run_theirs("tests/test_lock.py", "redis.lock", "serverlock.compat.redis_py", 32)
+
+    def test_of_asyncio(self) -> None:
+        self.run_theirs(
+            "tests/test_asyncio/test_lock.py", "redis.asyncio.lock", "serverlock.compat.redis_py_asyncio", 30)
+
+    def run_theirs(self, file: str, theirs: str, ours: str, count: int) -> None:
+        archive = next(Path(sys.prefix).glob("sources/redis-*.tar.gz"), None)
+        assert archive is not None, "the source archive of redis-py is missing: run scripts/test-clients.sh python"
+        server = Server("margin-ms", "0", "retention-ms", "0")
+        self.addCleanup(server.end)
+        with tempfile.TemporaryDirectory() as name, tarfile.open(archive) as packed:
+            folder = Path(name)
+            inside = f"{archive.name.removesuffix('.tar.gz')}/{file}"
+            text = packed.extractfile(inside).read().decode()  # type: ignore[union-attr]
+            changed = text.replace(f"from {theirs} import Lock", f"from {ours} import Lock")
+            self.assertNotEqual(changed, text)
+            for made, content in {
+                "tests/__init__.py": "", "tests/conftest.py": FIXTURES,
+                "tests/test_asyncio/__init__.py": "", "tests/test_asyncio/conftest.py": FIXTURES_ASYNCIO,
+                file: changed,
+            }.items():
+                (folder / made).parent.mkdir(parents=True, exist_ok=True)
+                (folder / made).write_text(content)
+            done = subprocess.run(
+                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto",
+                 "-o", "markers=onlynoncluster", "--junitxml", folder / "result.xml", folder / file],
+                capture_output=True, text=True, cwd=folder,
+                env={**os.environ, "PORT": str(server.port), "PYTHONPATH": str(HERE.parent / "src")})
+            results = xml.parse(folder / "result.xml").getroot().iter("testcase")
+            passed = {case.get("name"): len(case) == 0 for case in results}
+        self.assertEqual(len(passed), count, done.stdout)
+        self.assertEqual({name for name in passed if not passed[name]}, DIFFERS.keys() & passed.keys(), done.stdout)
+
+
+REDIS_PY = """
+import redis
+from redis.lock import Lock
+
+client = redis.Redis(port=PORT)
+with Lock(client, "report", timeout=30) as lock:
+    print(lock.owned(), lock.extend(30), Lock(client, "report").acquire(blocking=False))
+    print(client.lock("report", lock_class=Lock).acquire(blocking_timeout=0.2))
+"""
+
+ASYNCIO = """
+import asyncio, redis.asyncio
+from redis.asyncio.lock import Lock
+
+async def main():
+    async with redis.asyncio.Redis(port=PORT) as client:
+        async with Lock(client, "report", timeout=30) as lock:
+            print(await lock.owned(), await lock.extend(30), await Lock(client, "report").acquire(blocking=False))
+            print(await client.lock("report", lock_class=Lock).acquire(blocking_timeout=0.2))
+
+asyncio.run(main())
+"""
+
+PYTHON_REDIS_LOCK = """
+import math, redis, redis_lock, serverlock
+
+client = redis.Redis(port=PORT)
+locks = serverlock.Locks(client)
+with redis_lock.Lock(client, "report", expire=30, auto_renewal=True):
+    print(client.exists("lock:report"))
+print(client.exists("lock:report"))
+"""
+
+
+class Migrating(unittest.TestCase):
+    """docs/MIGRATING.md names the line to change: a program does the same before and after."""
+
+    def test_the_lock_of_redis_py(self) -> None:
+        self.changes(REDIS_PY, "from redis.lock ", "True True False\nFalse\n")
+
+    def test_the_lock_of_redis_py_with_asyncio(self) -> None:
+        self.changes(ASYNCIO, "from redis.asyncio.lock ", "True True False\nFalse\n")
+
+    def test_python_redis_lock(self) -> None:
+        self.changes(PYTHON_REDIS_LOCK, "with redis_lock.", "1\n0\n")
+
+    def changes(self, program: str, line: str, says: str) -> None:
+        page = (HERE.parents[2] / "docs/MIGRATING.md").read_text()
+        changes = dict(re.findall(r"```diff\n-(.*)\n\+(.*)\n```", page))
+        old = next(old for old in changes if old.startswith(line))
+        changed = program.replace(f"{old}\n", f"{changes[old]}\n")
+        self.assertNotEqual(changed, program, "the program has another line")
+        server = Server()
+        self.addCleanup(server.end)
+        for text in (program, changed):
+            done = subprocess.run([sys.executable, "-c", text.replace("PORT", str(server.port))], text=True,
+                                  capture_output=True, env={**os.environ, "PYTHONPATH": str(HERE.parent / "src")})
+            self.assertEqual((done.stdout, done.stderr), (says, ""))
+            conn = server.connect()
+            stats = conn.call("INFO", "commandstats").lower()
+            conn.close()
+            self.assertEqual("cmdstat_lock.acquire" in stats, text is changed)
+
+
+if __name__ == "__main__":
+    unittest.main()

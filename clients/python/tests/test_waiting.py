@@ -1,0 +1,69 @@
+"""Waits without an end, in each of the ways to wait."""
+
+import asyncio
+import math
+import sys
+import threading
+import unittest
+from pathlib import Path
+from typing import Any
+
+import redis
+import redis.asyncio
+
+import serverlock.aio
+from serverlock import Locks
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
+
+from servers import Server, until  # noqa: E402
+
+
+class Waiting(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server = Server()
+        self.addCleanup(self.server.end)
+        self.conn: Any = self.server.connect()
+        self.addCleanup(self.conn.close)
+        self.token = self.conn.call("LOCK.ACQUIRE", "a", "PX", 60_000)
+
+    def test_threads_wait_for_ever(self) -> None:
+        locks = Locks(redis.Redis(port=self.server.port))
+        for count in (1, 3):  # alone it blocks, beside others it waits by NOTIFY
+            got: list[bool] = []
+            waits = [threading.Thread(target=lambda: got.append(locks.lock("a", 30, wait=math.inf).acquire().release()))
+                     for _ in range(count)]
+            for wait in waits:
+                wait.start()
+            self.give_way(count)
+            for wait in waits:
+                wait.join(20)
+            self.assertEqual(got, [True] * count)
+            self.token = self.conn.call("LOCK.ACQUIRE", "a", "PX", 60_000)
+
+    def test_tasks_wait_for_ever(self) -> None:
+        async def play(count: int) -> list[bool]:
+            client: Any = redis.asyncio.Redis(port=self.server.port)
+            locks = serverlock.aio.Locks(client)
+
+            async def wait() -> bool:
+                return await (await locks.lock("a", 30, wait=math.inf).acquire()).release()
+
+            tasks = [asyncio.create_task(wait()) for _ in range(count)]
+            await asyncio.to_thread(self.give_way, count)
+            got = await asyncio.gather(*tasks)
+            await locks.aclose()
+            await client.aclose()
+            return got
+
+        for count in (1, 3):
+            self.assertEqual(asyncio.run(play(count)), [True] * count)
+            self.token = self.conn.call("LOCK.ACQUIRE", "a", "PX", 60_000)
+
+    def give_way(self, count: int) -> None:
+        until("all stand in line", lambda: self.conn.info("a")["waiters"] == count)
+        self.conn.call("LOCK.RELEASE", "a", self.token)
+
+
+if __name__ == "__main__":
+    unittest.main()

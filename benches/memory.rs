@@ -1,12 +1,13 @@
-//! Memory of a held lock: a lock of LOCK.ACQUIRE against a key of SET NX PX with a token of 36 bytes.
+//! Memory of a held lock: a lock of LOCK.ACQUIRE against a key of SET NX PX with a token of 36 bytes; and what other
+//! things cost that the module remembers.
 //!
-//! Measured is by how much `used_memory` grows with 100,000 of them under the same names, all of the module's own memory
-//! included. Every measurement has a server of its own, so that nothing freed is used again.
+//! Measured is by how much `used_memory` grows with 100,000 of them, all of the module's own memory included. Every
+//! measurement has a server of its own, so that nothing freed is used again.
 
 use crate::bounds::list::{at_most, verdict, MEMORY, OURS};
 use crate::measure::state::State;
 use crate::measure::{argument, info, median, print_table, Call, Origin, Pipe, Ratio};
-use crate::support::{Conn, Server};
+use crate::support::{Conn, Reply, Server};
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 3;
@@ -17,9 +18,26 @@ const AT_ONCE: usize = 1_000;
 enum Way {
     Lock,
     Set,
+    /// With an ID and an OWNER of 20 bytes.
+    Named,
+    /// That ends with its connection.
+    Session,
+    /// One of ten who share a lock.
+    Holder,
+    /// The place of an attempt whose wait has ended.
+    Place,
 }
 
-const WAYS: [(Way, &str); 2] = [(Way::Lock, OURS), (Way::Set, "SET NX PX, 36 bytes")];
+const WAYS: [(Way, &str); 6] = [
+    (Way::Lock, OURS),
+    (Way::Set, "SET NX PX, 36 bytes"),
+    (Way::Named, "LOCK.* with ID and OWNER, 20 bytes"),
+    (Way::Session, "LOCK.* with SESSION"),
+    (Way::Holder, "a holder among ten"),
+    (Way::Place, "a reserved place"),
+];
+/// The key that those with a place have waited for.
+const AWAITED: &str = "bench:awaited";
 
 fn name(number: usize) -> String {
     format!("bench:lock:{number:08}")
@@ -30,9 +48,14 @@ impl Way {
     fn take(self, pipe: &mut Pipe, first: usize, end: usize) {
         for number in first..end {
             let (key, secret) = (name(number), format!("3f2b8c1e-9d47-4a06-b5e2-{number:012}"));
+            let (shared, id) = (name(number / 10), (1_000_000_000 + number).to_string());
             let words: &[&str] = match self {
                 Way::Lock => &["LOCK.ACQUIRE", &key, "PX", "600000"],
                 Way::Set => &["SET", &key, &secret, "NX", "PX", "600000"],
+                Way::Named => &["LOCK.ACQUIRE", &key, "PX", "600000", "ID", &id, "OWNER", "host-07.example:12345"],
+                Way::Session => &["LOCK.ACQUIRE", &key, "PX", "600000", "SESSION"],
+                Way::Holder => &["LOCK.ACQUIRE", &shared, "PX", "600000", "SHARED"],
+                Way::Place => &["LOCK.ACQUIRE", AWAITED, "PX", "600000", "WAIT", "1", "ID", &id, "NOTIFY", "bench"],
             };
             pipe.add(format!("*{}\r\n", words.len()).as_bytes());
             for word in words {
@@ -41,8 +64,9 @@ impl Way {
         }
         pipe.flush();
         pipe.replies(end - first, |_, reply| match self {
-            Way::Lock => assert!(reply.starts_with(b":")),
             Way::Set => assert_eq!(reply, b"+OK"),
+            Way::Place => assert_eq!(reply, b"+WAITING"),
+            _ => assert!(reply.starts_with(b":")),
         });
     }
 }
@@ -62,25 +86,38 @@ fn settled(conn: &mut Conn, quiet: Duration) -> u64 {
     last
 }
 
-/// Bytes of `used_memory` for each key, and what MEMORY USAGE says of one.
+/// Bytes of `used_memory` for each, and what MEMORY USAGE says of one key.
 fn grown_by(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
     let server = Server::start();
     let mut conn = server.conn();
+    if way == Way::Place {
+        conn.ok(&["CONFIG", "SET", "lock.place-ms", "600000", "lock.max-queued", "1000000"]);
+        conn.int(&["LOCK.ACQUIRE", AWAITED, "PX", "600000"]);
+    }
     // One-time allocations of the server and the module come before the count.
     let mut pipe = Pipe::to(&server);
     way.take(&mut pipe, 0, AT_ONCE.min(keys));
+    let one_of = |conn: &mut Conn| conn.call(&["MEMORY", "USAGE", &name(0)]);
     drop(pipe);
-    conn.ok(&["FLUSHALL"]);
+    if way != Way::Place {
+        conn.ok(&["FLUSHALL"]);
+    }
     let before = settled(&mut conn, quiet);
     let mut pipe = Pipe::to(&server);
+    let offset = if way == Way::Place { AT_ONCE } else { 0 };
     for first in (0..keys).step_by(AT_ONCE) {
-        way.take(&mut pipe, first, (first + AT_ONCE).min(keys));
+        way.take(&mut pipe, offset + first, offset + (first + AT_ONCE).min(keys));
     }
-    drop(pipe);
+    // Sessions end with their connection; otherwise its buffers do not count.
+    let _open = (way == Way::Session).then_some(pipe);
     let grown = settled(&mut conn, quiet).saturating_sub(before);
     // Less than a tenth of a byte is some buffer, no key.
     let each = (grown as f64 / keys as f64 * 10.0).round() / 10.0;
-    (each, conn.int(&["MEMORY", "USAGE", &name(0)]) as f64)
+    let usage = match one_of(&mut conn) {
+        Reply::Int(bytes) => bytes as f64,
+        _ => 0.0,
+    };
+    (each, usage)
 }
 
 pub fn measure(call: &Call) {

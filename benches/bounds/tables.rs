@@ -45,6 +45,7 @@ fn table(name: &str) -> String {
         "pair" | "several" => ways(name),
         "instructions" => instructions(),
         "memory" => memory(),
+        "memory of others" => memory_of_others(),
         "extra" => extra(),
         "crowd" => crowd(),
         "hot lock" => hot(),
@@ -205,6 +206,16 @@ fn memory() -> String {
         "of the other",
     ];
     markdown(2, &header, &rows.collect::<Vec<_>>())
+}
+
+/// What else the module remembers, by the allocator of the main server.
+fn memory_of_others() -> String {
+    let Some(run) = Run::newest_of("memory", MAIN) else { return "not measured\n".into() };
+    let rows = in_order(run.rows.iter().map(|row| &row["contender"])).into_iter().map(|name| {
+        let used = run.rounds(is("contender", name), |row| number(row, "used_memory_bytes"));
+        vec![name.clone(), middle(used, 0)]
+    });
+    markdown(1, &["one of 100,000", "bytes"], &rows.collect::<Vec<_>>())
 }
 
 /// The cost of a pair in other configurations.

@@ -144,6 +144,28 @@ test_rust() {
     python3 clients/suite/run.py rust ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
+php_is_complete() {
+    php -r 'require "clients/php/tests/autoload.php";
+        exit(PHP_VERSION_ID >= 80100 && extension_loaded("redis") && extension_loaded("pcntl") && class_exists("Predis\Client")
+            && class_exists("Symfony\Component\Lock\Lock") && class_exists("Illuminate\Cache\Lock") ? 0 : 1);' 2>/dev/null &&
+        command -v phpunit >/dev/null && command -v composer >/dev/null
+}
+
+test_php() {
+    php_is_complete || { debian php-cli php-redis php-nrk-predis php-symfony-lock php-illuminate-cache phpunit composer &&
+        hash -r && php_is_complete; } || { say "missing: PHP 8.1 or later, phpredis, predis, phpunit, composer"; return 1; }
+    local file
+    while IFS= read -r file; do
+        [ -f "$file" ] || continue # removed, but not committed
+        php -l "$file" >/dev/null || return 1
+        [ "$file" = examples/php/report.php ] || grep -q '^declare(strict_types=1);$' "$file" ||
+            { say "no strict types: $file"; return 1; }
+    done < <(git ls-files --cached --others --exclude-standard -- 'clients/php/*.php' examples/php)
+    (cd clients/php && COMPOSER_ALLOW_SUPERUSER=1 composer validate --quiet --strict &&
+        SERVERLOCK_MODULE=$target/../release/libredis_lock.so phpunit) || return 1
+    python3 clients/suite/run.py php ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+}
+
 # clients/suite and clients/shell are no languages of this script.
 languages=${*:-$(for folder in clients/*/; do
     name=$(basename "$folder")

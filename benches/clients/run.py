@@ -46,6 +46,7 @@ NODE = shutil.which("node") or "node"
 JAVA = [shutil.which("java") or "java", "-cp",
         ":".join(str(BUILT / "serverlock-java" / part) for part in ("bench", "classes", "dependency/*"))]
 RUST = str(BUILT / "serverlock-rust/release/worker")
+PHP = shutil.which("php") or "php"
 PARTS = ("pair", "hot", "waits", "start", "trips")
 
 LANGUAGES = {
@@ -72,6 +73,20 @@ LANGUAGES = {
         "start": {"node-redis raw": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis')"],
                   "node-redis package": [NODE, "-e", f"require('{BUILT}/serverlock-node/node_modules/redis'); "
                                                      f"import('{BUILT}/serverlock-node/dist/index.js')"]},
+    },
+    "php": {
+        "needs": [PHP],
+        "worker": [PHP, str(HERE / "worker.php")],
+        "environment": {},
+        "groups": [
+            ["phpredis package", "phpredis raw", "phpredis symfony"],
+            ["predis package", "predis raw", "predis symfony"],
+        ],
+        # The least that a request loads: the classes of one lock.
+        "start": {"phpredis raw": [PHP, "-r", "new Redis();"],
+                  "phpredis package": [PHP, "-r", f"require '{ROOT}/clients/php/tests/autoload.php'; "
+                                                  "(new Serverlock\\Locks(new Redis()))->lock('a', 30.0);"]},
+        "is_single": True,  # a process has one wait at a time
     },
     "go": {
         "needs": [BUILT / "serverlock-go/bench"],
@@ -213,6 +228,8 @@ def _hot_key(name):
 
 
 def waits(rows, language, server, settings):
+    if language.get("is_single"):
+        return
     count = settings.waits
     conn = Connection(server.port)
     for number in range(count):

@@ -39,4 +39,9 @@ LANGUAGES = {
         "command": [f"{TARGET}/clients/serverlock-rust/debug/serverlock-driver"],
         "environment": {},
     },
+    "php": {
+        "clients": ["phpredis", "predis"],
+        "command": [shutil.which("php") or "php", str(ROOT / "clients/php/tests/driver.php")],
+        "environment": {},
+    },
 }

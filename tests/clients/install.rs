@@ -124,13 +124,15 @@ pub fn ruby() -> Result<PathBuf, String> {
     Ok("ruby".into())
 }
 
-/// A PHP that has phpredis; else what is missing.
+/// A PHP that has phpredis and predis; else what is missing.
 pub fn php() -> Result<PathBuf, String> {
     let is_there = || {
-        let has_redis = run(Command::new("php").args(["-r", "exit(extension_loaded('redis') ? 0 : 1);"]));
-        has_redis.map_err(|error| format!("no phpredis: {error}"))
+        let has_both =
+            "exit(extension_loaded('redis') && stream_resolve_include_path('Predis/Autoloader.php') ? 0 : 1);";
+        run(Command::new("php").args(["-r", has_both])).map_err(|error| format!("no phpredis or no predis: {error}"))
     };
-    is_there().or_else(|error| debian(&["php-cli", "php-redis"], &error).and_then(|()| is_there()))?;
+    let packages = ["php-cli", "php-redis", "php-nrk-predis"];
+    is_there().or_else(|error| debian(&packages, &error).and_then(|()| is_there()))?;
     Ok("php".into())
 }
 

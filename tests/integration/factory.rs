@@ -110,6 +110,16 @@ fn cases() -> Vec<Case> {
         Ok(program) => all.push(("go-redis", Client::of(program, &[]), Gone, Some(Gone))),
         Err(why) => skipped("go-redis", &why),
     }
+    match install::php() {
+        Ok(interpreter) => {
+            for name in ["phpredis", "predis"] {
+                let args = vec![install::sources().join("as_they_come.php").into(), name.into()];
+                let client = Client::Program { program: interpreter.clone(), args, node_path: None };
+                all.push((name, client, InItsPlace, Some(InItsPlace)));
+            }
+        }
+        Err(why) => skipped("phpredis and predis", &why),
+    }
     match install::ruby() {
         Ok(program) => all.push(("redis-rb", Client::of(program, &["redis_rb.rb"]), Gone, Some(Gone))),
         Err(why) => skipped("redis-rb", &why),

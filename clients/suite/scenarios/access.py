@@ -99,7 +99,10 @@ def tls_works(stage):
     if "session" in driver.ready["can"]:
         driver.do("acquire", manager="m", hold="s", key="session", lease_ms=30000, session=True)
         conn.call("CLIENT", "KILL", "ID", conn.info("session")["session"])
-        driver.event("lost", hold="s", seconds=2)
+        if "background" in driver.ready["can"]:
+            driver.event("lost", hold="s", seconds=2)
+        with fails("lost", "session"):
+            until("it looks", lambda: driver.do("check", hold="s")["left_ms"] < 0, 2)
 
 
 @scenario(rules="A1")

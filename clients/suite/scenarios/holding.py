@@ -210,7 +210,7 @@ def a_lock_that_is_taken_away_stops_the_work(stage):
     assert len(driver.events("hook", name="lost")) == 2
 
 
-@scenario("background", rules="H5")
+@scenario(rules="H5")
 def work_that_ends_after_a_loss_is_told(stage):
     server = stage.server()
     conn = stage.connect(server)
@@ -301,7 +301,7 @@ def a_shared_lock_object_gives_each_caller_a_hold_of_its_own(stage):
         scope.get()
 
 
-@scenario("background", rules="L2")
+@scenario(rules="L2")
 def hooks_tell_what_happens(stage):
     server = stage.server()
     conn = stage.connect(server)

@@ -272,7 +272,7 @@ def without_the_right_to_the_channel_waits_block_over_a_few_lines(stage):
             left.discard(n)
 
 
-@scenario("background", rules="W6")
+@scenario(rules="W6")
 def waits_survive_the_loss_of_their_connection(stage):
     server = stage.server()
     conn = stage.connect(server)
@@ -289,7 +289,7 @@ def waits_survive_the_loss_of_their_connection(stage):
     assert driver.do("release", hold="h")["held"] is True
 
 
-@scenario("background", rules="W6 A7")
+@scenario(rules="W6 A7")
 def waits_go_on_at_a_server_that_was_restarted_empty(stage):
     server = stage.server()
     conn = stage.connect(server)

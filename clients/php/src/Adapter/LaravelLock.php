@@ -1,0 +1,113 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Adapter;
+
+use Illuminate\Cache\Lock;
+use Illuminate\Contracts\Cache\LockTimeoutException;
+use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockRefused;
+use Serverlock\Held;
+use Serverlock\Leadership;
+use Serverlock\Lock as Description;
+use Serverlock\Locks;
+
+/**
+ * A lock of Laravel. block() stands in line at the server; owner() is the OWNER of the lock, which others see, and by
+ * which another process restores it.
+ */
+final class LaravelLock extends Lock
+{
+    /** A lock that never expires by itself has a lease of ten years. */
+    private const FOREVER = 315_360_000.0;
+
+    private ?Held $held = null;
+
+    /**
+     * @param string $name
+     * @param int $seconds 0: until it is released
+     * @param string|null $owner
+     */
+    public function __construct(private readonly Locks $locks, $name, $seconds, $owner = null)
+    {
+        parent::__construct($name, $seconds, $owner);
+    }
+
+    public function acquire(): bool
+    {
+        try {
+            $this->held = $this->described()->acquire();
+            return true;
+        } catch (LockRefused) {
+            return false;
+        }
+    }
+
+    /**
+     * Waits in line, where Laravel's other locks try again every now and then.
+     *
+     * @param int $seconds
+     * @param callable|null $callback
+     * @return mixed
+     * @throws LockTimeoutException
+     */
+    public function block($seconds, $callback = null)
+    {
+        try {
+            $this->held = $this->described((float) $seconds)->acquire();
+        } catch (LockRefused $error) {
+            throw new LockTimeoutException($error->getMessage(), 0, $error);
+        }
+        if (!is_callable($callback)) {
+            return true;
+        }
+        try {
+            return $callback();
+        } finally {
+            $this->release();
+        }
+    }
+
+    public function release(): bool
+    {
+        [$held, $this->held] = [$this->held, null];
+        if ($held !== null) {
+            return $held->release();
+        }
+        $now = $this->look();
+        return $now->owner === $this->owner && $this->releaseToken($now->token);
+    }
+
+    public function forceRelease(): void
+    {
+        $this->held = null;
+        $this->releaseToken($this->look()->token);
+    }
+
+    /** The owner of the lock as it is; null: nobody has it. */
+    protected function getCurrentOwner(): ?string
+    {
+        return $this->look()->owner;
+    }
+
+    private function look(): Leadership
+    {
+        return $this->locks->leader($this->name, 1.0)->look();
+    }
+
+    private function releaseToken(?int $token): bool
+    {
+        try {
+            return $token !== null && $this->described()->resume($token)->release();
+        } catch (LockLost) {
+            return false;
+        }
+    }
+
+    private function described(float $wait = 0.0): Description
+    {
+        $lease = $this->seconds > 0 ? (float) $this->seconds : self::FOREVER;
+        return $this->locks->lock($this->name, $lease, $wait, $this->owner);
+    }
+}

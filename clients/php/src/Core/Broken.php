@@ -1,0 +1,19 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+/**
+ * No connection, or no reply in time; the connection is closed.
+ *
+ * @internal
+ */
+final class Broken extends \RuntimeException
+{
+    /** @param bool $isFinal to try again makes no sense: the server does not let this user in */
+    public function __construct(string $text, ?\Throwable $previous = null, public readonly bool $isFinal = false)
+    {
+        parent::__construct($text, 0, $previous);
+    }
+}

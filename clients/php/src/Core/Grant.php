@@ -1,0 +1,29 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+use Serverlock\Predecessor;
+use Serverlock\Wire\Line;
+
+/**
+ * A grant as it arrives.
+ *
+ * @internal
+ */
+final class Grant
+{
+    /**
+     * @param float $sent when the request was sent that it answers
+     * @param Line|null $line that of its session
+     */
+    public function __construct(
+        public readonly int $token,
+        public float $sent,
+        public readonly ?Predecessor $predecessor = null,
+        public readonly bool $isPortable = false,
+        public ?Line $line = null,
+    ) {
+    }
+}

@@ -1,0 +1,73 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+use Serverlock\Exception\LockLost;
+use Serverlock\Predecessor;
+use Serverlock\Wire\Line;
+
+/**
+ * One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost.
+ *
+ * Only the Held of the user refers to it for long. When that is dropped, the line of a session is closed with it. It
+ * belongs to the process with that ID: a child of it holds nothing.
+ *
+ * @internal
+ */
+final class Hold
+{
+    public readonly int $token;
+    public readonly ?Predecessor $predecessor;
+    public readonly ?Line $line;
+    public readonly float $granted;
+    public bool $isPortable;
+    /** What the lease counts from. */
+    public float $sent;
+    public float $lease;
+    public float $renewAt;
+    public ?LockLost $lost = null;
+    public bool $isReleased = false;
+    /** The server has said that the grant is over. */
+    public bool $isGone = false;
+
+    public function __construct(
+        public readonly Request $request,
+        Grant $grant,
+        public readonly float $began,
+        public readonly int $pid,
+    ) {
+        $this->token = $grant->token;
+        $this->predecessor = $grant->predecessor;
+        $this->line = $grant->line;
+        $this->isPortable = $grant->isPortable;
+        $this->granted = Clock::now();
+        $this->lease = $request->lease;
+        $this->renewAt = $grant->sent + $this->lease / 3;
+        $this->sent = $grant->sent;
+    }
+
+    /** A tenth of the lease before its end. */
+    public function lostAt(): float
+    {
+        return $this->sent + $this->lease * 0.9;
+    }
+
+    public function mayRenew(): bool
+    {
+        $maxHold = $this->request->maxHold;
+        return $maxHold === null || Clock::now() < $this->granted + $maxHold;
+    }
+
+    /** The server has confirmed a lease that counts from $sent. */
+    public function extended(float $sent, float $lease): void
+    {
+        [$this->sent, $this->lease, $this->renewAt] = [$sent, $lease, $sent + $lease / 3];
+    }
+
+    public function isOfThisProcess(): bool
+    {
+        return $this->pid === getmypid();
+    }
+}

@@ -1,0 +1,80 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+use Serverlock\Exception\LockBadArgument;
+use Serverlock\Exception\LockDeadlock;
+use Serverlock\Exception\LockDenied;
+use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockNoServer;
+use Serverlock\Exception\LockRefused;
+use Serverlock\Exception\LockTimeout;
+use Serverlock\Exception\LockUnavailable;
+
+/**
+ * What an error of the server or the connection means for a lock: which type it becomes, and what may pass. Pure.
+ *
+ * @internal
+ */
+final class Judge
+{
+    /** The server, or its part in the group, is changing: the same call may succeed later. */
+    private const PASSING = [
+        'UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN',
+    ];
+    /** The server grants nothing now. */
+    private const GUARDED = ['GRACE', 'NOREPLICAS'];
+    private const UNAVAILABLE = [...self::GUARDED, 'BUSYLOCKS', 'CLOCK', 'OOM'];
+
+    /** What the text of a library or the server means: the server begins its errors with a word in capitals. */
+    public static function read(string $text, ?\Throwable $previous = null): Said|Broken
+    {
+        $refusesUser = '/\b(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)\b/';
+        if (preg_match($refusesUser, $text)) {
+            return new Broken($text, $previous, isFinal: true);
+        }
+        return preg_match('/^[A-Z]{2,} /', $text) ? new Said($text, $previous) : new Broken($text, $previous);
+    }
+
+    /** Whether to try again while wait time remains. */
+    public static function mayPass(Said|Broken $error, bool $stood): bool
+    {
+        if ($error instanceof Broken) {
+            return !$error->isFinal;
+        }
+        return in_array($error->word, self::PASSING, true) || $stood && in_array($error->word, self::GUARDED, true);
+    }
+
+    /** The error as users get it. */
+    public static function typed(Said|Broken $error, string $key, float $waited = 0.0): LockException
+    {
+        $text = $error->getMessage();
+        $cause = $error->getPrevious() ?? $error;
+        if ($error instanceof Broken) {
+            return $error->isFinal ? new LockDenied($key, $text, $cause) : new LockNoServer($key, $text, $cause);
+        }
+        if (in_array($error->word, self::PASSING, true)) {
+            return new LockTimeout($key, sprintf('not granted within %.3g s: %s', $waited, $text), $cause);
+        }
+        if (in_array($error->word, self::UNAVAILABLE, true) || $error->isUnknownCommand()) {
+            return new LockUnavailable($key, $text, $cause);
+        }
+        return match ($error->word) {
+            'DEADLOCK' => new LockDeadlock($key, $text, $cause),
+            'NOPERM' => new LockDenied($key, $text, $cause),
+            default => new LockBadArgument($key, $text, $cause),
+        };
+    }
+
+    public static function refused(string $key): LockRefused
+    {
+        return new LockRefused($key, 'somebody else has it');
+    }
+
+    public static function timedOut(string $key, float $waited): LockTimeout
+    {
+        return new LockTimeout($key, sprintf('somebody else still had it after %.3g s', $waited));
+    }
+}

@@ -1,0 +1,224 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+use Serverlock\Exception\LockBadArgument;
+
+/**
+ * What a lock asks for, checked before anything is sent, and the words of its commands. It knows no clock and no
+ * connection. Times are seconds.
+ *
+ * @internal
+ */
+final class Request
+{
+    private const TEN_YEARS = 315_360_000.0;
+    private const LONGEST_KEY = 4096;
+    private const MOST_KEYS = 1024;
+    private const MOST_HOLDERS = 4096;
+
+    /** The keys as texts show them. */
+    public readonly string $name;
+    private ?string $prefix = null;
+    /** @var list<string|int> */
+    private array $keysAsSent = [];
+    /** @var list<string|int> */
+    private array $head = [];
+    /** @var list<string|int> */
+    private array $tail = [];
+
+    /**
+     * @param array<mixed> $keys
+     * @param array{}|array{'SHARED'}|array{'LIMIT', int} $kind
+     */
+    public function __construct(
+        public readonly array $keys,
+        public readonly float $lease,
+        public readonly Form $form = Form::One,
+        private readonly array $kind = [],
+        public readonly float $wait = 0.0,
+        public readonly ?string $owner = null,
+        public readonly bool $session = false,
+        public readonly bool $details = false,
+        public readonly int $replicas = 0,
+        public readonly float $replicasWithin = 1.0,
+        public readonly bool $fsync = false,
+        public readonly float $atLeast = 0.0,
+        public readonly ?float $maxHold = null,
+    ) {
+        $this->name = self::shown($keys);
+        $fault = $this->fault();
+        if ($fault !== null) {
+            throw new LockBadArgument($this->name, $fault);
+        }
+    }
+
+    /**
+     * The keys as texts show them.
+     *
+     * @param array<mixed> $keys
+     */
+    public static function shown(array $keys): string
+    {
+        $shown = [];
+        foreach ($keys as $key) {
+            $text = is_string($key) ? $key : get_debug_type($key);
+            $isLong = strlen($text) > 200;
+            $text = $isLong ? substr($text, 0, 200) : $text;
+            $isText = preg_match('/^[^\p{C}"\\\\]*$/u', $text) === 1;
+            $text = $isText ? $text : addcslashes($text, "\0..\37\"\\\177..\377");
+            $shown[] = "\"$text\"" . ($isLong ? '...' : '');
+        }
+        return count($shown) > 8 ? implode(', ', array_slice($shown, 0, 8)) . ', ...' : implode(', ', $shown);
+    }
+
+    /** The first argument that is wrong, and what is allowed. */
+    private function fault(): ?string
+    {
+        if (!$this->keys) {
+            return 'keys is empty: allOf needs at least one';
+        }
+        if (count($this->keys) > self::MOST_KEYS) {
+            return sprintf('keys are %d, more than %d', count($this->keys), self::MOST_KEYS);
+        }
+        foreach ($this->keys as $key) {
+            if (!is_string($key)) {
+                return sprintf('a key is %s, not a string', get_debug_type($key));
+            }
+            if (strlen($key) > self::LONGEST_KEY) {
+                return sprintf('the key is longer than %d bytes', self::LONGEST_KEY);
+            }
+        }
+        if (count(array_unique($this->keys, SORT_STRING)) < count($this->keys)) {
+            return 'keys has the same key twice';
+        }
+        if (isset($this->kind[1]) && ($this->kind[1] < 1 || $this->kind[1] > self::MOST_HOLDERS)) {
+            return sprintf('n is %d, not between 1 and %d', $this->kind[1], self::MOST_HOLDERS);
+        }
+        $spans = [
+            ['lease', $this->lease, 0.001, self::TEN_YEARS],
+            ['wait', $this->wait, 0.0, INF],
+            ['replicasWithin', $this->replicasWithin, 0.001, 3600.0],
+            ['atLeast', $this->atLeast, 0.0, self::TEN_YEARS],
+            ['maxHold', $this->maxHold ?? INF, 0.001, INF],
+        ];
+        foreach ($spans as [$argument, $value, $least, $most]) {
+            if (is_nan($value) || $value < $least || $value > $most) {
+                return sprintf('%s is %s, not between %s and %s seconds', $argument, $value, $least, $most);
+            }
+        }
+        if ($this->replicas < 0 || $this->replicas > 1000) {
+            return sprintf('replicas is %d, not between 0 and 1000', $this->replicas);
+        }
+        if ($this->owner !== null && preg_match('/\A[!-~]{1,128}\z/', $this->owner) !== 1) {
+            $owner = json_encode(substr($this->owner, 0, 140), JSON_INVALID_UTF8_SUBSTITUTE);
+            return "owner is $owner, not 1 to 128 visible ASCII characters without a space";
+        }
+        return null;
+    }
+
+    public function isExclusive(): bool
+    {
+        return !$this->kind;
+    }
+
+    /** Whether the grant belongs to a connection. */
+    public function needsLine(): bool
+    {
+        return $this->session || $this->replicas > 0 || $this->fsync;
+    }
+
+    /** What of it no script can do. */
+    public function needsModule(): ?string
+    {
+        return match (true) {
+            $this->session => 'session',
+            $this->kind === ['SHARED'] => 'shared',
+            $this->kind !== [] => 'limit',
+            $this->form === Form::Many => 'allOf',
+            default => null,
+        };
+    }
+
+    /** From now on the keys are sent with the prefix that the library adds to keys. */
+    public function bind(string $prefix): void
+    {
+        if ($prefix === $this->prefix) {
+            return;
+        }
+        $this->prefix = $prefix;
+        $this->keysAsSent = array_map(static fn (string $key): string => $prefix . $key, array_values($this->keys));
+        $this->head = [$this->form->value, ...$this->named(), 'PX', self::milliseconds($this->lease)];
+        $this->tail = [
+            ...$this->kind,
+            ...($this->owner === null ? [] : ['OWNER', $this->owner]),
+            ...($this->session ? ['SESSION'] : []),
+            ...($this->details && $this->form === Form::One ? ['DETAILS'] : []),
+        ];
+    }
+
+    /** The key that decides which server it is, as it is sent. */
+    public function key(): string
+    {
+        return (string) $this->keysAsSent[0];
+    }
+
+    /** @return list<string> as they are sent */
+    public function sentKeys(): array
+    {
+        /** @var list<string> */
+        return $this->keysAsSent;
+    }
+
+    /** @return list<string|int> */
+    public function acquire(string $id, float $wait = 0.0): array
+    {
+        if ($wait <= 0) {
+            return [...$this->head, 'ID', $id, ...$this->tail];
+        }
+        return [...$this->head, 'WAIT', self::milliseconds(min($wait, self::TEN_YEARS)), 'ID', $id, ...$this->tail];
+    }
+
+    /** @return list<string|int> */
+    public function extend(int $token, float $lease): array
+    {
+        $command = $this->form === Form::Many ? 'LOCK.MEXTEND' : 'LOCK.EXTEND';
+        return [$command, ...$this->named(), $token, 'PX', self::milliseconds($lease)];
+    }
+
+    /** @return list<string|int> */
+    public function release(int $token): array
+    {
+        return [$this->form === Form::Many ? 'LOCK.MRELEASE' : 'LOCK.RELEASE', ...$this->named(), $token];
+    }
+
+    /** Reads the reply to a release. */
+    public function wasHeld(mixed $reply): bool
+    {
+        return $reply === ($this->form === Form::Many ? count($this->keys) : 1);
+    }
+
+    /** The error of a lease that is none; null if it is one. */
+    public function faultOfLease(float $lease): ?LockBadArgument
+    {
+        if ($lease >= 0.001 && $lease <= self::TEN_YEARS) {
+            return null;
+        }
+        $fault = sprintf('lease is %s, not between 0.001 and %s seconds', $lease, self::TEN_YEARS);
+        return new LockBadArgument($this->name, $fault);
+    }
+
+    /** Rounds, but never to nothing. */
+    public static function milliseconds(float $seconds): int
+    {
+        return max(1, (int) round($seconds * 1000));
+    }
+
+    /** @return list<string|int> */
+    private function named(): array
+    {
+        return $this->form === Form::Many ? [count($this->keysAsSent), ...$this->keysAsSent] : $this->keysAsSent;
+    }
+}

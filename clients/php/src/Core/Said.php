@@ -1,0 +1,27 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+/**
+ * An error that the server replied.
+ *
+ * @internal
+ */
+final class Said extends \RuntimeException
+{
+    public readonly string $word;
+
+    public function __construct(string $text, ?\Throwable $previous = null)
+    {
+        parent::__construct($text, 0, $previous);
+        $this->word = preg_match('/^[A-Z]+(?= )/', $text, $found) ? $found[0] : 'ERR';
+    }
+
+    /** The second word of the pattern comes from within a script. */
+    public function isUnknownCommand(): bool
+    {
+        return preg_match('/^ERR unknown (redis )?command/i', $this->getMessage()) === 1;
+    }
+}

@@ -1,0 +1,10 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Exception;
+
+/** The wait would close a circle of clients that wait for each other's session locks. */
+final class LockDeadlock extends LockException
+{
+}

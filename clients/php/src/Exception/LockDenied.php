@@ -1,0 +1,10 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Exception;
+
+/** The server does not allow this user the connection, the command or the key. */
+final class LockDenied extends LockException
+{
+}

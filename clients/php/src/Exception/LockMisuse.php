@@ -1,0 +1,10 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Exception;
+
+/** The same lock again within its own scope, closed Locks, a lock that was released before. */
+final class LockMisuse extends LockException
+{
+}

@@ -1,0 +1,105 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock;
+
+use Serverlock\Core\Engine;
+use Serverlock\Core\Hold;
+use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockLost;
+
+/**
+ * A lock that is held, until it is released or lost.
+ *
+ * PHP does one thing at a time: **nothing renews the lease but check() and extend()**. Call check() before each step of
+ * the work; while the work is in a step that takes longer than the lease, the lock is lost.
+ *
+ * A Held that is dropped is not released: its work may be half done, and the next holder can be told so. Its lock ends
+ * with its lease, a session at once. In a child process it is lost, and untouched.
+ */
+final class Held
+{
+    /** The key, or the keys, quoted. */
+    public readonly string $key;
+    /** The fencing token. It grows with each grant of the key: give it to the storage that is written to. */
+    public readonly int $token;
+    /** The holder that did not release the lock before, if it was asked for with details, or by recover. */
+    public readonly ?Predecessor $predecessor;
+    /** How many seconds it took to get the lock. */
+    public readonly float $waited;
+
+    /** @internal */
+    public function __construct(private readonly Engine $engine, private readonly Hold $hold)
+    {
+        $this->key = $hold->request->name;
+        $this->token = $hold->token;
+        $this->predecessor = $hold->predecessor;
+        $this->waited = $hold->granted - $hold->began;
+    }
+
+    /**
+     * Throws unless the lock is held for certain. It renews the lease when a third of it has passed; otherwise it asks
+     * nobody.
+     *
+     * @throws LockLost
+     */
+    public function check(): void
+    {
+        $this->engine->keeper->check($this->hold);
+    }
+
+    /** Whether the lock is held for certain. It renews nothing. */
+    public function isHeld(): bool
+    {
+        return $this->engine->keeper->isHeld($this->hold);
+    }
+
+    /** For how many seconds the lock is held for certain if it is not renewed; 0 when it is lost or released. */
+    public function left(): float
+    {
+        return $this->engine->keeper->left($this->hold);
+    }
+
+    /**
+     * Sets a new lease, counted from now; null: that of the lock. Do so before a long step.
+     *
+     * @throws LockException
+     */
+    public function extend(?float $lease = null): void
+    {
+        $this->engine->keeper->extend($this->hold, $lease);
+    }
+
+    /**
+     * Asks the server whether the lock is held, and for how many seconds.
+     *
+     * @throws LockException
+     */
+    public function verify(): float
+    {
+        return $this->engine->keeper->verify($this->hold);
+    }
+
+    /**
+     * Runs one command on the server of the lock, only if the lock is held there at that moment. In a cluster the key
+     * must be in the slot of the lock. The prefix of the client applies to the key; nil is null.
+     *
+     * @throws LockException
+     */
+    public function fenced(string $command, string $key, string|int|float ...$args): mixed
+    {
+        return $this->engine->keeper->fenced($this->hold, $command, $key, array_values($args));
+    }
+
+    /**
+     * Gives the lock back: whether it was held to the end. What the server does not answer is given back by a later
+     * call of the manager, or ends with the lease.
+     *
+     * @throws LockException
+     */
+    public function release(): bool
+    {
+        return $this->engine->keeper->release($this->hold);
+    }
+}

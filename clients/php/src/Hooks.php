@@ -1,0 +1,28 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock;
+
+use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockLost;
+
+/**
+ * What Locks tell their application, besides errors: metrics, traces. What a hook throws goes to the logger.
+ */
+final class Hooks
+{
+    /**
+     * @param null|\Closure(string, float): mixed $granted the key, and the seconds waited
+     * @param null|\Closure(string, float, LockException): mixed $refused the same, and why
+     * @param null|\Closure(string, float, LockLost): mixed $lost the key, the seconds held, and why
+     * @param null|\Closure(string, float, bool): mixed $released the key, the seconds held, whether to the end
+     */
+    public function __construct(
+        public readonly ?\Closure $granted = null,
+        public readonly ?\Closure $refused = null,
+        public readonly ?\Closure $lost = null,
+        public readonly ?\Closure $released = null,
+    ) {
+    }
+}

@@ -1,0 +1,173 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock;
+
+use Serverlock\Core\Broken;
+use Serverlock\Core\Clock;
+use Serverlock\Core\Engine;
+use Serverlock\Core\GivenUp;
+use Serverlock\Core\Request;
+use Serverlock\Core\Said;
+use Serverlock\Exception\LockBadArgument;
+use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockMisuse;
+use Serverlock\Exception\LockTimeout;
+
+/** Campaigns for a key: a lock that is held for as long as its holder lives. */
+final class Leader
+{
+    private bool $isStopped = false;
+    private readonly float $pause;
+
+    /** @internal */
+    public function __construct(private readonly Engine $engine, private readonly Request $request)
+    {
+        $this->pause = min(1.0, $request->lease / 3);
+    }
+
+    /**
+     * Campaigns until it is stopped, and calls $lead each time that it is elected. $lead has to call check() of its
+     * Held before each step. When $lead returns, this one steps down, and campaigns again after others had their turn.
+     * When the leadership is lost, check() throws LockLost; let it pass, and the campaign goes on. What else $lead
+     * throws ends it.
+     *
+     * @param callable(Held): mixed $lead
+     * @param null|callable(): bool $while asked every two seconds or sooner while somebody else leads; false ends it
+     * @throws LockBadArgument|LockMisuse what no campaign can pass
+     */
+    public function run(callable $lead, ?callable $while = null): void
+    {
+        $this->isStopped = false;
+        $goesOn = fn (): bool => !$this->isStopped && ($while === null || $while());
+        $known = '';
+        while ($goesOn()) {
+            try {
+                $held = new Held($this->engine, $this->engine->acquire($this->request, $goesOn));
+            } catch (GivenUp) {
+                return;
+            } catch (LockBadArgument | LockMisuse $error) {
+                throw $error;
+            } catch (LockException $error) {
+                if (!$error instanceof LockTimeout) {
+                    if ($known !== $error->getMessage()) {
+                        $known = $error->getMessage();
+                        $context = ['error' => $known];
+                        $this->engine->logger?->warning('serverlock: campaigning goes on: {error}', $context);
+                    }
+                    Clock::pause($this->pause);
+                }
+                continue;
+            }
+            $known = '';
+            $this->lead($held, $lead);
+            if ($goesOn()) {
+                Clock::pause($this->pause); // others have their turn
+            }
+        }
+    }
+
+    /** Ends the campaign: once $lead returns, or at the next piece of the wait. For $lead and for signal handlers. */
+    public function stop(): void
+    {
+        $this->isStopped = true;
+    }
+
+    /** The current leader. */
+    public function look(): Leadership
+    {
+        try {
+            return $this->ask();
+        } catch (Said | Broken) {
+            return new Leadership(null, null);
+        }
+    }
+
+    /**
+     * Yields the current leader, and then each change, for as long as it is asked: it looks every third of the lease.
+     *
+     * @return \Generator<int, Leadership, void, never>
+     */
+    public function observe(): \Generator
+    {
+        $before = -1;
+        while (true) {
+            try {
+                $now = $this->ask();
+                if ($now->token !== $before) {
+                    $before = $now->token;
+                    yield $now;
+                }
+            } catch (Said | Broken) {
+                // nobody knows
+            }
+            Clock::pause($this->request->lease / 3);
+        }
+    }
+
+    /** @param callable(Held): mixed $lead */
+    private function lead(Held $held, callable $lead): void
+    {
+        try {
+            $lead($held);
+        } catch (LockLost $lost) {
+            if ($held->isHeld()) {
+                throw $lost; // of another lock
+            }
+        } finally {
+            try {
+                $held->release();
+            } catch (LockMisuse) {
+                // by $lead
+            } catch (LockException $error) {
+                $context = ['error' => $error->getMessage()];
+                $this->engine->logger?->warning('serverlock: stepping down: {error}', $context);
+            }
+        }
+    }
+
+    private function ask(): Leadership
+    {
+        $this->request->bind($this->engine->client()->prefix());
+        $key = $this->request->key();
+        try {
+            try {
+                return self::read($this->engine->call($key, ['LOCK.INFO', $key], $this->engine->timeout));
+            } catch (Said $error) {
+                if (!$error->isUnknownCommand()) {
+                    throw $error;
+                }
+                $value = $this->engine->call($key, ['GET', $key], $this->engine->timeout);
+                return self::parse($value, $this->engine->call($key, ['TIME'], $this->engine->timeout));
+            }
+        } catch (Said | Broken $error) {
+            $this->engine->client()->forget();
+            throw $error;
+        }
+    }
+
+    private static function read(mixed $reply): Leadership
+    {
+        $fields = [];
+        for ($at = 0, $end = is_array($reply) ? count($reply) - 1 : 0; $at < $end; $at += 2) {
+            $fields[$reply[$at]] = $reply[$at + 1];
+        }
+        $token = $fields['token'] ?? null;
+        return ($fields['state'] ?? null) === 'held' && is_int($token)
+            ? new Leadership($token, $fields['owner'] ?? null)
+            : new Leadership(null, null);
+    }
+
+    /** What the scripts write: until when, the margin included, the token, the ID, and the owner. */
+    private static function parse(mixed $value, mixed $time): Leadership
+    {
+        $form = '/\A(\d{10}\.\d{6})(\d{16})(?:\d{19})?(?: ([!-~]+))?\z/';
+        $isOurs = is_string($value) && preg_match($form, $value, $found) === 1;
+        if (!$isOurs || (float) ($found[1] ?? 0) <= (float) vsprintf('%d.%06d', (array) $time)) {
+            return new Leadership(null, null);
+        }
+        return new Leadership((int) ($found[2] ?? 0), $found[3] ?? null);
+    }
+}

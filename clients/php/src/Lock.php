@@ -1,0 +1,87 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock;
+
+use Serverlock\Core\Clock;
+use Serverlock\Core\Engine;
+use Serverlock\Core\Grant;
+use Serverlock\Core\Hold;
+use Serverlock\Core\Request;
+use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockMisuse;
+
+/** A description of a lock: it holds nothing, and can be used again and again. Each time gives a Held of its own. */
+final class Lock
+{
+    /** @internal */
+    public function __construct(private readonly Engine $engine, private readonly Request $request)
+    {
+    }
+
+    /**
+     * Gets the lock within the wait. The caller has to release it.
+     *
+     * What a signal handler throws ends the wait, and leaves nothing behind.
+     *
+     * @throws LockException
+     */
+    public function acquire(): Held
+    {
+        return new Held($this->engine, $this->engine->acquire($this->request));
+    }
+
+    /**
+     * Runs the work while the lock is held, releases it, and returns what the work returned. If the work fails, its
+     * error is the one that is thrown; if it does not, but the lock was not held to the end, LockLost is.
+     *
+     * To ask for the same lock within the work is an error. After exit() the lock ends with its lease.
+     *
+     * @template T
+     * @param callable(Held): T $work
+     * @return T
+     * @throws LockException
+     */
+    public function run(callable $work): mixed
+    {
+        $hold = $this->engine->acquire($this->request);
+        $keeper = $this->engine->keeper;
+        $this->engine->enter($hold);
+        try {
+            $result = $work(new Held($this->engine, $hold));
+        } catch (\Throwable $error) {
+            $this->engine->leave($hold);
+            try {
+                $hold->isReleased || $keeper->release($hold);
+            } catch (LockException) {
+                // that of the work is the one to tell
+            }
+            throw $error;
+        }
+        $this->engine->leave($hold);
+        if (!$hold->isReleased && !$keeper->release($hold)) {
+            throw $keeper->over($hold);
+        }
+        return $result;
+    }
+
+    /**
+     * Takes up a lock that another process, or an earlier request, holds by this token, with what is left of its lease:
+     * the token is all that it takes. Without the module, it works for a lock that was got by script.
+     *
+     * @throws LockException
+     */
+    public function resume(int $token): Held
+    {
+        if ($this->request->session) {
+            throw new LockMisuse($this->request->name, 'a session belongs to its connection: it cannot be taken up');
+        }
+        $this->request->bind($this->engine->client()->prefix());
+        $sent = Clock::now();
+        $grant = new Grant($token, $sent, null, $this->engine->isPortable());
+        $hold = new Hold($this->request, $grant, $sent, $this->engine->pid);
+        $hold->extended($sent, max(0.001, $this->engine->keeper->verify($hold)));
+        return new Held($this->engine, $hold);
+    }
+}

@@ -1,0 +1,201 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock;
+
+use Predis\ClientInterface;
+use Predis\Connection\NodeConnectionInterface;
+use Psr\Log\LoggerInterface;
+use Serverlock\Core\Engine;
+use Serverlock\Core\Form;
+use Serverlock\Core\Request;
+use Serverlock\Exception\LockBadArgument;
+use Serverlock\Wire\Client;
+use Serverlock\Wire\Phpredis;
+use Serverlock\Wire\PhpredisCluster;
+use Serverlock\Wire\Predis;
+use Serverlock\Wire\PredisCluster;
+
+/**
+ * The locks of one client: make one for each client of the application, and keep it.
+ *
+ * Times are seconds. What every lock takes besides its key and lease:
+ *
+ * - wait: how long to stand in line; 0: not at all; INF: for ever.
+ * - owner: a label for people, 1 to 128 visible ASCII characters. It grants nothing.
+ * - session: the lock ends with a connection of its own, one second after it.
+ * - details: fill the predecessor of the Held.
+ * - replicas, replicasWithin: so many replicas must have the grant, within that time, or it is given back.
+ * - fsync: this server, and as many replicas, must have it on disk (WAITAOF).
+ * - atLeast: the lock is not free for others before that time, however soon it is released.
+ * - maxHold: check() does not renew the lease any more after that time; null: it always does.
+ */
+final class Locks
+{
+    private readonly Engine $engine;
+
+    /**
+     * @param \Redis|\RedisCluster|ClientInterface|\Closure(): \Redis $client a closure connects to the present master;
+     *     it is called again when the connection broke, or leads to a replica
+     * @param float $timeout how long a reply may take
+     * @param bool $portable without the module, lock by script
+     * @param string|list<string>|null $auth password, or user and password, of the connections that Locks open, where
+     *     the client cannot tell them: \RedisCluster
+     * @param array<string, mixed>|null $tls options of the "ssl" context of the connections that Locks open, where the
+     *     client cannot tell them: \Redis, \RedisCluster
+     */
+    public function __construct(
+        \Redis|\RedisCluster|ClientInterface|\Closure $client,
+        float $timeout = 5.0,
+        bool $portable = true,
+        ?Hooks $hooks = null,
+        ?LoggerInterface $logger = null,
+        string|array|null $auth = null,
+        ?array $tls = null,
+    ) {
+        if (!($timeout >= 0.001 && $timeout <= 86_400)) {
+            throw new LockBadArgument('', "timeout is $timeout, not between 0.001 and 86400 seconds");
+        }
+        $this->engine = new Engine(self::client($client, $auth, $tls), $timeout, $portable, $hooks, $logger);
+    }
+
+    /** One holder at a time. */
+    public function lock(
+        string $key,
+        float $lease,
+        float $wait = 0.0,
+        ?string $owner = null,
+        bool $session = false,
+        bool $details = false,
+        int $replicas = 0,
+        float $replicasWithin = 1.0,
+        bool $fsync = false,
+        float $atLeast = 0.0,
+        ?float $maxHold = null,
+    ): Lock {
+        return $this->made(new Request(
+            [$key], $lease, Form::One, [], $wait, $owner, $session, $details, $replicas, $replicasWithin,
+            $fsync, $atLeast, $maxHold,
+        ));
+    }
+
+    /** Any number of holders that share it (readers); none beside a holder of lock() (a writer). */
+    public function shared(
+        string $key,
+        float $lease,
+        float $wait = 0.0,
+        ?string $owner = null,
+        bool $session = false,
+        bool $details = false,
+        int $replicas = 0,
+        float $replicasWithin = 1.0,
+        bool $fsync = false,
+        float $atLeast = 0.0,
+        ?float $maxHold = null,
+    ): Lock {
+        return $this->made(new Request(
+            [$key], $lease, Form::One, ['SHARED'], $wait, $owner, $session, $details, $replicas,
+            $replicasWithin, $fsync, $atLeast, $maxHold,
+        ));
+    }
+
+    /** At most $n holders at a time. */
+    public function limit(
+        string $key,
+        int $n,
+        float $lease,
+        float $wait = 0.0,
+        ?string $owner = null,
+        bool $session = false,
+        bool $details = false,
+        int $replicas = 0,
+        float $replicasWithin = 1.0,
+        bool $fsync = false,
+        float $atLeast = 0.0,
+        ?float $maxHold = null,
+    ): Lock {
+        return $this->made(new Request(
+            [$key], $lease, Form::One, ['LIMIT', $n], $wait, $owner, $session, $details, $replicas,
+            $replicasWithin, $fsync, $atLeast, $maxHold,
+        ));
+    }
+
+    /**
+     * All of the keys or none, under one token. While it waits it holds none. In a cluster they have to be in one slot.
+     *
+     * @param array<string> $keys
+     */
+    public function allOf(
+        array $keys,
+        float $lease,
+        float $wait = 0.0,
+        ?string $owner = null,
+        bool $session = false,
+        int $replicas = 0,
+        float $replicasWithin = 1.0,
+        bool $fsync = false,
+        float $atLeast = 0.0,
+        ?float $maxHold = null,
+    ): Lock {
+        return $this->made(new Request(
+            array_values($keys), $lease, Form::Many, [], $wait, $owner, $session, false, $replicas,
+            $replicasWithin, $fsync, $atLeast, $maxHold,
+        ));
+    }
+
+    /** Only a lock that its last holder never released; the predecessor says whose it was. It does not wait. */
+    public function recover(
+        string $key,
+        float $lease,
+        ?string $owner = null,
+        bool $session = false,
+        int $replicas = 0,
+        float $replicasWithin = 1.0,
+        bool $fsync = false,
+        float $atLeast = 0.0,
+        ?float $maxHold = null,
+    ): Lock {
+        return $this->made(new Request(
+            [$key], $lease, Form::Recovery, [], 0.0, $owner, $session, false, $replicas, $replicasWithin,
+            $fsync, $atLeast, $maxHold,
+        ));
+    }
+
+    /** A campaign for a key. It begins with Leader::run(). */
+    public function leader(string $key, float $lease, ?string $owner = null, bool $session = false): Leader
+    {
+        return new Leader($this->engine, new Request([$key], $lease, wait: INF, owner: $owner, session: $session));
+    }
+
+    /** Ends the connection of its own. Attempts fail from now on; what is held can be released. The client stays. */
+    public function close(): void
+    {
+        $this->engine->close();
+    }
+
+    private function made(Request $request): Lock
+    {
+        return new Lock($this->engine, $request);
+    }
+
+    /** @param array<string, mixed>|null $tls */
+    private static function client(object $client, mixed $auth, ?array $tls): Client
+    {
+        if ($client instanceof \RedisCluster) {
+            return new PhpredisCluster($client, $auth, $tls);
+        }
+        if (!$client instanceof ClientInterface) {
+            /** @var \Redis|\Closure(): \Redis $client */
+            return new Phpredis($client, $auth, $tls);
+        }
+        $connection = $client->getConnection();
+        if ($connection instanceof NodeConnectionInterface || method_exists($connection, 'getMaster')) {
+            return new Predis($client);
+        }
+        if (method_exists($connection, 'getConnectionBySlot')) {
+            return new PredisCluster($client);
+        }
+        throw new LockBadArgument('', 'client shares keys out among servers by itself, in a way unknown to locks');
+    }
+}

@@ -1,0 +1,20 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock;
+
+/** A holder that never released: its work may be half done. */
+final class Predecessor
+{
+    /**
+     * @param float $overdue for how many seconds its lock had expired
+     * @param int|null $token null: a client of the classic pattern, which has none
+     */
+    public function __construct(
+        public readonly float $overdue,
+        public readonly ?int $token,
+        public readonly ?string $owner,
+    ) {
+    }
+}

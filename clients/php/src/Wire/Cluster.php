@@ -1,0 +1,108 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Wire;
+
+use Serverlock\Core\Broken;
+use Serverlock\Core\Said;
+
+/**
+ * Which server of a cluster has which keys, and how MOVED and ASK are followed.
+ *
+ * @internal
+ */
+final class Cluster
+{
+    private const MOST_HOPS = 5;
+
+    /** @var list<array{int, int, string}>|null first slot, last slot, host:port */
+    private ?array $ranges = null;
+
+    /**
+     * @param \Closure(string, list<string|int|float>, float): mixed $exchange with the server at host:port
+     * @param \Closure(): list<string> $known host:port of servers that can be asked
+     */
+    public function __construct(private readonly \Closure $exchange, private readonly \Closure $known)
+    {
+    }
+
+    /**
+     * @param list<string|int|float> $words
+     * @throws Said|Broken
+     */
+    public function call(string $key, array $words, float $timeout): mixed
+    {
+        [$server, $isAsking] = [$this->owner($key, $timeout), false];
+        for ($hop = 1; ; ++$hop) {
+            try {
+                if ($isAsking) {
+                    ($this->exchange)($server, ['ASKING'], $timeout);
+                }
+                return ($this->exchange)($server, $words, $timeout);
+            } catch (Broken $error) {
+                $this->forget();
+                throw $error;
+            } catch (Said $error) {
+                $isAsking = $error->word === 'ASK';
+                $target = explode(' ', $error->getMessage())[2] ?? '';
+                if (!$isAsking && $error->word !== 'MOVED' || $hop === self::MOST_HOPS || !str_contains($target, ':')) {
+                    throw $error;
+                }
+                // A server that does not know its own host names the port alone.
+                $server = str_starts_with($target, ':') ? preg_replace('/:\d+\z/', '', $server) . $target : $target;
+                if (!$isAsking) {
+                    $this->forget();
+                }
+            }
+        }
+    }
+
+    /**
+     * The server that has the key, as host:port.
+     *
+     * @throws Said|Broken
+     */
+    public function owner(string $key, float $timeout): string
+    {
+        $slot = Slot::of($key);
+        foreach ($this->ranges ??= $this->ask($timeout) as [$first, $last, $server]) {
+            if ($first <= $slot && $slot <= $last) {
+                return $server;
+            }
+        }
+        $this->forget();
+        throw new Said("CLUSTERDOWN no server has slot $slot");
+    }
+
+    public function forget(): void
+    {
+        $this->ranges = null;
+    }
+
+    /** @return list<array{int, int, string}> */
+    private function ask(float $timeout): array
+    {
+        $error = new Broken('the client knows no server of the cluster');
+        $known = ($this->known)();
+        shuffle($known);
+        foreach ($known as $server) {
+            try {
+                $reply = ($this->exchange)($server, ['CLUSTER', 'SLOTS'], $timeout);
+            } catch (Said | Broken $error) {
+                continue;
+            }
+            $ranges = [];
+            foreach (is_array($reply) ? $reply : [] as $range) {
+                [$first, $last, [$host, $port]] = $range;
+                $host = is_string($host) && $host !== '' ? $host : preg_replace('/:\d+\z/', '', $server);
+                $ranges[] = [$first, $last, "$host:$port"];
+            }
+            if ($ranges) {
+                return $ranges;
+            }
+            $error = new Said('CLUSTERDOWN no slots are served');
+        }
+        throw $error;
+    }
+}

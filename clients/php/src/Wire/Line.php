@@ -1,0 +1,196 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Wire;
+
+use Serverlock\Core\Broken;
+use Serverlock\Core\Clock;
+use Serverlock\Core\Judge;
+use Serverlock\Core\Said;
+
+/**
+ * A connection of the manager's own, for what blocks and for sessions: RESP2 over a stream of PHP.
+ *
+ * The libraries hide their sockets. Here the end of a session is seen without a round trip, each call has its own
+ * time-out, and what a signal handler throws ends a wait at once. Whatever ends a call early closes the line: a late
+ * reply is never read as that to another call. It knows nothing of processes: a child must not touch its parent's.
+ *
+ * @internal
+ */
+final class Line
+{
+    private string $buffer = '';
+    private bool $isOpen = true;
+
+    /** @param resource $stream */
+    private function __construct(private $stream)
+    {
+    }
+
+    /** @throws Broken|Said */
+    public static function dial(Address $address, float $timeout): self
+    {
+        $end = Clock::now() + $timeout;
+        $context = stream_context_create(['socket' => ['tcp_nodelay' => true], 'ssl' => $address->tls ?? []]);
+        error_clear_last();
+        $stream = @stream_socket_client($address->uri, $code, $text, $timeout, STREAM_CLIENT_CONNECT, $context);
+        if ($stream === false) {
+            throw new Broken("$address->uri: " . ($text ?: error_get_last()['message'] ?? "error $code"));
+        }
+        stream_set_blocking($stream, false);
+        $line = new self($stream);
+        try {
+            if ($address->auth) {
+                $line->call(['AUTH', ...$address->auth], max(0.001, $end - Clock::now()));
+            }
+            if ($address->database !== 0) {
+                $line->call(['SELECT', $address->database], max(0.001, $end - Clock::now()));
+            }
+        } catch (Said $error) { // no line without the right user and database
+            throw new Broken($error->getMessage(), $error, isFinal: $error->word !== 'LOADING');
+        }
+        return $line;
+    }
+
+    /**
+     * @param list<string|int|float> $words
+     * @param null|\Closure(): void $goOn called while it waits, when a signal has come; what it throws ends the call
+     * @throws Said|Broken
+     */
+    public function call(array $words, float $timeout, ?\Closure $goOn = null): mixed
+    {
+        if (!$this->isOpen) {
+            throw new Broken('the connection is closed');
+        }
+        $request = '*' . count($words) . "\r\n";
+        foreach ($words as $word) {
+            $word = (string) $word;
+            $request .= '$' . strlen($word) . "\r\n$word\r\n";
+        }
+        $end = Clock::now() + $timeout;
+        try {
+            $this->write($request, $end);
+            $reply = $this->read($end, $goOn);
+        } catch (\Throwable $error) {
+            $this->close();
+            throw $error;
+        }
+        return $reply instanceof \Throwable ? throw $reply : $reply;
+    }
+
+    /** Looks at the socket: a connection that the other side has closed is not open. */
+    public function isOpen(): bool
+    {
+        if (!$this->isOpen) {
+            return false;
+        }
+        $chunk = @fread($this->stream, 1);
+        if ($chunk === false || $chunk !== '' || stream_get_meta_data($this->stream)['eof']) {
+            $this->close(); // nobody has asked: what comes is an error, or the end
+        }
+        return $this->isOpen;
+    }
+
+    /** Whether this side has closed it. */
+    public function isClosed(): bool
+    {
+        return !$this->isOpen;
+    }
+
+    public function close(): void
+    {
+        if ($this->isOpen) {
+            $this->isOpen = false;
+            fclose($this->stream);
+        }
+    }
+
+    private function write(string $bytes, float $end): void
+    {
+        while (true) {
+            $written = @fwrite($this->stream, $bytes);
+            if ($written === false) {
+                throw new Broken('the connection broke');
+            }
+            if ($written === strlen($bytes)) {
+                return;
+            }
+            $bytes = substr($bytes, $written);
+            $this->await($end, isToWrite: true);
+        }
+    }
+
+    private function read(float $end, ?\Closure $goOn): mixed
+    {
+        $this->await($end);
+        while (true) {
+            $chunk = @fread($this->stream, 65536);
+            if ($chunk !== false && $chunk !== '') { // again, before it waits: TLS may have read more than it has given
+                $this->buffer .= $chunk;
+                $at = 0;
+                if ($this->parse($at, $value)) {
+                    $this->buffer = substr($this->buffer, $at);
+                    return $value;
+                }
+            } elseif (stream_get_meta_data($this->stream)['eof']) {
+                throw new Broken('the server closed the connection');
+            } else {
+                $goOn === null || $goOn();
+                $this->await($end);
+            }
+        }
+    }
+
+    /** Whether something can be read or written; a signal ends it early. */
+    private function await(float $end, bool $isToWrite = false): bool
+    {
+        $left = $end - Clock::now();
+        if ($left <= 0) {
+            throw new Broken('no reply in time');
+        }
+        $read = $isToWrite ? null : [$this->stream];
+        $write = $isToWrite ? [$this->stream] : null;
+        $except = null;
+        return (bool) @stream_select($read, $write, $except, (int) $left, (int) (fmod($left, 1) * 1e6) + 1);
+    }
+
+    /** Reads one reply at that place of the buffer; false: it is not there in full yet. An error is a value here. */
+    private function parse(int &$at, mixed &$value): bool
+    {
+        $end = strpos($this->buffer, "\r\n", $at);
+        if ($end === false) {
+            return false;
+        }
+        [$kind, $text] = [$this->buffer[$at], substr($this->buffer, $at + 1, $end - $at - 1)];
+        $at = $end + 2;
+        switch ($kind) {
+            case ':':
+                $value = (int) $text;
+                return true;
+            case '+':
+                $value = $text;
+                return true;
+            case '-':
+                $error = Judge::read($text);
+                $value = $error instanceof Broken && !$error->isFinal ? new Said($text) : $error;
+                return true;
+            case '$':
+                $size = (int) $text;
+                $value = $size < 0 ? null : substr($this->buffer, $at, $size);
+                $at += $size < 0 ? 0 : $size + 2;
+                return strlen($this->buffer) >= $at;
+            case '*':
+                $value = (int) $text < 0 ? null : [];
+                for ($left = (int) $text; $left > 0; --$left) {
+                    if (!$this->parse($at, $item)) {
+                        return false;
+                    }
+                    $value[] = $item;
+                }
+                return true;
+            default:
+                throw new Broken('this is no RESP: ' . substr($text, 0, 40));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Wire;
+
+use Serverlock\Core\Broken;
+use Serverlock\Core\Judge;
+use Serverlock\Core\Request;
+use Serverlock\Exception\LockMisuse;
+
+/**
+ * \RedisCluster. Its own read time-out bounds its calls.
+ *
+ * @internal
+ */
+final class PhpredisCluster implements Client
+{
+    private readonly Cluster $cluster;
+
+    /** @param array<string, mixed>|null $tls */
+    public function __construct(
+        private readonly \RedisCluster $redis,
+        private readonly mixed $auth = null,
+        private readonly ?array $tls = null,
+    ) {
+        $exchange = fn (string $server, array $words): mixed => $this->at(self::split($server), $words);
+        $this->cluster = new Cluster($exchange, fn (): array => array_map(
+            static fn (Address $address): string => $address->hostAndPort(),
+            $this->known(),
+        ));
+    }
+
+    public function isCluster(): bool
+    {
+        return true;
+    }
+
+    public function prefix(): string
+    {
+        $prefix = $this->redis->getOption(\Redis::OPT_PREFIX);
+        return is_string($prefix) ? $prefix : '';
+    }
+
+    public function call(string $key, array $words, float $timeout): mixed
+    {
+        if ($this->redis->getMode() !== \Redis::ATOMIC) {
+            throw new LockMisuse(Request::shown([$key]), 'its connection is within multi()');
+        }
+        return $this->at(substr($key, strlen($this->prefix())), $words); // it adds the prefix, to find the slot
+    }
+
+    public function address(string $key, float $timeout): Address
+    {
+        $first = $this->known()[0] ?? throw new Broken('the client knows no server of the cluster');
+        return $first->at($this->cluster->owner($key, $timeout));
+    }
+
+    public function known(): array
+    {
+        $known = [];
+        foreach ($this->redis->_masters() as [$host, $port]) {
+            $known[] = Address::of($host, (int) $port, $this->auth, 0, $this->tls);
+        }
+        return $known;
+    }
+
+    public function forget(): void
+    {
+        $this->cluster->forget();
+    }
+
+    /**
+     * @param string|array{string, int} $target a key, or a server
+     * @param list<string|int|float> $words
+     */
+    private function at(string|array $target, array $words): mixed
+    {
+        try {
+            return Phpredis::reply($this->redis, $this->redis->rawCommand($target, ...$words));
+        } catch (\RedisClusterException | \RedisException $error) {
+            $read = Judge::read($error->getMessage(), $error);
+            if ($read instanceof Broken) {
+                $this->redis->close(); // a late reply must not be taken for that to the next command
+                $this->learn($target);
+            }
+            throw $read;
+        }
+    }
+
+    /**
+     * A raw command does not follow MOVED, and fails as if the connection had broken. Another one does, and the library
+     * remembers where it led.
+     *
+     * @param string|array{string, int} $target
+     */
+    private function learn(string|array $target): void
+    {
+        try {
+            is_string($target) && $this->redis->exists($target);
+        } catch (\RedisClusterException | \RedisException) {
+            // at the next call
+        }
+    }
+
+    /** @return array{string, int} */
+    private static function split(string $server): array
+    {
+        $separator = (int) strrpos($server, ':');
+        return [substr($server, 0, $separator), (int) substr($server, $separator + 1)];
+    }
+}

@@ -1,0 +1,136 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Tests\Driver;
+
+/** Hands orders out to workers, and passes on what they say. */
+final class Dispatcher
+{
+    private const OF_ALL = ['open', 'object', 'close'];
+
+    /** @var list<Seat> */
+    private array $seats = [];
+    /** @var list<array<string, mixed>> what each worker has to know before its first order */
+    private array $known = [];
+    /** @var array<string, Seat> by what an order is about */
+    private array $owners = [];
+    private string $buffer = '';
+
+    /** @param list<string> $command of a worker */
+    public function __construct(private readonly string $client, private readonly array $command)
+    {
+    }
+
+    public function play(): void
+    {
+        self::say(['event' => 'ready', 'language' => 'php', 'client' => $this->client,
+            'version' => Libraries::version($this->client), 'can' => Libraries::CAN]);
+        stream_set_blocking(STDIN, false);
+        while (true) {
+            $streams = [STDIN, ...array_map(static fn (Seat $seat) => $seat->output, $this->seats)];
+            $none = null;
+            stream_select($streams, $none, $none, null);
+            foreach ($this->seats as $seat) {
+                foreach ($seat->said() as $line) {
+                    $this->hear($seat, $line);
+                }
+            }
+            if (in_array(STDIN, $streams, true)) {
+                $this->buffer .= fread(STDIN, 65536);
+                if (feof(STDIN)) {
+                    break;
+                }
+                while (($end = strpos($this->buffer, "\n")) !== false) {
+                    $line = substr($this->buffer, 0, $end);
+                    $this->buffer = substr($this->buffer, $end + 1);
+                    $this->order(json_decode($line, true, flags: JSON_THROW_ON_ERROR));
+                }
+            }
+        }
+        foreach ($this->seats as $seat) {
+            $seat->kill(); // nothing is released
+        }
+    }
+
+    /** @param array<string, mixed> $order */
+    private function order(array $order): void
+    {
+        if ($order['do'] === 'cancel') {
+            foreach ($this->seats as $seat) {
+                $seat->cancel($order['of']);
+            }
+            self::say(['n' => $order['n'], 'ok' => (object) []]);
+            return;
+        }
+        if (in_array($order['do'], self::OF_ALL, true)) {
+            $first = $this->seats[0] ?? $this->seat();
+            $first->tell($order);
+            foreach (array_slice($this->seats, 1) as $seat) {
+                $seat->tell(['n' => -1] + $order);
+            }
+            $this->known[] = ['n' => -1] + $order;
+            return;
+        }
+        $about = $order['hold'] ?? $order['scope'] ?? $order['leader'] ?? $order['observer'] ?? '';
+        $begins = in_array($order['do'], ['acquire', 'scope', 'lead', 'observe', 'raw'], true);
+        $seat = $begins ? $this->idle($order) : $this->owners[$about] ?? $this->idle($order);
+        if ($about !== '') {
+            $this->owners[$about] = $seat;
+        }
+        $seat->tell($order);
+    }
+
+    /**
+     * A worker with nothing to do; what may take long comes to one that holds nothing, for it could not release it.
+     *
+     * @param array<string, mixed> $order
+     */
+    private function idle(array $order): Seat
+    {
+        $takesLong = isset($order['wait_ms']) || isset($order['object'])
+            || in_array($order['do'], ['scope', 'lead', 'observe'], true);
+        foreach ($this->seats as $seat) {
+            if (!$seat->pending && !$seat->isTaken && !($takesLong && $seat->holds)) {
+                return $seat;
+            }
+        }
+        return $this->seat();
+    }
+
+    private function seat(): Seat
+    {
+        $seat = $this->seats[] = new Seat($this->command);
+        foreach ($this->known as $order) {
+            $seat->tell($order);
+        }
+        return $seat;
+    }
+
+    private function hear(Seat $seat, ?string $text): void
+    {
+        if ($text === null) {
+            foreach ($seat->pending as $n => $order) {
+                self::say(['n' => $n, 'error' => ['kind' => 'unknown', 'text' => 'the worker has ended']]);
+            }
+            $this->seats = array_values(array_filter($this->seats, static fn (Seat $other): bool => $other !== $seat));
+            return;
+        }
+        $line = json_decode($text, true, flags: JSON_THROW_ON_ERROR);
+        if (isset($line['began'])) {
+            $seat->began($line['began']);
+            return;
+        }
+        if (isset($line['n']) && !$seat->answered($line)) {
+            fwrite(STDERR, "$text\n");
+            return;
+        }
+        fwrite(STDOUT, "$text\n");
+    }
+
+    /** @param array<string, mixed> $line */
+    public static function say(array $line): void
+    {
+        fwrite(STDOUT, json_encode($line, JSON_INVALID_UTF8_SUBSTITUTE | JSON_THROW_ON_ERROR) . "\n");
+    }
+}

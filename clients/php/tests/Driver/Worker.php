@@ -1,0 +1,276 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Tests\Driver;
+
+use Serverlock\Exception\LockBadArgument;
+use Serverlock\Exception\LockDeadlock;
+use Serverlock\Exception\LockDenied;
+use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockMisuse;
+use Serverlock\Exception\LockNoServer;
+use Serverlock\Exception\LockRefused;
+use Serverlock\Exception\LockTimeout;
+use Serverlock\Exception\LockUnavailable;
+use Serverlock\Held;
+use Serverlock\Hooks;
+use Serverlock\Lock;
+use Serverlock\Locks;
+
+/** One process of an application: it does one order after the other. */
+final class Worker
+{
+    private const KINDS = [
+        LockTimeout::class => 'timeout', LockRefused::class => 'refused', LockLost::class => 'lost',
+        LockDeadlock::class => 'deadlock', LockUnavailable::class => 'unavailable', LockDenied::class => 'denied',
+        LockNoServer::class => 'no_server', LockBadArgument::class => 'argument', LockMisuse::class => 'misuse',
+        Work::class => 'work', Cannot::class => 'cannot', Cancelled::class => 'cancelled',
+    ];
+
+    private readonly Orders $orders;
+    /** @var array<string, object> */
+    private array $clients = [];
+    /** @var array<string, Locks> */
+    private array $managers = [];
+    /** @var array<string, Lock> */
+    private array $objects = [];
+    /** @var array<string, Held> */
+    private array $holds = [];
+    /** @var array<string, true> */
+    private array $lost = [];
+    private bool $isWaiting = false;
+
+    public function __construct(private readonly string $client)
+    {
+        $this->orders = new Orders();
+        self::endWithParent();
+        pcntl_async_signals(true);
+        pcntl_signal(SIGUSR1, function (): void {
+            if ($this->isWaiting) {
+                throw new Cancelled('cancelled');
+            }
+        });
+    }
+
+    public function play(): void
+    {
+        while (true) {
+            $order = $this->orders->next();
+            if ($order !== null) {
+                $this->answer($order);
+            }
+        }
+    }
+
+    /** @param array<string, mixed> $order */
+    private function answer(array $order): void
+    {
+        try {
+            $ok = $this->carryOut($order);
+            Dispatcher::say(['n' => $order['n'], 'ok' => (object) $ok]);
+        } catch (\Throwable $error) {
+            $kind = self::KINDS[$error::class] ?? 'unknown';
+            $text = $kind === 'unknown' ? (string) $error : $error->getMessage();
+            Dispatcher::say(['n' => $order['n'], 'error' => ['kind' => $kind, 'text' => $text]]);
+        }
+    }
+
+    /**
+     * @param array<string, mixed> $order
+     * @return array<string, mixed>
+     */
+    private function carryOut(array $order): array
+    {
+        switch ($order['do']) {
+            case 'open':
+                $hooks = ($order['hooks'] ?? false) ? self::hooks($order['manager']) : null;
+                $opened = Libraries::open($this->client, $order, $hooks);
+                [$this->clients[$order['manager']], $this->managers[$order['manager']]] = $opened;
+                return [];
+            case 'close':
+                $this->managers[$order['manager']]->close();
+                return [];
+            case 'raw':
+                $reply = Libraries::raw($this->clients[$order['manager']], $order['args']);
+                return ['reply' => $reply];
+            case 'object':
+                $this->objects[$order['object']] = Described::lock($this->managers[$order['manager']], $order);
+                return [];
+            case 'acquire':
+                return $this->acquire($order);
+            case 'scope':
+                return $this->scope($order);
+            case 'drop':
+                unset($this->holds[$order['hold']]);
+                gc_collect_cycles();
+                return [];
+            case 'lead':
+            case 'observe':
+                Dispatcher::say(['n' => $order['n'], 'ok' => (object) []]);
+                $campaign = new Campaign($this->orders, $this->managers[$order['manager']], $order);
+                $order['do'] === 'lead' ? $campaign->lead() : $campaign->observe();
+        }
+        return $this->withHeld($this->holds[$order['hold']], $order['hold'], 'hold', $order);
+    }
+
+    /**
+     * @param array<string, mixed> $order
+     * @return array<string, mixed>
+     */
+    private function withHeld(Held $held, string $name, string $what, array $order): array
+    {
+        unset($this->lost["$what $name"]);
+        try {
+            switch ($order['do']) {
+                case 'check':
+                    $held->check();
+                    return ['left_ms' => $held->left() * 1000];
+                case 'left':
+                    return ['left_ms' => $held->left() * 1000];
+                case 'verify':
+                    return ['left_ms' => $held->verify() * 1000];
+                case 'extend':
+                    $held->extend(isset($order['lease_ms']) ? Described::seconds($order['lease_ms']) : null);
+                    return [];
+                case 'release':
+                    return ['held' => $held->release()];
+                case 'fenced':
+                    return ['reply' => $held->fenced(...$order['args'])];
+                default:
+                    throw new Cannot($order['do']);
+            }
+        } catch (LockLost $lost) {
+            $this->tellLost($what, $name, $lost);
+            throw $lost;
+        }
+    }
+
+    private function tellLost(string $what, string $name, LockLost $lost): void
+    {
+        if (!isset($this->lost["$what $name"])) {
+            $this->lost["$what $name"] = true;
+            Dispatcher::say(['event' => 'lost', $what => $name, 'text' => $lost->getMessage()]);
+        }
+    }
+
+    /** @param array<string, mixed> $order */
+    private function lock(array $order): Lock
+    {
+        return isset($order['object'])
+            ? $this->objects[$order['object']]
+            : Described::lock($this->managers[$order['manager']], $order);
+    }
+
+    /**
+     * @param array<string, mixed> $order
+     * @return array<string, mixed>
+     */
+    private function acquire(array $order): array
+    {
+        $lock = $this->lock($order);
+        try {
+            $this->isWaiting = true;
+            Dispatcher::say(['began' => $order['n']]); // from here on it can be cancelled
+            $held = $this->holds[$order['hold']] = $lock->acquire();
+        } finally {
+            $this->isWaiting = false;
+        }
+        return self::shown($held);
+    }
+
+    /** @return array<string, mixed> */
+    private static function shown(Held $held): array
+    {
+        $before = $held->predecessor;
+        return ['token' => $held->token, 'predecessor' => $before === null ? null : [
+            'overdue_ms' => $before->overdue * 1000, 'token' => $before->token, 'owner' => $before->owner]];
+    }
+
+    /**
+     * The body does what it is told, and checks its lock every 10 ms.
+     *
+     * @param array<string, mixed> $order
+     * @return array<string, mixed>
+     */
+    private function scope(array $order): array
+    {
+        $name = $order['scope'];
+        $lock = $this->lock($order);
+        $fork = null;
+        try {
+            $lock->run(function (Held $held) use ($name, $lock, &$fork): void {
+                Dispatcher::say(['event' => 'entered', 'scope' => $name, 'token' => $held->token]);
+                while (true) {
+                    $told = $this->orders->next(0.01);
+                    if ($told === null) {
+                        $this->checkScope($held, $name);
+                    } elseif (in_array($told['do'], ['leave', 'fail'], true)) {
+                        Dispatcher::say(['n' => $told['n'], 'ok' => (object) []]);
+                        $told['do'] === 'leave' ?: throw new Work('the work failed');
+                        return;
+                    } elseif ($told['do'] === 'fork') {
+                        $fork = new Fork($this->managers[$told['manager']], $held);
+                        $fork->begin(); // throws in the child
+                        Dispatcher::say(['n' => $told['n'], 'ok' => $fork->end()]);
+                    } else {
+                        $this->within($told, $held, $lock);
+                    }
+                }
+            });
+        } catch (Forked) {
+            $fork?->inTheChild();
+        }
+        return [];
+    }
+
+    private function checkScope(Held $held, string $name): void
+    {
+        try {
+            $held->check();
+        } catch (LockLost $lost) {
+            $this->tellLost('scope', $name, $lost);
+            Dispatcher::say(['event' => 'stopped', 'scope' => $name]);
+            throw $lost;
+        }
+    }
+
+    /** @param array<string, mixed> $told */
+    private function within(array $told, Held $held, Lock $lock): void
+    {
+        try {
+            $ok = $told['do'] === 'again'
+                ? self::shown($lock->acquire())
+                : $this->withHeld($held, $told['scope'], 'scope', $told);
+            Dispatcher::say(['n' => $told['n'], 'ok' => (object) $ok]);
+        } catch (\Throwable $error) {
+            $kind = self::KINDS[$error::class] ?? 'unknown';
+            Dispatcher::say(['n' => $told['n'], 'error' => ['kind' => $kind, 'text' => $error->getMessage()]]);
+        }
+    }
+
+    private static function hooks(string $manager): Hooks
+    {
+        $tell = static fn (string $name, string $field): \Closure =>
+            static fn (string $key, float $seconds) => Dispatcher::say(['event' => 'hook', 'manager' => $manager,
+                'name' => $name, 'key' => $key, $field => $seconds * 1000]);
+        return new Hooks(
+            $tell('granted', 'waited_ms'),
+            $tell('refused', 'waited_ms'),
+            $tell('lost', 'held_ms'),
+            $tell('released', 'held_ms'),
+        );
+    }
+
+    /** When the suite kills the dispatcher, its workers die with it: PR_SET_PDEATHSIG. Without FFI they end later. */
+    private static function endWithParent(): void
+    {
+        if (extension_loaded('ffi') && PHP_OS_FAMILY === 'Linux') {
+            $parent = posix_getppid();
+            \FFI::cdef('int prctl(int option, unsigned long signal);')->prctl(1, SIGKILL);
+            if (posix_getppid() !== $parent) {
+                exit(1);
+            }
+        }
+    }
+}

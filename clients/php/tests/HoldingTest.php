@@ -1,0 +1,223 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Tests;
+
+use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockMisuse;
+use Serverlock\Exception\LockRefused;
+use Serverlock\Held;
+use Serverlock\Hooks;
+use Serverlock\Locks;
+
+/** What the suite cannot ask of PHP, which renews nothing by itself. */
+final class HoldingTest extends ServerTestCase
+{
+    /** @dataProvider libraries */
+    public function testCheckRenewsTheLease(string $library): void
+    {
+        $server = $this->server();
+        $held = (new Locks($server->client($library)))->lock('report', 1.2)->acquire();
+        $sent = 0;
+        for ($end = hrtime(true) + 2.5e9; hrtime(true) < $end; usleep(20_000)) {
+            $held->check();
+            ++$sent;
+        }
+        self::assertSame($held->token, $server->info('report')['token']);
+        $ran = (string) $server->connect()->rawCommand('INFO', 'commandstats');
+        preg_match('/cmdstat_lock.extend:calls=(\d+)/', $ran, $calls);
+        self::assertGreaterThanOrEqual(4, (int) $calls[1]);
+        self::assertLessThan($sent / 4, (int) $calls[1], 'it renews when a third has passed, not each time');
+        self::assertTrue($held->release());
+    }
+
+    /** @dataProvider libraries */
+    public function testWithoutCheckTheLockIsLostBeforeAnybodyElseHasIt(string $library): void
+    {
+        $server = $this->server();
+        $losses = [];
+        $hooks = new Hooks(lost: function (string $key, float $held) use (&$losses): void {
+            $losses[$key] = $held;
+        });
+        $held = (new Locks($server->client($library), hooks: $hooks))->lock('report', 2)->acquire();
+        self::until('it is lost', fn (): bool => !$held->isHeld());
+        $others = $server->connect()->rawCommand('LOCK.ACQUIRE', 'report', 'PX', 1000);
+        self::assertFalse($others, 'it is still kept for it');
+        foreach ([1, 2] as $_) {
+            $lost = self::thrown(LockLost::class, fn () => $held->check());
+            self::assertSame('the lock "report": lost: its lease was not renewed in time', $lost->getMessage());
+            self::assertSame('"report"', $lost->key);
+        }
+        self::assertSame(0.0, $held->left());
+        self::assertFalse($held->release());
+        self::assertSame(['"report"'], array_keys($losses));
+        self::assertLessThan(1.98, $losses['"report"']); // a tenth of the lease before its end
+    }
+
+    /** @dataProvider libraries */
+    public function testAShortFaultCostsNothing(string $library): void
+    {
+        $server = $this->server();
+        $held = (new Locks($server->client($library), timeout: 0.3))->lock('report', 3)->acquire();
+        usleep(1_050_000);
+        $server->pause();
+        $held->check();
+        self::assertLessThan(2, $held->left(), 'it was not renewed');
+        $server->resume();
+        self::until('it is renewed', function () use ($held): bool {
+            $held->check();
+            return $held->left() > 2;
+        }, 1.5);
+        self::assertTrue($held->release());
+    }
+
+    /** @dataProvider libraries */
+    public function testAServerThatStopsIsALossInTime(string $library): void
+    {
+        $server = $this->server();
+        $held = (new Locks($server->client($library)))->lock('report', 1.5)->acquire();
+        $began = hrtime(true);
+        $server->pause();
+        try {
+            self::thrown(LockLost::class, function () use ($held): void {
+                for ($end = hrtime(true) + 5e9; hrtime(true) < $end; usleep(10_000)) {
+                    $held->check();
+                }
+            });
+            self::assertLessThan(2, (hrtime(true) - $began) / 1e9); // the call gets no more time than is left
+        } finally {
+            $server->resume();
+        }
+    }
+
+    public function testMaxHoldEndsTheRenewal(): void
+    {
+        $server = $this->server();
+        $held = (new Locks($server->connect()))->lock('report', 0.6, maxHold: 1.0)->acquire();
+        $began = hrtime(true);
+        self::thrown(LockLost::class, function () use ($held): void {
+            for ($end = hrtime(true) + 5e9; hrtime(true) < $end; usleep(10_000)) {
+                $held->check();
+            }
+        });
+        self::assertGreaterThan(1.0, (hrtime(true) - $began) / 1e9);
+        self::assertLessThan(2.5, (hrtime(true) - $began) / 1e9);
+    }
+
+    public function testAtLeastKeepsOthersOutAndALaterCallReleases(): void
+    {
+        $server = $this->server();
+        $locks = new Locks($server->connect());
+        $began = hrtime(true);
+        self::assertTrue($locks->lock('cron', 30, atLeast: 0.5)->acquire()->release());
+        self::assertSame('held', $server->info('cron')['state']);
+        self::until('a call after it', fn (): bool => hrtime(true) > $began + 0.6e9);
+        $locks->lock('other', 30)->acquire();
+        self::assertSame('free', $server->info('cron')['state']);
+    }
+
+    public function testADroppedHoldIsNotReleased(): void
+    {
+        $server = $this->server();
+        $held = (new Locks($server->connect()))->lock('report', 30)->acquire();
+        unset($held);
+        gc_collect_cycles();
+        self::assertSame('held', $server->info('report')['state']);
+    }
+
+    public function testAScopeReleasesAndReturnsWhatTheWorkReturned(): void
+    {
+        $server = $this->server();
+        $lock = (new Locks($server->connect()))->lock('report', 30);
+        $result = $lock->run(function (Held $held) use ($lock, $server): int {
+            self::assertSame($held->token, $server->info('report')['token']);
+            self::thrown(LockMisuse::class, fn () => $lock->acquire());
+            return 42;
+        });
+        self::assertSame(42, $result);
+        self::assertSame('free', $server->info('report')['state']);
+        $lost = self::thrown(LockLost::class, fn () => $lock->run(fn () => $server->connect()->del('report')));
+        self::assertStringContainsString('over before it was released', $lost->getMessage());
+        $lock->run(fn (Held $held) => self::assertTrue($held->release())); // by the work, once
+    }
+
+    public function testATokenTakesALockToAnotherProcess(): void
+    {
+        $server = $this->server();
+        $token = (new Locks($server->connect()))->lock('job', 30)->acquire()->token;
+        $lock = (new Locks($server->connect()))->lock('job', 30);
+        $held = $lock->resume($token);
+        self::assertGreaterThan(20, $held->left());
+        $held->extend();
+        self::assertTrue($held->release());
+        self::thrown(LockLost::class, fn () => $lock->resume($token));
+    }
+
+    public function testWhatASignalHandlerThrowsEndsAWaitAndLeavesNothing(): void
+    {
+        $server = $this->server();
+        $server->connect()->rawCommand('LOCK.ACQUIRE', 'report', 'PX', 60000);
+        $locks = new Locks($server->connect());
+        pcntl_async_signals(true);
+        pcntl_signal(SIGALRM, fn () => throw new \DomainException('enough'));
+        pcntl_alarm(1);
+        try {
+            self::thrown(\DomainException::class, fn () => $locks->lock('report', 30, wait: 20)->acquire());
+        } finally {
+            pcntl_signal(SIGALRM, SIG_DFL);
+            pcntl_async_signals(false);
+        }
+        self::assertSame(0, $server->info('report')['waiters']);
+        self::assertTrue($locks->lock('other', 30)->acquire()->release());
+    }
+
+    public function testAHookThatFailsCostsNoLock(): void
+    {
+        $server = $this->server();
+        $hooks = new Hooks(granted: fn () => throw new \DomainException('no metrics today'));
+        self::assertTrue((new Locks($server->connect(), hooks: $hooks))->lock('report', 30)->acquire()->release());
+    }
+
+    public function testTheCurrentLeaderIsKnownAlsoWithoutTheModule(): void
+    {
+        foreach ([true, false] as $hasModule) {
+            $server = $this->server($hasModule);
+            $locks = new Locks($server->connect());
+            $leader = $locks->leader('chief', 1);
+            self::assertNull($leader->look()->token);
+            $held = $locks->lock('chief', 1, owner: 'alice')->acquire();
+            self::assertSame([$held->token, 'alice'], [$leader->look()->token, $leader->look()->owner]);
+            self::assertSame($held->token, $leader->observe()->current()->token);
+            $held->release();
+            self::assertNull($leader->look()->token);
+            $locks->lock('chief', 0.1)->acquire();
+            self::assertNotNull($leader->look()->token);
+            self::until('it has expired', fn (): bool => $leader->look()->token === null);
+            self::assertSame(1, $server->connect()->exists('chief'), 'it is kept');
+        }
+    }
+
+    public function testALeaderStepsDownWhenItsWorkReturns(): void
+    {
+        $server = $this->server();
+        $leader = (new Locks($server->connect()))->leader('chief', 0.6);
+        $tokens = [];
+        $leader->run(function (Held $held) use (&$tokens, $leader, $server): void {
+            $tokens[] = $held->token;
+            if (count($tokens) === 2) { // is deposed
+                $server->connect()->del('chief');
+                self::until('it notices', function () use ($held): bool {
+                    $held->check();
+                    return false;
+                });
+            }
+            count($tokens) < 3 ?: $leader->stop();
+        });
+        self::assertCount(3, array_unique($tokens));
+        self::assertSame('free', $server->info('chief')['state']);
+        $server->connect()->rawCommand('LOCK.ACQUIRE', 'chief', 'PX', 60000);
+        $leader->run(fn () => self::fail('elected'), fn (): bool => false);
+        self::thrown(LockRefused::class, fn () => (new Locks($server->connect()))->lock('chief', 1)->acquire());
+    }
+}

@@ -1,0 +1,58 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Tests;
+
+use Serverlock\Core\Broken;
+use Serverlock\Wire\Address;
+use Serverlock\Wire\Client;
+
+/** Answers calls with what a test has written down, in its order. */
+final class ScriptedClient implements Client
+{
+    /** @var list<list<string|int|float>> */
+    public array $sent = [];
+
+    /** @param list<mixed> $replies an exception is thrown */
+    public function __construct(public array $replies)
+    {
+    }
+
+    public function isCluster(): bool
+    {
+        return false;
+    }
+
+    public function prefix(): string
+    {
+        return '';
+    }
+
+    public function call(string $key, array $words, float $timeout): mixed
+    {
+        $this->sent[] = $words;
+        $reply = array_shift($this->replies);
+        return $reply instanceof \Throwable ? throw $reply : $reply;
+    }
+
+    public function address(string $key, float $timeout): Address
+    {
+        throw new Broken('no lines here');
+    }
+
+    public function known(): array
+    {
+        return [];
+    }
+
+    public function forget(): void
+    {
+    }
+
+    /** @return list<string> the commands that were sent */
+    public function commands(): array
+    {
+        return array_map(static fn (array $words): string => (string) $words[0], $this->sent);
+    }
+}

@@ -1,0 +1,152 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Tests;
+
+use PHPUnit\Framework\TestCase;
+use Serverlock\Core\Broken;
+use Serverlock\Core\Said;
+use Serverlock\Wire\Address;
+use Serverlock\Wire\Cluster;
+use Serverlock\Wire\Line;
+use Serverlock\Wire\Slot;
+
+/** Lines, addresses and slots, without a server. */
+final class WireTest extends TestCase
+{
+    /** @var resource */
+    private $listener;
+
+    /**
+     * A line, and the other end of it.
+     *
+     * @return array{Line, resource}
+     */
+    private function line(): array
+    {
+        $listener = stream_socket_server('tcp://127.0.0.1:0');
+        self::assertNotFalse($listener);
+        $this->listener = $listener;
+        $port = (int) substr((string) strrchr((string) stream_socket_get_name($listener, false), ':'), 1);
+        $line = Line::dial(Address::of('127.0.0.1', $port), 1.0);
+        $other = stream_socket_accept($listener);
+        self::assertNotFalse($other);
+        return [$line, $other];
+    }
+
+    public function testRepliesOfAllKinds(): void
+    {
+        [$line, $other] = $this->line();
+        $replies = [":42\r\n" => 42, "+OK\r\n" => 'OK', "$3\r\na\r\n\r\n" => "a\r\n",
+            "$-1\r\n" => null, "*-1\r\n" => null,
+            "*3\r\n:1\r\n*1\r\n\$1\r\nx\r\n\$-1\r\n" => [1, ['x'], null], "*0\r\n" => [], "$0\r\n\r\n" => ''];
+        foreach ($replies as $bytes => $expected) {
+            fwrite($other, $bytes);
+            self::assertSame($expected, $line->call(['PING', 1], 1.0));
+        }
+        self::assertSame("*2\r\n\$4\r\nPING\r\n\$1\r\n1\r\n", fread($other, 21));
+        fwrite($other, "-DEADLOCK a circle\r\n");
+        try {
+            $line->call(['PING'], 1.0);
+            self::fail('no error');
+        } catch (Said $error) {
+            self::assertSame('DEADLOCK', $error->word);
+        }
+        self::assertTrue($line->isOpen(), 'an error of the server is a reply');
+    }
+
+    public function testALateReplyClosesTheLine(): void
+    {
+        [$line, $other] = $this->line();
+        fwrite($other, "$5\r\nhel");
+        try {
+            $line->call(['ECHO', 'hello'], 0.05);
+            self::fail('no error');
+        } catch (Broken $error) {
+            self::assertSame('no reply in time', $error->getMessage());
+        }
+        self::assertFalse($line->isOpen());
+        $this->expectException(Broken::class);
+        $line->call(['PING'], 0.05);
+    }
+
+    public function testTheEndOfALineIsSeenWithoutACall(): void
+    {
+        [$line, $other] = $this->line();
+        self::assertTrue($line->isOpen());
+        fclose($other);
+        usleep(10_000);
+        self::assertFalse($line->isOpen());
+    }
+
+    public function testLinesSlowlyFilledAreReadInFull(): void
+    {
+        [$line, $other] = $this->line();
+        $big = str_repeat('x', 300_000);
+        stream_set_blocking($other, false);
+        $bytes = '$' . strlen($big) . "\r\n$big\r\n";
+        $write = function () use (&$bytes, $other): void {
+            $bytes = substr($bytes, (int) fwrite($other, substr($bytes, 0, 50_000)));
+        };
+        $write();
+        pcntl_async_signals(true);
+        pcntl_signal(SIGALRM, static function () use ($write, &$bytes): void {
+            $write();
+            $bytes === '' || posix_kill((int) getmypid(), SIGALRM);
+        });
+        posix_kill((int) getmypid(), SIGALRM);
+        try {
+            self::assertSame($big, $line->call(['GET', 'big'], 5.0));
+        } finally {
+            pcntl_signal(SIGALRM, SIG_DFL);
+            pcntl_async_signals(false);
+        }
+    }
+
+    public function testAddresses(): void
+    {
+        $uri = static fn (string $host, ?array $tls = null): string => Address::of($host, 7000, tls: $tls)->uri;
+        self::assertSame('tcp://h:7000', $uri('h'));
+        self::assertSame('tcp://[::1]:7000', $uri('::1'));
+        self::assertSame('tls://h:7000', $uri('tls://h'));
+        self::assertSame('tls://h:7000', $uri('h', []));
+        self::assertSame('unix:///run/redis', $uri('/run/redis'));
+        $address = Address::of('tls://h', 7000, ['user', 'secret'], 2);
+        self::assertSame('tls://[::2]:7001', $address->at('::2:7001')->uri);
+        self::assertSame(['user', 'secret'], $address->at('::2:7001')->auth);
+        self::assertSame('::1:7000', Address::of('::1', 7000)->hostAndPort());
+        self::assertSame(['secret'], Address::of('h', 1, [null, 'secret'])->auth);
+        self::assertSame([], Address::of('h', 1, false)->auth);
+    }
+
+    public function testSlots(): void
+    {
+        self::assertSame(12739, Slot::of('123456789'));
+        self::assertSame(12182, Slot::of('foo'));
+        self::assertSame(Slot::of('user'), Slot::of('a{user}b{c}'));
+        self::assertNotSame(Slot::of('{}a'), Slot::of('{}b'));
+        self::assertNotSame(Slot::of('{a'), Slot::of('a'));
+    }
+
+    public function testAClusterIsFollowed(): void
+    {
+        $slots = [[0, 8191, ['a', 1]], [8192, 16383, ['b', 2]]];
+        $sent = [];
+        $answers = [
+            'a:1 CLUSTER' => [$slots, $slots],
+            'b:2 GET' => [new Said('MOVED 12182 c:3'), new Said('ASK 12182 c:3'), 'y'],
+            'c:3 GET' => ['x', 'z'], 'c:3 ASKING' => ['OK'],
+        ];
+        $cluster = new Cluster(function (string $server, array $words) use (&$answers, &$sent): mixed {
+            $sent[] = "$server $words[0]";
+            $answer = array_shift($answers["$server $words[0]"]);
+            return $answer instanceof \Throwable ? throw $answer : $answer;
+        }, fn (): array => ['a:1']);
+        self::assertSame('x', $cluster->call('foo', ['GET', 'foo'], 1.0));
+        self::assertSame('z', $cluster->call('foo', ['GET', 'foo'], 1.0), 'ASKING');
+        self::assertSame('y', $cluster->call('foo', ['GET', 'foo'], 1.0), 'ASK is for once');
+        $expected = ['a:1 CLUSTER', 'b:2 GET', 'c:3 GET', 'a:1 CLUSTER', 'b:2 GET', 'c:3 ASKING', 'c:3 GET', 'b:2 GET'];
+        self::assertSame($expected, $sent);
+    }
+}

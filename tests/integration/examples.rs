@@ -1,0 +1,55 @@
+//! The example of the README, and what `examples/python` does with the package of `clients/python`.
+//!
+//! Those of Node need the compiled package: `make test-clients` runs them.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use crate::factory::install;
+use crate::support::{skipped, until, Server};
+
+/// The output of an example at that server, with one step of work; None, and a word about it, without redis-py.
+fn run(text: &str, server: &Server) -> Option<Output> {
+    let python = install::python().map_err(|why| skipped("examples/python", &why)).ok()?;
+    let example = text.replace("Redis()", &format!("Redis(port={})", server.port()));
+    assert_ne!(example, text, "it connects in another way");
+    let example = example.replace("range(10)", "range(1)").replace("sleep(10)", "sleep(0.1)");
+    let mut command = Command::new(python);
+    command.args(["-W", "error", "-c", &example]);
+    Some(command.env("PYTHONPATH", install::sources().join("../../clients/python/src")).output().unwrap())
+}
+
+#[test]
+fn the_readme_shows_an_example_that_runs() {
+    let example = include_str!("../../examples/python/report.py");
+    let readme = include_str!("../../README.md");
+    assert!(
+        readme.contains(&format!("```python\n{example}```\n")),
+        "README.md does not show examples/python/report.py"
+    );
+    let server = Server::start();
+    let Some(output) = run(example, &server) else { return };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");
+    assert_eq!(server.conn().int(&["DBSIZE"]), 0, "it was not given back");
+}
+
+#[test]
+fn the_example_with_asyncio_waits_in_line() {
+    let (server, mut conn) = Server::connected();
+    let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
+    let since = Instant::now();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(include_str!("../../examples/python/report_asyncio.py"), &server));
+        until("it waits", || {
+            let waits = conn.call(&["LOCK.INFO", "report"]).field("waiters").int() == 1;
+            (waits || running.is_finished()).then_some(())
+        });
+        conn.int(&["LOCK.RELEASE", "report", &token]);
+        let Some(output) = running.join().unwrap() else { return };
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");
+    });
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
+    assert_eq!(conn.int(&["DBSIZE"]), 0, "it was not given back");
+}

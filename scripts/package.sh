@@ -13,8 +13,8 @@
 # The same commit and compiler give the same bytes, in whatever folder and target folder: times are that of the commit
 # (or SOURCE_DATE_EPOCH), and no path of this machine is in them. `make reproducible` shows it. Where cargo-zigbuild is,
 # what is built runs with glibc 2.17 (2012) and later; otherwise it needs at least the glibc of this machine, if it uses
-# what came with that. The environment can name a MAINTAINER of the package, and a MODULE and a LOCK_TOP that were built
-# before, as the tests do.
+# what came with that (ZIG=0 has it so). The environment can name a MAINTAINER of the package, and a MODULE and a LOCK_TOP
+# that were built before, as the tests do.
 set -eu
 umask 022
 export LC_ALL=C TZ=UTC
@@ -38,6 +38,8 @@ host=$(echo "$rustc" | sed -n 's/^host: //p')
 arm=aarch64-unknown-linux-gnu
 # The oldest that Rust's standard library runs with.
 glibc=2.17
+zig=${ZIG:-1}
+have cargo-zigbuild || zig=0
 maintainer=${MAINTAINER:-The redis-lock authors <redis-lock@packages.invalid>}
 for tool in objcopy objdump strip tar gzip sha256sum; do
     have "$tool" || die "$tool is missing (Debian: binutils, tar, gzip, coreutils)"
@@ -75,7 +77,7 @@ compile() {
     triple=$1
     shift
     set -- --locked --target-dir "$target/package-build" "$@"
-    if have cargo-zigbuild; then
+    if [ "$zig" = 1 ]; then
         [ "$triple" = "$host" ] || scripts/arm64.sh rust || return
         set -- cargo zigbuild --target "$triple.$glibc" "$@"
     elif [ "$triple" = "$host" ]; then
@@ -91,7 +93,7 @@ build() {
     compile "$1" --release --lib || return
     compile "$1" --profile tool --package lock-top || return
     built=$target/package-build
-    if [ "$1" != "$host" ] || have cargo-zigbuild; then built=$built/$1; fi
+    if [ "$1" != "$host" ] || [ "$zig" = 1 ]; then built=$built/$1; fi
     module=$built/release/libredis_lock.so lock_top=$built/tool/lock-top
     for file in "$module" "$lock_top"; do
         [ -f "$file" ] || die "$file is not there"
@@ -256,7 +258,7 @@ else
 fi
 module=${MODULE:-} lock_top=${LOCK_TOP:-}
 if [ -z "$module" ]; then
-    have cargo-zigbuild || say "note: without cargo-zigbuild, what is built needs the glibc of this machine or a later one"
+    [ "$zig" = 1 ] || say "note: without cargo-zigbuild, what is built needs the glibc of this machine or a later one"
     build "$host"
 fi
 [ -f "$module" ] || die "$module is not there"

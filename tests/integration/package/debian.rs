@@ -121,11 +121,14 @@ fn a_module_that_names_a_path_of_this_machine_is_not_packed() {
         dir.display()
     );
     write_program(&bin.join("cargo"), &cargo);
+    // Where cargo-zigbuild is installed, too.
+    write_program(&bin.join("cargo-zigbuild"), "#!/bin/sh\n");
     let output = run(command("scripts/package.sh")
         .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
         .env("CARGO_TARGET_DIR", &target)
         .env("PACKAGE_DIR", &out)
         .env("NATIVE_ONLY", "1")
+        .env("ZIG", "0")
         .env_remove("MODULE"));
     let text = refused(&output);
     assert!(text.contains(&format!("names a path of this machine, {}", target.display())), "{text}");

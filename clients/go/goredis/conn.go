@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/serverlock/driver"
 	"example.com/serverlock/internal/resp"
@@ -26,6 +27,9 @@ type conn struct {
 
 func (n *node) Dial(ctx context.Context) (driver.Conn, error) {
 	options := *n.client.Options()
+	// That of the application's client is written to while its first connections are made. Announcements of a server
+	// would not be understood here anyway.
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	dialed := dialer{dial: options.Dialer}
 	options.Dialer = dialed.keep
 	options.Protocol = 2

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -201,5 +202,42 @@ func TestALineThatCannotLogInSaysWhy(t *testing.T) {
 	calls := exchange(t, n, 5*time.Second, "LOCK.1")
 	if !errors.As(calls[0].Err, &reply) || !strings.HasPrefix(string(reply), "WRONGPASS") {
 		t.Errorf("the error is %v", calls[0].Err)
+	}
+}
+
+// The library writes to the options of a client whose first connections learn what the server can do.
+func TestALineIsDialedWhileTheLibraryMakesConnections(t *testing.T) {
+	server := fake.Start(t, func(words []string) string {
+		switch {
+		case strings.EqualFold(words[0], "hello"):
+			return "%0\r\n"
+		case len(words) > 1 && strings.EqualFold(words[1], "maint_notifications"):
+			return "-ERR unknown subcommand\r\n"
+		}
+		return answer("")(words)
+	})
+	for range 20 {
+		client, n := open(t, &redis.Options{Addr: server.Address, Protocol: 3})
+		var calls sync.WaitGroup
+		call := func(body func()) {
+			calls.Add(1)
+			go func() {
+				defer calls.Done()
+				body()
+			}()
+		}
+		for range 8 {
+			call(func() { _ = n.client.Ping(t.Context()).Err() })
+			call(func() { _ = client.Ping(t.Context()).Err() })
+			call(func() {
+				conn, err := n.Dial(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = conn.Close()
+			})
+		}
+		calls.Wait()
 	}
 }

@@ -45,6 +45,7 @@ func TestWaitersStandInLine(t *testing.T) {
 	rs, client := open(t, server.Start(t))
 	first := rs.NewMutex("a")
 	must(t, first.Lock())
+	var mu sync.Mutex
 	var order []int
 	var all sync.WaitGroup
 	for number := range 5 {
@@ -56,7 +57,9 @@ func TestWaitersStandInLine(t *testing.T) {
 				t.Error(err)
 				return
 			}
+			mu.Lock()
 			order = append(order, number)
+			mu.Unlock()
 			_, _ = mutex.Unlock()
 		}()
 		until(t, "it stands in line", func() bool { return waiters(t, client, "a") == int64(number+1) })

@@ -30,8 +30,12 @@ final class Held
     public readonly float $waited;
 
     /** @internal */
-    public function __construct(private readonly Engine $engine, private readonly Hold $hold)
+    public readonly Hold $hold;
+
+    /** @internal */
+    public function __construct(private readonly Engine $engine, Hold $hold)
     {
+        $this->hold = $hold;
         $this->key = $hold->request->name;
         $this->token = $hold->token;
         $this->predecessor = $hold->predecessor;

@@ -45,7 +45,7 @@ final class Leader
         $known = '';
         while ($goesOn()) {
             try {
-                $held = new Held($this->engine, $this->engine->acquire($this->request, $goesOn));
+                $held = $this->engine->acquire($this->request, $goesOn);
             } catch (GivenUp) {
                 return;
             } catch (LockBadArgument | LockMisuse $error) {

@@ -29,7 +29,7 @@ final class Lock
      */
     public function acquire(): Held
     {
-        return new Held($this->engine, $this->engine->acquire($this->request));
+        return $this->engine->acquire($this->request);
     }
 
     /**
@@ -45,23 +45,22 @@ final class Lock
      */
     public function run(callable $work): mixed
     {
-        $hold = $this->engine->acquire($this->request);
-        $keeper = $this->engine->keeper;
-        $this->engine->enter($hold);
-        try {
-            $result = $work(new Held($this->engine, $hold));
+        $held = $this->engine->acquire($this->request);
+        try { // from the first step to the last: what a signal handler throws ends the scope
+            $this->engine->enter($held->hold);
+            $result = $work($held);
+            $this->engine->leave($held->hold);
+            if (!$held->hold->isReleased && !$held->release()) {
+                throw $this->engine->keeper->over($held->hold);
+            }
         } catch (\Throwable $error) {
-            $this->engine->leave($hold);
+            $this->engine->leave($held->hold);
             try {
-                $hold->isReleased || $keeper->release($hold);
+                $held->hold->isReleased || $held->release();
             } catch (LockException) {
                 // that of the work is the one to tell
             }
             throw $error;
-        }
-        $this->engine->leave($hold);
-        if (!$hold->isReleased && !$keeper->release($hold)) {
-            throw $keeper->over($hold);
         }
         return $result;
     }

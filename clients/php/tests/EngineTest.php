@@ -43,11 +43,11 @@ final class EngineTest extends TestCase
             self::fail('granted');
         } catch (LockNoServer) {
         }
-        $hold = $engine->acquire(new Request(['other'], 30.0));
-        self::assertSame(4711, $hold->token);
+        $held = $engine->acquire(new Request(['other'], 30.0));
+        self::assertSame(4711, $held->token);
         $expected = ['LOCK.ACQUIRE', 'LOCK.ACQUIRE', 'LOCK.CANCEL', 'LOCK.CANCEL', 'LOCK.ACQUIRE'];
         self::assertSame($expected, $client->commands());
-        $engine->keeper->release($hold);
+        $held->release();
         self::assertCount(6, $client->sent, 'and once is enough');
     }
 
@@ -78,14 +78,14 @@ final class EngineTest extends TestCase
             $replies,
         )]);
         $engine = self::engine($client, 1.0);
-        self::assertSame($wasHeld, $engine->keeper->release($engine->acquire(new Request(['report'], 30.0))));
+        self::assertSame($wasHeld, $engine->acquire(new Request(['report'], 30.0))->release());
     }
 
     public function testAReleaseThatCannotBeSentIsMadeUpForByALaterCall(): void
     {
         $client = new ScriptedClient([4711, ...array_fill(0, 20, new Broken('down'))]);
         $engine = self::engine($client);
-        self::assertTrue($engine->keeper->release($engine->acquire(new Request(['report'], 30.0))));
+        self::assertTrue($engine->acquire(new Request(['report'], 30.0))->release());
         $client->replies = [1, 4712];
         $client->sent = [];
         usleep(1_100_000); // not at once: it has just failed

@@ -7,6 +7,7 @@ namespace Serverlock\Core;
 use Psr\Log\LoggerInterface;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuse;
+use Serverlock\Held;
 use Serverlock\Hooks;
 use Serverlock\Wire\Client;
 use Serverlock\Wire\Line;
@@ -49,8 +50,13 @@ final class Engine
         $this->keeper = new Keeper($this);
     }
 
-    /** @param null|\Closure(): bool $while */
-    public function acquire(Request $request, ?\Closure $while = null): Hold
+    /**
+     * Signals are handled again when all of the grant is built: what a handler throws then gives it back. After that
+     * nothing is done but to return it.
+     *
+     * @param null|\Closure(): bool $while
+     */
+    public function acquire(Request $request, ?\Closure $while = null): Held
     {
         if ($this->isClosed) {
             throw new LockMisuse($request->name, 'its Locks are closed');
@@ -66,22 +72,28 @@ final class Engine
         $attempt = new Attempt($this, $request, $while, $wereAsync);
         try {
             $hold = new Hold($request, $attempt->run(), $attempt->began, $this->pid);
+            $held = new Held($this, $hold);
             if ($this->hooks !== null) {
-                $this->tell($this->hooks->granted, $request->name, $hold->granted - $hold->began);
-            }
-            try {
-                $wereAsync && Signals::restore();
-            } catch (\Throwable $error) { // nobody will get to see it
-                $this->keeper->release($hold);
-                throw $error;
+                $this->tell($this->hooks->granted, $request->name, $held->waited);
             }
         } catch (LockException $error) {
             $this->tell($this->hooks?->refused, $request->name, Clock::now() - $attempt->began, $error);
             throw $error;
         } finally {
-            $wereAsync && !isset($hold) && Signals::restore();
+            $wereAsync && !isset($held) && Signals::restore();
         }
-        return $hold;
+        try {
+            $wereAsync && Signals::restore();
+        } catch (\Throwable $error) { // nobody will get to see the grant
+            Signals::defer();
+            try {
+                $this->keeper->release($hold);
+            } finally {
+                Signals::restore();
+            }
+            throw $error;
+        }
+        return $held;
     }
 
     /** Calls a hook. The work of the application does not depend on it. */
@@ -116,12 +128,20 @@ final class Engine
     }
 
     /**
+     * What a signal handler throws would leave the reply on the connection, to be read as that to the next command: it
+     * has to wait.
+     *
      * @param list<string|int|float> $words
      * @throws Said|Broken
      */
     public function call(string $key, array $words, float $timeout): mixed
     {
-        return $this->client->call($key, $words, $timeout);
+        $wereAsync = Signals::defer();
+        try {
+            return $this->client->call($key, $words, $timeout);
+        } finally {
+            $wereAsync && Signals::restore();
+        }
     }
 
     public function dial(string $key): Line

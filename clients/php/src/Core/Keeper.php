@@ -177,7 +177,7 @@ final class Keeper
     }
 
     /**
-     * Whether the lock was held to the end.
+     * Whether the lock was held to the end. Signals are handled before or after it.
      *
      * @throws LockException
      */
@@ -189,6 +189,16 @@ final class Keeper
         if ($hold->isReleased) {
             throw new LockMisuse($hold->request->name, 'it was released before');
         }
+        $wereAsync = Signals::defer();
+        try {
+            return $this->releaseOnce($hold);
+        } finally {
+            $wereAsync && Signals::restore();
+        }
+    }
+
+    private function releaseOnce(Hold $hold): bool
+    {
         $lost = $this->noticed($hold);
         $hold->isReleased = true;
         $isHeld = false;

@@ -12,10 +12,25 @@ namespace Serverlock\Core;
  */
 final class Signals
 {
-    /** Whether they were handled at once so far. */
+    /** Whether they were handled at once so far. What came before this is handled in it. */
     public static function defer(): bool
     {
-        return function_exists('pcntl_async_signals') && pcntl_async_signals(false);
+        if (!function_exists('pcntl_async_signals')) {
+            return false;
+        }
+        try {
+            $wereAsync = pcntl_async_signals(false);
+            self::pass();
+        } catch (\Throwable $error) {
+            pcntl_async_signals(true);
+            throw $error;
+        }
+        return $wereAsync;
+    }
+
+    /** PHP looks for a signal that has come where it enters a function, and would do so at the next one. */
+    private static function pass(): void
+    {
     }
 
     /** Handles those that have come meanwhile. */

@@ -173,9 +173,14 @@ languages=${*:-$(for folder in clients/*/; do
 done)}
 for language in $languages; do
     echo "== $language"
-    "test_$language" || failed="$failed $language"
+    "test_$language" 2>&1 | tee "$target/$language.log" || failed="$failed $language"
 done
 if [ -n "$failed" ]; then
+    # Other languages have printed much since.
+    for language in $failed; do
+        echo "== $language failed:"
+        tail -n 150 "$target/$language.log"
+    done
     say "FAILED:$failed"
     exit 1
 fi

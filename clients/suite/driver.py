@@ -138,4 +138,4 @@ class Driver:
 
     def tail(self):
         with open(self._log, encoding="utf-8", errors="replace") as log:
-            return log.read()[-3000:]
+            return log.read()[-12000:]

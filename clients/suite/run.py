@@ -1,9 +1,10 @@
 """Plays every scenario in one language, with each of its client libraries, against real servers.
 
     python3 clients/suite/run.py python
-    python3 clients/suite/run.py python --only fork --client redis-py --keep-logs
+    python3 clients/suite/run.py python --only fork --client redis-py
 
-Ends non-zero if a scenario failed. Its last line is `N passed, N failed, N skipped`.
+Ends non-zero if a scenario failed; what failed is printed once more at the end, with the logs of drivers and servers.
+The last line is `N passed, N failed, N skipped`.
 """
 
 import argparse
@@ -34,7 +35,6 @@ def main():
     parser.add_argument("language", choices=LANGUAGES)
     parser.add_argument("--client", action="append", help="only this client library")
     parser.add_argument("--only", default="", help="only scenarios with this in their name or file")
-    parser.add_argument("--keep-logs", action="store_true", help="print the logs of drivers and servers of failures")
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help=f"how many scenarios at a time: {AT_ONCE}")
     parser.add_argument("--list", action="store_true", help="print the names of the scenarios")
     args = parser.parse_args()
@@ -54,19 +54,24 @@ def main():
     chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)
     jobs = [(play, client) for play in chosen for client in clients]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
+    failures = []
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
-        played = {pool.submit(_play, play, client, language, args.keep_logs): (play, client) for play, client in jobs}
+        played = {pool.submit(_play, play, client, language): (play, client) for play, client in jobs}
         for done in concurrent.futures.as_completed(played):
             play, client = played[done]
             verdict, seconds, why = done.result()
             counts[verdict] += 1
             line = f"{verdict:7} {client:18} {_name(play):60} {seconds:5.1f} s"
-            print(line if verdict == "passed" else f"{line}  {why}", flush=True)
+            print(line if verdict == "passed" else f"{line}  {why.rpartition(chr(10))[2]}", flush=True)
+            if verdict == "failed":
+                failures.append(f"{line}\n{why}")
+    for failure in failures:
+        print(f"\n{failure}", flush=True)
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), flush=True)
     return 1 if counts["failed"] or not counts["passed"] else 0
 
 
-def _play(play, client, language, keeps_logs):
+def _play(play, client, language):
     began = time.monotonic()
     stage = Stage([*language["command"], client], language["environment"])
     try:
@@ -77,10 +82,10 @@ def _play(play, client, language, keeps_logs):
     except (Skip, Cannot) as reason:
         verdict, why = "skipped", str(reason)
     except BaseException as error:
-        verdict, why = "failed", "".join(traceback.format_exception(error)) if not isinstance(error, KeyboardInterrupt) else ""
-        if keeps_logs:
-            why += "".join(f"\n--- driver\n{driver.tail()}" for driver in stage.drivers)
-            why += "".join(f"\n--- server {server.port}\n{server.log()}" for server in stage.servers)
+        verdict = "failed"
+        why = "".join(f"--- driver\n{driver.tail()}\n" for driver in stage.drivers)
+        why += "".join(f"--- server {server.port}\n{server.log()}\n" for server in stage.servers)
+        why += "".join(traceback.format_exception(error)).rstrip()
     finally:
         stage.end()
     return verdict, time.monotonic() - began, why

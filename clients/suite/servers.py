@@ -122,7 +122,8 @@ class Server:
         self.start()
 
     def log(self):
-        return (self.folder / "log").read_text("utf-8", "replace")[-3000:]
+        path = self.folder / "log"
+        return path.read_text("utf-8", "replace")[-3000:] if path.exists() else ""
 
     def end(self):
         self.kill()

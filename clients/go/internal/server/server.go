@@ -35,28 +35,34 @@ func module(t testing.TB) string {
 func Start(t testing.TB, arguments ...string) string {
 	t.Helper()
 	words := append([]string{"--loadmodule", module(t)}, arguments...)
-	return start(t, append(words, "--save", "", "--dir", t.TempDir(), "--bind", "127.0.0.1"))
+	return start(t, append(words, "--save", "", "--dir", t.TempDir(), "--bind", "127.0.0.1"), freePort)
 }
 
 // StartPlain starts a server without the module.
 func StartPlain(t testing.TB) string {
 	t.Helper()
-	return start(t, []string{"--save", "", "--dir", t.TempDir(), "--bind", "127.0.0.1"})
+	return start(t, []string{"--save", "", "--dir", t.TempDir(), "--bind", "127.0.0.1"}, freePort)
 }
 
-func start(t testing.TB, words []string) string {
+func freePort(t testing.TB) int {
+	t.Helper()
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = probe.Close() }()
+	return probe.Addr().(*net.TCPAddr).Port
+}
+
+// start starts a server with these words, on a port that free gives.
+func start(t testing.TB, words []string, free func(testing.TB) int) string {
 	t.Helper()
 	binary := os.Getenv("REDIS_SERVER")
 	if binary == "" {
 		binary = "redis-server"
 	}
 	for range 5 { // somebody else may take the port first
-		probe, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := probe.Addr().(*net.TCPAddr).Port
-		_ = probe.Close()
+		port := free(t)
 		log := filepath.Join(t.TempDir(), "log")
 		server := exec.Command(binary, append(words, "--port", fmt.Sprint(port), "--logfile", log)...)
 		if err := server.Start(); err != nil {

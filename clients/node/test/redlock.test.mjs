@@ -6,19 +6,17 @@
 // because it waits in line once. src/multi.test.ts is about several masters and is left out.
 
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { pathToFileURL } from 'node:url';
+import { freePort, module, root, startServer, until } from './servers.mjs';
 
-const root = fileURLToPath(new URL('../../..', import.meta.url));
 const built = process.env.SERVERLOCK;
-const module = join(process.env.CARGO_TARGET_DIR ?? join(root, 'target'), 'release/libredis_lock.so');
 const { default: Redlock, ExecutionError, Lock, ResourceLockedError } = await import(pathToFileURL(`${built}/dist/redlock.js`).href);
 const require = createRequire(`${built}/`);
 const { Redis } = require('ioredis');
@@ -28,42 +26,11 @@ const LONG = 3_000_000_000;
 const HASTY = { retryCount: 2, retryDelay: 50, retryJitter: 0 };
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-async function until(what, holds) {
-  for (const end = Date.now() + 20_000; !(await holds()); await sleep(5)) assert(Date.now() < end, `not within 20 s: ${what}`);
-}
-
 /** The error with which it rejects. */
 async function caught(promise, type = ExecutionError) {
   const error = await promise.then(() => assert.fail('it does not fail'), (error) => error);
   assert(error instanceof type, String(error));
   return error;
-}
-
-async function freePort() {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address();
-  probe.close();
-  await once(probe, 'close');
-  return port;
-}
-
-async function startServer(t, ...words) {
-  const folder = mkdtempSync(join(tmpdir(), 'serverlock-'));
-  const port = await freePort();
-  const server = spawn(process.env.REDIS_SERVER ?? 'redis-server', ['--port', port, '--save', '', '--dir', folder, ...words].map(String));
-  let log = '';
-  await new Promise((resolve, reject) => {
-    server.stdout.on('data', (data) => (log += data).includes('Ready to accept connections') && resolve());
-    server.on('exit', () => reject(new Error(log)));
-  });
-  t(async () => {
-    server.removeAllListeners('exit');
-    server.kill('SIGKILL');
-    await once(server, 'exit');
-    rmSync(folder, { recursive: true, force: true });
-  });
-  return port;
 }
 
 const ends = [];

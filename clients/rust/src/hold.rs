@@ -252,7 +252,36 @@ impl Hold {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::options::{Hooks, Options};
+    use crate::request::{Form, Sharing};
+    use crate::server::{Router, Servers};
+
+    /// A renewal, a session and a look at the clock may notice the same loss, one after the other.
+    #[test]
+    fn a_loss_is_told_once_whoever_notices_it() {
+        // Its one thread tells in turn.
+        let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(1).build().unwrap();
+        let told = Arc::new(AtomicUsize::new(0));
+        let [by_hook, by_lock] = [(); 2].map(|()| Arc::clone(&told));
+        let hooks = Hooks::new().lost(move |_, _, _| _ = by_hook.fetch_add(1, Ordering::SeqCst));
+        let servers = Servers::from(redis::Client::open("redis://localhost").unwrap());
+        let router = Arc::new(Router::new(servers, Box::new(|_| unreachable!("nothing is sent"))));
+        let engine = Engine::new(runtime.handle().clone(), router, Options::new().hooks(hooks));
+        let mut request = Request::new(vec![b"report".to_vec()], Duration::from_secs(30), Form::One, Sharing::Alone);
+        request.settings.on_lost = Some(Arc::new(move |_| _ = by_lock.fetch_add(1, Ordering::SeqCst)));
+        let grant = Grant { token: 1, sent: now(), predecessor: None, is_portable: false, line: None };
+        let hold = Arc::new(Hold::new(Arc::clone(&engine), Arc::new(request), grant, now()));
+        hold.lose("its connection has ended", true);
+        hold.lose("somebody has taken it away", true);
+        assert!(hold.lost().is_some_and(|lost| lost.to_string().ends_with("lost: its connection has ended")));
+        hold.end();
+        hold.lose("somebody has taken it away", true);
+        runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
+        assert_eq!(told.load(Ordering::SeqCst), 2, "once by the hook, once by the lock");
+    }
 
     #[test]
     fn details_tell_of_a_predecessor_or_of_none() {

@@ -121,6 +121,17 @@ fn the_connections_of_locks_that_are_dropped_are_closed() {
     assert_eq!(pong, "PONG");
 }
 
+/// What a thread has held in a scope is forgotten with the scope.
+#[test]
+fn a_scope_that_has_ended_keeps_nothing_open() {
+    let server = Server::start();
+    let locks = Locks::new(server.client());
+    let (outer, inner) = (locks.lock("outer", LEASE), locks.lock("inner", LEASE).session());
+    outer.run(|_| inner.run(|_| Ok::<_, Error>(()))).unwrap();
+    drop((outer, inner, locks));
+    until("its connections are closed", || server.connections() == 0);
+}
+
 #[test]
 fn a_loss_is_told_once_and_the_guard_fails() {
     let server = Server::start();

@@ -40,6 +40,7 @@ pub(crate) struct Engine {
     hooks: Hooks,
     may_be_script: bool,
     handle: Handle,
+    process: u32,
 
     /// Until the server says otherwise.
     pub(crate) notifies: AtomicBool,
@@ -64,6 +65,7 @@ impl Engine {
             hooks: options.hooks,
             may_be_script: options.scripts,
             handle,
+            process: std::process::id(),
             notifies: AtomicBool::new(true),
             notify_works: AtomicBool::new(false),
             missed_until: AtomicU64::new(0),
@@ -83,12 +85,22 @@ impl Engine {
         &self.handle
     }
 
+    /// Whether this is a child of the process that it was made in. A child leaves what it finds alone: its connections
+    /// and locks are its parent's, and the thread that would answer was not forked.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         request: Arc<Request>,
         cancel: Arc<Signal>,
     ) -> Result<Arc<Hold>, Error> {
         request.check()?;
+        if self.is_inherited() {
+            let reason = "its Locks belong to the process that this one was forked from: make new ones";
+            return Err(Error::new(Kind::Misuse, &request.name, reason));
+        }
         if self.closed.is_fired() {
             return Err(Error::new(Kind::Misuse, &request.name, "its Locks are closed"));
         }

@@ -91,7 +91,9 @@ pub(crate) struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.engine.close();
+        if !self.engine.is_inherited() {
+            self.engine.close();
+        }
     }
 }
 

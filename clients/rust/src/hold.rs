@@ -62,7 +62,6 @@ pub(crate) struct Hold {
     pub(crate) over: Signal,
     /// The number of its newest entry in the timer.
     pub(crate) entry: AtomicU64,
-    process: u32,
     state: Mutex<State>,
 }
 
@@ -123,7 +122,6 @@ impl Hold {
             line: grant.line,
             over: Signal::default(),
             entry: AtomicU64::new(0),
-            process: std::process::id(),
             state: Mutex::new(state),
         }
     }
@@ -141,16 +139,19 @@ impl Hold {
 
     /// Fails unless the lock is held for certain. Nobody is asked.
     pub(crate) fn check(self: &Arc<Self>) -> Result<(), Error> {
-        if let Some(lost) = self.lost() {
+        if let Some(lost) = self.inherited().or_else(|| self.lost()) {
             return Err(lost);
-        }
-        if self.process != std::process::id() {
-            return Err(self.error("lost: it belongs to the process that this one was forked from"));
         }
         if locked(&self.state).is_ended {
             return Err(self.error("it was released"));
         }
         Ok(())
+    }
+
+    /// Why a child that was forked does not hold it.
+    fn inherited(&self) -> Option<Error> {
+        let reason = "lost: it belongs to the process that this one was forked from";
+        self.engine.is_inherited().then(|| self.error(reason))
     }
 
     fn error(&self, reason: &str) -> Error {
@@ -203,13 +204,12 @@ impl Hold {
 
     /// Marks it as released; nothing if it was before.
     pub(crate) fn end(self: &Arc<Self>) -> Option<Ended> {
-        let lost = self.lost();
+        let lost = self.inherited().or_else(|| self.lost());
         let mut state = locked(&self.state);
         if std::mem::replace(&mut state.is_ended, true) {
             return None;
         }
-        // A child that was forked leaves the lock of its parent alone.
-        let is_gone = state.is_gone || self.process != std::process::id();
+        let is_gone = state.is_gone;
         drop(state);
         self.over.fire();
         Some(Ended { lost, is_gone })

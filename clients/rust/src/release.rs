@@ -15,6 +15,9 @@ use crate::judge::{Fault, number};
 impl Engine {
     /// Gives back what has just ended. The error is of kind lost unless it was held to the end.
     pub(crate) async fn release(self: &Arc<Self>, hold: &Arc<Hold>, ended: Ended) -> Result<(), Error> {
+        if self.is_inherited() {
+            return ended.lost.map_or(Ok(()), Err);
+        }
         self.timer.forget();
         let mut outcome = Ok(false);
         if !ended.is_gone {

@@ -2,25 +2,34 @@
 
 use std::cell::Cell;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+use crate::sync::locked;
+
+/// The runtime, and the process whose thread it has.
+static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
 
 thread_local! {
     static IS_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The runtime; an error where no thread can be started.
+/// The runtime; an error where no thread can be started. A process that was forked gets its own: threads are not forked.
 pub(crate) fn handle() -> std::io::Result<Handle> {
-    if let Some(runtime) = RUNTIME.get() {
+    let mut runtime = locked(&RUNTIME);
+    if let Some((process, runtime)) = runtime.as_ref()
+        && *process == std::process::id()
+    {
         return Ok(runtime.handle().clone());
     }
     let made = Builder::new_multi_thread().worker_threads(1).thread_name("serverlock").enable_all().build()?;
-    Ok(RUNTIME.get_or_init(|| made).handle().clone())
+    let handle = made.handle().clone();
+    // To drop that of the parent would wait for its thread.
+    std::mem::forget(runtime.replace((std::process::id(), made)));
+    Ok(handle)
 }
 
 /// Whether this thread is that of a caller, which may block.

@@ -21,7 +21,6 @@ pub(crate) enum Fault {
     /// No connection, or no reply in time; the connection is closed.
     Broken(Broken),
     /// No reply in time, on a connection that others use too: it may still come.
-    #[cfg_attr(not(feature = "tokio"), allow(dead_code))] // threads have connections to themselves
     Late(Call),
     /// The caller has given up.
     GivenUp,

@@ -176,6 +176,16 @@ async fn renew(hold: Arc<Hold>) {
     }
 }
 
+/// The reply, or the call itself if there is none in time.
+pub(crate) fn in_time(mut call: Call, timeout: Duration) -> Call {
+    Box::pin(async move {
+        match tokio::time::timeout(timeout, &mut call).await {
+            Ok(reply) => reply,
+            Err(_) => Err(Fault::Late(in_time(call, timeout))),
+        }
+    })
+}
+
 /// Awaits a reply, also one that is late, until then.
 pub(crate) async fn patient(mut call: Call, until: Duration) -> Reply {
     loop {

@@ -70,6 +70,9 @@ fn project(name: &str, unpacked: &Path, more: &str) -> PathBuf {
     let lines = blocks("toml")[0];
     let threads = "serverlock = \"0.1\"";
     assert!(lines.contains(threads) && lines.contains("features = [\"tokio\"] }"), "{lines}");
+    let redis = "redis = \"1.8\"";
+    assert!(lines.contains(redis), "{lines}");
+    let lines = lines.replace(redis, "redis = { version = \"1.8\", features = [\"bb8\", \"r2d2\"] }");
     let lines = lines.replace(threads, "serverlock = { version = \"0.1\", features = [\"tokio\"] }");
     let tokio = "tokio = { version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }";
     let manifest = format!(
@@ -98,10 +101,11 @@ fn the_packed_crate_has_what_it_needs_and_its_examples_run() {
 
     let server = Server::start();
     let at = format!("127.0.0.1:{}", server.port);
-    let folder = project("examples", &unpacked, "rslock = { version = \"=0.10.0\", features = [\"tokio-comp\"] }");
+    let more = "rslock = { version = \"=0.10.0\", features = [\"tokio-comp\"] }\nbb8 = \"0.9\"\nr2d2 = \"0.8\"";
+    let folder = project("examples", &unpacked, more);
     let write = |name: &str, source: String| fs::write(folder.join("src/bin").join(name), source).unwrap();
     let examples = blocks("rust");
-    assert_eq!(examples.len(), 2);
+    assert_eq!(examples.len(), 3);
     for (number, example) in examples.iter().enumerate() {
         let source = example.replace("localhost:6379", &at);
         assert_ne!(source, *example);
@@ -126,6 +130,9 @@ fn the_packed_crate_has_what_it_needs_and_its_examples_run() {
     assert!(says("example1").starts_with("somebody crashed before us: Some(\"alice\")\n"));
     server.call::<i64>(&["LOCK.ACQUIRE", "nightly", "EX", "60"]);
     assert_eq!(says("example1"), "the lock \"nightly\": somebody else has it\n");
+
+    assert_eq!(says("example2"), "");
+    assert!(server.is_free("report"));
 
     assert_eq!(says("before"), "foreign\n");
     assert_eq!(says("after"), "held\n");

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, FromRedisValue};
+use redis::{Cmd, FromRedisValue, RedisResult, Value};
 use tokio::runtime::Handle;
 
 use shared::{Ours, Theirs};
@@ -68,6 +68,34 @@ impl Locks {
     {
         let theirs: Arc<dyn Server> = Arc::new(Theirs::new(connection));
         Self::made(client.into(), options, Box::new(move |_| Arc::clone(&theirs)))
+    }
+
+    /// Locks that make each call as the closure does: with a connection of a pool, or with the application's client of a
+    /// cluster, which follows redirections itself. The servers say where waits go.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis::Client, connection: redis::aio::MultiplexedConnection) {
+    /// use serverlock::{Options, aio::Locks};
+    ///
+    /// let locks = Locks::with_calls(client, move |cmd| {
+    ///     let mut connection = connection.clone();
+    ///     async move { cmd.query_async(&mut connection).await }
+    /// }, Options::new());
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn with_calls<F>(
+        servers: impl Into<Servers>,
+        call: impl Fn(Cmd) -> F + Send + Sync + 'static,
+        options: Options,
+    ) -> Self
+    where
+        F: Future<Output = RedisResult<Value>> + Send + 'static,
+    {
+        let theirs: Arc<dyn Server> = Arc::new(Theirs::by(call));
+        Self::made(servers.into(), options, Box::new(move |_| Arc::clone(&theirs)))
     }
 
     fn made(servers: Servers, options: Options, opens: Opens) -> Self {

@@ -10,11 +10,12 @@ use crate::judge::{Call, Fault, Reply, read};
 use crate::line::Line;
 use crate::server::{Server, Servers};
 use crate::sync::{Signal, locked};
+use crate::timer::in_time;
 
 /// What makes a call on the connection of the application.
 type Asks = Box<dyn Fn(Cmd) -> Call + Send + Sync>;
 
-/// The connection of the application. It cannot be closed from here: a reply that is late is awaited.
+/// The connections of the application. They cannot be closed from here: a reply that is late is awaited.
 pub(crate) struct Theirs {
     asks: Asks,
 }
@@ -27,16 +28,17 @@ impl Theirs {
         };
         Self { asks: Box::new(asks) }
     }
-}
 
-/// The reply, or the call itself if there is none in time.
-fn in_time(mut call: Call, timeout: Duration) -> Call {
-    Box::pin(async move {
-        match tokio::time::timeout(timeout, &mut call).await {
-            Ok(reply) => reply,
-            Err(_) => Err(Fault::Late(in_time(call, timeout))),
-        }
-    })
+    pub(crate) fn by<F>(run: impl Fn(Cmd) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = RedisResult<Value>> + Send + 'static,
+    {
+        let asks = move |cmd: Cmd| -> Call {
+            let running = run(cmd);
+            Box::pin(async move { read(running.await) })
+        };
+        Self { asks: Box::new(asks) }
+    }
 }
 
 impl Server for Theirs {

@@ -15,7 +15,7 @@ use super::connections::Connections;
 use super::runtime::is_caller;
 use crate::judge::{Call, Fault, Reply, fault, read};
 use crate::line::Line;
-use crate::server::Server;
+use crate::server::{Server, Servers};
 use crate::sync::locked;
 
 const AT_ONCE: usize = 2;
@@ -87,9 +87,14 @@ impl Server for Lane {
     }
 
     fn line(&self, timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
-        let client = self.connections.servers().client(None).map_err(fault);
-        is_caller().then(|| Line::blocking(&client?, timeout))
+        line_of_caller(self.connections.servers(), timeout)
     }
+}
+
+/// A line on which the caller's thread blocks itself, if this is one.
+pub(super) fn line_of_caller(servers: &Servers, timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
+    let client = servers.client(None).map_err(fault);
+    is_caller().then(|| Line::blocking(&client?, timeout))
 }
 
 impl Lane {

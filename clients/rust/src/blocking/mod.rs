@@ -3,16 +3,18 @@
 mod connections;
 mod lane;
 mod runtime;
+mod theirs;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue};
+use redis::{Cmd, FromRedisValue, RedisResult, Value};
 
 pub use connections::Connections;
 use lane::Lane;
 use runtime::block_on;
+use theirs::Theirs;
 
 use crate::Cancel;
 use crate::engine::Engine;
@@ -23,7 +25,7 @@ use crate::leader::{Campaign, Leadership, Looks, Term};
 use crate::options::{Options, lock_options};
 use crate::request::{Form, Request, Sharing};
 use crate::scope::{OfThread, refuse_again};
-use crate::server::{Router, Server};
+use crate::server::{Opens, Router, Server, Servers};
 
 /// The locks of one set of connections: make one for each, and keep it. Its clones are the same.
 #[derive(Clone)]
@@ -64,7 +66,40 @@ impl Locks {
                 Arc::new(Lane::new(connections))
             }
         };
-        let router = Arc::new(Router::new(servers, Box::new(opens)));
+        Self::made(servers, options, Box::new(opens))
+    }
+
+    /// Locks that make each call as the closure does: with a connection of a pool, or with the application's client of a
+    /// cluster, which follows redirections itself. The servers say where waits go.
+    ///
+    /// The closure runs on another thread, so that a call without a reply holds nobody up for longer than the time-out.
+    /// That costs more than [`Connections`] do.
+    ///
+    /// ```no_run
+    /// # fn example(client: redis::Client, connection: redis::Connection) {
+    /// use std::sync::Mutex;
+    ///
+    /// use serverlock::{Locks, Options};
+    ///
+    /// let connection = Mutex::new(connection);
+    /// let locks = Locks::with_calls(client, move |cmd| cmd.query(&mut *connection.lock().unwrap()), Options::new());
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Locks::new`].
+    pub fn with_calls(
+        servers: impl Into<Servers>,
+        call: impl Fn(&Cmd) -> RedisResult<Value> + Send + Sync + 'static,
+        options: Options,
+    ) -> Self {
+        let servers = servers.into();
+        let theirs: Arc<dyn Server> = Arc::new(Theirs::new(servers.clone(), call));
+        Self::made(servers, options, Box::new(move |_| Arc::clone(&theirs)))
+    }
+
+    fn made(servers: Servers, options: Options, opens: Opens) -> Self {
+        let router = Arc::new(Router::new(servers, opens));
         #[allow(clippy::expect_used)] // documented, and what std::thread::spawn does
         let handle = runtime::handle().expect("a thread can be started");
         Self { owner: Arc::new(Owner { engine: Engine::new(handle, router, options) }) }

@@ -5,6 +5,7 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,20 +20,48 @@ pub struct Server {
 impl Server {
     /// One with the module, which `SERVERLOCK_MODULE` names.
     pub fn start() -> Self {
-        let module = std::env::var("SERVERLOCK_MODULE").expect("SERVERLOCK_MODULE names the module");
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::start_at(port, &[])
+    }
+
+    fn start_at(port: u16, words: &[&str]) -> Self {
+        let module = std::env::var("SERVERLOCK_MODULE").expect("SERVERLOCK_MODULE names the module");
         let folder = std::env::temp_dir().join(format!("serverlock-rust-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let binary = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
         let child = Command::new(binary)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--loadmodule", &module, "--dir"])
             .arg(&folder)
+            .args(words)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
         let server = Self { child, port, folder };
         until("the server answers", || server.client().get_connection().is_ok());
         server
+    }
+
+    /// Three masters without replicas, each with a third of the slots.
+    pub fn start_cluster() -> [Self; 3] {
+        let words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "3000"];
+        let nodes = [0, 1, 2].map(|_| Self::start_at(port_with_bus(), &words));
+        for (number, node) in nodes.iter().enumerate() {
+            node.call::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+            let slots = number * 16384 / 3..(number + 1) * 16384 / 3;
+            let mut words = vec!["CLUSTER".to_owned(), "ADDSLOTS".to_owned()];
+            words.extend(slots.map(|slot| slot.to_string()));
+            node.call::<()>(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            if number > 0 {
+                node.call::<()>(&["CLUSTER", "MEET", "127.0.0.1", &nodes[0].port.to_string()]);
+            }
+        }
+        let is_whole = |node: &Self| {
+            let slots: Vec<(i64, i64, redis::Value)> = node.call(&["CLUSTER", "SLOTS"]);
+            let known: i64 = slots.iter().map(|(first, last, _)| last - first + 1).sum();
+            known == 16384 && node.call::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+        };
+        until("all slots are known", || nodes.iter().all(is_whole));
+        nodes
     }
 
     pub fn client(&self) -> redis::Client {
@@ -77,6 +106,16 @@ impl Drop for Server {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
+
+/// The bus of a cluster has the port plus 10,000. Both are below those that the system gives to connections.
+fn port_with_bus() -> u16 {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let start = u16::try_from(std::process::id() % 10_000).unwrap();
+    let mut ports = std::iter::repeat_with(|| 10_000 + (start + NEXT.fetch_add(1, Ordering::SeqCst)) % 10_000);
+    ports.find(|port| is_free(*port) && is_free(port + 10_000)).unwrap()
+}
+
+static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// Waits until the condition holds.
 pub fn until(what: &str, condition: impl Fn() -> bool) {

@@ -84,6 +84,7 @@ final class Engine
         }
         try {
             $wereAsync && Signals::restore();
+            return $held; // in here: PHP handles signals after a jump, and the end of a try is one
         } catch (\Throwable $error) { // nobody will get to see the grant
             Signals::defer();
             try {
@@ -93,7 +94,6 @@ final class Engine
             }
             throw $error;
         }
-        return $held;
     }
 
     /** Calls a hook. The work of the application does not depend on it. */

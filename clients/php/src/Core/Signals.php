@@ -12,25 +12,31 @@ namespace Serverlock\Core;
  */
 final class Signals
 {
-    /** Whether they were handled at once so far. What came before this is handled in it. */
+    private static bool $areDeferred = false;
+
+    /** Whether they were handled at once so far, and restore() is due. What came before this is handled in it. */
     public static function defer(): bool
     {
-        if (!function_exists('pcntl_async_signals')) {
+        if (self::$areDeferred || !function_exists('pcntl_async_signals')) {
             return false;
         }
         try {
-            $wereAsync = pcntl_async_signals(false);
-            self::pass();
+            if (!pcntl_async_signals(false)) {
+                return false;
+            }
+            self::begin();
         } catch (\Throwable $error) {
+            self::$areDeferred = false;
             pcntl_async_signals(true);
             throw $error;
         }
-        return $wereAsync;
+        return true;
     }
 
-    /** PHP looks for a signal that has come where it enters a function, and would do so at the next one. */
-    private static function pass(): void
+    /** A function of its own: PHP handles a signal that has come before where it enters one. */
+    private static function begin(): void
     {
+        self::$areDeferred = true;
     }
 
     /** Handles those that have come meanwhile. */
@@ -42,6 +48,7 @@ final class Signals
     /** They are handled at once again, and those that have come meanwhile now. */
     public static function restore(): void
     {
+        self::$areDeferred = false;
         pcntl_async_signals(true);
         pcntl_signal_dispatch();
     }

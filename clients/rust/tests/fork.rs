@@ -100,8 +100,8 @@ fn a_child_does_not_use_the_locks_of_its_parent_but_its_own() {
         let own = Locks::new(client);
         let granted = kind(own.lock("own", LEASE).acquire().and_then(serverlock::Held::release));
         let waited = kind(own.lock("held", LEASE).wait(Duration::from_millis(200)).acquire());
-        let renewed = own.lock("renewed", Duration::from_millis(300)).acquire().unwrap();
-        thread::sleep(Duration::from_millis(900)); // three leases
+        let renewed = own.lock("renewed", Duration::from_secs(1)).acquire().unwrap();
+        thread::sleep(Duration::from_millis(2500)); // more than two leases
         format!("{inherited} {granted} {waited} {}", kind(renewed.release()))
     });
     assert_eq!(said, format!("{:?} Ok {:?} Ok", Kind::Misuse, Kind::Timeout));

@@ -211,8 +211,8 @@ for (const library of Object.keys(OPEN)) {
 
     test('nothing renews a lock of `acquire`, and all of its duration counts', async () => {
       const redlock = new Redlock([client]);
-      const lock = await redlock.acquire(['ends'], 3000);
-      await sleep(Math.max(0, lock.expiration + 32 - 200 - Date.now()));
+      const lock = await redlock.acquire(['ends'], 6000);
+      await sleep(Math.max(0, lock.expiration + 62 - 450 - Date.now()));
       await lock.release(); // in its last tenth
       const second = await redlock.acquire(['ends'], 300);
       await until('it has ended', async () => (await call('LOCK.CHECK', 'ends', second.value)) <= 0);

@@ -68,12 +68,12 @@ fn project(name: &str, unpacked: &Path, more: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("src/bin")).unwrap();
     let lines = blocks("toml")[0];
-    let threads = "serverlock = \"0.1\"";
+    let threads = "serverlock = \"1.0\"";
     assert!(lines.contains(threads) && lines.contains("features = [\"tokio\"] }"), "{lines}");
     let redis = "redis = \"1.8\"";
     assert!(lines.contains(redis), "{lines}");
     let lines = lines.replace(redis, "redis = { version = \"1.8\", features = [\"bb8\", \"r2d2\"] }");
-    let lines = lines.replace(threads, "serverlock = { version = \"0.1\", features = [\"tokio\"] }");
+    let lines = lines.replace(threads, "serverlock = { version = \"1.0\", features = [\"tokio\"] }");
     let tokio = "tokio = { version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }";
     let manifest = format!(
         "[package]\nname = {name:?}\nedition = \"2024\"\n\n{lines}{tokio}\n{more}\n\n\

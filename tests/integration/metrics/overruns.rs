@@ -10,7 +10,7 @@ fn server() -> (Server, Conn) {
 }
 
 /// Takes a lock whose lease of a millisecond is over then; its token.
-fn overrun(conn: &mut Conn, take: &[&str]) -> String {
+pub fn overrun(conn: &mut Conn, take: &[&str]) -> String {
     let token = conn.int(take);
     lease_is_over(conn);
     token.to_string()

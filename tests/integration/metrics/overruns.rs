@@ -111,3 +111,14 @@ fn a_lease_that_ended_with_its_session_was_not_overrun() {
     lease_is_over(&mut conn);
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 1);
 }
+
+/// The key does not tell, and this server did not see it. docs/OPERATING.md says so.
+#[test]
+fn after_a_failover_the_end_of_a_session_counts_as_an_overrun() {
+    let ((master, mut conn), (replica, mut promoted)) = (server(), server());
+    replica.replicate(&master);
+    let token = ended_session(&master, &mut conn);
+    master.wait_offset(&replica);
+    promoted.ok(&["REPLICAOF", "NO", "ONE"]);
+    counts(&mut promoted, &["LOCK.RELEASE", "k", &token], 1, 1);
+}

@@ -73,37 +73,68 @@ fn parsed(files: &[PathBuf]) -> Option<Vec<Value>> {
     Some(serde_json::Deserializer::from_slice(&output.stdout).into_iter().map(Result::unwrap).collect())
 }
 
-/// The server loads the module from where the init container puts it.
+/// The names in a list of a pod.
+fn names(list: &Value) -> BTreeSet<&str> {
+    list.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect()
+}
+
+/// The server loads the module from where the init container puts it. tests/integration/package/containers.rs starts
+/// servers with these configurations.
 #[test]
 fn the_pieces_for_kubernetes_agree_with_each_other() {
     let folder = root().join("packaging/kubernetes");
     let Some(parsed) = parsed(&["statefulset.yaml", "values.yaml"].map(|file| folder.join(file))) else { return };
-    let [conf, _, set, values] = &parsed[..] else { panic!("{} documents", parsed.len()) };
+    let [conf, service, set, values] = &parsed[..] else { panic!("{} documents", parsed.len()) };
     let pod = &set["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let mut volumes = pod["volumes"].as_array().unwrap().clone();
+    volumes.extend(set["spec"]["volumeClaimTemplates"].as_array().unwrap().iter().map(|it| it["metadata"].clone()));
+    let chart = |node: &str| {
+        let node = &values[node];
+        (node.clone(), node["extraVolumeMounts"].clone(), node["extraVolumes"].clone(), &values["commonConfiguration"])
+    };
     let pods = [
-        (pod, pod["containers"][0]["volumeMounts"].clone(), pod["volumes"].clone(), &conf["data"]["server.conf"]),
-        (
-            &values["primary"],
-            values["primary"]["extraVolumeMounts"].clone(),
-            values["primary"]["extraVolumes"].clone(),
-            &values["commonConfiguration"],
-        ),
-        (
-            &values["replica"],
-            values["replica"]["extraVolumeMounts"].clone(),
-            values["replica"]["extraVolumes"].clone(),
-            &values["commonConfiguration"],
-        ),
+        (pod.clone(), container["volumeMounts"].clone(), Value::Array(volumes), &conf["data"]["server.conf"]),
+        chart("primary"),
+        chart("replica"),
     ];
-    for (pod, mounts, volumes, conf) in pods {
-        let names = |list: &Value| list.as_array().unwrap().iter().map(|it| it["name"].clone()).collect::<Vec<_>>();
-        assert!(names(&volumes).contains(&"modules".into()) && names(&mounts).contains(&"modules".into()), "{pod}");
+    for (pod, mounts, volumes, conf) in &pods {
+        assert_eq!(names(mounts), names(volumes), "each volume is mounted: {pod}");
         let init = &pod["initContainers"][0];
-        assert_eq!(init["volumeMounts"][0]["mountPath"], "/modules");
+        assert_eq!(init["image"], format!("redis-lock-module:{}", env!("CARGO_PKG_VERSION")));
+        for mount in [&init["volumeMounts"][0], &mounts[0]] {
+            assert_eq!((mount["name"].as_str(), mount["mountPath"].as_str()), (Some("modules"), Some("/modules")));
+        }
         assert_eq!(init["args"][0], "/modules/");
-        assert_eq!(mounts[0]["mountPath"], "/modules");
         assert!(conf.as_str().unwrap().lines().any(|line| line == "loadmodule /modules/libredis_lock.so"), "{conf}");
+        // What the Pod Security Standard `restricted` asks of each container.
+        let security = &init["securityContext"];
+        assert_eq!(security["allowPrivilegeEscalation"], false, "{security}");
+        assert_eq!(security["capabilities"]["drop"][0], "ALL", "{security}");
     }
+    assert_eq!(container["securityContext"], pod["initContainers"][0]["securityContext"]);
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+
+    // The rest of the first file: labels, ports and paths.
+    let labels = &set["spec"]["template"]["metadata"]["labels"];
+    assert_eq!((&set["spec"]["selector"]["matchLabels"], &service["spec"]["selector"]), (labels, labels));
+    assert_eq!(set["spec"]["serviceName"], service["metadata"]["name"]);
+    assert_eq!(container["ports"][0]["containerPort"], service["spec"]["ports"][0]["port"]);
+    let mounted = |name: &str| {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        mounts.iter().find(|mount| mount["name"] == name).unwrap()["mountPath"].as_str().unwrap().to_string()
+    };
+    assert_eq!(container["args"][0], format!("{}/{}", mounted("conf"), "server.conf"));
+    let text = conf["data"]["server.conf"].as_str().unwrap();
+    assert!(text.lines().any(|line| line == format!("dir {}", mounted("data"))), "{text}");
+    let config_map = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "conf").unwrap();
+    assert_eq!(config_map["configMap"]["name"], conf["metadata"]["name"]);
+
+    // With Sentinel the chart starts so many servers, one of which is the master.
+    assert_eq!(values["sentinel"]["enabled"], true);
+    let replicas = values["replica"]["replicaCount"].as_u64().unwrap() - 1;
+    let text = values["commonConfiguration"].as_str().unwrap();
+    assert!(text.lines().any(|line| line == format!("min-replicas-to-write {replicas}")), "{text}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The files around the code are right: workflows call existing `make` targets, the nightly one runs what
 //! `make nightly` runs, dependabot watches folders with something in them, the version has its section in the
-//! changelog, the packages carry the Lua file as it is, and `make subjects` tells good and bad subjects of commits apart.
+//! changelog, the packages carry the Lua file as it is, `make advisories` asks for all crates, and `make subjects`
+//! tells good and bad subjects of commits apart.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use serde_json::Value;
@@ -179,6 +180,35 @@ fn workflows_and_templates_are_what_their_reader_expects() {
             assert!(fields.iter().any(|field| field["validations"]["required"] == true), "{name}: nothing is required");
         }
     }
+}
+
+#[test]
+fn advisories_are_looked_up_for_each_lock_file_and_one_that_is_found_fails() {
+    let dir = std::env::temp_dir().join(format!("redis-lock-advisories-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let advisories = |cargo: &str| {
+        // A process of its own writes it: what another thread has open for writing cannot be run.
+        let script = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$0/cargo\" && chmod 755 \"$0/cargo\" &&
+            PATH=$0:$PATH exec make --silent advisories";
+        let mut make = Command::new("sh");
+        make.arg("-c").arg(script).arg(&dir).arg(cargo).current_dir(root()).env_remove("MAKEFLAGS");
+        make.output().unwrap()
+    };
+    let output = advisories("echo \"$*\"");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("deny check advisories\n"), "{said}");
+    let locks = ["Cargo.lock", "benches/clients/rust/Cargo.lock", "clients/rust/Cargo.lock", "fuzz/Cargo.lock"];
+    for lock in locks {
+        assert!(said.contains(&format!("\naudit --file {lock}\n")), "{lock}: {said}");
+    }
+    for fails in locks {
+        let output = advisories(&format!("test \"$*\" != 'audit --file {fails}'"));
+        assert!(!output.status.success(), "{fails}");
+    }
+    assert!(!advisories("test \"$1\" != deny || test \"$2\" = --version").status.success());
+    let output = advisories("test \"$1\" != audit");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("'cargo install cargo-audit --locked' first"));
+    fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

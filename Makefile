@@ -160,7 +160,7 @@ bench: build ## Measure against what people use instead; keeps the raw rounds in
 bench-bounds: build ## Measure what the bounds need, and print each with its verdict: some 20 minutes
 	BENCH_ROUNDS=$${BENCH_ROUNDS:-5} cargo bench --bench lock -- bounds --measure
 
-bench-clients: build ## Measure the packages of clients/ beside raw commands and other libraries: some ten minutes
+bench-clients: build ## Measure the packages of clients/ beside raw commands and other libraries: some forty minutes
 	python3 benches/clients/run.py
 
 bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed

@@ -100,7 +100,7 @@ test_go() {
     done
     (cd clients/go && SERVERLOCK_MODULE=$target/../release/libredis_lock.so go test -race -count=1 ./...) || return 1
     (cd clients/go/suite && go test ./...) || return 1
-    python3 benches/clients/run.py --smoke --language go --rounds 1 --pairs 40 --seconds 0.2 --processes 2 --waits 20 \
+    python3 benches/clients/run.py --smoke --language go --rounds 1 --pairs 40 --seconds 0.2 --processes 2 --warm 0.2 --waits 20 \
         >/dev/null || return 1
     GORACE=halt_on_error=1 python3 clients/suite/run.py go ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }

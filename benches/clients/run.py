@@ -1,6 +1,6 @@
 """Measures the packages of clients/ beside raw commands over the same library, and beside the locks that people use.
 
-    make bench-clients                                     # all parts and languages: some ten minutes
+    make bench-clients                                     # all parts and languages: some forty minutes
     python3 benches/clients/run.py pair hot --language python --rounds 5
 
 | part | measures |
@@ -48,7 +48,7 @@ JAVA = [shutil.which("java") or "java", "-cp",
 RUST = str(BUILT / "serverlock-rust/release/worker")
 PHP = shutil.which("php") or "php"
 PARTS = ("pair", "hot", "waits", "start", "trips")
-# As many rounds of work come before the first that counts: a virtual machine compiles what it has run often.
+# As many rounds of pairs come before the first that counts: a virtual machine compiles what it has run often.
 WARM = 5
 
 LANGUAGES = {
@@ -201,7 +201,7 @@ def hot(rows, language, server, settings):
                     worker.ready()
                 _at_once(workers, "hot", _hot_key(name), min(1, settings.seconds))  # opens what the first wait opens
                 for worker in workers:
-                    worker.say("hot", f"{_hot_key(name)}:{worker.pid}", WARM * 2 * settings.seconds)
+                    worker.say("hot", f"{_hot_key(name)}:{worker.pid}", settings.warm)
                 for worker in workers:
                     worker.hear()
             for round_ in range(1, settings.rounds + 1):
@@ -345,6 +345,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pairs", type=int, default=4000, help="of a round")
     parser.add_argument("--seconds", type=float, default=3.0, help="of a round of the hot lock")
+    parser.add_argument("--warm", type=float, default=30.0, help="seconds for which each process works alone before")
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--waits", type=int, default=1000)
     parser.add_argument("--smoke", action="store_true", help="keep nothing")

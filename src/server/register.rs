@@ -36,7 +36,7 @@ pub enum Category {
 /// The ACL category of all our commands, if the server lets a module add one (7.4, Valkey 8).
 const CATEGORY: &CStr = c"lock";
 /// The version of the module that introduced the commands.
-const SINCE: &CStr = c"0.1.0";
+const SINCE: &CStr = c"1.0.0";
 const OK: i32 = 0;
 
 impl Flags {

@@ -169,9 +169,13 @@ export class Attempt {
     throw typed(new Said(`ERR the server answered ${JSON.stringify(reply)}`), this.request.name);
   }
 
-  async #exchange(words: Words, timeout: number): Promise<unknown> {
+  #exchange(words: Words, timeout: number): Promise<unknown> {
     this.signal?.throwIfAborted();
-    if (this.#usesLine && !this.#line?.isOpen) await this.#takeLine();
+    if (this.#usesLine && !this.#line?.isOpen) return this.#takeLine().then(() => this.#send(words, timeout));
+    return this.#send(words, timeout);
+  }
+
+  #send(words: Words, timeout: number): Promise<unknown> {
     this.#mayStand = true;
     if (this.#line) return this.#line.call(words, timeout);
     return this.engine.wire.call(this.request.key, words, timeout);
@@ -291,6 +295,7 @@ export class Attempt {
       let began: number;
       let piece: number;
       try {
+        if (this.#isSolo) this.#line ??= engine.solo.openLine;
         if (!this.#line) await this.#takeLine();
         const most = this.#isSolo ? SOLO_PIECE : engine.lines.isCrowded ? CROWDED_PIECE : PIECE;
         piece = Math.max(1, Math.min(this.#left(), most));

@@ -198,18 +198,28 @@ export class Engine {
 
   /** Sent until it is answered, for as long as a call may take; then in the background, until the lease ends. */
   async #releaseNow(held: Held): Promise<boolean> {
+    const began = now();
+    const epoch = this.wire.epoch();
+    try {
+      return this.#wasHeld(held, await this.#sendRelease(held), epoch !== this.wire.epoch());
+    } catch (thrown) {
+      return this.#releaseAgain(held, read(thrown), began + this.timeout);
+    }
+  }
+
+  #sendRelease(held: Held): Promise<unknown> {
+    return this.wire.call(held._request.key, this.#releaseWords(held), this.timeout);
+  }
+
+  /** Sent twice, it may find its own work done. */
+  #wasHeld(held: Held, reply: unknown, sentTwice: boolean): boolean {
+    return held._request.wasHeld(reply) || (reply === 0 && sentTwice && now() < held._lostAt);
+  }
+
+  async #releaseAgain(held: Held, first: Said | Broken, end: number): Promise<boolean> {
     const request = held._request;
-    const end = now() + this.timeout;
-    for (let tries = 0; ; ) {
-      const epoch = this.wire.epoch();
-      try {
-        const reply = await this.wire.call(request.key, this.#releaseWords(held), this.timeout);
-        if (request.wasHeld(reply)) return true;
-        // Sent twice, it may find its own work done.
-        return reply === 0 && (tries > 0 || epoch !== this.wire.epoch()) && now() < held._lostAt;
-      } catch (thrown) {
-        const error = read(thrown);
-        if (error instanceof Said && this.missed(held, error)) continue;
+    for (let tries = 0, error = first; ; ) {
+      if (!(error instanceof Said && this.missed(held, error))) {
         tries += 1;
         if (!mayPass(error, false)) throw typed(error, request.name);
         const settled = error instanceof Broken ? error.settled : undefined;
@@ -222,6 +232,12 @@ export class Engine {
           return now() < held._lostAt;
         }
         await new Promise((resolve) => setTimeout(resolve, 20 * tries));
+      }
+      const epoch = this.wire.epoch();
+      try {
+        return this.#wasHeld(held, await this.#sendRelease(held), tries > 0 || epoch !== this.wire.epoch());
+      } catch (thrown) {
+        error = read(thrown);
       }
     }
   }
@@ -237,7 +253,7 @@ export class Engine {
   #settling(held: Held): () => Promise<unknown> {
     return async () => {
       try {
-        return await this.wire.call(held._request.key, this.#releaseWords(held), this.timeout);
+        return await this.#sendRelease(held);
       } catch (thrown) {
         const error = read(thrown);
         if (error instanceof Said) this.missed(held, error);

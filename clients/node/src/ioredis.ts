@@ -4,7 +4,7 @@
  */
 
 import { slotOf } from './slot.js';
-import { Broken, read, Said, text, within, type Line, type Wire, type Words } from './wire.js';
+import { asked, Broken, read, Said, silent, text, within, type Line, type Wire, type Words } from './wire.js';
 
 /* eslint-disable @typescript-eslint/no-explicit-any -- any version of the library will do */
 type Any = any;
@@ -45,16 +45,9 @@ class Ioredis implements Wire {
     await new Promise<void>((resolve) => this.#client.refreshSlotsCache(() => resolve()));
   }
 
-  async call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
-    let settled: Promise<unknown> | undefined;
-    try {
-      const sent = this.isCluster ? this.#routed(key, text(words)) : send(this.#client, text(words));
-      settled = sent;
-      return await within(sent, timeout, () => new Broken(new Error(`no reply within ${timeout} ms`), sent));
-    } catch (error) {
-      settled?.catch(() => undefined);
-      throw read(error);
-    }
+  call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
+    const sent = this.isCluster ? this.#routed(key, text(words)) : send(this.#client, text(words));
+    return within(sent, timeout, () => silent(timeout, sent));
   }
 
   /** ioredis does not know which argument of LOCK.* is the key, so the node is chosen here. */
@@ -120,12 +113,12 @@ class Ioredis implements Wire {
 }
 
 function send(client: Any, words: (string | Buffer)[]): Promise<unknown> {
-  const [name, ...args] = words;
-  return client.call(String(name), ...args);
+  return asked(() => client.call(...words));
 }
 
 class IoredisLine implements Line {
   readonly #client: Any;
+  readonly #broken = (): void => this.close();
   readonly #ended: (() => void)[] = [];
   #isOpen = true;
 
@@ -140,16 +133,9 @@ class IoredisLine implements Line {
     return this.#isOpen;
   }
 
-  async call(words: Words, timeout: number): Promise<unknown> {
-    try {
-      if (!this.#isOpen) throw new Broken(new Error('the connection is closed'));
-      const sent = send(this.#client, text(words));
-      return await within(sent, timeout, () => new Broken(new Error(`no reply within ${timeout} ms`)));
-    } catch (thrown) {
-      const error = read(thrown);
-      if (error instanceof Broken) this.close();
-      throw error;
-    }
+  call(words: Words, timeout: number): Promise<unknown> {
+    if (!this.#isOpen) return Promise.reject(new Broken(new Error('the connection is closed')));
+    return within(send(this.#client, text(words)), timeout, () => silent(timeout), this.#broken);
   }
 
   async subscribe(channel: string, heard: (message: string) => void): Promise<void> {

@@ -1,6 +1,6 @@
 /** Clients, pools, clusters and sentinels of node-redis. They never send a command again that was written once. */
 
-import { Broken, read, text, within, type Line, type Wire, type Words } from './wire.js';
+import { asked, Broken, read, silent, text, within, type Line, type Wire, type Words } from './wire.js';
 
 /* eslint-disable @typescript-eslint/no-explicit-any -- the types of the library are as many as its modules */
 type Any = any;
@@ -51,19 +51,16 @@ class NodeRedis implements Wire {
     await this.call(key, ['LOCK.CHECK', key, 0], 1000).catch(() => undefined);
   }
 
-  async call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
+  call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
     // A command that was not written yet when its time is over is not written any more. A client that is connected
     // writes at once, and a signal costs more than all else.
     const waiting = this.#client.isReady === true && this.#kind === 'client' ? undefined : new AbortController();
-    try {
-      const sent = this.#send(key, text(words), waiting ? { abortSignal: waiting.signal, timeout: undefined } : PATIENT);
-      return await within(sent, timeout, () => {
-        waiting?.abort();
-        return new Broken(new Error(`no reply within ${timeout} ms`), sent);
-      });
-    } catch (error) {
-      throw read(error);
-    }
+    const options = waiting ? { abortSignal: waiting.signal, timeout: undefined } : PATIENT;
+    const sent = asked(() => this.#send(key, text(words), options));
+    return within(sent, timeout, () => {
+      waiting?.abort();
+      return silent(timeout, sent);
+    });
   }
 
   #send(key: Buffer, words: (string | Buffer)[], options: object): Promise<unknown> {
@@ -124,6 +121,7 @@ class NodeRedis implements Wire {
 
 class NodeRedisLine implements Line {
   readonly #client: Any;
+  readonly #broken = (): void => this.close();
   readonly #ended: (() => void)[] = [];
   #isOpen = true;
 
@@ -143,16 +141,10 @@ class NodeRedisLine implements Line {
     return this.#isOpen;
   }
 
-  async call(words: Words, timeout: number): Promise<unknown> {
-    try {
-      if (!this.#isOpen) throw new Broken(new Error('the connection is closed'));
-      const sent = this.#client.sendCommand(text(words), { timeout: undefined });
-      return await within(sent, timeout, () => new Broken(new Error(`no reply within ${timeout} ms`)));
-    } catch (thrown) {
-      const error = read(thrown);
-      if (error instanceof Broken) this.close();
-      throw error;
-    }
+  call(words: Words, timeout: number): Promise<unknown> {
+    if (!this.#isOpen) return Promise.reject(new Broken(new Error('the connection is closed')));
+    const sent = asked(() => this.#client.sendCommand(text(words), PATIENT));
+    return within(sent, timeout, () => silent(timeout), this.#broken);
   }
 
   async subscribe(channel: string, heard: (message: string) => void): Promise<void> {

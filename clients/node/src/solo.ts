@@ -20,7 +20,7 @@ export class Solo {
 
   /** Whether an attempt may begin on it: the line is open, and nobody waits. */
   get isReady(): boolean {
-    return !this.#isTaken && this.#line?.isOpen === true;
+    return !this.#isTaken && this.openLine !== undefined;
   }
 
   /** Whether the caller waits alone. If so, the line is its own until `leave`. */
@@ -30,9 +30,12 @@ export class Solo {
     return true;
   }
 
+  get openLine(): Line | undefined {
+    return this.#line?.isOpen ? this.#line : undefined;
+  }
+
   async line(key: Buffer): Promise<Line> {
-    if (!this.#line?.isOpen) this.#line = await this.#engine.wire.line(key, this.#engine.timeout);
-    return this.#line;
+    return this.openLine ?? (this.#line = await this.#engine.wire.line(key, this.#engine.timeout));
   }
 
   leave(): void {

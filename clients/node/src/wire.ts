@@ -65,20 +65,39 @@ export interface Wire {
   readonly prefix: string;
 }
 
-/** A promise with a time-out; `late` makes the error. */
-export function within<T>(promise: Promise<T>, timeout: number, late: () => unknown): Promise<T> {
+/**
+ * A promise with a time-out; `late` makes its error. Rejects with Said or Broken; `broken` is called before the latter.
+ *
+ * No async function around it, nor in what only passes its result on: each would make more garbage than the rest.
+ */
+export function within<T>(promise: Promise<T>, timeout: number, late: () => Broken, broken?: () => void): Promise<T> {
   return new Promise<T>((resolve, reject) => {
-    const timer = setTimeout(() => reject(late()), timeout);
-    const done = (value: T): void => {
+    const fail = (thrown: unknown): void => {
+      clearTimeout(timer);
+      const error = read(thrown);
+      if (error instanceof Broken) broken?.();
+      reject(error);
+    };
+    const timer = setTimeout(() => fail(late()), timeout);
+    promise.then((value) => {
       clearTimeout(timer);
       resolve(value);
-    };
-    promise.then(done, (error: unknown) => {
-      clearTimeout(timer);
-      reject(error);
-    });
+    }, fail);
   });
 }
+
+/** What a library throws instead of rejecting. */
+export function asked(ask: () => Promise<unknown>): Promise<unknown> {
+  try {
+    return ask();
+  } catch (error) {
+    return Promise.reject(error as Error);
+  }
+}
+
+/** No reply has come. `settled`: it still may. */
+export const silent = (timeout: number, settled?: Promise<unknown>): Broken =>
+  new Broken(new Error(`no reply within ${timeout} ms`), settled);
 
 export const text = (words: Words): (string | Buffer)[] =>
   words.map((word) => (typeof word === 'number' ? String(word) : word));

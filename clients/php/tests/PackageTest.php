@@ -23,10 +23,10 @@ final class PackageTest extends ServerTestCase
         (new \PharData(self::$folder . '/serverlock.tar'))->extractTo(self::$folder . '/built');
         file_put_contents(self::$folder . '/empty/composer.json', json_encode(['repositories' => [
             ['type' => 'path', 'url' => '../built',
-                'options' => ['symlink' => false, 'versions' => ['serverlock/serverlock' => '0.1.0']]],
+                'options' => ['symlink' => false, 'versions' => ['serverlock/serverlock' => '1.0.0']]],
             ['packagist.org' => false],
         ]]));
-        self::command('composer require --no-interaction serverlock/serverlock:0.1.0', self::$folder . '/empty');
+        self::command('composer require --no-interaction serverlock/serverlock:1.0.0', self::$folder . '/empty');
     }
 
     public static function tearDownAfterClass(): void

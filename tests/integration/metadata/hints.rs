@@ -32,24 +32,25 @@ fn the_command_line_client_hints_what_is_still_to_be_typed() {
         eprintln!("skipped: hints of redis-cli: no client with --test_hint (Redis 7.2, Valkey 8) was found");
         return;
     };
-    let rest = "[WAIT wait] [ID id] [OWNER owner] [SESSION] [DETAILS] [SHARED|LIMIT limit]";
+    let notify = "[NOTIFY channel|SNOTIFY shard-channel]";
+    let rest = format!("[WAIT wait] [ID id] [OWNER owner] [SESSION] [DETAILS] [SHARED|LIMIT limit] {notify}");
     for (line, expected) in [
         ("lock.acquire ", format!("key EX seconds|PX milliseconds {rest}")),
         ("lock.acquire door EX ", format!("seconds {rest}")),
-        ("LOCK.ACQUIRE door PX 500 ", rest.into()),
+        ("LOCK.ACQUIRE door PX 500 ", rest.clone()),
         (
             "lock.acquire door PX 500 SESSION ",
-            "[WAIT wait] [ID id] [OWNER owner] [DETAILS] [SHARED|LIMIT limit]".into(),
+            format!("[WAIT wait] [ID id] [OWNER owner] [DETAILS] [SHARED|LIMIT limit] {notify}"),
         ),
         ("lock.extend door 5 ", "EX seconds|PX milliseconds".into()),
         ("lock.release ", "key token".into()),
         ("lock.info door ", "[FULL]".into()),
         (
             "lock.macquire 2 a b EX 5 ",
-            "[key ...] EX seconds|PX milliseconds [WAIT wait] [ID id] [OWNER owner] [SESSION]".into(),
+            format!("[key ...] EX seconds|PX milliseconds [WAIT wait] [ID id] [OWNER owner] [SESSION] {notify}"),
         ),
-        ("lock.scan 0 ", "[MATCH pattern] [COUNT count] [STATE state]".into()),
-        ("lock.top ", "[COUNT count]".into()),
+        ("lock.scan 0 ", "[MATCH pattern] [COUNT count] [STATE state] [CLIENT client-id]".into()),
+        ("lock.top ", "[COUNT count] [BY by]".into()),
     ] {
         assert_eq!(hint(&client, server.port(), line).unwrap(), expected, "{line}");
     }

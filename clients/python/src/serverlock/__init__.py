@@ -28,7 +28,7 @@ from .hooks import Hooks
 from .threads.leader import Leader
 from .threads.locks import Held, Lock, LockOptions, Locks
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "Held",

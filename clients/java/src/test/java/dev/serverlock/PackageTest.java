@@ -83,7 +83,7 @@ class PackageTest {
                 + "<build><pluginManagement><plugins>"
                 + plugin("maven-resources-plugin", "3.3.1") + plugin("maven-compiler-plugin", "3.13.0")
                 + plugin("maven-dependency-plugin", "3.8.1") + "</plugins></pluginManagement></build><dependencies>"
-                + dependency("dev.serverlock", "serverlock", "0.1.0") + library + "</dependencies></project>");
+                + dependency("dev.serverlock", "serverlock", "1.0.0") + library + "</dependencies></project>");
         run(List.of("mvn", "--batch-mode", "--quiet", "-Dmaven.repo.local=" + repository(), "compile",
                 "dependency:copy-dependencies"));
         return run(List.of("java", "-cp", "target/classes:target/dependency/*", name.group(1)));
@@ -157,16 +157,16 @@ class PackageTest {
 
     @Test
     void theJarHasTheScriptAndSourcesAndJavadocGoWithIt() throws Exception {
-        Path installed = repository().resolve("dev/serverlock/serverlock/0.1.0");
-        try (JarFile jar = new JarFile(installed.resolve("serverlock-0.1.0.jar").toFile())) {
+        Path installed = repository().resolve("dev/serverlock/serverlock/1.0.0");
+        try (JarFile jar = new JarFile(installed.resolve("serverlock-1.0.0.jar").toFile())) {
             assertTrue(jar.getEntry("dev/serverlock/lock.lua") != null);
             assertTrue(jar.getEntry("META-INF/LICENSE") != null);
             assertEquals("dev.serverlock", jar.getManifest().getMainAttributes().getValue("Automatic-Module-Name"));
         }
-        try (JarFile jar = new JarFile(installed.resolve("serverlock-0.1.0-sources.jar").toFile())) {
+        try (JarFile jar = new JarFile(installed.resolve("serverlock-1.0.0-sources.jar").toFile())) {
             assertTrue(jar.getEntry("dev/serverlock/Locks.java") != null);
         }
-        try (JarFile jar = new JarFile(installed.resolve("serverlock-0.1.0-javadoc.jar").toFile())) {
+        try (JarFile jar = new JarFile(installed.resolve("serverlock-1.0.0-javadoc.jar").toFile())) {
             assertTrue(jar.getEntry("dev.serverlock/dev/serverlock/Locks.html") != null);
         }
     }

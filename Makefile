@@ -141,9 +141,16 @@ msrv: install-deps ## Check that the module compiles with the oldest Rust that C
 		rustup toolchain install --no-self-update --profile minimal $$rust; \
 		cargo +$$rust check --locked --lib --target-dir target/msrv
 
-advisories: ## Ask the RustSec database about the crates that are used (cargo-deny; needs the network)
-	@cargo deny --version >/dev/null 2>&1 || { echo "advisories: 'cargo install cargo-deny --locked' first" >&2; exit 1; }
+# cargo-deny asks for what is linked in, cargo-audit for each Cargo.lock: also those of the client, the fuzzers and benches.
+advisories: ## Ask the RustSec database about all crates (cargo-deny, cargo-audit; needs the network)
+	@for tool in deny audit; do \
+		cargo $$tool --version >/dev/null 2>&1 || \
+			{ echo "advisories: 'cargo install cargo-$$tool --locked' first" >&2; exit 1; }; \
+	done
 	cargo deny check advisories
+	@git ls-files '*Cargo.lock' | while read -r lock; do \
+		echo "cargo audit --file $$lock"; cargo audit --file "$$lock" || exit 1; \
+	done
 
 ##@ Measure and draw
 

@@ -3,7 +3,7 @@
 #
 #   arm64.sh check             see whether it compiles; needs rustup, but no compiler for ARM
 #   arm64.sh build OPTIONS...  build what OPTIONS say, as for cargo; CARGO_ENCODED_RUSTFLAGS and CFLAGS count
-#   arm64.sh rust              have Rust's standard library for it, for whoever builds it in another way
+#   arm64.sh tools             have Rust's standard library and binutils for it, for whoever has another linker
 #   arm64.sh test [FILES]      run the tests of FILES (`waiting|wire`) on Debian's ARM64 redis-server, under qemu
 #
 # Debian's cross compiler and qemu are installed if root runs this (packages for this machine's own architecture). The
@@ -128,13 +128,16 @@ build)
     compiler_for built
     cross build "$@"
     ;;
-rust) rust_for built ;;
+tools)
+    rust_for built
+    have aarch64-linux-gnu-objcopy || packages_for built " binutils-aarch64-linux-gnu"
+    ;;
 test)
     # Files of tests/integration: commands, waiting, sessions, persistence.
     run_tests "${2:-wire|waiting|sessions|persistence}"
     ;;
 *)
-    say "called as 'arm64.sh check', 'arm64.sh build', 'arm64.sh rust' or 'arm64.sh test'"
+    say "called as 'arm64.sh check', 'arm64.sh build', 'arm64.sh tools' or 'arm64.sh test'"
     exit 2
     ;;
 esac

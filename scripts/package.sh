@@ -78,7 +78,7 @@ compile() {
     shift
     set -- --locked --target-dir "$target/package-build" "$@"
     if [ "$zig" = 1 ]; then
-        [ "$triple" = "$host" ] || scripts/arm64.sh rust || return
+        [ "$triple" = "$host" ] || scripts/arm64.sh tools || return
         set -- cargo zigbuild --target "$triple.$glibc" "$@"
     elif [ "$triple" = "$host" ]; then
         set -- cargo build "$@"
@@ -234,7 +234,6 @@ package() {
     cp packaging/deb/lintian-overrides "$tree/usr/share/lintian/overrides/redis-lock"
     cp packaging/deb/postinst packaging/deb/prerm packaging/deb/postrm "$tree/DEBIAN/"
     (cd "$tree" && find usr -type f | sort | xargs md5sum >DEBIAN/md5sums)
-    depends=$(needs)
     sed -e "s/@VERSION@/$deb_version/; s/@ARCHITECTURE@/$architecture/; s/@MAINTAINER@/$maintainer/" \
         -e "s/@NEEDS@/$depends/; s/@SIZE@/$(du -sk --apparent-size "$tree/usr" | cut -f1)/" \
         packaging/deb/control >"$tree/DEBIAN/control"
@@ -246,6 +245,14 @@ package() {
 make_for() {
     triple=$1 architecture=$2 tools=${3:-}
     split
+    depends=$(needs)
+    say "$triple needs $depends"
+    if [ "$zig" = 1 ] && [ -z "${MODULE:-}" ]; then
+        newest=${depends#*>= }
+        newest=${newest%%)*}
+        [ "$(printf '%s\n' "$glibc" "$newest" | sort -V | tail -n 1)" = "$glibc" ] ||
+            die "$triple needs glibc $newest: it was to run with $glibc"
+    fi
     archives
     if [ -n "$architecture" ]; then package; fi
 }

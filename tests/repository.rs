@@ -1,6 +1,7 @@
 //! The files around the code are right: workflows call existing `make` targets, the nightly one runs what
 //! `make nightly` runs, dependabot watches folders with something in them, the version has its section in the
-//! changelog, the packages carry the Lua file as it is, and `make subjects` tells good and bad subjects of commits apart.
+//! changelog, the packages carry the Lua file as it is, `make advisories` asks for all crates, and `make subjects`
+//! tells good and bad subjects of commits apart.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use serde_json::Value;
@@ -73,37 +74,68 @@ fn parsed(files: &[PathBuf]) -> Option<Vec<Value>> {
     Some(serde_json::Deserializer::from_slice(&output.stdout).into_iter().map(Result::unwrap).collect())
 }
 
-/// The server loads the module from where the init container puts it.
+/// The names in a list of a pod.
+fn names(list: &Value) -> BTreeSet<&str> {
+    list.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect()
+}
+
+/// The server loads the module from where the init container puts it. tests/integration/package/containers.rs starts
+/// servers with these configurations.
 #[test]
 fn the_pieces_for_kubernetes_agree_with_each_other() {
     let folder = root().join("packaging/kubernetes");
     let Some(parsed) = parsed(&["statefulset.yaml", "values.yaml"].map(|file| folder.join(file))) else { return };
-    let [conf, _, set, values] = &parsed[..] else { panic!("{} documents", parsed.len()) };
+    let [conf, service, set, values] = &parsed[..] else { panic!("{} documents", parsed.len()) };
     let pod = &set["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let mut volumes = pod["volumes"].as_array().unwrap().clone();
+    volumes.extend(set["spec"]["volumeClaimTemplates"].as_array().unwrap().iter().map(|it| it["metadata"].clone()));
+    let chart = |node: &str| {
+        let node = &values[node];
+        (node.clone(), node["extraVolumeMounts"].clone(), node["extraVolumes"].clone(), &values["commonConfiguration"])
+    };
     let pods = [
-        (pod, pod["containers"][0]["volumeMounts"].clone(), pod["volumes"].clone(), &conf["data"]["server.conf"]),
-        (
-            &values["primary"],
-            values["primary"]["extraVolumeMounts"].clone(),
-            values["primary"]["extraVolumes"].clone(),
-            &values["commonConfiguration"],
-        ),
-        (
-            &values["replica"],
-            values["replica"]["extraVolumeMounts"].clone(),
-            values["replica"]["extraVolumes"].clone(),
-            &values["commonConfiguration"],
-        ),
+        (pod.clone(), container["volumeMounts"].clone(), Value::Array(volumes), &conf["data"]["server.conf"]),
+        chart("primary"),
+        chart("replica"),
     ];
-    for (pod, mounts, volumes, conf) in pods {
-        let names = |list: &Value| list.as_array().unwrap().iter().map(|it| it["name"].clone()).collect::<Vec<_>>();
-        assert!(names(&volumes).contains(&"modules".into()) && names(&mounts).contains(&"modules".into()), "{pod}");
+    for (pod, mounts, volumes, conf) in &pods {
+        assert_eq!(names(mounts), names(volumes), "each volume is mounted: {pod}");
         let init = &pod["initContainers"][0];
-        assert_eq!(init["volumeMounts"][0]["mountPath"], "/modules");
+        assert_eq!(init["image"], format!("redis-lock-module:{}", env!("CARGO_PKG_VERSION")));
+        for mount in [&init["volumeMounts"][0], &mounts[0]] {
+            assert_eq!((mount["name"].as_str(), mount["mountPath"].as_str()), (Some("modules"), Some("/modules")));
+        }
         assert_eq!(init["args"][0], "/modules/");
-        assert_eq!(mounts[0]["mountPath"], "/modules");
         assert!(conf.as_str().unwrap().lines().any(|line| line == "loadmodule /modules/libredis_lock.so"), "{conf}");
+        // What the Pod Security Standard `restricted` asks of each container.
+        let security = &init["securityContext"];
+        assert_eq!(security["allowPrivilegeEscalation"], false, "{security}");
+        assert_eq!(security["capabilities"]["drop"][0], "ALL", "{security}");
     }
+    assert_eq!(container["securityContext"], pod["initContainers"][0]["securityContext"]);
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+
+    // The rest of the first file: labels, ports and paths.
+    let labels = &set["spec"]["template"]["metadata"]["labels"];
+    assert_eq!((&set["spec"]["selector"]["matchLabels"], &service["spec"]["selector"]), (labels, labels));
+    assert_eq!(set["spec"]["serviceName"], service["metadata"]["name"]);
+    assert_eq!(container["ports"][0]["containerPort"], service["spec"]["ports"][0]["port"]);
+    let mounted = |name: &str| {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        mounts.iter().find(|mount| mount["name"] == name).unwrap()["mountPath"].as_str().unwrap().to_string()
+    };
+    assert_eq!(container["args"][0], format!("{}/{}", mounted("conf"), "server.conf"));
+    let text = conf["data"]["server.conf"].as_str().unwrap();
+    assert!(text.lines().any(|line| line == format!("dir {}", mounted("data"))), "{text}");
+    let config_map = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "conf").unwrap();
+    assert_eq!(config_map["configMap"]["name"], conf["metadata"]["name"]);
+
+    // With Sentinel the chart starts so many servers, one of which is the master.
+    assert_eq!(values["sentinel"]["enabled"], true);
+    let replicas = values["replica"]["replicaCount"].as_u64().unwrap() - 1;
+    let text = values["commonConfiguration"].as_str().unwrap();
+    assert!(text.lines().any(|line| line == format!("min-replicas-to-write {replicas}")), "{text}");
 }
 
 #[test]
@@ -148,6 +180,35 @@ fn workflows_and_templates_are_what_their_reader_expects() {
             assert!(fields.iter().any(|field| field["validations"]["required"] == true), "{name}: nothing is required");
         }
     }
+}
+
+#[test]
+fn advisories_are_looked_up_for_each_lock_file_and_one_that_is_found_fails() {
+    let dir = std::env::temp_dir().join(format!("redis-lock-advisories-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let advisories = |cargo: &str| {
+        // A process of its own writes it: what another thread has open for writing cannot be run.
+        let script = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$0/cargo\" && chmod 755 \"$0/cargo\" &&
+            PATH=$0:$PATH exec make --silent advisories";
+        let mut make = Command::new("sh");
+        make.arg("-c").arg(script).arg(&dir).arg(cargo).current_dir(root()).env_remove("MAKEFLAGS");
+        make.output().unwrap()
+    };
+    let output = advisories("echo \"$*\"");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("deny check advisories\n"), "{said}");
+    let locks = ["Cargo.lock", "benches/clients/rust/Cargo.lock", "clients/rust/Cargo.lock", "fuzz/Cargo.lock"];
+    for lock in locks {
+        assert!(said.contains(&format!("\naudit --file {lock}\n")), "{lock}: {said}");
+    }
+    for fails in locks {
+        let output = advisories(&format!("test \"$*\" != 'audit --file {fails}'"));
+        assert!(!output.status.success(), "{fails}");
+    }
+    assert!(!advisories("test \"$1\" != deny || test \"$2\" = --version").status.success());
+    let output = advisories("test \"$1\" != audit");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("'cargo install cargo-audit --locked' first"));
+    fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

@@ -136,20 +136,37 @@ pub fn php() -> Result<PathBuf, String> {
     Ok("php".into())
 }
 
-/// Prometheus' promtool, out of the package of Debian where it is not installed; else what is missing.
+/// Prometheus' promtool; else what is missing.
 pub fn promtool() -> Result<PathBuf, String> {
-    const PACKAGE: &str = "the package prometheus of Debian has it";
-    if run(Command::new("promtool").arg("--version")).is_ok() {
-        return Ok("promtool".into());
+    unpacked("promtool", "prometheus")
+}
+
+/// Prometheus itself; else what is missing.
+pub fn prometheus() -> Result<PathBuf, String> {
+    unpacked("prometheus", "prometheus")
+}
+
+/// The exporter for Redis; else what is missing.
+pub fn redis_exporter() -> Result<PathBuf, String> {
+    if run(Command::new("redis_exporter").arg("--version")).is_ok() {
+        return Ok("redis_exporter".into());
     }
-    // The package would start a server; one file of it is enough.
-    let unpack = "cd \"$0\" && get() { apt-get download -qq prometheus; } &&
+    unpacked("prometheus-redis-exporter", "prometheus-redis-exporter")
+}
+
+/// A program that is installed, or that file out of a package of Debian: installing the package would start a service.
+fn unpacked(program: &str, package: &str) -> Result<PathBuf, String> {
+    if run(Command::new(program).arg("--version")).is_ok() {
+        return Ok(program.into());
+    }
+    let unpack = "cd \"$0\" && get() { apt-get download -qq \"$package\"; } && package=$1 &&
         { get || { apt-get update -qq -o Acquire::http::Timeout=10; get; }; } &&
-        dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && rm prometheus_*.deb";
-    let dir = installed("promtool", |dir| {
-        run(Command::new("sh").args(["-c", unpack]).arg(dir)).map_err(|error| format!("{PACKAGE}: {error}"))
+        dpkg-deb --fsys-tarfile \"$1\"_*.deb | tar -x \"./usr/bin/$2\" && rm \"$1\"_*.deb";
+    let dir = installed(program, |dir| {
+        let unpacked = run(Command::new("sh").args(["-c", unpack]).arg(dir).args([package, program]));
+        unpacked.map_err(|error| format!("the package {package} of Debian has it: {error}"))
     })?;
-    Ok(dir.join("usr/bin/promtool"))
+    Ok(dir.join("usr/bin").join(program))
 }
 
 /// Installs packages of Debian if that can be done; else says which are missing.

@@ -5,7 +5,7 @@
 
 pub mod clock;
 mod oldest;
-mod overruns;
+pub mod overruns;
 mod waits;
 
 use crate::support::{until, Conn, Reply, Server};

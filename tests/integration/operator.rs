@@ -2,10 +2,12 @@
 //! memory, the version, and the message of a server that is too old.
 //!
 //! `settings.rs` tests the effects of the settings; `operator/tools.rs` the tools of the server; `operator/watching.rs`
-//! the consumers of INFO lock; `operator/alerts.rs` the alerts; `operator/dashboard.rs` the dashboard.
+//! the consumers of INFO lock; `operator/alerts.rs` the alerts; `operator/dashboard.rs` the dashboard;
+//! `operator/prometheus.rs` both in a Prometheus that scrapes a server.
 
 mod alerts;
 mod dashboard;
+mod prometheus;
 mod tools;
 pub mod watching;
 

@@ -1,7 +1,9 @@
-//! Installations and packages work: `make install`, `make package`, and the life of the Debian package.
+//! Installations and packages work: `make install`, `make package`, the life of the Debian package, and the files for
+//! containers.
 //!
 //! All of it happens in temporary folders; nothing of this machine's own servers is touched.
 
+mod containers;
 mod debian;
 
 use crate::support::{module, temp_dir, write_program, Reply, Server};

@@ -66,6 +66,11 @@ impl Program {
         }
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Sends a signal by name, for example `STOP`, `CONT`.
     pub fn signal(&self, name: &str) {
         assert!(signal(self.child.id(), name));

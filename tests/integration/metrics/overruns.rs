@@ -10,7 +10,7 @@ fn server() -> (Server, Conn) {
 }
 
 /// Takes a lock whose lease of a millisecond is over then; its token.
-fn overrun(conn: &mut Conn, take: &[&str]) -> String {
+pub fn overrun(conn: &mut Conn, take: &[&str]) -> String {
     let token = conn.int(take);
     lease_is_over(conn);
     token.to_string()
@@ -110,4 +110,15 @@ fn a_lease_that_ended_with_its_session_was_not_overrun() {
     // With the extension it has a lease again, and this one it overruns.
     lease_is_over(&mut conn);
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 1);
+}
+
+/// The key does not tell, and this server did not see it. docs/OPERATING.md says so.
+#[test]
+fn after_a_failover_the_end_of_a_session_counts_as_an_overrun() {
+    let ((master, mut conn), (replica, mut promoted)) = (server(), server());
+    replica.replicate(&master);
+    let token = ended_session(&master, &mut conn);
+    master.wait_offset(&replica);
+    promoted.ok(&["REPLICAOF", "NO", "ONE"]);
+    counts(&mut promoted, &["LOCK.RELEASE", "k", &token], 1, 1);
 }

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-const ALERTS: &str = "grafana/alerts.yml";
+pub const ALERTS: &str = "grafana/alerts.yml";
 const CASES: &str = "tests/fixtures/alerts.yml";
 
 /// What stands behind `name` on the lines of a file that begin with it.
-fn lines_of(text: &str, name: &str) -> Vec<String> {
+pub fn lines_of(text: &str, name: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.trim_start().strip_prefix(name)).map(str::to_string).collect()
 }
 

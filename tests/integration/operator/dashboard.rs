@@ -8,7 +8,7 @@ use serde_json::{json, Value};
 use std::fs;
 
 /// The expressions, with what Grafana puts in for its variables.
-fn expressions() -> Vec<String> {
+pub fn expressions() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&project_file("grafana/dashboard.json")).expect("JSON");
     let texts = values_of(&dashboard, "expr").into_iter();
     let texts = texts.map(|text| serde_json::from_str::<String>(&text).expect("a string"));

@@ -89,6 +89,8 @@ fn locks_are_sorted_as_asked() {
     let (server, mut holder) = Server::connected();
     holder.int(&["LOCK.ACQUIRE", "old", "EX", "60"]);
     let _one = server.waiter(&["LOCK.ACQUIRE", "old", "EX", "60", "WAIT", "60000"]);
+    // The server tells times in milliseconds: in the same one neither is older.
+    std::thread::sleep(std::time::Duration::from_millis(20));
     holder.int(&["LOCK.ACQUIRE", "crowded", "EX", "60"]);
     let _two = server.waiter(&["LOCK.ACQUIRE", "crowded", "EX", "60", "WAIT", "60000"]);
     let _three = server.waiter(&["LOCK.ACQUIRE", "crowded", "EX", "60", "WAIT", "60000"]);

@@ -86,12 +86,7 @@ final class Engine
             $wereAsync && Signals::restore();
             return $held; // in here: PHP handles signals after a jump, and the end of a try is one
         } catch (\Throwable $error) { // nobody will get to see the grant
-            Signals::defer();
-            try {
-                $this->keeper->release($hold);
-            } finally {
-                Signals::restore();
-            }
+            $this->keeper->release($hold); // which puts signals off itself
             throw $error;
         }
     }

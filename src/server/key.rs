@@ -38,18 +38,13 @@ pub struct Key<'a> {
     name: Arg<'a>,
     /// Null if it was opened for reading and does not exist, or if it is closed.
     handle: *mut raw::RedisModuleKey,
+    /// What it held when it was opened.
+    kind: isize,
     /// The holders, if the key is a sorted set of them.
     set: Option<Box<Set>>,
-    /// Facts about its contents, once it is closed.
-    closed: Option<Known>,
+    /// Whether it had an expiry, once it is closed.
+    had_expiry: Option<bool>,
     now: UnixMicros,
-}
-
-/// The facts that a change of a key depends on; still known when it is closed.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    is_string: bool,
-    has_expiry: bool,
 }
 
 impl<'a> Key<'a> {
@@ -96,8 +91,11 @@ impl<'a> Key<'a> {
     ) -> Result<Self, Unseen> {
         // SAFETY: context and name are those of the running call.
         let handle = unsafe { (api().open_key)(context.as_ptr(), name.as_ptr(), mode.bits()) };
-        let mut key = Self { context, name, handle, set: None, closed: None, now };
-        match key.kind() {
+        // SAFETY: the handle is open; null stands for an absent key and is allowed.
+        let kind = unsafe { (api().key_type)(handle) };
+        let kind = isize::try_from(kind).unwrap_or(raw::REDISMODULE_KEYTYPE_EMPTY);
+        let mut key = Self { context, name, handle, kind, set: None, had_expiry: None, now };
+        match kind {
             raw::REDISMODULE_KEYTYPE_EMPTY | raw::REDISMODULE_KEYTYPE_STRING => Ok(key),
             raw::REDISMODULE_KEYTYPE_ZSET => {
                 // SAFETY: the handle is that of this key, an open sorted set; it is closed when the key is dropped.
@@ -108,12 +106,6 @@ impl<'a> Key<'a> {
             }
             _ => Err(Unseen::WrongType),
         }
-    }
-
-    fn kind(&self) -> isize {
-        // SAFETY: the handle is open; null stands for an absent key and is allowed.
-        let kind = unsafe { (api().key_type)(self.handle) };
-        isize::try_from(kind).unwrap_or(raw::REDISMODULE_KEYTYPE_EMPTY)
     }
 
     /// The call in which it was opened.
@@ -140,7 +132,7 @@ impl<'a> Key<'a> {
     /// The bytes in the key, if it is a string.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
-        if self.kind() != raw::REDISMODULE_KEYTYPE_STRING {
+        if !driver::Key::is_string(self) || self.handle.is_null() {
             return None;
         }
         let mut length = 0;
@@ -192,11 +184,11 @@ impl driver::Key for Key<'_> {
     }
 
     fn is_string(&self) -> bool {
-        self.closed.map_or_else(|| self.kind() == raw::REDISMODULE_KEYTYPE_STRING, |known| known.is_string)
+        self.kind == raw::REDISMODULE_KEYTYPE_STRING
     }
 
     fn has_expiry(&self) -> bool {
-        self.closed.map_or_else(|| self.has_native_expiry(), |known| known.has_expiry)
+        self.had_expiry.unwrap_or_else(|| self.has_native_expiry())
     }
 
     fn members(&mut self) -> Option<&mut Members> {
@@ -204,12 +196,10 @@ impl driver::Key for Key<'_> {
     }
 
     fn close(&mut self) {
-        if self.closed.is_some() {
+        if self.had_expiry.is_some() {
             return;
         }
-        let has_expiry = self.set.is_some() && self.has_native_expiry();
-        let is_string = self.set.is_none() && self.kind() == raw::REDISMODULE_KEYTYPE_STRING;
-        self.closed = Some(Known { is_string, has_expiry });
+        self.had_expiry = Some(self.set.is_some() && self.has_native_expiry());
         let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
         // SAFETY: the handle was opened by this value and is closed once; null is allowed.
         unsafe { (api().close_key)(handle) };

@@ -204,20 +204,28 @@ fn set_expiry(key: &Key<'_>, at_ms: Option<u64>) {
 /// Writes bytes to a key, in place if it holds as many: no object is made for the server to copy from, and the string
 /// never gets a compact encoding that the next read would have to unpack.
 fn overwrite(key: &Key<'_>, bytes: &[u8]) -> Result<(), WriteRefused> {
-    // SAFETY: the handle is open for writing and holds a string or nothing; the server gives the address of as many
-    // writable bytes as it says, valid until the key is touched again.
-    unsafe {
-        if (api().string_truncate)(key.handle(), bytes.len()) != OK {
-            return Err(WriteRefused::ForNow);
-        }
-        let mut length = 0;
-        let room = (api().string_dma)(key.handle(), &raw mut length, Mode::Write.bits());
-        if room.is_null() || length != bytes.len() {
-            return Err(WriteRefused::ForNow);
-        }
-        room.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), length);
+    // A value is usually as long as the one before it.
+    if key.is_string() && fill(key, bytes) {
+        return Ok(());
     }
-    Ok(())
+    // SAFETY: the handle is open for writing and holds a string or nothing.
+    succeeded(unsafe { (api().string_truncate)(key.handle(), bytes.len()) } == OK)?;
+    succeeded(fill(key, bytes))
+}
+
+/// Overwrites a string that has this length.
+fn fill(key: &Key<'_>, bytes: &[u8]) -> bool {
+    let mut length = 0;
+    // SAFETY: the handle is open for writing and holds a string; the server gives the address of as many writable bytes
+    // as it says, valid until the key is touched again.
+    unsafe {
+        let room = (api().string_dma)(key.handle(), &raw mut length, Mode::Write.bits());
+        let fits = !room.is_null() && length == bytes.len();
+        if fits {
+            room.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), length);
+        }
+        fits
+    }
 }
 
 /// Brings a set into the form for many members, if it has more than a few.

@@ -21,6 +21,9 @@ const LATE: Micros = Micros(100_000);
 impl<E: Edge> Entry<'_, E> {
     /// Ends the call. The clocks are read only when the timer has to be set; one that fires too early does no harm.
     pub fn finish(&mut self) {
+        if self.has_nothing_to_finish() {
+            return;
+        }
         for _ in 0..MOST_SENT {
             let next = self.engine().outbox().take();
             let Some((handle, letter)) = next else { break };
@@ -29,9 +32,6 @@ impl<E: Edge> Entry<'_, E> {
         self.publish_notices();
         let (timer, wake, is_heard) = {
             let state = self.state();
-            if state.timer.is_none() && state.engine.is_quiet() {
-                return;
-            }
             (state.timer, state.engine.wake(), state.hears_all())
         };
         self.settle_waits();
@@ -48,6 +48,13 @@ impl<E: Edge> Entry<'_, E> {
                 }
             }
         }
+    }
+
+    /// The usual case: nobody waits, and nobody has to be told anything.
+    #[inline]
+    fn has_nothing_to_finish(&mut self) -> bool {
+        let state = self.state();
+        state.timer.is_none() && state.engine.is_quiet()
     }
 
     /// Counts how long the waits took that have ended in this call.

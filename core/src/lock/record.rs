@@ -243,6 +243,8 @@ impl Encoded {
         self.token
     }
 
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "then the compiler knows the length that is reached, and checks nothing")]
     fn push(&mut self, bytes: &[u8]) {
         let end = self.length.saturating_add(bytes.len());
         if let Some(room) = self.bytes.get_mut(self.length..end) {

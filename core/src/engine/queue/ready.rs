@@ -1,18 +1,7 @@
 //! When locks with waiters come free, and who is next then.
 
-use super::{Line, LineId, Queues, Ticket, Waiter};
+use super::{Cause, Line, LineId, Queues, Ticket, Waiter};
 use crate::lock::time::{MonotonicMicros, UnixMicros};
-
-/// Why a line is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// Its lock may have come free, and is kept for the line until the line has been served.
-    Event,
-    /// A periodic check: a change of the key may have gone unreported.
-    Scan,
-    /// One event-loop iteration was not enough to try all parked waiters.
-    GoOn,
-}
 
 /// How many parked waiters are tried when a key comes free. Then the waiters behind them are served, and the rest are
 /// tried in later iterations.

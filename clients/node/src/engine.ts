@@ -131,9 +131,15 @@ export class Engine {
   async extend(held: Held, lease: number): Promise<void> {
     held.check();
     const sent = now();
-    if ((await this.#ask(held, () => this.extendWords(held, lease))) !== 1) this.#taken(held);
-    held._extended(sent, lease);
-    this.timer.add(held);
+    held._extending(sent, lease);
+    let reply: unknown;
+    try {
+      reply = await this.#ask(held, () => this.extendWords(held, lease));
+    } finally {
+      held._extended(sent, lease, reply === 1);
+      this.timer.add(held);
+    }
+    if (reply !== 1) this.#taken(held);
   }
 
   async verify(held: Held): Promise<number> {

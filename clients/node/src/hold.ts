@@ -24,6 +24,10 @@ export interface Grant {
 /** Milliseconds of a clock that is never set. */
 export const now = (): number => performance.now();
 
+type Lease = [sent: number, lease: number];
+
+const sooner = (a: Lease, b: Lease): Lease => (b[0] + b[1] < a[0] + a[1] ? b : a);
+
 /** A lock that is held, until it is released or lost. `token` is the fencing token. */
 export class Held {
   readonly token: number;
@@ -41,6 +45,8 @@ export class Held {
   /** @internal */ _portable: boolean;
   /** @internal */ _line: Line | undefined;
   #lost: LockLost | undefined;
+  #onTheirWay = 0;
+  #least: Lease = [0, 0];
   /** Made when it is asked for: one costs more than all else of a hold. */
   #abort: AbortController | undefined;
 
@@ -131,9 +137,20 @@ export class Held {
     return this._sent + this._lease / 3;
   }
 
-  /** @internal */
-  _extended(sent: number, lease: number): void {
-    if (!this.#lost) [this._sent, this._lease] = [sent, lease];
+  /**
+   * @internal An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. Of those that
+   * are on their way together nobody knows which the server does last: the one that ends first counts.
+   */
+  _extending(sent: number, lease: number): void {
+    if (this.#onTheirWay++ === 0) this.#least = [sent, lease];
+    this.#least = sooner(this.#least, [sent, lease]);
+    [this._sent, this._lease] = sooner([this._sent, this._lease], [sent, lease]);
+  }
+
+  /** @internal What became of it. */
+  _extended(sent: number, lease: number, isDone: boolean): void {
+    this.#onTheirWay -= 1;
+    if (isDone && !this.#lost) [this._sent, this._lease] = sooner(this.#least, [sent, lease]);
   }
 
   /** @internal The lock is over without having been released. Its user is told once. */

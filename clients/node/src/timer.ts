@@ -100,6 +100,7 @@ export class Timer {
       const held = ref.deref();
       if (!held) return;
       const timeout = Math.max(50, Math.min(engine.timeout, (held._lostAt - sent) / 2));
+      held._extending(sent, held._request.lease);
       const words = engine.extendWords(held, held._request.lease);
       reply = engine.wire.call(held._request.key, words, timeout).catch((error: unknown) => error);
     }
@@ -107,9 +108,9 @@ export class Timer {
     const held = ref.deref();
     if (!held) return;
     held._renewing = false;
+    held._extended(sent, held._request.lease, reply === 1);
     if (!held.isHeld) return;
     if (reply === 1) {
-      held._extended(sent, held._request.lease);
       this.#again(held, held._renewAt);
     } else if (reply === 0) {
       held._lose('somebody has taken it away', true);

@@ -287,3 +287,26 @@ def a_hundred_locks_leave_no_connections_behind(stage):
     accepted = int(conn.call("INFO", "stats").split("total_connections_received:")[1].split()[0])
     # The suite's own two, the application's, those of the first wait.
     assert accepted <= 7, accepted
+
+
+@scenario(rules="H15")
+def a_shorter_lease_counts_although_its_reply_was_lost(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    for closes in ways_to_lose(stage):
+        relay = stage.relay(server)
+        driver = stage.opened(relay, timeout_ms=300)
+        token = driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)["token"]
+        relay.lose("LOCK.EXTEND", times=3, close=closes)
+        try:
+            driver.do("extend", hold="h", lease_ms=2000)
+        except Failure as error:
+            assert error.kind in ("no_server", "lost"), str(error)
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            left = driver.do("left", hold="h")["left_ms"]
+            held = conn.call("LOCK.CHECK", "report", token)
+            assert left <= held, f"the client believes in {left} ms, the server has {held} ms"
+            time.sleep(0.05)
+        driver.kill()
+        conn.call("DEL", "report")

@@ -12,6 +12,17 @@ export interface Predecessor {
   owner: string | null;
 }
 
+/** Of token, overdue-ms, previous token, previous owner. null: it was free. */
+export function predecessor(details: unknown[]): Predecessor | null {
+  const [, overdue, token, owner] = details;
+  if (overdue === null || overdue === undefined) return null;
+  return {
+    overdue: Number(overdue),
+    token: (token as number | null) ?? null,
+    owner: owner === null || owner === undefined ? null : String(owner),
+  };
+}
+
 export interface Grant {
   token: number;
   /** When the request that it answers was sent. */
@@ -158,9 +169,8 @@ export class Held {
     this._gone ||= gone;
     if (this.#lost || this._ended) return;
     this.#lost = new LockLost(this.key, `lost: ${why}`, cause);
-    this._engine.lost(this, this.#lost);
     this.#abort?.abort(this.#lost);
-    this._request.options.onLost?.(this);
+    this._engine.lost(this, this.#lost);
   }
 
   /** @internal */

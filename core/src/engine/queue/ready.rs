@@ -38,7 +38,7 @@ pub enum Next<'a, H> {
     Nobody,
 }
 
-/// How many lines of a database that was flushed are made ready at once.
+/// How many lines of a database that was flushed, or whose locks are due, are made ready at once.
 const PIECE: usize = 1_024;
 
 impl<H> Queues<H> {
@@ -227,12 +227,10 @@ impl<H> Queues<H> {
         self.scan.is_some()
     }
 
-    /// Makes the lines ready whose lock is due at `now`.
+    /// Makes the lines ready whose lock is due at `now`. Of a crowd the rest stays due, for the next iteration.
     pub fn set_due_ready(&mut self, now: UnixMicros) {
-        while let Some((due, line)) = self.dues.first().copied() {
-            if due > now {
-                return;
-            }
+        for _ in 0..PIECE {
+            let Some((_, line)) = self.dues.first().copied().filter(|(due, _)| *due <= now) else { return };
             self.set_due(line, None);
             self.set_ready(line);
         }

@@ -153,15 +153,16 @@ func (e *engine) extend(ctx context.Context, h *hold, lease time.Duration) error
 		return err
 	}
 	sent := now()
+	h.extending(sent, lease)
 	reply, err := e.ask(ctx, h, h.request.key(), func() []any { return e.extendWords(h, lease) })
+	h.extended(sent, lease, err == nil && reply == int64(1))
+	e.timer.add(h)
 	if err != nil {
 		return err
 	}
 	if reply != int64(1) {
 		return h.taken()
 	}
-	h.extended(sent, lease)
-	e.timer.add(h)
 	return h.check()
 }
 

@@ -27,6 +27,8 @@ type hold struct {
 	isDropped  bool // nobody refers to it any more
 	isGone     bool // the server has said that the grant is over
 	isRenewing bool
+	onTheirWay int           // EXTENDs
+	least      time.Duration // when the lease ends that ends first of them
 	lostWhy    *Error
 
 	entry uint64 // the number of its entry in the timer, which guards it
@@ -107,12 +109,28 @@ func (h *hold) taken() error {
 	return h.check()
 }
 
-// extended: the server has confirmed a lease that counts from sent.
-func (h *hold) extended(sent, lease time.Duration) {
+// extending: an EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. Of those that
+// are on their way together nobody knows which the server does last: the one that ends first counts.
+func (h *hold) extending(sent, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lostWhy == nil {
+	if h.onTheirWay == 0 {
+		h.least = Forever
+	}
+	h.onTheirWay++
+	h.least = min(h.least, sent+lease)
+	if sent+lease < h.sent+h.lease {
 		h.sent, h.lease = sent, lease
+	}
+}
+
+// extended: what became of it.
+func (h *hold) extended(sent, lease time.Duration, isDone bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.onTheirWay--
+	if isDone && h.lostWhy == nil {
+		h.sent, h.lease = sent, min(sent+lease, h.least)-sent
 	}
 }
 

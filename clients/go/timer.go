@@ -163,7 +163,9 @@ func (t *timer) renew(h *hold) {
 	sent := now()
 	timeout := max(50*time.Millisecond, min(e.timeout, (lostAt-sent)/2))
 	lease := h.request.lease
+	h.extending(sent, lease)
 	reply, err := e.router.call(context.Background(), h.request.key(), e.extendWords(h, lease), timeout)
+	h.extended(sent, lease, err == nil && reply == int64(1))
 	h.mu.Lock()
 	h.isRenewing = false
 	isOver := h.isEnded || h.isDropped || h.lostWhy != nil
@@ -171,7 +173,6 @@ func (t *timer) renew(h *hold) {
 	switch {
 	case isOver:
 	case err == nil && reply == int64(1):
-		h.extended(sent, lease)
 		t.add(h)
 	case err == nil:
 		h.lose("somebody has taken it away", true)

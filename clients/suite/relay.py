@@ -109,7 +109,7 @@ class Relay:
 
     def _look(self, data, silent):
         with self._mutex:
-            if self._lose and self._lose[0] in data:
+            if self._lose and self._lose[0] in data.upper():  # libraries write some commands in small letters
                 silent.close = self._lose[2]
                 silent.set()
                 self._lose[1] -= 1

@@ -7,7 +7,7 @@
 import { randomInt } from 'node:crypto';
 import type { Engine } from './engine.js';
 import { LockUnavailable, type LockError } from './errors.js';
-import { now, type Grant, type Predecessor } from './hold.js';
+import { now, predecessor, type Grant } from './hold.js';
 import { confirm } from './replicas.js';
 import type { Request } from './request.js';
 import type { News } from './subscription.js';
@@ -41,9 +41,11 @@ export class Attempt {
   #stood = false;
   #isPortable = false;
   #news: News | undefined;
-  /** Rejects when the caller gives up, if it can. */
-  readonly #gaveUp: Promise<never> | undefined;
-  #stopListening = (): void => undefined;
+  /** Why nobody waits for it any more, in a box: a reason may be undefined. */
+  #over: { reason: unknown } | undefined;
+  /** Rejects then. Made when it is asked for: most attempts never wait. */
+  #gaveUp: Promise<never> | undefined;
+  #reject: ((reason: unknown) => void) | undefined;
 
   constructor(
     readonly engine: Engine,
@@ -52,32 +54,34 @@ export class Attempt {
   ) {
     this.#deadline = this.began + request.wait;
     this.#usesLine = request.needsLine;
-    if (!signal) return;
-    this.#gaveUp = new Promise((_, reject) => {
-      const gaveUp = (): void => {
-        reject(signal.reason as Error);
-        this.#news?.stir();
-      };
-      signal.addEventListener('abort', gaveUp, { once: true });
-      this.#stopListening = () => signal.removeEventListener('abort', gaveUp);
-    });
-    this.#gaveUp.catch(() => undefined);
+  }
+
+  /** The caller does not want it any more, or the manager is closed. */
+  giveUp(reason: unknown): void {
+    this.#over ??= { reason };
+    this.#reject?.(reason);
+    this.#news?.stir();
+  }
+
+  #throwIfOver(): void {
+    if (this.#over) throw this.#over.reason;
   }
 
   /** The grant; rejects with the typed error, or the reason of the signal. */
   async run(): Promise<Grant> {
     let grant: Grant;
+    this.signal?.throwIfAborted();
+    this.engine.callers.enter(this);
     try {
-      this.signal?.throwIfAborted();
       if (this.request.needsLine) await this.#takeLine();
       grant = await this.#get();
       if (this.request.replicas || this.request.options.fsync) await confirm(this.#line, this.request, this.engine.timeout);
-      this.signal?.throwIfAborted();
+      this.#throwIfOver();
     } catch (error) {
       await this.#abandon(error);
       throw error;
     } finally {
-      this.#stopListening();
+      this.engine.callers.leave(this);
     }
     if (this.request.options.session) {
       grant.line = this.#line;
@@ -122,7 +126,11 @@ export class Attempt {
   }
 
   #unlessGivenUp<T>(work: Promise<T>): Promise<T> {
-    return this.#gaveUp ? Promise.race([work, this.#gaveUp]) : work;
+    this.#gaveUp ??= new Promise<never>((_, reject) => {
+      this.#reject = reject;
+      if (this.#over) reject(this.#over.reason);
+    });
+    return Promise.race([work, this.#gaveUp]);
   }
 
   #left(): number {
@@ -170,7 +178,7 @@ export class Attempt {
   }
 
   #exchange(words: Words, timeout: number): Promise<unknown> {
-    this.signal?.throwIfAborted();
+    this.#throwIfOver();
     if (this.#usesLine && !this.#line?.isOpen) return this.#takeLine().then(() => this.#send(words, timeout));
     return this.#send(words, timeout);
   }
@@ -225,7 +233,7 @@ export class Attempt {
       }
       let left: number;
       while ((left = this.#left()) > 0) {
-        this.signal?.throwIfAborted();
+        this.#throwIfOver();
         news.forget();
         news.againAt = Infinity;
         try {
@@ -252,7 +260,7 @@ export class Attempt {
   async #hear(news: News): Promise<string | undefined> {
     const asked = now();
     for (;;) {
-      this.signal?.throwIfAborted();
+      this.#throwIfOver();
       const resend = this.engine.subscription.isUp ? RESEND : RESEND_DOWN;
       const again = Math.min(asked + resend, news.againAt, this.#deadline);
       if (now() >= again) return undefined;
@@ -307,7 +315,7 @@ export class Attempt {
         continue;
       } finally {
         this.#usesLine = request.needsLine;
-        if (this.signal?.aborted) this.#line?.close();
+        if (this.#over) this.#line?.close();
         if (!this.#usesLine) this.#giveBackLine();
       }
       this.#stood = true;
@@ -345,7 +353,7 @@ export class Attempt {
     }
     this.#isPortable = true;
     for (;;) {
-      this.signal?.throwIfAborted();
+      this.#throwIfOver();
       const sent = now();
       let reply: unknown;
       try {
@@ -376,11 +384,11 @@ export class Attempt {
       this.#line = await engine.solo.line(request.key);
       return;
     }
-    this.#line = await engine.lines.take(request.key, request.wait ? this.#left() : engine.timeout, this.signal);
-    if (!this.#line) this.signal?.throwIfAborted();
+    this.#line = await engine.lines.take(request.key, request.wait ? this.#left() : engine.timeout, (turn) => this.#unlessGivenUp(turn));
+    if (!this.#line) this.#throwIfOver();
     if (!this.#line) throw request.wait ? this.#timedOut() : new Broken(new Error('no connection came free'));
     this.#isPooled = true;
-    this.signal?.throwIfAborted();
+    this.#throwIfOver();
   }
 
   #giveBackLine(): void {
@@ -394,22 +402,11 @@ export class Attempt {
   /** Leaves the line, and gives back what was granted without its being known. */
   async #abandon(error: unknown): Promise<void> {
     // A reply that is on its way must not be read as that to another call.
-    if (this.signal?.aborted) this.#line?.close();
+    if (this.#over) this.#line?.close();
     this.#giveBackLine();
     if (!this.#mayStand) return;
     const cause = error instanceof Error ? error.cause : undefined;
     const isReachable = !(error instanceof Broken || cause instanceof Broken);
     await this.engine.cancel(this.request, this.id, this.#isPortable, isReachable);
   }
-}
-
-/** Of token, overdue-ms, previous token, previous owner. null: it was free. */
-function predecessor(details: unknown[]): Predecessor | null {
-  const [, overdue, token, owner] = details;
-  if (overdue === null || overdue === undefined) return null;
-  return {
-    overdue: Number(overdue),
-    token: (token as number | null) ?? null,
-    owner: owner === null || owner === undefined ? null : String(owner),
-  };
 }

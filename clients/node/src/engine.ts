@@ -2,7 +2,8 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Attempt } from './attempt.js';
-import { LockError, LockMisuse, type LockLost } from './errors.js';
+import { Callers } from './callers.js';
+import { LockBadArgument, LockError, LockMisuse, type LockLost } from './errors.js';
 import { Held, now } from './hold.js';
 import { Lines } from './lines.js';
 import { FENCED, Portable } from './portable.js';
@@ -41,6 +42,7 @@ export class Engine {
   readonly portable: Portable;
   /** The locks that are held in the scopes around the running call: whether each is exclusive. */
   readonly scopes = new AsyncLocalStorage<ReadonlyMap<string, boolean>>();
+  readonly callers = new Callers();
   isClosed = false;
   notifies = true;
   notifyWorks = false;
@@ -61,7 +63,18 @@ export class Engine {
   }
 
   warn(text: string): void {
-    this.options.warn(text);
+    this.tell(() => this.options.warn(text));
+  }
+
+  /** Calls what is the application's own. Its errors must not cost a lock, nor hide a loss. */
+  tell(call: () => unknown): void {
+    const failed = (error: unknown): void => process.emitWarning(`a hook or callback of serverlock failed: ${String(error)}`);
+    try {
+      const result = call();
+      if (result instanceof Promise) result.catch(failed);
+    } catch (error) {
+      failed(error);
+    }
   }
 
   async acquire(request: Request, signal?: AbortSignal): Promise<Held> {
@@ -83,11 +96,11 @@ export class Engine {
       const waited = now() - attempt.began;
       const isOurs = thrown instanceof Said || thrown instanceof Broken;
       const error = isOurs ? typed(thrown, request.name, Math.round(waited)) : thrown;
-      if (error instanceof LockError) this.options.hooks.refused?.(request.name, waited, error);
+      if (error instanceof LockError) this.tell(() => this.options.hooks.refused?.(request.name, waited, error));
       throw error;
     }
     this.timer.add(held);
-    this.options.hooks.granted?.(request.name, held.waited);
+    if (this.options.hooks.granted) this.tell(() => this.options.hooks.granted?.(request.name, held.waited));
     return held;
   }
 
@@ -131,9 +144,15 @@ export class Engine {
   async extend(held: Held, lease: number): Promise<void> {
     held.check();
     const sent = now();
-    if ((await this.#ask(held, () => this.extendWords(held, lease))) !== 1) this.#taken(held);
-    held._extended(sent, lease);
-    this.timer.add(held);
+    held._extending(sent, lease);
+    let reply: unknown;
+    try {
+      reply = await this.#ask(held, () => this.extendWords(held, lease));
+    } finally {
+      held._extended(sent, lease, reply === 1);
+      this.timer.add(held);
+    }
+    if (reply !== 1) this.#taken(held);
   }
 
   async verify(held: Held): Promise<number> {
@@ -148,7 +167,11 @@ export class Engine {
 
   async fenced(held: Held, words: (string | Uint8Array | number)[]): Promise<unknown> {
     held.check();
-    const plain = words.map((word): Word => (word instanceof Uint8Array ? Buffer.from(word) : word));
+    const plain = words.map((word, at): Word => {
+      if (word instanceof Uint8Array) return Buffer.from(word);
+      if (typeof word === 'string' || typeof word === 'number') return word;
+      throw new LockBadArgument(held.key, `argument ${at} of fenced is ${String(word)}, neither text, bytes nor a number`);
+    });
     const key = plain[1];
     const keys = key === undefined ? [held._request.key] : [held._request.key, key];
     const script = (): string => (held._portable ? FENCED : FENCED_BY_MODULE);
@@ -192,7 +215,7 @@ export class Engine {
       if (held._line) this.#sessions.delete(held._line);
       held._line?.close();
     }
-    this.options.hooks.released?.(request.name, now() - held._granted, inTime);
+    if (this.options.hooks.released) this.tell(() => this.options.hooks.released?.(request.name, now() - held._granted, inTime));
     return inTime;
   }
 
@@ -265,7 +288,8 @@ export class Engine {
   /** Called once for each hold that is lost. */
   lost(held: Held, error: LockLost): void {
     this.warn(error.message);
-    this.options.hooks.lost?.(held.key, now() - held._granted, error);
+    this.tell(() => this.options.hooks.lost?.(held.key, now() - held._granted, error));
+    this.tell(() => held._request.options.onLost?.(held));
   }
 
   /** Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. */
@@ -293,7 +317,9 @@ export class Engine {
   }
 
   close(): void {
+    if (this.isClosed) return;
     this.isClosed = true;
+    this.callers.close((attempt) => new LockMisuse(attempt.request.name, 'its manager is closed'));
     this.subscription.close();
     this.lines.close();
     this.solo.end();

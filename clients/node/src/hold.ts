@@ -12,6 +12,17 @@ export interface Predecessor {
   owner: string | null;
 }
 
+/** Of token, overdue-ms, previous token, previous owner. null: it was free. */
+export function predecessor(details: unknown[]): Predecessor | null {
+  const [, overdue, token, owner] = details;
+  if (overdue === null || overdue === undefined) return null;
+  return {
+    overdue: Number(overdue),
+    token: (token as number | null) ?? null,
+    owner: owner === null || owner === undefined ? null : String(owner),
+  };
+}
+
 export interface Grant {
   token: number;
   /** When the request that it answers was sent. */
@@ -23,6 +34,10 @@ export interface Grant {
 
 /** Milliseconds of a clock that is never set. */
 export const now = (): number => performance.now();
+
+type Lease = [sent: number, lease: number];
+
+const sooner = (a: Lease, b: Lease): Lease => (b[0] + b[1] < a[0] + a[1] ? b : a);
 
 /** A lock that is held, until it is released or lost. `token` is the fencing token. */
 export class Held {
@@ -41,6 +56,8 @@ export class Held {
   /** @internal */ _portable: boolean;
   /** @internal */ _line: Line | undefined;
   #lost: LockLost | undefined;
+  #onTheirWay = 0;
+  #least: Lease = [0, 0];
   /** Made when it is asked for: one costs more than all else of a hold. */
   #abort: AbortController | undefined;
 
@@ -131,9 +148,20 @@ export class Held {
     return this._sent + this._lease / 3;
   }
 
-  /** @internal */
-  _extended(sent: number, lease: number): void {
-    if (!this.#lost) [this._sent, this._lease] = [sent, lease];
+  /**
+   * @internal An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. Of those that
+   * are on their way together nobody knows which the server does last: the one that ends first counts.
+   */
+  _extending(sent: number, lease: number): void {
+    if (this.#onTheirWay++ === 0) this.#least = [sent, lease];
+    this.#least = sooner(this.#least, [sent, lease]);
+    [this._sent, this._lease] = sooner([this._sent, this._lease], [sent, lease]);
+  }
+
+  /** @internal What became of it. */
+  _extended(sent: number, lease: number, isDone: boolean): void {
+    this.#onTheirWay -= 1;
+    if (isDone && !this.#lost) [this._sent, this._lease] = sooner(this.#least, [sent, lease]);
   }
 
   /** @internal The lock is over without having been released. Its user is told once. */
@@ -141,9 +169,8 @@ export class Held {
     this._gone ||= gone;
     if (this.#lost || this._ended) return;
     this.#lost = new LockLost(this.key, `lost: ${why}`, cause);
-    this._engine.lost(this, this.#lost);
     this.#abort?.abort(this.#lost);
-    this._request.options.onLost?.(this);
+    this._engine.lost(this, this.#lost);
   }
 
   /** @internal */

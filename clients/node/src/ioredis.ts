@@ -138,13 +138,9 @@ class IoredisLine implements Line {
     return within(send(this.#client, text(words)), timeout, () => silent(timeout), this.#broken);
   }
 
-  async subscribe(channel: string, heard: (message: string) => void): Promise<void> {
+  async subscribe(channel: string, heard: (message: string) => void, timeout: number): Promise<void> {
     this.#client.on('message', (_: string, message: string) => heard(message));
-    try {
-      await this.#client.subscribe(channel);
-    } catch (error) {
-      throw read(error);
-    }
+    await within(this.#client.subscribe(channel), timeout, () => silent(timeout), this.#broken);
   }
 
   onEnd(ended: () => void): void {

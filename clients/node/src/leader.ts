@@ -74,11 +74,11 @@ export class Leader {
       }
       this.#held = held;
       this.#turn = new AbortController();
-      this._hooks.onElected?.(held.token);
+      this._engine.tell(() => this._hooks.onElected?.(held.token));
       const over = AbortSignal.any([held.signal, this.#turn.signal, stop]);
       if (!over.aborted) await new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
       // Whoever leads next must not be told before this one has heard that it does not.
-      this._hooks.onLost?.(held.token);
+      this._engine.tell(() => this._hooks.onLost?.(held.token));
       this.#held = undefined;
       const resigned = this.#turn.signal.aborted;
       await held.release().catch((error: unknown) => this._engine.warn(`resigning: ${String(error)}`));

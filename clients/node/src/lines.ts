@@ -5,6 +5,9 @@ import type { Line } from './wire.js';
 
 const SIZE = 8;
 
+/** Rejects when the caller does not want it any more. */
+type Patience = <T>(work: Promise<T>) => Promise<T>;
+
 export class Lines {
   readonly #engine: Engine;
   #free = SIZE;
@@ -20,9 +23,9 @@ export class Lines {
   }
 
   /** A line; undefined when none came free in time. Rejects with Broken. */
-  async take(key: Buffer, timeout: number, signal?: AbortSignal): Promise<Line | undefined> {
+  async take(key: Buffer, timeout: number, unlessGivenUp: Patience): Promise<Line | undefined> {
     if (this.#free > 0) this.#free -= 1;
-    else if (!(await this.#turn(timeout, signal))) return undefined;
+    else if (!(await this.#turn(timeout, unlessGivenUp))) return undefined;
     // In a cluster each key has its own server: a line kept for another one would be of no use.
     while (!this.#engine.wire.isCluster) {
       const line = this.#idle.pop();
@@ -54,22 +57,28 @@ export class Lines {
     else this.#free += 1;
   }
 
-  #turn(timeout: number, signal?: AbortSignal): Promise<boolean> {
-    if (signal?.aborted) return Promise.resolve(false);
-    return new Promise((resolve) => {
+  async #turn(timeout: number, unlessGivenUp: Patience): Promise<boolean> {
+    let stop = (): void => undefined;
+    const turn = new Promise<boolean>((resolve) => {
       const done = (has: boolean): void => {
         clearTimeout(timer);
-        signal?.removeEventListener('abort', late);
         resolve(has);
       };
-      const late = (): void => {
+      stop = () => {
         const at = this.#waiting.indexOf(done);
-        if (at >= 0) this.#waiting.splice(at, 1);
+        if (at < 0) return; // it is its turn
+        this.#waiting.splice(at, 1);
         done(false);
       };
-      const timer = setTimeout(late, Math.min(timeout, 2_000_000_000));
-      signal?.addEventListener('abort', late, { once: true });
+      const timer = setTimeout(stop, Math.min(timeout, 2_000_000_000));
       this.#waiting.push(done);
     });
+    try {
+      return await unlessGivenUp(turn);
+    } catch (error) {
+      stop();
+      if (await turn) this.#leave();
+      throw error;
+    }
   }
 }

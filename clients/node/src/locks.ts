@@ -6,7 +6,7 @@ import type { Held } from './hold.js';
 import { ioredisWire, isIoredis } from './ioredis.js';
 import { Leader, type LeaderHooks } from './leader.js';
 import { isNodeRedis, nodeRedisWire } from './node-redis.js';
-import { countOf, keyOf, MOST_HOLDERS, msOf, Request, shown, type Key, type LockOptions } from './request.js';
+import { countOf, functionOf, keyOf, keysOf, MOST_HOLDERS, msOf, optionsOf, Request, shown, signalOf, type Key, type LockOptions } from './request.js';
 import type { Wire } from './wire.js';
 
 export interface ManagerOptions {
@@ -31,6 +31,10 @@ export class Locks {
 
   /** client: a client, pool, cluster or sentinel of node-redis, or a Redis or Cluster of ioredis. */
   constructor(client: object, options: ManagerOptions = {}) {
+    if (typeof client !== 'object' || client === null) throw new LockBadArgument('', `client is ${String(client)}`);
+    optionsOf(options, '');
+    for (const [name, hook] of Object.entries(options.hooks ?? {})) functionOf(hook, `hooks.${name}`, '');
+    functionOf(options.warn, 'warn', '');
     if (isNodeRedis(client)) this.#wire = nodeRedisWire(client);
     else if (isIoredis(client)) this.#wire = ioredisWire(client);
     else throw new LockBadArgument('', 'client is neither a client of node-redis nor one of ioredis');
@@ -59,19 +63,24 @@ export class Locks {
   }
 
   /** All of the keys or none, under one token. While it waits it holds none. */
-  allOf(keys: Iterable<Key>, lease: number, options: LockOptions = {}): Lock {
-    return this.#made([...keys].map(keyOf), lease, options, [], true);
+  allOf(keys: Iterable<Key> & object, lease: number, options: LockOptions = {}): Lock {
+    return this.#made(keysOf(keys), lease, options, [], true);
   }
 
   /** Only a lock that its last holder never released; `predecessor` says whose it was. It does not wait. */
   recover(key: Key, lease: number, options: LockOptions = {}): Lock {
+    optionsOf(options, shown([keyOf(key)]));
     const { wait: _, ...rest } = options;
     return this.#made([keyOf(key)], lease, rest, [], false, true);
   }
 
   /** Campaigns for a key until it is stopped. */
   leader(key: Key, lease: number, options: Omit<LockOptions, 'onLost'> & LeaderHooks = {}): Leader {
+    const name = shown([keyOf(key)]);
+    optionsOf(options, name);
     const { onElected, onLost, ...rest } = options;
+    functionOf(onElected, 'onElected', name);
+    functionOf(onLost, 'onLost', name);
     const request = new Request([keyOf(key)], lease, { wait: 60_000, ...rest }, [], false, false, this.#wire.prefix);
     return new Leader(this.#engine, request, { ...(onElected && { onElected }), ...(onLost && { onLost }) });
   }
@@ -109,6 +118,12 @@ export class Lock {
 
   /** Gets the lock within `wait`; rejects with LockRefused, LockTimeout or another LockError. */
   acquire(options: AcquireOptions = {}): Promise<Held> {
+    try {
+      optionsOf(options, this.#request.name);
+      signalOf(options.signal, this.#request.name);
+    } catch (error) {
+      return Promise.reject(error as Error);
+    }
     return this.#engine.acquire(this.#request, options.signal);
   }
 
@@ -117,6 +132,7 @@ export class Lock {
    * promise rejects with LockLost once the work has ended.
    */
   async run<T>(work: (signal: AbortSignal, held: Held) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
+    if (typeof work !== 'function') throw new LockBadArgument(this.#request.name, `work is ${String(work)}, not a function`);
     const held = await this.acquire(options);
     const scopes = this.#engine.scopes;
     const around = new Map(scopes.getStore());

@@ -147,12 +147,8 @@ class NodeRedisLine implements Line {
     return within(sent, timeout, () => silent(timeout), this.#broken);
   }
 
-  async subscribe(channel: string, heard: (message: string) => void): Promise<void> {
-    try {
-      await this.#client.subscribe(channel, heard);
-    } catch (error) {
-      throw read(error);
-    }
+  async subscribe(channel: string, heard: (message: string) => void, timeout: number): Promise<void> {
+    await within(this.#client.subscribe(channel, heard), timeout, () => silent(timeout), this.#broken);
   }
 
   onEnd(ended: () => void): void {

@@ -43,6 +43,29 @@ export function keyOf(key: unknown): Buffer {
   return made;
 }
 
+/** The keys of a list. A text is no list of its letters. */
+export function keysOf(keys: unknown): Buffer[] {
+  if (typeof keys === 'string' || keys instanceof Uint8Array || typeof (keys as Iterable<unknown> | null)?.[Symbol.iterator] !== 'function') {
+    throw new LockBadArgument(String(keys), 'keys is not a list of keys');
+  }
+  return [...(keys as Iterable<unknown>)].map(keyOf);
+}
+
+export function functionOf(value: unknown, name: string, key: string): void {
+  if (value !== undefined && typeof value !== 'function') throw new LockBadArgument(key, `${name} is ${String(value)}, not a function`);
+}
+
+export function signalOf(value: unknown, key: string): void {
+  const isSignal = typeof (value as AbortSignal | null | undefined)?.throwIfAborted === 'function';
+  if (value !== undefined && !isSignal) throw new LockBadArgument(key, `signal is ${String(value)}, not an AbortSignal`);
+}
+
+/** Options are an object. Without types, an argument in the wrong place would be ignored. */
+export function optionsOf(value: unknown, key: string): void {
+  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof AbortSignal);
+  if (!isObject) throw new LockBadArgument(key, `options is ${String(value)}, not an object with options`);
+}
+
 export function msOf(value: unknown, name: string, key: string, least: number, most = TEN_YEARS): number {
   if (typeof value !== 'number' || !(value >= least && value <= most)) {
     throw new LockBadArgument(key, `${name} is ${String(value)}, not between ${least} and ${most} milliseconds`);
@@ -89,6 +112,8 @@ export class Request {
       throw new LockBadArgument(name, 'keys has the same key twice');
     }
     this.name = name;
+    optionsOf(options, name);
+    functionOf(options.onLost, 'onLost', name);
     this.options = options;
     this.lease = msOf(lease, 'lease', name, 1);
     const or = (value: unknown, otherwise: number): unknown => (value === undefined ? otherwise : value);

@@ -94,7 +94,7 @@ export class Subscription {
         const line = await this.#engine.wire.line(key, this.#engine.timeout);
         this.#line = line;
         const ended = new Promise<void>((resolve) => line.onEnd(resolve));
-        await line.subscribe(this.channel, (message) => this.#pass(message));
+        await line.subscribe(this.channel, (message) => this.#pass(message), this.#engine.timeout);
         this.isUp = true;
         this.sendAgain();
         pause = 0;

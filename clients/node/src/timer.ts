@@ -51,9 +51,11 @@ export class Timer {
     });
   }
 
+  /** Holds are not renewed any more; that they are lost then is still told. */
   close(): void {
-    clearTimeout(this.#timer);
+    const holds = this.#heap.filter(([, , what]) => typeof what !== 'function');
     this.#heap = [];
+    for (const entry of holds) this.#push(entry);
   }
 
   /** Only the newest entry of a hold counts. */
@@ -65,7 +67,7 @@ export class Timer {
 
   #set(): void {
     const first = this.#heap[0];
-    if (!first || this.#engine.isClosed || first[0] >= this.#wakesAt) return;
+    if (!first || first[0] >= this.#wakesAt) return;
     clearTimeout(this.#timer);
     this.#wakesAt = first[0];
     this.#timer = setTimeout(() => this.#run(), Math.min(LONGEST, Math.max(0, first[0] - now())));
@@ -85,7 +87,8 @@ export class Timer {
 
   #look(held: Held | undefined, number: number, time: number): void {
     if (!held || number !== held._entry || !held.isHeld) return;
-    if (time >= held._renewAt && time < held._granted + held._request.maxHold && !held._renewing) {
+    const mayRenew = !this.#engine.isClosed && time < held._granted + held._request.maxHold;
+    if (mayRenew && time >= held._renewAt && !held._renewing) {
       held._renewing = true;
       void this.#renew(new WeakRef(held));
     }
@@ -100,6 +103,7 @@ export class Timer {
       const held = ref.deref();
       if (!held) return;
       const timeout = Math.max(50, Math.min(engine.timeout, (held._lostAt - sent) / 2));
+      held._extending(sent, held._request.lease);
       const words = engine.extendWords(held, held._request.lease);
       reply = engine.wire.call(held._request.key, words, timeout).catch((error: unknown) => error);
     }
@@ -107,9 +111,9 @@ export class Timer {
     const held = ref.deref();
     if (!held) return;
     held._renewing = false;
+    held._extended(sent, held._request.lease, reply === 1);
     if (!held.isHeld) return;
     if (reply === 1) {
-      held._extended(sent, held._request.lease);
       this.#again(held, held._renewAt);
     } else if (reply === 0) {
       held._lose('somebody has taken it away', true);

@@ -42,7 +42,7 @@ export class Said extends Error {
 /** A connection of the manager's own. */
 export interface Line {
   call(words: Words, timeout: number): Promise<unknown>;
-  subscribe(channel: string, heard: (message: string) => void): Promise<void>;
+  subscribe(channel: string, heard: (message: string) => void, timeout: number): Promise<void>;
   readonly isOpen: boolean;
   /** Called once, when the connection ends, whoever ended it. */
   onEnd(ended: () => void): void;

@@ -182,12 +182,13 @@ impl Engine {
             return Err(Error::new(Kind::Argument, &hold.request.name, reason));
         }
         hold.check()?;
-        let sent = now();
+        let extending = hold.extending(now(), lease);
+        self.timer.add(hold); // also if nobody waits for the reply any more
         let reply = self.ask(hold, hold.request.key(), || self.extend_words(hold, lease)).await?;
         if number(&reply) != Some(1) {
             return Err(hold.taken());
         }
-        hold.extended(sent, lease);
+        extending.done();
         self.timer.add(hold);
         hold.check()
     }

@@ -75,10 +75,17 @@ struct State {
     /// The server has said that the grant is over.
     is_gone: bool,
     is_renewing: bool,
+    /// How many EXTENDs are on their way, and when the lease ends that ends first of them.
+    on_their_way: u32,
+    least: Duration,
     lost: Option<Error>,
 }
 
 impl State {
+    fn ends(&self) -> Duration {
+        self.sent.saturating_add(self.lease)
+    }
+
     /// A tenth of the lease before its end.
     fn lost_at(&self) -> Duration {
         self.sent.saturating_add(self.lease.saturating_sub(self.lease / 10))
@@ -110,6 +117,8 @@ impl Hold {
             is_ended: false,
             is_gone: false,
             is_renewing: false,
+            on_their_way: 0,
+            least: Duration::MAX,
             lost: None,
         };
         Self {
@@ -185,12 +194,17 @@ impl Hold {
         self.check().err().unwrap_or_else(|| self.error("lost"))
     }
 
-    /// The server has confirmed a lease that counts from then.
-    pub(crate) fn extended(&self, sent: Duration, lease: Duration) {
+    /// An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. Of those that are on
+    /// their way together nobody knows which the server does last: the one that ends first counts.
+    pub(crate) fn extending(self: &Arc<Self>, sent: Duration, lease: Duration) -> Extending {
+        let ends = sent.saturating_add(lease);
         let mut state = locked(&self.state);
-        if state.lost.is_none() {
+        state.least = if state.on_their_way == 0 { ends } else { ends.min(state.least) };
+        state.on_their_way += 1;
+        if ends < state.ends() {
             (state.sent, state.lease) = (sent, lease);
         }
+        Extending { hold: Arc::clone(self), sent, ends }
     }
 
     pub(crate) fn is_portable(&self) -> bool {
@@ -224,8 +238,7 @@ impl Hold {
     }
 
     pub(crate) fn lease_ends(&self) -> Duration {
-        let state = locked(&self.state);
-        state.sent.saturating_add(state.lease)
+        locked(&self.state).ends()
     }
 
     /// Whether it is released or lost, as far as is known: it needs no timer any more.
@@ -247,6 +260,29 @@ impl Hold {
 
     pub(crate) fn renewed(&self) {
         locked(&self.state).is_renewing = false;
+    }
+}
+
+/// An EXTEND that is on its way, until this is dropped.
+pub(crate) struct Extending {
+    hold: Arc<Hold>,
+    sent: Duration,
+    ends: Duration,
+}
+
+impl Extending {
+    /// The server has confirmed it.
+    pub(crate) fn done(self) {
+        let mut state = locked(&self.hold.state);
+        if state.lost.is_none() {
+            (state.sent, state.lease) = (self.sent, self.ends.min(state.least).saturating_sub(self.sent));
+        }
+    }
+}
+
+impl Drop for Extending {
+    fn drop(&mut self) {
+        locked(&self.hold.state).on_their_way -= 1;
     }
 }
 

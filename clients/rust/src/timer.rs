@@ -145,6 +145,7 @@ async fn renew(hold: Arc<Hold>) {
     let engine = Arc::clone(&hold.engine);
     let (sent, lost_at, lease) = (now(), hold.lost_at(), hold.request.lease);
     let timeout = engine.timeout.min(lost_at.saturating_sub(sent) / 2).max(Duration::from_millis(50));
+    let extending = hold.extending(sent, lease);
     let cmd = engine.extend_words(&hold, lease);
     let mut call = engine.router.call(hold.request.key(), cmd, timeout);
     let reply = loop {
@@ -162,7 +163,7 @@ async fn renew(hold: Arc<Hold>) {
     }
     match reply {
         Ok(Value::Int(1)) => {
-            hold.extended(sent, lease);
+            extending.done();
             engine.timer.add(&hold);
         }
         Ok(_) => hold.lose("somebody has taken it away", true),

@@ -287,3 +287,56 @@ def a_hundred_locks_leave_no_connections_behind(stage):
     accepted = int(conn.call("INFO", "stats").split("total_connections_received:")[1].split()[0])
     # The suite's own two, the application's, those of the first wait.
     assert accepted <= 7, accepted
+
+
+@scenario(rules="H15")
+def a_shorter_lease_counts_although_its_reply_was_lost(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    for closes in ways_to_lose(stage):
+        relay = stage.relay(server)
+        driver = stage.opened(relay, timeout_ms=300)
+        token = driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)["token"]
+        relay.lose("LOCK.EXTEND", times=3, close=closes)
+        try:
+            driver.do("extend", hold="h", lease_ms=2000)
+        except Failure as error:
+            assert error.kind in ("no_server", "lost"), str(error)
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            left = driver.do("left", hold="h")["left_ms"]
+            held = conn.call("LOCK.CHECK", "report", token)
+            assert left <= held, f"the client believes in {left} ms, the server has {held} ms"
+            time.sleep(0.05)
+        driver.kill()
+        conn.call("DEL", "report")
+
+
+@scenario("background", rules="W3 W6")
+def a_subscription_that_is_not_confirmed_is_made_again(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    relay = stage.relay(server)
+    driver = stage.opened(relay, timeout_ms=500)
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+    relay.lose("SUBSCRIBE", close=False)
+    holds = [driver.begin("acquire", manager="m", hold=f"h{number}", key="report", lease_ms=500, wait_ms=20000)
+             for number in range(2)]
+
+    def lines():
+        return [client["id"] for client in stage.clients_of(conn) if client["sub"] == "1"]
+
+    silent = until("the server has subscribed it", lines)
+    until("its reply was lost", lambda: relay.lost)
+    until("that line is closed, and another subscribed", lambda: len(lines()) == 1 and lines() != silent, 5)
+    waits(conn, "report", 2)
+    conn.call("LOCK.RELEASE", "report", theirs)
+    end = time.monotonic() + 5
+    while not all(hold.is_answered for hold in holds) and time.monotonic() < end:
+        for number, hold in enumerate(holds):
+            if hold.is_answered:
+                hold.get()
+                driver.begin("release", hold=f"h{number}")
+        time.sleep(0.01)
+    for hold in holds:
+        hold.get(1)

@@ -5,6 +5,8 @@
 mod property;
 
 use super::*;
+use crate::lock::rules::Share;
+use crate::lock::time::Micros;
 use proptest::prelude::*;
 
 fn id(number: u64) -> Option<Id> {

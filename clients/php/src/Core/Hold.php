@@ -60,6 +60,15 @@ final class Hold
         return $maxHold === null || Clock::now() < $this->granted + $maxHold;
     }
 
+    /** An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. */
+    public function extending(float $sent, float $lease): void
+    {
+        if ($sent + $lease < $this->sent + $this->lease) {
+            [$this->sent, $this->lease] = [$sent, $lease];
+            $this->renewAt = min($this->renewAt, $sent + $lease / 3);
+        }
+    }
+
     /** The server has confirmed a lease that counts from $sent. */
     public function extended(float $sent, float $lease): void
     {

@@ -87,6 +87,7 @@ final class Keeper
         $hold->renewAt = $sent + $hold->lease / 20;
         $lease = $hold->request->lease;
         $timeout = max(0.001, min($this->engine->timeout, $hold->lostAt() - $sent));
+        $hold->extending($sent, $lease);
         try {
             $reply = $this->call($hold, fn (): array => $this->extendWords($hold, $lease), $timeout);
             $reply === 1 ? $hold->extended($sent, $lease) : $this->taken($hold);
@@ -109,6 +110,7 @@ final class Keeper
         $this->demand($hold);
         for ($tries = 1; ; ++$tries) {
             $sent = Clock::now();
+            $hold->extending($sent, $lease);
             try {
                 $reply = $this->call($hold, fn (): array => $this->extendWords($hold, $lease), $this->engine->timeout);
                 break;

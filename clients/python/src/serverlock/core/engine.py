@@ -152,12 +152,16 @@ class Engine:
         lease = hold._request.lease if lease is None else lease
         sent = time.monotonic()
         lease_ms = max(1, round(lease * 1000))
-        reply = await self._ask(hold, lambda: self.extend_words(hold, lease_ms))
+        reply = None
+        hold._extending(sent, lease)
+        try:
+            reply = await self._ask(hold, lambda: self.extend_words(hold, lease_ms))
+        finally:
+            hold._extended(sent, lease, reply == 1)
+            self.timer.add(hold)
         if reply != 1:
             hold._lose("somebody has taken it away", gone=True)
             hold.check()
-        hold._extended(sent, lease)
-        self.timer.add(hold)
 
     async def verify(self, hold: Hold) -> float:
         """Asks the server; the seconds that are left, at most what this side believes."""

@@ -3,6 +3,7 @@
 Renewal, loss and release meet here from several threads; each changes the state under `_mutex`.
 """
 
+import math
 import os
 import threading
 import time
@@ -58,6 +59,8 @@ class Hold:
         self._ended: float | None = None
         self._gone = False  # the server has said that the grant is over
         self._renewing = False
+        self._on_their_way = 0  # EXTENDs
+        self._least = math.inf  # when the lease ends that ends first of them
         self._entry = 0  # the number of its entry in the timer
 
     @property
@@ -116,11 +119,23 @@ class Hold:
     def _may_renew(self) -> bool:
         return time.monotonic() < self._granted + self._request.max_hold
 
-    def _extended(self, sent: float, lease: float) -> None:
-        """The server has confirmed a lease that counts from `sent`."""
+    def _extending(self, sent: float, lease: float) -> None:
+        """An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once.
+
+        Of those that are on their way together nobody knows which the server does last: the one that ends first counts.
+        """
         with self._mutex:
-            if self._lost is None:
+            self._least = min(sent + lease, self._least if self._on_their_way else math.inf)
+            self._on_their_way += 1
+            if sent + lease < self._sent + self._lease:
                 self._sent, self._lease = sent, lease
+
+    def _extended(self, sent: float, lease: float, is_done: bool) -> None:
+        """What became of it."""
+        with self._mutex:
+            self._on_their_way -= 1
+            if is_done and self._lost is None:
+                self._sent, self._lease = sent, min(sent + lease, self._least) - sent
 
     def _lose(self, why: str, cause: BaseException | None = None, *, gone: bool = False) -> None:
         """The lock is over without having been released. Its user is told once."""

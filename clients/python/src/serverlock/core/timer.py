@@ -147,6 +147,8 @@ class Timer:
         sent = time.monotonic()
         in_time = min(hold._lost_at for hold in holds) - sent
         timeout = max(0.05, min(self._engine.timeout, in_time / 2))
+        for hold in holds:
+            hold._extending(sent, hold._request.lease)
         calls = [(hold._request.key, self._engine.extend_words(hold, hold._request.lease_ms)) for hold in holds]
         try:
             replies = await self._engine.wire.batch(calls, timeout)
@@ -158,8 +160,8 @@ class Timer:
 
     def _renewed(self, hold: Hold, sent: float, reply: Any) -> None:
         hold._renewing = False
+        hold._extended(sent, hold._request.lease, reply == 1)
         if reply == 1:
-            hold._extended(sent, hold._request.lease)
             self._look_again(hold, hold._renew_at)
         elif reply == 0:
             hold._lose("somebody has taken it away", gone=True)

@@ -151,10 +151,15 @@ final class Engine {
     void extend(Hold hold, long lease) {
         hold.check();
         long sent = Clock.now();
-        if (Long.valueOf(1).equals(ask(hold, hold.request.key(), () -> extendWords(hold, lease)))) {
-            hold.extended(sent, lease);
+        boolean isDone = false;
+        hold.extending(sent, lease);
+        try {
+            isDone = Long.valueOf(1).equals(ask(hold, hold.request.key(), () -> extendWords(hold, lease)));
+        } finally {
+            hold.extended(sent, lease, isDone);
             timer.add(hold);
-        } else {
+        }
+        if (!isDone) {
             hold.taken();
         }
         hold.check();

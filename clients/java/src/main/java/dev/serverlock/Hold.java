@@ -30,6 +30,8 @@ final class Hold {
     private boolean isDropped; // nobody refers to it any more
     private boolean isGone; // the server has said that the grant is over
     private boolean isRenewing;
+    private int onTheirWay; // EXTENDs
+    private long least; // when the lease ends that ends first of them
     private LockLostException lost;
     private List<Runnable> listeners = new ArrayList<>(0);
 
@@ -136,11 +138,24 @@ final class Hold {
         listener.run();
     }
 
-    /** The server has confirmed a lease that counts from sent. */
-    synchronized void extended(long sent, long lease) {
-        if (lost == null) {
+    /**
+     * An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. Of those that are on
+     * their way together nobody knows which the server does last: the one that ends first counts.
+     */
+    synchronized void extending(long sent, long lease) {
+        least = onTheirWay++ == 0 ? sent + lease : Math.min(least, sent + lease);
+        if (sent + lease < leaseEnds()) {
             this.sent = sent;
             this.lease = lease;
+        }
+    }
+
+    /** What became of it. */
+    synchronized void extended(long sent, long lease, boolean isDone) {
+        onTheirWay--;
+        if (isDone && lost == null) {
+            this.sent = sent;
+            this.lease = Math.min(sent + lease, least) - sent;
         }
     }
 

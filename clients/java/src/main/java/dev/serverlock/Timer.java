@@ -185,7 +185,7 @@ final class Timer {
     private void renewTogether(Node node, List<Hold> holds) {
         long sent = Clock.now();
         long timeout = holds.stream().mapToLong(hold -> patience(hold, sent)).min().orElse(engine.timeout);
-        List<Call> calls = holds.stream().map(hold -> new Call(words(hold))).toList();
+        List<Call> calls = holds.stream().map(hold -> new Call(words(hold, sent))).toList();
         RuntimeException failure = null;
         try {
             engine.router.exchange(node, calls, timeout);
@@ -196,9 +196,10 @@ final class Timer {
             Call call = calls.get(i);
             Hold hold = holds.get(i);
             if (failure != null) {
-                failed(hold, failure);
+                notDone(hold, failure, sent);
             } else if (call.error != null && Judge.read(call.error) instanceof Said said
                     && (said.code.equals("MOVED") || said.code.equals("ASK"))) {
+                hold.extended(sent, hold.request.lease, false);
                 renewAlone(hold); // that one follows it
             } else {
                 settle(hold, call, sent);
@@ -208,17 +209,18 @@ final class Timer {
 
     private void renewAlone(Hold hold) {
         long sent = Clock.now();
-        Call call = new Call(words(hold));
+        Call call = new Call(words(hold, sent));
         try {
             engine.router.send(hold.request.key(), call, patience(hold, sent));
         } catch (Said | Broken error) {
-            failed(hold, error);
+            notDone(hold, error, sent);
             return;
         }
         settle(hold, call, sent);
     }
 
-    private byte[][] words(Hold hold) {
+    private byte[][] words(Hold hold, long sent) {
+        hold.extending(sent, hold.request.lease);
         return engine.extendWords(hold, hold.request.lease);
     }
 
@@ -233,7 +235,7 @@ final class Timer {
                 if (error == null) {
                     renewed(hold, reply, sent);
                 } else {
-                    failed(hold, Judge.read(error));
+                    notDone(hold, Judge.read(error), sent);
                 }
             });
             return;
@@ -241,21 +243,27 @@ final class Timer {
         try {
             renewed(hold, Judge.result(call), sent);
         } catch (Said | Broken error) {
-            failed(hold, error);
+            notDone(hold, error, sent);
         }
     }
 
     private void renewed(Hold hold, Object reply, long sent) {
+        boolean isDone = Long.valueOf(1).equals(reply);
+        hold.extended(sent, hold.request.lease, isDone);
         hold.renewalEnds();
         if (hold.isOver()) {
             return;
         }
-        if (Long.valueOf(1).equals(reply)) {
-            hold.extended(sent, hold.request.lease);
+        if (isDone) {
             add(hold);
         } else {
             hold.taken();
         }
+    }
+
+    private void notDone(Hold hold, RuntimeException error, long sent) {
+        hold.extended(sent, hold.request.lease, false);
+        failed(hold, error);
     }
 
     private void failed(Hold hold, RuntimeException error) {

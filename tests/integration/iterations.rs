@@ -56,6 +56,24 @@ fn for_each(conn: &mut Conn, script: &str) {
 }
 
 #[test]
+fn a_connection_that_ends_with_a_crowd_of_locks_keeps_nobody_waiting() {
+    let (server, mut holder) = Server::connected();
+    for from in (0..CROWD).step_by(1_000) {
+        let names: Vec<String> = (from..from + 1_000).map(|number| format!("k{number}")).collect();
+        let mut call = vec!["LOCK.MACQUIRE", "1000"];
+        call.extend(names.iter().map(String::as_str));
+        call.extend(["EX", "600", "SESSION"]);
+        holder.int(&call);
+    }
+    let mut meter = Meter::of(&server);
+    drop(holder);
+    let most = meter.until("lock_sessions_ended", CROWD);
+    eprintln!("the longest iteration: {most:?}");
+    assert!(most < LONGEST, "{most:?}");
+    assert_eq!(meter.conn.info("lock", "lock_sessions").as_deref(), Some("0"));
+}
+
+#[test]
 fn a_crowd_of_locks_that_expire_at_one_moment_keeps_nobody_waiting() {
     let Some(clocks) = Clocks::new(&[0]) else { return };
     let settings = ["max-queued", "200000", "claim-ms", "3600000", "retention-ms", "-1"];

@@ -420,7 +420,7 @@ impl<H> Queues<H> {
         let Some(line) = self.lines.get_mut(&id) else { return };
         if line.places.is_empty() {
             let (db, name) = (line.db, Rc::clone(&line.name));
-            self.index.remove(db, &name, id);
+            self.index.remove_if(db, &name, |line| *line == id);
             self.lines.remove(&id);
         }
     }

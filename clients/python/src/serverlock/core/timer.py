@@ -69,6 +69,21 @@ class Timer:
             self._debts.append((until, debt))
         self._work()
 
+    def close(self) -> None:
+        """Ends its threads. Nothing is renewed any more; that a hold is lost then is still told."""
+        with self._mutex:
+            entries, self._entries = self._entries, []
+        self._woken.set()
+        self._called.set()
+        self._tell_losses([what for _, _, what in entries if isinstance(what, weakref.ref)])
+
+    def _tell_losses(self, refs: "list[weakref.ref[Hold]]") -> None:
+        holds = [hold for ref in refs if (hold := ref()) is not None and hold.is_held]
+        if holds:
+            first = min(hold._lost_at for hold in holds) - time.monotonic()
+            rest = [weakref.ref(hold) for hold in holds]
+            self._engine.runtime.later(max(0.0, first), lambda: self._tell_losses(rest))
+
     def _at(self, at: float, number: int, what: "weakref.ref[Hold] | Callable[[], None]") -> None:
         with self._mutex:
             heapq.heappush(self._entries, (at, number, what))

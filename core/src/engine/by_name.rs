@@ -8,6 +8,8 @@ use std::rc::Rc;
 
 /// How many names the first map holds.
 const FIRST: usize = 14_336;
+/// An empty map for more names than this gives its memory back.
+const FEW: usize = 1_024;
 /// How many maps share the others.
 const SHARDS: usize = 64;
 
@@ -98,6 +100,9 @@ impl<T> ByName<T> {
         }
         if self.len == 0 {
             self.others = Vec::new();
+            if self.first.capacity() > FEW {
+                self.first = HashTable::new();
+            }
         }
     }
 
@@ -138,6 +143,6 @@ mod tests {
             map.remove_if(db, &name(number), |it| *it == number);
             assert_eq!(map.get(db, &name(number)), None);
         }
-        assert_eq!((map.len, map.others.len()), (0, 0));
+        assert_eq!((map.len, map.others.len(), map.first.capacity()), (0, 0, 0));
     }
 }

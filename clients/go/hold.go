@@ -176,7 +176,7 @@ func (h *hold) needsRenewal() (goesOn, renews bool, lostAt time.Duration) {
 		return false, false, 0
 	}
 	time := now()
-	mayRenew := h.request.maxHold == 0 || time < after(h.granted, h.request.maxHold)
+	mayRenew := !h.engine.isClosed() && (h.request.maxHold == 0 || time < after(h.granted, h.request.maxHold))
 	renews = mayRenew && !h.isRenewing && time >= h.renewAt()
 	h.isRenewing = h.isRenewing || renews
 	return true, renews, h.lostAt()

@@ -83,7 +83,7 @@ func (t *timer) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dead++
-	if t.dead <= sweepsAfter || t.dead*2 <= len(t.entries) {
+	if (t.dead <= sweepsAfter || t.dead*2 <= len(t.entries)) && !t.engine.isClosed() {
 		return
 	}
 	t.dead = 0
@@ -98,18 +98,17 @@ func (t *timer) forget() {
 	heap.Init(&t.entries)
 }
 
+// close: holds are not renewed any more; that they are lost then is still told.
 func (t *timer) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.timer != nil {
-		t.timer.Stop()
-	}
-	t.entries = nil
+	t.entries = slices.DeleteFunc(t.entries, func(e entry) bool { return e.hold == nil })
+	heap.Init(&t.entries)
 }
 
 // push: mu is held.
 func (t *timer) push(one entry) {
-	if t.engine.isClosed() {
+	if one.hold == nil && t.engine.isClosed() {
 		return
 	}
 	heap.Push(&t.entries, one)

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from serverlock import Locks, LockTimeout
+from serverlock import Hooks, LockLost, LockMisuse, LockRefused, Locks, LockTimeout
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
@@ -44,20 +44,58 @@ class Closing(unittest.TestCase):
         with self.assertRaises(LockTimeout):
             locks.lock("a", 30, wait=0.03).acquire()
 
-    def test_a_lone_wait_ends_when_it_should_after_its_manager_was_closed(self) -> None:
+    def test_a_lone_wait_ends_with_its_manager(self) -> None:
         server = Server()
         self.addCleanup(server.end)
         theirs = Locks(redis.Redis(port=server.port)).lock("a", 60).acquire()
         locks = Locks(redis.Redis(port=server.port))
-        wait = threading.Thread(target=lambda: self.assertRaises(LockTimeout, locks.lock("a", 30, wait=3).acquire))
+        wait = threading.Thread(target=lambda: self.assertRaises(LockMisuse, locks.lock("a", 30, wait=60).acquire))
         wait.start()
         conn = redis.Redis(port=server.port)
         until("it blocks", lambda: conn.info("clients")["blocked_clients"] == 1)
         locks.close()
-        wait.join(10)
+        wait.join(1)
         self.assertFalse(wait.is_alive())
         until("its line is closed", lambda: conn.info("clients")["connected_clients"] == 3, 10)  # ours, theirs, its own
         self.assertTrue(theirs.release())
+
+    def test_no_thread_outlives_a_manager(self) -> None:
+        server = Server()
+        self.addCleanup(server.end)
+        before = set(threading.enumerate())
+        for _ in range(5):
+            locks = Locks(redis.Redis(port=server.port))
+            locks.lock("a", 60).acquire().release()  # its timer would look at it after 20 s
+            locks.close()
+        until("the threads have ended", lambda: set(threading.enumerate()) <= before, 5)
+
+    def test_a_loss_is_told_after_the_manager_was_closed(self) -> None:
+        server = Server()
+        self.addCleanup(server.end)
+        told = threading.Event()
+        locks = Locks(redis.Redis(port=server.port))
+        held = locks.lock("a", 0.5, on_lost=lambda _: told.set()).acquire()
+        locks.close()
+        self.assertTrue(told.wait(5))
+        with self.assertRaises(LockLost):
+            held.check()
+
+    def test_a_hook_that_fails_costs_no_lock(self) -> None:
+        class Failing(Hooks):
+            def granted(self, *_: object) -> None:
+                raise ValueError("of the application")
+
+            refused = released = granted
+
+        server = Server()
+        self.addCleanup(server.end)
+        locks = Locks(redis.Redis(port=server.port), hooks=Failing())
+        with self.assertLogs("serverlock", "ERROR") as logged:
+            held = locks.lock("a", 60).acquire()
+            with self.assertRaises(LockRefused):
+                locks.lock("a", 60).acquire()
+            self.assertTrue(held.release())
+        self.assertEqual(len(logged.records), 3)
 
 
 def _threads(name: str) -> int:

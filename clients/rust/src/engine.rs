@@ -117,10 +117,11 @@ impl Engine {
         if let Some(line) = &hold.line {
             self.watch(&hold, line);
         }
-        self.timer.add(&hold);
+        // The hook first: a hold would be renewed for ever if nobody got it because the hook panicked.
         if let Some(granted) = &self.hooks.granted {
             granted(&hold.request.name, hold.granted.saturating_sub(began));
         }
+        self.timer.add(&hold);
         Ok(hold)
     }
 
@@ -321,7 +322,7 @@ impl Engine {
 
     pub(crate) fn close(&self) {
         self.closed.fire();
-        self.timer.clear();
+        self.timer.close();
         self.subscription.close();
         self.lines.close();
         self.solo.close();

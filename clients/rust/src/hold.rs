@@ -200,7 +200,7 @@ impl Hold {
         let ends = sent.saturating_add(lease);
         let mut state = locked(&self.state);
         state.least = if state.on_their_way == 0 { ends } else { ends.min(state.least) };
-        state.on_their_way += 1;
+        state.on_their_way = state.on_their_way.saturating_add(1);
         if ends < state.ends() {
             (state.sent, state.lease) = (sent, lease);
         }
@@ -253,7 +253,7 @@ impl Hold {
         let mut state = locked(&self.state);
         let time = now();
         let may_renew = self.request.settings.max_hold.is_none_or(|most| time < self.granted.saturating_add(most));
-        let renews = may_renew && !state.is_renewing && time >= state.renew_at();
+        let renews = may_renew && !self.engine.closed.is_fired() && !state.is_renewing && time >= state.renew_at();
         state.is_renewing |= renews;
         Some(Due { renews, lost_at: state.lost_at() })
     }
@@ -282,7 +282,8 @@ impl Extending {
 
 impl Drop for Extending {
     fn drop(&mut self) {
-        locked(&self.hold.state).on_their_way -= 1;
+        let mut state = locked(&self.hold.state);
+        state.on_their_way = state.on_their_way.saturating_sub(1);
     }
 }
 

@@ -30,6 +30,7 @@ struct State {
     count: u64,
     dead: usize,
     is_running: bool,
+    is_closed: bool,
     wakes_at: Duration,
 }
 
@@ -95,16 +96,25 @@ impl Timer {
     pub(crate) fn forget(&self) {
         let mut state = locked(&self.state);
         state.dead = state.dead.saturating_add(1);
-        if state.dead > SWEEPS_AFTER && state.dead.saturating_mul(2) > state.entries.len() {
+        let is_full = state.dead > SWEEPS_AFTER && state.dead.saturating_mul(2) > state.entries.len();
+        if is_full || state.is_closed {
             state.dead = 0;
-            state.entries.retain(|entry| entry.is_newest() && !entry.hold.is_over());
+            let (live, over) =
+                state.entries.drain().partition(|entry: &Entry| entry.is_newest() && !entry.hold.is_over());
+            state.entries = live;
+            let is_empty = state.entries.is_empty();
+            drop(state);
+            drop(over); // outside of the lock: the last hold may take the engine along
+            if is_empty {
+                self.stir.notify_one();
+            }
         }
     }
 
-    pub(crate) fn clear(&self) {
-        let entries = std::mem::take(&mut locked(&self.state).entries);
-        drop(entries); // outside of the lock: the last hold may take the engine along
-        self.stir.notify_one();
+    /// Holds are not renewed any more; that they are lost then is still told.
+    pub(crate) fn close(&self) {
+        locked(&self.state).is_closed = true;
+        self.forget();
     }
 
     /// What is due, and when to look again; never, if nothing is left.

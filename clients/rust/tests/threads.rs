@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serverlock::{Cancel, Connections, Error, Held, Kind, Locks};
+use serverlock::{Cancel, Connections, Error, Held, Hooks, Kind, Locks, Options};
 use support::{Server, until};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -40,6 +40,18 @@ fn a_panic_in_the_work_gives_the_lock_back_and_goes_on() {
     assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
     assert!(server.is_free("report"));
     report.run(|_| Ok::<_, Error>(())).unwrap(); // the scope of the thread has ended too
+}
+
+/// Nobody has that hold: it must not be renewed.
+#[test]
+fn a_hook_that_panics_leaves_no_lock_for_longer_than_its_lease() {
+    let server = Server::start();
+    let hooks = Hooks::new().granted(|_, _| panic!("the hook panics"));
+    let locks = Locks::with_options(server.client(), Options::new().hooks(hooks));
+    let report = locks.lock("report", Duration::from_millis(600));
+    assert!(catch_unwind(AssertUnwindSafe(|| report.acquire())).is_err());
+    assert_eq!(server.info("report", "state"), "held");
+    until("its lease is over", || server.info("report", "state") == "expired");
 }
 
 #[test]

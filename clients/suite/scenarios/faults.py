@@ -340,3 +340,25 @@ def a_subscription_that_is_not_confirmed_is_made_again(stage):
         time.sleep(0.01)
     for hold in holds:
         hold.get(1)
+
+
+@scenario("background", "cancel", "pooled", rules="H3 A5")
+def what_cannot_be_given_back_holds_up_no_renewal(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    relay = stage.relay(server)
+    driver = stage.opened(relay, timeout_ms=3000)
+    theirs = conn.call("LOCK.ACQUIRE", "other", "PX", 60000)
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=2000)
+    relay.lose("LOCK.CANCEL", times=20, close=False)
+    attempts = [driver.begin("acquire", manager="m", hold=f"w{number}", key="other", lease_ms=20000, wait_ms=60000)
+                for number in range(3)]  # not alone: the calls have two connections
+    waits(conn, "other", 3)
+    driver.do("cancel", of=attempts[0].number)
+    end = time.monotonic() + 9
+    while time.monotonic() < end:
+        driver.do("check", hold="h")
+        time.sleep(0.1)
+    assert relay.lost >= 2, relay.lost
+    assert driver.do("release", hold="h")["held"] is True
+    conn.call("LOCK.RELEASE", "other", theirs)

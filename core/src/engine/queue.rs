@@ -53,7 +53,6 @@
 mod bars;
 mod canonical;
 mod channels;
-mod index;
 mod leaving;
 mod line;
 mod look;
@@ -74,8 +73,8 @@ pub use ready::{Next, Of, Vacancy, MOST_TRIED};
 pub use top::{By, Crowd};
 pub use waiter::{Gone, Handle, Joined, Narrows, Place, ReplyShape, Wait, Waiter};
 
+use super::by_name::ByName;
 use channels::Channels;
-use index::Index;
 use line::{Body, Entry, Line, Stand};
 use names::{Marks, Wanted};
 use singles::Singles;
@@ -126,7 +125,7 @@ pub type Deadline = (MonotonicMicros, Ticket);
 /// All lines of a server.
 #[derive(Clone, Debug)]
 pub struct Queues<H> {
-    index: Index,
+    index: ByName<LineId>,
     /// The line that was found last: one command asks for the same line several times, and hashing a name costs more
     /// than comparing two.
     found: Cell<LineId>,
@@ -176,7 +175,7 @@ pub struct Queues<H> {
 impl<H> Default for Queues<H> {
     fn default() -> Self {
         Self {
-            index: Index::default(),
+            index: ByName::default(),
             found: Cell::new(LineId(0)),
             lines: BTreeMap::new(),
             entries: BTreeMap::new(),
@@ -252,7 +251,7 @@ impl<H> Queues<H> {
         if let Some(line) = self.lines.get(&last).map(Box::as_ref).filter(is_it) {
             return Some((last, line));
         }
-        let id = self.index.get(db, name)?;
+        let id = *self.index.get(db, name)?.1;
         let line = self.lines.get(&id)?;
         self.found.set(id);
         Some((id, line))

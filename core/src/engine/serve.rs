@@ -139,7 +139,7 @@ impl<H> Engine<H> {
             iteration.ended = left;
             match self.ended.take() {
                 // Its answer will fail, and then it passes on: only while its value stands as it was written.
-                Some((grant, at)) if self.outstanding.is_on_its_way(grant.1) => self.ended.put_back(grant, at),
+                Some((grant, at)) if self.outstanding.is_on_its_way(grant.1) => self.ended.add(grant, at),
                 Some((grant, at)) => return Some(Task::EndSession(grant, at)),
                 None => iteration.ended = 0,
             }
@@ -155,7 +155,7 @@ impl<H> Engine<H> {
     pub fn refused_for_now(&mut self, task: Task, iteration: &mut Iteration, clock: impl Clock) {
         match task {
             Task::PassOn(lost) => self.outstanding.lose([lost]),
-            Task::EndSession(grant, at) => self.ended.put_back(grant, at),
+            Task::EndSession(grant, at) => self.ended.add(grant, at),
             Task::Look(line, _) => {
                 // Not at once: its order would put it first again.
                 self.queues.set_due(line, Some(clock.now().after(RETRY)));

@@ -50,26 +50,22 @@ impl<H> Queues<H> {
         self.end_wait(ticket, kept_until, most)
     }
 
-    /// Removes the next waiter whose wait is over at `now`, if there is one; its place is reserved as in
-    /// [`Queues::leave`]. Reserved places whose time is over are dropped on the way.
+    /// Removes the next waiter or place whose time is over at `now`; `None` if there is none. Returns the waiter, whose
+    /// place is reserved as in [`Queues::leave`].
     pub fn time_out(
         &mut self,
         now: MonotonicMicros,
         kept_until: Option<MonotonicMicros>,
         most: MostPlaces,
-    ) -> Option<Gone<H>> {
-        while let Some((end, ticket)) = self.ends.first().copied() {
-            if end > now {
-                return None;
-            }
-            if self.entries.get(&ticket).is_some_and(|entry| entry.waiter().is_some()) {
-                return self.end_wait(ticket, kept_until, most);
-            }
-            if let Some(removed) = self.remove(ticket) {
-                self.give_up(&removed.entry);
-            }
+    ) -> Option<Option<Gone<H>>> {
+        let (_, ticket) = self.ends.first().copied().filter(|(end, _)| *end <= now)?;
+        if self.waiter(ticket).is_some() {
+            return Some(self.end_wait(ticket, kept_until, most));
         }
-        None
+        if let Some(removed) = self.remove(ticket) {
+            self.give_up(&removed.entry);
+        }
+        Some(None)
     }
 
     /// A reserved place is given up: its attempt has waited in vain, if it has waited.
@@ -205,7 +201,7 @@ impl<H> Queues<H> {
         let Some(line) = self.lines.get_mut(&id) else { return };
         if line.places.is_empty() {
             let (db, name) = (line.db, Rc::clone(&line.name));
-            self.index.remove(db, &name, id);
+            self.index.remove_if(db, &name, |line| *line == id);
             self.lines.remove(&id);
         }
     }

@@ -56,6 +56,7 @@ class Runtime:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._last: set[asyncio.Task[None]] = set()  # they are not cancelled, and end in time
         self._watched: dict[Line, asyncio.Task[None]] = {}
 
     def caller(self) -> Hashable:
@@ -78,8 +79,8 @@ class Runtime:
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """To its end, even if the caller is cancelled again; the task goes on in that case."""
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._last.add(task)
+        task.add_done_callback(self._last.discard)
         await asyncio.shield(task)
 
     async def whole(self, work: Coroutine[Any, Any, None]) -> None:
@@ -87,6 +88,9 @@ class Runtime:
 
     def tell(self, work: Callable[[], object]) -> None:
         self.loop.call_soon_threadsafe(work)
+
+    def later(self, seconds: float, work: Callable[[], object]) -> None:
+        self.loop.call_later(seconds, work)
 
     def watch(self, line: Any, ended: Callable[[], None]) -> None:
         async def watching() -> None:
@@ -109,5 +113,6 @@ class Runtime:
         tasks = [task for task in tasks if task is not current and not task.done()]
         for task in tasks:
             task.cancel()
+        tasks += [task for task in self._last if task is not current]
         if tasks:
             await asyncio.wait(tasks)

@@ -10,7 +10,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..errors import LockError, LockTimeout, LockUnavailable
+from ..errors import LockError, LockMisuse, LockTimeout, LockUnavailable
 from . import judge
 from .hold import Grant, Predecessor
 from .request import TEN_YEARS, Request
@@ -99,6 +99,10 @@ class Attempt:
         self._may_stand = False
         return await self._poll()
 
+    def _check_open(self) -> None:
+        if self._engine.is_closed:
+            raise LockMisuse(self._request.name, "its manager is closed")
+
     def _left(self) -> float:
         return self._deadline - time.monotonic()
 
@@ -138,6 +142,7 @@ class Attempt:
         raise judge.typed(Said("ERR", f"the server answered {reply!r}"), self._request.name)
 
     async def _exchange(self, words: tuple[Word, ...], timeout: float) -> Any:
+        self._check_open()
         if self._uses_line and (self._line is None or not self._line.is_open):
             await self._take_line()
         self._may_stand = True
@@ -147,6 +152,7 @@ class Attempt:
 
     async def _pause_after(self, error: Said | Broken) -> None:
         """Waits a little before the next copy; raises the typed error if there is to be none."""
+        self._check_open()
         self._tries += 1
         name = self._request.name
         if isinstance(error, Said) and error.is_unknown_command:
@@ -198,6 +204,7 @@ class Attempt:
         subscription = self._engine.subscription
         asked = time.monotonic()
         while True:
+            self._check_open()
             now = time.monotonic()
             again = min(asked + (RESEND if subscription.is_up else RESEND_DOWN), news.again_at, self._deadline)
             if now >= again:
@@ -299,6 +306,7 @@ class Attempt:
             self._may_stand = False
             if self._left() <= 0:
                 raise self._timed_out() if request.wait else judge.refused(request.name)
+            self._check_open()
             await engine.runtime.sleep(min(random.uniform(0.05, 0.15), max(0.0, self._left())))
 
     # Replicas

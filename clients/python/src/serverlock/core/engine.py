@@ -74,20 +74,27 @@ class Engine:
             grant = await attempt.run()
         except LockError as error:
             if self._hooks is not None:
-                self._hooks.refused(request.name, time.monotonic() - attempt.began, error)
+                self._hooked(self._hooks.refused, request.name, time.monotonic() - attempt.began, error)
             raise
         except (Said, Broken) as error:
             made = judge.typed(error, request.name, time.monotonic() - attempt.began)
             if self._hooks is not None:
-                self._hooks.refused(request.name, time.monotonic() - attempt.began, made)
+                self._hooked(self._hooks.refused, request.name, time.monotonic() - attempt.began, made)
             raise made from error
         hold = kind(self, manager, request, grant, attempt.began)
         if grant.line is not None:
             self._watch(hold, grant.line)
         self.timer.add(hold)
         if self._hooks is not None:
-            self._hooks.granted(request.name, hold.waited)
+            self._hooked(self._hooks.granted, request.name, hold.waited)
         return hold
+
+    def _hooked(self, hook: Callable[..., None], *args: object) -> None:
+        """An error of the application's own must not cost a lock."""
+        try:
+            hook(*args)
+        except Exception:
+            self.log.exception("a hook failed")
 
     def _watch(self, hold: Hold, line: Line) -> None:
         """Neither the watcher nor the line keeps a hold that nobody refers to; the line of such a hold is closed."""
@@ -221,7 +228,7 @@ class Engine:
             if line is not None:
                 await self.runtime.finish(self.end_session(line))
         if self._hooks is not None:
-            self._hooks.released(request.name, time.monotonic() - hold._granted, held)
+            self._hooked(self._hooks.released, request.name, time.monotonic() - hold._granted, held)
         return held
 
     async def _release_now(self, hold: Hold) -> bool:
@@ -311,10 +318,13 @@ class Engine:
 
     async def close(self) -> None:
         self.is_closed = True
+        self.timer.close()
         await self.subscription.close()
         await self.lines.close()
-        await self.solo.end()
         await self.runtime.close()
+        # Last: attempts that wait end now, and what they give back must not end with the runtime.
+        self.subscription.stir()
+        await self.solo.close()
 
 
 FENCED = (

@@ -54,8 +54,16 @@ class Solo:
     def _crowded(self) -> None:
         self._engine.timer.owe(time.monotonic(), self.end)
 
+    async def close(self) -> None:
+        """The manager is closed: ends the wait as well."""
+        self.is_over = True
+        line = self._line
+        if line is not None:
+            await line.close()
+        await self.end()
+
     async def end(self) -> None:
-        """Others wait or call, or the manager is closed. An attempt that blocks on the line does so to the end of its piece."""
+        """Others wait or call. An attempt that blocks on the line does so to the end of its piece."""
         with self._mutex:
             self.is_over = True
             if self._is_taken:

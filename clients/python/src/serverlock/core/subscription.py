@@ -80,7 +80,7 @@ class Subscription:
     async def ready(self, news: News, timeout: float) -> bool:
         """Waits until the line is subscribed, or it is clear that it cannot be."""
         end = time.monotonic() + timeout
-        while not self.is_up and self.refusal is None and (left := end - time.monotonic()) > 0:
+        while not (self.is_up or self._engine.is_closed) and self.refusal is None and (left := end - time.monotonic()) > 0:
             await news.wait(left)
         return self.is_up
 
@@ -110,7 +110,7 @@ class Subscription:
             except Said as error:
                 with self._mutex:
                     self.refusal, self._is_running = error, False
-                self._stir()
+                self.stir()
                 return
             except Broken as error:
                 if self._engine.is_closed:
@@ -121,7 +121,7 @@ class Subscription:
             finally:
                 self.is_up = False
                 await self.close()
-            self._stir()
+            self.stir()
 
     async def _subscribe(self) -> None:
         timeout = self._engine.timeout
@@ -158,7 +158,7 @@ class Subscription:
             if news is not None:
                 news.put(words[0].decode("ascii", "replace"))
 
-    def _stir(self) -> None:
+    def stir(self) -> None:
         with self._mutex:
             waiting = list(self._by_id.values())
         for news in waiting:

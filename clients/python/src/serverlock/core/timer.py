@@ -1,8 +1,8 @@
-"""One timer for all holds of a manager, and one worker that sends what is due.
+"""One timer for all holds of a manager, and two workers that send what is due.
 
-The timer only keeps time, so a loss is noticed in time whatever the network does. The worker sends the EXTENDs that
-are due together, and settles debts: attempts and grants that nobody wants any more, which could not be given back at
-once. Holds are known by weak references: a hold that was dropped is not renewed.
+The timer only keeps time, so a loss is noticed in time whatever the network does. One worker sends the EXTENDs that are
+due together. The other settles debts: attempts and grants that nobody wants any more, which could not be given back at
+once. A debt that gets no reply must not hold up a renewal. Holds are known by weak references: a hold that was dropped is not renewed.
 """
 
 import heapq
@@ -40,7 +40,8 @@ class Timer:
         self._called = engine.runtime.flag()
         # Lines of session holds that were dropped. A finalizer may do no more than append: it can run anywhere.
         self.dropped: deque[Line] = deque()
-        self._is_running = self._is_working = False
+        self._owed = engine.runtime.flag()
+        self._is_running = self._is_working = self._is_settling = False
 
     def add(self, hold: Hold) -> None:
         if hold._is_renewed:
@@ -67,7 +68,26 @@ class Timer:
         """Something to be given back in the background, tried until it works or that time has come."""
         with self._mutex:
             self._debts.append((until, debt))
-        self._work()
+            starts, self._is_settling = not self._is_settling, True
+        if starts:
+            self._engine.runtime.spawn(self._pay, "serverlock debts")
+        self._owed.set()
+
+    def close(self) -> None:
+        """Ends its threads. Nothing is renewed any more; that a hold is lost then is still told."""
+        with self._mutex:
+            entries, self._entries = self._entries, []
+        self._woken.set()
+        self._called.set()
+        self._owed.set()
+        self._tell_losses([what for _, _, what in entries if isinstance(what, weakref.ref)])
+
+    def _tell_losses(self, refs: "list[weakref.ref[Hold]]") -> None:
+        holds = [hold for ref in refs if (hold := ref()) is not None and hold.is_held]
+        if holds:
+            first = min(hold._lost_at for hold in holds) - time.monotonic()
+            rest = [weakref.ref(hold) for hold in holds]
+            self._engine.runtime.later(max(0.0, first), lambda: self._tell_losses(rest))
 
     def _at(self, at: float, number: int, what: "weakref.ref[Hold] | Callable[[], None]") -> None:
         with self._mutex:
@@ -117,19 +137,26 @@ class Timer:
         self._look_again(hold, hold._lost_at)
 
     async def _send(self) -> None:
-        pause = 0.0
         while not self._engine.is_closed:
-            await self._called.wait(pause or LONGEST_SLEEP)
+            await self._called.wait(LONGEST_SLEEP)
             self._called.clear()
             with self._mutex:
                 due, self._due = self._due, []
-                debts, self._debts = self._debts, []
             await self._renew([hold for ref in due if (hold := ref()) is not None])
+            del due
+
+    async def _pay(self) -> None:
+        pause = 0.0
+        while not self._engine.is_closed:
+            await self._owed.wait(pause or LONGEST_SLEEP)
+            self._owed.clear()
+            with self._mutex:
+                debts, self._debts = self._debts, []
             owed = [debt for debt in debts if not await self._settle(*debt)]
             with self._mutex:
                 self._debts += owed
             pause = 0.25 if owed else 0.0
-            del due, debts, owed
+            del debts, owed
 
     async def _settle(self, until: float, debt: Debt) -> bool:
         try:

@@ -144,6 +144,9 @@ class Runtime(Protocol):
     async def whole(self, work: Coroutine[Any, Any, None]) -> None:
         """Like finish, for work that others wait for too."""
 
+    def later(self, seconds: float, work: Callable[[], object]) -> None:
+        """Calls it once, also after `close`. It keeps neither the process nor the loop from ending."""
+
     def tell(self, work: Callable[[], object]) -> None:
         """Calls code of the user's, which may take its time."""
 

@@ -83,6 +83,14 @@ class Runtime:
     def tell(self, work: Callable[[], object]) -> None:
         threading.Thread(target=work, name="serverlock told", daemon=True).start()
 
+    def later(self, seconds: float, work: Callable[[], object]) -> None:
+        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), work)
+        timer.daemon, timer.name = True, "serverlock timer"
+        try:
+            timer.start()
+        except RuntimeError:
+            pass  # the interpreter ends, and takes everybody along who could be told
+
     def watch(self, line: Line, ended: Callable[[], None]) -> None:
         with self._mutex:
             if self._watcher is None:

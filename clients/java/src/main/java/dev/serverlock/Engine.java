@@ -100,7 +100,7 @@ final class Engine {
     void tell(Runnable call) {
         try {
             call.run();
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | Error error) { // as when a class of theirs is missing
             log.log(System.Logger.Level.WARNING, "a hook or callback failed", error);
         }
     }

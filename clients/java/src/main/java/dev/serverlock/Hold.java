@@ -210,7 +210,7 @@ final class Hold {
                 return new Due(false, false, 0);
             }
             long now = Clock.now();
-            boolean mayRenew = request.maxHold == 0 || now < Clock.after(granted, request.maxHold);
+            boolean mayRenew = !engine.isClosed() && (request.maxHold == 0 || now < Clock.after(granted, request.maxHold));
             boolean renews = mayRenew && !isRenewing && now >= renewAt();
             isRenewing |= renews;
             return new Due(true, renews, lostAt());

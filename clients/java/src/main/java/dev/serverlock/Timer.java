@@ -75,20 +75,30 @@ final class Timer {
     /** A hold has ended before its entry was due. Old entries are swept when they are most of them. */
     synchronized void forget() {
         dead++;
-        if (dead > SWEEPS_AFTER && dead * 2 > entries.size()) {
-            dead = 0;
-            entries.removeIf(entry -> entry.hold != null && (entry.number != entry.hold.entry || entry.hold.isOver()));
+        if (dead > SWEEPS_AFTER && dead * 2 > entries.size() || engine.isClosed()) {
+            sweep();
         }
     }
 
+    /** The caller has the monitor. */
+    private void sweep() {
+        dead = 0;
+        entries.removeIf(entry -> entry.hold != null && (entry.number != entry.hold.entry || entry.hold.isOver()));
+        if (entries.isEmpty()) {
+            notifyAll(); // the thread of a manager that is closed ends with the last hold
+        }
+    }
+
+    /** Holds are not renewed any more; that they are lost then is still told. */
     synchronized void close() {
-        entries.clear();
+        entries.removeIf(entry -> entry.hold == null);
+        sweep();
         notifyAll();
     }
 
     /** The caller has the monitor. */
     private void push(Entry entry) {
-        if (engine.isClosed()) {
+        if (entry.hold == null && engine.isClosed()) {
             return;
         }
         entries.add(entry);
@@ -134,7 +144,7 @@ final class Timer {
     /** Gives what is due; false: there was nothing to do for a while, or the manager is closed. */
     private synchronized boolean awaitDue(List<Entry> due) {
         long idleSince = Clock.now();
-        while (!engine.isClosed()) {
+        while (!engine.isClosed() || !entries.isEmpty()) {
             long now = Clock.now();
             while (!entries.isEmpty() && entries.peek().at <= now) {
                 Entry entry = entries.poll();

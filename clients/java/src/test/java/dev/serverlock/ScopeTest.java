@@ -136,7 +136,7 @@ class ScopeTest {
         Hooks bad = new Hooks() {
             @Override
             public void granted(String key, Duration waited) {
-                throw new IllegalStateException("granted");
+                throw new NoClassDefFoundError("a library of the hook");
             }
 
             @Override
@@ -148,6 +148,23 @@ class ScopeTest {
             assertTrue(hooked.lock("j", LONG).acquire().release());
         }
         assertTrue(server.isFree("j"));
+    }
+
+    @Test
+    void noThreadOutlivesAManagerWithoutLocks() throws Exception {
+        TestServer.until("idle threads have ended", () -> timers() <= 1); // that of the other tests
+        for (int turn = 0; turn < 3; turn++) {
+            Locks made = Locks.over(JedisServer.of(server.client));
+            Held held = made.lock("k", LONG).acquire();
+            made.close();
+            assertTrue(held.release());
+        }
+        TestServer.until("their threads have ended", () -> timers() <= 1);
+    }
+
+    private static long timers() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().equals("serverlock-timer")).count();
     }
 
     @Test

@@ -112,3 +112,46 @@ fn a_cluster_is_upgraded_and_downgraded_under_load() {
     println!("{} grants, at most {:?} without one", holds.len(), longest_gap(&holds, keys.len()));
     assert!(found.is_empty(), "{} of {} grants: {:?}", found.len(), holds.len(), &found[..found.len().min(5)]);
 }
+
+/// What a master says to a client that asks for a lock while its only replica is restarted.
+fn while_away(cluster: &Cluster, replica: &Node, key: &str) -> Reply {
+    let mut master = cluster.master_of(key).conn();
+    replica.signal("TERM");
+    until("it is gone", || (master.info("replication", "connected_slaves").as_deref() == Some("0")).then_some(()));
+    let reply = master.call(&["LOCK.ACQUIRE", key, "PX", "1"]);
+    replica.start_again();
+    let link = || replica.conn().info("replication", "master_link_status");
+    until("it is in sync again", || (link().as_deref() == Some("up")).then_some(()));
+    reply
+}
+
+#[test]
+fn a_replica_is_restarted_without_a_refusal_where_its_master_asks_for_it() {
+    let cluster = Cluster::start("appendonly no\nmin-replicas-to-write 1\nmin-replicas-max-lag 2", "margin-ms 0");
+    let keys = cluster.a_key_for_each_master("upgrade");
+    let key = keys[0].as_str();
+    let master = cluster.master_of(key);
+    let replica = cluster.replica_of(master);
+    let mut conn = master.conn();
+    let needs = |conn: &mut Conn, count: &str| conn.ok(&["CONFIG", "SET", "min-replicas-to-write", count]);
+    let no_failover = |word: &str| {
+        let mut conn = replica.conn();
+        conn.ok(&["CONFIG", "SET", "cluster-replica-no-failover", word]);
+        conn.ok(&["CONFIG", "REWRITE"]);
+    };
+    assert!(while_away(&cluster, replica, key).error().starts_with("NOREPLICAS"));
+
+    no_failover("yes");
+    needs(&mut conn, "0");
+    assert!(matches!(while_away(&cluster, replica, key), Reply::Int(_)));
+    let setting = replica.conn().call(&["CONFIG", "GET", "cluster-replica-no-failover"]);
+    assert_eq!(setting.list()[1].text(), "yes", "no failover became possible by the restart");
+    needs(&mut conn, "1");
+    no_failover("no");
+    let (_, new) = cluster.fail_over(key, &[]);
+    assert_eq!(new.port, replica.port);
+    cluster.until_well();
+    until("the new master grants", || {
+        matches!(new.conn().call(&["LOCK.ACQUIRE", key, "PX", "1"]), Reply::Int(_)).then_some(())
+    });
+}

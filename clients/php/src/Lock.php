@@ -54,15 +54,23 @@ final class Lock
                 throw $this->engine->keeper->over($held->hold);
             }
         } catch (\Throwable $error) {
-            $this->engine->leave($held->hold);
             try {
-                $held->hold->isReleased || $held->release();
+                $this->giveBack($held);
             } catch (LockException) {
                 // that of the work is the one to tell
+            } catch (\Throwable $second) { // of another signal, which came before the release
+                $this->giveBack($held);
+                throw $second;
             }
             throw $error;
         }
         return $result;
+    }
+
+    private function giveBack(Held $held): void
+    {
+        $this->engine->leave($held->hold);
+        $held->hold->isReleased || $held->release();
     }
 
     /**

@@ -15,7 +15,8 @@ final class SignalTest extends TestCase
 {
     private const ROUNDS = 200_000;
 
-    private bool $mayThrow = false;
+    /** How many handlers may still throw. */
+    private int $mayThrow = 0;
 
     /** @var resource */
     private $sender;
@@ -24,12 +25,12 @@ final class SignalTest extends TestCase
     {
         pcntl_async_signals(true);
         pcntl_signal(SIGUSR1, function (): void {
-            if ($this->mayThrow) {
-                $this->mayThrow = false;
+            if ($this->mayThrow > 0) {
+                --$this->mayThrow;
                 throw new \DomainException('enough');
             }
         });
-        $send = 'while (posix_kill((int) $argv[1], SIGUSR1)) { usleep(random_int(1, 80)); }';
+        $send = 'while (posix_kill((int) $argv[1], SIGUSR1)) { usleep(random_int(0, 1) ? random_int(0, 4) : random_int(1, 80)); }';
         $sender = proc_open([PHP_BINARY, '-r', $send, (string) getmypid()], [], $pipes);
         self::assertNotFalse($sender);
         $this->sender = $sender;
@@ -43,15 +44,23 @@ final class SignalTest extends TestCase
         pcntl_async_signals(false);
     }
 
-    public function testAnAcquireThatASignalEndsLeavesNothing(): void
+    /** @return array<string, array{int}> */
+    public static function counts(): array
     {
-        $this->play(function (Lock $lock): bool {
+        return ['one signal' => [1], 'a second one while the grant is given back' => [2]];
+    }
+
+    /** @dataProvider counts */
+    public function testAnAcquireThatASignalEndsLeavesNothing(int $count): void
+    {
+        $this->play(function (Lock $lock) use ($count): bool {
             $held = null;
             try {
-                $this->mayThrow = true;
+                $this->mayThrow = $count;
                 $held = $lock->acquire();
-                $this->mayThrow = false;
+                $this->mayThrow = 0;
             } catch (\DomainException) {
+                $this->mayThrow = 0;
                 $held?->release();
                 return true;
             }
@@ -60,14 +69,16 @@ final class SignalTest extends TestCase
         });
     }
 
-    public function testAScopeThatASignalEndsLeavesNothing(): void
+    /** @dataProvider counts */
+    public function testAScopeThatASignalEndsLeavesNothing(int $count): void
     {
-        $this->play(function (Lock $lock): bool {
+        $this->play(function (Lock $lock) use ($count): bool {
             try {
-                $this->mayThrow = true;
+                $this->mayThrow = $count;
                 $lock->run(static fn (Held $held) => $held->check());
-                $this->mayThrow = false;
+                $this->mayThrow = 0;
             } catch (\DomainException) {
+                $this->mayThrow = 0;
                 return true;
             }
             return false;

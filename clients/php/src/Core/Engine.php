@@ -86,7 +86,14 @@ final class Engine
             $wereAsync && Signals::restore();
             return $held; // in here: PHP handles signals after a jump, and the end of a try is one
         } catch (\Throwable $error) { // nobody will get to see the grant
-            $this->keeper->release($hold); // which puts signals off itself
+            try {
+                $this->keeper->release($hold); // which puts signals off itself
+            } catch (LockException) {
+                // what ended the attempt is the error to tell
+            } catch (\Throwable $second) { // of another signal, which came before it did
+                $hold->isReleased || $this->keeper->release($hold);
+                throw $second;
+            }
             throw $error;
         }
     }

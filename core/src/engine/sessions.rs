@@ -39,11 +39,13 @@ pub struct Sessions {
     /// Connections that have ended, each with when that was. Their bindings count for nothing.
     over: BTreeMap<u64, UnixMicros>,
     count: usize,
-    /// The binding that was looked at last for whether it has expired.
+    /// The number of bindings at which the next sweep begins.
+    sweep_at: usize,
+    /// The binding that a sweep under way looked at last.
     swept: Option<(u64, (LockKey, Token))>,
 }
 
-/// Of fewer bindings than this, expired ones are not looked for.
+/// Fewer bindings than this are never swept.
 const FEW: usize = 1_024;
 
 impl Sessions {
@@ -211,19 +213,21 @@ impl Sessions {
         *self = Self::default();
     }
 
-    /// Looks at the next two bindings, and drops those that have expired: a connection that lives long and never
-    /// releases must not fill the memory. With two for each new one, at most as many expired ones are left as others.
+    /// Drops expired bindings when there are many: a connection that lives long and never releases must not fill the
+    /// memory. A sweep begins when their number has doubled, and looks at two for each new one.
     fn sweep(&mut self, now: UnixMicros) {
-        if self.count < FEW {
+        if self.swept.is_none() && self.count < self.sweep_at.max(FEW) {
             return;
         }
         for _ in 0..2 {
-            let next = self.swept.take().and_then(|swept| self.after(&swept));
-            let next = next.or_else(|| {
-                let (client, own) = self.clients.first_key_value()?;
-                Some((*client, own.first()?.clone()))
-            });
-            let Some((client, ((db, name), token))) = next else { return };
+            let next = match self.swept.take() {
+                Some(swept) => self.after(&swept),
+                None => self.clients.first_key_value().and_then(|(client, own)| Some((*client, own.first()?.clone()))),
+            };
+            let Some((client, ((db, name), token))) = next else {
+                self.sweep_at = self.count.saturating_mul(2);
+                return;
+            };
             let binding = self.locks.get(db, &name).and_then(|(_, bindings)| bindings.get(&token));
             let is_over = binding.is_some_and(|binding| binding.until <= now && self.lasts(binding));
             if is_over {
@@ -312,10 +316,10 @@ mod tests {
             assert_eq!(sessions.len(), number + 1);
         }
         assert!(sessions.holds(1) && !sessions.holds(2));
-        for _ in 0..2 {
+        for left in [FEW - 2, FEW - 4] {
             sessions.bind(0, b"k", binding(2, 9, 11), UnixMicros(10));
             sessions.unbind(0, b"k", token(9));
-            assert_eq!(sessions.len(), FEW - 2, "two go for a new one, and now they are few");
+            assert_eq!(sessions.len(), left, "two go for each new one");
         }
         sessions.clear();
         assert!(sessions.is_empty() && !sessions.holds(1));

@@ -9,6 +9,7 @@
 #   SHA256SUMS
 #
 # Both for this machine and for 64-bit ARM, where that can be built (scripts/arm64.sh); NATIVE_ONLY=1 leaves ARM out.
+# COMPLETE=1, for a release, fails where anything would be left out, or would need a newer glibc than it has to.
 #
 # The same commit and compiler give the same bytes, in whatever folder and target folder: times are that of the commit
 # (or SOURCE_DATE_EPOCH), and no path of this machine is in them. `make reproducible` shows it. Where cargo-zigbuild is,
@@ -29,6 +30,11 @@ die() {
     exit 1
 }
 have() { command -v "$1" >/dev/null 2>&1; }
+# lacks WHAT: says that it is left out, or fails.
+lacks() {
+    [ "${COMPLETE:-}" != 1 ] || die "$*"
+    say "$*"
+}
 
 target=${CARGO_TARGET_DIR:-$root/target}
 out=${PACKAGE_DIR:-$target/package}
@@ -154,7 +160,7 @@ licences() {
 # bill_of_materials: $out/redis-lock-$version.cdx.json and that of lock-top, in which no path of this machine is.
 bill_of_materials() {
     if ! cargo cyclonedx --version >/dev/null 2>&1; then
-        say "no SBOM: 'cargo install cargo-cyclonedx --locked' first"
+        lacks "no SBOM: 'cargo install cargo-cyclonedx --locked' first"
         return
     fi
     # It writes beside the Cargo.toml of each crate: in a copy, so that the sources stay as they are.
@@ -261,11 +267,11 @@ architecture=''
 if have dpkg-deb && have dpkg; then
     architecture=$(dpkg --print-architecture)
 else
-    say "no dpkg-deb here: archives only, no Debian package"
+    lacks "no dpkg-deb here: archives only, no Debian package"
 fi
 module=${MODULE:-} lock_top=${LOCK_TOP:-}
 if [ -z "$module" ]; then
-    [ "$zig" = 1 ] || say "note: without cargo-zigbuild, what is built needs the glibc of this machine or a later one"
+    [ "$zig" = 1 ] || lacks "note: without cargo-zigbuild, what is built needs the glibc of this machine or a later one"
     build "$host"
 fi
 [ -f "$module" ] || die "$module is not there"
@@ -281,7 +287,7 @@ if [ -z "${MODULE:-}" ] && [ "$host" != $arm ] && [ "${NATIVE_ONLY:-0}" != 1 ]; 
     case $code in
     0) make_for $arm "${architecture:+arm64}" aarch64-linux-gnu- ;;
     # It has said why.
-    3) ;;
+    3) lacks "nothing for ARM64" ;;
     *) exit "$code" ;;
     esac
 fi

@@ -9,6 +9,12 @@ mod properties;
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
+use redis_lock::commands::doc::{Arg, Kind};
+use redis_lock::commands::{
+    acquire::Acquire, extend::Extend, info::Info, macquire::Macquire, mextend::Mextend, mrelease::Mrelease,
+    recover::Recover, scan::Scan, top::Top,
+};
+use redis_lock::server::call::Command as _;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -33,6 +39,32 @@ fn values_of_the_corpus_are_read_as_the_contract_says() {
 #[test]
 fn arguments_of_the_corpus_are_read_as_the_contract_says() {
     replay("arguments", 100, properties::arguments::check);
+}
+
+/// The check has its own list of commands and options: it would not miss a new one.
+#[test]
+fn the_check_of_arguments_knows_all_options_that_the_server_is_told_of() {
+    fn tokens(args: &[Arg]) -> BTreeSet<String> {
+        let own = args.iter().filter_map(|arg| Some(arg.token?.to_str().unwrap().to_owned()));
+        let within =
+            args.iter().filter_map(|arg| if let Kind::OneOf(args) = arg.kind { Some(tokens(args)) } else { None });
+        own.chain(within.flatten()).collect()
+    }
+    let docs = [
+        Acquire::DOC,
+        Recover::DOC,
+        Extend::DOC,
+        Info::DOC,
+        Top::DOC,
+        Macquire::DOC,
+        Mextend::DOC,
+        Mrelease::DOC,
+        Scan::DOC,
+    ];
+    for (name, options) in properties::arguments::options() {
+        let doc = docs.iter().find(|doc| doc.name.to_str().unwrap().to_uppercase() == name).unwrap();
+        assert_eq!(options, tokens(doc.args), "{name}");
+    }
 }
 
 #[test]

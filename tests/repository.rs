@@ -182,6 +182,46 @@ fn workflows_and_templates_are_what_their_reader_expects() {
     }
 }
 
+/// A tag can be moved by whoever owns the action, or has stolen it; a commit cannot. A token that may write is not left to
+/// what the project and its dependencies run.
+#[test]
+fn workflows_pin_their_actions_and_give_code_no_token_that_writes() {
+    let files: Vec<_> = yaml_files().into_iter().filter(|file| file.parent().unwrap().ends_with("workflows")).collect();
+    let mut pinned = 0;
+    for file in &files {
+        for line in fs::read_to_string(file).unwrap().lines() {
+            let Some((_, action)) = line.split_once("uses: ") else { continue };
+            let (commit, version) = action.split_once('@').unwrap().1.split_once(" # v").unwrap_or((action, ""));
+            let is_commit = commit.len() == 40 && commit.bytes().all(|digit| digit.is_ascii_hexdigit());
+            assert!(is_commit && version.split('.').count() == 3, "{}: {line}", file.display());
+            pinned += 1;
+        }
+    }
+    assert!(pinned > 5, "{pinned}");
+
+    let Some(parsed) = parsed(&files) else { return };
+    let mut writing = 0;
+    for (file, yaml) in files.iter().zip(parsed) {
+        assert!(yaml["true"]["pull_request_target"].is_null(), "{}", file.display());
+        for (job, content) in yaml["jobs"].as_object().unwrap() {
+            let permissions = content["permissions"].as_object();
+            let writes = permissions.is_some_and(|all| all.values().any(|it| it == "write"));
+            writing += u32::from(writes);
+            for step in content["steps"].as_array().unwrap() {
+                let action = step["uses"].as_str().unwrap_or_default();
+                let is_checkout = action.starts_with("actions/checkout@");
+                let runs = step["run"].as_str().unwrap_or_default();
+                let is_ours =
+                    is_checkout || !calls(runs).is_empty() || runs.contains(".ci/") || runs.contains("cargo ");
+                assert!(!(writes && is_ours), "{}: {job}: {step}", file.display());
+                let keeps_token = is_checkout && step["with"]["persist-credentials"] != false;
+                assert!(!keeps_token, "{}: {job}: {step}", file.display());
+            }
+        }
+    }
+    assert_eq!(writing, 1, "the job that publishes");
+}
+
 #[test]
 fn advisories_are_looked_up_for_each_lock_file_and_one_that_is_found_fails() {
     let dir = std::env::temp_dir().join(format!("redis-lock-advisories-{}", std::process::id()));

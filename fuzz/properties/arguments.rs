@@ -2,10 +2,12 @@
 //! fault.
 
 use redis_lock::commands::parse::{self, Name, Options};
+use redis_lock::engine::queue::By;
 use redis_lock::lock::error::Error;
 use redis_lock::lock::record::{Id, Owner};
 use redis_lock::lock::rules::Share;
 use redis_lock::lock::time::Micros;
+use std::collections::BTreeSet;
 
 /// A command with options.
 struct Command {
@@ -50,7 +52,7 @@ const COMMANDS: [Command; 9] = [
     command("LOCK.RECOVER", From::Argument(1), &[Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session]),
     command("LOCK.EXTEND", From::Argument(2), &[Name::Ex, Name::Px]),
     command("LOCK.INFO", From::Argument(1), &[Name::Full]),
-    command("LOCK.TOP", From::Argument(0), &[Name::Count]),
+    command("LOCK.TOP", From::Argument(0), &[Name::Count, Name::By]),
     command(
         "LOCK.MACQUIRE",
         From::Keys { more: 0, behind: 2 },
@@ -58,8 +60,14 @@ const COMMANDS: [Command; 9] = [
     ),
     command("LOCK.MEXTEND", From::Keys { more: 1, behind: 3 }, &[Name::Ex, Name::Px]),
     command("LOCK.MRELEASE", From::Keys { more: 1, behind: 1 }, &[]),
-    command("LOCK.SCAN", From::Argument(1), &[Name::Match, Name::Count, Name::State]),
+    command("LOCK.SCAN", From::Argument(1), &[Name::Match, Name::Count, Name::State, Name::Client]),
 ];
+
+/// The commands and the names of their options, in capitals.
+pub fn options() -> impl Iterator<Item = (&'static str, BTreeSet<String>)> {
+    let names = |known: &[Name]| known.iter().map(|name| format!("{name:?}").to_uppercase()).collect();
+    COMMANDS.iter().map(move |command| (command.name, names(command.known)))
+}
 
 const TEN_YEARS_MS: u128 = 315_360_000_000;
 /// The longest wait without a connection: an hour.
@@ -95,6 +103,7 @@ pub fn check(input: &[u8]) {
             assert_eq!(found.lease(), expected.lease.ok_or(Error::LeaseMissing));
             assert_eq!(found.wait(), expected.wait.unwrap_or(Micros(0)));
             assert_eq!((found.count(), found.pattern, found.state), (expected.count, expected.pattern, expected.state));
+            assert_eq!((found.client, found.by()), (expected.client, expected.by.unwrap_or(By::Waiters)));
             let flags = ["SESSION", "DETAILS", "FULL"].map(|name| expected.seen.contains(&name));
             assert_eq!([found.session, found.details, found.full], flags);
             check_ask(&found, &expected);
@@ -170,6 +179,8 @@ struct Expected<'a> {
     share: Share,
     pattern: Option<&'a [u8]>,
     state: Option<&'a [u8]>,
+    client: Option<u64>,
+    by: Option<By>,
     /// The channel, and whether it is a sharded one.
     notify: Option<(&'a [u8], bool)>,
     seen: Vec<&'static str>,
@@ -202,6 +213,8 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
             "LIMIT" => ("LIMIT", Name::Limit),
             "MATCH" => ("MATCH", Name::Match),
             "STATE" => ("STATE", Name::State),
+            "CLIENT" => ("CLIENT", Name::Client),
+            "BY" => ("BY", Name::By),
             "NOTIFY" => ("NOTIFY", Name::Notify),
             "SNOTIFY" => ("SNOTIFY", Name::Snotify),
             _ => return Err(Error::NotAnOption { position: at + 1, command }),
@@ -247,6 +260,17 @@ fn expected<'a>(args: &[&'a [u8]], from: usize, command: &'static str, known: &[
                 out.notify.ok_or(Error::Channel)?;
             }
             Name::State => out.state = Some(value),
+            Name::Client => {
+                out.client = Some(digits(value, 20, 0, u64::MAX.into()).ok_or(Error::Client)?.try_into().unwrap());
+            }
+            Name::By => {
+                out.by = Some(match String::from_utf8_lossy(value).to_ascii_lowercase().as_str() {
+                    "waiters" => By::Waiters,
+                    "wait" => By::Wait,
+                    "held" => By::Held,
+                    _ => return Err(Error::By),
+                });
+            }
             Name::Id => {
                 let number = digits(value, 19, 0, u128::MAX).ok_or(Error::Id)?;
                 out.id = Id::parse(value).filter(|id| u128::from(id.get()) == number);

@@ -212,7 +212,8 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
         }
         7 => {
             // Who has waited enough, all of them, in the order of their ends; their places stay.
-            while let Some(gone) = queues.time_out(MonotonicMicros(time), keep.map(MonotonicMicros), MOST) {
+            while let Some(ended) = queues.time_out(MonotonicMicros(time), keep.map(MonotonicMicros), MOST) {
+                let Some(gone) = ended else { continue };
                 let at = plain.iter().position(|entry| entry.client == Some(number(&gone.waiter))).unwrap();
                 assert!(plain[at].until <= time);
                 leave(plain, at, keep);

@@ -24,6 +24,7 @@ mod fleet;
 mod guards;
 mod holders;
 mod hostile;
+mod iterations;
 mod keys;
 mod kinds;
 mod listeners;

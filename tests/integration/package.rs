@@ -205,6 +205,26 @@ fn without_rustup_the_check_for_arm64_is_skipped_in_one_line() {
 }
 
 #[test]
+fn where_arm64_cannot_be_tested_that_is_skipped_at_home_and_fails_in_ci() {
+    let dir = temp_dir();
+    for tool in ["make", "dirname", "sh", "nproc", "expr"] {
+        let found = run(command("sh").args(["-c", "command -v \"$0\"", tool]));
+        symlink(said(&found).trim(), dir.join(tool)).unwrap();
+    }
+    write_program(&dir.join("rustc"), "#!/bin/sh\necho /nowhere\n");
+    let make = |ci: Option<&str>| {
+        let mut make = command(dir.join("make"));
+        make.args(["--silent", "--no-print-directory", "--old-file=install-deps", "test-arm64"]);
+        make.env_remove("CI").envs(ci.map(|ci| ("CI", ci)));
+        run(make.env("PATH", &dir).env("HOME", "/nowhere").env("CARGO_HOME", "/nowhere"))
+    };
+    let why = "arm64: skipped, ARM64 is not tested: it needs rustup";
+    assert!(said(&make(None)).starts_with(why));
+    assert!(refused(&make(Some("true"))).starts_with(why));
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn who_is_not_root_is_told_so_in_one_line() {
     let root = Root::new();
     let bin = temp_dir();

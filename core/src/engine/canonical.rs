@@ -1,7 +1,7 @@
 //! The canonical form of what the module remembers: two engines with the same form behave the same from then on.
 //!
 //! It leaves out what cannot matter: the numbers of tickets and lines beyond their order, counters, derived data, the
-//! layout of maps, when the sessions are swept, and when lines were scanned if that is long ago.
+//! layout of maps, which sessions were swept last, and when lines were scanned if that is long ago.
 
 use super::claims::ClaimForm;
 use super::grace::GateForm;
@@ -10,7 +10,7 @@ use super::outbox::{Answer, AnswerForm, Notice};
 use super::outstanding::{EndedForm, OutstandingForm};
 use super::parts::Engine;
 use super::queue::{Channel, Order, QueuesForm};
-use super::sessions::Binding;
+use super::sessions::SessionsForm;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use crate::lock::token::{Token, Tokens};
 
@@ -19,7 +19,7 @@ use crate::lock::token::{Token, Tokens};
 pub struct Canonical<H> {
     tokens: Tokens,
     queues: QueuesForm<H>,
-    sessions: Vec<(i32, Box<[u8]>, Binding)>,
+    sessions: SessionsForm,
     predecessors: Vec<(MonotonicMicros, Token, Box<[u8]>, Before)>,
     outstanding: OutstandingForm,
     claims: Vec<ClaimForm>,

@@ -1,7 +1,8 @@
 //! Whether a client that begins to wait would wait for itself: the search that builds the graph of [`super::deadlock`].
 //!
 //! An edge is a client that waits for a lock, or a lock that a client holds by its session. The search inspects a
-//! bounded number of them, because the server does nothing else meanwhile. It has two passes. The first reads no key:
+//! bounded number of them, because the server does nothing else meanwhile. For the same reason each other holder of a
+//! lock that it reads counts as an edge too. It has two passes. The first reads no key:
 //! it takes the bindings of the sessions as true and asks whether the waits lead back to the caller. Mostly they do
 //! not. If they do, the second pass asks for one lock after another, and keeps no borrow in between.
 
@@ -39,6 +40,8 @@ pub struct Search {
     locks: FxHashMap<(i32, *const u8), Option<Held>>,
     clients: Reached,
     edges: Edges,
+    /// The lock that was read last had more holders than edges were left.
+    is_spent: bool,
     /// Waits for locks that sessions hold, to be added to the graph.
     needs: VecDeque<Need>,
     /// The bindings of the lock that was asked for last.
@@ -144,6 +147,7 @@ impl<H> Engine<H> {
                 locks: FxHashMap::default(),
                 clients: Reached::from(own),
                 edges,
+                is_spent: false,
                 needs,
                 bound: Vec::new(),
             }),
@@ -201,6 +205,9 @@ fn need(sessions: &Sessions, client: u64, db: i32, name: &[u8], ticket: Option<T
 impl Search {
     fn step<H>(&mut self, queues: &Queues<H>, sessions: &Sessions) -> Result<Step, TooMuch> {
         loop {
+            if self.is_spent {
+                return Err(TooMuch);
+            }
             while let Some(need) = self.needs.front() {
                 if !self.locks.contains_key(&need.place()) {
                     let (db, name) = (need.db, Rc::clone(&need.name));
@@ -227,6 +234,9 @@ impl Search {
     /// Takes the state of the lock that was asked for; `None` if it cannot be read.
     pub fn seen(&mut self, lock: Option<State<'_>>) {
         let Some(need) = self.needs.front() else { return };
+        if let Some(State::Several(holders)) = lock {
+            self.is_spent = self.edges.inspect(holders.len().saturating_sub(self.bound.len())).is_err();
+        }
         let held = lock.and_then(|lock| {
             // A binding counts only while the key agrees with it.
             let holds = |(token, _): &(Token, u64)| rules::release(lock, *token) == Release::InTime;

@@ -24,8 +24,7 @@ impl<H> Engine<H> {
     /// A connection ended: notes its locks, to be ended soon. Its attempts that wait without being blocked leave the
     /// queue, and grants that they have not claimed pass on.
     pub fn connection_ended(&mut self, client: u64, at: UnixMicros, limits: Limits, clock: impl Clock) {
-        let grants = self.sessions.end(client);
-        self.ended.add(grants, at);
+        self.sessions.end(client, at);
         self.queues.end_session(client);
         self.claims.end_session(client);
         self.leave_ended(limits, clock);

@@ -60,8 +60,8 @@ impl<H> Engine<H> {
     /// the grant, and not if its session had ended.
     #[must_use]
     pub fn counts_as_overrun(&self, key: KeyName<'_>, token: Token) -> bool {
-        let has_ended = self.ended.has(key.db, key.name, token) || self.cut_short.has(key.db, key.name, token);
-        !has_ended && !self.is_unclaimed(key, token)
+        let has_ended = self.sessions.has_ended(key.db, key.name, token) || self.ended.has(key.db, key.name, token);
+        !has_ended && !self.cut_short.has(key.db, key.name, token) && !self.is_unclaimed(key, token)
     }
 
     /// A grant was cut short because its connection ended.

@@ -1,5 +1,5 @@
 //! Crowds that leave the queue in pieces: all waiters of a server that became a replica, of a line whose slot left, of a
-//! channel that was cancelled, of a connection that ended.
+//! channel that was cancelled, of a connection that ended. So do the locks of such a connection.
 
 use super::counters::Counter;
 use super::parts::{Clock, Engine, Limits};
@@ -31,8 +31,13 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Attempts leave that were cancelled with their channel, or whose connection has ended.
+    /// Attempts leave that were cancelled with their channel, or whose connection has ended. The locks of such a
+    /// connection are noted, to be ended soon.
     pub fn leave_ended(&mut self, limits: Limits, clock: impl Clock) {
+        for _ in 0..PIECE {
+            let Some((grant, at)) = self.sessions.next_over() else { break };
+            self.ended.add(grant, at);
+        }
         for _ in 0..PIECE {
             if let Some((ticket, how)) = self.queues.next_ended() {
                 self.leave_as(ticket, how, limits, clock);
@@ -79,6 +84,6 @@ impl<H> Engine<H> {
     /// Whether crowds are leaving.
     #[must_use]
     pub fn has_leaving(&self) -> bool {
-        !self.dissolving.is_empty() || self.queues.has_leaving() || self.claims.has_over()
+        !self.dissolving.is_empty() || self.queues.has_leaving() || self.claims.has_over() || self.sessions.has_over()
     }
 }

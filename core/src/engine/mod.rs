@@ -96,6 +96,7 @@ pub mod sessions;
 pub mod waits;
 
 mod acquire;
+mod by_name;
 mod call;
 mod cancel;
 mod canonical;

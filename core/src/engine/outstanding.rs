@@ -143,9 +143,9 @@ pub struct EndedSessions {
 }
 
 impl EndedSessions {
-    /// A connection ended at `at`, and these grants with it.
-    pub fn add(&mut self, grants: impl IntoIterator<Item = (LockKey, Token)>, at: UnixMicros) {
-        self.grants.extend(grants.into_iter().map(|grant| (grant, at)));
+    /// A connection ended at `at`, and this grant with it.
+    pub fn add(&mut self, grant: (LockKey, Token), at: UnixMicros) {
+        self.grants.insert(grant, at);
     }
 
     /// Takes one, each in turn: one that is put back comes up again after the others.
@@ -155,11 +155,6 @@ impl EndedSessions {
         let next = next.or_else(|| self.grants.first_key_value()).map(|(grant, _)| grant.clone());
         self.last.clone_from(&next);
         self.grants.remove_entry(&next?)
-    }
-
-    /// Puts back one that could not be written.
-    pub fn put_back(&mut self, grant: (LockKey, Token), at: UnixMicros) {
-        self.grants.insert(grant, at);
     }
 
     /// Whether the connection of a grant has ended, and that is not written yet.

@@ -53,30 +53,34 @@
 mod bars;
 mod canonical;
 mod channels;
-mod index;
 mod leaving;
+mod line;
 mod look;
 mod names;
 mod ready;
+mod removal;
 mod singles;
 mod stand;
 mod top;
+mod waiter;
 
 pub use canonical::{Order, QueuesForm};
 pub use channels::Channel;
 pub use leaving::Ended;
+pub use line::Cause;
 pub use names::{Keys, Names};
-pub use ready::{Cause, Next, Of, Vacancy, MOST_TRIED};
+pub use ready::{Next, Of, Vacancy, MOST_TRIED};
 pub use top::{By, Crowd};
+pub use waiter::{Gone, Handle, Joined, Narrows, Place, ReplyShape, Wait, Waiter};
 
+use super::by_name::ByName;
 use channels::Channels;
-use index::Index;
+use line::{Body, Entry, Line, Stand};
 use names::{Marks, Wanted};
 use singles::Singles;
 
-use crate::lock::record::{Id, OwnerBuf};
-use crate::lock::rules::{Request, Share};
-use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use crate::lock::record::Id;
+use crate::lock::time::{MonotonicMicros, UnixMicros};
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,256 +100,6 @@ impl Ticket {
 /// Identifies the line of one key; never reused for another line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineId(u64);
-
-/// The shape of the reply to a grant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ReplyShape {
-    /// The token.
-    #[default]
-    Token,
-    /// The token and the predecessor: `DETAILS`.
-    Details,
-}
-
-/// How to reach a waiter.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Handle<H> {
-    /// A client that the server keeps blocked.
-    Blocked {
-        /// How to answer it.
-        handle: H,
-        /// The server's number of the client.
-        client: u64,
-    },
-    /// An attempt that waits without a connection and is told on a channel.
-    Channel {
-        /// The channel.
-        channel: Rc<Channel>,
-        /// The connection whose end ends the wait, with `SESSION`.
-        session: Option<u64>,
-        /// When it was last sent.
-        sent: MonotonicMicros,
-    },
-}
-
-/// An attempt that waits for a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Waiter<H> {
-    /// How to reach it.
-    pub handle: Handle<H>,
-    /// How many others may hold the lock too.
-    pub share: Share,
-    /// The lease that it asks for.
-    pub lease: Micros,
-    /// The attempt.
-    pub id: Option<Id>,
-    /// A label.
-    pub owner: Option<OwnerBuf>,
-    /// The shape of the reply.
-    pub shape: ReplyShape,
-    /// Whether the grant ends with the connection.
-    pub session: bool,
-    /// When its attempt began to wait: with its first call, if it waits in pieces.
-    pub since: MonotonicMicros,
-    /// When its wait ends.
-    pub until: MonotonicMicros,
-}
-
-impl<H> Waiter<H> {
-    /// Its request. An attempt that is told on a channel gets a short lease first, and is not named in the key: only
-    /// its claim shows that it is still there.
-    #[must_use]
-    pub fn request(&self, until_claimed: Micros) -> Request<'_> {
-        match self.handle {
-            Handle::Blocked { .. } => {
-                let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
-                Request { share: self.share, lease: self.lease, id: self.id, owner }
-            }
-            Handle::Channel { .. } => Request { share: self.share, lease: until_claimed, id: None, owner: None },
-        }
-    }
-
-    /// The client that the server keeps blocked for it.
-    #[must_use]
-    pub const fn client(&self) -> Option<u64> {
-        match self.handle {
-            Handle::Blocked { client, .. } => Some(client),
-            Handle::Channel { .. } => None,
-        }
-    }
-
-    /// The channel on which it is told.
-    #[must_use]
-    pub const fn channel(&self) -> Option<&Rc<Channel>> {
-        match &self.handle {
-            Handle::Blocked { .. } => None,
-            Handle::Channel { channel, .. } => Some(channel),
-        }
-    }
-}
-
-/// A waiter that left the queue.
-#[derive(Debug)]
-pub struct Gone<H> {
-    /// The waiter.
-    pub waiter: Waiter<H>,
-    /// Its keys, if it is told of its end on a channel.
-    pub keys: Option<Keys>,
-    /// Whether its place is reserved: the attempt may go on.
-    pub is_kept: bool,
-}
-
-/// The result of joining a line.
-#[derive(Debug)]
-pub struct Joined<H> {
-    /// The line that it joined.
-    pub line: Option<LineId>,
-    /// Earlier waiters with the same ID, which no longer wait: the newer call replaces them.
-    pub earlier: Vec<Gone<H>>,
-    /// Whether it took a reserved place up again.
-    pub resumed: bool,
-}
-
-/// What a client waits for.
-#[derive(Debug)]
-pub struct Wait {
-    /// Its ticket.
-    pub ticket: Ticket,
-    /// How many others may hold the lock too.
-    pub share: Share,
-    /// Database of the keys.
-    pub db: i32,
-    /// The keys.
-    pub keys: Keys,
-}
-
-/// How many holders the waiters of a line allow: see [`Queues::narrows`].
-#[derive(Debug, Default)]
-pub struct Narrows(Vec<(Ticket, u64)>);
-
-impl Narrows {
-    /// The fewest holders that `share` and the waiters ahead of a ticket allow; without a ticket, those of the whole
-    /// line.
-    #[must_use]
-    pub fn before(&self, ticket: Option<Ticket>, share: Share) -> u64 {
-        let ahead = self.0.partition_point(|(step, _)| ticket.is_none_or(|ticket| *step < ticket));
-        let last = ahead.checked_sub(1).and_then(|at| self.0.get(at));
-        last.map_or(share.most(), |(_, fewest)| share.most().min(*fewest))
-    }
-}
-
-/// A place reserved for an attempt that does not wait.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// The attempt.
-    pub id: Id,
-    /// Until when.
-    pub until: MonotonicMicros,
-    /// Since when the attempt has waited; `None` if it never has.
-    pub since: Option<MonotonicMicros>,
-}
-
-#[derive(Clone, Debug)]
-enum Body<H> {
-    Waits(Waiter<H>),
-    Keeps(Place),
-    /// The attempt was cancelled: late copies of its calls get nothing.
-    Bars(Place),
-}
-
-/// Where a ticket is.
-#[derive(Clone, Debug)]
-enum Stand {
-    /// In the line of its only key.
-    In(LineId),
-    /// For several keys: parked in the line of one of them, or in none if it is a reserved place.
-    Parked { db: i32, names: Rc<Names>, line: Option<LineId> },
-}
-
-/// The owner of a ticket.
-#[derive(Clone, Debug)]
-struct Entry<H> {
-    stand: Stand,
-    body: Body<H>,
-}
-
-impl<H> Entry<H> {
-    fn waiter(&self) -> Option<&Waiter<H>> {
-        match &self.body {
-            Body::Waits(waiter) => Some(waiter),
-            Body::Keeps(_) | Body::Bars(_) => None,
-        }
-    }
-
-    fn since(&self) -> Option<MonotonicMicros> {
-        match &self.body {
-            Body::Waits(waiter) => Some(waiter.since),
-            Body::Keeps(place) | Body::Bars(place) => place.since,
-        }
-    }
-
-    fn id(&self) -> Option<Id> {
-        match &self.body {
-            Body::Waits(waiter) => waiter.id,
-            Body::Keeps(place) | Body::Bars(place) => Some(place.id),
-        }
-    }
-}
-
-/// The line of one key.
-#[derive(Clone, Debug)]
-struct Line {
-    db: i32,
-    name: Rc<[u8]>,
-    /// The waiters for this lock alone.
-    single: Singles,
-    /// The waiters for several locks that cannot have this one.
-    parked: BTreeSet<Ticket>,
-    places: BTreeSet<Ticket>,
-    /// The IDs of `single` and `places`.
-    ids: BTreeMap<Id, Ticket>,
-    /// When the lock comes free by itself, as far as is known.
-    due: Option<UnixMicros>,
-    /// When the last holder that was seen expires.
-    last_end: Option<UnixMicros>,
-    /// The key was evicted while it was held; until when the lock counts as held.
-    evicted_until: Option<UnixMicros>,
-    /// The line is to be served, in the order of this ticket.
-    ready: Option<Ticket>,
-    /// Why it is to be served.
-    cause: Cause,
-    /// How many of the parked waiters were tried since the lock may have come free.
-    tried: usize,
-    /// Its key is no longer served here: its waiters are leaving.
-    is_lost: bool,
-    /// Under which length it is listed in `crowds`.
-    crowd: Option<u32>,
-    /// Its first waiter, and since when that has waited: under which it is listed in `waiting_since`.
-    first: Option<(Ticket, MonotonicMicros)>,
-    /// Since when its lock is held, as far as is known: under which it is listed in `held`.
-    held_since: Option<UnixMicros>,
-}
-
-impl Line {
-    fn head(&self) -> Option<Ticket> {
-        match (self.single.first(), self.parked.first()) {
-            (Some(single), Some(parked)) => Some(*single.min(parked)),
-            (single, parked) => single.or(parked).copied(),
-        }
-    }
-
-    fn since(&self) -> Option<MonotonicMicros> {
-        self.first.map(|(_, since)| since)
-    }
-
-    fn waiters(&self) -> usize {
-        self.single.len().saturating_add(self.parked.len())
-    }
-
-    fn is_waited_for(&self) -> bool {
-        !(self.single.is_empty() && self.parked.is_empty())
-    }
-}
 
 /// How many attempts with one ID may queue for several keys each. IDs are random, so only a mistake or an attack has
 /// more than one.
@@ -371,7 +125,7 @@ pub type Deadline = (MonotonicMicros, Ticket);
 /// All lines of a server.
 #[derive(Clone, Debug)]
 pub struct Queues<H> {
-    index: Index,
+    index: ByName<LineId>,
     /// The line that was found last: one command asks for the same line several times, and hashing a name costs more
     /// than comparing two.
     found: Cell<LineId>,
@@ -421,7 +175,7 @@ pub struct Queues<H> {
 impl<H> Default for Queues<H> {
     fn default() -> Self {
         Self {
-            index: Index::default(),
+            index: ByName::default(),
             found: Cell::new(LineId(0)),
             lines: BTreeMap::new(),
             entries: BTreeMap::new(),
@@ -497,7 +251,7 @@ impl<H> Queues<H> {
         if let Some(line) = self.lines.get(&last).map(Box::as_ref).filter(is_it) {
             return Some((last, line));
         }
-        let id = self.index.get(db, name)?;
+        let id = *self.index.get(db, name)?.1;
         let line = self.lines.get(&id)?;
         self.found.set(id);
         Some((id, line))

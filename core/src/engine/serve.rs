@@ -139,7 +139,7 @@ impl<H> Engine<H> {
             iteration.ended = left;
             match self.ended.take() {
                 // Its answer will fail, and then it passes on: only while its value stands as it was written.
-                Some((grant, at)) if self.outstanding.is_on_its_way(grant.1) => self.ended.put_back(grant, at),
+                Some((grant, at)) if self.outstanding.is_on_its_way(grant.1) => self.ended.add(grant, at),
                 Some((grant, at)) => return Some(Task::EndSession(grant, at)),
                 None => iteration.ended = 0,
             }
@@ -155,7 +155,7 @@ impl<H> Engine<H> {
     pub fn refused_for_now(&mut self, task: Task, iteration: &mut Iteration, clock: impl Clock) {
         match task {
             Task::PassOn(lost) => self.outstanding.lose([lost]),
-            Task::EndSession(grant, at) => self.ended.put_back(grant, at),
+            Task::EndSession(grant, at) => self.ended.add(grant, at),
             Task::Look(line, _) => {
                 // Not at once: its order would put it first again.
                 self.queues.set_due(line, Some(clock.now().after(RETRY)));
@@ -370,70 +370,5 @@ pub enum KeyChange {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::grant::Written;
-    use super::super::queue::{Handle, ReplyShape, Waiter};
-    use super::*;
-
-    /// The wall clock.
-    #[derive(Clone, Copy)]
-    struct At(u64);
-
-    impl Clock for At {
-        fn now(self) -> UnixMicros {
-            UnixMicros(self.0)
-        }
-
-        fn monotonic(self) -> MonotonicMicros {
-            MonotonicMicros(self.0)
-        }
-    }
-
-    /// One who waits for a lock that comes free at 100, when all lines are looked at.
-    fn scanned() -> Engine<u64> {
-        let waiter = Waiter {
-            handle: Handle::Blocked { handle: 1, client: 1 },
-            share: Share::Alone,
-            lease: Micros(1),
-            id: None,
-            owner: None,
-            shape: ReplyShape::Token,
-            session: false,
-            since: MonotonicMicros(0),
-            until: MonotonicMicros(1_000),
-        };
-        let mut engine = Engine::default();
-        engine.join(0, &[b"k"], Blocked { due: Some(UnixMicros(100)), ..Blocked::default() }, waiter);
-        engine.scan(MonotonicMicros(900_000), true);
-        engine
-    }
-
-    #[test]
-    fn a_lock_that_comes_free_while_lines_are_looked_at_was_not_forgotten() {
-        for (looked_at, expected) in [(99, Why::Scan), (100, Why::Known)] {
-            let mut engine = scanned();
-            let mut iteration = engine.begin_iteration(At(99)).unwrap();
-            let task = engine.next_task(&mut iteration, At(looked_at));
-            assert!(matches!(task, Some(Task::Look(_, why)) if why == expected), "{task:?}");
-        }
-    }
-
-    #[test]
-    fn nothing_is_quiet_while_anybody_waits_or_anything_is_left_to_be_done() {
-        assert!(Engine::<u64>::default().is_quiet());
-        assert!(!scanned().is_quiet());
-        let mut engine = Engine::<u64>::default();
-        engine.gate().set_longest_lease(Some(Micros(1)));
-        assert!(!engine.is_quiet());
-        let mut engine = Engine::<u64>::default();
-        engine.outstanding.lose([Lost {
-            db: 0,
-            name: b"k"[..].into(),
-            token: Token::LAST,
-            written: Written::default(),
-            succeeds: None,
-            is_unclaimed: false,
-        }]);
-        assert!(!engine.is_quiet());
-    }
-}
+#[path = "serve_tests.rs"]
+mod tests;

@@ -2,11 +2,15 @@
 //!
 //! A grant is bound to at most one connection, a connection may have many grants. A binding is a hint: it counts only
 //! while the key still holds its token, which the caller checks.
+//!
+//! A connection can end with a million grants. They end with it at once, and their bindings are removed in pieces: in
+//! one go they would keep the server from anything else for a second.
 
+use super::by_name::ByName;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
-use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
 
 /// A lock by the database and the name of its key.
@@ -26,26 +30,20 @@ pub struct Binding {
 /// The bindings of a lock, by grant.
 type Bindings = BTreeMap<Token, Binding>;
 
-/// A lock with bound grants.
-#[derive(Clone, Debug)]
-struct Bound {
-    /// Its name, which is its key in the map too: so one look at the map finds both.
-    name: Rc<[u8]>,
-    grants: Bindings,
-}
-
 /// All bindings of a server. Hashing a name is most of the cost of a binding, so each event looks a lock up once, and
 /// once more when it gets its first binding or loses its last one.
 #[derive(Clone, Debug, Default)]
 pub struct Sessions {
-    locks: FxHashMap<i32, HashMap<Rc<[u8]>, Bound>>,
-    clients: FxHashMap<u64, BTreeSet<(LockKey, Token)>>,
+    locks: ByName<Bindings>,
+    clients: BTreeMap<u64, BTreeSet<(LockKey, Token)>>,
+    /// Connections that have ended, each with when that was. Their bindings count for nothing.
+    over: BTreeMap<u64, UnixMicros>,
     count: usize,
-    /// The number of bindings at which expired ones are swept.
-    sweep_at: usize,
+    /// The binding that was looked at last for whether it has expired.
+    swept: Option<(u64, (LockKey, Token))>,
 }
 
-/// Fewer bindings than this are never swept.
+/// Of fewer bindings than this, expired ones are not looked for.
 const FEW: usize = 1_024;
 
 impl Sessions {
@@ -67,38 +65,47 @@ impl Sessions {
         self.clients.contains_key(&client)
     }
 
-    fn bound(&self, db: i32, name: &[u8]) -> Option<&Bound> {
-        self.locks.get(&db)?.get(name)
+    fn lasts(&self, binding: &Binding) -> bool {
+        self.over.is_empty() || !self.over.contains_key(&binding.client)
     }
 
     /// The bindings of a lock; there can be more than one only if it has several holders.
     pub fn bindings(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Binding> {
-        self.bound(db, name).into_iter().flat_map(|bound| bound.grants.values())
+        let bindings = self.locks.get(db, name).into_iter().flat_map(|(_, bindings)| bindings.values());
+        bindings.filter(|binding| self.lasts(binding))
     }
 
     /// The stored name of a lock with bound grants: the same allocation for as long as there are any.
     #[must_use]
     pub fn name(&self, db: i32, name: &[u8]) -> Option<&Rc<[u8]>> {
-        self.bound(db, name).map(|bound| &bound.name)
+        self.locks.get(db, name).map(|(name, _)| name)
     }
 
     /// The binding of a grant.
     #[must_use]
     pub fn binding(&self, db: i32, name: &[u8], token: Token) -> Option<&Binding> {
-        self.bound(db, name)?.grants.get(&token)
+        self.locks.get(db, name)?.1.get(&token).filter(|binding| self.lasts(binding))
+    }
+
+    /// Whether the connection of a grant has ended, and its binding is not removed yet.
+    #[must_use]
+    pub fn has_ended(&self, db: i32, name: &[u8], token: Token) -> bool {
+        if self.over.is_empty() {
+            return false;
+        }
+        let binding = self.locks.get(db, name).and_then(|(_, bindings)| bindings.get(&token));
+        binding.is_some_and(|binding| !self.lasts(binding))
     }
 
     /// Binds a grant to a connection, and to no other.
     pub fn bind(&mut self, db: i32, name: &[u8], binding: Binding, now: UnixMicros) {
         self.sweep(now);
         let (client, token) = (binding.client, binding.token);
-        let names = self.locks.entry(db).or_default();
-        let (name, before) = if let Some(bound) = names.get_mut(name) {
-            (Rc::clone(&bound.name), bound.grants.insert(token, binding))
+        let (name, before) = if let Some((name, bindings)) = self.locks.get_mut(db, name) {
+            (Rc::clone(name), bindings.insert(token, binding))
         } else {
             let name: Rc<[u8]> = name.into();
-            let bound = Bound { name: Rc::clone(&name), grants: Bindings::from([(token, binding)]) };
-            names.insert(Rc::clone(&name), bound);
+            self.locks.insert(db, Rc::clone(&name), Bindings::from([(token, binding)]));
             (name, None)
         };
         match before {
@@ -110,22 +117,20 @@ impl Sessions {
 
     /// Unbinds a grant from its connection.
     pub fn unbind(&mut self, db: i32, name: &[u8], token: Token) {
-        let bound = self.locks.get_mut(&db).and_then(|names| names.get_mut(name));
-        let Some(bound) = bound else { return };
-        let Some(binding) = bound.grants.remove(&token) else { return };
-        let (name, is_last) = (Rc::clone(&bound.name), bound.grants.is_empty());
+        let Some((name, bindings)) = self.locks.get_mut(db, name) else { return };
+        let Some(binding) = bindings.remove(&token) else { return };
+        let (name, is_last) = (Rc::clone(name), bindings.is_empty());
         self.unbound(db, &name, &[binding], is_last);
     }
 
     /// Unbinds all grants of a lock except that one.
     pub fn unbind_others(&mut self, db: i32, name: &[u8], token: Option<Token>) {
-        let bound = self.locks.get_mut(&db).and_then(|names| names.get_mut(name));
-        let Some(bound) = bound else { return };
-        let kept = token.and_then(|token| bound.grants.remove(&token));
+        let Some((name, bindings)) = self.locks.get_mut(db, name) else { return };
+        let kept = token.and_then(|token| bindings.remove(&token));
         let is_last = kept.is_none();
         let kept = kept.into_iter().map(|binding| (binding.token, binding)).collect();
-        let others: Vec<Binding> = std::mem::replace(&mut bound.grants, kept).into_values().collect();
-        let name = Rc::clone(&bound.name);
+        let others: Vec<Binding> = std::mem::replace(bindings, kept).into_values().collect();
+        let name = Rc::clone(name);
         self.unbound(db, &name, &others, is_last);
     }
 
@@ -135,14 +140,8 @@ impl Sessions {
             self.disown(binding.client, db, name, binding.token);
         }
         self.count = self.count.saturating_sub(taken.len());
-        if !is_last {
-            return;
-        }
-        if let Some(names) = self.locks.get_mut(&db) {
-            names.remove(name);
-            if names.is_empty() {
-                self.locks.remove(&db);
-            }
+        if is_last {
+            self.locks.remove_if(db, name, |_| true);
         }
     }
 
@@ -152,41 +151,59 @@ impl Sessions {
             own.remove(&((db, Rc::clone(name)), token));
             if own.is_empty() {
                 self.clients.remove(&client);
+                self.over.remove(&client);
             }
         }
     }
 
-    /// A grant was written: its binding ends later. Without others, all other grants of the lock are unbound.
+    /// A grant was written: its binding ends later, and if its connection had ended, that counts no longer. Without
+    /// others, all other grants of the lock are unbound.
     pub fn written(&mut self, db: i32, name: &[u8], token: Token, until: UnixMicros, has_others: bool) {
-        let Some(bound) = self.locks.get_mut(&db).and_then(|names| names.get_mut(name)) else { return };
-        let own = bound.grants.get_mut(&token);
+        if self.has_ended(db, name, token) {
+            self.unbind(db, name, token);
+        }
+        let Some((_, bindings)) = self.locks.get_mut(db, name) else { return };
+        let own = bindings.get_mut(&token);
         let known = usize::from(own.is_some());
         if let Some(binding) = own {
             binding.until = until;
         }
-        if !has_others && bound.grants.len() > known {
+        if !has_others && bindings.len() > known {
             self.unbind_others(db, name, Some(token));
         }
     }
 
-    /// A connection ended: unbinds its grants and returns them.
-    pub fn end(&mut self, client: u64) -> Vec<(LockKey, Token)> {
-        let locks: Vec<_> = self.clients.get(&client).into_iter().flatten().cloned().collect();
-        for ((db, name), token) in &locks {
-            self.unbind(*db, name, *token);
+    /// A connection ended at `at`: its grants end, and [`Self::next_over`] returns them.
+    pub fn end(&mut self, client: u64, at: UnixMicros) {
+        if self.holds(client) {
+            self.over.insert(client, at);
         }
-        locks
     }
 
-    /// The canonical form. It leaves out when a sweep is due: an expired binding counts for nothing.
+    /// Unbinds the next grant whose connection has ended, and returns when that was.
+    pub fn next_over(&mut self) -> Option<((LockKey, Token), UnixMicros)> {
+        let (client, at) = self.over.first_key_value().map(|(client, at)| (*client, *at))?;
+        let grant = self.clients.get(&client)?.first()?.clone();
+        let ((db, name), token) = &grant;
+        self.unbind(*db, name, *token);
+        Some((grant, at))
+    }
+
+    /// Whether grants are bound to connections that have ended.
     #[must_use]
-    pub fn canonical(&self) -> Vec<(i32, Box<[u8]>, Binding)> {
-        let locks = self.locks.iter().flat_map(|(db, names)| names.values().map(move |bound| (*db, bound)));
-        let mut all: Vec<(i32, Box<[u8]>, Binding)> = locks
-            .flat_map(|(db, bound)| bound.grants.values().map(move |own| (db, bound.name.as_ref().into(), own.clone())))
+    pub fn has_over(&self) -> bool {
+        !self.over.is_empty()
+    }
+
+    /// The canonical form. It leaves out which bindings were looked at: an expired one counts for nothing.
+    #[must_use]
+    pub fn canonical(&self) -> SessionsForm {
+        let all = self.locks.iter();
+        let mut all: Vec<(i32, Box<[u8]>, Binding)> = all
+            .flat_map(|(db, name, bindings)| bindings.values().map(move |own| (db, name.as_ref().into(), own.clone())))
             .collect();
         all.sort_unstable_by(|one, other| (one.0, &one.1, one.2.token).cmp(&(other.0, &other.1, other.2.token)));
-        all
+        SessionsForm { all, over: self.over.clone() }
     }
 
     /// Drops all bindings.
@@ -194,25 +211,44 @@ impl Sessions {
         *self = Self::default();
     }
 
-    /// Drops expired bindings when there are many: a connection that lives long and never releases must not fill the
-    /// memory. The cost is constant for each binding ever made.
+    /// Looks at the next two bindings, and drops those that have expired: a connection that lives long and never
+    /// releases must not fill the memory. With two for each new one, at most as many expired ones are left as others.
     fn sweep(&mut self, now: UnixMicros) {
-        if self.count < self.sweep_at.max(FEW) {
+        if self.count < FEW {
             return;
         }
-        let over: Vec<(LockKey, Token)> = self
-            .locks
-            .iter()
-            .flat_map(|(db, names)| names.values().map(move |bound| (*db, bound)))
-            .flat_map(|(db, bound)| bound.grants.values().map(move |binding| (db, &bound.name, binding)))
-            .filter(|(_, _, binding)| binding.until <= now)
-            .map(|(db, name, binding)| ((db, Rc::clone(name)), binding.token))
-            .collect();
-        for ((db, name), token) in over {
-            self.unbind(db, &name, token);
+        for _ in 0..2 {
+            let next = self.swept.take().and_then(|swept| self.after(&swept));
+            let next = next.or_else(|| {
+                let (client, own) = self.clients.first_key_value()?;
+                Some((*client, own.first()?.clone()))
+            });
+            let Some((client, ((db, name), token))) = next else { return };
+            let binding = self.locks.get(db, &name).and_then(|(_, bindings)| bindings.get(&token));
+            let is_over = binding.is_some_and(|binding| binding.until <= now && self.lasts(binding));
+            if is_over {
+                self.unbind(db, &name, token);
+            }
+            self.swept = Some((client, ((db, name), token)));
         }
-        self.sweep_at = self.count.saturating_mul(2);
     }
+
+    /// The binding behind one in the order of the sweep.
+    fn after(&self, (client, grant): &(u64, (LockKey, Token))) -> Option<(u64, (LockKey, Token))> {
+        let own = self.clients.get(client).and_then(|own| own.range((Excluded(grant), Unbounded)).next());
+        if let Some(next) = own {
+            return Some((*client, next.clone()));
+        }
+        let (client, own) = self.clients.range((Excluded(client), Unbounded)).next()?;
+        Some((*client, own.first()?.clone()))
+    }
+}
+
+/// All bindings, and the connections that have ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionsForm {
+    all: Vec<(i32, Box<[u8]>, Binding)>,
+    over: BTreeMap<u64, UnixMicros>,
 }
 
 #[cfg(test)]
@@ -222,6 +258,12 @@ mod tests {
 
     fn token(number: u64) -> Token {
         Token::new(number).unwrap()
+    }
+
+    /// All that ended with a connection.
+    fn end(sessions: &mut Sessions, client: u64) -> Vec<(LockKey, Token)> {
+        sessions.end(client, UnixMicros(1));
+        std::iter::from_fn(|| sessions.next_over()).map(|(grant, _)| grant).collect()
     }
 
     fn binding(client: u64, number: u64, until: u64) -> Binding {
@@ -234,8 +276,8 @@ mod tests {
         sessions.bind(0, b"k", binding(1, 5, 100), UnixMicros(0));
         sessions.bind(0, b"k", binding(2, 5, 100), UnixMicros(0));
         assert_eq!(sessions.len(), 1);
-        assert_eq!(sessions.end(1), []);
-        assert_eq!(sessions.end(2), [((0, b"k"[..].into()), token(5))]);
+        assert_eq!(end(&mut sessions, 1), []);
+        assert_eq!(end(&mut sessions, 2), [((0, b"k"[..].into()), token(5))]);
         assert!(sessions.is_empty() && sessions.clients.is_empty());
     }
 
@@ -270,11 +312,55 @@ mod tests {
             assert_eq!(sessions.len(), number + 1);
         }
         assert!(sessions.holds(1) && !sessions.holds(2));
-        sessions.bind(0, b"k", binding(2, 9, 11), UnixMicros(10));
-        assert_eq!(sessions.len(), 1);
-        assert!(sessions.holds(2) && !sessions.holds(1));
+        for _ in 0..2 {
+            sessions.bind(0, b"k", binding(2, 9, 11), UnixMicros(10));
+            sessions.unbind(0, b"k", token(9));
+            assert_eq!(sessions.len(), FEW - 2, "two go for a new one, and now they are few");
+        }
         sessions.clear();
-        assert!(sessions.is_empty() && !sessions.holds(2));
+        assert!(sessions.is_empty() && !sessions.holds(1));
+    }
+
+    #[test]
+    fn a_sweep_comes_round_to_all_connections_and_spares_what_lasts() {
+        let mut sessions = Sessions::default();
+        let many = u64::try_from(FEW).unwrap();
+        for number in 0..many {
+            let until = if number % 2 == 0 { 10 } else { 1_000 };
+            sessions.bind(0, &number.to_be_bytes(), binding(number % 5, number, until), UnixMicros(0));
+        }
+        for number in many..many + many / 2 {
+            sessions.bind(0, &number.to_be_bytes(), binding(7, number, 1_000), UnixMicros(10));
+        }
+        let bindings = sessions.locks.iter().flat_map(|(_, _, bindings)| bindings.values());
+        assert_eq!(bindings.filter(|binding| binding.until <= UnixMicros(10)).count(), 0);
+        assert_eq!(sessions.len(), FEW);
+    }
+
+    #[test]
+    fn grants_of_a_connection_that_ended_are_over_at_once_and_leave_one_by_one() {
+        let mut sessions = Sessions::default();
+        for number in 0..4 {
+            sessions.bind(0, &[number], binding(1, u64::from(number), 100), UnixMicros(0));
+        }
+        sessions.bind(0, &[9], binding(2, 9, 100), UnixMicros(0));
+        sessions.end(1, UnixMicros(50));
+        sessions.end(3, UnixMicros(50));
+        for number in 0..4 {
+            assert!(sessions.has_ended(0, &[number], token(number.into())));
+            assert_eq!(sessions.binding(0, &[number], token(number.into())), None);
+            assert_eq!(sessions.bindings(0, &[number]).count(), 0);
+        }
+        assert!(!sessions.has_ended(0, &[9], token(9)) && sessions.binding(0, &[9], token(9)).is_some());
+        // A newer connection, an extension and a release: their ends count no longer.
+        sessions.bind(0, &[0], binding(2, 0, 100), UnixMicros(0));
+        sessions.written(0, &[1], token(1), UnixMicros(200), false);
+        sessions.unbind(0, &[2], token(2));
+        assert!(sessions.has_over());
+        assert_eq!(sessions.next_over(), Some((((0, [3][..].into()), token(3)), UnixMicros(50))));
+        assert_eq!(sessions.next_over(), None);
+        assert!(!sessions.has_over() && sessions.binding(0, &[0], token(0)).is_some());
+        assert_eq!(sessions.len(), 2);
     }
 
     proptest! {
@@ -306,7 +392,7 @@ mod tests {
                         plain.retain(|entry| (entry.0, entry.1) != (db, key) || entry.3 == number);
                     }
                     _ => {
-                        let mut ended: Vec<_> = sessions.end(client).into_iter()
+                        let mut ended: Vec<_> = end(&mut sessions, client).into_iter()
                             .map(|((db, name), token)| (db, name[0], token.get())).collect();
                         let mut expected: Vec<_> = plain.iter().filter(|entry| entry.2 == client)
                             .map(|entry| (entry.0, entry.1, entry.3)).collect();
@@ -317,8 +403,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(sessions.len(), plain.len());
-                prop_assert_eq!(sessions.locks.values().flat_map(HashMap::values).filter(|bound| bound.grants.is_empty()).count(), 0);
-                prop_assert!(sessions.locks.values().all(|names| !names.is_empty()));
+                prop_assert!(sessions.locks.iter().all(|(_, _, bindings)| !bindings.is_empty()));
                 prop_assert_eq!(sessions.clients.values().map(BTreeSet::len).sum::<usize>(), plain.len());
                 for db in 0..3 {
                     for key in 0..4_u8 {

@@ -6,7 +6,7 @@ use super::written::End;
 use crate::lock::time::Micros;
 
 impl<H> Engine<H> {
-    /// Ends at most `most` waits whose time is over.
+    /// Ends at most `most` waits and reserved places whose time is over.
     pub fn time_out(&mut self, most: usize, limits: Limits, clock: impl Clock) {
         let now = clock.monotonic();
         if self.queues.next_end().is_none_or(|end| end > now) {
@@ -15,8 +15,10 @@ impl<H> Engine<H> {
         for _ in 0..most {
             let gone = self.queues.time_out(now, limits.reserved_until(clock), limits.most_places());
             let Some(gone) = gone else { break };
-            self.count(Counter::TimeOuts);
-            self.end(gone, End::TimedOut);
+            if let Some(gone) = gone {
+                self.count(Counter::TimeOuts);
+                self.end(gone, End::TimedOut);
+            }
         }
         self.count_given_up(limits);
     }

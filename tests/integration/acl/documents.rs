@@ -54,14 +54,16 @@ const RULES: [Rule; 6] = [
         prefix: "lock:",
     },
     Rule {
-        text: "ACL SETUSER watcher on >secret %R~* +info +lock.info +lock.check +lock.scan +lock.top +lock.help",
+        text: "ACL SETUSER watcher on >secret %R~* +info +lock.info +lock.check +lock.scan +lock.top +lock.help \
+               +client|list +slowlog|get +pubsub|numsub",
         own: &["LOCK.CHECK", "LOCK.INFO"],
         foreign: &["LOCK.CHECK", "LOCK.INFO"],
         keyless: &["LOCK.HELP", "LOCK.SCAN", "LOCK.TOP"],
         prefix: "app:",
     },
     Rule {
-        text: "ACL SETUSER janitor on >secret ~* +lock.info +lock.release +lock.cancel +lock.scan +lock.top",
+        text: "ACL SETUSER janitor on >secret ~* +lock.info +lock.release +lock.cancel +lock.scan +lock.top \
+               +client|kill",
         own: &["LOCK.CANCEL", "LOCK.INFO", "LOCK.RELEASE"],
         foreign: &["LOCK.CANCEL", "LOCK.INFO", "LOCK.RELEASE"],
         keyless: &["LOCK.SCAN", "LOCK.TOP"],

@@ -1,7 +1,7 @@
 //! `docs/OPERATING.md` and `grafana/` describe INFO lock as the server reports it.
 
 use crate::metadata::has_category;
-use crate::support::{project_file, Conn, Server};
+use crate::support::{project_file, skipped, Conn, Reply, Server};
 use redis_lock_core::engine::waits::BOUNDS_MS;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -103,20 +103,86 @@ fn the_documentation_explains_every_field_and_no_other() {
     }
 }
 
-#[test]
-fn the_users_of_the_documentation_can_be_made_and_the_exporter_reads() {
-    let (server, mut conn) = Server::connected();
-    if !has_category(&mut conn, "the users of docs/OPERATING.md") {
-        return;
-    }
+/// The users of the page that this server can make.
+fn users(server: &Server) {
+    let mut conn = server.conn();
     let text = project_file("docs/OPERATING.md");
     let users: Vec<_> = text.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
     assert!(users.len() >= 5);
     for user in users {
-        conn.ok(&user.split(' ').collect::<Vec<_>>());
+        if !user.contains("@lock") || has_category(&mut conn, user) {
+            conn.ok(&user.split(' ').collect::<Vec<_>>());
+        }
     }
+}
+
+#[test]
+fn the_users_of_the_documentation_can_be_made_and_the_exporter_reads() {
+    let server = Server::start();
+    if server.conn().is_before_7() {
+        return skipped("the users of the documentation", "their rights need 7.0");
+    }
+    users(&server);
     let mut exporter = server.conn();
     exporter.ok(&["AUTH", "exporter", "secret"]);
     assert!(!exported(&mut exporter).is_empty());
     assert!(exporter.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("NOPERM "));
+}
+
+/// The commands in backticks in a text of the runbook, with something that there is for their K, T and C.
+fn commands(text: &str, token: &str) -> Vec<Vec<String>> {
+    let is_command = |text: &&str| {
+        let name = text.split(' ').next().unwrap();
+        name.len() > 3
+            && name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '.')
+            && text.contains([' ', '.'])
+    };
+    let word = |word: &str| match word {
+        "T" => token.to_string(),
+        "C" | "id" => "4711".to_string(),
+        // The page leaves the number to its reader.
+        other => other.to_string(),
+    };
+    text.split('`').skip(1).step_by(2).filter(is_command).map(|text| text.split(' ').map(word).collect()).collect()
+}
+
+#[test]
+fn the_watcher_takes_every_look_of_the_runbook_and_the_janitor_every_step() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    if conn.is_before_7() {
+        return skipped("the runbook as the watcher", "its rights need 7.0");
+    }
+    users(&server);
+    let token = conn.int(&["LOCK.ACQUIRE", "K", "EX", "60"]).to_string();
+    let text = project_file("docs/OPERATING.md");
+    let runbook = text.split("## Runbook").nth(1).unwrap();
+    let (tables, steps) = runbook.split_once("### Take a lock").unwrap();
+    let rows = tables.lines().filter(|line| line.starts_with("| ")).filter_map(|line| line.split(" | ").nth(1));
+    let looks: Vec<_> = rows.flat_map(|look| commands(look, &token)).collect();
+    let steps = commands(steps, &token);
+    assert!(looks.len() > 20 && steps.len() >= 4, "{looks:?} {steps:?}");
+    for (user, commands) in [("watcher", &looks), ("janitor", &steps)] {
+        let mut person = server.conn();
+        person.ok(&["AUTH", user, "secret"]);
+        for command in commands {
+            let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
+            if matches!(args[..], ["CLIENT", "KILL", "ID"]) {
+                args.push("4711");
+            }
+            let reply = person.call(&args);
+            assert!(
+                !matches!(&reply, Reply::Error(text) if !text.starts_with("ERR No such client")),
+                "{user} {args:?}: {reply:?}"
+            );
+        }
+    }
+    // It looks, and no more: CONFIG GET shows passwords.
+    let mut watcher = server.conn();
+    watcher.ok(&["AUTH", "watcher", "secret"]);
+    for command in
+        [&["LOCK.RELEASE", "K", &token][..], &["DEL", "K"], &["CLIENT", "KILL", "ID", "1"], &["CONFIG", "GET", "*"]]
+    {
+        assert!(watcher.call(command).error().starts_with("NOPERM "), "{command:?}");
+    }
 }

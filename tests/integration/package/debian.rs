@@ -93,6 +93,23 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
 }
 
 #[test]
+fn what_has_to_be_complete_fails_where_something_would_be_left_out() {
+    let dir = temp_dir();
+    // A cargo without cargo-cyclonedx.
+    let text = format!("#!/bin/sh\n[ \"$1\" != cyclonedx ] || exit 101\nexec {} \"$@\"\n", env!("CARGO"));
+    write_program(&dir.join("cargo"), &text);
+    let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
+    let pack = |complete: &str| {
+        let mut pack = command("scripts/package.sh");
+        pack.env("MODULE", module()).env("LOCK_TOP", LOCK_TOP).env("PACKAGE_DIR", dir.join("packed"));
+        run(pack.env("PATH", &path).env("COMPLETE", complete))
+    };
+    assert!(said(&pack("")).contains("package: no SBOM: "));
+    assert!(refused(&pack("1")).contains("package: no SBOM: "));
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn the_manual_of_lock_top_names_options_and_keys_that_there_are() {
     let manual = fs::read_to_string("packaging/lock-top.1").unwrap();
     let help = fs::read_to_string("tools/lock-top/src/options.rs").unwrap();

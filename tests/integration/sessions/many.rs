@@ -120,6 +120,34 @@ fn ten_thousand_sessions_that_end_at_once_all_end_and_leave_nothing() {
 }
 
 #[test]
+fn locks_of_a_connection_that_ended_have_no_session_while_their_turn_has_not_come() {
+    let mut locks = start("100", "60000");
+    let mut holder = locks.server.conn();
+    let id = holder.int(&["CLIENT", "ID"]).to_string();
+    let names: Vec<String> = (0..1_000).map(|number| format!("k{number}")).collect();
+    let mut call = vec!["LOCK.MACQUIRE", "1000"];
+    call.extend(names.iter().map(String::as_str));
+    call.extend(["PX", "600000", "SESSION"]);
+    let token = holder.int(&call).to_string();
+
+    // In one transaction, so before any of them is written.
+    locks.conn.ok(&["MULTI"]);
+    for command in [&["CLIENT", "KILL", "ID", &id][..], &["LOCK.EXTEND", "k998", &token, "PX", "500000"]] {
+        assert_eq!(locks.conn.text(command), "QUEUED");
+    }
+    for key in &names {
+        assert_eq!(locks.conn.text(&["LOCK.INFO", key]), "QUEUED");
+    }
+    let replies = locks.conn.call(&["EXEC"]);
+    assert_eq!(replies.list()[1].int(), 1);
+    assert!(replies.list()[2..].iter().all(|info| info.field("session").is_nil() && info.field("lease-ms").int() > 0));
+    until("all but the one that was extended have expired", || {
+        let open = names.iter().filter(|key| locks.conn.state(key) == "held").collect::<Vec<_>>();
+        (open == ["k998"]).then_some(())
+    });
+}
+
+#[test]
 fn thousands_of_sockets_that_close_at_once_end_their_sessions() {
     let many = raise_limit().min(2_000);
     let mut locks = start("0", "60000");

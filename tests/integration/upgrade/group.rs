@@ -2,10 +2,9 @@
 //! meanwhile; the one failover refuses for as long as the grace lasts.
 
 use super::{Build, ModuleFile};
-use crate::sentinel::failovers::{fail_over, judged, under_load, Kind};
+use crate::sentinel::failovers::{judged, under_load};
 use crate::sentinel::group::{until_long, Group, Plan};
 use crate::sentinel::holders::Record;
-use crate::support::dice::Dice;
 use crate::support::{env_number, until, watch, Conn, Reply};
 use std::time::{Duration, Instant};
 
@@ -47,10 +46,15 @@ impl Upgrade<'_> {
         self.group.conn(server).ok(&["CONFIG", "SET", name, value]);
     }
 
-    /// No sentinel promotes a replica of priority 0.
+    fn priority(&self, server: usize) -> String {
+        self.group.conn(server).call(&["CONFIG", "GET", "replica-priority"]).list()[1].text()
+    }
+
+    /// No sentinel promotes a replica of priority 0. It keeps that when it is restarted.
     fn set_priorities(&self, priority: &str) {
         for server in self.replicas() {
             self.set(server, "replica-priority", priority);
+            self.group.conn(server).ok(&["CONFIG", "REWRITE"]);
             until_long("all sentinels know its priority", || {
                 let known = |sentinel| self.group.replica_of_sentinel(sentinel, server, "slave-priority");
                 (0..3).all(|sentinel| known(sentinel).as_deref() == Some(priority)).then_some(())
@@ -61,7 +65,7 @@ impl Upgrade<'_> {
     /// Ends a replica, which its service manager starts again. What the master said while it was away.
     fn restart(&self, server: usize) -> Reply {
         let mut master = self.group.conn(self.master());
-        let pid = self.group.pid(server);
+        let (pid, priority) = (self.group.pid(server), self.priority(server));
         self.group.signal(server, "TERM");
         until("it is gone", || (replicas(&mut master) == 1).then_some(()));
         let reply = until("an answer without it", || {
@@ -74,6 +78,7 @@ impl Upgrade<'_> {
         until_long("it is started again", || (self.group.pid(server) != pid).then_some(()));
         self.group.until_whole();
         assert!(self.file.is_run_by(&self.group.pid(server)), "it runs the file that is installed");
+        assert_eq!(self.priority(server), priority, "no failover became possible by the restart");
         reply
     }
 
@@ -97,7 +102,11 @@ impl Upgrade<'_> {
         self.replace_replicas(&self.replicas());
         let old = self.master();
         let asked = Instant::now();
-        fail_over(self.group, Kind::Asked, &mut Dice::new(1));
+        self.group.ask_for_failover();
+        let next = self.group.until_replaced(old);
+        // Sentinel would do so too, but ten seconds later in earnest; until then the new master has a replica too few.
+        self.group.conn(old).ok(&["REPLICAOF", "127.0.0.1", &self.group.fronts[next].port().to_string()]);
+        self.group.until_whole();
         let mut new = self.group.conn(self.master());
         let left: u64 = new.info("lock", "lock_grace_left_ms").unwrap().parse().unwrap();
         assert!(left > 0, "the new master begins with the grace");
@@ -135,4 +144,15 @@ fn a_replica_that_is_restarted_just_so_refuses_grants_until_it_is_back() {
     until_long("it grants", || matches!(probe(&mut master), Reply::Int(_)).then_some(()));
     let reply = upgrade.restart(upgrade.replicas()[0]);
     assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
+    // The server refuses whatever could write, also for a lock that is held.
+    let token = until_long("it grants again", || match master.call(&["LOCK.ACQUIRE", "held", "PX", "2000"]) {
+        Reply::Int(token) => Some(token.to_string()),
+        _ => None,
+    });
+    group.signal(upgrade.replicas()[0], "KILL");
+    until("it is gone", || (replicas(&mut master) == 1).then_some(()));
+    for call in [&["LOCK.EXTEND", "held", &token, "PX", "2000"][..], &["LOCK.RELEASE", "held", &token]] {
+        let reply = master.call(call);
+        assert!(reply.error().starts_with("NOREPLICAS"), "{call:?}: {reply:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! What an operator can do to a lock: the command, and how its reply reads. Nothing is sent without a confirmation.
 
 use crate::model::Name;
-use crate::text::show;
+use crate::text::word;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
@@ -44,7 +44,7 @@ impl Action {
 
     /// The command as text.
     pub fn text(&self) -> String {
-        let words: Vec<String> = self.command().iter().map(|word| show(word)).collect();
+        let words: Vec<String> = self.command().iter().map(|bytes| word(bytes)).collect();
         let db = if self.name.db == 0 { String::new() } else { format!(" in database {}", self.name.db) };
         format!("{}{db}", words.join(" "))
     }

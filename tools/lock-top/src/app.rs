@@ -33,6 +33,7 @@ pub enum Dialog {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     Quit,
+    Suspend,
     /// Another lock was selected: its line is wanted.
     Select(Option<(String, Name)>),
     Sort(By),
@@ -128,9 +129,13 @@ impl App {
     }
 
     pub fn on_key(&mut self, key: KeyEvent) -> Option<Effect> {
-        let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-        if is_interrupt {
-            return Some(Effect::Quit);
+        // No other key with Ctrl or Alt means anything, least of all yes.
+        if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+            return match key.code {
+                KeyCode::Char('c') => Some(Effect::Quit),
+                KeyCode::Char('z') => Some(Effect::Suspend),
+                _ => None,
+            };
         }
         match std::mem::replace(&mut self.dialog, Dialog::None) {
             Dialog::None => {}
@@ -404,8 +409,11 @@ pub mod tests {
         assert_eq!((app.dialog.clone(), press(&mut app, "q")), (Dialog::Help, None));
         assert_eq!(press(&mut app, "q"), Some(Effect::Quit));
         press(&mut app, "r");
-        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(app.on_key(interrupt), Some(Effect::Quit));
+        let control = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
+        assert_eq!(app.on_key(control('z')), Some(Effect::Suspend));
+        assert_eq!(app.on_key(control('y')), None, "no yes");
+        assert!(matches!(app.dialog, Dialog::Confirm(_)), "the question is still open");
+        assert_eq!(app.on_key(control('c')), Some(Effect::Quit));
     }
 
     #[test]

@@ -53,9 +53,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// A reader that has seen enough, such as `head`, is no failure.
+/// A reader that has seen enough, such as `head`, is no failure; a full disk is one.
 fn print(text: &str, is_whole: bool) -> ExitCode {
-    let _ = io::stdout().write_all(text.as_bytes());
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return fail(&error.to_string(), 1),
+        _ => {}
+    }
     if is_whole {
         ExitCode::SUCCESS
     } else {

@@ -1,6 +1,6 @@
 //! What the view shows: servers, their locks, who holds them and who waits. Values only; `reply` makes them.
 
-use crate::text::show;
+use crate::text::word;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -67,9 +67,9 @@ impl Name {
     /// The key, with its database unless that is 0.
     pub fn label(&self) -> String {
         if self.db == 0 {
-            show(&self.key)
+            word(&self.key)
         } else {
-            format!("{}:{}", self.db, show(&self.key))
+            format!("{}:{}", self.db, word(&self.key))
         }
     }
 }
@@ -272,7 +272,7 @@ pub mod tests {
     fn locks_are_sorted_over_all_servers() {
         let of = |locks| Server { locks, ..Server::default() };
         let servers = [of(vec![sized("a", 1, 30, 200), sized("b", 3, 20, 100)]), of(vec![sized("c", 2, 10, 300)])];
-        let keys = |by| -> String { sorted(&servers, by).iter().map(|(_, lock)| show(&lock.name.key)).collect() };
+        let keys = |by| -> String { sorted(&servers, by).iter().map(|(_, lock)| word(&lock.name.key)).collect() };
         assert_eq!(keys(By::Waiters), "bca");
         assert_eq!(keys(By::Wait), "abc");
         assert_eq!(keys(By::Held), "cab");

@@ -5,9 +5,13 @@ use crate::fleet::{Event, Fleet};
 use crate::lines::{ASCII, UNICODE};
 use crate::options::Options;
 use crate::view;
+use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, KeyEventKind};
-use ratatui::DefaultTerminal;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode, Clear, ClearType, EnterAlternateScreen};
+use ratatui::{DefaultTerminal, Terminal};
+use rustix::process::{getpgrp, getsid, kill_current_process_group, Signal};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use std::io;
@@ -18,10 +22,10 @@ use std::thread;
 /// Shows the view until somebody leaves it. The terminal is as before afterwards, also after a panic or a signal.
 pub fn run(options: &Options) -> io::Result<()> {
     // Before the terminal is changed: a signal that comes right then must find it.
-    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT])?;
     let mut terminal = ratatui::try_init()?;
     let outcome = show(options, &mut terminal, signals);
-    ratatui::restore();
+    give_back(&mut terminal);
     match outcome? {
         // Whoever sent it sees that it ended by it.
         Some(signal) => emulate_default_handler(signal),
@@ -42,10 +46,46 @@ fn show(options: &Options, terminal: &mut DefaultTerminal, mut signals: Signals)
     app.show(fleet.servers());
     loop {
         terminal.draw(|frame| view::paint(&app, frame.area(), frame.buffer_mut()))?;
-        if let ControlFlow::Break(signal) = next(&events, &mut app, &mut fleet) {
-            return Ok(signal);
+        match next(&events, &mut app, &mut fleet) {
+            ControlFlow::Continue(()) => {}
+            ControlFlow::Break(Some(SIGTSTP)) => suspend(terminal)?,
+            // After SIGSTOP too, of which nobody is told.
+            ControlFlow::Break(Some(SIGCONT)) => take(terminal)?,
+            ControlFlow::Break(signal) => return Ok(signal),
         }
     }
+}
+
+/// Leaves the terminal as it was found.
+fn give_back(terminal: &mut DefaultTerminal) {
+    ratatui::restore();
+    let _ = terminal.show_cursor();
+}
+
+/// Takes the terminal, whatever the shell has made of it meanwhile.
+fn take(terminal: &mut DefaultTerminal) -> io::Result<()> {
+    disable_raw_mode()?;
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
+    // A new one knows of an empty screen. The old one would ask where the cursor is, and the answer comes as keys do.
+    *terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+    Ok(())
+}
+
+/// Stops, as a job of a shell, until it is continued.
+fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
+    if !is_job() {
+        return Ok(());
+    }
+    give_back(terminal);
+    emulate_default_handler(SIGTSTP)?;
+    take(terminal)
+}
+
+/// Whether a shell with job control started it: such a shell gives each job a process group of its own. Without one
+/// nobody would wake it.
+fn is_job() -> bool {
+    getsid(None).is_ok_and(|session| session != getpgrp())
 }
 
 /// Waits for something to happen, and carries it out with all that has happened by then.
@@ -92,6 +132,8 @@ fn next(events: &Receiver<Event>, app: &mut App, fleet: &mut Fleet) -> ControlFl
 fn carry_out(effect: Effect, app: &mut App, fleet: &mut Fleet) -> ControlFlow<Option<i32>> {
     match effect {
         Effect::Quit => return ControlFlow::Break(None),
+        // All of the job stops, also a script that started it; this process hears of it as of any signal.
+        Effect::Suspend => drop(is_job().then(|| kill_current_process_group(Signal::TSTP))),
         Effect::Select(lock) => fleet.select(lock.as_ref()),
         Effect::Sort(by) => fleet.sort(by),
         Effect::All(all) => fleet.all(all),

@@ -6,15 +6,32 @@
 use ratatui::text::Span;
 use std::fmt::Write as _;
 
+/// How many letters of no width may follow one that has some: accents, of which few languages need two.
+const MOST_ACCENTS: usize = 2;
+
+/// A key or a channel: `""` if it is empty, which nobody would see otherwise.
+pub fn word(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "\"\"".into();
+    }
+    show(bytes)
+}
+
 /// Bytes as `redis-cli` shows them: UTF-8 that can be printed as it is, the rest as `\xff`.
 pub fn show(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.utf8_chunks() {
+        // None before the first letter: there is nothing that they could belong to.
+        let mut accents = MOST_ACCENTS;
         for letter in chunk.valid().chars() {
+            let has_width = width(letter.encode_utf8(&mut [0; 4])) > 0;
+            accents = if has_width { 0 } else { accents.saturating_add(1) };
             match letter {
                 '\\' => out.push_str("\\\\"),
                 // Letters of no width and those that change the direction would make the cells differ from what is seen.
-                _ if letter.is_control() || is_unseen(letter) => out.extend(letter.escape_default()),
+                _ if letter.is_control() || is_unseen(letter) || accents > MOST_ACCENTS => {
+                    out.extend(letter.escape_default());
+                }
                 _ => out.push(letter),
             }
         }
@@ -27,7 +44,10 @@ pub fn show(bytes: &[u8]) -> String {
 
 /// Letters that are not seen, or that change what is seen of others.
 fn is_unseen(letter: char) -> bool {
-    matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    matches!(letter,
+        '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A time, short: `7ms`, `3.2s`, `4m07s`, `2h05m`, `3d04h`.
@@ -72,6 +92,29 @@ pub fn cut(text: &str, cells: usize) -> String {
     out
 }
 
+/// A text in lines of at most so many cells. Of more lines than `most` those in the middle give way to one that says so.
+pub fn fold(text: &str, cells: usize, most: usize) -> Vec<String> {
+    let (mut lines, mut filled) = (vec![String::new()], 0_usize);
+    for letter in text.chars() {
+        let wide = width(letter.encode_utf8(&mut [0; 4]));
+        if filled.saturating_add(wide) > cells && filled > 0 {
+            lines.push(String::new());
+            filled = 0;
+        }
+        filled = filled.saturating_add(wide);
+        if let Some(line) = lines.last_mut() {
+            line.push(letter);
+        }
+    }
+    let most = most.max(3);
+    let left_out = lines.len().saturating_sub(most.saturating_sub(1));
+    if lines.len() > most {
+        let first = most / 2;
+        lines.splice(first..first.saturating_add(left_out), [format!("~ {left_out} lines ~")]);
+    }
+    lines
+}
+
 /// A cell: text on the left, cut and filled.
 pub fn left(text: &str, cells: usize) -> String {
     let mut out = cut(text, cells);
@@ -98,6 +141,36 @@ mod tests {
         assert_eq!(show(b"a\x1b[2Jb"), "a\\u{1b}[2Jb");
         assert_eq!(show(b"a\xff\n\\"), "a\\xff\\n\\\\");
         assert_eq!(show("a\u{202e}b".as_bytes()), "a\\u{202e}b");
+        assert_eq!((word(b"").as_str(), word(b"a\x07").as_str(), show(b"").as_str()), ("\"\"", "a\\u{7}", ""));
+    }
+
+    #[test]
+    fn what_is_not_seen_or_turns_the_direction_is_escaped() {
+        let unseen = "\u{ad}\u{61c}\u{180e}\u{200f}\u{202e}\u{2066}\u{2800}\u{3164}\u{fe0f}\u{feff}\u{e0041}";
+        for letter in unseen.chars() {
+            assert_eq!(show(format!("a{letter}b").as_bytes()), format!("a{}b", letter.escape_default()));
+        }
+        // Letters of scripts that run from right to left stay: they are what the key is.
+        assert_eq!(show("\u{5e9}\u{5dc}".as_bytes()), "\u{5e9}\u{5dc}");
+    }
+
+    #[test]
+    fn accents_stay_and_heaps_of_them_do_not() {
+        assert_eq!(show("e\u{301}\u{323}t".as_bytes()), "e\u{301}\u{323}t");
+        assert_eq!(show("e\u{301}\u{301}\u{301}".as_bytes()), "e\u{301}\u{301}\\u{301}");
+        assert_eq!(show("\u{301}e".as_bytes()), "\\u{301}e");
+        let heap = show("\u{301}".repeat(2_048).as_bytes());
+        assert_eq!(width(&heap), heap.len());
+    }
+
+    #[test]
+    fn a_long_text_is_folded_and_keeps_both_ends() {
+        assert_eq!(fold("abcdefgh", 3, 9), ["abc", "def", "gh"]);
+        assert_eq!(fold("", 3, 9), [""]);
+        assert_eq!(fold("\u{4e2d}\u{4e2d}", 3, 9), ["\u{4e2d}", "\u{4e2d}"]);
+        let lines = fold(&format!("first{}last", "k".repeat(4_096)), 10, 5);
+        assert_eq!((lines.len(), lines[2].as_str()), (5, "~ 407 lines ~"));
+        assert!(lines[0].starts_with("first") && lines.concat().ends_with("last"), "{lines:?}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Paints the state of the view into a buffer of cells.
 
+use crate::action::Action;
 use crate::app::{App, Dialog, Focus, Lower};
 use crate::lines::{self, Line, Tone};
-use crate::text::{cut, left, width};
+use crate::text::{cut, fold, left, width};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -22,13 +23,20 @@ const HELP: &[&str] = &[
 ];
 const HINT: &str = "?:help  s:sort  a:all  v:picture  Tab:line  r:release  c:cancel  q:quit";
 
+/// How many lines stand above the locks: about the Sentinels, and cycles.
+const MOST_ALARMS: usize = 3;
+
 /// Paints everything.
 pub fn paint(app: &App, area: Rect, buffer: &mut Buffer) {
     let cells = usize::from(area.width);
     let servers = lines::servers(&app.servers, cells);
-    let mut alarms = lines::cycles(&app.graph, app.glyphs);
-    alarms.extend(app.sentinels.iter().map(|text| Line::new(Tone::Bad, text.clone())));
-    alarms.truncate(3);
+    let mut alarms: Vec<_> = app.sentinels.iter().map(|text| Line::new(Tone::Bad, text.clone())).collect();
+    alarms.extend(lines::cycles(&app.graph, app.glyphs));
+    if alarms.len() > MOST_ALARMS {
+        let more = alarms.len().saturating_sub(MOST_ALARMS.saturating_sub(1));
+        alarms.truncate(MOST_ALARMS.saturating_sub(1));
+        alarms.push(Line::new(Tone::Bad, format!("and {more} more cycles among these locks")));
+    }
     let third = area.height / 3;
     let [title, head, alarm, table, rule, lower, status] = Layout::vertical([
         Constraint::Length(1),
@@ -125,16 +133,7 @@ fn dialog(app: &App, painter: Painter, area: Rect, buffer: &mut Buffer) {
     let (title, text): (&str, Vec<String>) = match &app.dialog {
         Dialog::None => return,
         Dialog::Help => ("Keys", HELP.iter().map(ToString::to_string).collect()),
-        Dialog::Confirm(action) => {
-            let sends = vec![
-                format!("on {}:", action.address),
-                action.text(),
-                format!("of {}", action.who),
-                String::new(),
-                action.warning().into(),
-            ];
-            ("Send this?", [sends, vec![String::new(), "y: send it   any other key: do not".into()]].concat())
-        }
+        Dialog::Confirm(action) => ("Send this?", question(action, area)),
     };
     let widest = text.iter().map(|line| width(line)).max().unwrap_or(0).saturating_add(4);
     let wide = rows(widest).max(24).min(area.width);
@@ -149,6 +148,22 @@ fn dialog(app: &App, painter: Painter, area: Rect, buffer: &mut Buffer) {
     let lines: Vec<Line> =
         std::iter::once(head).chain(body).chain([rule]).map(|text| Line { text, tone: Tone::Plain }).collect();
     painter.lines(&lines, Rect::new(x, y, wide, high), None, buffer);
+}
+
+/// What is to be confirmed, in an area. The command is seen whole, or at least both its ends: the token and what tells two
+/// long keys apart stand there.
+fn question(action: &Action, area: Rect) -> Vec<String> {
+    let (cells, high) = (usize::from(area.width.saturating_sub(4)), usize::from(area.height.saturating_sub(2)));
+    let folded = |text: &str| fold(text, cells, high);
+    let before = folded(&format!("on {}:", action.address));
+    let holder = folded(&format!("of {}", action.who));
+    let (warning, keys) = (folded(action.warning()), "y: send it   any other key: do not".to_string());
+    let others = [&before, &holder, &warning].into_iter().map(Vec::len).sum::<usize>().saturating_add(1);
+    // Empty lines where there is room for them.
+    let command = fold(&action.text(), cells, high.saturating_sub(others));
+    let is_tight = command.len().saturating_add(others).saturating_add(2) > high;
+    let gap = if is_tight { vec![] } else { vec![String::new()] };
+    [before, command, holder, gap.clone(), warning, gap, vec![keys]].concat()
 }
 
 #[derive(Clone, Copy)]
@@ -305,6 +320,27 @@ mod tests {
     }
 
     #[test]
+    fn a_confirmation_tells_long_keys_apart_and_shows_the_token() {
+        for (length, wide, high) in [(50, 40, 12), (300, 80, 24), (4_096, 80, 24), (4_096, 40, 12)] {
+            for end in ["one", "two"] {
+                let key = format!("{}{end}", "k".repeat(length - 3));
+                let mut app = app(vec![lock(&key, party(1, "alice"), vec![party(2, "bob")])]);
+                press(&mut app, "r");
+                let screen = screen(&app, wide, high);
+                let inside = |line: &String| Some(line.strip_prefix("| ")?.strip_suffix('|')?.trim_end().to_string());
+                let text = screen.iter().filter_map(inside).collect::<String>();
+                assert!(
+                    text.contains("LOCK.RELEASE kkk") && text.contains(&format!("kkk{end} 7of alice")),
+                    "{screen:#?}"
+                );
+                for part in ["on 127.0.0.1:6379:", "Make sure that it has stopped.", "y: send it"] {
+                    assert!(text.replace(' ', "").contains(&part.replace(' ', "")), "{part}: {screen:#?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn without_colour_no_cell_has_one() {
         let mut app = app(vec![]);
         app.show(vec![known(crossed())]);
@@ -335,6 +371,22 @@ mod tests {
             "10.0.0.9:6379: connection refused",
         ] {
             assert!(screen.contains(text), "{text}:\n{screen}");
+        }
+    }
+
+    #[test]
+    fn cycles_that_have_no_room_are_counted_and_hide_no_trouble() {
+        let pair = |n: u64| {
+            let (one, other) = (party(2 * n, "one"), party(2 * n + 1, "other"));
+            let (left, right) = (format!("left:{n}"), format!("right:{n}"));
+            [lock(&left, one.clone(), vec![other.clone()]), lock(&right, other, vec![one])]
+        };
+        let mut app = app((1..=5).flat_map(pair).collect());
+        app.sentinels = Some("no Sentinel answers".into());
+        let screen = screen(&app, 80, 24);
+        assert_eq!(screen.iter().filter(|line| line.starts_with("CYCLE: ")).count(), 1, "{screen:#?}");
+        for text in ["no Sentinel answers", "and 4 more cycles among these locks"] {
+            assert!(screen.iter().any(|line| line == text), "{text}: {screen:#?}");
         }
     }
 

@@ -55,7 +55,7 @@ impl<H> Queues<H> {
         let Some(line) = self.lines.get_mut(&id).filter(|line| !line.is_lost) else { return };
         line.is_lost = true;
         let (db, name) = (line.db, Rc::clone(&line.name));
-        self.index.remove(db, &name, id);
+        self.index.remove_if(db, &name, |line| *line == id);
         self.rest(id);
         self.lost.insert(id);
     }

@@ -1,18 +1,7 @@
 //! When locks with waiters come free, and who is next then.
 
-use super::{Line, LineId, Queues, Ticket, Waiter};
+use super::{Cause, Line, LineId, Queues, Ticket, Waiter};
 use crate::lock::time::{MonotonicMicros, UnixMicros};
-
-/// Why a line is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// Its lock may have come free, and is kept for the line until the line has been served.
-    Event,
-    /// A periodic check: a change of the key may have gone unreported.
-    Scan,
-    /// One event-loop iteration was not enough to try all parked waiters.
-    GoOn,
-}
 
 /// How many parked waiters are tried when a key comes free. Then the waiters behind them are served, and the rest are
 /// tried in later iterations.
@@ -49,7 +38,7 @@ pub enum Next<'a, H> {
     Nobody,
 }
 
-/// How many lines of a database that was flushed are made ready at once.
+/// How many lines of a database that was flushed, or whose locks are due, are made ready at once.
 const PIECE: usize = 1_024;
 
 impl<H> Queues<H> {
@@ -238,12 +227,10 @@ impl<H> Queues<H> {
         self.scan.is_some()
     }
 
-    /// Makes the lines ready whose lock is due at `now`.
+    /// Makes the lines ready whose lock is due at `now`. Of a crowd the rest stays due, for the next iteration.
     pub fn set_due_ready(&mut self, now: UnixMicros) {
-        while let Some((due, line)) = self.dues.first().copied() {
-            if due > now {
-                return;
-            }
+        for _ in 0..PIECE {
+            let Some((_, line)) = self.dues.first().copied().filter(|(due, _)| *due <= now) else { return };
             self.set_due(line, None);
             self.set_ready(line);
         }

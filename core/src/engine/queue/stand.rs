@@ -1,29 +1,14 @@
-//! Joining lines and leaving them.
+//! Joining lines, and reserving places in them.
 
+use super::removal::Removed;
 use super::{
-    Body, Cause, Entry, Gone, Handle, Joined, Keys, Line, LineId, MostPlaces, Names, Place, Queues, Singles, Stand,
-    Ticket, Waiter, MOST_OF_AN_ID,
+    Body, Cause, Entry, Gone, Handle, Joined, Line, LineId, MostPlaces, Names, Place, Queues, Singles, Stand, Ticket,
+    Waiter, MOST_OF_AN_ID,
 };
 use crate::lock::record::Id;
-use crate::lock::rules::Share;
 use crate::lock::time::MonotonicMicros;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-
-/// An entry that was removed, with the keys of a waiter that is told of its end on a channel.
-struct Removed<H> {
-    entry: Entry<H>,
-    keys: Option<Keys>,
-}
-
-impl<H> Removed<H> {
-    fn into_gone(self) -> Option<Gone<H>> {
-        match self.entry.body {
-            Body::Waits(waiter) => Some(Gone { waiter, keys: self.keys, is_kept: false }),
-            Body::Keeps(_) | Body::Bars(_) => None,
-        }
-    }
-}
 
 /// What an ID had in line before a newer call of its attempt.
 struct Taken<H> {
@@ -131,7 +116,7 @@ impl<H> Queues<H> {
     }
 
     /// Returns whether there was room for it.
-    fn keep(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place, most: MostPlaces) -> bool {
+    pub(super) fn keep(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place, most: MostPlaces) -> bool {
         let size = Self::size_of_place(names.iter().map(|name| name.len()));
         let keys = self.placed.keys.saturating_add(size.keys);
         let bytes = self.placed.bytes.saturating_add(size.bytes);
@@ -235,220 +220,6 @@ impl<H> Queues<H> {
             self.tidy(from);
         }
         Some(to)
-    }
-
-    /// Removes an ID from a key, and from the other keys of its attempt. Returns its ticket, and its waiter unless it
-    /// only had a reserved place.
-    pub fn forget(&mut self, db: i32, name: &[u8], id: Id) -> Option<(Ticket, Option<Gone<H>>)> {
-        let ticket = self.ticket(db, name, id)?;
-        let removed = self.remove(ticket)?;
-        let was_barred = matches!(removed.entry.body, Body::Bars(_));
-        self.give_up(&removed.entry);
-        (!was_barred).then(|| (ticket, removed.into_gone()))
-    }
-
-    /// Removes the first waiter of a line.
-    pub fn pop_head(&mut self, line: LineId) -> Option<(Ticket, Gone<H>)> {
-        let ticket = self.lines.get(&line)?.head()?;
-        self.end_wait(ticket, None, MostPlaces::NONE).map(|gone| (ticket, gone))
-    }
-
-    /// Removes a waiter because it was granted its lock or locks.
-    pub fn serve(&mut self, ticket: Ticket) -> Option<Waiter<H>> {
-        self.entries.get(&ticket)?.waiter()?;
-        self.take_out(ticket, true).and_then(Removed::into_gone).map(|gone| gone.waiter)
-    }
-
-    /// A client no longer waits. If it sent an ID, its place is reserved until `kept_until`.
-    pub fn leave(&mut self, client: u64, kept_until: Option<MonotonicMicros>, most: MostPlaces) -> Option<Gone<H>> {
-        let ticket = *self.clients.get(&client)?;
-        self.end_wait(ticket, kept_until, most)
-    }
-
-    /// Removes the next waiter whose wait is over at `now`, if there is one; its place is reserved as in
-    /// [`Queues::leave`]. Reserved places whose time is over are dropped on the way.
-    pub fn time_out(
-        &mut self,
-        now: MonotonicMicros,
-        kept_until: Option<MonotonicMicros>,
-        most: MostPlaces,
-    ) -> Option<Gone<H>> {
-        while let Some((end, ticket)) = self.ends.first().copied() {
-            if end > now {
-                return None;
-            }
-            if self.entries.get(&ticket).is_some_and(|entry| entry.waiter().is_some()) {
-                return self.end_wait(ticket, kept_until, most);
-            }
-            if let Some(removed) = self.remove(ticket) {
-                self.give_up(&removed.entry);
-            }
-        }
-        None
-    }
-
-    /// A reserved place is given up: its attempt has waited in vain, if it has waited.
-    fn give_up(&mut self, entry: &Entry<H>) {
-        if let Body::Keeps(Place { since: Some(since), until, .. }) = entry.body {
-            self.given_up.push((since, until));
-        }
-    }
-
-    /// Takes the attempts whose places were given up since the last call: since when each had waited, and until when its
-    /// place was reserved.
-    pub fn take_given_up(&mut self) -> Vec<(MonotonicMicros, MonotonicMicros)> {
-        std::mem::take(&mut self.given_up)
-    }
-
-    /// Ends a wait. If its attempt sent an ID, its place is reserved until `kept_until`.
-    pub fn end_wait(
-        &mut self,
-        ticket: Ticket,
-        kept_until: Option<MonotonicMicros>,
-        most: MostPlaces,
-    ) -> Option<Gone<H>> {
-        self.entries.get(&ticket)?.waiter()?;
-        let (db, keys) = self.keys(ticket)?;
-        let mut gone = self.remove(ticket)?.into_gone()?;
-        if let (Some(id), Some(until)) = (gone.waiter.id, kept_until) {
-            let names: Vec<&[u8]> = keys.iter().collect();
-            gone.is_kept = self.keep(db, &names, ticket, Place { id, until, since: Some(gone.waiter.since) }, most);
-        }
-        Some(gone)
-    }
-
-    fn remove(&mut self, ticket: Ticket) -> Option<Removed<H>> {
-        self.take_out(ticket, false)
-    }
-
-    /// Removes a ticket; `granted`: because its lock was granted.
-    fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Removed<H>> {
-        let entry = *self.entries.remove(&ticket)?;
-        // Before its line goes.
-        let is_told = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
-        let keys = if is_told { self.keys_of(&entry.stand).map(|(_, keys)| keys) } else { None };
-        let id = entry.id();
-        let size = match &entry.stand {
-            Stand::In(_) => MostPlaces { keys: 1, bytes: 0 },
-            Stand::Parked { names, .. } => MostPlaces { keys: names.len(), bytes: names.size() },
-        };
-        let until = match &entry.body {
-            Body::Waits(waiter) => {
-                match &waiter.handle {
-                    Handle::Blocked { client, .. } => {
-                        self.clients.remove(client);
-                    }
-                    Handle::Channel { channel, session, .. } => {
-                        self.told = self.told.saturating_sub(1);
-                        self.queued = self.queued.saturating_sub(size.keys);
-                        if let Stand::In(line) | Stand::Parked { line: Some(line), .. } = &entry.stand {
-                            self.channels.remove(channel, *line, ticket, *session);
-                        }
-                    }
-                }
-                waiter.until
-            }
-            Body::Keeps(place) | Body::Bars(place) => {
-                if matches!(entry.body, Body::Bars(_)) {
-                    self.barred = self.barred.saturating_sub(1);
-                }
-                self.placed.keys = self.placed.keys.saturating_sub(size.keys);
-                self.placed.bytes = self.placed.bytes.saturating_sub(size.bytes);
-                place.until
-            }
-        };
-        self.ends.remove(&(until, ticket));
-        match &entry.stand {
-            Stand::In(line) => self.leave_line(*line, ticket, id, granted),
-            Stand::Parked { db, line, .. } => {
-                if let Some(id) = id {
-                    self.forget_attempt(*db, id, ticket);
-                }
-                if let Some(line) = line {
-                    self.leave_line(*line, ticket, None, granted);
-                }
-            }
-        }
-        if self.entries.is_empty() {
-            self.shrink();
-        }
-        Some(Removed { entry, keys })
-    }
-
-    fn forget_attempt(&mut self, db: i32, id: Id, ticket: Ticket) {
-        if let Some(attempts) = self.attempts.get_mut(&(db, id)) {
-            attempts.retain(|own| *own != ticket);
-            if attempts.is_empty() {
-                self.attempts.remove(&(db, id));
-            }
-        }
-    }
-
-    fn leave_line(&mut self, id: LineId, ticket: Ticket, attempt: Option<Id>, granted: bool) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        if let Some(attempt) = attempt {
-            line.ids.remove(&attempt);
-        }
-        let was_first = line.single.first() == Some(&ticket);
-        if !line.single.remove(ticket) && !line.parked.remove(&ticket) {
-            line.places.remove(&ticket);
-        }
-        // The one that left may have held up parked waiters.
-        let frees_parked = was_first && !granted && !line.parked.is_empty();
-        // The next in line may allow more holders than the one that left.
-        let next = line.single.first().filter(|_| was_first);
-        let shares = next.and_then(|next| self.entries.get(next)?.waiter()).map(|next| next.share);
-        if frees_parked || shares.is_some_and(|share| share != Share::Alone) {
-            self.set_ready(id);
-        }
-        self.relist(id);
-        self.tidy(id);
-    }
-
-    /// Removes a reserved place.
-    pub(super) fn forget_place(&mut self, ticket: Ticket) {
-        self.remove(ticket);
-    }
-
-    /// Drops what a line no longer needs.
-    fn tidy(&mut self, id: LineId) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        if line.is_waited_for() {
-            return;
-        }
-        self.rest(id);
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        if line.places.is_empty() {
-            let (db, name) = (line.db, Rc::clone(&line.name));
-            self.index.remove(db, &name, id);
-            self.lines.remove(&id);
-        }
-    }
-
-    /// A line is not to be served any more.
-    pub(super) fn rest(&mut self, id: LineId) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        line.evicted_until = None;
-        line.last_end = None;
-        self.later.remove(&id);
-        if let Some(ready) = line.ready.take() {
-            self.ready.remove(&(ready, id));
-        }
-        if let Some(due) = line.due.take() {
-            self.dues.remove(&(due, id));
-        }
-        if let Some(since) = line.held_since.take() {
-            self.held.remove(&(since, id));
-        }
-    }
-
-    /// Returns the memory that a crowd used: maps keep theirs when they become empty.
-    fn shrink(&mut self) {
-        const FEW: usize = 1_024;
-        if self.clients.capacity() > FEW {
-            self.clients.shrink_to_fit();
-        }
-        self.index.shrink();
     }
 
     fn open(&mut self, db: i32, name: &[u8]) -> LineId {

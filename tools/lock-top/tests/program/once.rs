@@ -1,7 +1,7 @@
 //! What `--once` and `--once --json` print.
 
 use crate::support::{Conn, Server};
-use crate::{address, json, once, run, text};
+use crate::{address, json, once, program, run, text};
 use serde_json::Value;
 
 /// Two clients that wait for each other. Without SESSION nothing ends their circle but their leases.
@@ -150,6 +150,20 @@ fn nothing_that_a_client_sent_reaches_the_terminal_as_it_is() {
     let text = once(&[&address(&server)]);
     assert!(!text.contains('\x1b') && text.contains("a\\u{1b}[2J\\xff\\nb"), "{text}");
     assert_eq!(json(&[&address(&server)])["locks"][0]["key-hex"], "611b5b324aff0a62");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is_one() {
+    let server = Server::start();
+    let args = ["--once", "--json", &address(&server)];
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = program(&args).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = program(&args).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("No space left"), "{output:?}");
 }
 
 #[test]

@@ -12,6 +12,11 @@ pub struct Screen {
 impl Screen {
     /// Starts lock-top with these arguments; nothing where tmux is missing.
     pub fn start(test: &str, high: usize, args: &[&str]) -> Option<Self> {
+        Self::start_in("exec 2>&1; \"$@\"; echo \"ended with $?\"; sleep 300", test, high, args)
+    }
+
+    /// The same in a script of the shell, whose arguments are the command.
+    pub fn start_in(shell: &str, test: &str, high: usize, args: &[&str]) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             skipped(test, "tmux is missing");
             return None;
@@ -21,7 +26,6 @@ impl Screen {
         let mut words = vec!["-f", "/dev/null", "-u", "new-session", "-d", "-s", "top"];
         words.extend(size);
         // What it leaves behind stays to be seen.
-        let shell = "exec 2>&1; \"$@\"; echo \"ended with $?\"; sleep 300";
         words.extend(["env", "LC_ALL=C.UTF-8", "sh", "-c", shell, "sh", env!("CARGO_BIN_EXE_lock-top")]);
         words.extend(args);
         screen.tmux(&words);
@@ -42,6 +46,18 @@ impl Screen {
     /// The same with the codes of colours.
     pub fn raw(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e", "-t", "top"])
+    }
+
+    /// Whether the terminal shows its cursor, and whether it shows the screen of a program instead of its own.
+    pub fn cursor_and_program(&self) -> (bool, bool) {
+        let flags = self.tmux(&["display-message", "-p", "-t", "top", "#{cursor_flag} #{alternate_on}"]);
+        let (cursor, program) = flags.trim().split_once(' ').unwrap();
+        (cursor == "1", program == "1")
+    }
+
+    /// Gives the terminal so many columns.
+    pub fn widen(&self, columns: usize) {
+        self.tmux(&["resize-window", "-t", "top", "-x", &columns.to_string()]);
     }
 
     /// Waits until all of these texts are on the screen.

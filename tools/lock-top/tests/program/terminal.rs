@@ -23,16 +23,67 @@ fn a_lock_its_line_and_the_picture_of_a_cycle() {
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
     let server = Server::start();
-    for (signal, status) in [("TERM", "143"), ("HUP", "129"), ("INT", "130")] {
+    for (signal, status) in [("TERM", "143"), ("HUP", "129"), ("INT", "130"), ("QUIT", "131")] {
         let Some(screen) = Screen::start("signal", 24, &["--interval", "0.5", &address(&server)]) else { return };
         screen.until_shows(&["nobody waits for a lock"]);
         screen.signal(signal);
         let shown = screen.until_shows(&[&format!("ended with {status}")]);
         assert!(!shown.contains("nobody waits"), "{signal}:\n{shown}");
+        assert_eq!(screen.cursor_and_program(), (true, false), "{signal}");
         // A terminal in raw mode would not show what is typed.
         screen.press(&["t", "y", "p", "e", "d"]);
         screen.until_shows(&["typed"]);
     }
+}
+
+/// A shell with job control, as people have it: it goes on when a job stops, in a mode of its own.
+const JOBS: &str = "set -m; \"$@\"; status=$?; stty sane; echo \"stopped with $status\"; read typed; fg; \
+     echo \"ended with $?\"; sleep 300";
+
+#[test]
+fn suspended_it_leaves_the_terminal_to_the_shell_and_comes_back_whole() {
+    let server = Server::start();
+    // The key, the signal, and the one that no program can see.
+    for how in ["C-z", "TSTP", "STOP"] {
+        let args = ["--interval", "0.5", &address(&server)];
+        let Some(screen) = Screen::start_in(JOBS, "suspend", 24, &args) else { return };
+        screen.until_shows(&["nobody waits for a lock"]);
+        match how {
+            "C-z" => screen.press(&[how]),
+            signal => screen.signal(signal),
+        }
+        screen.until_shows(&["stopped with 1"]);
+        if how != "STOP" {
+            assert_eq!(screen.cursor_and_program(), (true, false), "{how}");
+        }
+        screen.widen(100);
+        screen.press(&["w", "o", "r", "d", "Enter"]);
+        let whole = ["lock-top  1 server", "nobody waits for a lock", "q:quit"];
+        until("the whole screen, without what the shell wrote", || {
+            let shown = screen.shows();
+            (whole.iter().all(|text| shown.contains(text)) && !shown.contains("stopped with")).then_some(())
+        });
+        // It reads keys again, one by one.
+        screen.press(&["?"]);
+        screen.until_shows(&["picture of who waits for whom"]);
+        screen.press(&["x", "q"]);
+        screen.until_shows(&["ended with 0"]);
+        assert_eq!(screen.cursor_and_program(), (true, false), "{how}");
+    }
+}
+
+#[test]
+fn it_is_not_suspended_where_nobody_could_wake_it() {
+    let server = Server::start();
+    // The shell of this terminal has no job control.
+    let Some(screen) = Screen::start("alone", 24, &["--interval", "0.5", &address(&server)]) else { return };
+    screen.until_shows(&["nobody waits for a lock"]);
+    screen.press(&["C-z"]);
+    screen.signal("TSTP");
+    screen.press(&["?"]);
+    screen.until_shows(&["picture of who waits for whom"]);
+    screen.press(&["x", "q"]);
+    screen.until_shows(&["ended with 0"]);
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! The line of one key, and what a ticket stands for in it.
+
+use super::names::Names;
+use super::singles::Singles;
+use super::{LineId, Place, Ticket, Waiter};
+use crate::lock::record::Id;
+use crate::lock::time::{MonotonicMicros, UnixMicros};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Why a line is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// Its lock may have come free, and is kept for the line until the line has been served.
+    Event,
+    /// A periodic check: a change of the key may have gone unreported.
+    Scan,
+    /// One event-loop iteration was not enough to try all parked waiters.
+    GoOn,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Body<H> {
+    Waits(Waiter<H>),
+    Keeps(Place),
+    /// The attempt was cancelled: late copies of its calls get nothing.
+    Bars(Place),
+}
+
+/// Where a ticket is.
+#[derive(Clone, Debug)]
+pub(super) enum Stand {
+    /// In the line of its only key.
+    In(LineId),
+    /// For several keys: parked in the line of one of them, or in none if it is a reserved place.
+    Parked { db: i32, names: Rc<Names>, line: Option<LineId> },
+}
+
+/// The owner of a ticket.
+#[derive(Clone, Debug)]
+pub(super) struct Entry<H> {
+    pub(super) stand: Stand,
+    pub(super) body: Body<H>,
+}
+
+impl<H> Entry<H> {
+    pub(super) fn waiter(&self) -> Option<&Waiter<H>> {
+        match &self.body {
+            Body::Waits(waiter) => Some(waiter),
+            Body::Keeps(_) | Body::Bars(_) => None,
+        }
+    }
+
+    pub(super) fn since(&self) -> Option<MonotonicMicros> {
+        match &self.body {
+            Body::Waits(waiter) => Some(waiter.since),
+            Body::Keeps(place) | Body::Bars(place) => place.since,
+        }
+    }
+
+    pub(super) fn id(&self) -> Option<Id> {
+        match &self.body {
+            Body::Waits(waiter) => waiter.id,
+            Body::Keeps(place) | Body::Bars(place) => Some(place.id),
+        }
+    }
+}
+
+/// The line of one key.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) db: i32,
+    pub(super) name: Rc<[u8]>,
+    /// The waiters for this lock alone.
+    pub(super) single: Singles,
+    /// The waiters for several locks that cannot have this one.
+    pub(super) parked: BTreeSet<Ticket>,
+    pub(super) places: BTreeSet<Ticket>,
+    /// The IDs of `single` and `places`.
+    pub(super) ids: BTreeMap<Id, Ticket>,
+    /// When the lock comes free by itself, as far as is known.
+    pub(super) due: Option<UnixMicros>,
+    /// When the last holder that was seen expires.
+    pub(super) last_end: Option<UnixMicros>,
+    /// The key was evicted while it was held; until when the lock counts as held.
+    pub(super) evicted_until: Option<UnixMicros>,
+    /// The line is to be served, in the order of this ticket.
+    pub(super) ready: Option<Ticket>,
+    /// Why it is to be served.
+    pub(super) cause: Cause,
+    /// How many of the parked waiters were tried since the lock may have come free.
+    pub(super) tried: usize,
+    /// Its key is no longer served here: its waiters are leaving.
+    pub(super) is_lost: bool,
+    /// Under which length it is listed in `crowds`.
+    pub(super) crowd: Option<u32>,
+    /// Its first waiter, and since when that has waited: under which it is listed in `waiting_since`.
+    pub(super) first: Option<(Ticket, MonotonicMicros)>,
+    /// Since when its lock is held, as far as is known: under which it is listed in `held`.
+    pub(super) held_since: Option<UnixMicros>,
+}
+
+impl Line {
+    pub(super) fn head(&self) -> Option<Ticket> {
+        match (self.single.first(), self.parked.first()) {
+            (Some(single), Some(parked)) => Some(*single.min(parked)),
+            (single, parked) => single.or(parked).copied(),
+        }
+    }
+
+    pub(super) fn since(&self) -> Option<MonotonicMicros> {
+        self.first.map(|(_, since)| since)
+    }
+
+    pub(super) fn waiters(&self) -> usize {
+        self.single.len().saturating_add(self.parked.len())
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        !(self.single.is_empty() && self.parked.is_empty())
+    }
+}

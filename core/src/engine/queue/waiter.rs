@@ -1,0 +1,155 @@
+//! Those who wait, or may come back: how they are reached, what they ask for, and what leaves with them.
+
+use super::{Channel, Keys, LineId, Ticket};
+use crate::lock::record::{Id, OwnerBuf};
+use crate::lock::rules::{Request, Share};
+use crate::lock::time::{Micros, MonotonicMicros};
+use std::rc::Rc;
+
+/// The shape of the reply to a grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReplyShape {
+    /// The token.
+    #[default]
+    Token,
+    /// The token and the predecessor: `DETAILS`.
+    Details,
+}
+
+/// How to reach a waiter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Handle<H> {
+    /// A client that the server keeps blocked.
+    Blocked {
+        /// How to answer it.
+        handle: H,
+        /// The server's number of the client.
+        client: u64,
+    },
+    /// An attempt that waits without a connection and is told on a channel.
+    Channel {
+        /// The channel.
+        channel: Rc<Channel>,
+        /// The connection whose end ends the wait, with `SESSION`.
+        session: Option<u64>,
+        /// When it was last sent.
+        sent: MonotonicMicros,
+    },
+}
+
+/// An attempt that waits for a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Waiter<H> {
+    /// How to reach it.
+    pub handle: Handle<H>,
+    /// How many others may hold the lock too.
+    pub share: Share,
+    /// The lease that it asks for.
+    pub lease: Micros,
+    /// The attempt.
+    pub id: Option<Id>,
+    /// A label.
+    pub owner: Option<OwnerBuf>,
+    /// The shape of the reply.
+    pub shape: ReplyShape,
+    /// Whether the grant ends with the connection.
+    pub session: bool,
+    /// When its attempt began to wait: with its first call, if it waits in pieces.
+    pub since: MonotonicMicros,
+    /// When its wait ends.
+    pub until: MonotonicMicros,
+}
+
+impl<H> Waiter<H> {
+    /// Its request. An attempt that is told on a channel gets a short lease first, and is not named in the key: only
+    /// its claim shows that it is still there.
+    #[must_use]
+    pub fn request(&self, until_claimed: Micros) -> Request<'_> {
+        match self.handle {
+            Handle::Blocked { .. } => {
+                let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
+                Request { share: self.share, lease: self.lease, id: self.id, owner }
+            }
+            Handle::Channel { .. } => Request { share: self.share, lease: until_claimed, id: None, owner: None },
+        }
+    }
+
+    /// The client that the server keeps blocked for it.
+    #[must_use]
+    pub const fn client(&self) -> Option<u64> {
+        match self.handle {
+            Handle::Blocked { client, .. } => Some(client),
+            Handle::Channel { .. } => None,
+        }
+    }
+
+    /// The channel on which it is told.
+    #[must_use]
+    pub const fn channel(&self) -> Option<&Rc<Channel>> {
+        match &self.handle {
+            Handle::Blocked { .. } => None,
+            Handle::Channel { channel, .. } => Some(channel),
+        }
+    }
+}
+
+/// A waiter that left the queue.
+#[derive(Debug)]
+pub struct Gone<H> {
+    /// The waiter.
+    pub waiter: Waiter<H>,
+    /// Its keys, if it is told of its end on a channel.
+    pub keys: Option<Keys>,
+    /// Whether its place is reserved: the attempt may go on.
+    pub is_kept: bool,
+}
+
+/// The result of joining a line.
+#[derive(Debug)]
+pub struct Joined<H> {
+    /// The line that it joined.
+    pub line: Option<LineId>,
+    /// Earlier waiters with the same ID, which no longer wait: the newer call replaces them.
+    pub earlier: Vec<Gone<H>>,
+    /// Whether it took a reserved place up again.
+    pub resumed: bool,
+}
+
+/// What a client waits for.
+#[derive(Debug)]
+pub struct Wait {
+    /// Its ticket.
+    pub ticket: Ticket,
+    /// How many others may hold the lock too.
+    pub share: Share,
+    /// Database of the keys.
+    pub db: i32,
+    /// The keys.
+    pub keys: Keys,
+}
+
+/// How many holders the waiters of a line allow: see [`Queues::narrows`].
+#[derive(Debug, Default)]
+pub struct Narrows(pub(super) Vec<(Ticket, u64)>);
+
+impl Narrows {
+    /// The fewest holders that `share` and the waiters ahead of a ticket allow; without a ticket, those of the whole
+    /// line.
+    #[must_use]
+    pub fn before(&self, ticket: Option<Ticket>, share: Share) -> u64 {
+        let ahead = self.0.partition_point(|(step, _)| ticket.is_none_or(|ticket| *step < ticket));
+        let last = ahead.checked_sub(1).and_then(|at| self.0.get(at));
+        last.map_or(share.most(), |(_, fewest)| share.most().min(*fewest))
+    }
+}
+
+/// A place reserved for an attempt that does not wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The attempt.
+    pub id: Id,
+    /// Until when.
+    pub until: MonotonicMicros,
+    /// Since when the attempt has waited; `None` if it never has.
+    pub since: Option<MonotonicMicros>,
+}

@@ -1,0 +1,67 @@
+//! The order of the work of an iteration, and when none is left.
+
+use super::super::grant::Written;
+use super::super::queue::{Handle, ReplyShape, Waiter};
+use super::*;
+
+/// The wall clock.
+#[derive(Clone, Copy)]
+struct At(u64);
+
+impl Clock for At {
+    fn now(self) -> UnixMicros {
+        UnixMicros(self.0)
+    }
+
+    fn monotonic(self) -> MonotonicMicros {
+        MonotonicMicros(self.0)
+    }
+}
+
+/// One who waits for a lock that comes free at 100, when all lines are looked at.
+fn scanned() -> Engine<u64> {
+    let waiter = Waiter {
+        handle: Handle::Blocked { handle: 1, client: 1 },
+        share: Share::Alone,
+        lease: Micros(1),
+        id: None,
+        owner: None,
+        shape: ReplyShape::Token,
+        session: false,
+        since: MonotonicMicros(0),
+        until: MonotonicMicros(1_000),
+    };
+    let mut engine = Engine::default();
+    engine.join(0, &[b"k"], Blocked { due: Some(UnixMicros(100)), ..Blocked::default() }, waiter);
+    engine.scan(MonotonicMicros(900_000), true);
+    engine
+}
+
+#[test]
+fn a_lock_that_comes_free_while_lines_are_looked_at_was_not_forgotten() {
+    for (looked_at, expected) in [(99, Why::Scan), (100, Why::Known)] {
+        let mut engine = scanned();
+        let mut iteration = engine.begin_iteration(At(99)).unwrap();
+        let task = engine.next_task(&mut iteration, At(looked_at));
+        assert!(matches!(task, Some(Task::Look(_, why)) if why == expected), "{task:?}");
+    }
+}
+
+#[test]
+fn nothing_is_quiet_while_anybody_waits_or_anything_is_left_to_be_done() {
+    assert!(Engine::<u64>::default().is_quiet());
+    assert!(!scanned().is_quiet());
+    let mut engine = Engine::<u64>::default();
+    engine.gate().set_longest_lease(Some(Micros(1)));
+    assert!(!engine.is_quiet());
+    let mut engine = Engine::<u64>::default();
+    engine.outstanding.lose([Lost {
+        db: 0,
+        name: b"k"[..].into(),
+        token: Token::LAST,
+        written: Written::default(),
+        succeeds: None,
+        is_unclaimed: false,
+    }]);
+    assert!(!engine.is_quiet());
+}

@@ -128,7 +128,7 @@ pub struct Wait {
     pub keys: Keys,
 }
 
-/// How many holders the waiters of a line allow: see [`Queues::narrows`].
+/// How many holders the waiters of a line allow: see [`super::Queues::narrows`].
 #[derive(Debug, Default)]
 pub struct Narrows(pub(super) Vec<(Ticket, u64)>);
 

@@ -112,6 +112,15 @@ impl<T> ByName<T> {
         all.map(|named| (named.db, &named.name, &named.it))
     }
 
+    /// Drops one of the maps. Returns whether it was the last.
+    pub(super) fn drop_piece(&mut self) -> bool {
+        if self.others.pop().is_none() {
+            self.first = HashTable::new();
+            self.len = 0;
+        }
+        self.len == 0
+    }
+
     /// Returns the memory that a crowd used.
     pub(super) fn shrink(&mut self) {
         let hasher = &self.hasher;
@@ -144,5 +153,15 @@ mod tests {
             assert_eq!(map.get(db, &name(number)), None);
         }
         assert_eq!((map.len, map.others.len(), map.first.capacity()), (0, 0, 0));
+    }
+
+    #[test]
+    fn it_is_dropped_map_by_map() {
+        let mut map = ByName::default();
+        for number in 0..=FIRST {
+            map.insert(0, number.to_string().into_bytes().into(), ());
+        }
+        let pieces = std::iter::from_fn(|| (!map.drop_piece()).then_some(())).count();
+        assert_eq!((pieces, map.iter().count(), map.first.capacity()), (SHARDS, 0, 0));
     }
 }

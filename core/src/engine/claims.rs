@@ -236,9 +236,13 @@ impl Claims {
         self.all.keys().copied()
     }
 
-    /// Forgets all of them: they end at their timestamps.
-    pub fn clear(&mut self) {
-        *self = Self::default();
+    /// Drops at most so many of them. Returns whether these were the last.
+    pub(super) fn drop_piece(&mut self, most: usize) -> bool {
+        let tickets: Vec<Ticket> = self.tickets().take(most).collect();
+        for ticket in tickets {
+            self.take(ticket);
+        }
+        self.all.is_empty()
     }
 
     /// The canonical form. It leaves out when an attempt began to wait, which decides nothing.

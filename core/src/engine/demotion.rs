@@ -7,15 +7,14 @@ impl<H> Engine<H> {
     /// The server became a replica: all waits and sessions end, and nobody can claim a grant any more.
     pub fn demoted(&mut self) {
         self.outstanding.forget_lost();
-        self.claims.clear();
+        self.leftovers.add(std::mem::take(&mut self.sessions), std::mem::take(&mut self.claims));
         self.ended.clear();
         self.cut_short.clear();
-        self.sessions.clear();
         self.grantees.clear();
         if !self.queues.is_empty() {
             self.dissolving.push(std::mem::take(&mut self.queues));
-            self.leave_unserved();
         }
+        self.leave_unserved();
     }
 
     /// Ends all waits in a line whose key is no longer served here.

@@ -9,10 +9,13 @@ use crate::lock::error::Error;
 
 /// How many waiters leave in one event-loop iteration.
 pub const PIECE: usize = 256;
+/// How many sessions or claims of an earlier reign are dropped in one.
+const DROPPED: usize = 1_024;
 
 impl<H> Engine<H> {
-    /// Waiters leave that nobody serves any more.
+    /// Waiters leave that nobody serves any more, and what is left of an earlier reign.
     pub fn leave_unserved(&mut self) {
+        self.leftovers.drop_piece(DROPPED);
         for _ in 0..PIECE {
             let (gone, error) = if let Some(gone) = self.queues.next_lost() {
                 (gone, Error::SlotLost)
@@ -84,6 +87,7 @@ impl<H> Engine<H> {
     /// Whether crowds are leaving.
     #[must_use]
     pub fn has_leaving(&self) -> bool {
-        !self.dissolving.is_empty() || self.queues.has_leaving() || self.claims.has_over() || self.sessions.has_over()
+        let is_dissolving = !self.dissolving.is_empty() || !self.leftovers.is_empty();
+        is_dissolving || self.queues.has_leaving() || self.claims.has_over() || self.sessions.has_over()
     }
 }

@@ -108,6 +108,7 @@ mod hand_off;
 mod join;
 mod lease_check;
 mod leaving;
+mod leftovers;
 mod parts;
 mod serve;
 mod time_out;

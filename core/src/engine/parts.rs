@@ -5,6 +5,7 @@ use super::counters::{Counter, Counters};
 use super::cut_short::CutShort;
 use super::grace::Gate;
 use super::grantees::Grantees;
+use super::leftovers::Leftovers;
 use super::outbox::Outbox;
 use super::outstanding::{EndedSessions, Outstanding};
 use super::predecessors::Predecessors;
@@ -56,6 +57,7 @@ pub struct Engine<H> {
     pub(super) queues: Queues<H>,
     /// The queues of earlier reigns, whose waiters are leaving.
     pub(super) dissolving: Vec<Queues<H>>,
+    pub(super) leftovers: Leftovers,
     pub(super) sessions: Sessions,
     pub(super) grantees: Grantees,
     pub(super) predecessors: Predecessors,
@@ -83,6 +85,7 @@ impl<H> Default for Engine<H> {
             tokens: Tokens::new(),
             queues: Queues::default(),
             dissolving: Vec::new(),
+            leftovers: Leftovers::default(),
             sessions: Sessions::default(),
             grantees: Grantees::default(),
             predecessors: Predecessors::default(),

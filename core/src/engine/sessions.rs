@@ -208,9 +208,21 @@ impl Sessions {
         SessionsForm { all, over: self.over.clone() }
     }
 
-    /// Drops all bindings.
-    pub fn clear(&mut self) {
-        *self = Self::default();
+    /// Drops some of the bindings, about so many, without keeping the others in order. Returns whether these were the
+    /// last.
+    pub(super) fn drop_piece(&mut self, most: usize) -> bool {
+        if self.count <= most {
+            *self = Self::default();
+            return true;
+        }
+        for _ in 0..most {
+            let Some(mut own) = self.clients.first_entry() else { return self.locks.drop_piece() };
+            own.get_mut().pop_first();
+            if own.get().is_empty() {
+                own.remove();
+            }
+        }
+        false
     }
 
     /// Drops expired bindings when there are many: a connection that lives long and never releases must not fill the
@@ -321,7 +333,7 @@ mod tests {
             sessions.unbind(0, b"k", token(9));
             assert_eq!(sessions.len(), left, "two go for each new one");
         }
-        sessions.clear();
+        sessions = Sessions::default();
         assert!(sessions.is_empty() && !sessions.holds(1));
     }
 

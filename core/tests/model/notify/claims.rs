@@ -9,6 +9,7 @@ use crate::asks::{
 };
 use crate::fake::{Blocked, Content, Node, Settings, Stored};
 use redis_lock_core::driver::Outcome;
+use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
 use redis_lock_core::lock::rules::{Release, Share, State};
@@ -376,6 +377,27 @@ fn a_call_in_a_transaction_or_a_script_stands_in_line() {
     node.world.borrow_mut().is_script = false;
     release(&node, b"k", token);
     assert_eq!(heard(&node), ["granted 7 k"]);
+}
+
+#[test]
+fn a_crowd_of_grants_is_forgotten_in_pieces_by_a_server_that_was_demoted() {
+    let limits = Limits { queued: 10_000, ..Settings::default().limits };
+    let node = Node::new(Settings { limits, ..Settings::default() }, START);
+    for number in 0..2_500_u64 {
+        let name = number.to_string().into_bytes();
+        let token = hold(&node, 1, &name, &alone(30, 0));
+        queue(&node, &[&name], &attempt(number));
+        release(&node, &name, token);
+    }
+    settle(&node);
+    node.world.borrow_mut().is_replica = true;
+    node.event(|entry| entry.demoted());
+    let mut pieces = 1;
+    while node.fire() {
+        pieces += 1;
+    }
+    assert_eq!(pieces, 3, "1,024 at a time");
+    assert_eq!(node.timer_at(), None, "nothing is left to be done");
 }
 
 #[test]

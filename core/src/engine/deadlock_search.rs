@@ -2,9 +2,9 @@
 //!
 //! An edge is a client that waits for a lock, or a lock that a client holds by its session. The search inspects a
 //! bounded number of them, because the server does nothing else meanwhile. For the same reason each other holder of a
-//! lock that it reads counts as an edge too. It has two passes. The first reads no key:
-//! it takes the bindings of the sessions as true and asks whether the waits lead back to the caller. Mostly they do
-//! not. If they do, the second pass asks for one lock after another, and keeps no borrow in between.
+//! lock that it reads counts as an edge too. It has two passes. The first reads no key: it takes the bindings of the
+//! sessions as true and asks whether the waits lead back to the caller. Mostly they do not. If they do, the second pass
+//! asks for one lock after another, and keeps no borrow in between.
 
 use super::counters::Counter;
 use super::deadlock::{Graph, LockNumber};

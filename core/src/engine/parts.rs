@@ -57,6 +57,7 @@ pub struct Engine<H> {
     pub(super) queues: Queues<H>,
     /// The queues of earlier reigns, whose waiters are leaving.
     pub(super) dissolving: Vec<Queues<H>>,
+    /// Their sessions and unclaimed grants, which are being dropped.
     pub(super) leftovers: Leftovers,
     pub(super) sessions: Sessions,
     pub(super) grantees: Grantees,

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests the packages in clients/: types, unit tests, and every scenario of clients/suite with each client library.
+# Tests the packages in clients/: types, unit tests, every scenario of clients/suite with each client library, and the
+# lines of their READMEs that install them.
 #
 #   scripts/test-clients.sh            all languages
 #   scripts/test-clients.sh python     one of them
@@ -73,10 +74,7 @@ test_node() {
     fi
     complete serverlock-node "$(cat clients/node/test/package.json)" node_install || return 1
     local built=$target/serverlock-node
-    rm -rf "$built/dist"
-    node "$built/node_modules/typescript/bin/tsc" -p clients/node --outDir "$built/dist" \
-        --typeRoots "$built/node_modules/@types" || return 1
-    cp clients/node/src/lock.lua "$built/dist/"
+    node clients/node/build.mjs "$built/dist" "$built" || return 1
     SERVERLOCK=$built node --test clients/node/test/*.test.mjs </dev/null || return 1
     python3 clients/suite/run.py node ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
@@ -173,7 +171,8 @@ languages=${*:-$(for folder in clients/*/; do
 done)}
 for language in $languages; do
     echo "== $language"
-    "test_$language" 2>&1 | tee "$target/$language.log" || failed="$failed $language"
+    { "test_$language" && python3 clients/suite/install.py "$language"; } 2>&1 | tee "$target/$language.log" ||
+        failed="$failed $language"
 done
 if [ -n "$failed" ]; then
     # Other languages have printed much since.

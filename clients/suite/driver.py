@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Failure(Exception):
@@ -114,6 +114,9 @@ class Driver:
             return [event for event in self._events if event["event"] == event_name
                     and all(event.get(field) == value for field, value in fields.items())]
 
+    def threads(self):
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
     def pause(self):
         """Returns when all its threads have stopped, which takes a while on a busy machine."""
         self._process.send_signal(signal.SIGSTOP)
@@ -127,7 +130,7 @@ class Driver:
             self._process.kill()
         self._process.wait()
 
-    def end(self, seconds=10):
+    def end(self, seconds=60):
         """Closes its input: it has to end by itself."""
         self._process.stdin.close()
         try:

@@ -1,8 +1,7 @@
-"""The driver of each language: its client libraries, and the command that plays one of them."""
+"""The driver of each language: its client libraries, the command that plays one of them, and what it needs to be built."""
 
 import os
 import shutil
-import sys
 
 from servers import ROOT
 
@@ -11,21 +10,25 @@ PYTHON = f"{TARGET}/clients/serverlock-python/bin/python"
 
 LANGUAGES = {
     "python": {
+        "built": PYTHON,
         "clients": ["redis-py", "redis-py-asyncio", "valkey-py", "valkey-py-asyncio"],
-        "command": [PYTHON if os.path.exists(PYTHON) else sys.executable, str(ROOT / "clients/python/tests/driver.py")],
+        "command": [PYTHON, str(ROOT / "clients/python/tests/driver.py")],
         "environment": {"PYTHONPATH": str(ROOT / "clients/python/src")},
     },
     "node": {
+        "built": f"{TARGET}/clients/serverlock-node/dist",
         "clients": ["node-redis", "ioredis"],
         "command": [shutil.which("node") or "node", "--expose-gc", str(ROOT / "clients/node/test/driver.mjs")],
         "environment": {"SERVERLOCK": f"{TARGET}/clients/serverlock-node"},
     },
     "go": {
+        "built": f"{TARGET}/clients/serverlock-go/driver",
         "clients": ["go-redis", "redigo"],
         "command": [f"{TARGET}/clients/serverlock-go/driver"],
         "environment": {},
     },
     "java": {
+        "built": f"{TARGET}/clients/serverlock-java/test-classes",
         "clients": ["jedis", "lettuce"],
         "command": [
             shutil.which("java") or "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp",
@@ -35,11 +38,13 @@ LANGUAGES = {
         "environment": {},
     },
     "rust": {
+        "built": f"{TARGET}/clients/serverlock-rust/debug/serverlock-driver",
         "clients": ["redis", "redis-tokio"],
         "command": [f"{TARGET}/clients/serverlock-rust/debug/serverlock-driver"],
         "environment": {},
     },
     "php": {
+        "built": str(ROOT / "clients/php/tests/driver.php"),
         "clients": ["phpredis", "predis"],
         "command": [shutil.which("php") or "php", str(ROOT / "clients/php/tests/driver.php")],
         "environment": {},

@@ -1,4 +1,4 @@
-"""A relay between a client and a server that loses replies, swallows everything, delays, or cuts.
+"""A relay between a client and a server that loses replies, swallows everything, delays, strands, or cuts.
 
 Replies are known by the command that they answer: `lose("LOCK.RELEASE")` lets the server do it, and keeps the reply.
 """
@@ -18,6 +18,7 @@ class Relay:
         self._mutex = threading.Lock()
         self._pairs = []
         self._lose, self._is_black, self._is_down = None, False, False
+        self._stranded, self._has_ended = set(), False
         self.accepted = 0
         self.asked = 0  # how often something came from a client
         self.lost = 0
@@ -35,6 +36,11 @@ class Relay:
     def black_hole(self, on=True):
         """Nothing passes in either direction, and nobody is told."""
         self._is_black = on
+
+    def strand(self):
+        """The connections of this moment stay half open: they swallow everything. New ones work."""
+        with self._mutex:
+            self._stranded.update(self._pairs)
 
     def down(self, on=True):
         """New connections are closed at once."""
@@ -55,6 +61,7 @@ class Relay:
             return len(self._pairs)
 
     def end(self):
+        self._has_ended = True
         self._listener.close()
         self.cut()
 
@@ -85,7 +92,7 @@ class Relay:
     def _pump(self, pair, source, target, asks, silent):
         try:
             while data := source.recv(65536):
-                while self._is_black:
+                while (self._is_black or pair in self._stranded) and not self._has_ended:
                     time.sleep(0.01)
                 if asks:
                     self.asked += 1

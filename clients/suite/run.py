@@ -10,6 +10,7 @@ The last line is `N passed, N failed, N skipped`.
 import argparse
 import concurrent.futures
 import importlib
+import inspect
 import os
 import pkgutil
 import signal
@@ -28,6 +29,8 @@ import scenarios
 # Files with scenarios of ten seconds and more. Nearly all of that is waiting, so many are played at a time.
 LONG = ("groups", "faults", "portable", "waiting")
 AT_ONCE = 6 * (os.cpu_count() or 1)
+# The slowest of fifty on a machine on which leases are as scenarios have them: how late a thread wakes, and an order.
+LATE, SLOW = 0.01, 0.02
 
 
 def main():
@@ -36,27 +39,36 @@ def main():
     parser.add_argument("--client", action="append", help="only this client library")
     parser.add_argument("--only", default="", help="only scenarios with this in their name or file")
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help=f"how many scenarios at a time: {AT_ONCE}")
+    parser.add_argument("--bounds", action="store_true", help="only scenarios whose leases have to be renewed in time")
+    parser.add_argument("--times", type=int, default=1, help="play each so many times")
     parser.add_argument("--list", action="store_true", help="print the names of the scenarios")
     args = parser.parse_args()
 
     for module in pkgutil.iter_modules(scenarios.__path__):
         importlib.import_module(f"scenarios.{module.name}")
     chosen = [play for play in SCENARIOS if args.only in f"{play.__module__.split('.')[-1]}::{play.__name__}"]
+    if args.bounds:
+        chosen = [play for play in chosen if _has_bound(play)]
     if args.list:
         for play in chosen:
             print(_name(play), " ".join(play.rules))
         return 0
     language = LANGUAGES[args.language]
+    if not os.path.exists(language["built"]):
+        print(f"{language['built']} is missing: scripts/test-clients.sh {args.language} prepares it, and plays all scenarios")
+        return 2
     clients = args.client or language["clients"]
     # A runner that is told to end takes its servers with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # The longest last would be played alone.
     chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)
-    jobs = [(play, client) for play in chosen for client in clients]
+    jobs = [(play, client) for _ in range(args.times) for play in chosen for client in clients]
+    slowness = _slowness(language, clients[0])
+    print(f"leases are {slowness:.1f} times as long as on an idle machine", flush=True)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failures = []
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
-        played = {pool.submit(_play, play, client, language): (play, client) for play, client in jobs}
+        played = {pool.submit(_play, play, client, language, slowness): (play, client) for play, client in jobs}
         for done in concurrent.futures.as_completed(played):
             play, client = played[done]
             verdict, seconds, why = done.result()
@@ -71,9 +83,28 @@ def main():
     return 1 if counts["failed"] or not counts["passed"] else 0
 
 
-def _play(play, client, language):
-    began = time.monotonic()
+def _slowness(language, client):
+    """How slow this machine is now, at least 1: by how late threads wake, and how long a driver takes for a trivial order."""
     stage = Stage([*language["command"], client], language["environment"])
+    try:
+        driver = stage.opened(stage.server())
+        late, took = 0.0, 0.0
+        for turn in range(60):
+            began = time.monotonic()
+            time.sleep(0.005)
+            slept = time.monotonic()
+            driver.do("raw", manager="m", args=["PING"])
+            late = max(late, slept - began - 0.005)
+            if turn >= 10:  # it is warm
+                took = max(took, time.monotonic() - slept)
+        return max(1.0, late / LATE, took / SLOW)
+    finally:
+        stage.end()
+
+
+def _play(play, client, language, slowness):
+    began = time.monotonic()
+    stage = Stage([*language["command"], client], language["environment"], slowness)
     try:
         if play.needs:
             stage.need(stage.driver(), *play.needs)
@@ -89,6 +120,12 @@ def _play(play, client, language):
     finally:
         stage.end()
     return verdict, time.monotonic() - began, why
+
+
+def _has_bound(play):
+    """Whether it, or a function that it calls, asks for a lease that is longer on a slow machine."""
+    called = [play, *(play.__globals__.get(name) for name in play.__code__.co_names)]
+    return any("stage.lease(" in inspect.getsource(it) for it in called if inspect.isfunction(it))
 
 
 def _name(play):

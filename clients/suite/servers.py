@@ -15,7 +15,7 @@ from resp import Connection
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("REDIS_SERVER", "redis-server")
 MODULE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/libredis_lock.so"
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def until(what, condition, seconds=PATIENCE):
@@ -87,7 +87,8 @@ class Server:
         if self.sentinel is None:
             words += ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]
             if not _is_old():
-                words += ["--enable-module-command", "yes", "--enable-debug-command", "yes"]
+                words += ["--enable-module-command", "yes", "--enable-debug-command", "yes",
+                          "--enable-protected-configs", "yes"]
             if self.module:
                 words += ["--loadmodule", str(MODULE)]
         words += [str(option) for option in self.options]

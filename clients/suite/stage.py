@@ -2,15 +2,24 @@
 
 import contextlib
 import os
+import queue
+import re
 import shutil
 import tempfile
+import threading
+import time
 
+from clock import Clock
 from driver import Driver
 from relay import Relay
 from resp import Connection
 from servers import Cluster, Sentinels, Server, until
 
 SCENARIOS = []
+
+# Arguments of the module with which an expired lock stays out of reach for five seconds instead of one: a driver that a
+# busy machine keeps from running notices the loss in time all the same.
+LATE_SUCCESSORS = ("margin-ms", 5_000)
 
 
 class Skip(Exception):
@@ -29,8 +38,8 @@ def scenario(*needs, rules=""):
 
 
 class Stage:
-    def __init__(self, words, environment):
-        self._words, self._environment = words, environment
+    def __init__(self, words, environment, slowness=1.0):
+        self._words, self._environment, self._slowness = words, environment, slowness
         self._stack = contextlib.ExitStack()
         self.folder = tempfile.mkdtemp(prefix="serverlock-stage-")
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
@@ -65,11 +74,18 @@ class Stage:
         self._stack.callback(driver.kill)
         return driver
 
-    def opened(self, place, manager="m", **options):
+    def clock(self):
+        return Clock(os.path.join(self.folder, "clock"))
+
+    def opened(self, place, manager="m", clock=None, **options):
         """A driver with a manager for that server, relay, group or cluster."""
-        driver = self.driver()
+        driver = self.driver(**(clock.environment if clock else {}))
         driver.do("open", manager=manager, at=place.at if hasattr(place, "at") else place, **options)
         return driver
+
+    def lease(self, ms):
+        """A lease for a driver that has to renew it in time: longer on a slow machine."""
+        return round(ms * self._slowness)
 
     def need(self, driver, *abilities):
         for ability in abilities:
@@ -96,4 +112,42 @@ def waits(conn, key, count=1):
     until(f"{count} wait for {key}", lambda: conn.info(key)["waiters"] >= count)
 
 
-__all__ = ["SCENARIOS", "Skip", "Stage", "is_free", "scenario", "until", "waits"]
+def calls(conn, command):
+    """How often the server ran it."""
+    found = re.search(rf"^cmdstat_{re.escape(command)}:calls=(\d+)", conn.call("INFO", "commandstats"), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def renewed(conn, times):
+    """Awaits that so many EXTENDs were sent."""
+    until(f"{times} renewals", lambda: calls(conn, "lock.extend") >= times)
+
+
+class Successor:
+    """Waits for a key over a connection of its own, and keeps how and when it was granted."""
+
+    def __init__(self, stage, server, key):
+        self._conn = stage.connect(server)
+        self._conn.timeout(240)
+        self._conn.send("LOCK.ACQUIRE", key, "PX", 60_000, "WAIT", 200_000, "DETAILS")
+        self._granted = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        try:
+            details = self._conn.read()
+            self._granted.put((details[1] is not None, time.monotonic()))
+        except Exception as error:
+            self._granted.put(error)
+
+    def works_after(self, *moments):
+        """Asserts that the lock came to it only after those. A lock that its holder gave back is free at once: then the
+        work had ended, and which of the two is read first here means nothing. One that it took over had expired, a
+        margin after the holder had to know."""
+        granted = self._granted.get(timeout=240)
+        assert not isinstance(granted, Exception), f"it was not granted: {granted!r}"
+        took_over, at = granted
+        assert not took_over or max(moments) < at, "the successor works already"
+
+
+__all__ = ["LATE_SUCCESSORS", "SCENARIOS", "Skip", "Stage", "Successor", "calls", "is_free", "renewed", "scenario", "until", "waits"]

@@ -27,8 +27,8 @@ def locks_and_waits_survive_a_failover(stage):
     waits(conn, "theirs")
     assert conn.call("WAIT", 1, 5000) == 1
     group.master.kill()
-    until("the replica is the master", lambda: group.address() == group.replica.port, 30)
-    waiting.get(30)
+    until("the replica is the master", lambda: group.address() == group.replica.port)
+    waiting.get()
     time.sleep(3)
     driver.do("check", hold="h")
     conn = stage.connect(group.replica)
@@ -45,7 +45,7 @@ def a_cluster_is_followed(stage):
         key = f"k{number}"
         conn = stage.connect(cluster.owner(key)[0])
         first = driver.do("acquire", manager="m", hold=f"a{key}", key=key, lease_ms=30000)["token"]
-        second = driver.begin("acquire", manager="m", hold=f"b{key}", key=key, lease_ms=30000, wait_ms=20000)
+        second = driver.begin("acquire", manager="m", hold=f"b{key}", key=key, lease_ms=30000, wait_ms=120_000)
         waits(conn, key)
         assert driver.do("release", hold=f"a{key}")["held"] is True
         assert second.get()["token"] > first
@@ -78,5 +78,5 @@ def a_slot_that_moves_takes_its_lock_along(stage):
     time.sleep(1)
     assert not waiting.is_answered
     assert conn.call("LOCK.RELEASE", "theirs", theirs) == 1
-    waiting.get(15)
+    waiting.get()
     assert driver.do("release", hold="w")["held"] is True

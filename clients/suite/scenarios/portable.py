@@ -4,7 +4,7 @@ import time
 
 from scenarios.holding import fails
 from servers import MODULE
-from stage import is_free, scenario, until
+from stage import is_free, scenario, until, waits
 
 
 @scenario(rules="W10")
@@ -15,21 +15,21 @@ def without_the_module_the_same_calls_work_by_script(stage):
     other = stage.opened(server)
     before = 0
     for turn in range(3):
-        got = driver.do("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=1500, owner="alice")
+        got = driver.do("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=stage.lease(3000), owner="alice")
         assert got["token"] > before
         before = got["token"]
         value = conn.call("GET", "report")
         assert f"{before:016}" in value and value.endswith(" alice"), value
         with fails("refused", "report"):
             other.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)
-        waiting = other.begin("acquire", manager="m", hold="w", key="report", lease_ms=30000, wait_ms=20000)
+        waiting = other.begin("acquire", manager="m", hold="w", key="report", lease_ms=30000, wait_ms=120_000)
         if "background" in driver.ready["can"]:
-            time.sleep(3)
+            time.sleep(stage.lease(3000) / 1000 + 1)
         assert driver.do("verify", hold=f"h{turn}")["left_ms"] > 0
         assert driver.do("fenced", hold=f"h{turn}", args=["SET", "x", str(turn)])["reply"] == "OK"
         assert not waiting.is_answered
         assert driver.do("release", hold=f"h{turn}")["held"] is True
-        waiting.get(5)
+        waiting.get()
         assert other.do("release", hold="w")["held"] is True
         assert conn.call("EXISTS", "report") == 0
     with fails("timeout", "report"):
@@ -62,7 +62,7 @@ def scripts_learn_of_predecessors_and_losses_too(stage):
     assert (got["predecessor"]["token"], got["predecessor"]["owner"]) == (token, "alice"), got
     conn.call("DEL", "report")
     if "background" in driver.ready["can"]:
-        driver.event("lost", hold="h", seconds=3)
+        driver.event("lost", hold="h")
     assert driver.do("release", hold="h")["held"] is False
 
 
@@ -72,16 +72,16 @@ def a_server_that_forgets_the_script_costs_nothing(stage):
     conn = stage.connect(server)
     driver = stage.opened(server)
     for turn in range(2):  # it is known from the second on
-        driver.do("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=2000)
+        driver.do("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=stage.lease(9000))
         driver.do("verify", hold=f"h{turn}")
         for step in ("extend", "verify", "release"):
             conn.call("SCRIPT", "FLUSH")
             driver.do(step, hold=f"h{turn}")
         assert conn.call("EXISTS", "report") == 0
-    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=1500)
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=stage.lease(3000))
     conn.call("SCRIPT", "FLUSH")
     if "background" in driver.ready["can"]:
-        time.sleep(3)
+        time.sleep(stage.lease(3000) / 1000 + 1)
     driver.do("check", hold="h")
     conn.call("SCRIPT", "FLUSH")
     assert driver.do("release", hold="h")["held"] is True
@@ -102,11 +102,36 @@ def the_module_is_used_once_it_is_loaded_and_missed_once_it_is_gone(stage):
         driver.do("release", hold="b")
         return "cmdstat_lock.acquire" in conn.call("INFO", "commandstats") and is_free(conn, "report")
 
-    until("the module is used", by_module, 15)
-    driver.do("acquire", manager="m", hold="c", key="report", lease_ms=2000)
+    until("the module is used", by_module)
+    driver.do("acquire", manager="m", hold="c", key="report", lease_ms=stage.lease(3000))
     conn.call("MODULE", "UNLOAD", "lock")
     if "background" in driver.ready["can"]:
-        time.sleep(3)
+        time.sleep(stage.lease(3000) / 1000 + 1)
     driver.do("check", hold="c")
     assert driver.do("release", hold="c")["held"] is True
     assert conn.call("EXISTS", "report") == 0
+
+
+@scenario("moves", rules="W10")
+def an_attempt_that_polls_moves_over_when_the_module_is_loaded(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    theirs = stage.opened(server)
+    theirs.do("acquire", manager="m", hold="h", key="report", lease_ms=60000)
+    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=60000)
+    driver.do("raw", manager="m", args=["PING"])
+    time.sleep(1)  # it polls
+    assert not hold.is_answered
+    conn.call("MODULE", "LOAD", MODULE)
+    waits(conn, "report", 1)
+    late = stage.connect(server)
+    late.timeout(60)
+    late.send("LOCK.ACQUIRE", "report", "PX", 30000, "WAIT", 60000)
+    waits(conn, "report", 2)
+    assert theirs.do("release", hold="h")["held"] is True
+    token = hold.get()["token"]
+    assert conn.info("report")["token"] == token
+    assert driver.do("verify", hold="h")["left_ms"] > 0
+    assert driver.do("release", hold="h")["held"] is True
+    assert late.read() > token, "a newer waiter went past it"

@@ -1,0 +1,137 @@
+"""Crowds: callers that are cancelled by the thousand, and holds that are lost by the hundred. Nothing is left of them."""
+
+import statistics
+import time
+
+from driver import Failure
+from scenarios.waiting import need_notify
+from stage import is_free, scenario, until
+
+
+@scenario("storm", "census", rules="A5 A8")
+def a_storm_of_cancellations_leaves_nothing(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    need_notify(conn)
+    weather(stage, conn, stage.opened(server), lambda key: is_free(conn, key), (0, 60000), 2000)
+
+
+@scenario("storm", "census", rules="A5 A8 W9")
+def a_storm_over_a_few_blocking_connections_leaves_nothing(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    need_notify(conn)
+    conn.call("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels")
+    driver = stage.opened({**server.at, "user": "app", "password": "secret"})
+    weather(stage, conn, driver, lambda key: is_free(conn, key), (60000,), 600)
+
+
+@scenario("storm", "census", rules="A5 A8 W10")
+def a_storm_among_polling_attempts_leaves_nothing(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    weather(stage, conn, stage.opened(server), lambda key: conn.call("EXISTS", key) == 0, (0, 60000), 600)
+
+
+def weather(stage, conn, driver, is_free, waits_ms, attempts):
+    """Storms by each means of the language, among free keys and among few that are fought for."""
+    background = "background" in driver.ready["can"]
+    lease_ms = stage.lease(20000)  # a dozen storms at a time leave a driver little of two cores
+    if background:
+        driver.do("acquire", manager="m", hold="bystander", key="bystander", lease_ms=lease_ms)
+    usual = time_of_one(driver)
+    calm = None
+    for number in range(2):  # the first opens what stays: threads, a connection for waiting
+        for means in driver.ready["storms"]:
+            for wait_ms in waits_ms:
+                storm(driver, is_free, means, wait_ms, attempts // 2, f"{means}-{number}-{wait_ms}")
+        if calm is None:
+            calm = settled(driver)
+    now = {}
+    try:
+        until("nothing is left in the process", lambda: settles(driver, calm, now))
+    except AssertionError:
+        raise AssertionError(f"left in the process: {now}, before: {calm}") from None
+    again = time_of_one(driver)
+    assert again < 10 * usual + 0.05, (usual, again)
+    if background:
+        assert driver.events("lost") == []
+        driver.do("check", hold="bystander")
+    assert conn.call("PING") == "PONG"
+
+
+def storm(driver, is_free, means, wait_ms, attempts, name):
+    background = "background" in driver.ready["can"]
+    keys = [f"{name}-{number}" for number in range(5 if wait_ms else 100)]
+    pending = driver.begin(
+        "storm", manager="m", means=means, among=keys, attempts=attempts, at_once=100, within_ms=20, lease_ms=30000,
+        wait_ms=wait_ms or ...)
+    served = 0
+    while background and not pending.is_answered:  # those who are not cancelled are served meanwhile
+        time_of_one(driver, 1)
+        served += 1
+    said = pending.get(300)
+    assert not said["failed"], said
+    assert said["cancelled"] >= attempts / 20, said
+    assert served or not background
+    for key in keys:
+        until(f"{key} is free", lambda key=key: is_free(key))
+        try:
+            # A dropped future cannot wait until its attempt is given up: that may be on its way.
+            driver.do("acquire", manager="m", hold="fresh", key=key, lease_ms=30000, wait_ms=120_000)
+        except Failure as error:
+            raise AssertionError(f"after {said}: {error}") from error
+        assert driver.do("release", hold="fresh")["held"] is True
+
+
+def time_of_one(driver, times=15):
+    took = []
+    for _ in range(times):
+        began = time.monotonic()
+        driver.do("acquire", manager="m", hold="one", key="one", lease_ms=30000, wait_ms=120_000)
+        assert driver.do("release", hold="one")["held"] is True
+        took.append(time.monotonic() - began)
+    return statistics.median(took)
+
+
+def settled(driver):
+    """The census, once two in a row are the same."""
+    seen = [None]
+
+    def same():
+        seen.append(driver.do("census"))
+        time.sleep(0.3)
+        return seen[-1] == seen[-2]
+
+    until("the process settles", same)
+    for name, count in seen[-1].items():
+        assert count <= (20 if name in ("threads", "tasks", "connections") else 1), seen[-1]
+    return seen[-1]
+
+
+def settles(driver, calm, now):
+    now.clear()
+    now.update(driver.do("census"))
+    return all(count <= calm.get(name, 0) for name, count in now.items())
+
+
+@scenario("background", "few_threads", rules="H16")
+def holds_and_losses_take_few_threads(stage):
+    server = stage.server()
+    relay = stage.relay(server)
+    driver = stage.opened(relay, timeout_ms=1000)
+    driver.do("acquire", manager="m", hold="first", key="first", lease_ms=30000)
+    before = driver.threads()
+    for number in range(300):
+        driver.do("acquire", manager="m", hold=f"h{number}", key=f"k{number}", lease_ms=stage.lease(6000),
+                  lost_takes_ms=100)
+    relay.black_hole()
+    most = 0
+
+    def all_are_lost():
+        nonlocal most
+        most = max(most, driver.threads())
+        return len(driver.events("lost")) >= 300
+
+    until("all are lost, and said to be", all_are_lost, 120)
+    assert most <= before + 20, (before, most)

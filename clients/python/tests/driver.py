@@ -6,24 +6,17 @@ import logging
 import os
 import sys
 import threading
+import time
 import traceback
 
 import serverlock
 
 NAMES = ("redis-py", "valkey-py", "redis-py-asyncio", "valkey-py-asyncio")
-CAN = ["sentinel", "cluster", "tls", "unix", "fork", "drop", "background", "session", "leader", "pooled"]
-
-KINDS = [
-    (serverlock.LockTimeout, "timeout"),
-    (serverlock.LockRefused, "refused"),
-    (serverlock.LockLost, "lost"),
-    (serverlock.LockDeadlock, "deadlock"),
-    (serverlock.LockUnavailable, "unavailable"),
-    (serverlock.LockDenied, "denied"),
-    (serverlock.LockNoServer, "no_server"),
-    (serverlock.LockBadArgument, "argument"),
-    (serverlock.LockMisuse, "misuse"),
+CAN = [
+    "sentinel", "cluster", "tls", "unix", "fork", "drop", "background", "session", "leader", "pooled", "storm", "census",
+    "clock", "refusals", "scopes", "moves", "few_threads", "half_open",
 ]
+
 _writing = threading.Lock()
 
 
@@ -41,9 +34,8 @@ def answer(order, ok):
 
 
 def answer_error(order, error):
-    kind = next((kind for known, kind in KINDS if isinstance(error, known)), None)
-    if kind is not None:
-        text = str(error)
+    if isinstance(error, serverlock.LockError):
+        kind, text = error.code, str(error)
     elif isinstance(error, Work):
         kind, text = "work", str(error)
     elif isinstance(error, NotImplementedError):
@@ -114,13 +106,18 @@ def _key(key):
     return bytes.fromhex(key["hex"]) if isinstance(key, dict) else key
 
 
+def lost(held, order, name):
+    say(event="lost", **name, text=str(held.lost))
+    time.sleep(order.get("lost_takes_ms", 0) / 1000)
+
+
 def lock_of(locks, order, name):
     """The lock object that an order describes. `name`: what is said when it is lost."""
     options = {field: order[field] for field in ("session", "owner", "details", "replicas", "fsync") if field in order}
     for field in ("wait", "at_least", "max_hold", "replicas_within"):
         if f"{field}_ms" in order:
             options[field] = _duration(order[f"{field}_ms"])
-    options["on_lost"] = lambda held: say(event="lost", **name, text=str(held.lost))
+    options["on_lost"] = lambda held: lost(held, order, name)
     lease = _duration(order["lease_ms"])
     if "keys" in order:
         return locks.all_of([_key(key) for key in order["keys"]], lease, **options)
@@ -142,6 +139,37 @@ def shown(held):
     }
 
 
+def left_in(managers):
+    """What managers keep for callers."""
+    counts = {"calls": 0, "lines": 0, "waiting": 0, "scopes": 0, "owed": 0}
+    for manager in managers.values():
+        engine = manager._current
+        if engine is not None:
+            counts["calls"] += engine.wire.in_use
+            counts["lines"] += engine.lines.in_use
+            counts["waiting"] += len(engine.subscription._by_id)
+            counts["scopes"] += len(engine._scopes)
+            counts["owed"] += engine.timer.owed
+    return counts
+
+
+def beside(names):
+    """How many run beside the callers: of each worker of a manager one is usual, once something needed it."""
+    usual = {f"serverlock {worker}" for worker in ("timer", "renewal", "debts", "subscription")}
+    return len(names) - len(usual & set(names))
+
+
+def tally_of(tallies):
+    """What became of the attempts of a storm."""
+    made = {"granted": 0, "cancelled": 0, "refused": 0, "failed": []}
+    for what in tallies:
+        if what in made:
+            made[what] += 1
+        else:
+            made["failed"].append(what)
+    return made | {"failed": made["failed"][:10]}
+
+
 def plain(reply):
     if isinstance(reply, bytes):
         return reply.decode("utf-8", "replace")
@@ -158,8 +186,9 @@ if __name__ == "__main__":
     if library not in NAMES:
         sys.exit(f"the client is one of {', '.join(NAMES)}")
     version = importlib.import_module(library.split("-")[0]).__version__
-    more = ["cancel", "stop"] if library.endswith("asyncio") else []
-    say(event="ready", language="python", client=library, version=version, can=CAN + more)
+    is_async = library.endswith("asyncio")
+    say(event="ready", language="python", client=library, version=version,
+        can=CAN + (["cancel", "stop"] if is_async else []), storms=["cancel", "timeout"] if is_async else ["signal"])
     importlib.import_module("driver_asyncio" if library.endswith("asyncio") else "driver_threads").play(library)
     sys.stdout.flush()
     os._exit(0)

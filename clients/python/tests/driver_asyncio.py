@@ -3,16 +3,34 @@
 import asyncio
 import gc
 import json
+import math
 import os
+import random
 import sys
+import threading
 import traceback
 
 import serverlock
-from driver import Work, answer, answer_error, client_of, lock_of, manager_options, plain, say, shown
+from driver import (
+    Work,
+    answer,
+    answer_error,
+    beside,
+    client_of,
+    left_in,
+    lock_of,
+    manager_options,
+    plain,
+    say,
+    shown,
+    tally_of,
+)
+
 
 from serverlock.aio import Locks
 
-clients, managers, holds, objects, bodies, leaders, tasks, kept = {}, {}, {}, {}, {}, {}, {}, set()
+clients, managers, holds, objects, bodies, workers, leaders = {}, {}, {}, {}, {}, {}, {}
+tasks, kept = {}, set()
 
 
 def play(library):
@@ -69,6 +87,49 @@ async def do_acquire(order, _):
     return shown(held)
 
 
+async def do_storm(order, _):
+    dice, loop, left = random.Random(), asyncio.get_running_loop(), order["attempts"]
+    within, tallies = order["within_ms"] / 1000, []
+
+    async def attempt():
+        async with _lock(order | {"key": dice.choice(order["among"])}):
+            pass
+
+    async def attempts():
+        nonlocal left
+        while left > 0:
+            left -= 1
+            at = loop.time() + within * dice.random() ** 3
+            if dice.random() < 0.25:
+                at = math.ceil(at / 0.005) * 0.005  # together with others
+            try:
+                if order["means"] == "timeout":
+                    async with asyncio.timeout_at(at) as scope:
+                        await attempt()
+                else:
+                    scope = asyncio.ensure_future(attempt())
+                    timer = loop.call_at(at, scope.cancel)
+                    try:
+                        await scope
+                    finally:
+                        timer.cancel()
+                tallies.append("granted")
+            except serverlock.LockRefused:
+                tallies.append("refused")
+            except (TimeoutError, asyncio.CancelledError):
+                tallies.append("cancelled")
+            except Exception:
+                tallies.append(traceback.format_exc())
+
+    await asyncio.gather(*(attempts() for _ in range(order["at_once"])))
+    return tally_of(tallies)
+
+
+async def do_census(_, __):
+    names = [task.get_name() for task in asyncio.all_tasks()]
+    return left_in(managers) | {"tasks": beside(names) - len(tasks), "threads": threading.active_count()}
+
+
 async def do_cancel(order, _):
     if order["of"] in tasks:
         tasks[order["of"]].cancel()
@@ -89,6 +150,8 @@ async def do_scope(order, _):
                 work = await body.orders.get()
             except asyncio.CancelledError:
                 say(event="stopped", scope=order["scope"])
+                if order.get("stays"):
+                    continue
                 raise
             if work == "leave":
                 break
@@ -105,7 +168,7 @@ async def do_fail(order, _):
     bodies[order["scope"]].orders.put_nowait("fail")
 
 
-async def _within(scope, work):
+async def _within(orders, work):
     done = asyncio.get_running_loop().create_future()
 
     async def run():
@@ -114,15 +177,32 @@ async def _within(scope, work):
         except Exception as error:
             done.set_exception(error)
 
-    bodies[scope].orders.put_nowait(run)
+    orders.put_nowait(run)
     return await done
+
+
+async def do_spawn(order, _):
+    """A task that is started in the scope, and outlives it."""
+    orders = workers[order["worker"]] = asyncio.Queue()
+
+    async def work():
+        while True:
+            await (await orders.get())()
+
+    async def spawn():
+        kept.add(asyncio.create_task(work()))
+
+    await _within(bodies[order["scope"]].orders, spawn)
 
 
 async def do_again(order, _):
     async def again():
-        return shown(await bodies[order["scope"]].lock.acquire())
+        held = await bodies[order["scope"]].lock.acquire()
+        if "hold" in order:
+            holds[order["hold"]] = held
+        return shown(held)
 
-    return await _within(order["scope"], again)
+    return await _within(workers[order["worker"]] if "worker" in order else bodies[order["scope"]].orders, again)
 
 
 async def do_fork(order, _):

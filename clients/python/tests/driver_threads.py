@@ -3,20 +3,44 @@
 import gc
 import json
 import os
+import queue
+import random
+import signal
 import sys
 import threading
 import traceback
 
 import serverlock
-from driver import Work, answer, answer_error, client_of, lock_of, manager_options, plain, say, shown
+from driver import (
+    Work,
+    answer,
+    answer_error,
+    beside,
+    client_of,
+    left_in,
+    lock_of,
+    manager_options,
+    plain,
+    say,
+    shown,
+    tally_of,
+)
 
-clients, managers, holds, objects, bodies, leaders = {}, {}, {}, {}, {}, {}
+clients, managers, holds, objects, bodies, workers, leaders = {}, {}, {}, {}, {}, {}, {}
+main = queue.SimpleQueue()  # what the main thread does: handlers of signals run in no other
 
 
 def play(library):
+    threading.Thread(target=_read, args=(library,), daemon=True).start()
+    while (work := main.get()) is not None:
+        work()
+
+
+def _read(library):
     for line in sys.stdin:
         order = json.loads(line)
         threading.Thread(target=_play, args=(library, order), daemon=True).start()
+    main.put(None)
 
 
 def _play(library, order):
@@ -57,11 +81,83 @@ def do_acquire(order, _):
     return shown(held)
 
 
+class Interrupted(Exception):
+    """What a handler of a signal raises, like the soft time limits of task queues."""
+
+
+def do_storm(order, _):
+    """The main thread is interrupted at random moments, beside others that use the same manager."""
+    done, box = threading.Event(), {}
+
+    def storm():
+        try:
+            box["value"] = tally_of(_storm(order))
+        except BaseException as error:
+            box["error"] = error
+        done.set()
+
+    main.put(storm)
+    done.wait()
+    if "error" in box:
+        raise box["error"]
+    return box["value"]
+
+
+def _storm(order):
+    dice, tallies, is_over = random.Random(), [], threading.Event()
+
+    def attempt():
+        with _lock(order | {"key": dice.choice(order["among"])}):
+            pass
+
+    def beside():
+        while not is_over.is_set():
+            try:
+                attempt()
+            except serverlock.LockRefused:
+                pass
+            except Exception:
+                tallies.append(traceback.format_exc())
+
+    def ring(*_):
+        raise dice.choice((Interrupted, KeyboardInterrupt))
+
+    before = signal.signal(signal.SIGALRM, ring)
+    others = [threading.Thread(target=beside, daemon=True) for _ in range(min(order["at_once"], 8) - 1)]
+    for other in others:
+        other.start()
+    for _ in range(order["attempts"]):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-5, order["within_ms"] / 1000 * dice.random() ** 3))
+            try:
+                attempt()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            tallies.append("granted")
+        except (Interrupted, KeyboardInterrupt):
+            tallies.append("cancelled")
+        except serverlock.LockRefused:
+            tallies.append("refused")
+        except Exception:
+            tallies.append(traceback.format_exc())
+    is_over.set()
+    for other in others:
+        other.join()
+    signal.signal(signal.SIGALRM, before)
+    return tallies
+
+
+def do_census(_, __):
+    """The threads of the package: each order of the driver has one of its own."""
+    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("serverlock")]
+    return left_in(managers) | {"threads": beside(names)}
+
+
 class Body:
     """What the body of a scope is told to do."""
 
     def __init__(self, lock):
-        self.lock, self.held = lock, None
+        self.lock, self.held, self.is_stopped = lock, None, False
         self.orders, self.wakes = [], threading.Condition()
 
     def tell(self, work):
@@ -90,11 +186,11 @@ def do_scope(order, _):
             if work is not None:
                 work()
                 continue
-            try:
-                held.check()
-            except serverlock.LockLost:
+            if held.lost is not None and not body.is_stopped:
                 say(event="stopped", scope=order["scope"])
-                raise
+                body.is_stopped = True
+                if not order.get("stays"):
+                    held.check()
 
 
 def do_leave(order, _):
@@ -105,8 +201,8 @@ def do_fail(order, _):
     bodies[order["scope"]].tell("fail")
 
 
-def _within(scope, work):
-    """Runs it in the body of a scope; gives what it gave, or raises what it raised."""
+def _within(body, work):
+    """Runs it in the body of a scope, or a worker; gives what it gave, or raises what it raised."""
     done, box = threading.Event(), {}
 
     def run():
@@ -116,19 +212,38 @@ def _within(scope, work):
             box["error"] = error
         done.set()
 
-    bodies[scope].tell(run)
+    body.tell(run)
     done.wait()
     if "error" in box:
         raise box["error"]
     return box["value"]
 
 
+def do_spawn(order, _):
+    """A thread that is started in the scope, and outlives it."""
+    worker = workers[order["worker"]] = Body(None)
+
+    def work():
+        while True:
+            act = worker.next(10)
+            if act is not None:
+                act()
+
+    _within(bodies[order["scope"]], threading.Thread(target=work, daemon=True).start)
+
+
 def do_again(order, _):
-    return _within(order["scope"], lambda: shown(bodies[order["scope"]].lock.acquire()))
+    def again():
+        held = bodies[order["scope"]].lock.acquire()
+        if "hold" in order:
+            holds[order["hold"]] = held
+        return shown(held)
+
+    return _within(workers[order["worker"]] if "worker" in order else bodies[order["scope"]], again)
 
 
 def do_fork(order, _):
-    return _within(order["scope"], lambda: _fork(order))
+    return _within(bodies[order["scope"]], lambda: _fork(order))
 
 
 def _fork(order):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import redis
 
-from serverlock import LockBadArgument, Locks
+from serverlock import LockBadArgument, LockDeadlock, LockDenied, Locks, LockTimeout, LockUnavailable
 from serverlock.core import judge
 from serverlock.core.request import Request
 from serverlock.core.wire import Broken, Said, said
@@ -63,13 +63,30 @@ class Errors(unittest.TestCase):
             self.assertEqual(said(error).code, code)
             self.assertTrue(str(said(error)).startswith(code))
 
-    def test_what_may_pass(self) -> None:
-        self.assertTrue(judge.may_pass(Said("MOVED", "MOVED 1 x"), False))
-        self.assertTrue(judge.may_pass(Broken(OSError("gone")), False))
-        self.assertFalse(judge.may_pass(Broken(OSError("wrong password"), final=True), True))
-        self.assertFalse(judge.may_pass(Said("GRACE", "GRACE"), False))
-        self.assertTrue(judge.may_pass(Said("GRACE", "GRACE"), True))
-        self.assertFalse(judge.may_pass(Said("DEADLOCK", "DEADLOCK"), True))
+    def test_what_may_pass_and_what_it_becomes(self) -> None:
+        waited = 1.0
+        for text, passes, kind in (
+            ("MOVED 1 x", True, LockTimeout),
+            ("BUSY Redis is busy running a script", True, LockTimeout),
+            ("MISCONF Redis is configured to save", True, LockTimeout),
+            ("OOM command not allowed", True, LockTimeout),
+            ("NOREPLICAS not enough", True, LockTimeout),
+            ("GRACE this server has just started", True, LockTimeout),
+            ("BUSYLOCKS lock.max-waiters clients already wait", True, LockTimeout),
+            ("GRACE lease is longer than 5 ms", False, LockUnavailable),
+            ("BUSYLOCKS 64 waits for several keys", False, LockUnavailable),
+            ("CLOCK went back", False, LockUnavailable),
+            ("DEADLOCK", False, LockDeadlock),
+            ("NOPERM no", False, LockDenied),
+            ("WRONGTYPE no", False, LockBadArgument),
+        ):
+            error = Said(text.split()[0], text)
+            self.assertEqual(judge.may_pass(error), passes, text)
+            self.assertIs(type(judge.typed(error, "a", waited)), kind, text)
+            without_wait = LockUnavailable if kind is LockTimeout else kind
+            self.assertIs(type(judge.typed(error, "a")), without_wait, text)
+        self.assertTrue(judge.may_pass(Broken(OSError("gone"))))
+        self.assertFalse(judge.may_pass(Broken(OSError("wrong password"), final=True)))
 
 
 if __name__ == "__main__":

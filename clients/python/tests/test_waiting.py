@@ -1,6 +1,7 @@
 """Waits without an end, in each of the ways to wait."""
 
 import asyncio
+import gc
 import math
 import sys
 import threading
@@ -17,6 +18,19 @@ from serverlock import Locks
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
 from servers import Server, until  # noqa: E402
+
+
+class Registration(unittest.TestCase):
+    def test_an_attempt_that_ends_without_unregistering_leaves_nothing(self) -> None:
+        """As one does that a signal handler ends at the beginning of `unregister`."""
+        locks = Locks(redis.Redis(port=1))
+        self.addCleanup(locks.close)
+        subscription = locks._engine().subscription
+        news = subscription.register("1", b"report")
+        self.assertIs(subscription._by_id["1"], news)
+        del news
+        gc.collect()
+        self.assertEqual(len(subscription._by_id), 0)
 
 
 class Waiting(unittest.TestCase):
@@ -37,7 +51,7 @@ class Waiting(unittest.TestCase):
                 wait.start()
             self.give_way(count)
             for wait in waits:
-                wait.join(20)
+                wait.join(120)
             self.assertEqual(got, [True] * count)
             self.token = self.conn.call("LOCK.ACQUIRE", "a", "PX", 60_000)
 

@@ -8,8 +8,6 @@
 `serverlock.aio` has the same for asyncio.
 """
 
-import logging
-
 from .core.campaign import Leadership
 from .core.hold import Predecessor
 from .errors import (
@@ -50,5 +48,3 @@ __all__ = [
     "Locks",
     "Predecessor",
 ]
-
-logging.getLogger("serverlock").addHandler(logging.NullHandler())

@@ -4,42 +4,66 @@
 class LockError(Exception):
     """Whatever goes wrong with a lock. The cause, if a library raised one, is `__cause__`."""
 
+    code = "error"  # the kind, as CLIENT_SPEC names it: it is never renamed
+
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"the lock {key}: {text}" if key else text)
-        self.key = key
+        self.key, self._text = key, text
+
+    def __reduce__(self) -> "tuple[type[LockError], tuple[str, str]]":
+        # The arguments of an exception are its text: by them it could neither be copied nor sent to another process.
+        return type(self), (self.key, self._text)
 
 
 class LockRefused(LockError):
     """Somebody else has the lock; or an operator cancelled the wait."""
 
+    code = "refused"
 
-class LockTimeout(LockRefused):
+
+class LockTimeout(LockRefused, TimeoutError):
     """Somebody else still had the lock when the wait ended."""
+
+    code = "timeout"
 
 
 class LockLost(LockError):
     """The lock is not held any more, or not for certain."""
 
+    code = "lost"
+
 
 class LockDeadlock(LockError):
     """The wait would close a circle of clients that wait for each other's session locks."""
+
+    code = "deadlock"
 
 
 class LockUnavailable(LockError):
     """The server grants nothing now, or not this: GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM; or it lacks the module."""
 
+    code = "unavailable"
+
 
 class LockDenied(LockError):
     """The server does not allow this user the command or the key."""
+
+    code = "denied"
 
 
 class LockNoServer(LockError):
     """No connection to a server, or no reply in time."""
 
+    code = "no_server"
+
 
 class LockBadArgument(LockError, ValueError):
     """An argument is wrong; or the key holds something that is no lock."""
 
+    code = "argument"
+
 
 class LockMisuse(LockError, RuntimeError):
     """The same lock again within its own scope, a closed manager, a lock released twice."""
+
+    code = "misuse"

@@ -1,9 +1,12 @@
 """Locks for redis.asyncio.Redis, redis.asyncio.RedisCluster and their Valkey twins."""
 
 import asyncio
+import logging
 import os
+import sys
 import weakref
-from types import TracebackType
+from collections.abc import Callable, Coroutine
+from types import FrameType, TracebackType
 from typing import Any
 
 from ..core.engine import Engine, Options
@@ -12,6 +15,8 @@ from ..core.library import Library
 from ..core.manager import Manager
 from ..core.request import Duration, Key, Request, seconds_of
 from ..errors import LockMisuse
+from ..hooks import Hooks
+from ..threads.locks import Entered, left_by
 from .runtime import Runtime
 from .wire import Wire
 
@@ -22,8 +27,22 @@ class Locks(Manager["Lock"]):
     It sends its commands over the client's own connections. The first wait opens one more, for all waits.
     """
 
-    def __init__(self, client: Any, **options: Any) -> None:
-        super().__init__(client, **options)
+    def __init__(
+        self,
+        client: Any,
+        *,
+        timeout: Duration = 5.0,
+        portable: bool = True,
+        warn_without_module: bool = True,
+        hooks: Hooks | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        """timeout: how long a reply may take. portable: without the module, lock by script. warn_without_module: log a
+        warning when that begins. hooks: who is told of what happens to locks. logger: another one than "serverlock".
+        """
+        super().__init__(
+            client, timeout=timeout, portable=portable, warn_without_module=warn_without_module, hooks=hooks, logger=logger
+        )
         self._library = Library(client, is_async=True)
         self._current: Engine | None = None
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
@@ -40,9 +59,25 @@ class Locks(Manager["Lock"]):
             weakref.finalize(self, _drop, engine, self._loop)
         return engine
 
-    def leader(self, key: Key, lease: Duration, **options: Any) -> "Leader":
+    def leader(
+        self,
+        key: Key,
+        lease: Duration,
+        *,
+        on_elected: Callable[[int], object] = lambda token: None,
+        on_lost: Callable[[int], object] = lambda token: None,
+        wait: Duration = 60.0,
+        owner: str | None = None,
+        session: bool = False,
+        replicas: int = 0,
+        replicas_within: Duration = 1.0,
+        fsync: bool = False,
+    ) -> "Leader":
         """Campaigns for a key until it is stopped: see Leader."""
-        return Leader(self, key, lease, **options)
+        return Leader(
+            self, key, lease, on_elected=on_elected, on_lost=on_lost, wait=wait, owner=owner, session=session,
+            replicas=replicas, replicas_within=replicas_within, fsync=fsync,
+        )
 
     async def aclose(self) -> None:
         """Ends the tasks and the connections of its own. Locks that are held are not renewed any more."""
@@ -143,7 +178,7 @@ class Lock:
 
     def __init__(self, locks: Locks, request: Request) -> None:
         self._locks, self._request = locks, request
-        self._entered: list[tuple[Any, Held]] = []
+        self._entered: list[Entered] = []
 
     async def acquire(self) -> Held:
         """Gets the lock, within `wait`; raises LockRefused, LockTimeout or another LockError.
@@ -152,23 +187,27 @@ class Lock:
         """
         return await self._locks._engine().acquire(self._locks, self._request, Held)
 
-    async def __aenter__(self) -> Held:
+    def __aenter__(self) -> Coroutine[Any, Any, Held]:
+        return self._enter(sys._getframe(1))
+
+    async def _enter(self, frame: FrameType) -> Held:
         held = await self.acquire()
         held._enter()
-        self._entered.append((held._engine.enter_scope(held), held))
+        self._entered.append((frame, held._engine.enter_scope(held), held))
         return held
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        caller = asyncio.current_task()
-        mine = [entry for entry in self._entered if entry[0] is caller] or self._entered
-        if not mine:
-            raise LockMisuse(self._request.name, "this scope was not entered")
-        entry = mine[-1]
+    ) -> Coroutine[Any, Any, None]:
+        return self._leave(sys._getframe(1), error)
+
+    async def _leave(self, frame: FrameType, error: BaseException | None) -> None:
+        entry = left_by(self._entered, frame, asyncio.current_task())
+        if entry is None:
+            raise LockMisuse(self._request.name, "this scope was not entered, or by several others: leave it where it began")
         self._entered.remove(entry)
-        held = entry[1]
-        held._engine.leave_scope(held, entry[0])
+        held = entry[2]
+        held._engine.leave_scope(held, entry[1])
         await held._leave(error)
 
     def __repr__(self) -> str:

@@ -1,7 +1,6 @@
 """asyncio, as the core sees it."""
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
@@ -25,34 +24,21 @@ class Flag:
             return False
 
 
-class Gate:
-    def __init__(self, size: int) -> None:
-        self._semaphore = asyncio.Semaphore(size)
-        self._waiting = 0
+class Worker:
+    """A task."""
 
-    async def enter(self, timeout: float) -> bool:
-        if not self._semaphore.locked():
-            await self._semaphore.acquire()
-            return True
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(None if timeout == math.inf else max(0.0, timeout)):
-                await self._semaphore.acquire()
-            return True
-        except TimeoutError:
-            return False
-        finally:
-            self._waiting -= 1
+    def __init__(self, runtime: "Runtime", work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        self._runtime, self._work, self._name = runtime, work, name
+        self._task: asyncio.Task[None] | None = None
 
-    def leave(self) -> None:
-        self._semaphore.release()
-
-    @property
-    def is_crowded(self) -> bool:
-        return self._waiting > 0
+    def start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = self._runtime.spawn(self._work(), self._name)
 
 
 class Runtime:
+    linger = 0.0
+
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,16 +51,19 @@ class Runtime:
     def flag(self) -> Flag:
         return Flag()
 
-    def gate(self, size: int) -> Gate:
-        return Gate(size)
-
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        task = asyncio.create_task(work(), name=name)
+    def worker(
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool] = lambda: False
+    ) -> Worker:
+        return Worker(self, work, name)  # nothing comes between its last look and its end
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """To its end, even if the caller is cancelled again; the task goes on in that case."""
@@ -82,9 +71,6 @@ class Runtime:
         self._last.add(task)
         task.add_done_callback(self._last.discard)
         await asyncio.shield(task)
-
-    async def whole(self, work: Coroutine[Any, Any, None]) -> None:
-        await self.finish(work)
 
     def tell(self, work: Callable[[], object]) -> None:
         self.loop.call_soon_threadsafe(work)

@@ -110,6 +110,10 @@ class Wire:
     def widen(self) -> None:
         self._lane.widen()
 
+    @property
+    def in_use(self) -> int:
+        return self._lane.in_use + self._lane.queued
+
     async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
         try:
             return await self.call(key, words, timeout)

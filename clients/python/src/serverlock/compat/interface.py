@@ -6,7 +6,6 @@ Without one it is renewed for as long as its owner keeps the Lock.
 
 import re
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from ..core import judge
+from ..core.clock import now
 from ..core.hold import Grant, Hold
 from ..core.library import Library
 from ..core.request import Request
@@ -182,7 +182,7 @@ class Interface:
         if not text.isdecimal() or len(text) > 18:
             return None
         engine = self._locks._engine()
-        grant = Grant(int(text), time.monotonic(), None, engine.is_portable())
+        grant = Grant(int(text), now(), None, engine.is_portable())
         return Timed(engine, self._locks, self._request(0.0), grant, grant.sent)
 
     async def _ask(self, command: str, *, of_key: bool = True) -> Any:

@@ -7,11 +7,11 @@ else by polling with the portable script.
 
 import random
 import secrets
-import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LockError, LockMisuse, LockTimeout, LockUnavailable
 from . import judge
+from .clock import now
 from .hold import Grant, Predecessor
 from .request import TEN_YEARS, Request
 from .wire import Broken, Line, Said, Word
@@ -36,7 +36,7 @@ class Attempt:
     def __init__(self, engine: "Engine", request: Request) -> None:
         self._engine, self._request = engine, request
         self.id = str(secrets.randbits(59) + 1)
-        self.began = time.monotonic()
+        self.began = now()
         self._deadline = self.began + request.wait
         self._tries = 0
         self._line: Line | None = None
@@ -47,64 +47,72 @@ class Attempt:
         self._is_portable = False
 
     async def run(self) -> Grant:
-        """The grant, or the typed error."""
+        """The grant, or the typed error. Whoever cannot use the grant then calls `abandon`."""
         try:
             if self._request.needs_line:
                 await self._take_line()
             grant = await self._get()
             if self._request.replicas or self._request.fsync:
                 await self._confirm(grant)
+            if self._request.session:
+                grant.line, self._line = self._line, None
+            elif self._line is not None:
+                await self._give_back_line()
+            return grant
         except BaseException as error:
-            await self._engine.runtime.finish(self._abandon(error))
+            await self.abandon(error)
             raise
-        if self._request.session:
-            grant.line, self._line = self._line, None
-        elif self._line is not None:
-            await self._give_back_line()
-        return grant
 
     async def _get(self) -> Grant:
+        """By the commands of the module, or by script where that is not loaded: what the server has can change."""
+        asks = self._engine.asks_for_module()
+        while True:
+            if asks:
+                try:
+                    self._is_portable = False
+                    return await self._by_commands()
+                except Said as error:
+                    if not error.is_unknown_command:
+                        raise
+                    self._engine.miss_module(error)
+            grant = await self._poll()
+            if grant is not None:
+                return grant
+            asks = True
+
+    async def _by_commands(self) -> Grant:
         engine, request = self._engine, self._request
-        if engine.is_portable():
-            return await self._poll()
-        try:
-            if engine.solo.is_ready and (grant := await self._alone()) is not None:
-                return grant
-            if request.wait and engine.notifies and engine.subscription.is_up:
-                try:
-                    return await self._by_notify()
-                except NoNotify:
-                    pass
-            grant = await self._ask(0, None)
-            if grant is not None:
-                return grant
-            if self._left() <= 0:
-                self._may_stand = False  # its place holds nobody up
-                raise self._timed_out() if request.wait else judge.refused(request.name)
-            if (grant := await self._alone()) is not None:
-                return grant
-            if engine.notifies:
-                try:
-                    return await self._by_notify()
-                except NoNotify:
-                    pass
-            grant = await self._by_blocking()
-            if grant is not None:
-                return grant
-            raise self._timed_out()
-        except Said as error:
-            if not error.is_unknown_command:
-                raise
-            engine.miss_module(error)
-        self._may_stand = False
-        return await self._poll()
+        if engine.solo.is_ready and (grant := await self._alone()) is not None:
+            return grant
+        if request.wait and engine.notifies and engine.subscription.is_up:
+            try:
+                return await self._by_notify()
+            except NoNotify:
+                pass
+        grant = await self._ask(0, None)
+        if grant is not None:
+            return grant
+        if self._left() <= 0:
+            self._may_stand = False  # its place holds nobody up
+            raise self._timed_out() if request.wait else judge.refused(request.name)
+        if (grant := await self._alone()) is not None:
+            return grant
+        if engine.notifies:
+            try:
+                return await self._by_notify()
+            except NoNotify:
+                pass
+        grant = await self._by_blocking()
+        if grant is not None:
+            return grant
+        raise self._timed_out()
 
     def _check_open(self) -> None:
         if self._engine.is_closed:
             raise LockMisuse(self._request.name, "its manager is closed")
 
     def _left(self) -> float:
-        return self._deadline - time.monotonic()
+        return self._deadline - now()
 
     def _left_ms(self) -> int:
         return max(1, round(min(self._left(), TEN_YEARS) * 1000))
@@ -114,7 +122,7 @@ class Attempt:
     async def _ask(self, wait_ms: int, channel: str | None, timeout: float = 0.0) -> Grant | None:
         """Sends it, and again after errors that may pass. None: nil. Raises `Standing` for WAITING."""
         while True:
-            sent = time.monotonic()
+            sent = now()
             words = self._request.acquire(self.id, wait_ms, channel)
             try:
                 reply = await self._exchange(words, timeout or self._engine.timeout)
@@ -130,6 +138,8 @@ class Attempt:
             return self._granted(reply, sent)
 
     def _granted(self, reply: Any, sent: float) -> Grant | None:
+        if not self._is_portable:
+            self._engine.find_module()
         if reply is None:
             return None
         if isinstance(reply, (bytes, str)) and reply in (b"WAITING", "WAITING"):
@@ -161,12 +171,12 @@ class Attempt:
             await self._line.close()
         if self._engine.wire.is_cluster and (self._uses_line or isinstance(error, Broken)):
             await self._engine.wire.refresh()
-        if not judge.may_pass(error, self._stood):
+        if not judge.may_pass(error):
             if isinstance(error, Said) and not self._stood and self._tries == 1:
                 self._may_stand = False  # after an error nothing has changed
             raise judge.typed(error, name)
         if self._left() <= 0 and self._tries >= 2:
-            raise judge.typed(error, name, time.monotonic() - self.began)
+            raise judge.typed(error, name, now() - self.began if self._request.wait else None)
         pause = min(0.5, 0.01 * 2 ** min(self._tries, 6)) * random.uniform(0.5, 1)
         await self._engine.runtime.sleep(max(0.0, min(pause, self._left())) if self._request.wait else 0.01)
 
@@ -175,8 +185,8 @@ class Attempt:
     async def _by_notify(self) -> Grant:
         subscription, heard = self._engine.subscription, None
         await self._engine.solo.end()
-        news = subscription.register(self.id, self._request.key)
         try:
+            news = subscription.register(self.id, self._request.key)
             if not await subscription.ready(news, min(RESEND_DOWN, self._left())) and subscription.refusal is not None:
                 self._engine.notifies = False
                 raise NoNotify
@@ -202,14 +212,13 @@ class Attempt:
     async def _hear(self, news: Any) -> str | None:
         """Returns when it is time to send it again: the message that says so, if one does."""
         subscription = self._engine.subscription
-        asked = time.monotonic()
+        asked = now()
         while True:
             self._check_open()
-            now = time.monotonic()
             again = min(asked + (RESEND if subscription.is_up else RESEND_DOWN), news.again_at, self._deadline)
-            if now >= again:
+            if (left := again - now()) <= 0:
                 return None
-            kind: str | None = await news.wait(again - now)
+            kind: str | None = await news.wait(left)
             if kind == "cancelled":
                 self._may_stand = False
                 raise judge.refused(self._request.name)
@@ -220,21 +229,21 @@ class Attempt:
                 return kind
 
     def _timed_out(self) -> LockTimeout:
-        return judge.timed_out(self._request.name, time.monotonic() - self.began)
+        return judge.timed_out(self._request.name, now() - self.began)
 
     # Waiting by blocking
 
     async def _alone(self) -> Grant | None:
         """As the only wait of the manager. None: it is not, or no longer."""
         engine, request = self._engine, self._request
-        if not request.wait or request.needs_line or not engine.notifies or not engine.solo.enter():
+        if not request.wait or request.needs_line or not engine.notifies or not engine.solo.enter(self):
             return None
-        self._is_solo = True
         try:
+            self._is_solo = True
             return await self._by_blocking()
         finally:
             self._is_solo = False
-            await engine.solo.leave()
+            await engine.solo.leave(self)
 
     async def _by_blocking(self) -> Grant | None:
         """In pieces: lines are few, and a reply that is lost is noticed after one. None: it is not alone any more."""
@@ -245,7 +254,7 @@ class Attempt:
                 if self._line is None:
                     await self._take_line()
                 piece = max(0.001, min(self._left(), self._piece()))
-                began = time.monotonic()
+                began = now()
                 grant = await self._ask(round(piece * 1000), None, piece + engine.timeout)
             except Broken as error:
                 await self._pause_after(error)
@@ -258,7 +267,7 @@ class Attempt:
             if grant is not None:
                 if await self._count_anew(grant):
                     return grant
-            elif time.monotonic() < began + piece - SLACK and self._left() > SLACK:
+            elif now() < began + piece - SLACK and self._left() > SLACK:
                 self._may_stand = False  # LOCK.CANCEL, or CLIENT UNBLOCK
                 raise judge.refused(self._request.name)
         if self._left() <= 0:
@@ -272,8 +281,8 @@ class Attempt:
 
     async def _count_anew(self, grant: Grant) -> bool:
         """The grant may be as old as the call. If that is long, its lease counts from an EXTEND."""
-        while time.monotonic() >= grant.sent + self._request.lease / 3:
-            sent = time.monotonic()
+        while now() >= grant.sent + self._request.lease / 3:
+            sent = now()
             try:
                 words = self._request.extend(grant.token, self._request.lease_ms)
                 reply = await self._engine.wire.call(self._request.key, words, self._engine.timeout)
@@ -286,13 +295,14 @@ class Attempt:
 
     # Polling, where the module is not loaded
 
-    async def _poll(self) -> Grant:
+    async def _poll(self) -> Grant | None:
+        """None: the module may have been loaded meanwhile. The same ID asks on, so that a place in a queue is its own."""
         request, engine = self._request, self._engine
         if request.needs_module is not None:
             raise LockUnavailable(request.name, f"{request.needs_module} needs the module, which is not loaded")
         self._is_portable = True
         while True:
-            sent = time.monotonic()
+            sent = now()
             try:
                 self._may_stand = True
                 reply = await engine.portable.acquire(request, self.id)
@@ -308,6 +318,8 @@ class Attempt:
                 raise self._timed_out() if request.wait else judge.refused(request.name)
             self._check_open()
             await engine.runtime.sleep(min(random.uniform(0.05, 0.15), max(0.0, self._left())))
+            if engine.asks_for_module():
+                return None
 
     # Replicas
 
@@ -341,7 +353,7 @@ class Attempt:
         if self._is_solo:
             self._line = await engine.solo.line(key)
             return
-        self._line = await engine.lines.take(key, self._left() if self._request.wait else engine.timeout)
+        self._line = await engine.lines.take(self, key, self._left() if self._request.wait else engine.timeout)
         if self._line is None:
             raise self._timed_out() if self._request.wait else Broken(TimeoutError("no connection came free"))
         self._is_pooled = True
@@ -350,9 +362,13 @@ class Attempt:
         line, self._line = self._line, None
         if line is not None and self._is_pooled:
             self._is_pooled = False
-            await self._engine.lines.give_back(line)
+            await self._engine.lines.give_back(self, line)
         elif line is not None and not self._is_solo:
             await line.close()
+
+    async def abandon(self, error: BaseException) -> None:
+        """Gives up, also what was granted; to the end, if the caller is cancelled again meanwhile."""
+        await self._engine.runtime.finish(self._abandon(error))
 
     async def _abandon(self, error: BaseException) -> None:
         """Leaves the line, and gives back what was granted without its being known."""

@@ -6,7 +6,6 @@ After a fork, the child has an engine of its own.
 import logging
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ..errors import LockError, LockMisuse
 from . import judge
 from .attempt import Attempt
+from .clock import now
 from .hold import Grant, Hold
 from .lines import Lines
 from .portable import Portable
@@ -33,8 +33,11 @@ ASK_FOR_MODULE = 5.0
 class Options:
     """What a manager was made with."""
 
-    def __init__(self, timeout: float, portable: bool, hooks: "Hooks | None", log: logging.Logger) -> None:
+    def __init__(
+        self, timeout: float, portable: bool, warn_without_module: bool, hooks: "Hooks | None", log: logging.Logger
+    ) -> None:
         self.timeout, self.portable, self.hooks, self.log = timeout, portable, hooks, log
+        self.warn_without_module = warn_without_module  # until that has been done
 
 
 class MakesHold(Protocol):
@@ -48,7 +51,7 @@ class Engine:
     def __init__(self, runtime: Runtime, wire: Wire, options: Options) -> None:
         self.runtime, self.wire = runtime, wire
         self.timeout, self.log, self._hooks = options.timeout, options.log, options.hooks
-        self._may_be_portable = options.portable
+        self._options = options
         self.pid = os.getpid()
         self.is_closed = False
         self.timer = Timer(self)
@@ -59,7 +62,7 @@ class Engine:
         self.notifies = True  # until the server says otherwise
         self.notify_works = False
         self._module_missed_until = 0.0
-        self._scopes: dict[tuple[Hashable, bytes], bool] = {}
+        self._scopes: dict[Hashable, list[weakref.ref[Hold]]] = {}
         self._mutex = threading.Lock()
 
     # Attempts
@@ -71,22 +74,31 @@ class Engine:
             self._refuse_again(request)
         attempt = Attempt(self, request)
         try:
+            grant = None
             grant = await attempt.run()
+            return self._held(kind(self, manager, request, grant, attempt.began), grant)
         except LockError as error:
             if self._hooks is not None:
-                self._hooked(self._hooks.refused, request.name, time.monotonic() - attempt.began, error)
+                self._hooked(self._hooks.refused, request.name, now() - attempt.began, error)
             raise
         except (Said, Broken) as error:
-            made = judge.typed(error, request.name, time.monotonic() - attempt.began)
+            made = judge.typed(error, request.name, now() - attempt.began)
             if self._hooks is not None:
-                self._hooked(self._hooks.refused, request.name, time.monotonic() - attempt.began, made)
+                self._hooked(self._hooks.refused, request.name, now() - attempt.began, made)
             raise made from error
-        hold = kind(self, manager, request, grant, attempt.began)
+        except BaseException as error:
+            if grant is not None:  # the caller is interrupted with a grant that nobody has seen
+                await attempt.abandon(error)
+                if grant.line is not None:
+                    await self.end_session(grant.line)
+            raise
+
+    def _held(self, hold: H, grant: Grant) -> H:
         if grant.line is not None:
             self._watch(hold, grant.line)
         self.timer.add(hold)
         if self._hooks is not None:
-            self._hooked(self._hooks.granted, request.name, hold.waited)
+            self._hooked(self._hooks.granted, hold.key, hold.waited)
         return hold
 
     def _hooked(self, hook: Callable[..., None], *args: object) -> None:
@@ -98,7 +110,7 @@ class Engine:
 
     def _watch(self, hold: Hold, line: Line) -> None:
         """Neither the watcher nor the line keeps a hold that nobody refers to; the line of such a hold is closed."""
-        ref = weakref.ref(hold, lambda _: self.timer.dropped.append(line))
+        ref = weakref.ref(hold, lambda _: self.timer.dropped.append(lambda: self.end_session(line)))
 
         def ended() -> None:
             held = ref()
@@ -112,21 +124,42 @@ class Engine:
         await line.close()
 
     def _refuse_again(self, request: Request) -> None:
-        caller = self.runtime.caller()
-        for key in request.keys:
-            exclusive = self._scopes.get((caller, key))
-            if exclusive is not None and (exclusive or request.is_exclusive):
+        for ref in self._scopes.get(self.runtime.caller(), ()):
+            hold = ref()
+            if hold is None or not hold.is_held or not set(hold._request.keys) & set(request.keys):
+                continue
+            if hold._request.is_exclusive or request.is_exclusive:
                 raise LockMisuse(request.name, "this caller already holds it, in a scope around this call")
 
     def enter_scope(self, hold: Hold) -> Hashable:
+        """The caller that is in the scope of this hold from now on."""
         caller = self.runtime.caller()
-        for key in hold._request.keys:
-            self._scopes[caller, key] = hold._request.is_exclusive
+        request, token, portable = hold._request, hold.token, hold._portable
+        until = now() + request.lease
+
+        def cut_short() -> Coroutine[Any, Any, None]:
+            return self._settle_grant(request, token, portable, until)
+
+        # An exception can come before the first statement of __exit__: then the hold is dropped, and nobody released it.
+        hold._dropped = weakref.ref(hold, lambda _: self.timer.dropped.append(cut_short))
+        with self._mutex:
+            self._scopes.setdefault(caller, []).append(weakref.ref(hold))
         return caller
 
     def leave_scope(self, hold: Hold, caller: Hashable) -> None:
-        for key in hold._request.keys:
-            self._scopes.pop((caller, key), None)
+        with self._mutex:
+            rest = [ref for ref in self._scopes.get(caller, ()) if ref() not in (hold, None)]
+            if rest:
+                self._scopes[caller] = rest
+            else:
+                self._scopes.pop(caller, None)
+
+    async def _settle_grant(self, request: Request, token: int, portable: bool, until: float) -> None:
+        async def settle() -> None:
+            words = self.portable.release(request, token) if portable else request.release(token)
+            await self.wire.call(request.key, words, self.timeout)
+
+        self.timer.owe(until, settle)
 
     async def cancel(self, request: Request, id_: str, portable: bool, is_reachable: bool) -> None:
         """Ends an attempt: at once if that can be done, else in the background."""
@@ -144,7 +177,7 @@ class Engine:
                 return
             except (Said, Broken):
                 pass
-        self.timer.owe(time.monotonic() + max(request.lease + 2, self.timeout), settle)
+        self.timer.owe(now() + max(request.lease + 2, self.timeout), settle)
 
     # Holds
 
@@ -157,7 +190,7 @@ class Engine:
         """Sets a new lease; raises LockLost if the lock is not held any more."""
         hold.check()
         lease = hold._request.lease if lease is None else lease
-        sent = time.monotonic()
+        sent = now()
         lease_ms = max(1, round(lease * 1000))
         reply = None
         hold._extending(sent, lease)
@@ -212,51 +245,54 @@ class Engine:
             return False
         if not hold._end():
             raise LockMisuse(hold.key, "it was released before")
-        request, now = hold._request, time.monotonic()
-        self.timer.forget()
+        request, at, is_settled = hold._request, now(), False
         line, hold._line = hold._line, None
-        was_lost = hold._lost is not None or now >= hold._lost_at
+        was_lost = hold._lost is not None or at >= hold._lost_at
         try:
-            wait = hold._granted + request.at_least - now
+            self.timer.forget()
+            wait = hold._granted + request.at_least - at
             if hold._gone:
                 held = False
             elif wait > 0 and not was_lost:
                 held = await self._release_later(hold, wait)
             else:
                 held = await self._release_now(hold) and not was_lost
+            is_settled = True
+        except LockError:
+            is_settled = True
+            raise
         finally:
+            if not is_settled:  # the caller is interrupted
+                self._owe_release(hold)
             if line is not None:
                 await self.runtime.finish(self.end_session(line))
         if self._hooks is not None:
-            self._hooked(self._hooks.released, request.name, time.monotonic() - hold._granted, held)
+            self._hooked(self._hooks.released, request.name, now() - hold._granted, held)
         return held
 
     async def _release_now(self, hold: Hold) -> bool:
         """Sent until it is answered, for as long as a call may take; then by the worker, until the lease ends."""
         request, tries = hold._request, 0
-        end = time.monotonic() + self.timeout
+        end = now() + self.timeout
         while True:
             try:
                 reply = await self.wire.call(request.key, self._release_words(hold), self.timeout)
-            except BaseException as error:
-                if not isinstance(error, (Said, Broken)):  # the caller is cancelled
-                    self._owe_release(hold)
-                    raise
+            except (Said, Broken) as error:
                 if self.missed(hold, error):
                     continue
                 tries += 1
-                if not judge.may_pass(error, False):
+                if not judge.may_pass(error):
                     raise judge.typed(error, request.name) from error
-                if time.monotonic() >= min(end, hold._lost_at):
+                if now() >= min(end, hold._lost_at):
                     self._owe_release(hold)
                     self.log.warning("the lock %s is released in the background: %s", hold.key, error)
-                    return time.monotonic() < hold._lost_at
+                    return now() < hold._lost_at
                 await self.runtime.sleep(0.02 * tries)
                 continue
             if request.was_held(reply):
                 return True
             # Sent twice, it may find its own work done.
-            return reply == 0 and tries > 0 and time.monotonic() < hold._lost_at
+            return reply == 0 and tries > 0 and now() < hold._lost_at
 
     def _release_words(self, hold: Hold) -> Words:
         if hold._portable:
@@ -279,7 +315,7 @@ class Engine:
     async def _release_later(self, hold: Hold, wait: float) -> bool:
         """Cuts the lease to what is left of `at_least`; the timer releases when it is over."""
         reply = await self._ask(hold, lambda: self.extend_words(hold, max(1, round(wait * 1000))))
-        at, settle = time.monotonic() + wait, self._settling(hold)
+        at, settle = now() + wait, self._settling(hold)
         self.timer.later(at, lambda: self.timer.owe(at + 1, settle))
         return bool(reply == 1)
 
@@ -287,7 +323,7 @@ class Engine:
         """Called once for each hold that is lost."""
         self.log.warning("%s", hold._lost)
         if self._hooks is not None:
-            hooks, held = self._hooks, time.monotonic() - hold._granted
+            hooks, held = self._hooks, now() - hold._granted
             self.runtime.tell(lambda: hooks.lost(hold.key, held, hold._lost))
         hold._tell()
 
@@ -295,14 +331,30 @@ class Engine:
 
     def is_portable(self) -> bool:
         """Whether to ask with the scripts, because the server did not know LOCK.* a moment ago."""
-        return time.monotonic() < self._module_missed_until
+        return now() < self._module_missed_until
+
+    def asks_for_module(self) -> bool:
+        """Whether an attempt is to try LOCK.*: where they were missing, one does so every five seconds."""
+        if self._module_missed_until:
+            with self._mutex:
+                if now() < self._module_missed_until:
+                    return False
+                self._module_missed_until = now() + ASK_FOR_MODULE
+        return True
+
+    def find_module(self) -> None:
+        """It has replied: attempts that poll move over."""
+        if self._module_missed_until:
+            self._module_missed_until = 0.0
 
     def miss_module(self, error: Said) -> None:
-        if not self._may_be_portable:
+        if not self._options.portable:
             raise error
-        if self._module_missed_until == 0.0:
+        with self._mutex:
+            warns, self._options.warn_without_module = self._options.warn_without_module, False
+            self._module_missed_until = now() + ASK_FOR_MODULE
+        if warns:
             self.log.warning("the server has no LOCK.*; locks work by script, without order among waiters: %s", error)
-        self._module_missed_until = time.monotonic() + ASK_FOR_MODULE
 
     def missed(self, hold: Hold, error: Said | Broken) -> bool:
         """The module, or the script, is gone: whether to send the same by script, for the value is the same."""
@@ -312,7 +364,7 @@ class Engine:
             self.portable.missed()
             return True
         if error.is_unknown_command and not hold._portable:
-            hold._portable = hold._request.needs_module is None and self._may_be_portable
+            hold._portable = hold._request.needs_module is None and self._options.portable
             return hold._portable
         return False
 

@@ -6,11 +6,11 @@ Renewal, loss and release meet here from several threads; each changes the state
 import math
 import os
 import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LockLost
+from .clock import now
 from .request import Request
 from .wire import Line
 
@@ -53,7 +53,7 @@ class Hold:
         self._line = grant.line
         self._pid = engine.pid
         self._mutex = threading.Lock()
-        self._began, self._granted = began, time.monotonic()
+        self._began, self._granted = began, now()
         self._sent, self._lease = grant.sent, request.lease
         self._lost: LockLost | None = None
         self._ended: float | None = None
@@ -62,6 +62,7 @@ class Hold:
         self._on_their_way = 0  # EXTENDs
         self._least = math.inf  # when the lease ends that ends first of them
         self._entry = 0  # the number of its entry in the timer
+        self._dropped: Any = None  # who hears that nobody refers to it any more
 
     @property
     def key(self) -> str:
@@ -79,7 +80,7 @@ class Hold:
         if self._lost is None and self._ended is None:
             if self._pid != os.getpid():
                 return LockLost(self.key, "it belongs to the parent process")
-            if time.monotonic() >= self._lost_at:
+            if now() >= self._lost_at:
                 self._lose("its lease was not renewed in time")
         return self._lost
 
@@ -90,7 +91,7 @@ class Hold:
 
     def left(self) -> float:
         """For how many seconds the lock is held for certain if no renewal succeeds; 0 when it is lost or released."""
-        return max(0.0, self._lost_at - time.monotonic()) if self.is_held else 0.0
+        return max(0.0, self._lost_at - now()) if self.is_held else 0.0
 
     def check(self) -> None:
         """Raises LockLost unless the lock is held for certain. Asks nobody: call it before each step of the work."""
@@ -117,7 +118,7 @@ class Hold:
 
     @property
     def _may_renew(self) -> bool:
-        return time.monotonic() < self._granted + self._request.max_hold
+        return now() < self._granted + self._request.max_hold
 
     def _extending(self, sent: float, lease: float) -> None:
         """An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once.
@@ -150,7 +151,7 @@ class Hold:
     def _end(self) -> bool:
         """Marks it as released; whether it was not before."""
         with self._mutex:
-            first, self._ended = self._ended is None, time.monotonic()
+            first, self._ended = self._ended is None, now()
             return first
 
     def _over(self) -> LockLost:

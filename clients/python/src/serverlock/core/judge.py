@@ -12,30 +12,32 @@ from ..errors import (
 )
 from .wire import Broken, Said
 
-# The server, or its part in the group, is changing: the same call may succeed later.
-PASSING = {"UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN"}
-# The server grants nothing now.
-GUARDED = {"GRACE", "NOREPLICAS"}
-UNAVAILABLE = GUARDED | {"BUSYLOCKS", "CLOCK", "OOM"}
+# The server, or its part in the group, is changing, or grants nothing now: the same call may succeed later.
+PASSING = {
+    "UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN",
+    "BUSY", "MISCONF", "OOM", "NOREPLICAS", "GRACE", "BUSYLOCKS",
+}
+# Of these, what will not change by itself.
+LASTING = ("GRACE lease", "BUSYLOCKS 64 waits")
 
 
-def may_pass(error: Broken | Said, stood_in_line: bool) -> bool:
+def may_pass(error: Broken | Said) -> bool:
     """Whether to try again while wait time remains."""
     if isinstance(error, Broken):
         return not error.final
-    return error.code in PASSING or stood_in_line and error.code in GUARDED
+    return error.code in PASSING and not str(error).startswith(LASTING)
 
 
-def typed(error: Broken | Said, name: str, waited: float = 0.0) -> LockError:
-    """The error as users get it."""
+def typed(error: Broken | Said, name: str, waited: float | None = None) -> LockError:
+    """The error as users get it. `waited`: for how long it was tried, if the attempt had time to wait."""
     made: LockError
     if isinstance(error, Broken):
         made = (LockDenied if error.final else LockNoServer)(name, str(error))
-    elif error.code in PASSING:
+    elif error.code in PASSING and waited is not None and may_pass(error):
         made = LockTimeout(name, f"not granted within {waited:.3g} s: {error}")
     elif error.code == "DEADLOCK":
         made = LockDeadlock(name, str(error))
-    elif error.code in UNAVAILABLE or error.is_unknown_command:
+    elif error.code in PASSING or error.code == "CLOCK" or error.is_unknown_command:
         made = LockUnavailable(name, str(error))
     elif error.code in ("NOPERM", "NOAUTH", "WRONGPASS"):
         made = LockDenied(name, str(error))

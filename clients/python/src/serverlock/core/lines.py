@@ -6,6 +6,7 @@ Callers take turns. A line that is idle is kept for the next one.
 import threading
 from typing import TYPE_CHECKING
 
+from .seats import Gate
 from .wire import Line
 
 if TYPE_CHECKING:
@@ -18,16 +19,20 @@ class Lines:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self._mutex = threading.Lock()
-        self._gate = engine.runtime.gate(SIZE)
+        self._gate = Gate(engine.runtime, SIZE)
         self._idle: list[Line] = []
 
     @property
     def is_crowded(self) -> bool:
         return self._gate.is_crowded
 
-    async def take(self, key: bytes, timeout: float) -> Line | None:
+    @property
+    def in_use(self) -> int:
+        return self._gate.in_use
+
+    async def take(self, taker: object, key: bytes, timeout: float) -> Line | None:
         """A line; None when none came free in time. Raises Broken."""
-        if not await self._gate.enter(timeout):
+        if not await self._gate.enter(taker, timeout):
             return None
         # In a cluster each key has its own server: a line kept for another one would be of no use.
         while not self._engine.wire.is_cluster:
@@ -40,11 +45,11 @@ class Lines:
         try:
             return await self._engine.wire.line(key, self._engine.timeout)
         except BaseException:
-            self._gate.leave()
+            self._gate.leave(taker)
             raise
 
-    async def give_back(self, line: Line) -> None:
-        self._gate.leave()
+    async def give_back(self, taker: object, line: Line) -> None:
+        self._gate.leave(taker)
         if line.is_open and not self._engine.wire.is_cluster and not self._engine.is_closed:
             with self._mutex:
                 self._idle.append(line)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, TypedDict, TypeVar
 
 from ..hooks import Hooks
 from .engine import Options
@@ -12,7 +12,7 @@ L = TypeVar("L")
 
 
 class LockOptions(TypedDict, total=False):
-    """What every lock takes besides its key and lease. Durations are seconds, or timedelta.
+    """What every lock takes besides its key and lease, for wrappers that pass it on. Durations are seconds, or timedelta.
 
     wait: how long to stand in line; 0: not at all; math.inf: for ever.
     owner: a label for people, 1 to 128 visible ASCII characters. It grants nothing.
@@ -46,55 +46,158 @@ class Manager(Generic[L]):
         *,
         timeout: Duration = 5.0,
         portable: bool = True,
+        warn_without_module: bool = True,
         hooks: Hooks | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        """timeout: how long a reply may take. portable: without the module, lock by script."""
+        """timeout: how long a reply may take. portable: without the module, lock by script. warn_without_module: and
+        log a warning when that begins. hooks: told of what happens to locks. logger: "serverlock", if it is not another.
+        """
         log = logger or logging.getLogger("serverlock")
-        self._options = Options(seconds_of(timeout, "timeout", "", 0.001), bool(portable), hooks, log)
+        patience = seconds_of(timeout, "timeout", "", 0.001)
+        self._options = Options(patience, bool(portable), bool(warn_without_module), hooks, log)
         self._client = client
 
     def _made(self, request: Request) -> L:
         raise NotImplementedError
 
-    def lock(self, key: Key, lease: Duration, **options: Unpack[LockOptions]) -> L:
+    def lock(
+        self,
+        key: Key,
+        lease: Duration,
+        *,
+        wait: Duration = 0.0,
+        owner: str | None = None,
+        session: bool = False,
+        details: bool = False,
+        replicas: int = 0,
+        replicas_within: Duration = 1.0,
+        fsync: bool = False,
+        at_least: Duration = 0.0,
+        max_hold: Duration | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> L:
         """One holder at a time."""
-        return self._made(_request([key], lease, options))
+        return self._of(
+            [key], lease, wait=wait, owner=owner, session=session, details=details,
+            replicas=replicas, replicas_within=replicas_within, fsync=fsync, at_least=at_least,
+            max_hold=max_hold, on_lost=on_lost,
+        )
 
-    def shared(self, key: Key, lease: Duration, **options: Unpack[LockOptions]) -> L:
+    def shared(
+        self,
+        key: Key,
+        lease: Duration,
+        *,
+        wait: Duration = 0.0,
+        owner: str | None = None,
+        session: bool = False,
+        details: bool = False,
+        replicas: int = 0,
+        replicas_within: Duration = 1.0,
+        fsync: bool = False,
+        at_least: Duration = 0.0,
+        max_hold: Duration | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> L:
         """Any number of holders that share it (readers); none beside a holder of `lock` (a writer)."""
-        return self._made(_request([key], lease, options, kind=(b"SHARED",)))
+        return self._of(
+            [key], lease, wait=wait, owner=owner, session=session, details=details,
+            replicas=replicas, replicas_within=replicas_within, fsync=fsync, at_least=at_least,
+            max_hold=max_hold, on_lost=on_lost, kind=(b"SHARED",),
+        )
 
-    def limit(self, key: Key, n: int, lease: Duration, **options: Unpack[LockOptions]) -> L:
+    def limit(
+        self,
+        key: Key,
+        n: int,
+        lease: Duration,
+        *,
+        wait: Duration = 0.0,
+        owner: str | None = None,
+        session: bool = False,
+        details: bool = False,
+        replicas: int = 0,
+        replicas_within: Duration = 1.0,
+        fsync: bool = False,
+        at_least: Duration = 0.0,
+        max_hold: Duration | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> L:
         """At most n holders at a time."""
-        name = shown([key_of(key)])
-        kind = (b"LIMIT", count_of(n, "n", name, 1, MOST_HOLDERS))
-        return self._made(_request([key], lease, options, kind=kind))
+        number = count_of(n, "n", shown([key_of(key)]), 1, MOST_HOLDERS)
+        return self._of(
+            [key], lease, wait=wait, owner=owner, session=session, details=details,
+            replicas=replicas, replicas_within=replicas_within, fsync=fsync, at_least=at_least,
+            max_hold=max_hold, on_lost=on_lost, kind=(b"LIMIT", number),
+        )
 
-    def all_of(self, keys: Iterable[Key], lease: Duration, **options: Unpack[LockOptions]) -> L:
+    def all_of(
+        self,
+        keys: Iterable[Key],
+        lease: Duration,
+        *,
+        wait: Duration = 0.0,
+        owner: str | None = None,
+        session: bool = False,
+        replicas: int = 0,
+        replicas_within: Duration = 1.0,
+        fsync: bool = False,
+        at_least: Duration = 0.0,
+        max_hold: Duration | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> L:
         """All of the keys or none, under one token. While it waits it holds none. No details."""
-        if isinstance(keys, (str, bytes)):
-            keys = [keys]
-        return self._made(_request(keys, lease, {**options, "details": False}, many=True))
+        return self._of(
+            [keys] if isinstance(keys, (str, bytes)) else keys, lease, wait=wait, owner=owner,
+            session=session, replicas=replicas, replicas_within=replicas_within, fsync=fsync,
+            at_least=at_least, max_hold=max_hold, on_lost=on_lost, many=True,
+        )
 
-    def recover(self, key: Key, lease: Duration, **options: Unpack[LockOptions]) -> L:
+    def recover(
+        self,
+        key: Key,
+        lease: Duration,
+        *,
+        owner: str | None = None,
+        session: bool = False,
+        replicas: int = 0,
+        replicas_within: Duration = 1.0,
+        fsync: bool = False,
+        at_least: Duration = 0.0,
+        max_hold: Duration | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> L:
         """Only a lock that its last holder never released; `predecessor` says whose it was. It does not wait."""
-        return self._made(_request([key], lease, {**options, "wait": 0, "details": False}, recover=True))
+        return self._of(
+            [key], lease, owner=owner, session=session, replicas=replicas,
+            replicas_within=replicas_within, fsync=fsync, at_least=at_least, max_hold=max_hold,
+            on_lost=on_lost, recover=True,
+        )
 
 
-def _request(keys: Iterable[object], lease: object, options: LockOptions, **more: Any) -> Request:
+    def _of(self, keys: Iterable[object], lease: object, **options: Any) -> L:
+        return self._made(request_of(keys, lease, **options))
+
+
+def request_of(
+    keys: Iterable[object],
+    lease: object,
+    *,
+    wait: object = 0,
+    owner: object = None,
+    session: object = False,
+    details: object = False,
+    replicas: object = 0,
+    replicas_within: object = 1,
+    fsync: object = False,
+    at_least: object = 0,
+    max_hold: object = None,
+    on_lost: object = None,
+    **more: Any,
+) -> Request:
+    """What these options describe; anything else than `kind`, `many` and `recover` is a TypeError."""
     return checked(
-        keys,
-        lease,
-        options.get("wait", 0),
-        options.get("owner"),
-        options.get("at_least", 0),
-        options.get("max_hold"),
-        options.get("replicas", 0),
-        options.get("replicas_within", 1),
-        session=bool(options.get("session")),
-        details=bool(options.get("details")),
-        fsync=bool(options.get("fsync")),
-        on_lost=options.get("on_lost"),
-        **more,
+        keys, lease, wait, owner, at_least, max_hold, replicas, replicas_within,
+        session=bool(session), details=bool(details), fsync=bool(fsync), on_lost=on_lost, **more,
     )

@@ -4,11 +4,11 @@ Keys, values, replies and errors are those of the commands, for one key with one
 """
 
 import hashlib
-import time
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from .clock import now
 from .request import Request
 from .wire import Broken, Said, Word
 
@@ -92,9 +92,9 @@ class Portable:
 
     async def _ask_policy(self, request: Request) -> None:
         """Under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell."""
-        if time.monotonic() < self._asked + POLICY_COUNTS:
+        if now() < self._asked + POLICY_COUNTS:
             return
-        self._asked = time.monotonic()
+        self._asked = now()
         try:
             reply = await self._engine.wire.call(request.key, ("INFO", "memory"), self._engine.timeout)
         except Said:

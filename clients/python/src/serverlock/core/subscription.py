@@ -6,9 +6,10 @@ Messages are hints. An attempt asks the server again when it hears something, an
 import random
 import secrets
 import threading
-import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
+from .clock import now
 from .wire import Broken, Line, Said
 
 if TYPE_CHECKING:
@@ -50,9 +51,10 @@ class Subscription:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self._mutex = threading.Lock()
-        self._by_id: dict[str, News] = {}
+        # An attempt owns its entry: one that a signal handler ends in the middle of `unregister` leaves nothing behind.
+        self._by_id: weakref.WeakValueDictionary[str, News] = weakref.WeakValueDictionary()
         self._line: Line | None = None
-        self._is_running = False
+        self._listener = engine.runtime.worker(self._listen, "serverlock subscription")
         self._key = b""
         self.channel = f"serverlock:{secrets.token_hex(8)}"
         self.is_up = False
@@ -66,11 +68,8 @@ class Subscription:
         news = News(self)
         with self._mutex:
             self._by_id[id_] = news
-            starts, self._is_running = not self._is_running, True
-            if starts:
-                self._key = key
-        if starts:
-            self._engine.runtime.spawn(self._listen, "serverlock subscription")
+            self._key = self._key or key
+        self._listener.start()
         return news
 
     def unregister(self, id_: str) -> None:
@@ -79,18 +78,18 @@ class Subscription:
 
     async def ready(self, news: News, timeout: float) -> bool:
         """Waits until the line is subscribed, or it is clear that it cannot be."""
-        end = time.monotonic() + timeout
-        while not (self.is_up or self._engine.is_closed) and self.refusal is None and (left := end - time.monotonic()) > 0:
+        end = now() + timeout
+        while not (self.is_up or self._engine.is_closed) and self.refusal is None and (left := end - now()) > 0:
             await news.wait(left)
         return self.is_up
 
     def send_again(self) -> None:
         """Has all attempts sent again, within a second: not all at once."""
-        now = time.monotonic()
+        at = now()
         with self._mutex:
             waiting = list(self._by_id.values())
         for news in waiting:
-            news.again_at = min(news.again_at, now + (random.random() if len(waiting) > 1 else 0.0))
+            news.again_at = min(news.again_at, at + (random.random() if len(waiting) > 1 else 0.0))
             news.stir()
 
     async def close(self) -> None:
@@ -108,8 +107,7 @@ class Subscription:
                 pause = 0.0
                 await self._read()
             except Said as error:
-                with self._mutex:
-                    self.refusal, self._is_running = error, False
+                self.refusal = error
                 self.stir()
                 return
             except Broken as error:
@@ -137,7 +135,7 @@ class Subscription:
         if line is None:
             return
         is_asked = False
-        while True:
+        while not self._engine.is_closed:  # it may have been closed while this line was opened
             message = await line.read(IDLE_PING)
             if message is None:
                 if is_asked:

@@ -9,14 +9,14 @@ import heapq
 import itertools
 import math
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .clock import now
 from .hold import Hold
-from .wire import Broken, Line, Said
+from .wire import Broken, Said
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Debt: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 LONGEST_SLEEP = 3600.0
+# Threads and loops do not wake during a suspend: the clock of leases is looked at so often while there are any.
+LONGEST_BLINDNESS = 0.5
 
 
 class Timer:
@@ -37,11 +39,19 @@ class Timer:
         self._woken = engine.runtime.flag()
         self._due: list[weakref.ref[Hold]] = []
         self._debts: list[tuple[float, Debt]] = []
+        self._settling = 0
         self._called = engine.runtime.flag()
-        # Lines of session holds that were dropped. A finalizer may do no more than append: it can run anywhere.
-        self.dropped: deque[Line] = deque()
+        # What is to be done for holds that were dropped. A finalizer may do no more than append: it can run anywhere.
+        self.dropped: deque[Debt] = deque()
         self._owed = engine.runtime.flag()
-        self._is_running = self._is_working = self._is_settling = False
+        self._keeper = engine.runtime.worker(self._keep_time, "serverlock timer")
+        self._sender = engine.runtime.worker(self._send, "serverlock renewal")
+        self._payer = engine.runtime.worker(self._pay, "serverlock debts")
+
+    @property
+    def owed(self) -> int:
+        """How many debts there are, those that are being settled included."""
+        return len(self._debts) + self._settling
 
     def add(self, hold: Hold) -> None:
         if hold._is_renewed:
@@ -68,9 +78,7 @@ class Timer:
         """Something to be given back in the background, tried until it works or that time has come."""
         with self._mutex:
             self._debts.append((until, debt))
-            starts, self._is_settling = not self._is_settling, True
-        if starts:
-            self._engine.runtime.spawn(self._pay, "serverlock debts")
+        self._payer.start()
         self._owed.set()
 
     def close(self) -> None:
@@ -85,7 +93,7 @@ class Timer:
     def _tell_losses(self, refs: "list[weakref.ref[Hold]]") -> None:
         holds = [hold for ref in refs if (hold := ref()) is not None and hold.is_held]
         if holds:
-            first = min(hold._lost_at for hold in holds) - time.monotonic()
+            first = min(hold._lost_at for hold in holds) - now()
             rest = [weakref.ref(hold) for hold in holds]
             self._engine.runtime.later(max(0.0, first), lambda: self._tell_losses(rest))
 
@@ -93,43 +101,39 @@ class Timer:
         with self._mutex:
             heapq.heappush(self._entries, (at, number, what))
             is_sooner = at < self._awake_at
-            starts, self._is_running = not self._is_running, True
-        if starts:
-            self._engine.runtime.spawn(self._keep_time, "serverlock timer")
-        elif is_sooner:
+        self._keeper.start()
+        if is_sooner:
             self._woken.set()
 
     def _work(self) -> None:
-        with self._mutex:
-            starts, self._is_working = not self._is_working, True
-        if starts:
-            self._engine.runtime.spawn(self._send, "serverlock renewal")
+        self._sender.start()
         self._called.set()
 
     async def _keep_time(self) -> None:
         while not self._engine.is_closed:
             self._woken.clear()
             while self.dropped:
-                await self._engine.end_session(self.dropped.popleft())
-            now = time.monotonic()
+                await self.dropped.popleft()()
+            at = now()
             with self._mutex:
                 due = []
-                while self._entries and self._entries[0][0] <= now:
+                while self._entries and self._entries[0][0] <= at:
                     due.append(heapq.heappop(self._entries)[1:])
-                self._awake_at = self._entries[0][0] if self._entries else now + LONGEST_SLEEP
+                self._awake_at = self._entries[0][0] if self._entries else at + LONGEST_SLEEP
+                longest = LONGEST_BLINDNESS if self._entries else LONGEST_SLEEP
             for number, what in due:
                 if isinstance(what, weakref.ref):
-                    self._look_at(number, what, now)
+                    self._look_at(number, what, at)
                 else:
                     what()
             if not due:
-                await self._woken.wait(self._awake_at - now)
+                await self._woken.wait(min(longest, self._awake_at - at))
 
-    def _look_at(self, number: int, ref: "weakref.ref[Hold]", now: float) -> None:
+    def _look_at(self, number: int, ref: "weakref.ref[Hold]", at: float) -> None:
         hold = ref()
         if hold is None or number != hold._entry or not hold.is_held:
             return
-        if now >= hold._renew_at and hold._may_renew and not hold._renewing:
+        if at >= hold._renew_at and hold._may_renew and not hold._renewing:
             hold._renewing = True
             with self._mutex:
                 self._due.append(ref)
@@ -152,9 +156,11 @@ class Timer:
             self._owed.clear()
             with self._mutex:
                 debts, self._debts = self._debts, []
+                self._settling = len(debts)
             owed = [debt for debt in debts if not await self._settle(*debt)]
             with self._mutex:
                 self._debts += owed
+                self._settling = 0
             pause = 0.25 if owed else 0.0
             del debts, owed
 
@@ -162,16 +168,16 @@ class Timer:
         try:
             await debt()
         except Broken as error:
-            return error.final or time.monotonic() >= until
+            return error.final or now() >= until
         except Said:
-            return time.monotonic() >= until
+            return now() >= until
         return True
 
     async def _renew(self, holds: list[Hold]) -> None:
         holds = [hold for hold in holds if hold.is_held]
         if not holds:
             return
-        sent = time.monotonic()
+        sent = now()
         in_time = min(hold._lost_at for hold in holds) - sent
         timeout = max(0.05, min(self._engine.timeout, in_time / 2))
         for hold in holds:
@@ -195,7 +201,7 @@ class Timer:
         else:
             self._engine.missed(hold, reply)
             self._engine.log.warning("renewing the lock %s failed, and is tried again: %s", hold.key, reply)
-            self._look_again(hold, min(hold._lost_at, time.monotonic() + max(hold._lease / 20, 0.01)))
+            self._look_again(hold, min(hold._lost_at, now() + max(hold._lease / 20, 0.01)))
 
 
 def _is_live(what: "weakref.ref[Hold] | Callable[[], None]") -> bool:

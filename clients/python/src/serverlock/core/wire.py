@@ -98,6 +98,10 @@ class Wire(Protocol):
         """Asks a cluster anew which server has which slot."""
 
     @property
+    def in_use(self) -> int:
+        """How many exchanges run, and how many calls are queued: for tests."""
+
+    @property
     def is_cluster(self) -> bool: ...
 
 
@@ -111,16 +115,11 @@ class Flag(Protocol):
     async def wait(self, timeout: float) -> bool: ...
 
 
-class Gate(Protocol):
-    """Lets a number of callers through at a time."""
+class Worker(Protocol):
+    """Work that runs beside everything else, without keeping the process from ending, once something needs it."""
 
-    async def enter(self, timeout: float) -> bool: ...
-
-    def leave(self) -> None: ...
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether somebody waits in front of it."""
+    def start(self) -> None:
+        """Sees to it that it runs. Nothing is lost if the caller is interrupted here: the next one starts it."""
 
 
 class Runtime(Protocol):
@@ -131,18 +130,19 @@ class Runtime(Protocol):
 
     def flag(self) -> Flag: ...
 
-    def gate(self, size: int) -> Gate: ...
-
     async def sleep(self, seconds: float) -> None: ...
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        """Runs it beside everything else, without keeping the process from ending."""
+    @property
+    def linger(self) -> float:
+        """For how many seconds a worker without work waits for more."""
+
+    def worker(
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool] = lambda: False
+    ) -> Worker:
+        """`more`: whether it has to be started again as soon as it has ended."""
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs it to its end, even if the caller is cancelled meanwhile."""
-
-    async def whole(self, work: Coroutine[Any, Any, None]) -> None:
-        """Like finish, for work that others wait for too."""
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
         """Calls it once, also after `close`. It keeps neither the process nor the loop from ending."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..core.campaign import NOBODY, Campaign, Leadership, look
-from ..core.manager import _request
+from ..core.manager import request_of
 from ..core.request import Duration, Key
 from .runtime import run
 
@@ -28,14 +28,22 @@ class Leader:
         *,
         on_elected: Callable[[int], object] = lambda token: None,
         on_lost: Callable[[int], object] = lambda token: None,
-        **options: Any,
+        wait: Duration = 60.0,
+        owner: str | None = None,
+        session: bool = False,
+        replicas: int = 0,
+        replicas_within: Duration = 1.0,
+        fsync: bool = False,
     ) -> None:
         self._locks = locks
         self._on_elected, self._on_lost = on_elected, on_lost
         self._stopped = threading.Event()
         self._campaign: Campaign | None = None
         self._thread: threading.Thread | None = None
-        self._request = _request([key], lease, {"wait": 60, **options, "on_lost": self._woken})  # type: ignore[typeddict-item]
+        self._request = request_of(
+            [key], lease, wait=wait, owner=owner, session=session, replicas=replicas, replicas_within=replicas_within,
+            fsync=fsync, on_lost=self._woken,
+        )
 
     @property
     def token(self) -> int | None:

@@ -1,11 +1,13 @@
 """Locks for redis.Redis, redis.RedisCluster and their Valkey twins, used from any number of threads."""
 
+import logging
 import os
+import sys
 import threading
 import weakref
-from collections.abc import Hashable
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable, Hashable
+from types import FrameType, TracebackType
+from typing import Any, TypeAlias
 
 from ..core.engine import Engine, Options
 from ..core.hold import Grant, Hold
@@ -13,6 +15,7 @@ from ..core.library import Library
 from ..core.manager import LockOptions, Manager
 from ..core.request import Duration, Key, Request, seconds_of
 from ..errors import LockMisuse
+from ..hooks import Hooks
 from .runtime import Runtime, run
 from .wire import Wire
 
@@ -26,8 +29,22 @@ class Locks(Manager["Lock"]):
     thread for the leases at the first lock, and one for the waits. None of them keeps the process from ending.
     """
 
-    def __init__(self, client: Any, **options: Any) -> None:
-        super().__init__(client, **options)
+    def __init__(
+        self,
+        client: Any,
+        *,
+        timeout: Duration = 5.0,
+        portable: bool = True,
+        warn_without_module: bool = True,
+        hooks: Hooks | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        """timeout: how long a reply may take. portable: without the module, lock by script. warn_without_module: log a
+        warning when that begins. hooks: who is told of what happens to locks. logger: another one than "serverlock".
+        """
+        super().__init__(
+            client, timeout=timeout, portable=portable, warn_without_module=warn_without_module, hooks=hooks, logger=logger
+        )
         self._library = Library(client, is_async=False)
         self._mutex = threading.Lock()
         self._current: Engine | None = None
@@ -52,9 +69,25 @@ class Locks(Manager["Lock"]):
                 self._finalizer = weakref.finalize(self, _close, self._current)
             return self._current
 
-    def leader(self, key: Key, lease: Duration, **options: Any) -> "Leader":
+    def leader(
+        self,
+        key: Key,
+        lease: Duration,
+        *,
+        on_elected: Callable[[int], object] = lambda token: None,
+        on_lost: Callable[[int], object] = lambda token: None,
+        wait: Duration = 60.0,
+        owner: str | None = None,
+        session: bool = False,
+        replicas: int = 0,
+        replicas_within: Duration = 1.0,
+        fsync: bool = False,
+    ) -> "Leader":
         """Campaigns for a key until it is stopped: see Leader."""
-        return Leader(self, key, lease, **options)
+        return Leader(
+            self, key, lease, on_elected=on_elected, on_lost=on_lost, wait=wait, owner=owner, session=session,
+            replicas=replicas, replicas_within=replicas_within, fsync=fsync,
+        )
 
     def close(self) -> None:
         """Ends the threads and the connections of its own. Locks that are held are not renewed any more."""
@@ -112,7 +145,7 @@ class Lock:
 
     def __init__(self, locks: Locks, request: Request) -> None:
         self._locks, self._request = locks, request
-        self._entered: list[tuple[Hashable, Held]] = []
+        self._entered: list[Entered] = []
 
     def acquire(self) -> Held:
         """Gets the lock, within `wait`; raises LockRefused, LockTimeout or another LockError."""
@@ -120,22 +153,41 @@ class Lock:
 
     def __enter__(self) -> Held:
         held = self.acquire()
-        self._entered.append((held._engine.enter_scope(held), held))
-        return held
+        try:
+            self._entered.append((sys._getframe(1), held._engine.enter_scope(held), held))
+            return held
+        except BaseException as error:  # of a handler of a signal
+            self._entered[:] = [entry for entry in self._entered if entry[2] is not held]
+            _leave(held, error)
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        caller = self._locks._engine().runtime.caller()
-        mine = [entry for entry in self._entered if entry[0] == caller] or self._entered
-        if not mine:
-            raise LockMisuse(self._request.name, "this scope was not entered")
-        entry = mine[-1]
-        self._entered.remove(entry)
-        held = entry[1]
-        held._engine.leave_scope(held, entry[0])
-        _leave(held, error)
+        held: Held | None = None
+        try:
+            entry = left_by(self._entered, sys._getframe(1), self._locks._engine().runtime.caller())
+            if entry is None:
+                raise LockMisuse(self._request.name, "this scope was not entered, or by several others: leave it where it began")
+            held = entry[2]
+            self._entered.remove(entry)
+            held._engine.leave_scope(held, entry[1])
+        finally:
+            if held is not None:
+                _leave(held, error)
 
     def __repr__(self) -> str:
         return f"<serverlock.Lock {self._request.name}>"
+
+
+Entered: TypeAlias = tuple[FrameType, Hashable, Any]
+
+
+def left_by(entered: "list[Entered]", frame: FrameType, caller: Hashable) -> "Entered | None":
+    """The scope that ends: that of this `with`, else the last one of this caller, else the only one there is.
+
+    Frameworks leave a scope in another thread or task than they entered it in, while others use the same Lock.
+    """
+    mine = [entry for entry in entered if entry[0] is frame] or [entry for entry in entered if entry[1] is caller]
+    return mine[-1] if mine else entered[0] if len(entered) == 1 else None
 
 
 def _leave(held: Held, error: BaseException | None) -> None:

@@ -1,6 +1,8 @@
 """Threads, as the core sees them. Nothing here ever suspends, so `run` drives a coroutine to its end in one step."""
 
-import math
+import _thread
+import logging
+import queue
 import selectors
 import socket
 import threading
@@ -24,64 +26,113 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Flag:
+    """A lock that is free while the flag is set. Waiting clears it.
+
+    Not an Event: a handler of a signal that raises within one leaves its inner lock taken, for all threads.
+    """
+
     def __init__(self) -> None:
-        self._event = threading.Event()
-        self.set, self.clear = self._event.set, self._event.clear
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass  # it was set
+
+    def clear(self) -> None:
+        self._lock.acquire(blocking=False)
 
     async def wait(self, timeout: float) -> bool:
-        return self._event.wait(min(timeout, threading.TIMEOUT_MAX))
+        return self._lock.acquire(timeout=max(0.0, min(timeout, threading.TIMEOUT_MAX)))
 
 
-class Gate:
-    def __init__(self, size: int) -> None:
-        self._semaphore = threading.Semaphore(size)
-        self._waiting = 0
+class Worker:
+    """A thread. It is started by a thread of the interpreter's own kind, for `Thread.start` has an Event: see Flag."""
 
-    async def enter(self, timeout: float) -> bool:
-        if self._semaphore.acquire(blocking=False):
-            return True
-        self._waiting += 1
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool]) -> None:
+        self._work, self._name, self._more = work, name, more
+        self._mutex = threading.Lock()
+        self.runs = False
+
+    def start(self) -> None:
+        if not self.runs:
+            _thread.start_new_thread(self._launch, ())
+
+    def _launch(self) -> None:
+        with self._mutex:
+            if self.runs:
+                return
+            self.runs = True
+        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def _run(self) -> None:
         try:
-            return self._semaphore.acquire(timeout=None if timeout == math.inf else max(0.0, timeout))
+            run(self._work())
         finally:
-            self._waiting -= 1
+            self.runs = False
+            if self._more():
+                self.start()
 
-    def leave(self) -> None:
-        self._semaphore.release()
 
-    @property
-    def is_crowded(self) -> bool:
-        return self._waiting > 0
+class Tellers:
+    """A few threads that call code of the user's, and end when there is no more for a while."""
+
+    MOST = 3
+
+    def __init__(self, linger: float) -> None:
+        self._linger = linger
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._workers = [Worker(self._tell, "serverlock told", lambda: not self._work.empty()) for _ in range(self.MOST)]
+
+    def tell(self, work: Callable[[], object]) -> None:
+        self._work.put(work)
+        for worker in self._workers:
+            if not worker.runs:
+                worker.start()
+                break
+
+    async def _tell(self) -> None:
+        while True:
+            try:
+                work = self._work.get(timeout=self._linger)
+            except queue.Empty:
+                return
+            try:
+                work()
+            except Exception:
+                logging.getLogger("serverlock").exception("a callback failed")
+            del work
 
 
 class Runtime:
+    linger = 2.0
+
     def __init__(self) -> None:
+        self._tellers = Tellers(self.linger)
         self._watcher: Watcher | None = None
         self._mutex = threading.Lock()
 
     def caller(self) -> Hashable:
-        return threading.get_ident()
+        return threading.current_thread()  # its number is given to another one once it has ended
 
     def flag(self) -> Flag:
         return Flag()
 
-    def gate(self, size: int) -> Gate:
-        return Gate(size)
-
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        threading.Thread(target=lambda: run(work()), name=name, daemon=True).start()
+    def worker(
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool] = lambda: False
+    ) -> Worker:
+        return Worker(work, name, more)
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         await work
 
-    async def whole(self, work: Coroutine[Any, Any, None]) -> None:
-        await work
-
     def tell(self, work: Callable[[], object]) -> None:
-        threading.Thread(target=work, name="serverlock told", daemon=True).start()
+        self._tellers.tell(work)
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
         timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), work)
@@ -117,7 +168,8 @@ class Watcher:
         self._selector.register(woken, selectors.EVENT_READ)
         self._woken = woken
         self._is_closed = False
-        threading.Thread(target=self._run, name="serverlock sessions", daemon=True).start()
+        self._worker = Worker(self._run, "serverlock sessions", lambda: False)
+        self._worker.start()
 
     def watch(self, line: Any, ended: Callable[[], None]) -> None:
         number = line.fileno()
@@ -127,6 +179,7 @@ class Watcher:
         with self._mutex:
             self._lines[line] = number, ended
             self._selector.register(number, selectors.EVENT_READ, line)
+        self._worker.start()
 
     def unwatch(self, line: Line) -> None:
         with self._mutex:
@@ -135,10 +188,13 @@ class Watcher:
                 self._selector.unregister(known[0])
 
     def close(self) -> None:
-        self._is_closed = True
-        self._wake.send(b"x")
+        """Managers are closed by their users, and once more when the interpreter ends."""
+        with self._mutex:
+            is_first, self._is_closed = not self._is_closed, True
+        if is_first:
+            self._wake.send(b"x")
 
-    def _run(self) -> None:
+    async def _run(self) -> None:
         while not self._is_closed:
             for key, _ in self._selector.select():
                 line = key.data

@@ -104,6 +104,10 @@ class Wire:
     def widen(self) -> None:
         self._lane.widen()
 
+    @property
+    def in_use(self) -> int:
+        return self._lane.in_use + self._lane.queued
+
     async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
         try:
             return await self.call(key, words, timeout)
@@ -174,13 +178,14 @@ class Wire:
         if not self._library.is_plain_pool(pool):
             return pool.get_connection(*self._arguments)
         pool._checkpid()
-        with pool._lock:
-            try:
-                connection = pool._available_connections.pop()
-            except IndexError:
-                connection = pool.make_connection()
-            pool._in_use_connections.add(connection)
+        connection = None
         try:
+            with pool._lock:
+                try:
+                    connection = pool._available_connections.pop()
+                except IndexError:
+                    connection = pool.make_connection()
+                pool._in_use_connections.add(connection)
             if connection._sock is not None:
                 try:
                     # Something to read is the end of an idle connection, or a reply that nobody waits for.
@@ -192,7 +197,9 @@ class Wire:
                 connection.disconnect()
             self._connect(pool, connection, timeout)
         except BaseException:
-            pool.release(connection)
+            if connection is not None:
+                connection.disconnect()  # half connected, it would fail for the next one
+                pool.release(connection)
             raise
         return connection
 

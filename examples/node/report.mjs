@@ -1,7 +1,10 @@
 import { createClient } from 'redis';
 import { Locks } from 'serverlock';
 
-const client = await createClient().connect();
+// A connection that swallows everything is noticed after 10 s, and made anew.
+const reconnectStrategy = (tries) => Math.min(50 * 2 ** tries, 2000);
+const client = createClient({ socket: { socketTimeout: 10_000, reconnectStrategy } });
+await client.on('error', console.error).connect();
 const locks = new Locks(client); // one for each client of the application
 await locks.lock('report', 10_000, { wait: 60_000 }).run(async (signal, held) => {
   console.log('working, token', held.token);

@@ -5,9 +5,10 @@
  */
 
 import { randomInt } from 'node:crypto';
+import { now } from './clock.js';
 import type { Engine } from './engine.js';
 import { LockUnavailable, type LockError } from './errors.js';
-import { now, predecessor, type Grant } from './hold.js';
+import { predecessor, type Grant } from './hold.js';
 import { confirm } from './replicas.js';
 import type { Request } from './request.js';
 import type { News } from './subscription.js';
@@ -26,7 +27,7 @@ class NoNotify extends Error {}
 /** The attempt stands in line. */
 class Standing extends Error {}
 
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)));
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)).unref());
 
 export class Attempt {
   readonly id = String(randomInt(1, 2 ** 47) * 1000 + randomInt(0, 1000));
@@ -50,6 +51,7 @@ export class Attempt {
   constructor(
     readonly engine: Engine,
     readonly request: Request,
+    readonly isBackground = false,
     readonly signal?: AbortSignal,
   ) {
     this.#deadline = this.began + request.wait;
@@ -92,37 +94,47 @@ export class Attempt {
     return grant;
   }
 
+  /** By the module, else by script. The module may be loaded meanwhile: the same ID then goes on with it. */
   async #get(): Promise<Grant> {
-    const { engine, request } = this;
-    if (engine.isPortable()) return this.#poll();
-    try {
-      const alone = engine.solo.isReady ? await this.#alone() : undefined;
-      if (alone) return alone;
-      if (request.wait && engine.notifies && engine.subscription.isUp) {
-        const grant = await this.#byNotify();
-        if (grant) return grant;
+    for (let asks = this.engine.asksForModule(); ; asks = true) {
+      if (asks) {
+        try {
+          this.#isPortable = false;
+          return await this.#byModule();
+        } catch (error) {
+          if (!(error instanceof Said && error.isUnknownCommand)) throw error;
+          this.engine.missModule(error);
+        }
+        this.#mayStand = false;
       }
-      const grant = await this.#ask(0);
+      const grant = await this.#poll();
       if (grant) return grant;
-      if (this.#left() <= 0) {
-        this.#mayStand = false; // its place holds nobody up
-        throw request.wait ? this.#timedOut() : refused(request.name);
-      }
-      const grantAlone = await this.#alone();
-      if (grantAlone) return grantAlone;
-      if (engine.notifies) {
-        const notified = await this.#byNotify();
-        if (notified) return notified;
-      }
-      const blocked = await this.#byBlocking();
-      if (blocked) return blocked;
-      throw this.#timedOut();
-    } catch (error) {
-      if (!(error instanceof Said && error.isUnknownCommand)) throw error;
-      engine.missModule(error);
     }
-    this.#mayStand = false;
-    return this.#poll();
+  }
+
+  async #byModule(): Promise<Grant> {
+    const { engine, request } = this;
+    const alone = engine.solo.isReady ? await this.#alone() : undefined;
+    if (alone) return alone;
+    if (request.wait && engine.notifies && engine.subscription.isUp) {
+      const grant = await this.#byNotify();
+      if (grant) return grant;
+    }
+    const grant = await this.#ask(0);
+    if (grant) return grant;
+    if (this.#left() <= 0) {
+      this.#mayStand = false; // its place holds nobody up
+      throw request.wait ? this.#timedOut() : refused(request.name);
+    }
+    const grantAlone = await this.#alone();
+    if (grantAlone) return grantAlone;
+    if (engine.notifies) {
+      const notified = await this.#byNotify();
+      if (notified) return notified;
+    }
+    const blocked = await this.#byBlocking();
+    if (blocked) return blocked;
+    throw this.#timedOut();
   }
 
   #unlessGivenUp<T>(work: Promise<T>): Promise<T> {
@@ -159,6 +171,7 @@ export class Attempt {
         reply = late.reply; // of the first copy
       }
       this.#tries = 0;
+      this.engine.isPortable = false;
       return this.#granted(reply, sent);
     }
   }
@@ -199,12 +212,11 @@ export class Attempt {
     if (error instanceof Said && error.isUnknownCommand) throw error;
     this.#line?.close();
     if (this.engine.wire.isCluster && (this.#usesLine || error instanceof Broken)) await this.engine.wire.refresh(this.request.key);
-    if (!mayPass(error, this.#stood)) {
-      if (error instanceof Said && !this.#stood && this.#tries === 1) this.#mayStand = false;
-      throw typed(error, name);
-    }
-    if (this.#left() <= 0 && (this.#tries >= 2 || (error instanceof Broken && error.settled))) {
-      throw typed(error, name, Math.round(now() - this.began));
+    if (error instanceof Said && !this.#stood && this.#tries === 1) this.#mayStand = false;
+    if (!mayPass(error)) throw typed(error, name);
+    const isPending = error instanceof Broken && error.settled;
+    if (this.#left() <= 0 && (this.request.wait || this.#tries >= 2 || isPending)) {
+      throw this.request.wait && error instanceof Said ? timedOut(name, now() - this.began, error) : typed(error, name);
     }
     if (error instanceof Broken && error.settled) {
       const late = error.settled.then(
@@ -346,7 +358,8 @@ export class Attempt {
     return true;
   }
 
-  async #poll(): Promise<Grant> {
+  /** undefined: it is time to ask for the module again. */
+  async #poll(): Promise<Grant | undefined> {
     const { request, engine } = this;
     if (request.needsModule) {
       throw new LockUnavailable(request.name, `${request.needsModule} needs the module, which is not loaded`);
@@ -369,6 +382,7 @@ export class Attempt {
       this.#mayStand = false;
       if (this.#left() <= 0) throw request.wait ? this.#timedOut() : refused(request.name);
       await this.#unlessGivenUp(sleep(Math.min(50 + Math.random() * 100, this.#left())));
+      if (engine.asksForModule()) return undefined;
     }
   }
 

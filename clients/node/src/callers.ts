@@ -1,6 +1,9 @@
 /**
- * Who may end an attempt from outside: its caller, by a signal, and the end of the manager. A signal that many attempts
- * share gets one listener: Node warns of more than ten as of a leak.
+ * Whose attempts are pending, and who may end them from outside: a caller, by a signal, and the end of the manager. A
+ * signal that many attempts share gets one listener: Node warns of more than ten as of a leak.
+ *
+ * A pending attempt of a caller keeps the process from ending, as any request does, and nothing else of a manager does:
+ * all its other timers and connections are unreferenced.
  */
 
 import type { Request } from './request.js';
@@ -8,6 +11,8 @@ import type { Request } from './request.js';
 interface Endable {
   readonly request: Request;
   readonly signal?: AbortSignal | undefined;
+  /** Nobody awaits it: it belongs to a leader. */
+  readonly isBackground: boolean;
   giveUp(reason: unknown): void;
 }
 
@@ -18,10 +23,21 @@ interface Listener {
 
 export class Callers {
   readonly #attempts = new Set<Endable>();
+  /** Pending attempts that somebody awaits. */
+  #awaited = 0;
+  #keeper: NodeJS.Timeout | undefined;
   readonly #bySignal = new WeakMap<AbortSignal, Listener>();
+
+  get size(): number {
+    return this.#attempts.size;
+  }
 
   enter(attempt: Endable): void {
     this.#attempts.add(attempt);
+    if (!attempt.isBackground && this.#awaited++ === 0) {
+      this.#keeper ??= setInterval(() => undefined, 2 ** 31 - 1);
+      this.#keeper.ref();
+    }
     const { signal } = attempt;
     if (!signal) return;
     let listener = this.#bySignal.get(signal);
@@ -37,6 +53,7 @@ export class Callers {
 
   leave(attempt: Endable): void {
     this.#attempts.delete(attempt);
+    if (!attempt.isBackground && --this.#awaited === 0) this.#keeper?.unref();
     const { signal } = attempt;
     const listener = signal && this.#bySignal.get(signal);
     if (!listener?.attempts.delete(attempt) || listener.attempts.size > 0) return;

@@ -3,9 +3,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Attempt } from './attempt.js';
 import { Callers } from './callers.js';
+import { now } from './clock.js';
 import { LockBadArgument, LockError, LockMisuse, type LockLost } from './errors.js';
-import { Held, now } from './hold.js';
+import { Held } from './hold.js';
 import { Lines } from './lines.js';
+import type { Hooks } from './options.js';
 import { FENCED, Portable } from './portable.js';
 import type { Request } from './request.js';
 import { Solo } from './solo.js';
@@ -13,19 +15,12 @@ import { Subscription } from './subscription.js';
 import { Timer } from './timer.js';
 import { Broken, mayPass, read, Said, typed, type Line, type Wire, type Word, type Words } from './wire.js';
 
-/** Called with the key, and milliseconds. They must not block. */
-export interface Hooks {
-  granted?(key: string, waited: number): void;
-  refused?(key: string, waited: number, error: LockError): void;
-  lost?(key: string, held: number, error: LockLost): void;
-  released?(key: string, held: number, inTime: boolean): void;
-}
-
-export interface Options {
+export interface Settings {
   timeout: number;
   portable: boolean;
+  warnWithoutModule: boolean;
   hooks: Hooks;
-  warn: (text: string) => void;
+  warn: ((text: string) => void) | undefined;
 }
 
 const ASK_FOR_MODULE = 5000;
@@ -40,19 +35,24 @@ export class Engine {
   readonly lines: Lines;
   readonly solo: Solo;
   readonly portable: Portable;
-  /** The locks that are held in the scopes around the running call: whether each is exclusive. */
-  readonly scopes = new AsyncLocalStorage<ReadonlyMap<string, boolean>>();
+  /** The holds of the scopes around the running call. What was started in a scope may outlive it. */
+  readonly #scopes = new AsyncLocalStorage<readonly Held[]>();
   readonly callers = new Callers();
   isClosed = false;
   notifies = true;
   notifyWorks = false;
-  #moduleMissedUntil = 0;
+  /** Whether the server did not know LOCK.* when it was asked last. */
+  isPortable = false;
+  #askForModule = 0;
+  #hasWarned = false;
+  /** A call over the application's connection that got no reply in time, until it gets one or the connection ends. */
+  #silent: Promise<unknown> | undefined;
   readonly #sessions = new Set<Line>();
   readonly #dropped = new FinalizationRegistry<Line>((line) => line.close());
 
   constructor(
     readonly wire: Wire,
-    readonly options: Options,
+    readonly options: Settings,
   ) {
     this.timeout = options.timeout;
     this.timer = new Timer(this);
@@ -63,7 +63,7 @@ export class Engine {
   }
 
   warn(text: string): void {
-    this.tell(() => this.options.warn(text));
+    this.tell(() => this.options.warn?.(text));
   }
 
   /** Calls what is the application's own. Its errors must not cost a lock, nor hide a loss. */
@@ -77,25 +77,29 @@ export class Engine {
     }
   }
 
-  async acquire(request: Request, signal?: AbortSignal): Promise<Held> {
+  /** Runs the work in a scope of that hold. Scopes whose holds are over are left out, so that none pile up. */
+  within<T>(held: Held, work: () => T): T {
+    const around = (this.#scopes.getStore() ?? []).filter((one) => one.isHeld);
+    return this.#scopes.run([...around, held], work);
+  }
+
+  async acquire(request: Request, signal?: AbortSignal, isBackground = false): Promise<Held> {
     if (this.isClosed) throw new LockMisuse(request.name, 'its manager is closed');
-    const around = this.scopes.getStore();
-    for (const key of around ? request.keys : []) {
-      const exclusive = around?.get(key.toString('latin1'));
-      if (exclusive !== undefined && (exclusive || request.isExclusive)) {
+    for (const held of this.#scopes.getStore() ?? []) {
+      if (held._request.excludes(request) && held.isHeld) {
         throw new LockMisuse(request.name, 'this caller already holds it, in a scope around this call');
       }
     }
-    const attempt = new Attempt(this, request, signal);
+    const attempt = new Attempt(this, request, isBackground, signal);
     let held: Held;
     try {
       const grant = await attempt.run();
-      held = new Held(this, request, grant, attempt.began);
+      held = Held._of(this, request, grant, attempt.began);
       if (grant.line) this.#watch(grant.line, held);
     } catch (thrown) {
       const waited = now() - attempt.began;
       const isOurs = thrown instanceof Said || thrown instanceof Broken;
-      const error = isOurs ? typed(thrown, request.name, Math.round(waited)) : thrown;
+      const error = isOurs ? typed(thrown, request.name) : thrown;
       if (error instanceof LockError) this.tell(() => this.options.hooks.refused?.(request.name, waited, error));
       throw error;
     }
@@ -129,6 +133,32 @@ export class Engine {
       }
     }
     this.timer.owe(now() + Math.max(request.lease + 2000, this.timeout), settle);
+  }
+
+  /**
+   * Sends what may be sent twice: a renewal, a release. While a call over the application's only connection has no reply,
+   * which may be half open, that is one of our own.
+   */
+  async send(key: Buffer, words: Words, timeout: number): Promise<unknown> {
+    if (this.#silent) {
+      const line = await this.lines.take(key, timeout, (turn) => turn);
+      if (!line) throw new Broken(new Error('no connection came free'));
+      return line.call(words, timeout).finally(() => this.lines.giveBack(line));
+    }
+    try {
+      return await this.wire.call(key, words, timeout);
+    } catch (error) {
+      if (error instanceof Broken && error.settled && this.wire.hasOneConnection) this.#fellSilent(error.settled);
+      throw error;
+    }
+  }
+
+  #fellSilent(late: Promise<unknown>): void {
+    this.#silent = late;
+    const speaks = (): void => {
+      if (this.#silent === late) this.#silent = undefined;
+    };
+    late.then(speaks, speaks);
   }
 
   extendWords(held: Held, lease: number): Word[] {
@@ -167,11 +197,12 @@ export class Engine {
 
   async fenced(held: Held, words: (string | Uint8Array | number)[]): Promise<unknown> {
     held.check();
-    const plain = words.map((word, at): Word => {
+    const given = words.map((word, at): Word => {
       if (word instanceof Uint8Array) return Buffer.from(word);
       if (typeof word === 'string' || typeof word === 'number') return word;
       throw new LockBadArgument(held.key, `argument ${at} of fenced is ${String(word)}, neither text, bytes nor a number`);
     });
+    const plain = this.wire.prefixed(given);
     const key = plain[1];
     const keys = key === undefined ? [held._request.key] : [held._request.key, key];
     const script = (): string => (held._portable ? FENCED : FENCED_BY_MODULE);
@@ -231,7 +262,7 @@ export class Engine {
   }
 
   #sendRelease(held: Held): Promise<unknown> {
-    return this.wire.call(held._request.key, this.#releaseWords(held), this.timeout);
+    return this.send(held._request.key, this.#releaseWords(held), this.timeout);
   }
 
   /** Sent twice, it may find its own work done. */
@@ -244,13 +275,11 @@ export class Engine {
     for (let tries = 0, error = first; ; ) {
       if (!(error instanceof Said && this.missed(held, error))) {
         tries += 1;
-        if (!mayPass(error, false)) throw typed(error, request.name);
+        if (!mayPass(error)) throw typed(error, request.name);
         const settled = error instanceof Broken ? error.settled : undefined;
         if (settled || now() >= Math.min(end, held._lostAt)) {
-          const again = this.#settling(held);
-          // The copy that is on its way does the work, or its connection ends.
-          if (settled) settled.catch(() => this.timer.owe(held._sent + held._lease, again));
-          else this.timer.owe(held._sent + held._lease, again);
+          // The copy that is on its way may do the work. Then this one finds nothing to do.
+          this.timer.owe(held._sent + held._lease, this.#settling(held));
           this.warn(`the lock ${held.key} is released in the background: ${error.message}`);
           return now() < held._lostAt;
         }
@@ -292,17 +321,23 @@ export class Engine {
     this.tell(() => held._request.options.onLost?.(held));
   }
 
-  /** Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. */
-  isPortable(): boolean {
-    return now() < this.#moduleMissedUntil;
+  /** Whether to send LOCK.*. Where it was missing, one attempt every few seconds does, and the others go on by script. */
+  asksForModule(): boolean {
+    if (!this.isPortable) return true;
+    if (now() < this.#askForModule) return false;
+    this.#askForModule = now() + ASK_FOR_MODULE;
+    return true;
   }
 
   missModule(error: Said): void {
     if (!this.options.portable) throw error;
-    if (!this.#moduleMissedUntil) {
-      this.warn(`the server has no LOCK.*; locks work by script, without order among waiters: ${error.message}`);
-    }
-    this.#moduleMissedUntil = now() + ASK_FOR_MODULE;
+    this.isPortable = true;
+    this.#askForModule = now() + ASK_FOR_MODULE;
+    if (this.#hasWarned || !this.options.warnWithoutModule) return;
+    this.#hasWarned = true;
+    const text = 'the server has no LOCK.*: locks work by script, with polling and without order among waiters';
+    if (this.options.warn) this.warn(`${text} (${error.message})`);
+    else process.emitWarning(text, { type: 'ServerlockWarning', code: 'SERVERLOCK_NO_MODULE', detail: error.message });
   }
 
   /** The module, or the script, is gone: whether to go on with the scripts, which know the same value. */
@@ -314,6 +349,11 @@ export class Engine {
     const goesOn = error.isUnknownCommand && !held._portable && !held._request.needsModule && this.options.portable;
     if (goesOn) held._portable = true;
     return goesOn;
+  }
+
+  /** What it keeps for callers. */
+  census(): Record<string, number> {
+    return { attempts: this.callers.size, waiting: this.subscription.size, owed: this.timer.owed, ...this.lines.counts };
   }
 
   close(): void {

@@ -1,13 +1,46 @@
-/** The errors of this package: one class for each kind, with the lock's key in the message and in `key`. */
+/**
+ * The errors of this package: one class for each kind, with the lock's key in the message and in `key`, and the kind in
+ * `code`. `instanceof` also knows errors of another copy of this package in the same process.
+ */
 
-export class LockError extends Error {
-  constructor(
-    readonly key: string,
-    text: string,
-    cause?: unknown,
-  ) {
+/** The kind of an error. It is the same in all versions, and in all languages that have this package. */
+export type LockErrorCode =
+  | 'refused'
+  | 'timeout'
+  | 'lost'
+  | 'deadlock'
+  | 'unavailable'
+  | 'denied'
+  | 'no_server'
+  | 'argument'
+  | 'misuse';
+
+/** On the prototype of each class: what its errors are. */
+const KINDS = Symbol.for('serverlock.kinds');
+
+export abstract class LockError extends Error {
+  /** The kind of the error. */
+  declare readonly code: LockErrorCode;
+  /** The key, or the keys, as messages show them; empty if the error is about no lock. */
+  readonly key: string;
+
+  constructor(key: string, text: string, cause?: unknown) {
     super(key ? `the lock ${key}: ${text}` : text, cause === undefined ? undefined : { cause });
-    this.name = new.target.name;
+    this.key = key;
+    Object.defineProperty(this, 'code', { value: codeOf(this), enumerable: true });
+  }
+
+  /** What is left of it in JSON. A structured clone has the message only: send this to workers instead. */
+  toJSON(): { name: string; code: LockErrorCode; key: string; message: string } {
+    const { name, code, key, message } = this;
+    return { name, code, key, message };
+  }
+
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    // A class that an application derives from these is asked as usual.
+    if (!Object.hasOwn(this.prototype, KINDS)) return Function.prototype[Symbol.hasInstance].call(this, value) as boolean;
+    const kinds = kindsOf(value);
+    return kinds !== undefined && kinds.includes((kindsOf(this.prototype) as string[])[0] as string);
   }
 }
 
@@ -19,13 +52,38 @@ export class LockTimeout extends LockRefused {}
 export class LockLost extends LockError {}
 /** The wait would close a circle of clients that wait for each other's session locks. */
 export class LockDeadlock extends LockError {}
-/** The server grants nothing now, or not this: GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM; or it lacks the module. */
+/** The server grants nothing now, or not this: GRACE, NOREPLICAS, OOM, LOADING, BUSY and the like; or it lacks the module. */
 export class LockUnavailable extends LockError {}
 /** The server does not allow this user the command or the key. */
 export class LockDenied extends LockError {}
 /** No connection to a server, or no reply in time. */
 export class LockNoServer extends LockError {}
-/** An argument is wrong; or the key holds something that is no lock. */
+/** An argument is wrong; or the key holds something that is not a lock. */
 export class LockBadArgument extends LockError {}
 /** The same lock again within its own scope, a closed manager, a lock released twice. */
 export class LockMisuse extends LockError {}
+
+function kindsOf(value: unknown): string[] | undefined {
+  return typeof value === 'object' && value !== null ? (value as { [KINDS]?: string[] })[KINDS] : undefined;
+}
+
+function codeOf(error: LockError): string {
+  return (kindsOf(error) as string[])[0] as string;
+}
+
+/** Names are spelled out, because a minifier changes those of classes. */
+function define(type: { prototype: LockError }, name: string, ...kinds: string[]): void {
+  Object.defineProperty(type.prototype, 'name', { value: name, configurable: true, writable: true });
+  Object.defineProperty(type.prototype, KINDS, { value: kinds });
+}
+
+define(LockError, 'LockError', 'error');
+define(LockRefused, 'LockRefused', 'refused', 'error');
+define(LockTimeout, 'LockTimeout', 'timeout', 'refused', 'error');
+define(LockLost, 'LockLost', 'lost', 'error');
+define(LockDeadlock, 'LockDeadlock', 'deadlock', 'error');
+define(LockUnavailable, 'LockUnavailable', 'unavailable', 'error');
+define(LockDenied, 'LockDenied', 'denied', 'error');
+define(LockNoServer, 'LockNoServer', 'no_server', 'error');
+define(LockBadArgument, 'LockBadArgument', 'argument', 'error');
+define(LockMisuse, 'LockMisuse', 'misuse', 'error');

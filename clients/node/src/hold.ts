@@ -1,18 +1,23 @@
 /** One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost. */
 
+import { now } from './clock.js';
 import type { Engine } from './engine.js';
 import { LockLost } from './errors.js';
-import { msOf, type Key, type Request } from './request.js';
+import { msOf, type Key } from './options.js';
+import type { Request } from './request.js';
 import type { Line } from './wire.js';
 
-/** A holder that never released: its work may be half done. `overdue` is in milliseconds. */
+/** A holder that never released: its work may be half done. */
 export interface Predecessor {
+  /** How long ago its lease ended, in milliseconds. */
   overdue: number;
+  /** Its fencing token, if the key shows it. */
   token: number | null;
+  /** Its label, if it had one. */
   owner: string | null;
 }
 
-/** Of token, overdue-ms, previous token, previous owner. null: it was free. */
+/** @internal Of token, overdue-ms, previous token, previous owner. null: it was free. */
 export function predecessor(details: unknown[]): Predecessor | null {
   const [, overdue, token, owner] = details;
   if (overdue === null || overdue === undefined) return null;
@@ -23,6 +28,7 @@ export function predecessor(details: unknown[]): Predecessor | null {
   };
 }
 
+/** @internal */
 export interface Grant {
   token: number;
   /** When the request that it answers was sent. */
@@ -32,20 +38,21 @@ export interface Grant {
   line: Line | undefined;
 }
 
-/** Milliseconds of a clock that is never set. */
-export const now = (): number => performance.now();
-
 type Lease = [sent: number, lease: number];
 
 const sooner = (a: Lease, b: Lease): Lease => (b[0] + b[1] < a[0] + a[1] ? b : a);
 
 /** A lock that is held, until it is released or lost. `token` is the fencing token. */
 export class Held {
+  /** The fencing token: it grows with each grant. Give it to the storage that is written to. */
   readonly token: number;
+  /** With `details`, and by `recover`: the holder before, if it never released the lock. */
   readonly predecessor: Predecessor | null;
   /** How long it took to get the lock, in milliseconds. */
   readonly waited: number;
 
+  /** @internal */ readonly _engine: Engine;
+  /** @internal */ readonly _request: Request;
   /** @internal */ readonly _granted = now();
   /** @internal */ _sent: number;
   /** @internal */ _lease: number;
@@ -61,20 +68,21 @@ export class Held {
   /** Made when it is asked for: one costs more than all else of a hold. */
   #abort: AbortController | undefined;
 
-  /** @internal */
-  constructor(
-    readonly _engine: Engine,
-    readonly _request: Request,
-    grant: Grant,
-    began: number,
-  ) {
+  private constructor(engine: Engine, request: Request, grant: Grant, began: number) {
+    this._engine = engine;
+    this._request = request;
     this.token = grant.token;
     this.predecessor = grant.predecessor;
     this.waited = this._granted - began;
     this._sent = grant.sent;
-    this._lease = _request.lease;
+    this._lease = request.lease;
     this._portable = grant.portable;
     this._line = grant.line;
+  }
+
+  /** @internal */
+  static _of(engine: Engine, request: Request, grant: Grant, began: number): Held {
+    return new Held(engine, request, grant, began);
   }
 
   /** The key, or the keys, as texts show them. */
@@ -114,7 +122,10 @@ export class Held {
     if (this._ended) throw new LockLost(this.key, 'it was released');
   }
 
-  /** Gives the lock back; whether it was held to the end. */
+  /**
+   * Gives the lock back; whether it was held to the end. What the server does not answer is given back in the
+   * background. Rejects with LockMisuse the second time.
+   */
   release(): Promise<boolean> {
     return this._engine.release(this);
   }
@@ -129,7 +140,10 @@ export class Held {
     return this._engine.verify(this);
   }
 
-  /** Runs one command on the same server, only if the lock is held there at that moment. Rejects with LockLost. */
+  /**
+   * Runs one command on the same server, only if the lock is held there at that moment. Rejects with LockLost. In a
+   * cluster the key must be in the slot of the lock. A `keyPrefix` of ioredis applies as in its own commands.
+   */
   fenced(command: string, key: Key, ...args: (string | Uint8Array | number)[]): Promise<unknown> {
     return this._engine.fenced(this, [command, key, ...args]);
   }

@@ -7,7 +7,6 @@
  *     });
  */
 
-export type { Hooks } from './engine.js';
 export {
   LockBadArgument,
   LockDeadlock,
@@ -19,8 +18,9 @@ export {
   LockRefused,
   LockTimeout,
   LockUnavailable,
+  type LockErrorCode,
 } from './errors.js';
 export { Held, type Predecessor } from './hold.js';
-export { Leader, type LeaderHooks, type Leadership } from './leader.js';
-export { Lock, Locks, type AcquireOptions, type ManagerOptions } from './locks.js';
-export type { Key, LockOptions } from './request.js';
+export { Leader, type Leadership } from './leader.js';
+export { Lock, Locks, type IoredisClient, type NodeRedisClient, type RedisClient } from './locks.js';
+export type { AcquireOptions, Hooks, Key, LeaderHooks, LockOptions, ManagerOptions } from './options.js';

@@ -4,7 +4,7 @@
  */
 
 import { slotOf } from './slot.js';
-import { asked, Broken, read, Said, silent, text, within, type Line, type Wire, type Words } from './wire.js';
+import { asked, Broken, read, Said, silent, text, within, type Line, type Wire, type Word, type Words } from './wire.js';
 
 /* eslint-disable @typescript-eslint/no-explicit-any -- any version of the library will do */
 type Any = any;
@@ -38,6 +38,11 @@ class Ioredis implements Wire {
 
   epoch(): number {
     return this.#epoch;
+  }
+
+  prefixed(words: Words): Words {
+    if (!this.prefix) return words;
+    return [words[0] as Word, ...commandOf(this.#client, text(words), this.prefix).args];
   }
 
   async refresh(_key?: Buffer): Promise<void> {
@@ -112,8 +117,15 @@ class Ioredis implements Wire {
   }
 }
 
+/** The command that `call` of this library makes of the words, with that prefix in front of the keys that it knows. */
+function commandOf(client: Any, words: (string | Buffer)[], keyPrefix: string): Any {
+  return client.call.call({ options: { keyPrefix }, sendCommand: (command: Any) => command }, ...words);
+}
+
+/** The keys have their prefix already. The library would put it in front of those of EVAL once more. */
 function send(client: Any, words: (string | Buffer)[]): Promise<unknown> {
-  return asked(() => client.call(...words));
+  if (!client.options?.keyPrefix) return asked(() => client.call(...words));
+  return asked(() => client.sendCommand(commandOf(client, words, '')));
 }
 
 class IoredisLine implements Line {

@@ -3,6 +3,7 @@
 import type { Engine } from './engine.js';
 import { LockTimeout } from './errors.js';
 import type { Held } from './hold.js';
+import type { LeaderHooks } from './options.js';
 import type { Request } from './request.js';
 
 /** The current leader; token and owner are null while there is none. */
@@ -11,30 +12,34 @@ export interface Leadership {
   owner: string | null;
 }
 
-export interface LeaderHooks {
-  onElected?: (token: number) => void;
-  onLost?: (token: number) => void;
-}
-
-/** Campaigns for a key from `start` until `stop`. Elected and lost are told in turns, always in this order. */
+/** Campaigns for a key from `start` until `stop`. It keeps no process from ending. */
 export class Leader {
   #stop = new AbortController();
   #turn = new AbortController();
   #held: Held | undefined;
   #running: Promise<void> | undefined;
 
+  readonly #engine: Engine;
+  readonly #request: Request;
+  readonly #hooks: LeaderHooks;
+
+  private constructor(engine: Engine, request: Request, hooks: LeaderHooks) {
+    this.#engine = engine;
+    this.#request = request;
+    this.#hooks = hooks;
+  }
+
   /** @internal */
-  constructor(
-    readonly _engine: Engine,
-    readonly _request: Request,
-    readonly _hooks: LeaderHooks,
-  ) {}
+  static _of(engine: Engine, request: Request, hooks: LeaderHooks): Leader {
+    return new Leader(engine, request, hooks);
+  }
 
   /** The token, while this process leads. */
   get token(): number | undefined {
     return this.#held?.isHeld ? this.#held.token : undefined;
   }
 
+  /** Begins to campaign; does nothing if it has begun. */
   start(): this {
     this.#running ??= this.#campaign();
     return this;
@@ -58,39 +63,39 @@ export class Leader {
     while (!this.#stop.signal.aborted) {
       const leader = await this.#look();
       if (leader.token !== before?.token || before === undefined) yield (before = leader);
-      await pause(this._request.lease / 3, this.#stop.signal);
+      await pause(this.#request.lease / 3, this.#stop.signal);
     }
   }
 
   async #campaign(): Promise<void> {
     const stop = this.#stop.signal;
-    while (!stop.aborted && !this._engine.isClosed) {
+    while (!stop.aborted && !this.#engine.isClosed) {
       let held: Held;
       try {
-        held = await this._engine.acquire(this._request, stop);
+        held = await this.#engine.acquire(this.#request, stop, true);
       } catch (error) {
-        if (!(error instanceof LockTimeout)) await pause(Math.min(1000, this._request.lease / 3), stop);
+        if (!(error instanceof LockTimeout)) await pause(Math.min(1000, this.#request.lease / 3), stop);
         continue;
       }
       this.#held = held;
       this.#turn = new AbortController();
-      this._engine.tell(() => this._hooks.onElected?.(held.token));
+      this.#engine.tell(() => this.#hooks.onElected?.(held.token));
       const over = AbortSignal.any([held.signal, this.#turn.signal, stop]);
       if (!over.aborted) await new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
       // Whoever leads next must not be told before this one has heard that it does not.
-      this._engine.tell(() => this._hooks.onLost?.(held.token));
+      this.#engine.tell(() => this.#hooks.onLost?.(held.token));
       this.#held = undefined;
       const resigned = this.#turn.signal.aborted;
-      await held.release().catch((error: unknown) => this._engine.warn(`resigning: ${String(error)}`));
-      if (resigned) await pause(Math.min(1000, this._request.lease / 3), stop);
+      await held.release().catch((error: unknown) => this.#engine.warn(`resigning: ${String(error)}`));
+      if (resigned) await pause(Math.min(1000, this.#request.lease / 3), stop);
     }
   }
 
   async #look(): Promise<Leadership> {
-    const { wire, timeout } = this._engine;
+    const { wire, timeout } = this.#engine;
     let reply: unknown;
     try {
-      reply = await wire.call(this._request.key, ['LOCK.INFO', this._request.key], timeout);
+      reply = await wire.call(this.#request.key, ['LOCK.INFO', this.#request.key], timeout);
     } catch {
       return { token: null, owner: null };
     }
@@ -112,7 +117,7 @@ function pause(ms: number, signal: AbortSignal): Promise<void> {
       signal.removeEventListener('abort', done);
       resolve();
     };
-    const timer = setTimeout(done, ms);
+    const timer = setTimeout(done, ms).unref();
     signal.addEventListener('abort', done);
   });
 }

@@ -22,6 +22,11 @@ export class Lines {
     return this.#waiting.length > 0;
   }
 
+  /** How many lines are in use, and how many attempts wait for one. */
+  get counts(): { slots: number; queue: number } {
+    return { slots: SIZE - this.#free, queue: this.#waiting.length };
+  }
+
   /** A line; undefined when none came free in time. Rejects with Broken. */
   async take(key: Buffer, timeout: number, unlessGivenUp: Patience): Promise<Line | undefined> {
     if (this.#free > 0) this.#free -= 1;
@@ -70,7 +75,7 @@ export class Lines {
         this.#waiting.splice(at, 1);
         done(false);
       };
-      const timer = setTimeout(stop, Math.min(timeout, 2_000_000_000));
+      const timer = setTimeout(stop, Math.min(timeout, 2_000_000_000)).unref();
       this.#waiting.push(done);
     });
     try {

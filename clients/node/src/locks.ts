@@ -1,27 +1,57 @@
 /** The manager, and the description of a lock. */
 
-import { Engine, type Hooks } from './engine.js';
+import { Engine } from './engine.js';
 import { LockBadArgument } from './errors.js';
 import type { Held } from './hold.js';
 import { ioredisWire, isIoredis } from './ioredis.js';
-import { Leader, type LeaderHooks } from './leader.js';
+import { Leader } from './leader.js';
 import { isNodeRedis, nodeRedisWire } from './node-redis.js';
-import { countOf, functionOf, keyOf, keysOf, MOST_HOLDERS, msOf, optionsOf, Request, shown, signalOf, type Key, type LockOptions } from './request.js';
+import {
+  ACQUIRE_OPTIONS,
+  booleanOf,
+  countOf,
+  functionOf,
+  HOOKS,
+  LEADER_OPTIONS,
+  LOCK_OPTIONS,
+  MANAGER_OPTIONS,
+  msOf,
+  optionsOf,
+  signalOf,
+  type AcquireOptions,
+  type Key,
+  type LeaderHooks,
+  type LockOptions,
+  type ManagerOptions,
+} from './options.js';
+import { keyOf, keysOf, MOST_HOLDERS, Request, shown } from './request.js';
 import type { Wire } from './wire.js';
 
-export interface ManagerOptions {
-  /** How long a reply may take, in milliseconds: 5000. */
-  timeout?: number;
-  /** Without the module, lock by script: true. */
-  portable?: boolean;
-  hooks?: Hooks;
-  /** Where warnings go: nowhere. `console.warn` will do. */
-  warn?: (text: string) => void;
+type Method = (...args: never[]) => unknown;
+
+/** A client, pool, cluster or sentinel of node-redis. */
+export interface NodeRedisClient {
+  sendCommand: Method;
+  close: Method;
+  destroy: Method;
 }
 
-export interface AcquireOptions {
-  /** Gives the attempt up; it leaves nothing behind. */
-  signal?: AbortSignal;
+/** A Redis (also with Sentinel) or a Cluster of ioredis. */
+export interface IoredisClient {
+  call: Method;
+  duplicate: Method;
+  disconnect: Method;
+  readonly status: string;
+}
+
+export type RedisClient = NodeRedisClient | IoredisClient;
+
+function wireOf(client: unknown): Wire {
+  if (typeof client !== 'object' || client === null) throw new LockBadArgument('', `client is ${String(client)}`);
+  if (isNodeRedis(client)) return nodeRedisWire(client);
+  if (isIoredis(client)) return ioredisWire(client);
+  if (client instanceof Promise) throw new LockBadArgument('', 'client is a Promise: await it first');
+  throw new LockBadArgument('', 'client is neither a client of node-redis nor one of ioredis');
 }
 
 /** The locks of one client: make one for each client of the application, and keep it. */
@@ -29,21 +59,25 @@ export class Locks {
   readonly #engine: Engine;
   readonly #wire: Wire;
 
-  /** client: a client, pool, cluster or sentinel of node-redis, or a Redis or Cluster of ioredis. */
-  constructor(client: object, options: ManagerOptions = {}) {
-    if (typeof client !== 'object' || client === null) throw new LockBadArgument('', `client is ${String(client)}`);
-    optionsOf(options, '');
-    for (const [name, hook] of Object.entries(options.hooks ?? {})) functionOf(hook, `hooks.${name}`, '');
+  /**
+   * `client` is connected, or connects by itself. Two managers over one client do not know each other's holds: a lock
+   * that is asked for again within its own `run` is only noticed by the same manager.
+   */
+  constructor(client: RedisClient, options: ManagerOptions = {}) {
+    optionsOf(options, '', MANAGER_OPTIONS);
+    const hooks = options.hooks ?? {};
+    optionsOf(hooks, '', HOOKS, 'hooks');
+    for (const [name, hook] of Object.entries(hooks)) functionOf(hook, `hooks.${name}`, '');
     functionOf(options.warn, 'warn', '');
-    if (isNodeRedis(client)) this.#wire = nodeRedisWire(client);
-    else if (isIoredis(client)) this.#wire = ioredisWire(client);
-    else throw new LockBadArgument('', 'client is neither a client of node-redis nor one of ioredis');
-    this.#engine = new Engine(this.#wire, {
+    const settings = {
       timeout: msOf(options.timeout ?? 5000, 'timeout', '', 1),
-      portable: options.portable ?? true,
-      hooks: options.hooks ?? {},
-      warn: options.warn ?? (() => undefined),
-    });
+      portable: booleanOf(options.portable, 'portable', '', true),
+      warnWithoutModule: booleanOf(options.warnWithoutModule, 'warnWithoutModule', '', true),
+      hooks,
+      warn: options.warn,
+    };
+    this.#wire = wireOf(client);
+    this.#engine = new Engine(this.#wire, settings);
   }
 
   /** One holder at a time. Durations are milliseconds. */
@@ -68,25 +102,25 @@ export class Locks {
   }
 
   /** Only a lock that its last holder never released; `predecessor` says whose it was. It does not wait. */
-  recover(key: Key, lease: number, options: LockOptions = {}): Lock {
-    optionsOf(options, shown([keyOf(key)]));
-    const { wait: _, ...rest } = options;
-    return this.#made([keyOf(key)], lease, rest, [], false, true);
+  recover(key: Key, lease: number, options: Omit<LockOptions, 'wait'> = {}): Lock {
+    const { wait: _, ...names } = LOCK_OPTIONS;
+    optionsOf(options, shown([keyOf(key)]), names);
+    return this.#made([keyOf(key)], lease, options, [], false, true);
   }
 
   /** Campaigns for a key until it is stopped. */
   leader(key: Key, lease: number, options: Omit<LockOptions, 'onLost'> & LeaderHooks = {}): Leader {
     const name = shown([keyOf(key)]);
-    optionsOf(options, name);
+    optionsOf(options, name, LEADER_OPTIONS);
     const { onElected, onLost, ...rest } = options;
     functionOf(onElected, 'onElected', name);
     functionOf(onLost, 'onLost', name);
     const request = new Request([keyOf(key)], lease, { wait: 60_000, ...rest }, [], false, false, this.#wire.prefix);
-    return new Leader(this.#engine, request, { ...(onElected && { onElected }), ...(onLost && { onLost }) });
+    return Leader._of(this.#engine, request, { ...(onElected && { onElected }), ...(onLost && { onLost }) });
   }
 
   #made(keys: Buffer[], lease: number, options: LockOptions, kind: (string | number)[] = [], many = false, recover = false): Lock {
-    return new Lock(this.#engine, new Request(keys, lease, options, kind, many, recover, this.#wire.prefix));
+    return Lock._of(this.#engine, new Request(keys, lease, options, kind, many, recover, this.#wire.prefix));
   }
 
   /** @internal For serverlock/redlock. */
@@ -110,16 +144,20 @@ export class Lock {
   readonly #engine: Engine;
   readonly #request: Request;
 
-  /** @internal */
-  constructor(engine: Engine, request: Request) {
+  private constructor(engine: Engine, request: Request) {
     this.#engine = engine;
     this.#request = request;
+  }
+
+  /** @internal */
+  static _of(engine: Engine, request: Request): Lock {
+    return new Lock(engine, request);
   }
 
   /** Gets the lock within `wait`; rejects with LockRefused, LockTimeout or another LockError. */
   acquire(options: AcquireOptions = {}): Promise<Held> {
     try {
-      optionsOf(options, this.#request.name);
+      optionsOf(options, this.#request.name, ACQUIRE_OPTIONS);
       signalOf(options.signal, this.#request.name);
     } catch (error) {
       return Promise.reject(error as Error);
@@ -134,12 +172,9 @@ export class Lock {
   async run<T>(work: (signal: AbortSignal, held: Held) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
     if (typeof work !== 'function') throw new LockBadArgument(this.#request.name, `work is ${String(work)}, not a function`);
     const held = await this.acquire(options);
-    const scopes = this.#engine.scopes;
-    const around = new Map(scopes.getStore());
-    for (const key of this.#request.keys) around.set(key.toString('latin1'), this.#request.isExclusive);
     let result: T;
     try {
-      result = await scopes.run(around, () => work(held.signal, held));
+      result = await this.#engine.within(held, () => work(held.signal, held));
     } catch (error) {
       // The error of the work is the one to tell, unless it is our own signal's.
       if (!held._ended) await held.release().catch(() => false);

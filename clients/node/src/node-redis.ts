@@ -1,5 +1,8 @@
 /** Clients, pools, clusters and sentinels of node-redis. They never send a command again that was written once. */
 
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { Turns } from './turns.js';
 import { asked, Broken, read, silent, text, within, type Line, type Wire, type Words } from './wire.js';
 
 /* eslint-disable @typescript-eslint/no-explicit-any -- the types of the library are as many as its modules */
@@ -13,6 +16,23 @@ export function nodeRedisWire(client: object): Wire {
   return new NodeRedis(client);
 }
 
+/**
+ * The library itself, as the application has it. A folder that npm has linked lies outside of the application, and finds
+ * nothing beside itself.
+ */
+export async function libraryOf(): Promise<Any> {
+  for (const from of [import.meta.url, process.argv[1], join(process.cwd(), 'index.js')]) {
+    for (const name of ['@redis/client', 'redis']) {
+      try {
+        if (from) return createRequire(from)(name);
+      } catch {
+        // elsewhere
+      }
+    }
+  }
+  throw new Broken(new Error('@redis/client cannot be found'));
+}
+
 /** The time-outs of commands are kept here. */
 const PATIENT = { timeout: undefined };
 
@@ -21,12 +41,13 @@ type Kind = 'client' | 'pool' | 'cluster' | 'sentinel';
 function kindOf(client: Any): Kind {
   if (typeof client.getMasterNode === 'function') return 'sentinel';
   if (typeof client.nodeClient === 'function') return 'cluster';
-  return typeof client.duplicate === 'function' && typeof client.execute === 'function' && !('isReady' in client) ? 'pool' : 'client';
+  return typeof client.execute === 'function' && 'totalClients' in client ? 'pool' : 'client';
 }
 
 class NodeRedis implements Wire {
   readonly #client: Any;
   readonly #kind: Kind;
+  readonly #turns = new Turns();
   readonly prefix = '';
 
   constructor(client: object) {
@@ -46,12 +67,17 @@ class NodeRedis implements Wire {
     return 0;
   }
 
+  prefixed(words: Words): Words {
+    return words;
+  }
+
   /** The library looks at its cluster itself when a node sends a command elsewhere, so it gets one to send. */
   async refresh(key: Buffer): Promise<void> {
     await this.call(key, ['LOCK.CHECK', key, 0], 1000).catch(() => undefined);
   }
 
   call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
+    if (this.#kind === 'pool') return this.#pooled(words, timeout);
     // A command that was not written yet when its time is over is not written any more. A client that is connected
     // writes at once, and a signal costs more than all else.
     const waiting = this.#client.isReady === true && this.#kind === 'client' ? undefined : new AbortController();
@@ -61,6 +87,25 @@ class NodeRedis implements Wire {
       waiting?.abort();
       return silent(timeout, sent);
     });
+  }
+
+  /** A call that has no reply in time gives its turn up: the connection may never answer. */
+  #pooled(words: Words, timeout: number): Promise<unknown> {
+    const waiting = new AbortController();
+    let sent: Promise<unknown> | undefined;
+    let leave = (): void => undefined;
+    const reply = new Promise<unknown>((resolve, reject) => {
+      leave = this.#turns.take(() => {
+        sent = asked(() => this.#client.sendCommand(text(words), { abortSignal: waiting.signal, timeout: undefined }));
+        sent.then(resolve, reject);
+      });
+    });
+    const done = within(reply, timeout, () => {
+      waiting.abort();
+      return silent(timeout, sent);
+    });
+    done.then(leave, leave);
+    return done;
   }
 
   #send(key: Buffer, words: (string | Buffer)[], options: object): Promise<unknown> {
@@ -93,7 +138,8 @@ class NodeRedis implements Wire {
       disableOfflineQueue: true,
       clientSideCache: undefined,
       maintNotifications: 'disabled',
-      socket: { ...socket, reconnectStrategy: false, connectTimeout: timeout, keepAlive: true },
+      pingInterval: undefined,
+      socket: { ...socket, reconnectStrategy: false, connectTimeout: timeout, socketTimeout: undefined, keepAlive: true },
       commandOptions: { timeout: undefined },
     });
     const copy = (source: Any): Any => source.duplicate(own(source.options?.socket ?? {}));
@@ -106,7 +152,7 @@ class NodeRedis implements Wire {
         // The sentinel keeps its options to itself; a client of its pool has them.
         const master = await client.getMasterNode();
         if (!master) throw new Broken(new Error('the sentinels know no master'));
-        const { createClient } = (await import('@redis/client' as string)) as Any;
+        const { createClient } = await libraryOf();
         return createClient({ ...this.#nodeOptions(), ...own({ host: master.host, port: master.port }) });
       }
       default:

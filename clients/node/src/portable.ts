@@ -5,8 +5,8 @@
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { now } from './clock.js';
 import type { Engine } from './engine.js';
-import { now } from './hold.js';
 import type { Request } from './request.js';
 import { Said, type Word } from './wire.js';
 

@@ -12,9 +12,10 @@
  */
 
 import { EventEmitter } from 'node:events';
+import { now } from './clock.js';
 import { LockBadArgument, LockError, LockRefused } from './errors.js';
-import { Held, now } from './hold.js';
-import { Locks } from './locks.js';
+import { Held } from './hold.js';
+import { Locks, type RedisClient } from './locks.js';
 import type { Request } from './request.js';
 
 export interface Settings {
@@ -93,22 +94,22 @@ export class Lock {
 }
 
 /** One manager for each client. */
-const managers = new WeakMap<object, Locks>();
+const managers = new WeakMap<RedisClient, Locks>();
 
-function managerOf(client: object): Locks {
+function managerOf(client: RedisClient): Locks {
   const known = managers.get(client) ?? new Locks(client);
   managers.set(client, known);
   return known;
 }
 
 export default class Redlock extends EventEmitter {
-  readonly clients: Set<object>;
+  readonly clients: Set<RedisClient>;
   readonly settings: Settings;
-  readonly #client: object;
+  readonly #client: RedisClient;
   readonly #locks: Locks;
 
   /** clients: one, of ioredis or node-redis. scripts: none, because there are none to change. */
-  constructor(clients: Iterable<object>, settings: Partial<Settings> = {}, scripts?: object) {
+  constructor(clients: Iterable<RedisClient>, settings: Partial<Settings> = {}, scripts?: object) {
     super();
     this.on('error', () => undefined); // without a listener of the user's, an error event is no crash
     this.clients = new Set(clients);
@@ -125,7 +126,7 @@ export default class Redlock extends EventEmitter {
   async quit(): Promise<void> {
     this.#locks.close();
     managers.delete(this.#client);
-    await (this.#client as { quit(): Promise<unknown> }).quit();
+    await (this.#client as unknown as { quit(): Promise<unknown> }).quit();
   }
 
   /** Gets all of the resources or none. Several need the module, and in a cluster one slot. */
@@ -223,8 +224,8 @@ export default class Redlock extends EventEmitter {
     if (known || !/^[1-9]\d{0,15}$/.test(lock.value)) return known;
     const engine = this.#locks._engine;
     const left = Math.max(1, lock.expiration - Date.now());
-    const grant = { token: Number(lock.value), sent: now(), predecessor: null, portable: engine.isPortable(), line: undefined };
-    return new Held(engine, this.#request(lock.resources, left, true), grant, now());
+    const grant = { token: Number(lock.value), sent: now(), predecessor: null, portable: engine.isPortable, line: undefined };
+    return Held._of(engine, this.#request(lock.resources, left, true), grant, now());
   }
 
   #lockOf(held: Held, resources: string[], duration: number, { driftFactor }: Settings): Lock {

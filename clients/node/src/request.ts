@@ -1,33 +1,8 @@
 /** What a lock asks for, checked before anything is sent, and the words of its commands. */
 
 import { LockBadArgument } from './errors.js';
-import type { Held } from './hold.js';
+import { booleanOf, countOf, functionOf, LOCK_OPTIONS, msOf, optionsOf, type LockOptions } from './options.js';
 import type { Word } from './wire.js';
-
-/** What every lock takes besides its key and lease. Durations are milliseconds. */
-export interface LockOptions {
-  /** How long to stand in line; Infinity: for ever. Without it the attempt is refused at once. */
-  wait?: number;
-  /** A label for people, 1 to 128 visible ASCII characters. It grants nothing. */
-  owner?: string;
-  /** The lock ends with a connection of its own, one second after it. */
-  session?: boolean;
-  /** Fill `predecessor`. */
-  details?: boolean;
-  /** So many replicas must have the grant within `replicasWithin`, or it is given back. */
-  replicas?: number;
-  replicasWithin?: number;
-  /** This server, and as many replicas, must have it on disk (WAITAOF). */
-  fsync?: boolean;
-  /** The lock is not free for others before that time, however soon it is released. */
-  atLeast?: number;
-  /** The lease is not renewed any more after that time. */
-  maxHold?: number;
-  /** Called with the hold when it is lost; `held.signal` is aborted as well. */
-  onLost?: (held: Held) => void;
-}
-
-export type Key = string | Uint8Array;
 
 const TEN_YEARS = 315_360_000_000;
 const LONGEST_NOTIFY = 3_600_000;
@@ -51,35 +26,6 @@ export function keysOf(keys: unknown): Buffer[] {
   return [...(keys as Iterable<unknown>)].map(keyOf);
 }
 
-export function functionOf(value: unknown, name: string, key: string): void {
-  if (value !== undefined && typeof value !== 'function') throw new LockBadArgument(key, `${name} is ${String(value)}, not a function`);
-}
-
-export function signalOf(value: unknown, key: string): void {
-  const isSignal = typeof (value as AbortSignal | null | undefined)?.throwIfAborted === 'function';
-  if (value !== undefined && !isSignal) throw new LockBadArgument(key, `signal is ${String(value)}, not an AbortSignal`);
-}
-
-/** Options are an object. Without types, an argument in the wrong place would be ignored. */
-export function optionsOf(value: unknown, key: string): void {
-  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof AbortSignal);
-  if (!isObject) throw new LockBadArgument(key, `options is ${String(value)}, not an object with options`);
-}
-
-export function msOf(value: unknown, name: string, key: string, least: number, most = TEN_YEARS): number {
-  if (typeof value !== 'number' || !(value >= least && value <= most)) {
-    throw new LockBadArgument(key, `${name} is ${String(value)}, not between ${least} and ${most} milliseconds`);
-  }
-  return value;
-}
-
-export function countOf(value: unknown, name: string, key: string, least: number, most: number): number {
-  if (!Number.isInteger(value) || (value as number) < least || (value as number) > most) {
-    throw new LockBadArgument(key, `${name} is ${String(value)}, not a whole number between ${least} and ${most}`);
-  }
-  return value as number;
-}
-
 export class Request {
   readonly name: string;
   readonly lease: number;
@@ -93,6 +39,7 @@ export class Request {
   readonly #names: readonly Word[];
   readonly #head: Word[];
   readonly #tail: Word[];
+  readonly #set: ReadonlySet<string>;
 
   constructor(
     readonly keys: readonly Buffer[],
@@ -108,11 +55,13 @@ export class Request {
     const name = shown(keys);
     if (keys.length === 0) throw new LockBadArgument('', 'keys is empty: allOf needs at least one');
     if (keys.length > 1024) throw new LockBadArgument(name.slice(0, 64), `keys are ${keys.length}, more than 1024`);
-    if (new Set(keys.map((key) => key.toString('latin1'))).size < keys.length) {
+    this.#set = new Set(keys.map((key) => key.toString('latin1')));
+    if (this.#set.size < keys.length) {
       throw new LockBadArgument(name, 'keys has the same key twice');
     }
     this.name = name;
-    optionsOf(options, name);
+    optionsOf(options, name, LOCK_OPTIONS);
+    for (const flag of ['session', 'details', 'fsync'] as const) booleanOf(options[flag], flag, name, false);
     functionOf(options.onLost, 'onLost', name);
     this.options = options;
     this.lease = msOf(lease, 'lease', name, 1);
@@ -146,6 +95,13 @@ export class Request {
 
   get isExclusive(): boolean {
     return this.kind.length === 0;
+  }
+
+  /** Whether one caller cannot hold both. */
+  excludes(other: Request): boolean {
+    if (!this.isExclusive && !other.isExclusive) return false;
+    for (const key of other.#set) if (this.#set.has(key)) return true;
+    return false;
   }
 
   /** Whether the grant belongs to a connection. */

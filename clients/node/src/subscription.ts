@@ -4,8 +4,8 @@
  */
 
 import { randomBytes } from 'node:crypto';
+import { now } from './clock.js';
 import type { Engine } from './engine.js';
-import { now } from './hold.js';
 import { read, Said, type Line } from './wire.js';
 
 const PING = 3000;
@@ -35,7 +35,7 @@ export class News {
   async wait(timeout: number): Promise<string | undefined> {
     if (this.#heard.length === 0) {
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, Math.min(Math.max(0, timeout), 2_000_000_000));
+        const timer = setTimeout(resolve, Math.min(Math.max(0, timeout), 2_000_000_000)).unref();
         this.#wake = () => {
           clearTimeout(timer);
           resolve();
@@ -59,6 +59,10 @@ export class Subscription {
   constructor(engine: Engine) {
     this.#engine = engine;
     this.channel = `${engine.wire.prefix}serverlock:${randomBytes(8).toString('hex')}`;
+  }
+
+  get size(): number {
+    return this.#byId.size;
   }
 
   /** Opens the line when it is the first. */

@@ -3,14 +3,16 @@
  * hold that was dropped is not renewed. Debts are what could not be given back at once; they are tried until it works.
  */
 
+import { now } from './clock.js';
 import type { Engine } from './engine.js';
-import { now, type Held } from './hold.js';
-import { Broken, Said } from './wire.js';
+import type { Held } from './hold.js';
+import { Broken, mayPass, Said } from './wire.js';
 
 type Work = () => void;
 type Entry = [at: number, number: number, what: WeakRef<Held> | Work];
 
-const LONGEST = 2_000_000_000;
+/** The timers of Node stand still while the machine is suspended: so a loss is noticed soon after. */
+const LONGEST = 1000;
 
 export class Timer {
   readonly #engine: Engine;
@@ -22,6 +24,11 @@ export class Timer {
 
   constructor(engine: Engine) {
     this.#engine = engine;
+  }
+
+  /** How much is still to be done. */
+  get owed(): number {
+    return this.#heap.filter(([, , what]) => typeof what === 'function').length;
   }
 
   add(held: Held): void {
@@ -46,8 +53,8 @@ export class Timer {
   /** Something to be given back in the background, tried until it works or that time has come. */
   owe(until: number, debt: () => Promise<unknown>): void {
     debt().catch((error: unknown) => {
-      const again = error instanceof Broken ? !error.final : error instanceof Said;
-      if (again && now() < until && !this.#engine.isClosed) this.later(now() + 250, () => this.owe(until, debt));
+      const isOurs = error instanceof Broken || error instanceof Said;
+      if (isOurs && mayPass(error) && now() < until && !this.#engine.isClosed) this.later(now() + 250, () => this.owe(until, debt));
     });
   }
 
@@ -105,7 +112,7 @@ export class Timer {
       const timeout = Math.max(50, Math.min(engine.timeout, (held._lostAt - sent) / 2));
       held._extending(sent, held._request.lease);
       const words = engine.extendWords(held, held._request.lease);
-      reply = engine.wire.call(held._request.key, words, timeout).catch((error: unknown) => error);
+      reply = engine.send(held._request.key, words, timeout).catch((error: unknown) => error);
     }
     reply = await reply;
     const held = ref.deref();

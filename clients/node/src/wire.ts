@@ -61,12 +61,15 @@ export interface Wire {
   readonly isCluster: boolean;
   /** Whether all calls go over one connection. */
   readonly hasOneConnection: boolean;
-  /** What the library puts in front of keys. */
+  /** What the library puts in front of keys. It is in front of `key` and of the keys in `words` of a call already. */
   readonly prefix: string;
+  /** An application's own command, with the prefix where the library would put it. */
+  prefixed(words: Words): Words;
 }
 
 /**
- * A promise with a time-out; `late` makes its error. Rejects with Said or Broken; `broken` is called before the latter.
+ * A promise with a time-out; `late` makes its error. Rejects with Said or Broken; `broken` is called before the latter,
+ * and given by connections of the manager's own, which keep no process from ending.
  *
  * No async function around it, nor in what only passes its result on: each would make more garbage than the rest.
  */
@@ -79,6 +82,7 @@ export function within<T>(promise: Promise<T>, timeout: number, late: () => Brok
       reject(error);
     };
     const timer = setTimeout(() => fail(late()), timeout);
+    if (broken) timer.unref();
     promise.then((value) => {
       clearTimeout(timer);
       resolve(value);
@@ -116,28 +120,47 @@ export function read(error: unknown): Said | Broken {
   return new Broken(error);
 }
 
-const PASSING = new Set(['UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN']);
-const GUARDED = new Set(['GRACE', 'NOREPLICAS']);
-const UNAVAILABLE = new Set([...GUARDED, 'BUSYLOCKS', 'CLOCK', 'OOM']);
+/** States of a server that pass. */
+const PASSING = new Set([
+  'ASK',
+  'BUSY',
+  'BUSYLOCKS',
+  'CLUSTERDOWN',
+  'GRACE',
+  'LOADING',
+  'MASTERDOWN',
+  'MISCONF',
+  'MOVED',
+  'NOREPLICAS',
+  'OOM',
+  'READONLY',
+  'TRYAGAIN',
+  'UNBLOCKED',
+]);
+/** The same call would get these again. */
+const LASTING = /^(GRACE lease|BUSYLOCKS 64 waits)/;
 
 /** Whether to try again while wait time remains. */
-export function mayPass(error: Said | Broken, stood: boolean): boolean {
+export function mayPass(error: Said | Broken): boolean {
   if (error instanceof Broken) return !error.final;
-  return PASSING.has(error.code) || (stood && GUARDED.has(error.code));
+  return PASSING.has(error.code) && !LASTING.test(error.message);
 }
 
 /** The error as users get it. */
-export function typed(error: Said | Broken, name: string, waited = 0): LockError {
+export function typed(error: Said | Broken, name: string): LockError {
   const cause = error.cause ?? error;
   if (error instanceof Broken) return new (error.final ? LockDenied : LockNoServer)(name, error.message, cause);
-  if (PASSING.has(error.code)) return new LockTimeout(name, `not granted within ${waited} ms: ${error.message}`, cause);
   if (error.code === 'DEADLOCK') return new LockDeadlock(name, error.message, cause);
-  if (UNAVAILABLE.has(error.code) || error.isUnknownCommand) return new LockUnavailable(name, error.message, cause);
+  const isUnavailable = PASSING.has(error.code) || error.code === 'CLOCK' || error.isUnknownCommand;
+  if (isUnavailable) return new LockUnavailable(name, error.message, cause);
   if (error.code === 'NOPERM') return new LockDenied(name, error.message, cause);
   return new LockBadArgument(name, error.message, cause);
 }
 
 export const refused = (name: string): LockError => new LockRefused(name, 'somebody else has it');
 
-export const timedOut = (name: string, waited: number): LockError =>
-  new LockTimeout(name, `somebody else still had it after ${Math.round(waited)} ms`);
+/** The wait is over. With an error, that is what the server said to the last copy. */
+export const timedOut = (name: string, waited: number, error?: Said): LockError =>
+  error
+    ? new LockTimeout(name, `not granted within ${Math.round(waited)} ms: ${error.message}`, error)
+    : new LockTimeout(name, `somebody else still had it after ${Math.round(waited)} ms`);

@@ -74,7 +74,7 @@ test('a leader whose callbacks fail is still told of its loss, and campaigns aga
     fails();
   };
   await warned(async () => {
-    const leader = locks.leader('leader', 300, { onElected: tell('elected'), onLost: tell('lost') }).start();
+    const leader = locks.leader('leader', 3000, { onElected: tell('elected'), onLost: tell('lost') }).start();
     await until('it leads', () => told.length === 1);
     await redis.del('leader');
     await until('it leads again', () => told.length === 3);
@@ -117,6 +117,14 @@ test('an argument of a wrong type is named, and nothing is sent', async () => {
   const before = await sent();
   const calls = {
     keys: [() => locks.allOf('abc', 1000), () => locks.allOf(42, 1000), () => locks.allOf(Buffer.from('abc'), 1000), () => locks.allOf(null, 1000)],
+    wiat: [() => locks.lock('a', 1000, { wiat: 60 }), () => locks.leader('a', 1000, { wiat: 60 }), () => locks.allOf(['a'], 1000, { wiat: undefined }),
+      () => new Locks(redis, { wiat: 60 }), () => lock.acquire({ wiat: 60 }), () => lock.run(() => 1, { wiat: 60 }), () => new Locks(redis, { hooks: { wiat: fails } })],
+    "no 'wait'": [() => locks.recover('a', 1000, { wait: 60 }), () => lock.acquire({ wait: 60 })],
+    session: [() => locks.lock('a', 1000, { session: 'yes' }), () => locks.lock('a', 1000, { session: null })],
+    fsync: [() => locks.lock('a', 1000, { fsync: 1 })],
+    portable: [() => new Locks(redis, { portable: 'no' })],
+    warnWithoutModule: [() => new Locks(redis, { warnWithoutModule: 0 })],
+    await: [() => new Locks(Promise.resolve(redis))],
     options: [() => locks.lock('a', 1000, null), () => locks.lock('a', 1000, 5), () => locks.recover('a', 1000, 'x'), () => locks.leader('a', 1000, null),
       () => lock.acquire(AbortSignal.abort()), () => new Locks(redis, null)],
     signal: [() => lock.acquire({ signal: 5 }), () => lock.run(() => 1, { signal: null })],

@@ -7,32 +7,20 @@ import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 
 const folder = process.env.SERVERLOCK;
-const { Locks, ...lock } = await import(pathToFileURL(`${folder}/dist/index.js`).href);
+const { Locks, LockError, LockRefused } = await import(pathToFileURL(`${folder}/dist/index.js`).href);
 const require = createRequire(`${folder}/`);
 const library = process.argv[2];
-
-const KINDS = [
-  [lock.LockTimeout, 'timeout'],
-  [lock.LockRefused, 'refused'],
-  [lock.LockLost, 'lost'],
-  [lock.LockDeadlock, 'deadlock'],
-  [lock.LockUnavailable, 'unavailable'],
-  [lock.LockDenied, 'denied'],
-  [lock.LockNoServer, 'no_server'],
-  [lock.LockBadArgument, 'argument'],
-  [lock.LockMisuse, 'misuse'],
-];
 
 class Work extends Error {}
 class Cannot extends Error {}
 
-const clients = {}, managers = {}, holds = {}, objects = {}, bodies = {}, leaders = {}, pending = {};
+const clients = {}, managers = {}, holds = {}, objects = {}, bodies = {}, workers = {}, leaders = {}, pending = {};
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 
 function answerError(n, error) {
-  const known = KINDS.find(([type]) => error instanceof type);
-  const [kind, text] = known
-    ? [known[1], error.message]
+  const [kind, text] =
+    error instanceof LockError ? [error.code, error.message]
     : error instanceof Work ? ['work', error.message]
     : error instanceof Cannot ? ['cannot', error.message]
     : error?.name === 'AbortError' ? ['cancelled', '']
@@ -40,12 +28,15 @@ function answerError(n, error) {
   say({ n, error: { kind, text } });
 }
 
-async function clientOf(at, protocol) {
+/** That of the README: the default one ends a client whose socket timed out. */
+const reconnectStrategy = (retries) => Math.min(50 * 2 ** retries, 2000);
+
+async function clientOf(at, protocol, keyPrefix) {
   const auth = { ...(at.user && { username: at.user }), ...(at.password && { password: at.password }) };
   const ca = at.tls && readFileSync(at.tls.ca);
   if (library === 'ioredis') {
     const { Redis, Cluster } = require('ioredis');
-    const more = { ...auth, protocol, ...(ca && { tls: { ca } }) };
+    const more = { ...auth, protocol, ...(keyPrefix && { keyPrefix }), ...(ca && { tls: { ca } }), socketTimeout: 2000 };
     const client =
       at.kind === 'cluster' ? new Cluster(at.nodes.map(([host, port]) => ({ host, port })), { redisOptions: more })
       : at.kind === 'sentinel'
@@ -63,10 +54,10 @@ async function clientOf(at, protocol) {
     : at.kind === 'sentinel'
       ? createSentinel({ name: at.master, sentinelRootNodes: at.sentinels.map(([host, port]) => ({ host, port })), nodeClientOptions: more })
     : at.kind === 'unix' ? createClient({ socket: { path: at.path }, ...more })
-    : createClient({ socket: { host: at.host, port: at.port, ...(ca && { tls: true, ca }) }, ...more });
+    : createClient({ socket: { host: at.host, port: at.port, ...(ca && { tls: true, ca }), socketTimeout: 2000, reconnectStrategy }, ...more });
   client.on('error', () => undefined);
   const connecting = client.connect().catch(() => undefined);
-  await Promise.race([connecting, new Promise((resolve) => setTimeout(resolve, 1000))]);
+  await Promise.race([connecting, sleep(1000)]);
   return client;
 }
 
@@ -74,7 +65,11 @@ const keyOf = (key) => (key !== null && typeof key === 'object' ? Buffer.from(ke
 
 function lockOf(order, name) {
   const locks = managers[order.manager];
-  const options = { onLost: (held) => say({ event: 'lost', ...name, text: String(held.lost?.message) }) };
+  const onLost = (held) => {
+    say({ event: 'lost', ...name, text: String(held.lost?.message) });
+    return sleep(order.lost_takes_ms ?? 0);
+  };
+  const options = { onLost };
   for (const field of ['session', 'owner', 'details', 'replicas', 'fsync']) if (field in order) options[field] = order[field];
   const durations = { wait_ms: 'wait', at_least_ms: 'atLeast', max_hold_ms: 'maxHold', replicas_within_ms: 'replicasWithin' };
   for (const [field, option] of Object.entries(durations)) if (field in order) options[option] = order[field];
@@ -96,7 +91,7 @@ function shown(held) {
 
 const acts = {
   async open(order) {
-    const client = (clients[order.manager] = await clientOf(order.at, order.protocol ?? 2));
+    const client = (clients[order.manager] = await clientOf(order.at, order.protocol ?? 2, order.prefix));
     const hook = (name, field) => (key, ms) => say({ event: 'hook', manager: order.manager, name, key, [field]: ms });
     managers[order.manager] = new Locks(client, {
       warn: (text) => console.error(text),
@@ -137,9 +132,9 @@ const acts = {
           body.tell = resolve;
           const stop = () => {
             say({ event: 'stopped', scope: order.scope });
-            reject(signal.reason);
+            if (!order.stays) reject(signal.reason);
           };
-          if (signal.aborted) stop();
+          if (signal.aborted) order.stays || stop();
           else signal.addEventListener('abort', stop, { once: true });
         });
         if (work === 'leave') return;
@@ -150,11 +145,55 @@ const acts = {
   },
   leave: (order) => bodies[order.scope].tell('leave'),
   fail: (order) => bodies[order.scope].tell('fail'),
+  spawn: (order) => new Promise((resolve) => bodies[order.scope].tell(() => void work(order.worker, resolve))),
   again: (order) =>
     new Promise((resolve, reject) => {
-      const body = bodies[order.scope];
-      body.tell(() => body.lock.acquire().then((held) => resolve(shown(held)), reject));
+      const tell = 'worker' in order ? workers[order.worker] : bodies[order.scope].tell;
+      tell(async () => {
+        try {
+          const held = await bodies[order.scope].lock.acquire();
+          if ('hold' in order) holds[order.hold] = held;
+          resolve(shown(held));
+        } catch (error) {
+          reject(error);
+        }
+      });
     }),
+  async storm(order) {
+    const said = { granted: 0, cancelled: 0, refused: 0, failed: [] };
+    const { among: keys, ...fields } = order;
+    const lock = Object.fromEntries(keys.map((key) => [key, lockOf({ ...fields, key }, {})]));
+    let left = order.attempts;
+    const attempts = async () => {
+      while (left-- > 0) {
+        const key = keys[Math.floor(Math.random() * keys.length)];
+        let at = performance.now() + order.within_ms * Math.random() ** 3;
+        if (Math.random() < 0.25) at = Math.ceil(at / 5) * 5; // together with others
+        const [signal, end] = STORMS[order.means](at);
+        try {
+          await lock[key].run(() => undefined, { signal });
+          said.granted += 1;
+        } catch (error) {
+          if (error instanceof LockRefused) said.refused += 1;
+          else if (signal.aborted && error === signal.reason) said.cancelled += 1;
+          else said.failed.push(error?.stack ?? String(error));
+        } finally {
+          end();
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: order.at_once }, attempts));
+    return { ...said, failed: said.failed.slice(0, 10) };
+  },
+  census() {
+    const left = { attempts: 0, waiting: 0, slots: 0, queue: 0, owed: 0 };
+    for (const manager of Object.values(managers)) {
+      for (const [name, count] of Object.entries(manager._engine.census())) left[name] += count;
+    }
+    const resources = process.getActiveResourcesInfo();
+    for (const [name, kind] of [['timers', 'Timeout'], ['connections', 'TCPSocketWrap']]) left[name] = resources.filter((one) => one === kind).length;
+    return left;
+  },
   check(order) {
     heldOf(order).check();
     return { left_ms: heldOf(order).left() };
@@ -167,7 +206,7 @@ const acts = {
   async drop(order) {
     delete holds[order.hold];
     for (let turn = 0; turn < 10; turn += 1) {
-      await new Promise((resolve) => setTimeout(resolve, 10));
+      await sleep(10);
       globalThis.gc?.();
     }
   },
@@ -190,9 +229,44 @@ const acts = {
   },
 };
 
+/** A worker that is started in a scope, and outlives it. */
+async function work(name, begun) {
+  for (;;) {
+    const next = new Promise((resolve) => (workers[name] = resolve));
+    begun?.();
+    begun = undefined;
+    await (await next)();
+  }
+}
+
+/** Each gives a signal that is aborted at that moment, and what is to be done at the end of the attempt. */
+const batches = new Map();
+const STORMS = {
+  abort(at) {
+    const given = new AbortController();
+    const timer = setTimeout(() => given.abort(), at - performance.now());
+    return [given.signal, () => clearTimeout(timer)];
+  },
+  timeout: (at) => [AbortSignal.timeout(Math.max(0, Math.round(at - performance.now()))), () => undefined],
+  /** All attempts that end in the same 5 ms share a signal. */
+  shared(at) {
+    const batch = Math.ceil(at / 5);
+    if (!batches.has(batch)) {
+      const given = new AbortController();
+      batches.set(batch, given.signal);
+      setTimeout(() => {
+        batches.delete(batch);
+        given.abort();
+      }, batch * 5 - performance.now());
+    }
+    return [batches.get(batch), () => undefined];
+  },
+};
+
 const version = require(`${library === 'ioredis' ? 'ioredis' : 'redis'}/package.json`).version;
-const can = ['sentinel', 'cluster', 'tls', 'unix', 'cancel', 'stop', 'background', 'session', 'leader', ...(globalThis.gc ? ['drop'] : [])];
-say({ event: 'ready', language: 'node', client: library, version, can });
+const can = ['sentinel', 'cluster', 'tls', 'unix', 'cancel', 'stop', 'background', 'session', 'leader', 'storm', 'census', 'clock', 'refusals',
+  'scopes', 'moves', 'few_threads', 'half_open', ...(library === 'ioredis' ? ['prefix'] : []), ...(globalThis.gc ? ['drop'] : [])];
+say({ event: 'ready', language: 'node', client: library, version, can, storms: Object.keys(STORMS) });
 createInterface({ input: process.stdin })
   .on('line', async (line) => {
     const order = JSON.parse(line);

@@ -1,64 +1,104 @@
-// A manager that was not closed keeps no process from ending, also when its server is gone.
+// What keeps a process from ending: a pending attempt that somebody awaits. No hold, leader or observer, nor a
+// connection of a manager that was not closed, also when its server is gone.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer } from 'node:net';
-import { join } from 'node:path';
-import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { after, test } from 'node:test';
+import { module, startServer } from './servers.mjs';
 
-const built = process.env.SERVERLOCK;
-const root = fileURLToPath(new URL('../../..', import.meta.url));
-const module = join(process.env.CARGO_TARGET_DIR ?? join(root, 'target'), 'release/libredis_lock.so');
+const ends = [];
+after(async () => {
+  for (const end of ends) await end();
+});
 
-const PROGRAM = `
+const BEGIN = `
 import { createRequire } from 'node:module';
-import { once } from 'node:events';
-import { spawn } from 'node:child_process';
-import { tmpdir } from 'node:os';
 const { Locks } = await import('file://' + process.env.SERVERLOCK + '/dist/index.js');
 const require = createRequire(process.env.SERVERLOCK + '/');
-const [library, module, port] = process.argv.slice(-3);
-const server = spawn(process.env.REDIS_SERVER ?? 'redis-server',
-  ['--port', port, '--bind', '127.0.0.1', '--save', '', '--dir', tmpdir(), '--loadmodule', module]);
-let log = '';
-await new Promise((resolve, reject) => {
-  server.stdout.on('data', (data) => (log += data).includes('Ready to accept connections') && resolve());
-  server.on('exit', () => reject(new Error(log)));
-});
+const [library, port] = process.argv.slice(-2);
 const client = library === 'ioredis'
-  ? new (require('ioredis').Redis)({ port })
+  ? new (require('ioredis').Redis)({ port, maxRetriesPerRequest: null })
   : await require('redis').createClient({ url: 'redis://127.0.0.1:' + port }).connect();
 client.on('error', () => undefined);
 const locks = new Locks(client);
-const held = await locks.lock('a', 30_000).acquire();
-const waits = [1, 2].map(() => locks.lock('a', 30_000, { wait: 300 }).acquire().catch((error) => error.name));
-console.log(...(await Promise.all(waits)));
-await held.release();
-server.removeAllListeners('exit');
-server.kill('SIGKILL');
-await once(server, 'exit');
-await new Promise((resolve) => setTimeout(resolve, 500)); // it tries to wait again
-library === 'ioredis' ? client.disconnect() : client.destroy();
 globalThis.kept = locks;
-console.log('done');
+const held = await locks.lock(library, 30_000).acquire();
+/** From now on the application's own connection keeps no process. */
+const unref = () => (library === 'ioredis' ? client.stream.unref() : client.unref());
+const end = () => (library === 'ioredis' ? client.disconnect() : client.destroy());
 `;
 
+const PROGRAMS = {
+  'a manager that was not closed, without its server': [
+    `
+const waits = [1, 2].map(() => locks.lock(library, 30_000, { wait: 300 }).acquire().catch((error) => error.name));
+console.log(...(await Promise.all(waits)));
+await held.release();
+const shutdown = library === 'ioredis' ? client.call('SHUTDOWN', 'NOSAVE') : client.sendCommand(['SHUTDOWN', 'NOSAVE']);
+shutdown.catch(() => undefined);
+await new Promise((resolve) => setTimeout(resolve, 500)); // it tries to wait again
+end();
+console.log('done');
+`,
+    'LockTimeout LockTimeout\ndone\n',
+  ],
+  'a wait that is pending is awaited': [
+    `
+unref();
+const waits = [1, 2].map(() => locks.lock(library, 30_000, { wait: 1500 }).acquire().catch((error) => error.name));
+console.log(await waits[0], await waits[1]);
+const lone = locks.lock(library, 30_000, { wait: 500 }).acquire().catch((error) => error.name);
+console.log(await lone);
+`,
+    'LockTimeout LockTimeout\nLockTimeout\n',
+  ],
+  'a lone wait that is pending is awaited': [
+    `
+unref();
+console.log(await locks.lock(library, 30_000, { wait: 1500 }).acquire().catch((error) => error.name));
+`,
+    'LockTimeout\n',
+  ],
+  'a leader, an observer, a campaign and a lock': [
+    `
+const elected = new Promise((resolve) => locks.leader(library + ' chief', 30_000, { onElected: resolve }).start());
+await elected;
+locks.leader(library + ' chief', 30_000).start(); // campaigns
+locks.leader(library, 30_000).start(); // campaigns for what is held
+const observer = locks.leader(library, 30_000).observe();
+await observer.next();
+void observer.next();
+await new Promise((resolve) => setTimeout(resolve, 300));
+unref();
+console.log('done');
+`,
+    'done\n',
+  ],
+  'a campaign over a client that was ended': [
+    `
+locks.leader(library, 30_000).start();
+await new Promise((resolve) => setTimeout(resolve, 100));
+end();
+console.log('done');
+`,
+    'done\n',
+  ],
+};
+
 for (const library of ['ioredis', 'node-redis']) {
-  test(`with ${library}`, async () => {
-    const probe = createServer().listen(0, '127.0.0.1');
-    await once(probe, 'listening');
-    const { port } = probe.address();
-    probe.close();
-    await once(probe, 'close');
-    const child = spawn(process.execPath, ['--input-type=module', '-e', PROGRAM, '--', library, module, port], { stdio: ['ignore', 'pipe', 'inherit'] });
-    let said = '';
-    child.stdout.on('data', (data) => (said += data));
-    const late = setTimeout(() => child.kill('SIGKILL'), 20_000);
-    const [status] = await once(child, 'exit');
-    clearTimeout(late);
-    assert.equal(said, 'LockTimeout LockTimeout\ndone\n');
-    assert.equal(status, 0);
-  });
+  for (const [name, [program, says]] of Object.entries(PROGRAMS)) {
+    test(`${library}: ${name}`, async () => {
+      const port = await startServer((end) => ends.push(end), '--loadmodule', module);
+      const words = ['--input-type=module', '-e', BEGIN + program, '--', library, port];
+      const child = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', 'inherit'] });
+      let said = '';
+      child.stdout.on('data', (data) => (said += data));
+      const late = setTimeout(() => child.kill('SIGKILL'), 60_000);
+      const [status] = await once(child, 'exit');
+      clearTimeout(late);
+      assert.equal(said, says);
+      assert.equal(status, 0, 'the process ends by itself');
+    });
+  }
 }

@@ -1,8 +1,8 @@
-// The package as users get it: packed, installed into an empty project, typed; its README runs.
+// The package as users get it: installed from its folder or packed, in an empty project, typed; its README runs.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -41,22 +41,48 @@ after(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
+/** The folder of the package as it is in a fresh clone. */
+function clone(to) {
+  for (const name of ['package.json', 'README.md', 'LICENSE', 'build.mjs', 'tsconfig.json', 'src']) cpSync(join(home, name), join(to, name), { recursive: true });
+  return to;
+}
+
+test('`npm install FOLDER` of a fresh clone gives the package, built', () => {
+  const made = mkdtempSync(join(folder, 'install-'));
+  const [source, user] = [clone(join(made, 'clone/clients/node')), join(made, 'user')];
+  mkdirSync(user);
+  writeFileSync(join(user, 'package.json'), '{ "type": "module", "private": true }');
+  run('npm', ['install', '--no-audit', '--no-fund', '--cache', join(made, 'cache'), source], user);
+  const program = "const all = { ...(await import('serverlock')), ...(await import('serverlock/redlock')) }; console.log(Object.keys(all).join())";
+  const said = run(process.execPath, ['--input-type=module', '-e', program], user);
+  for (const name of ['Locks', 'LockTimeout', 'ResourceLockedError']) assert(said.includes(name), said);
+  // A folder that is linked finds the library of the application all the same.
+  symlinkSync(join(modules, 'redis'), join(user, 'node_modules/redis'));
+  const find = "console.log(typeof (await (await import('./node_modules/serverlock/dist/node-redis.js')).libraryOf()).createClient)";
+  assert.equal(run(process.execPath, ['--input-type=module', '-e', find], user), 'function\n');
+  for (const name of ['index.d.ts', 'redlock.d.ts', 'lock.lua']) assert(existsSync(join(user, 'node_modules/serverlock/dist', name)), name);
+});
+
 /** A project with nothing but the packed package and the client libraries. */
 function project() {
   const made = mkdtempSync(join(folder, 'project-'));
-  const source = join(made, 'source');
-  mkdirSync(join(source, 'dist'), { recursive: true });
-  for (const file of ['package.json', 'README.md', 'LICENSE']) cpSync(join(home, file), join(source, file));
-  cpSync(join(built, 'dist'), join(source, 'dist'), { recursive: true });
+  packed ??= pack();
+  writeFileSync(join(made, 'package.json'), '{ "type": "module", "private": true }');
+  mkdirSync(join(made, 'node_modules/serverlock'), { recursive: true });
+  run('tar', ['-xzf', packed, '-C', join(made, 'node_modules/serverlock'), '--strip-components=1'], made);
+  for (const name of ['redis', '@redis', 'ioredis', '@types', '@opentelemetry']) symlinkSync(join(modules, name), join(made, 'node_modules', name));
+  return made;
+}
+
+let packed;
+function pack() {
+  const source = clone(join(folder, 'source'));
+  symlinkSync(modules, join(source, 'node_modules'));
   const [packed] = JSON.parse(run('npm', ['pack', '--json', '--silent'], source));
   const names = packed.files.map(({ path }) => path);
   for (const name of ['README.md', 'LICENSE', 'dist/index.js', 'dist/index.d.ts', 'dist/lock.lua']) assert(names.includes(name), name);
-  assert(!names.some((name) => name.startsWith('src/') || name.startsWith('test/')), String(names));
-  writeFileSync(join(made, 'package.json'), '{ "type": "module", "private": true }');
-  mkdirSync(join(made, 'node_modules/serverlock'), { recursive: true });
-  run('tar', ['-xzf', packed.filename, '-C', join(made, 'node_modules/serverlock'), '--strip-components=1'], source);
-  for (const name of ['redis', '@redis', 'ioredis', '@types', '@opentelemetry']) symlinkSync(join(modules, name), join(made, 'node_modules', name));
-  return made;
+  assert(!names.some((name) => !/^(dist\/.*|README.md|LICENSE|package.json)$/.test(name)), String(names));
+  return join(source, packed.filename);
 }
 
 test('the examples of the README run in an empty project', () => {
@@ -65,8 +91,8 @@ test('the examples of the README run in an empty project', () => {
   assert.equal(blocks.length, 2);
   for (const block of blocks) {
     const example = block
-      .replace('createClient()', `createClient({ url: 'redis://127.0.0.1:${port}' })`)
-      .replace('new Redis()', `new Redis(${port})`);
+      .replace('createClient({', `createClient({ url: 'redis://127.0.0.1:${port}',`)
+      .replace('new Redis({', `new Redis({ port: ${port},`);
     assert.notEqual(example, block);
     writeFileSync(join(made, 'example.js'), example);
     assert.match(run(process.execPath, ['example.js'], made), /token \d+|held to the end: true/);
@@ -77,27 +103,66 @@ test('its users are typed', () => {
   const made = project();
   const use = `import { createClient } from 'redis';
 import { Redis } from 'ioredis';
-import { Held, Locks } from 'serverlock';
+import { createClientPool, createCluster, createSentinel } from 'redis';
+import { Cluster } from 'ioredis';
+import { Held, Locks, LockError, LockLost, LockTimeout, type LockErrorCode, type LockOptions, type ManagerOptions } from 'serverlock';
 import Redlock, { ExecutionError, type Lock } from 'serverlock/redlock';
 const lock: Lock = await new Redlock([new Redis()], { retryCount: 3 }).acquire(['a'], 1000);
 const name: string = await lock.redlock.using(['b'], 1000, async (signal) => signal.error?.message ?? ExecutionError.name);
 console.log(name, (await lock.extend(500)).expiration);
-const locks = [new Locks(createClient()), new Locks(new Redis())];
+const locks = [new Locks(createClient()), new Locks(new Redis()), new Locks(new Cluster([])), new Locks(await createClient({ RESP: 3 }).connect()),
+  new Locks(createClientPool()), new Locks(createCluster({ rootNodes: [] })), new Locks(createSentinel({ name: 'a', sentinelRootNodes: [] }))];
+const options: LockOptions = { wait: Infinity, onLost: (one) => console.log(one.token) };
+const manager: ManagerOptions = { warn: console.warn, warnWithoutModule: false, hooks: { refused: (key, ms, error) => console.log(key, ms, error.code) } };
+new Locks(createClient(), manager).lock('a', 1000, options).acquire({ signal: AbortSignal.timeout(5) }).catch((error: unknown) => {
+  if (error instanceof LockTimeout) console.log(error.key);
+  else if (error instanceof LockError) {
+    const code: LockErrorCode = error.code;
+    console.log(code);
+  }
+});
 const held: Held = await locks[0]!.lock('a', 1000, { wait: 5 }).acquire();
 const sum: number = await locks[1]!.shared('a', 1000).run((signal: AbortSignal, held) => held.token + Number(signal.aborted));
 console.log(held.left() + sum);
 `;
   const tsc = [join(modules, 'typescript/bin/tsc'), '--noEmit', '--strict', '--module', 'nodenext', '--target', 'es2022', '--skipLibCheck', 'use.ts'];
-  writeFileSync(join(made, 'use.ts'), use);
+  const wrong = [
+    "locks[0]!.lock('a', 1000, { wiat: 5 });",
+    "locks[0]!.recover('a', 1000, { wait: 5 });",
+    'new Locks({});',
+    'new Locks(new Map());',
+    'new Locks(createClient().connect());',
+    'new Held();',
+    'held._engine;',
+    'locks[0]!._engine;',
+    "new LockLost('a', 'b').code === 'timeuot';",
+  ];
+  // The compiler complains of a line that is marked so and is right.
+  writeFileSync(join(made, 'use.ts'), use + wrong.map((line) => `// @ts-expect-error\n${line}\n`).join(''));
   run(process.execPath, tsc, made);
-  writeFileSync(join(made, 'use.ts'), use.replace('wait: 5', 'wiat: 5'));
-  assert.throws(() => run(process.execPath, tsc, made), (error) => /wiat/.test(error.stdout));
+  writeFileSync(join(made, 'use.ts'), `${use}// @ts-expect-error\n${wrong[0].replace('wiat', 'wait')}\n`);
+  assert.throws(() => run(process.execPath, tsc, made), (error) => /Unused '@ts-expect-error'/.test(error.stdout));
+});
+
+test('its declarations show no internals, and say what each option does', () => {
+  const made = project();
+  const dist = join(made, 'node_modules/serverlock/dist');
+  for (const name of readdirSync(dist).filter((name) => name.endsWith('.d.ts'))) {
+    const text = readFileSync(join(dist, name), 'utf8');
+    assert(!/^ *(readonly |get |static )?_\w|@internal|\bEngine\b|\bWire\b|client: object\b/m.test(text), name);
+  }
+  const options = readFileSync(join(dist, 'options.d.ts'), 'utf8');
+  assert(options.includes('interface LockOptions'));
+  for (const [option] of options.matchAll(/^ {4}\w+\??: .*;$/gm)) {
+    const at = options.indexOf(option);
+    assert(options.slice(0, at).trimEnd().endsWith('*/'), `${option} has no comment`);
+  }
 });
 
 test('the examples of the repository run', () => {
   const made = project();
   const text = readFileSync(join(root, 'examples/node/report.mjs'), 'utf8');
-  const example = text.replace('createClient()', `createClient({ url: 'redis://127.0.0.1:${port}' })`).replace('step < 10', 'step < 1');
+  const example = text.replace('createClient({', `createClient({ url: 'redis://127.0.0.1:${port}',`).replace('step < 10', 'step < 1');
   assert.notEqual(example, text);
   writeFileSync(join(made, 'report.mjs'), example);
   assert.match(run(process.execPath, ['report.mjs'], made), /^working, token \d+$/m);

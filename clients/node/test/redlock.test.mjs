@@ -135,6 +135,12 @@ for (const library of Object.keys(OPEN)) {
       assert.equal(await call('EXISTS', 'c1', 'c2', 'c3'), 0);
     });
 
+    /** Returns when the lease is longer again than it was. */
+    const isRenewed = async (key, value, duration) => {
+      await until('a part of it has passed', async () => (await call('LOCK.CHECK', key, value)) < 0.8 * duration);
+      await until('it is renewed', async () => (await call('LOCK.CHECK', key, value)) > 0.9 * duration);
+    };
+
     const token = async (key) => {
       const fields = await call('LOCK.INFO', key);
       return Array.isArray(fields) ? fields[fields.indexOf('token') + 1] : fields.token;
@@ -142,9 +148,9 @@ for (const library of Object.keys(OPEN)) {
 
     test('the `using` helper acquires, extends, and releases locks', async () => {
       const redlock = new Redlock([client]);
-      const value = await redlock.using(['x'], 1000, { automaticExtensionThreshold: 400 }, async (signal) => {
+      const value = await redlock.using(['x'], 6000, { automaticExtensionThreshold: 400 }, async (signal) => {
         const value = await token('x');
-        await sleep(1400);
+        await isRenewed('x', value, 6000);
         assert.deepEqual([signal.aborted, signal.error, await token('x')], [false, undefined, value]);
         return value;
       });
@@ -153,14 +159,14 @@ for (const library of Object.keys(OPEN)) {
     });
 
     test('the `using` helper is exclusive', async () => {
-      const redlock = new Redlock([client]);
+      const redlock = new Redlock([client], { retryCount: -1 });
       let locked = false;
       const use = () =>
-        redlock.using(['y'], 1000, { automaticExtensionThreshold: 400 }, async (signal) => {
+        redlock.using(['y'], 6000, { automaticExtensionThreshold: 400 }, async (signal) => {
           assert(!locked);
           locked = true;
           const value = await token('y');
-          await sleep(1400);
+          await isRenewed('y', value, 6000);
           assert.deepEqual([signal.aborted, signal.error, await token('y')], [false, undefined, value]);
           locked = false;
           return value;
@@ -196,7 +202,7 @@ for (const library of Object.keys(OPEN)) {
       const redlock = new Redlock([client]);
       const heard = [];
       redlock.on('error', (error) => heard.push(error));
-      const used = redlock.using(['lost'], 900, { automaticExtensionThreshold: 300 }, async (signal) => {
+      const used = redlock.using(['lost'], 6000, { automaticExtensionThreshold: 300 }, async (signal) => {
         await call('DEL', 'lost');
         await once(signal, 'abort');
         assert(signal.aborted && signal.error instanceof ExecutionError);
@@ -204,16 +210,21 @@ for (const library of Object.keys(OPEN)) {
       });
       await isTaken(used);
       assert(heard.length > 0 && heard.every((error) => error instanceof ResourceLockedError));
-      await assert.rejects(redlock.using(['lost'], 900, { automaticExtensionThreshold: 300 }, async () => { throw new TypeError('mine'); }), { message: 'mine' });
+      await assert.rejects(redlock.using(['lost'], 6000, { automaticExtensionThreshold: 300 }, async () => { throw new TypeError('mine'); }), { message: 'mine' });
       assert.equal(await call('EXISTS', 'lost'), 0);
       await assert.rejects(redlock.using(['lost'], 550, async () => 1), /at least 100ms greater/);
     });
 
     test('nothing renews a lock of `acquire`, and all of its duration counts', async () => {
       const redlock = new Redlock([client]);
-      const lock = await redlock.acquire(['ends'], 6000);
-      await sleep(Math.max(0, lock.expiration + 62 - 450 - Date.now()));
-      await lock.release(); // in its last tenth
+      const lock = await redlock.acquire(['ends'], 3_600_000);
+      const { now } = Date;
+      Date.now = () => now() + 0.95 * 3_600_000; // for the client; the server counts on
+      try {
+        await lock.release(); // in its last tenth
+      } finally {
+        Date.now = now;
+      }
       const second = await redlock.acquire(['ends'], 300);
       await until('it has ended', async () => (await call('LOCK.CHECK', 'ends', second.value)) <= 0);
     });

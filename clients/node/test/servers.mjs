@@ -51,8 +51,7 @@ export async function startServer(atEnd, ...words) {
   });
   atEnd(async () => {
     server.removeAllListeners('exit');
-    server.kill('SIGKILL');
-    await once(server, 'exit');
+    if (server.exitCode === null && server.kill('SIGKILL')) await once(server, 'exit');
     rmSync(folder, { recursive: true, force: true });
   });
   return port;

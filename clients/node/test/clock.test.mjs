@@ -1,0 +1,84 @@
+// Leases are counted on a clock that runs on while the machine is suspended, whatever the wall clock is set to.
+// A suspend, as a process sees it: the wall clock has moved on, and the clock of timers has not.
+
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { after, before, beforeEach, test } from 'node:test';
+import { module, startServer, until } from './servers.mjs';
+
+const built = process.env.SERVERLOCK;
+const { LockLost, Locks } = await import(`file://${built}/dist/index.js`);
+const { now } = await import(`file://${built}/dist/clock.js`);
+const { Redis } = createRequire(`${built}/`)('ioredis');
+
+const HOUR = 3_600_000;
+const LEASE = 10 * HOUR;
+
+const wall = Date.now;
+let shift = 0;
+Date.now = () => Math.floor(wall() + shift);
+
+const ends = [];
+let redis, locks;
+before(async () => {
+  redis = new Redis({ port: await startServer((end) => ends.push(end), '--loadmodule', module) });
+  locks = new Locks(redis);
+});
+after(async () => {
+  locks.close();
+  redis.disconnect();
+  for (const end of ends) await end();
+});
+beforeEach(() => redis.flushall());
+
+test('a suspend that outlasts the lease loses the lock, for `check` at once, for the signal soon', async () => {
+  const held = await locks.lock('report', LEASE).acquire();
+  held.check();
+  const { signal } = held;
+  shift += LEASE;
+  assert.throws(() => held.check(), LockLost);
+  assert.equal(held.left(), 0);
+  assert(signal.aborted);
+});
+
+test('the signal is aborted after a suspend although nobody asks', async () => {
+  const lost = [];
+  const held = await locks.lock('report', LEASE, { onLost: (one) => lost.push(one) }).acquire();
+  const { signal } = held;
+  shift += LEASE;
+  await until('it is aborted', () => signal.aborted);
+  assert.deepEqual(lost, [held]);
+});
+
+test('a lock whose lease outlasts the suspend is renewed soon after it', async () => {
+  const held = await locks.lock('report', LEASE).acquire();
+  shift += LEASE / 2;
+  assert(held.left() < 0.5 * LEASE);
+  await until('it is renewed', () => held.left() > 0.85 * LEASE);
+  assert.match(await redis.info('commandstats'), /cmdstat_lock.extend:calls=1,/);
+  held.check();
+});
+
+test('a step backwards does not lengthen a lease, and does not hide a suspend', async () => {
+  const held = await locks.lock('report', LEASE).acquire();
+  const before = held.left();
+  shift -= 5 * HOUR;
+  assert(held.left() <= before);
+  held.check();
+  shift += LEASE; // of which 5 hours only undo the step: the larger of what the clocks say counts
+  assert.throws(() => held.check(), LockLost);
+});
+
+test('many readings count time once', () => {
+  const [began, clock] = [performance.now(), now()];
+  const step = Math.random;
+  let last = clock;
+  for (let reading = 0; reading < 200_000; reading += 1) {
+    shift = (shift + (step() - 0.5)) | 0; // the wall clock trembles by a millisecond
+    const read = now();
+    assert(read >= last);
+    last = read;
+  }
+  const [passed, counted] = [performance.now() - began, last - clock];
+  assert(counted >= passed - 1 && counted < passed + 50, `${counted} of ${passed} ms`);
+});

@@ -1,0 +1,68 @@
+// What an application can tell errors by: code, name, class, also over two copies of the package, and what JSON keeps.
+
+import assert from 'node:assert/strict';
+import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { inspect } from 'node:util';
+
+const built = process.env.SERVERLOCK;
+const load = (folder) => import(pathToFileURL(`${folder}/dist/index.js`).href);
+const ours = await load(built);
+
+/** Each class, its code, and the classes that it is one of. */
+const CLASSES = {
+  LockRefused: ['refused', 'LockError'],
+  LockTimeout: ['timeout', 'LockRefused', 'LockError'],
+  LockLost: ['lost', 'LockError'],
+  LockDeadlock: ['deadlock', 'LockError'],
+  LockUnavailable: ['unavailable', 'LockError'],
+  LockDenied: ['denied', 'LockError'],
+  LockNoServer: ['no_server', 'LockError'],
+  LockBadArgument: ['argument', 'LockError'],
+  LockMisuse: ['misuse', 'LockError'],
+};
+
+let folder, theirs;
+before(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'serverlock-'));
+  cpSync(join(built, 'dist'), join(folder, 'dist'), { recursive: true });
+  cpSync(join(import.meta.dirname, '../package.json'), join(folder, 'package.json'));
+  theirs = await load(folder);
+});
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+for (const [name, [code, ...above]] of Object.entries(CLASSES)) {
+  test(`${name} is known by its code, its name and its class, whichever copy of the package made it`, () => {
+    assert.notEqual(ours[name], theirs[name]);
+    for (const copy of [ours, theirs]) {
+      const error = new copy[name]("'report'", 'why', new Error('cause'));
+      assert.deepEqual([error.code, error.name, error.key, error.message], [code, name, "'report'", "the lock 'report': why"]);
+      assert.equal(error.cause.message, 'cause');
+      assert(error.stack.startsWith(`${name}: the lock 'report': why\n`), error.stack);
+      assert(inspect(error).includes(`code: '${code}'`));
+      for (const other of Object.keys(CLASSES)) {
+        assert.equal(error instanceof ours[other], other === name || above.includes(other), `${name} instanceof ${other}`);
+      }
+      assert(error instanceof ours.LockError && error instanceof Error);
+      assert.deepEqual(JSON.parse(JSON.stringify(error)), { name, code, key: "'report'", message: error.message });
+      assert(structuredClone(error).message.includes("'report'"));
+    }
+  });
+}
+
+test('what is not an error of this package is none', () => {
+  for (const value of [new Error('x'), null, undefined, 'LockLost', {}, { code: 'lost', name: 'LockLost' }]) {
+    assert(!(value instanceof ours.LockError) && !(value instanceof ours.LockLost), String(value));
+  }
+});
+
+test('a class that an application derives has only its own errors', () => {
+  class Mine extends ours.LockTimeout {}
+  const mine = new Mine("'report'", 'why');
+  assert(mine instanceof Mine && mine instanceof ours.LockTimeout && mine instanceof ours.LockRefused && mine instanceof ours.LockError);
+  assert(!(new ours.LockTimeout("'report'", 'why') instanceof Mine));
+  assert.equal(mine.code, 'timeout');
+});

@@ -1,0 +1,155 @@
+// A scope of `run` counts only while its lock is held: whatever was started in it goes on after that.
+
+import assert from 'node:assert/strict';
+import { EventEmitter, on, once } from 'node:events';
+import { createServer, get } from 'node:http';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { module, startServer, until } from './servers.mjs';
+
+const built = process.env.SERVERLOCK;
+const { LockLost, LockMisuse, LockRefused, Locks } = await import(`file://${built}/dist/index.js`);
+const { Redis } = createRequire(`${built}/`)('ioredis');
+
+const ends = [];
+let redis, locks;
+before(async () => {
+  redis = new Redis({ port: await startServer((end) => ends.push(end), '--loadmodule', module) });
+  locks = new Locks(redis);
+});
+after(async () => {
+  locks.close();
+  redis.disconnect();
+  for (const end of ends) await end();
+});
+
+/** Starts something in the scope, and gives a function that has it acquire the lock; and one that ends it. */
+const STARTED = {
+  async 'an HTTP server'(acquire) {
+    const server = createServer(async (_, response) => response.end(await acquire())).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const ask = async () => {
+      const [response] = await once(get({ port: server.address().port, agent: false }), 'response');
+      return Buffer.concat(await response.toArray()).toString();
+    };
+    return [ask, () => server.close()];
+  },
+  async 'a timer'(acquire) {
+    const wanted = [];
+    const timer = setInterval(async () => {
+      const resolve = wanted.shift();
+      if (resolve) resolve(await acquire());
+    }, 5);
+    return [() => new Promise((resolve) => wanted.push(resolve)), () => clearInterval(timer)];
+  },
+  async 'a subscriber'(acquire) {
+    const subscriber = redis.duplicate();
+    const heard = new EventEmitter();
+    subscriber.on('message', async () => heard.emit('done', await acquire()));
+    await subscriber.subscribe('work');
+    const ask = async () => {
+      const done = once(heard, 'done');
+      await redis.publish('work', 'now');
+      return (await done)[0];
+    };
+    return [ask, () => subscriber.disconnect()];
+  },
+  async 'a worker of a pool'(acquire) {
+    const jobs = new EventEmitter();
+    const work = async () => {
+      for await (const [done] of on(jobs, 'job')) done(await acquire());
+    };
+    work().catch(() => undefined); // its end
+    return [() => new Promise((resolve) => jobs.emit('job', resolve)), () => jobs.emit('error', new Error('end'))];
+  },
+};
+
+const outcome = (lock) => async () => {
+  try {
+    const held = await lock.acquire();
+    return String(await held.release());
+  } catch (error) {
+    return error.name;
+  }
+};
+
+for (const [name, start] of Object.entries(STARTED)) {
+  test(`${name} that was started in a scope has locks like any other caller afterwards`, async () => {
+    const lock = locks.lock(name, 30_000);
+    const [ask, end] = await lock.run(async () => {
+      const started = await start(outcome(lock));
+      assert.equal(await started[0](), 'LockMisuse', 'while it is held');
+      return started;
+    });
+    assert.equal(await ask(), 'true');
+    const held = await lock.acquire();
+    assert.equal(await ask(), 'LockRefused', 'somebody else has it');
+    await held.release();
+    assert.equal(await ask(), 'true');
+    end();
+  });
+}
+
+test('after a release within its scope the lock can be had again', async () => {
+  const lock = locks.lock('released', 30_000);
+  await lock.run(async (_, held) => {
+    await assert.rejects(lock.acquire(), LockMisuse);
+    assert.equal(await held.release(), true);
+    const again = await lock.acquire();
+    assert(again.token > held.token);
+    await lock.acquire().then(assert.fail, (error) => assert(error instanceof LockRefused, String(error)));
+    await again.release();
+    await lock.run((_, inner) => assert(inner.token > again.token));
+  });
+});
+
+test('after a loss within its scope the lock can be had again', async () => {
+  const lock = locks.lock('lost', 300);
+  const run = lock.run(async (signal, held) => {
+    await redis.del('lost');
+    await until('it is lost', () => signal.aborted);
+    const again = await lock.acquire();
+    assert(again.token > held.token);
+    await again.release();
+  });
+  await assert.rejects(run, LockLost);
+});
+
+test('a scope within a scope counts for the inner one too, until its own lock is over', async () => {
+  const [outer, inner] = [locks.lock('outer', 30_000), locks.lock('inner', 30_000)];
+  const pages = locks.shared('pages', 30_000);
+  await outer.run(async (_, held) => {
+    await inner.run(async () => {
+      await assert.rejects(outer.acquire(), LockMisuse);
+      await assert.rejects(inner.acquire(), LockMisuse);
+      await assert.rejects(locks.allOf(['x', 'outer'], 30_000).acquire(), LockMisuse);
+      await held.release();
+      await (await outer.acquire()).release();
+      await assert.rejects(inner.acquire(), LockMisuse);
+    });
+    await (await inner.acquire()).release();
+    await pages.run(() => pages.run(() => assert.rejects(locks.lock('pages', 30_000).acquire(), LockMisuse)));
+  });
+});
+
+test('scopes that begin in a timer of the one before keep nothing of it', async () => {
+  setFlagsFromString('--expose-gc');
+  const gc = runInNewContext('gc');
+  const refs = [];
+  const step = async (number, done) => {
+    let released;
+    const after = new Promise((resolve) => (released = resolve));
+    await locks.lock(`chain ${number}`, 30_000).run((_, held) => {
+      refs.push(new WeakRef(held));
+      setTimeout(() => void after.then(() => (number < 50 ? step(number + 1, done) : done())), 0);
+    });
+    released();
+  };
+  await new Promise((resolve) => void step(0, resolve));
+  await until('they are collected', () => {
+    gc();
+    return refs.filter((one) => one.deref()).length <= 5;
+  });
+});

@@ -9,6 +9,7 @@ import (
 func init() {
 	timed := func(s *settings) { s.timed = true }
 	adapter.Timed = func() any { return Option(timed) }
+	adapter.Census = func(locks any) map[string]int { return locks.(*Locks).engine.census() }
 	adapter.Adopt = func(locks any, key string, token int64, lease time.Duration) (any, error) {
 		e := locks.(*Locks).engine
 		r := newRequest([]string{key}, lease, one, nil, []Option{timed})

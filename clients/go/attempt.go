@@ -17,6 +17,8 @@ var (
 	errNoNotify = errors.New("no NOTIFY")
 	// errStanding: the attempt stands in line.
 	errStanding = errors.New("WAITING")
+	// errAskForModule: it may be loaded by now.
+	errAskForModule = errors.New("ask for the module")
 	// errNotAlone: others wait too.
 	errNotAlone = errors.New("not alone")
 )
@@ -66,13 +68,24 @@ func (a *attempt) run() (*grant, error) {
 		if _, isTyped := err.(*Error); !isTyped && a.ctx.Err() != nil {
 			return nil, givenUp(a.ctx, a.request.name)
 		}
-		return nil, typed(err, a.request.name, now()-a.began)
+		return nil, a.failure(err)
 	}
 	if a.request.session {
 		got.line, a.line = a.line, nil
 	}
 	a.giveBackLine()
 	return got, nil
+}
+
+// failure is the error as users get it. Where the server was changing for all of the wait, that has ended.
+func (a *attempt) failure(err error) error {
+	reply, isSaid := err.(*said)
+	err = typed(err, a.request.name)
+	if made, isOurs := err.(*Error); isOurs && isSaid && reply.passes() && a.request.wait > 0 {
+		made.Kind = ErrTimeout
+		made.Reason = fmt.Sprintf("not granted within %v: %s", (now() - a.began).Round(time.Millisecond), reply.text)
+	}
+	return err
 }
 
 func (a *attempt) whole() (*grant, error) {
@@ -87,15 +100,24 @@ func (a *attempt) whole() (*grant, error) {
 }
 
 func (a *attempt) get() (*grant, error) {
-	if a.engine.isPortable() {
-		return a.poll()
+	for {
+		var got *grant
+		var err error
+		mayStand := a.mayStand
+		if a.isPortable = a.engine.isPortable(); a.isPortable {
+			got, err = a.poll()
+		} else {
+			got, err = a.byModule()
+		}
+		reply, isSaid := err.(*said)
+		switch {
+		case err == errAskForModule:
+		case isSaid && reply.isUnknownCommand() && !a.isPortable && a.engine.missModule(reply):
+			a.mayStand = mayStand
+		default:
+			return got, err
+		}
 	}
-	got, err := a.byModule()
-	if reply, isSaid := err.(*said); isSaid && reply.isUnknownCommand() && a.engine.missModule(reply) {
-		a.mayStand = false
-		return a.poll()
-	}
-	return got, err
 }
 
 func (a *attempt) byModule() (*grant, error) {
@@ -239,7 +261,7 @@ func (a *attempt) pauseAfter(err error) error {
 		_ = a.engine.router.refresh(ctx)
 		cancel()
 	}
-	if !mayPass(err, a.stood) {
+	if !mayPass(err) {
 		if isSaid && !a.stood && a.tries == 1 {
 			a.mayStand = false // after an error nothing has changed
 		}

@@ -13,9 +13,9 @@
 //	})
 //
 // A [Lock] is a description: it holds nothing, and any number of goroutines may use it. Each acquisition gives a [Held]
-// of its own. The lease is renewed while the lock is held, and the lock counts as lost a tenth of the lease before the
-// server gives it to others, whatever the network does. A loss cancels the context of the work, with the error as its
-// cause.
+// of its own. The lease is renewed while the lock is held, and the lock counts as lost a tenth of the lease and the
+// margin of the server before others can have it, whatever the network does. A loss cancels the context of the work,
+// with the error as its cause.
 //
 // Where the module is not loaded, the same calls work by script, with polling and without order among waiters.
 //

@@ -29,6 +29,8 @@ type engine struct {
 	log          *slog.Logger
 	mayBeScript  bool
 
+	warnsWithoutModule bool
+
 	notifies    atomic.Bool // until the server says otherwise
 	notifyWorks atomic.Bool
 	missedUntil atomic.Int64
@@ -43,7 +45,7 @@ type engine struct {
 func newEngine(client driver.Client, s *managerSettings) *engine {
 	e := &engine{
 		timeout: s.timeout, router: newRouter(client), hooks: s.hooks, log: s.log, mayBeScript: s.isPortable,
-		closed: make(chan struct{}), session: map[*line]struct{}{},
+		warnsWithoutModule: !s.isSilent, closed: make(chan struct{}), session: map[*line]struct{}{},
 	}
 	e.timer = newTimer(e)
 	e.subscription = newSubscription(e)
@@ -122,7 +124,10 @@ func (e *engine) cancel(r *request, id string, isPortable, isReachable bool) {
 			return e.portable.cancel(ctx, r, id)
 		}
 		for _, key := range r.keys {
-			if _, err := e.router.call(ctx, key, []any{"LOCK.CANCEL", key, id}, e.timeout); err != nil {
+			_, err := e.router.call(ctx, key, []any{"LOCK.CANCEL", key, id}, e.timeout)
+			if reply, isSaid := err.(*said); isSaid && reply.isUnknownCommand() && r.needsModule() == "" {
+				return e.portable.cancel(ctx, r, id) // it was asked for the module, which is not loaded
+			} else if err != nil && !(isSaid && reply.isUnknownCommand()) {
 				return err
 			}
 		}
@@ -215,18 +220,24 @@ func (e *engine) fenced(ctx context.Context, h *hold, command []any) (any, error
 	return list[0], nil
 }
 
-// ask sends a command for a lock that is held; again if the module, or the script, is gone.
+// ask sends a command for a lock that is held.
 func (e *engine) ask(ctx context.Context, h *hold, key string, words func() []any) (any, error) {
+	reply, err := e.sent(ctx, h, key, words)
+	if _, isAbandoned := err.(*abandoned); isAbandoned {
+		return nil, givenUp(ctx, h.request.name)
+	}
+	if err != nil {
+		return nil, typed(err, h.request.name)
+	}
+	return reply, nil
+}
+
+// sent sends it, again if the module, or the script, is gone. The error is said, broken or abandoned.
+func (e *engine) sent(ctx context.Context, h *hold, key string, words func() []any) (any, error) {
 	for tries := 0; ; tries++ {
 		reply, err := e.router.call(ctx, key, words(), e.timeout)
-		if err == nil {
-			return reply, nil
-		}
-		if _, isAbandoned := err.(*abandoned); isAbandoned {
-			return nil, givenUp(ctx, h.request.name)
-		}
-		if tries == 2 || !e.missed(h, err) {
-			return nil, typed(err, h.request.name, 0)
+		if err == nil || tries == 2 || !e.missed(h, err) {
+			return reply, err
 		}
 	}
 }
@@ -250,7 +261,7 @@ func (e *engine) missModule(reply *said) bool {
 	if !e.mayBeScript {
 		return false
 	}
-	if !e.hasWarned.Swap(true) {
+	if e.warnsWithoutModule && !e.hasWarned.Swap(true) {
 		e.warn("the server has no LOCK.*; locks work by script, without order among waiters", "reply", reply.text)
 	}
 	e.missedUntil.Store(int64(now() + askForModule))
@@ -274,6 +285,40 @@ func (e *engine) missed(h *hold, err error) bool {
 	goesOn := !h.isPortable
 	h.isPortable = true
 	return goesOn
+}
+
+func (e *engine) census() map[string]int {
+	counts := map[string]int{"lines": len(e.lines.turns)}
+	e.lines.mu.Lock()
+	counts["idle"] = len(e.lines.idle) // each is read by a goroutine, and kept for the next wait
+	e.lines.mu.Unlock()
+	e.router.mu.Lock()
+	for _, l := range e.router.lanes {
+		l.mu.Lock()
+		counts["slots"] += l.running
+		counts["queue"] += len(l.queue)
+		l.mu.Unlock()
+	}
+	e.router.mu.Unlock()
+	e.subscription.mu.Lock()
+	counts["waiting"] = len(e.subscription.byID)
+	e.subscription.mu.Unlock()
+	e.mu.Lock()
+	counts["sessions"] = len(e.session)
+	e.mu.Unlock()
+	e.solo.mu.Lock()
+	if e.solo.isTaken {
+		counts["alone"] = 1
+	}
+	e.solo.mu.Unlock()
+	e.timer.mu.Lock()
+	for _, one := range e.timer.entries {
+		if one.hold == nil {
+			counts["owed"]++
+		}
+	}
+	e.timer.mu.Unlock()
+	return counts
 }
 
 func (e *engine) close() {

@@ -16,8 +16,8 @@ var (
 	ErrLost = errors.New("the lock is lost")
 	// ErrDeadlock: the wait would close a circle of clients that wait for each other's session locks.
 	ErrDeadlock = errors.New("the wait would be a deadlock")
-	// ErrUnavailable: the server grants nothing now, or not this (GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM), or it lacks
-	// the module.
+	// ErrUnavailable: the server grants nothing now, or not this (BUSY, MISCONF, LOADING, READONLY, OOM, NOREPLICAS, GRACE,
+	// BUSYLOCKS, CLOCK and others), or it lacks the module.
 	ErrUnavailable = errors.New("the server does not grant locks")
 	// ErrDenied: the server does not allow this user the command, the key or the connection.
 	ErrDenied = errors.New("the server does not allow it")
@@ -28,6 +28,15 @@ var (
 	// ErrMisuse: the same lock again within its own scope, closed Locks, a lock that was released before.
 	ErrMisuse = errors.New("the lock is misused")
 )
+
+var codes = []struct {
+	kind error
+	code string
+}{
+	{ErrRefused, "refused"}, {ErrTimeout, "timeout"}, {ErrLost, "lost"}, {ErrDeadlock, "deadlock"},
+	{ErrUnavailable, "unavailable"}, {ErrDenied, "denied"}, {ErrNoServer, "no_server"}, {ErrArgument, "argument"},
+	{ErrMisuse, "misuse"}, {context.Canceled, "cancelled"}, {context.DeadlineExceeded, "cancelled"},
+}
 
 // Error is the error of all functions of this package.
 type Error struct {
@@ -48,10 +57,24 @@ func (e *Error) Error() string {
 	return "the lock " + e.Key + ": " + e.Reason
 }
 
-// Is reports whether the target is the kind of the error.
-func (e *Error) Is(target error) bool {
-	return target == e.Kind || target == ErrRefused && e.Kind == ErrTimeout
+// Code is the kind as a word that no version changes, for logs and metrics: refused, timeout, lost, deadlock, unavailable,
+// denied, no_server, argument or misuse; cancelled if the context of the attempt was done.
+func (e *Error) Code() string {
+	for _, known := range codes {
+		if e.Kind == known.kind {
+			return known.code
+		}
+	}
+	return "unknown"
 }
+
+// Is reports whether the target is the kind of the error. A wait that has ended is also a [context.DeadlineExceeded].
+func (e *Error) Is(target error) bool {
+	return target == e.Kind || e.Kind == ErrTimeout && (target == ErrRefused || target == context.DeadlineExceeded)
+}
+
+// Timeout reports whether the wait, or the time of the context, is over, as errors of package net do.
+func (e *Error) Timeout() bool { return e.Kind == ErrTimeout || e.Kind == context.DeadlineExceeded }
 
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Cause }

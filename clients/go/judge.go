@@ -67,27 +67,33 @@ func read(err error) error {
 	return &said{code: code, text: text}
 }
 
-// mayPass reports whether to try again while wait time remains: the server, or its part in the group, is changing.
-func mayPass(err error, stood bool) bool {
+// mayPass reports whether to try again while wait time remains: the server, or its part in the group, is changing, or it
+// cannot grant just now.
+func mayPass(err error) bool {
 	switch err := err.(type) {
 	case *broken:
 		return !err.final
 	case *said:
-		return isPassing(err.code) || stood && (err.code == "GRACE" || err.code == "NOREPLICAS")
+		return err.passes()
 	}
 	return false
 }
 
-func isPassing(code string) bool {
-	switch code {
-	case "UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN":
+func (s *said) passes() bool {
+	switch s.code {
+	case "UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN",
+		"BUSY", "MISCONF", "OOM", "NOREPLICAS":
 		return true
+	case "GRACE":
+		return !strings.HasPrefix(s.text, "GRACE lease") // longer than any grace covers
+	case "BUSYLOCKS":
+		return !strings.HasPrefix(s.text, "BUSYLOCKS 64 waits") // of this ID
 	}
 	return false
 }
 
 // typed gives the error as users get it.
-func typed(err error, key string, waited time.Duration) error {
+func typed(err error, key string) error {
 	var ours *Error
 	if errors.As(err, &ours) {
 		return err
@@ -106,16 +112,13 @@ func typed(err error, key string, waited time.Duration) error {
 	case *said:
 		made.Cause = driver.ReplyError(err.text)
 		switch {
-		case isPassing(err.code):
-			made.Kind = ErrTimeout
-			made.Reason = fmt.Sprintf("not granted within %v: %s", waited.Round(time.Millisecond), err.text)
 		case err.code == "DEADLOCK":
 			made.Kind = ErrDeadlock
 		case err.code == "NOPERM":
 			made.Kind = ErrDenied
 		case err.isUnknownCommand():
 			made.Kind = ErrUnavailable
-		case err.code == "GRACE", err.code == "NOREPLICAS", err.code == "BUSYLOCKS", err.code == "CLOCK", err.code == "OOM":
+		case err.passes(), err.code == "GRACE", err.code == "BUSYLOCKS", err.code == "CLOCK":
 			made.Kind = ErrUnavailable
 		}
 	}

@@ -175,7 +175,7 @@ func TestALateTurnIsNoServer(t *testing.T) {
 	}
 	server.has(t, atOnce)
 	err := l.do(context.Background(), 20*time.Millisecond, &driver.Call{Words: []any{"late"}})
-	mustKind(t, typed(read(err), `"a"`, 0), ErrNoServer)
+	mustKind(t, typed(read(err), `"a"`), ErrNoServer)
 	queued(t, l, 0)
 	close(server.opened)
 }

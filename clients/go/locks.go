@@ -9,7 +9,8 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// Locks are the locks of one client: make one for each client of the application, and keep it.
+// Locks are the locks of one client: make one for each client of the application, and keep it. Two Locks do not know what
+// the other holds: an acquisition within the scope of the other waits for itself.
 type Locks struct {
 	engine *engine
 }

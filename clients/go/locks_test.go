@@ -244,6 +244,24 @@ func TestErrorsNameTheLockAndTheirKind(t *testing.T) {
 	if err.Error() != `the lock "a": too late` || !errors.Is(err, serverlock.ErrRefused) || errors.Is(err, serverlock.ErrLost) {
 		t.Error(err)
 	}
+	if !errors.Is(err, context.DeadlineExceeded) || !err.Timeout() {
+		t.Error("the end of a wait is no time-out of the language")
+	}
+	for kind, code := range map[error]string{
+		serverlock.ErrRefused: "refused", serverlock.ErrTimeout: "timeout", serverlock.ErrLost: "lost",
+		serverlock.ErrDeadlock: "deadlock", serverlock.ErrUnavailable: "unavailable", serverlock.ErrDenied: "denied",
+		serverlock.ErrNoServer: "no_server", serverlock.ErrArgument: "argument", serverlock.ErrMisuse: "misuse",
+		context.Canceled: "cancelled", context.DeadlineExceeded: "cancelled", errors.New("another"): "unknown",
+	} {
+		err := &serverlock.Error{Kind: kind}
+		if copied := *err; copied.Code() != code || !errors.Is(&copied, kind) {
+			t.Errorf("the code of %v is %s", kind, copied.Code())
+		}
+		isTimeout := kind == serverlock.ErrTimeout || kind == context.DeadlineExceeded
+		if err.Timeout() != isTimeout || errors.Is(err, context.DeadlineExceeded) != isTimeout {
+			t.Errorf("%v is a time-out: %v", kind, !isTimeout)
+		}
+	}
 	if text := (&serverlock.Error{Reason: "no key"}).Error(); !strings.HasPrefix(text, "serverlock: ") {
 		t.Error(text)
 	}

@@ -70,6 +70,7 @@ type ManagerOption func(*managerSettings)
 type managerSettings struct {
 	timeout    time.Duration
 	isPortable bool
+	isSilent   bool
 	hooks      Hooks
 	log        *slog.Logger
 }
@@ -84,6 +85,11 @@ func WithHooks(hooks Hooks) ManagerOption { return func(s *managerSettings) { s.
 
 // WithLogger sets where warnings go. The default is [slog.Default], which hears nothing unless something is wrong.
 func WithLogger(log *slog.Logger) ManagerOption { return func(s *managerSettings) { s.log = log } }
+
+// WarnWithoutModule sets whether the log hears, once, that the module is not loaded. The default is true.
+func WarnWithoutModule(warns bool) ManagerOption {
+	return func(s *managerSettings) { s.isSilent = !warns }
+}
 
 // WithoutScripts makes attempts fail with [ErrUnavailable] where the module is not loaded.
 func WithoutScripts() ManagerOption { return func(s *managerSettings) { s.isPortable = false } }

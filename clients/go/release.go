@@ -62,11 +62,11 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 		case e.missed(h, err):
 			tries--
 			continue
-		case !mayPass(err, false):
-			return false, typed(err, h.request.name, 0)
+		case !mayPass(err):
+			return false, typed(err, h.request.name)
 		case now() >= end:
 			e.timer.owe(leaseEnds, func(ctx context.Context) error { return e.settleRelease(ctx, h) })
-			e.warn(fmt.Sprintf("the lock %s is released in the background", h.request.name), "error", err)
+			e.warnOfRelease(h, err)
 			return now() < lostAt, nil
 		}
 		time.Sleep(min(20*time.Millisecond*time.Duration(tries), 200*time.Millisecond))
@@ -79,15 +79,29 @@ func (e *engine) settleRelease(ctx context.Context, h *hold) error {
 	return err
 }
 
+func (e *engine) warnOfRelease(h *hold, err error) {
+	e.warn(fmt.Sprintf("the lock %s is released in the background", h.request.name), "error", err)
+}
+
 // releaseLater cuts the lease to what is left of AtLeast; the timer releases when that is over.
 func (e *engine) releaseLater(ctx context.Context, h *hold, wait time.Duration) (wasHeld bool, err error) {
-	reply, err := e.ask(ctx, h, h.request.key(), func() []any { return e.extendWords(h, wait) })
-	if err != nil {
-		return false, err
+	h.mu.Lock()
+	lostAt, until := h.lostAt(), h.sent+h.lease
+	h.mu.Unlock()
+	reply, err := e.sent(ctx, h, h.request.key(), func() []any { return e.extendWords(h, wait) })
+	if err != nil && !mayPass(err) {
+		return false, typed(err, h.request.name)
 	}
 	at := now() + wait
+	if err == nil {
+		until = at + time.Second
+	}
 	e.timer.later(at, func() {
-		e.timer.owe(at+time.Second, func(ctx context.Context) error { return e.settleRelease(ctx, h) })
+		e.timer.owe(until, func(ctx context.Context) error { return e.settleRelease(ctx, h) })
 	})
+	if err != nil {
+		e.warnOfRelease(h, err)
+		return now() < lostAt, nil
+	}
 	return reply == int64(1), nil
 }

@@ -48,7 +48,7 @@ func (a *attempt) unconfirmed(err error) error {
 	case *said:
 		if err.code == "ERR" {
 			made := failed(ErrUnavailable, a.request.name, "the grant cannot be confirmed: "+err.text)
-			made.Cause = typed(err, a.request.name, 0)
+			made.Cause = typed(err, a.request.name)
 			return made
 		}
 	}

@@ -99,7 +99,7 @@ func (s *subscription) listen(key string) {
 			if !s.engine.isClosed() {
 				s.engine.warn("the connection for waiting was lost, and is opened again")
 			}
-		} else if reply, isSaid := err.(*said); isSaid && !mayPass(reply, false) {
+		} else if reply, isSaid := err.(*said); isSaid && !mayPass(reply) {
 			s.refused()
 			return
 		} else if s.engine.router.isCluster() {

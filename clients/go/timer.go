@@ -12,6 +12,8 @@ import (
 const (
 	debtPause   = 250 * time.Millisecond
 	sweepsAfter = 1000
+	// Timers stand still while the machine is suspended, so none sleeps for longer.
+	longestSleep = time.Second
 )
 
 // timer is one timer for all holds of a manager, and for debts: what could not be given back at once, and is tried until
@@ -121,7 +123,7 @@ func (t *timer) set() {
 		return
 	}
 	t.wakesAt = t.entries[0].at
-	span := max(0, t.wakesAt-now())
+	span := min(max(0, t.wakesAt-now()), longestSleep)
 	if t.timer == nil {
 		t.timer = time.AfterFunc(span, t.run)
 	} else {

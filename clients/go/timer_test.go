@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -35,11 +34,21 @@ func (m *moody) Exchange(_ context.Context, calls []*driver.Call) {
 	}
 }
 
+func (m *moody) hasFailed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, left := range m.fails {
+		if left > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func TestARenewalThatFailsAtOnceIsTriedAgain(t *testing.T) {
 	server := &moody{fails: map[string]int{}}
-	locks := New(server, WithLogger(slog.New(slog.DiscardHandler)))
-	defer locks.Close()
-	const lease = 3 * time.Second
+	locks := opened(t, server)
+	const lease = 10 * time.Minute
 	var all []*Held
 	for number := range 300 {
 		key := string(rune('a' + number))
@@ -47,19 +56,23 @@ func TestARenewalThatFailsAtOnceIsTriedAgain(t *testing.T) {
 		server.fails[key] = 4
 		server.mu.Unlock()
 		held, err := locks.Lock(key, lease).Acquire(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		mustNot(t, err)
 		all = append(all, held)
 	}
-	time.Sleep(lease) // nothing happens that could be awaited
-	lost := 0
-	for _, held := range all {
-		if held.Check() != nil {
-			lost++
+	suspend(lease / 3)
+	// A failure is followed by another try within a twentieth of the lease, so that the fifth comes in time.
+	for range 4 {
+		time.Sleep(2 * longestSleep) // if it takes longer, the try comes later, but still in time
+		suspend(lease / 20)
+	}
+	eventually(t, "all have failed four times", server.hasFailed)
+	renewed := func() bool {
+		for _, held := range all {
+			if held.Left() < lease*4/5 {
+				return false
+			}
 		}
+		return true
 	}
-	if lost > 0 {
-		t.Errorf("%d locks were lost", lost)
-	}
+	eventually(t, "all are renewed", renewed)
 }

@@ -190,13 +190,12 @@ func (a *attempt) countAnew(got *grant) (bool, error) {
 // exchanged is one exchange of the portable script.
 func (a *attempt) exchanged(words []any) (any, error) { return a.exchange(words, a.engine.timeout) }
 
-// poll asks by script, where the module is not loaded.
+// poll asks by script, where the module is not loaded. errAskForModule: it has not been asked for lately.
 func (a *attempt) poll() (*grant, error) {
 	if what := a.request.needsModule(); what != "" {
 		return nil, failed(ErrUnavailable, a.request.name, what+" needs the module, which is not loaded")
 	}
-	a.isPortable = true
-	for {
+	for a.engine.isPortable() {
 		sent := now()
 		reply, err := a.engine.portable.acquire(a.exchanged, a.request, a.id)
 		if err != nil {
@@ -219,4 +218,5 @@ func (a *attempt) poll() (*grant, error) {
 		}
 		pause(a.ctx, a.engine.closed, min(50*time.Millisecond+rand.N(100*time.Millisecond), a.left()))
 	}
+	return nil, errAskForModule
 }

@@ -17,22 +17,6 @@ import (
 
 var (
 	errWork = errors.New("the work failed")
-	kinds   = []struct {
-		kind error
-		name string
-	}{
-		{serverlock.ErrTimeout, "timeout"},
-		{serverlock.ErrRefused, "refused"},
-		{serverlock.ErrLost, "lost"},
-		{serverlock.ErrDeadlock, "deadlock"},
-		{serverlock.ErrUnavailable, "unavailable"},
-		{serverlock.ErrDenied, "denied"},
-		{serverlock.ErrNoServer, "no_server"},
-		{serverlock.ErrArgument, "argument"},
-		{serverlock.ErrMisuse, "misuse"},
-		{errWork, "work"},
-		{context.Canceled, "cancelled"},
-	}
 	writing sync.Mutex
 )
 
@@ -63,13 +47,16 @@ func answer(n int, ok fields, err error) {
 	}
 	kind := "unknown"
 	var not cannot
-	if errors.As(err, &not) {
+	var ours *serverlock.Error
+	switch {
+	case errors.As(err, &not):
 		kind = "cannot"
-	}
-	for _, known := range kinds {
-		if kind == "unknown" && errors.Is(err, known.kind) {
-			kind = known.name
-		}
+	case errors.As(err, &ours):
+		kind = ours.Code()
+	case errors.Is(err, errWork):
+		kind = "work"
+	case errors.Is(err, context.Canceled):
+		kind = "cancelled"
 	}
 	say(fields{"n": n, "error": fields{"kind": kind, "text": err.Error()}})
 }
@@ -91,8 +78,10 @@ func main() {
 		os.Exit(2)
 	}
 	player := newPlayer(library)
-	can := append([]string{"tls", "unix", "cancel", "stop", "background", "pooled", "session", "leader", "drop"}, library.can...)
-	say(fields{"event": "ready", "language": "go", "client": os.Args[1], "version": version(library.path), "can": can})
+	can := append([]string{"tls", "unix", "cancel", "stop", "background", "pooled", "session", "leader", "drop",
+		"storm", "census", "refusals", "scopes", "moves", "few_threads", "half_open"}, library.can...)
+	say(fields{"event": "ready", "language": "go", "client": os.Args[1], "version": version(library.path), "can": can,
+		"storms": []string{"cancel", "deadline"}})
 	lines := bufio.NewReader(os.Stdin)
 	for {
 		line, err := lines.ReadBytes('\n')

@@ -39,6 +39,14 @@ type order struct {
 	Fsync     bool              `json:"fsync"`
 	AtLeastMs json.RawMessage   `json:"at_least_ms"`
 	MaxHoldMs json.RawMessage   `json:"max_hold_ms"`
+	LostTakes float64           `json:"lost_takes_ms"`
+	Stays     bool              `json:"stays"`
+	Worker    string            `json:"worker"`
+	Means     string            `json:"means"`
+	Attempts  int               `json:"attempts"`
+	AtOnce    int               `json:"at_once"`
+	Among     []json.RawMessage `json:"among"`
+	Within    float64           `json:"within_ms"`
 }
 
 type place struct {
@@ -131,6 +139,7 @@ func (o *order) lock(locks *serverlock.Locks, names fields) (*serverlock.Lock, e
 		return nil, err
 	}
 	options = append(options, serverlock.OnLost(func(err error) {
+		time.Sleep(time.Duration(o.LostTakes * float64(time.Millisecond)))
 		line := fields{"event": "lost", "text": err.Error()}
 		for name, value := range names {
 			line[name] = value

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/serverlock"
@@ -20,15 +21,17 @@ type player struct {
 	objects map[string]*serverlock.Lock
 	holds   map[string]*serverlock.Held
 	scopes  map[string]*body
+	workers map[string]*body
 	leaders map[string]*campaign
 	pending map[int]context.CancelFunc
 }
 
 // body is the work of a scope, which does what it is told.
 type body struct {
-	lock *serverlock.Lock
-	held *serverlock.Held
-	tell chan func(ctx context.Context) (isOver bool, err error)
+	lock       *serverlock.Lock
+	held       *serverlock.Held
+	tell       chan func(ctx context.Context) (isOver bool, err error)
+	isReleased atomic.Bool
 }
 
 type campaign struct {
@@ -37,10 +40,14 @@ type campaign struct {
 	ended  chan struct{}
 }
 
+func newBody(lock *serverlock.Lock) *body {
+	return &body{lock: lock, tell: make(chan func(context.Context) (bool, error))}
+}
+
 func newPlayer(library library) *player {
 	return &player{
 		library: library, clients: map[string]client{}, locks: map[string]*serverlock.Locks{},
-		objects: map[string]*serverlock.Lock{}, holds: map[string]*serverlock.Held{}, scopes: map[string]*body{},
+		objects: map[string]*serverlock.Lock{}, holds: map[string]*serverlock.Held{}, scopes: map[string]*body{}, workers: map[string]*body{},
 		leaders: map[string]*campaign{}, pending: map[int]context.CancelFunc{},
 	}
 }
@@ -100,8 +107,12 @@ func (p *player) play(ctx context.Context, o *order) (fields, error) {
 		return nil, nil
 	case "lead", "resign", "stop", "observe":
 		return nil, p.lead(o)
-	case "leave", "fail", "again":
+	case "leave", "fail", "again", "spawn":
 		return p.within(o)
+	case "storm":
+		return p.storm(ctx, o)
+	case "census":
+		return p.census()
 	case "drop":
 		p.mu.Lock()
 		delete(p.holds, o.Hold)
@@ -138,6 +149,9 @@ func (p *player) withHeld(ctx context.Context, o *order) (fields, error) {
 		}
 		return nil, held.Extend(ctx, lease)
 	case "release":
+		if o.Scope != "" {
+			get(p, p.scopes, o.Scope).isReleased.Store(true)
+		}
 		err := held.Release(ctx)
 		if isLost(err) {
 			return fields{"held": false}, nil
@@ -225,20 +239,27 @@ func (p *player) scope(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
-	mine := &body{lock: lock, tell: make(chan func(context.Context) (bool, error))}
+	mine := newBody(lock)
 	return lock.Do(ctx, func(ctx context.Context) error {
 		mine.held = serverlock.FromContext(ctx)
 		put(p, p.scopes, o.Scope, mine)
 		say(fields{"event": "entered", "scope": o.Scope, "token": mine.held.Token()})
+		lost := ctx.Done()
 		for {
 			select {
 			case told := <-mine.tell:
 				if isOver, err := told(ctx); isOver {
 					return err
 				}
-			case <-ctx.Done():
+			case <-lost:
+				lost = nil
+				if mine.isReleased.Load() {
+					continue
+				}
 				say(fields{"event": "stopped", "scope": o.Scope})
-				return ctx.Err()
+				if !o.Stays {
+					return ctx.Err()
+				}
 			}
 		}
 	})
@@ -247,6 +268,9 @@ func (p *player) scope(ctx context.Context, o *order) error {
 // within makes the body of a scope do something.
 func (p *player) within(o *order) (ok fields, err error) {
 	mine := get(p, p.scopes, o.Scope)
+	if o.Worker != "" && o.Do == "again" {
+		mine = get(p, p.workers, o.Worker)
+	}
 	done := make(chan struct{})
 	mine.tell <- func(ctx context.Context) (isOver bool, failure error) {
 		defer close(done)
@@ -255,10 +279,23 @@ func (p *player) within(o *order) (ok fields, err error) {
 			return true, nil
 		case "fail":
 			return true, errWork
+		case "spawn":
+			worker := newBody(mine.lock)
+			put(p, p.workers, o.Worker, worker)
+			go func() {
+				for told := range worker.tell {
+					_, _ = told(ctx)
+				}
+			}()
+			return false, nil
 		}
+		// The context of the work is done when its lock is lost or released, but still says in which scope it is.
 		var held *serverlock.Held
-		if held, err = mine.lock.Acquire(ctx); err == nil {
+		if held, err = mine.lock.Acquire(context.WithoutCancel(ctx)); err == nil {
 			ok = got(held)
+			if o.Hold != "" {
+				put(p, p.holds, o.Hold, held)
+			}
 		}
 		return false, nil
 	}

@@ -10,3 +10,6 @@ var (
 	// Adopt gives the *serverlock.Held of a grant whose token came from elsewhere. locks is a *serverlock.Locks.
 	Adopt func(locks any, key string, token int64, lease time.Duration) (any, error)
 )
+
+// Census gives what Locks keep for callers, by name: for tests that look for leaks.
+var Census func(locks any) map[string]int

@@ -1,11 +1,14 @@
 package dev.serverlock;
 
 import dev.serverlock.spi.Line;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.BooleanSupplier;
 
 /**
  * One try to get a lock: sent, and given up without leaving anything behind. It asks without waiting first, over the
@@ -24,23 +27,25 @@ final class Attempt {
     final Request request;
     final String id;
     final byte[] idBytes;
-    final long began = Clock.now();
+    final long began;
 
     Line line;
     boolean isSolo; // the line is that of the only wait
     boolean usesLine;
     boolean mayStand; // the server may know of it
     boolean stood;
+    boolean isUnsure; // no reply came to one of its copies
     boolean isPortable;
     boolean noNotify;
 
     private int tries;
     private boolean isPooled; // the line is one of the few
-    private CompletableFuture<Object> late; // of a call whose reply may still come
+    private final List<CompletableFuture<Object>> overdue = new ArrayList<>(0); // replies that may still come
 
     Attempt(Engine engine, Request request) {
         this.engine = engine;
         this.request = request;
+        began = engine.clock.now();
         id = Long.toString(ThreadLocalRandom.current().nextLong(1, 1_000_000_000_000_000_000L));
         idBytes = Words.bytes(id);
         usesLine = request.needsLine();
@@ -63,7 +68,7 @@ final class Attempt {
             throw givenUp;
         } catch (RuntimeException error) {
             abandon(!(error instanceof Broken), false);
-            throw Judge.typed(error, request.name, Clock.now() - began);
+            throw Judge.typed(error, request.name, request.wait > 0 ? engine.clock.now() - began : Judge.NO_WAIT);
         }
         if (request.isSession) {
             grant.line = line;
@@ -75,9 +80,20 @@ final class Attempt {
 
     private Grant get() throws InterruptedException {
         Waiting waiting = new Waiting(this);
-        if (engine.isPortable()) {
-            return waiting.poll();
+        boolean asksForModule = !engine.isPortable();
+        while (true) {
+            Grant grant = asksForModule ? byModuleIfLoaded(waiting) : waiting.poll();
+            if (grant != null) {
+                return grant;
+            }
+            asksForModule = !asksForModule;
         }
+    }
+
+    /** Null: it is not loaded. */
+    private Grant byModuleIfLoaded(Waiting waiting) throws InterruptedException {
+        boolean mightStand = mayStand;
+        isPortable = false;
         try {
             return byModule(waiting);
         } catch (Said reply) {
@@ -85,8 +101,8 @@ final class Attempt {
                 throw reply;
             }
         }
-        mayStand = false;
-        return waiting.poll();
+        mayStand = mightStand; // the server knows of it by script at most
+        return null;
     }
 
     private Grant byModule(Waiting waiting) throws InterruptedException {
@@ -116,11 +132,11 @@ final class Attempt {
     }
 
     long left() {
-        return request.wait == Clock.NEVER ? Clock.NEVER : request.wait - (Clock.now() - began);
+        return request.wait == Clock.NEVER ? Clock.NEVER : request.wait - (engine.clock.now() - began);
     }
 
     LockException timedOut() {
-        return Judge.timedOut(request.name, Clock.now() - began);
+        return Judge.timedOut(request.name, engine.clock.now() - began);
     }
 
     /** Ends an attempt that nobody waits for any more. */
@@ -135,7 +151,7 @@ final class Attempt {
     Grant ask(long wait, String channel, long timeout) throws InterruptedException {
         long span = wait;
         while (true) {
-            long sent = Clock.now();
+            long sent = engine.clock.now();
             Object reply;
             try {
                 reply = exchange(request.acquire(idBytes, span, channel), timeout);
@@ -145,14 +161,12 @@ final class Attempt {
                     noNotify = true;
                     return Grant.NO_NOTIFY;
                 }
-                Late came = pauseAfter(error);
-                if (came == null) {
-                    span = span > 0 ? Math.max(Clock.MILLISECOND, Math.min(span, left())) : 0;
-                    continue;
-                }
-                reply = came.reply; // to the first copy
+                pauseAfter(error);
+                span = span > 0 ? Math.max(Clock.MILLISECOND, Math.min(span, left())) : 0;
+                continue;
             }
             answered();
+            engine.foundModule();
             return granted(reply, sent);
         }
     }
@@ -187,20 +201,19 @@ final class Attempt {
         return engine.router.call(request.key(), words, timeout);
     }
 
-    /** A reply that came after its time. */
-    record Late(Object reply) {}
-
     /**
-     * Waits a little before the next copy, or throws the error if there is to be none. A copy whose reply may still
-     * come on
-     * a shared connection is awaited: two must never be on their way.
+     * Waits a little before the next copy, or throws the error if there is to be none. The connection of the copy before
+     * is closed; if others share it, the copy may still be on its way there, and the next one goes over another. Both have
+     * one ID, so that they get one grant. What the server does after the attempt has ended is {@link #settleOverdue}.
      */
-    Late pauseAfter(RuntimeException error) throws InterruptedException {
+    void pauseAfter(RuntimeException error) throws InterruptedException {
         if (error instanceof LockException) {
             throw error;
         }
         tries++;
-        late = error instanceof Broken broken ? broken.late : null;
+        if (error instanceof Broken broken && broken.late != null) {
+            overdue.add(broken.late);
+        }
         if (error instanceof Said said && said.isUnknownCommand()) {
             throw error;
         }
@@ -210,17 +223,12 @@ final class Attempt {
         if (engine.router.isCluster() && (usesLine || error instanceof Broken)) {
             engine.router.refresh();
         }
-        if (!Judge.mayPass(error, stood)) {
-            if (error instanceof Said && !stood && tries == 1) {
+        isUnsure |= error instanceof Broken;
+        if (!Judge.mayPass(error) || left() <= 0 && tries >= 2) {
+            if (!isUnsure && !stood) {
                 mayStand = false; // after an error nothing has changed
             }
             throw error;
-        }
-        if (left() <= 0 && (tries >= 2 || late != null)) {
-            throw error;
-        }
-        if (late != null) {
-            return awaitLate(error);
         }
         long pause = SHORTEST_PAUSE;
         if (request.wait > 0) {
@@ -229,19 +237,16 @@ final class Attempt {
         }
         engine.pause(pause);
         over();
-        return null;
     }
 
-    private Late awaitLate(RuntimeException error) throws InterruptedException {
-        try {
-            Late came = new Late(late.get(Math.max(0, left()), TimeUnit.NANOSECONDS));
-            late = null;
-            return came;
-        } catch (ExecutionException ended) {
-            late = null;
-            return null;
-        } catch (TimeoutException never) {
-            throw error;
+    /** Once it is known what became of copies that are overdue, what they may have got is given back if isUnwanted. */
+    void settleOverdue(BooleanSupplier isUnwanted) {
+        for (CompletableFuture<Object> late : overdue) {
+            late.whenComplete((reply, error) -> {
+                if (isUnwanted.getAsBoolean()) {
+                    engine.cancel(request, id, isPortable, false);
+                }
+            });
         }
     }
 
@@ -287,17 +292,13 @@ final class Attempt {
         if (!mayStand) {
             return;
         }
-        CompletableFuture<Object> onItsWay = late;
-        Runnable cancel = () -> engine.cancel(request, id, isPortable, isReachable && onItsWay == null);
-        if (onItsWay != null) {
-            onItsWay.whenCompleteAsync((reply, error) -> cancel.run(), engine.workers);
-            return;
-        }
+        settleOverdue(() -> true);
+        Runnable cancel = () -> engine.cancel(request, id, isPortable, isReachable);
         if (!isInterrupted) {
             cancel.run();
             return;
         }
-        CompletableFuture<Void> done = CompletableFuture.runAsync(cancel, engine.workers);
+        CompletableFuture<Void> done = CompletableFuture.runAsync(cancel, engine.debts);
         try {
             done.get(FAREWELL, TimeUnit.NANOSECONDS);
         } catch (InterruptedException again) {

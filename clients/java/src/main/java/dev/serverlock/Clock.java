@@ -2,7 +2,13 @@ package dev.serverlock;
 
 import java.time.Duration;
 
-/** A clock that is never set, in nanoseconds. */
+/**
+ * A clock that runs on while the machine is suspended, and never goes back, in nanoseconds: the monotonic clock, and what
+ * the wall clock has gained on it. Java reaches no clock of the system that does both.
+ *
+ * <p>A wall clock that is set back changes nothing. One that is set forward looks like a suspend, so that a loss may be
+ * reported too early.
+ */
 final class Clock {
     /** A time that never comes. */
     static final long NEVER = Long.MAX_VALUE;
@@ -10,12 +16,63 @@ final class Clock {
     static final long MILLISECOND = 1_000_000;
     static final long SECOND = 1_000 * MILLISECOND;
 
-    private static final long START = System.nanoTime();
+    /** Two clocks cannot be read at the same moment: less than this counts as no difference. */
+    private static final long SLACK = 20 * MILLISECOND;
+    private static final int MOST_READINGS = 100;
 
-    private Clock() {}
+    /** The clocks of the system, in nanoseconds. */
+    interface Source {
+        long monotonic();
 
-    static long now() {
-        return System.nanoTime() - START;
+        long wall();
+    }
+
+    static final Clock SYSTEM = new Clock(new Source() {
+        @Override
+        public long monotonic() {
+            return System.nanoTime();
+        }
+
+        @Override
+        public long wall() {
+            return System.currentTimeMillis() * MILLISECOND;
+        }
+    });
+
+    private final Source source;
+    private final long start;
+    /** How far the wall clock is ahead of the monotonic one. */
+    private volatile long skew;
+    /** What the monotonic clock has missed. */
+    private volatile long missed;
+
+    Clock(Source source) {
+        this.source = source;
+        start = source.monotonic();
+        skew = source.wall() - start;
+    }
+
+    long now() {
+        long monotonic = source.monotonic();
+        if (Math.abs(source.wall() - monotonic - skew) > SLACK) {
+            compare();
+        }
+        return monotonic - start + missed;
+    }
+
+    /** A thread that was stopped between two readings would see a difference that does not exist: it reads again. */
+    private synchronized void compare() {
+        for (int tries = 0; tries < MOST_READINGS; tries++) {
+            long monotonic = source.monotonic();
+            long found = source.wall() - monotonic;
+            if (source.monotonic() - monotonic < MILLISECOND) {
+                if (Math.abs(found - skew) > SLACK) { // no other thread was faster
+                    missed += Math.max(0, found - skew);
+                    skew = found;
+                }
+                return;
+            }
+        }
     }
 
     /** base + span, or the end of time. */

@@ -1,34 +1,41 @@
 package dev.serverlock;
 
 import dev.serverlock.spi.Line;
-import dev.serverlock.spi.Server;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /** What a manager does: attempts, renewal, and what is asked of the server for a lock that is held. */
 final class Engine {
+    /** How many threads call what the application wants to be told, and how many give back what is owed. */
+    static final int THREADS = 2;
+
     private static final long ASK_FOR_MODULE = 5 * Clock.SECOND;
     private static final String FENCED = """
             if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end
             return {redis.call(unpack(ARGV, 2))}
             """;
 
+    final Clock clock;
     final long timeout;
     final Router router;
     final Timer timer = new Timer(this);
+    final Renewal renewal = new Renewal(this);
     final Subscription subscription = new Subscription(this);
     final Lines lines = new Lines(this);
     final Solo solo = new Solo(this);
     final Portable portable = new Portable(this);
     final Release release = new Release(this);
     final Hooks hooks;
-    /** Short-lived daemon threads, for what must not hold up the timer or a caller. */
-    final ThreadPoolExecutor workers;
+    /** For what cannot be given back at once. Whatever is owed, it holds up no renewal. */
+    final ThreadPoolExecutor debts = pool("serverlock-debt");
+    /** For what is the application's own, and may block. */
+    final ThreadPoolExecutor callbacks = pool("serverlock-callback");
 
     /** Until the server says otherwise. */
     volatile boolean notifies = true;
@@ -36,19 +43,28 @@ final class Engine {
 
     private final System.Logger log;
     private final boolean mayBeScript;
+    private final AtomicBoolean mayWarn;
     private final CountDownLatch closed = new CountDownLatch(1);
     private final Set<Line> sessions = ConcurrentHashMap.newKeySet();
-    private volatile long missedUntil;
-    private volatile boolean hasWarned;
+    private volatile boolean isMissed;
+    private long missedUntil;
 
-    Engine(Server server, long timeout, Hooks hooks, System.Logger log, boolean mayBeScript) {
-        this.timeout = timeout;
-        this.hooks = hooks;
-        this.log = log;
-        this.mayBeScript = mayBeScript;
-        router = new Router(server);
-        workers = new ThreadPoolExecutor(0, Integer.MAX_VALUE, 2, TimeUnit.SECONDS, new SynchronousQueue<>(),
-                work -> thread("serverlock-worker", work));
+    Engine(Locks.Builder options) {
+        clock = options.clock;
+        timeout = options.timeout;
+        hooks = options.hooks;
+        log = options.log;
+        mayBeScript = options.isPortable;
+        mayWarn = new AtomicBoolean(options.warns);
+        router = new Router(options.server);
+    }
+
+    /** A few daemon threads, which end when they have nothing to do. */
+    private ThreadPoolExecutor pool(String name) {
+        ThreadPoolExecutor made = new ThreadPoolExecutor(THREADS, THREADS, 2, TimeUnit.SECONDS,
+                new LinkedBlockingQueue<>(), work -> thread(name, work));
+        made.allowCoreThreadTimeOut(true);
+        return made;
     }
 
     Thread thread(String name, Runnable work) {
@@ -84,13 +100,14 @@ final class Engine {
         try {
             grant = attempt.run();
         } catch (LockException refused) {
-            tell(() -> hooks.refused(request.name, Clock.duration(Clock.now() - attempt.began), refused));
+            tell(() -> hooks.refused(request.name, Clock.duration(clock.now() - attempt.began), refused));
             throw refused;
         }
         Hold hold = new Hold(this, request, grant, attempt.began);
         if (hold.line != null) {
             watch(hold);
         }
+        attempt.settleOverdue(hold::isReleased);
         timer.add(hold);
         tell(() -> hooks.granted(request.name, Clock.duration(hold.granted - hold.began)));
         return hold;
@@ -119,6 +136,11 @@ final class Engine {
         }
     }
 
+    /** How long a reply may take to what nobody waits for. */
+    long patience() {
+        return Math.min(Clock.SECOND, timeout);
+    }
+
     /** Ends an attempt: at once if that can be done, else in the background. */
     void cancel(Request request, String id, boolean isPortable, boolean isReachable) {
         byte[] idBytes = Words.bytes(id);
@@ -128,7 +150,7 @@ final class Engine {
                 return;
             }
             for (byte[] key : request.keys) {
-                router.call(key, new Words(3).add("LOCK.CANCEL").add(key).add(idBytes).done(), timeout);
+                router.call(key, new Words(3).add("LOCK.CANCEL").add(key).add(idBytes).done(), patience());
             }
         };
         if (isReachable) {
@@ -136,10 +158,12 @@ final class Engine {
                 debt.pay();
                 return;
             } catch (Said | Broken error) {
-                // It stays owed.
+                if (!Judge.mayPass(error)) {
+                    return; // the server has answered, or does not let this user in
+                }
             }
         }
-        timer.owe(Clock.now() + Math.max(request.lease + 2 * Clock.SECOND, timeout), debt);
+        timer.owe(clock.now() + Math.max(request.lease + 2 * Clock.SECOND, timeout), debt);
     }
 
     byte[][] extendWords(Hold hold, long lease) {
@@ -150,7 +174,7 @@ final class Engine {
 
     void extend(Hold hold, long lease) {
         hold.check();
-        long sent = Clock.now();
+        long sent = clock.now();
         boolean isDone = false;
         hold.extending(sent, lease);
         try {
@@ -200,29 +224,54 @@ final class Engine {
 
     /** Sends a command for a lock that is held; again if the module, or the script, is gone. */
     Object ask(Hold hold, byte[] key, Command command) {
+        try {
+            return send(hold, key, command);
+        } catch (Said | Broken error) {
+            throw Judge.typed(error, hold.request.name, Judge.NO_WAIT);
+        }
+    }
+
+    /** The same; throws Said or Broken. */
+    Object send(Hold hold, byte[] key, Command command) {
         for (int tries = 0; ; tries++) {
             try {
                 return router.call(key, command.words(), timeout);
             } catch (Said | Broken error) {
                 if (tries == 2 || !missed(hold, error)) {
-                    throw Judge.typed(error, hold.request.name, 0);
+                    throw error;
                 }
             }
         }
     }
 
-    /** Is called once for each hold that is lost, in a thread of its own. */
+    /** Is called once for each hold that is lost, in one of a few threads. */
     void lost(Hold hold, LockLostException why) {
         warn(why.getMessage(), null);
-        tell(() -> hooks.lost(hold.request.name, Clock.duration(Clock.now() - hold.granted), why));
+        tell(() -> hooks.lost(hold.request.name, Clock.duration(clock.now() - hold.granted), why));
         if (hold.request.onLost != null) {
             tell(() -> hold.request.onLost.accept(why));
         }
     }
 
-    /** Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. */
+    /**
+     * Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. Every now and then one caller
+     * is told that it is not so: it asks for the module, on behalf of all.
+     */
     boolean isPortable() {
-        return Clock.now() < missedUntil;
+        if (!isMissed) {
+            return false;
+        }
+        synchronized (this) {
+            boolean isTooSoon = clock.now() < missedUntil;
+            if (!isTooSoon) {
+                missedUntil = clock.now() + ASK_FOR_MODULE;
+            }
+            return isTooSoon;
+        }
+    }
+
+    void foundModule() {
+        isMissed = false;
     }
 
     /** Tells whether to go on with the scripts. */
@@ -230,11 +279,13 @@ final class Engine {
         if (!mayBeScript) {
             return false;
         }
-        if (!hasWarned) {
-            hasWarned = true;
+        if (mayWarn.getAndSet(false)) {
             warn("the server has no LOCK.*; locks work by script, without order among waiters", reply);
         }
-        missedUntil = Clock.now() + ASK_FOR_MODULE;
+        synchronized (this) {
+            missedUntil = clock.now() + ASK_FOR_MODULE;
+            isMissed = true;
+        }
         return true;
     }
 
@@ -260,6 +311,7 @@ final class Engine {
         lines.close();
         solo.close();
         sessions.forEach(Line::close);
-        workers.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
+        debts.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
+        callbacks.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
     }
 }

@@ -16,7 +16,7 @@ final class Hold {
     final long token;
     final Predecessor predecessor;
     final long began;
-    final long granted = Clock.now();
+    final long granted;
     /** Of a session. */
     final Line line;
 
@@ -31,7 +31,7 @@ final class Hold {
     private boolean isGone; // the server has said that the grant is over
     private boolean isRenewing;
     private int onTheirWay; // EXTENDs
-    private long least; // when the lease ends that ends first of them
+    private long shortest; // the shortest lease of them
     private LockLostException lost;
     private List<Runnable> listeners = new ArrayList<>(0);
 
@@ -39,6 +39,7 @@ final class Hold {
         this.engine = engine;
         this.request = request;
         this.began = began;
+        granted = engine.clock.now();
         token = grant.token;
         predecessor = grant.predecessor;
         line = grant.line;
@@ -70,7 +71,7 @@ final class Hold {
     LockLostException lost() {
         boolean isLate;
         synchronized (this) {
-            isLate = lost == null && !isEnded && Clock.now() >= lostAt();
+            isLate = lost == null && !isEnded && engine.clock.now() >= lostAt();
         }
         if (isLate) {
             lose("its lease was not renewed in time", false);
@@ -102,7 +103,7 @@ final class Hold {
     }
 
     long left() {
-        return fault() != null ? 0 : Math.max(0, lostAt() - Clock.now());
+        return fault() != null ? 0 : Math.max(0, lostAt() - engine.clock.now());
     }
 
     /** The lock is over without having been released. Its user is told once. */
@@ -119,7 +120,7 @@ final class Hold {
             listeners = List.of();
         }
         tell.forEach(Runnable::run);
-        engine.workers.execute(() -> engine.lost(this, told));
+        engine.callbacks.execute(() -> engine.lost(this, told));
     }
 
     /** The server does not know the grant any more. */
@@ -138,24 +139,25 @@ final class Hold {
         listener.run();
     }
 
-    /**
-     * An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. Of those that are on
-     * their way together nobody knows which the server does last: the one that ends first counts.
-     */
+    /** An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. */
     synchronized void extending(long sent, long lease) {
-        least = onTheirWay++ == 0 ? sent + lease : Math.min(least, sent + lease);
+        shortest = onTheirWay++ == 0 ? lease : Math.min(shortest, lease);
         if (sent + lease < leaseEnds()) {
             this.sent = sent;
             this.lease = lease;
         }
     }
 
-    /** What became of it. */
+    /**
+     * What became of it. Of those that are on their way together nobody knows which the server does last. One that it does
+     * after this one ends no earlier than its lease after this one was sent: the shortest lease of them counts.
+     */
     synchronized void extended(long sent, long lease, boolean isDone) {
         onTheirWay--;
-        if (isDone && lost == null) {
+        long counts = Math.min(lease, shortest);
+        if (isDone && lost == null && sent + counts > leaseEnds()) {
             this.sent = sent;
-            this.lease = Math.min(sent + lease, least) - sent;
+            this.lease = counts;
         }
     }
 
@@ -193,6 +195,10 @@ final class Hold {
         }
     }
 
+    synchronized boolean isReleased() {
+        return isEnded;
+    }
+
     synchronized boolean isOver() {
         return isEnded || isDropped || lost != null;
     }
@@ -209,7 +215,7 @@ final class Hold {
             if (isDropped) {
                 return new Due(false, false, 0);
             }
-            long now = Clock.now();
+            long now = engine.clock.now();
             boolean mayRenew = !engine.isClosed() && (request.maxHold == 0 || now < Clock.after(granted, request.maxHold));
             boolean renews = mayRenew && !isRenewing && now >= renewAt();
             isRenewing |= renews;

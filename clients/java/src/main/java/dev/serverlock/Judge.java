@@ -11,9 +11,13 @@ final class Judge {
     private static final Pattern NO_ACCESS =
             Pattern.compile("^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)");
     private static final Set<String> PASSING =
-            Set.of("UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN");
-    private static final Set<String> GUARDED = Set.of("GRACE", "NOREPLICAS");
-    private static final Set<String> UNAVAILABLE = Set.of("GRACE", "NOREPLICAS", "BUSYLOCKS", "CLOCK", "OOM");
+            Set.of("UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY",
+                    "MISCONF", "OOM", "NOREPLICAS", "GRACE", "BUSYLOCKS");
+    /** These begin like passing ones, but time does not cure them. */
+    private static final Pattern LASTING = Pattern.compile("^(GRACE lease|BUSYLOCKS 64 waits) ");
+
+    /** Of an attempt that does not wait, and of a call for a lock that is held. */
+    static final long NO_WAIT = -1;
 
     private Judge() {}
 
@@ -47,16 +51,15 @@ final class Judge {
         return read(error, null);
     }
 
-    /** Whether to try again while wait time remains: the server, or its part in the group, is changing. */
-    static boolean mayPass(RuntimeException error, boolean stood) {
+    /** Whether to try again while wait time remains, and in the background what has to be given back. */
+    static boolean mayPass(RuntimeException error) {
         if (error instanceof Broken broken) {
             return !broken.isFinal;
         }
-        return error instanceof Said said
-                && (PASSING.contains(said.code) || stood && GUARDED.contains(said.code));
+        return error instanceof Said said && PASSING.contains(said.code) && !LASTING.matcher(said.getMessage()).find();
     }
 
-    /** The error as users get it. */
+    /** The error as users get it, after a wait or NO_WAIT. */
     static LockException typed(RuntimeException error, String key, long waited) {
         if (error instanceof LockException ours) {
             return ours;
@@ -71,7 +74,7 @@ final class Judge {
             throw error;
         }
         Throwable cause = new ReplyException(text);
-        if (PASSING.contains(said.code)) {
+        if (waited != NO_WAIT && mayPass(said)) {
             return new LockTimeoutException(key, "not granted within " + ms(waited) + ": " + text, cause);
         }
         if (said.code.equals("DEADLOCK")) {
@@ -80,7 +83,7 @@ final class Judge {
         if (said.code.equals("NOPERM")) {
             return new LockDeniedException(key, text, cause);
         }
-        if (UNAVAILABLE.contains(said.code) || said.isUnknownCommand()) {
+        if (PASSING.contains(said.code) || said.code.equals("CLOCK") || said.isUnknownCommand()) {
             return new LockUnavailableException(key, text, cause);
         }
         return new LockArgumentException(key, text, cause);

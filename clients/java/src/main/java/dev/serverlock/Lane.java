@@ -12,9 +12,12 @@ import java.util.concurrent.locks.LockSupport;
  * The way to one server: how many callers share two connections of the application's pool.
  *
  * <p>Up to two exchanges run at a time, each in the thread of its caller. Callers that come meanwhile stand in a queue;
- * the
- * end of an exchange hands all of them to the first, which sends their calls as one pipeline. So a lone caller pays for
- * nothing, and a crowd behind a slow network needs no more connections than one caller.
+ * the end of an exchange hands all of them to the first, which sends their calls as one pipeline. So a lone caller pays
+ * for nothing, and a crowd behind a slow network needs no more connections than one caller.
+ *
+ * <p>With 1,000 callers over Jedis it passes 2 to 4 times as many locks as a semaphore for two or four connections, for
+ * 0.6 to 0.75 of the CPU time of the client and 0.14 to 0.22 of that of the server (LaneCost in the tests). An interrupt
+ * does not end a call that is under way, so a batch always comes back: the storms of clients/suite show it.
  */
 final class Lane {
     private static final int AT_ONCE = 2;
@@ -101,10 +104,10 @@ final class Lane {
     }
 
     private void await(Batch mine) {
-        long end = Clock.after(Clock.now(), mine.timeout);
+        long end = System.nanoTime() + mine.timeout;
         boolean wasInterrupted = false;
         while (!mine.isDone && mine.group == null) {
-            long left = end - Clock.now();
+            long left = end - System.nanoTime();
             if (left <= 0 && withdraw(mine)) {
                 restore(wasInterrupted);
                 throw new Broken("no connection came free within " + mine.timeout / Clock.MILLISECOND + " ms");
@@ -166,6 +169,10 @@ final class Lane {
             first.group = group;
         }
         LockSupport.unpark(first.caller);
+    }
+
+    synchronized int running() {
+        return running;
     }
 
     synchronized int queued() {

@@ -33,10 +33,10 @@ final class Lines {
 
     /** Gives a line, or null when none came free in time. */
     Line take(byte[] key, long timeout) throws InterruptedException {
-        long end = Clock.after(Clock.now(), timeout);
+        long end = Clock.after(engine.clock.now(), timeout);
         // In short spans, so that the end of the manager is noticed.
-        while (!turns.tryAcquire(Math.min(Clock.SECOND, Math.max(0, end - Clock.now())), TimeUnit.NANOSECONDS)) {
-            if (Clock.now() >= end || engine.isClosed()) {
+        while (!turns.tryAcquire(Math.min(Clock.SECOND, Math.max(0, end - engine.clock.now())), TimeUnit.NANOSECONDS)) {
+            if (engine.clock.now() >= end || engine.isClosed()) {
                 return null;
             }
         }

@@ -7,4 +7,9 @@ public class LockArgumentException extends LockException {
     LockArgumentException(String key, String reason, Throwable cause) {
         super(key, reason, cause);
     }
+
+    @Override
+    public String code() {
+        return "argument";
+    }
 }

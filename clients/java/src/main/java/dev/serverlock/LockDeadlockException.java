@@ -7,4 +7,9 @@ public class LockDeadlockException extends LockException {
     LockDeadlockException(String key, String reason, Throwable cause) {
         super(key, reason, cause);
     }
+
+    @Override
+    public String code() {
+        return "deadlock";
+    }
 }

@@ -7,4 +7,9 @@ public class LockDeniedException extends LockException {
     LockDeniedException(String key, String reason, Throwable cause) {
         super(key, reason, cause);
     }
+
+    @Override
+    public String code() {
+        return "denied";
+    }
 }

@@ -20,4 +20,11 @@ public abstract class LockException extends RuntimeException {
     public String key() {
         return key;
     }
+
+    /**
+     * The kind of error, for metrics and logs: the same in all languages of this package, and in all versions.
+     *
+     * @return "refused", "timeout", "lost", "deadlock", "unavailable", "denied", "no_server", "argument" or "misuse"
+     */
+    public abstract String code();
 }

@@ -7,4 +7,9 @@ public class LockLostException extends LockException {
     LockLostException(String key, String reason, Throwable cause) {
         super(key, reason, cause);
     }
+
+    @Override
+    public String code() {
+        return "lost";
+    }
 }

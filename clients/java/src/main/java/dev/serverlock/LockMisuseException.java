@@ -7,4 +7,9 @@ public class LockMisuseException extends LockException {
     LockMisuseException(String key, String reason, Throwable cause) {
         super(key, reason, cause);
     }
+
+    @Override
+    public String code() {
+        return "misuse";
+    }
 }

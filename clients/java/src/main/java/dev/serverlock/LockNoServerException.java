@@ -7,4 +7,9 @@ public class LockNoServerException extends LockException {
     LockNoServerException(String key, String reason, Throwable cause) {
         super(key, reason, cause);
     }
+
+    @Override
+    public String code() {
+        return "no_server";
+    }
 }

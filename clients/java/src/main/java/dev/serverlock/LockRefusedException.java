@@ -7,4 +7,9 @@ public class LockRefusedException extends LockException {
     LockRefusedException(String key, String reason, Throwable cause) {
         super(key, reason, cause);
     }
+
+    @Override
+    public String code() {
+        return "refused";
+    }
 }

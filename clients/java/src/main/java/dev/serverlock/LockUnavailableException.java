@@ -7,4 +7,9 @@ public class LockUnavailableException extends LockException {
     LockUnavailableException(String key, String reason, Throwable cause) {
         super(key, reason, cause);
     }
+
+    @Override
+    public String code() {
+        return "unavailable";
+    }
 }

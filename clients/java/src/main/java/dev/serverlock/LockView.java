@@ -17,10 +17,15 @@ final class LockView implements Lock {
     }
 
     private void acquire(Duration wait) throws InterruptedException {
-        if (mine.get() != null) {
+        Held before = mine.get();
+        if (before != null && before.hold.fault() == null) {
             throw new LockMisuseException(request.name, "this thread already holds it; it is not reentrant", null);
         }
         Held held = new Held(engine.acquire(request.with(copy -> copy.setWait(wait))));
+        if (before != null) { // it was lost
+            Scopes.leave(before.hold);
+            before.hold.drop();
+        }
         mine.set(held);
         Scopes.enter(held.hold);
     }

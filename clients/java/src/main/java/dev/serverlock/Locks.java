@@ -6,18 +6,17 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * The locks of one client: make one for each client of the application, and keep it. {@link #close} ends its own
- * connections;
- * the client stays open.
+ * The locks of one client: make one for each client of the application, and keep it: two do not know each other's locks.
+ * {@link #close} ends its own connections; the client stays open.
  */
 public final class Locks implements AutoCloseable {
     /** A wait without an end. */
     public static final Duration FOREVER = Duration.ofNanos(Long.MAX_VALUE);
 
-    private final Engine engine;
+    final Engine engine;
 
     private Locks(Builder builder) {
-        engine = new Engine(builder.server, builder.timeout, builder.hooks, builder.log, builder.isPortable);
+        engine = new Engine(builder);
     }
 
     /**
@@ -145,11 +144,14 @@ public final class Locks implements AutoCloseable {
 
     /** What makes {@link Locks}. */
     public static final class Builder {
-        private final Server server;
-        private long timeout = 5 * Clock.SECOND;
-        private Hooks hooks = new Hooks() {};
-        private System.Logger log = System.getLogger("dev.serverlock");
-        private boolean isPortable = true;
+        final Server server;
+        long timeout = 5 * Clock.SECOND;
+        Hooks hooks = new Hooks() {};
+        System.Logger log = System.getLogger("dev.serverlock");
+        boolean isPortable = true;
+        boolean warns = true;
+        /** Tests move another one. */
+        Clock clock = Clock.SYSTEM;
 
         private Builder(Server server) {
             this.server = Objects.requireNonNull(server, "server");
@@ -190,6 +192,17 @@ public final class Locks implements AutoCloseable {
          */
         public Builder logger(System.Logger log) {
             this.log = Objects.requireNonNull(log, "log");
+            return this;
+        }
+
+        /**
+         * Whether the logger hears once that the module is not loaded. The default is that it does.
+         *
+         * @param warns whether it does
+         * @return this
+         */
+        public Builder warnWithoutModule(boolean warns) {
+            this.warns = warns;
             return this;
         }
 

@@ -131,7 +131,7 @@ final class Portable {
     /** Under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell. */
     private void askPolicy(Send send) throws InterruptedException {
         synchronized (this) {
-            if (hasAsked && Clock.now() < askedAt + POLICY_COUNTS) {
+            if (hasAsked && engine.clock.now() < askedAt + POLICY_COUNTS) {
                 return;
             }
         }
@@ -145,7 +145,7 @@ final class Portable {
         boolean isVolatile = at < 0 || info.startsWith("volatile", at + "maxmemory_policy:".length());
         synchronized (this) {
             hasAsked = true;
-            askedAt = Clock.now();
+            askedAt = engine.clock.now();
             retention = isVolatile ? -1 : RETENTION;
         }
     }

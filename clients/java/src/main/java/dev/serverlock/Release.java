@@ -1,7 +1,6 @@
 package dev.serverlock;
 
 import dev.serverlock.spi.Call;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -27,7 +26,7 @@ final class Release {
         boolean wasHeld = false;
         try {
             if (!end.isGone()) {
-                long wait = Math.max(delay, hold.granted + hold.request.atLeast - Clock.now());
+                long wait = Math.max(delay, hold.granted + hold.request.atLeast - engine.clock.now());
                 wasHeld = wait >= Clock.MILLISECOND && !end.wasLost() ? later(hold, wait) : atOnce(hold);
             }
         } finally {
@@ -35,7 +34,7 @@ final class Release {
             wasHeld &= !end.wasLost();
             boolean inTime = wasHeld;
             engine.tell(() -> engine.hooks.released(
-                    hold.request.name, Clock.duration(Clock.now() - hold.granted), inTime));
+                    hold.request.name, Clock.duration(engine.clock.now() - hold.granted), inTime));
         }
         return wasHeld;
     }
@@ -49,7 +48,7 @@ final class Release {
     /** Sends it until it is answered, for as long as a call may take; then in the background, until the lease ends. */
     private boolean atOnce(Hold hold) {
         long lostAt = hold.lostAt();
-        long end = Math.min(Clock.now() + engine.timeout, lostAt);
+        long end = Math.min(engine.clock.now() + engine.timeout, lostAt);
         boolean wasSentBefore = false;
         for (int tries = 1; ; tries++) {
             Call call = new Call(words(hold));
@@ -60,17 +59,17 @@ final class Release {
                 }
                 // Sent twice, it may find its own work done.
                 boolean isUnknown = wasSentBefore || call.wasResent;
-                return isUnknown && Long.valueOf(0).equals(reply) && Clock.now() < lostAt;
+                return isUnknown && Long.valueOf(0).equals(reply) && engine.clock.now() < lostAt;
             } catch (Said | Broken error) {
                 if (engine.missed(hold, error)) {
                     continue;
                 }
-                if (!Judge.mayPass(error, false)) {
-                    throw Judge.typed(error, hold.request.name, 0);
+                if (!Judge.mayPass(error)) {
+                    throw Judge.typed(error, hold.request.name, Judge.NO_WAIT);
                 }
-                if (Clock.now() >= end) {
+                if (engine.clock.now() >= end) {
                     owe(hold, error);
-                    return Clock.now() < lostAt;
+                    return engine.clock.now() < lostAt;
                 }
                 wasSentBefore = true;
             }
@@ -88,7 +87,7 @@ final class Release {
         try {
             while (true) {
                 try {
-                    return call.late.get(Math.max(0, end - Clock.now()), TimeUnit.NANOSECONDS);
+                    return call.late.get(Math.max(0, end - engine.clock.now()), TimeUnit.NANOSECONDS);
                 } catch (InterruptedException interrupt) {
                     wasInterrupted = true;
                 } catch (ExecutionException error) {
@@ -106,22 +105,13 @@ final class Release {
 
     private void owe(Hold hold, RuntimeException error) {
         engine.warn("the lock " + hold.request.name + " is released in the background", error);
-        Runnable debt = () -> engine.timer.owe(hold.leaseEnds(), () -> settle(hold));
-        CompletableFuture<Object> late = error instanceof Broken broken ? broken.late : null;
-        if (late == null) {
-            debt.run();
-        } else { // no second copy as long as one is on its way
-            late.whenComplete((reply, failure) -> {
-                if (failure != null) {
-                    debt.run();
-                }
-            });
-        }
+        // Also while a copy may be on its way: a RELEASE that comes twice does no harm.
+        engine.timer.owe(hold.leaseEnds(), () -> settle(hold));
     }
 
     private void settle(Hold hold) {
         try {
-            engine.router.call(hold.request.key(), words(hold), engine.timeout);
+            engine.router.call(hold.request.key(), words(hold), engine.patience());
         } catch (Said | Broken error) {
             engine.missed(hold, error);
             throw error;
@@ -130,10 +120,21 @@ final class Release {
 
     /** Cuts the lease to what is left of atLeast; the timer releases when that is over. */
     private boolean later(Hold hold, long wait) {
-        Object reply = engine.ask(hold, hold.request.key(), () -> engine.extendWords(hold, wait));
-        long at = Clock.now() + wait;
-        engine.timer.later(at, () -> engine.timer.owe(at + Clock.SECOND, () -> settle(hold)));
-        return Long.valueOf(1).equals(reply);
+        boolean wasHeld;
+        try {
+            wasHeld = Long.valueOf(1).equals(
+                    engine.send(hold, hold.request.key(), () -> engine.extendWords(hold, wait)));
+        } catch (Said | Broken error) {
+            if (!Judge.mayPass(error)) {
+                throw Judge.typed(error, hold.request.name, Judge.NO_WAIT);
+            }
+            engine.warn("the lock " + hold.request.name + " is released later, or ends with its lease", error);
+            wasHeld = true; // as far as anybody knows
+        }
+        long at = engine.clock.now() + wait;
+        long until = Math.max(at, hold.leaseEnds()) + Clock.SECOND;
+        engine.timer.later(at, () -> engine.timer.owe(until, () -> settle(hold)));
+        return wasHeld;
     }
 
     private static void pause(long span) {

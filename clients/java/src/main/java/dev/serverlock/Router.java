@@ -6,6 +6,7 @@ import dev.serverlock.spi.Line;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.Server;
 import java.time.Duration;
+import java.util.Collection;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
@@ -87,6 +88,10 @@ final class Router {
         } catch (RuntimeException error) {
             throw Judge.read(error);
         }
+    }
+
+    Collection<Lane> lanes() {
+        return lanes.values();
     }
 
     private Lane lane(Node node) {

@@ -43,6 +43,10 @@ final class Subscription {
         return made;
     }
 
+    synchronized int waiting() {
+        return byId.size();
+    }
+
     synchronized void unregister(String id) {
         byId.remove(id);
     }
@@ -57,9 +61,9 @@ final class Subscription {
 
     /** Waits until the line is subscribed, or it is clear that it cannot be. */
     void awaitReady(News mine, long timeout) throws InterruptedException {
-        long end = Clock.after(Clock.now(), timeout);
+        long end = Clock.after(engine.clock.now(), timeout);
         while (!isUp() && !isRefused() && !engine.isClosed()) {
-            long left = end - Clock.now();
+            long left = end - engine.clock.now();
             if (left <= 0) {
                 return;
             }
@@ -91,7 +95,7 @@ final class Subscription {
                         engine.warn("the connection for waiting was lost, and is opened again", null);
                     }
                 } catch (Said reply) {
-                    if (!Judge.mayPass(reply, false)) {
+                    if (!Judge.mayPass(reply)) {
                         refused();
                         return;
                     }
@@ -140,7 +144,7 @@ final class Subscription {
     synchronized void sendAgain() {
         for (News news : byId.values()) {
             long later = byId.size() > 1 ? ThreadLocalRandom.current().nextLong(Clock.SECOND) : 0;
-            news.askAgainAt(Clock.now() + later);
+            news.askAgainAt(engine.clock.now() + later);
         }
     }
 

@@ -1,11 +1,7 @@
 package dev.serverlock;
 
-import dev.serverlock.spi.Call;
-import dev.serverlock.spi.Node;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.PriorityQueue;
 
 /**
@@ -16,9 +12,9 @@ import java.util.PriorityQueue;
 final class Timer {
     private static final long DEBT_PAUSE = 250 * Clock.MILLISECOND;
     private static final long IDLE = 5 * Clock.SECOND;
-    private static final long LEAST_TIMEOUT = 50 * Clock.MILLISECOND;
+    /** After a suspend of the machine it may have slept too long, so it never sleeps for long. */
+    private static final long LONGEST_SLEEP = Clock.SECOND;
     private static final int SWEEPS_AFTER = 1000;
-    private static final int MOST_AT_ONCE = 128;
 
     private final Engine engine;
     private final PriorityQueue<Entry> entries = new PriorityQueue<>();
@@ -60,13 +56,12 @@ final class Timer {
 
     /** Tries to give something back in the background until it works, or that time has come. */
     void owe(long until, Debt debt) {
-        engine.workers.execute(() -> {
+        engine.debts.execute(() -> {
             try {
                 debt.pay();
             } catch (Said | Broken error) {
-                boolean isHopeless = error instanceof Broken broken && broken.isFinal;
-                if (!isHopeless && !engine.isClosed() && Clock.now() < until) {
-                    later(Clock.now() + DEBT_PAUSE, () -> owe(until, debt));
+                if (Judge.mayPass(error) && !engine.isClosed() && engine.clock.now() < until) {
+                    later(engine.clock.now() + DEBT_PAUSE, () -> owe(until, debt));
                 }
             }
         });
@@ -87,6 +82,12 @@ final class Timer {
         if (entries.isEmpty()) {
             notifyAll(); // the thread of a manager that is closed ends with the last hold
         }
+    }
+
+    /** How many it looks after. */
+    synchronized int holds() {
+        return (int) entries.stream()
+                .filter(entry -> entry.hold != null && entry.number == entry.hold.entry && !entry.hold.isOver()).count();
     }
 
     /** Holds are not renewed any more; that they are lost then is still told. */
@@ -138,14 +139,14 @@ final class Timer {
                 }
             }
         }
-        renew(renewals);
+        engine.renewal.begin(renewals);
     }
 
     /** Gives what is due; false: there was nothing to do for a while, or the manager is closed. */
     private synchronized boolean awaitDue(List<Entry> due) {
-        long idleSince = Clock.now();
+        long idleSince = engine.clock.now();
         while (!engine.isClosed() || !entries.isEmpty()) {
-            long now = Clock.now();
+            long now = engine.clock.now();
             while (!entries.isEmpty() && entries.peek().at <= now) {
                 Entry entry = entries.poll();
                 if (entry.hold == null || entry.number == entry.hold.entry) {
@@ -158,9 +159,9 @@ final class Timer {
             if (entries.isEmpty() && now - idleSince >= IDLE) {
                 break;
             }
-            wakesAt = entries.isEmpty() ? idleSince + IDLE : entries.peek().at;
+            wakesAt = Math.min(now + LONGEST_SLEEP, entries.isEmpty() ? idleSince + IDLE : entries.peek().at);
             try {
-                wait(Math.min(3_600_000, (wakesAt - now) / Clock.MILLISECOND + 1));
+                wait((wakesAt - now) / Clock.MILLISECOND + 1);
             } catch (InterruptedException stopped) {
                 break; // nobody does that to this thread
             }
@@ -168,122 +169,5 @@ final class Timer {
         }
         thread = null;
         return false;
-    }
-
-    /** Renewals for one server go together, and no server waits for another. */
-    private void renew(List<Hold> holds) {
-        if (holds.size() == 1) {
-            engine.workers.execute(() -> renewAlone(holds.get(0)));
-            return;
-        }
-        Map<Node, List<Hold>> byNode = new HashMap<>();
-        for (Hold hold : holds) {
-            try {
-                byNode.computeIfAbsent(engine.router.node(hold.request.key()), node -> new ArrayList<>()).add(hold);
-            } catch (Said | Broken error) {
-                failed(hold, error);
-            }
-        }
-        byNode.forEach((node, all) -> {
-            for (int from = 0; from < all.size(); from += MOST_AT_ONCE) {
-                List<Hold> some = all.subList(from, Math.min(all.size(), from + MOST_AT_ONCE));
-                engine.workers.execute(() -> renewTogether(node, some));
-            }
-        });
-    }
-
-    private void renewTogether(Node node, List<Hold> holds) {
-        long sent = Clock.now();
-        long timeout = holds.stream().mapToLong(hold -> patience(hold, sent)).min().orElse(engine.timeout);
-        List<Call> calls = holds.stream().map(hold -> new Call(words(hold, sent))).toList();
-        RuntimeException failure = null;
-        try {
-            engine.router.exchange(node, calls, timeout);
-        } catch (Said | Broken error) {
-            failure = error;
-        }
-        for (int i = 0; i < calls.size(); i++) {
-            Call call = calls.get(i);
-            Hold hold = holds.get(i);
-            if (failure != null) {
-                notDone(hold, failure, sent);
-            } else if (call.error != null && Judge.read(call.error) instanceof Said said
-                    && (said.code.equals("MOVED") || said.code.equals("ASK"))) {
-                hold.extended(sent, hold.request.lease, false);
-                renewAlone(hold); // that one follows it
-            } else {
-                settle(hold, call, sent);
-            }
-        }
-    }
-
-    private void renewAlone(Hold hold) {
-        long sent = Clock.now();
-        Call call = new Call(words(hold, sent));
-        try {
-            engine.router.send(hold.request.key(), call, patience(hold, sent));
-        } catch (Said | Broken error) {
-            notDone(hold, error, sent);
-            return;
-        }
-        settle(hold, call, sent);
-    }
-
-    private byte[][] words(Hold hold, long sent) {
-        hold.extending(sent, hold.request.lease);
-        return engine.extendWords(hold, hold.request.lease);
-    }
-
-    private long patience(Hold hold, long now) {
-        return Math.max(LEAST_TIMEOUT, Math.min(engine.timeout, (hold.lostAt() - now) / 2));
-    }
-
-    private void settle(Hold hold, Call call, long sent) {
-        if (call.error != null && call.late != null) {
-            // No second copy as long as this one is on its way.
-            call.late.whenComplete((reply, error) -> {
-                if (error == null) {
-                    renewed(hold, reply, sent);
-                } else {
-                    notDone(hold, Judge.read(error), sent);
-                }
-            });
-            return;
-        }
-        try {
-            renewed(hold, Judge.result(call), sent);
-        } catch (Said | Broken error) {
-            notDone(hold, error, sent);
-        }
-    }
-
-    private void renewed(Hold hold, Object reply, long sent) {
-        boolean isDone = Long.valueOf(1).equals(reply);
-        hold.extended(sent, hold.request.lease, isDone);
-        hold.renewalEnds();
-        if (hold.isOver()) {
-            return;
-        }
-        if (isDone) {
-            add(hold);
-        } else {
-            hold.taken();
-        }
-    }
-
-    private void notDone(Hold hold, RuntimeException error, long sent) {
-        hold.extended(sent, hold.request.lease, false);
-        failed(hold, error);
-    }
-
-    private void failed(Hold hold, RuntimeException error) {
-        hold.renewalEnds();
-        if (hold.isOver()) {
-            return;
-        }
-        engine.missed(hold, error);
-        engine.warn("renewing the lock " + hold.request.name + " failed, and is tried again", error);
-        long pause = Math.max(hold.request.lease / 20, 10 * Clock.MILLISECOND);
-        again(hold, Math.min(hold.lostAt(), Clock.now() + pause));
     }
 }

@@ -1,6 +1,5 @@
 package dev.serverlock;
 
-import java.util.List;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
@@ -71,11 +70,11 @@ final class Waiting {
 
     /** Returns when it is time to send it again, with the message that says so, if one does. */
     private String hear(Subscription subscription, News news) throws InterruptedException {
-        long asked = Clock.now();
+        long asked = engine.clock.now();
         while (true) {
             attempt.over();
             long span = subscription.isUp() ? RESEND : RESEND_DOWN;
-            long now = Clock.now();
+            long now = engine.clock.now();
             long left = Math.min(Math.min(asked + span - now, news.againAt() - now), attempt.left());
             if (left <= 0) {
                 return null;
@@ -140,14 +139,14 @@ final class Waiting {
             }
             long longest = attempt.isSolo ? SOLO_PIECE : engine.lines.isCrowded() ? CROWDED_PIECE : PIECE;
             long span = Math.max(Clock.MILLISECOND, Math.min(attempt.left(), longest));
-            long began = Clock.now();
+            long began = engine.clock.now();
             Grant grant = attempt.ask(span, null, span + engine.timeout);
             hasEnded = true;
             if (attempt.noNotify) { // the plain form is what works here
                 engine.notifies = false;
             }
             attempt.stood = true;
-            if (grant == null && Clock.now() < began + span - SLACK && attempt.left() > SLACK) {
+            if (grant == null && engine.clock.now() < began + span - SLACK && attempt.left() > SLACK) {
                 attempt.mayStand = false; // LOCK.CANCEL, or CLIENT UNBLOCK
                 throw Judge.refused(request.name);
             }
@@ -167,18 +166,15 @@ final class Waiting {
      * The grant may be as old as the call. If that is long, its lease counts from an EXTEND. Tells whether it stands.
      */
     private boolean countAnew(Grant grant) throws InterruptedException {
-        while (Clock.now() >= grant.sent + request.lease / 3) {
+        while (engine.clock.now() >= grant.sent + request.lease / 3) {
             attempt.over();
-            long sent = Clock.now();
+            long sent = engine.clock.now();
             Object reply;
             try {
                 reply = engine.router.call(request.key(), request.extend(grant.token, request.lease), engine.timeout);
             } catch (Said | Broken error) {
-                Attempt.Late late = attempt.pauseAfter(error);
-                if (late == null) {
-                    continue;
-                }
-                reply = late.reply();
+                attempt.pauseAfter(error);
+                continue;
             }
             grant.sent = sent;
             return Long.valueOf(1).equals(reply);
@@ -186,7 +182,7 @@ final class Waiting {
         return true;
     }
 
-    /** Asks by script, where the module is not loaded. */
+    /** Asks by script, where the module is not loaded. Null: it is time to ask for the module again. */
     Grant poll() throws InterruptedException {
         if (request.needsModule() != null) {
             throw new LockUnavailableException(
@@ -194,18 +190,14 @@ final class Waiting {
         }
         attempt.isPortable = true;
         while (true) {
-            long sent = Clock.now();
+            long sent = engine.clock.now();
             Object reply;
             try {
                 Portable.Send send = words -> attempt.exchange(words, engine.timeout);
                 reply = engine.portable.acquire(send, request, attempt.idBytes);
             } catch (Said | Broken error) {
-                Attempt.Late late = attempt.pauseAfter(error);
-                // Which call it answers is not known here; the same ID gets the same answer.
-                if (late == null || !(late.reply() instanceof Long) && !(late.reply() instanceof List)) {
-                    continue;
-                }
-                reply = late.reply();
+                attempt.pauseAfter(error);
+                continue;
             }
             attempt.answered();
             Grant grant = attempt.granted(reply, sent);
@@ -218,6 +210,9 @@ final class Waiting {
             }
             long pause = (50 + ThreadLocalRandom.current().nextLong(100)) * Clock.MILLISECOND;
             engine.pause(Math.min(pause, attempt.left()));
+            if (!engine.isPortable()) {
+                return null;
+            }
         }
     }
 }

@@ -17,7 +17,7 @@
  *
  * <p>A {@link dev.serverlock.ServerLock} is a description: it holds nothing, and any number of threads may use it. Each
  * acquisition gives a {@link dev.serverlock.Held} of its own. The lease is renewed while the lock is held, and the lock
- * counts as lost a tenth of the lease before the server gives it to others, whatever the network does.
+ * counts as lost a tenth of the lease and the margin of the server before others can have it, whatever the network does.
  *
  * <p>Where the module is not loaded, the same calls work by script, with polling and without order among waiters.
  */

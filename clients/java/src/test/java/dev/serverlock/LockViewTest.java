@@ -33,7 +33,8 @@ class LockViewTest {
     }
 
     private static Lock lock(String key) {
-        return locks.lock(key, Duration.ofSeconds(30)).asLock();
+        // A lease of "l" is short, because only its renewal finds out that the lock is gone.
+        return locks.lock(key, key.equals("l") ? Duration.ofSeconds(3) : Duration.ofSeconds(30)).asLock();
     }
 
     @Test
@@ -98,6 +99,43 @@ class LockViewTest {
         assertTrue(error.getMessage().contains("\"e\""), error.getMessage());
         lock.lock();
         lock.unlock();
+    }
+
+    @Test
+    void aThreadWhoseHoldWasLostTriesAnew() throws Exception {
+        Lock lock = lock("l");
+        lock.lock();
+        assertThrows(LockMisuseException.class, lock::tryLock, "while it is held");
+        server.call("DEL", "l");
+        Object theirs = server.call("LOCK.ACQUIRE", "l", "PX", 60_000);
+        TestServer.until("it is lost", () -> isRefused(lock));
+        assertFalse(lock.tryLock());
+        assertFalse(lock.tryLock(10, TimeUnit.MILLISECONDS));
+        assertThrows(LockLostException.class, lock::unlock, "nothing has been got in its place");
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
+        server.call("LOCK.RELEASE", "l", theirs);
+        lock.lock();
+        server.call("DEL", "l");
+        TestServer.until("it has it again", () -> isGot(lock));
+        lock.unlock();
+        assertTrue(server.isFree("l"));
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
+    }
+
+    private static boolean isGot(Lock lock) {
+        try {
+            return lock.tryLock();
+        } catch (LockMisuseException stillHeld) {
+            return false;
+        }
+    }
+
+    private static boolean isRefused(Lock lock) {
+        try {
+            return !lock.tryLock();
+        } catch (LockMisuseException stillHeld) {
+            return false;
+        }
     }
 
     @Test

@@ -6,9 +6,15 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.spi.Slots;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 
@@ -76,14 +82,54 @@ class RequestTest {
 
     @Test
     void errorsOfTheServerHaveAKind() {
-        assertTrue(Judge.typed(new Said("READONLY x"), "a", 0) instanceof LockTimeoutException);
-        assertTrue(Judge.typed(new Said("GRACE x"), "a", 0) instanceof LockUnavailableException);
         assertTrue(Judge.typed(new Said("NOPERM x"), "a", 0) instanceof LockDeniedException);
         assertTrue(Judge.typed(new Said("DEADLOCK x"), "a", 0) instanceof LockDeadlockException);
         assertTrue(Judge.typed(new Said("ERR unknown command 'LOCK.ACQUIRE'"), "a", 0) instanceof LockUnavailableException);
         assertTrue(Judge.typed(new Said("WRONGTYPE x"), "a", 0) instanceof LockArgumentException);
         assertTrue(Judge.typed(new Broken("x"), "a", 0) instanceof LockNoServerException);
-        assertTrue(Judge.mayPass(new Said("GRACE x"), true));
-        assertFalse(Judge.mayPass(new Said("GRACE x"), false));
+    }
+
+    @Test
+    void whatMayPassIsTriedAgainAndUnavailableOrTimedOutInTheEnd() {
+        for (String passing : List.of("LOADING", "BUSY", "MISCONF", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY",
+                "MOVED", "ASK", "UNBLOCKED", "OOM", "NOREPLICAS", "GRACE this", "BUSYLOCKS lock.max-waiters",
+                "BUSYLOCKS attempts")) {
+            Said said = new Said(passing + " says the server");
+            assertTrue(Judge.mayPass(said), passing);
+            assertTrue(Judge.typed(said, "a", 0) instanceof LockTimeoutException, passing);
+            assertTrue(Judge.typed(said, "a", Judge.NO_WAIT) instanceof LockUnavailableException, passing);
+        }
+        for (String lasting : List.of("GRACE lease", "BUSYLOCKS 64 waits", "CLOCK")) {
+            Said said = new Said(lasting + " says the server");
+            assertFalse(Judge.mayPass(said), lasting);
+            assertTrue(Judge.typed(said, "a", 0) instanceof LockUnavailableException, lasting);
+        }
+    }
+
+    /** All kinds of errors survive the way to another process, and have a stable code. */
+    @Test
+    void errorsCanBeSerialized() throws Exception {
+        Throwable cause = new Broken("no reply", new java.io.IOException("reset"), false, new CompletableFuture<>());
+        List<LockException> all = List.of(new LockRefusedException("a", "why", cause),
+                new LockTimeoutException("a", "why", cause), new LockLostException("a", "why", cause),
+                new LockDeadlockException("a", "why", cause), new LockUnavailableException("a", "why", cause),
+                new LockDeniedException("a", "why", cause), new LockNoServerException("a", "why", cause),
+                new LockArgumentException("a", "why", cause), new LockMisuseException("a", "why", new Said("ERR x")));
+        List<String> codes = new ArrayList<>();
+        for (LockException error : all) {
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
+                out.writeObject(error);
+            }
+            try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(bytes.toByteArray()))) {
+                LockException read = (LockException) in.readObject();
+                assertEquals(error.getClass(), read.getClass());
+                assertEquals(error.getMessage() + error.key() + error.code(), read.getMessage() + read.key() + read.code());
+                assertEquals(error.getCause().getMessage(), read.getCause().getMessage());
+                codes.add(read.code());
+            }
+        }
+        assertEquals(List.of("refused", "timeout", "lost", "deadlock", "unavailable", "denied", "no_server", "argument",
+                "misuse"), codes);
     }
 }

@@ -8,12 +8,15 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.jedis.JedisServer;
+import dev.serverlock.spi.FakeServer;
 import java.io.IOException;
 import java.lang.ref.WeakReference;
 import java.time.Duration;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import redis.clients.jedis.RedisClient;
 
 /** Work under a lock: try-with-resources, run and call. */
 class ScopeTest {
@@ -125,10 +128,71 @@ class ScopeTest {
     @Test
     void aLaterReleaseKeepsOthersOutAndReturnsAtOnce() throws Exception {
         long began = System.nanoTime();
-        assertTrue(lock("h", LONG).acquire().release(Duration.ofMillis(500)));
+        assertTrue(lock("h", LONG).acquire().release(Duration.ofSeconds(3)));
         assertEquals("held", server.info("h", "state"));
         TestServer.until("it is free", () -> server.isFree("h"));
-        assertTrue(System.nanoTime() - began >= 490_000_000L);
+        assertTrue(System.nanoTime() - began >= 2_990_000_000L);
+    }
+
+    @Test
+    void aScopeCountsOnlyWhileItsHoldIsHeldAndReleasesThatHoldOnly() throws Exception {
+        ServerLock lock = lock("s", LONG);
+        lock.run(held -> {
+            assertTrue(held.release());
+            Held again = lock.acquire();
+            assertTrue(again.token() > held.token());
+            again.release();
+        });
+        Held[] second = new Held[1];
+        assertThrows(LockLostException.class, () -> lock.run(held -> {
+            server.call("DEL", "s");
+            assertThrows(LockLostException.class, held::verify);
+            Thread.interrupted(); // the loss
+            second[0] = lock.acquire();
+        }));
+        second[0].check();
+        assertEquals("" + second[0].token(), server.info("s", "token"));
+        assertTrue(second[0].release());
+    }
+
+    /** What an attempt that polls does when the module is loaded is in clients/suite. */
+    @Test
+    void aMissingModuleIsSaidOnce() throws Exception {
+        for (boolean warns : new boolean[] {true, false}) {
+            AtomicInteger said = new AtomicInteger();
+            System.Logger log = new Counting(said);
+            try (FakeServer without = new FakeServer(command -> "-ERR unknown command\r\n");
+                    RedisClient client = RedisClient.create("127.0.0.1", without.port());
+                    Locks bare = Locks.builder(JedisServer.of(client)).logger(log).warnWithoutModule(warns).build()) {
+                for (int turn = 0; turn < 3; turn++) {
+                    assertThrows(LockException.class, () -> bare.shared("a", LONG).acquire());
+                }
+            }
+            assertEquals(warns ? 1 : 0, said.get());
+        }
+    }
+
+    /** Counts what it hears of a missing module. */
+    private record Counting(AtomicInteger said) implements System.Logger {
+        @Override
+        public String getName() {
+            return "counting";
+        }
+
+        @Override
+        public boolean isLoggable(Level level) {
+            return true;
+        }
+
+        @Override
+        public void log(Level level, java.util.ResourceBundle bundle, String text, Throwable thrown) {
+            said.addAndGet(text.contains("the server has no LOCK.*") ? 1 : 0);
+        }
+
+        @Override
+        public void log(Level level, java.util.ResourceBundle bundle, String format, Object... params) {
+            log(level, bundle, format, (Throwable) null);
+        }
     }
 
     @Test

@@ -1,5 +1,6 @@
 package dev.serverlock.lettuce;
 
+import dev.serverlock.spi.Call;
 import dev.serverlock.spi.Line;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
@@ -7,6 +8,7 @@ import io.lettuce.core.RedisChannelHandler;
 import io.lettuce.core.RedisConnectionStateListener;
 import io.lettuce.core.api.StatefulRedisConnection;
 import java.time.Duration;
+import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -51,6 +53,32 @@ final class LettuceLine implements Line {
             if (!isAnswered) {
                 close();
             }
+        }
+    }
+
+    /** Fills in what becomes of the calls, in time; interrupts wait until then. If a reply is missing, it is closed. */
+    void exchange(List<Call> calls, Duration timeout) {
+        long end = System.nanoTime() + timeout.toNanos();
+        List<CompletableFuture<Object>> replies = calls.stream().map(call -> send(call.words)).toList();
+        boolean wasInterrupted = false;
+        for (int at = 0; at < calls.size(); at++) {
+            Call call = calls.get(at);
+            while (call.value == null && call.error == null) {
+                try {
+                    call.value = replies.get(at).get(Math.max(0, end - System.nanoTime()), TimeUnit.NANOSECONDS);
+                    break;
+                } catch (InterruptedException interrupt) {
+                    wasInterrupted = true;
+                } catch (ExecutionException error) {
+                    call.error = (RuntimeException) error.getCause();
+                } catch (TimeoutException late) {
+                    call.error = new ServerException("no reply within " + timeout, late);
+                    close();
+                }
+            }
+        }
+        if (wasInterrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -111,6 +139,11 @@ final class LettuceLine implements Line {
         } catch (ExecutionException | TimeoutException goesOn) {
             // Lettuce closes it in the background.
         }
+    }
+
+    /** Closes it once nothing is on its way; waits for nothing. */
+    void closeWhenIdle() {
+        CompletableFuture.allOf(pending.toArray(new CompletableFuture<?>[0])).whenComplete((none, error) -> abandon());
     }
 
     /** Begins to close it: all that a thread of Lettuce may do. */

@@ -29,17 +29,24 @@ import java.util.function.Consumer;
 /**
  * One server, behind a connection that everybody shares. A command that was written is not written again: when the
  * connection is lost, it has failed, before Lettuce can send it again.
+ *
+ * <p>While a reply is overdue there, the network may swallow all that is sent, and Lettuce waits until TCP gives up, which
+ * can take a quarter of an hour. Other calls go over a {@link Spare} meanwhile.
  */
 final class LettuceNode implements Node, RedisConnectionStateListener {
     private final StatefulRedisConnection<?, ?> connection;
     private final RedisClient dialer;
     private final RedisURI uri;
     private final Set<Sent> onTheirWay = ConcurrentHashMap.newKeySet();
+    /** Those whose reply did not come in time. */
+    private final Set<Sent> overdue = ConcurrentHashMap.newKeySet();
+    private final Spare spare;
 
     LettuceNode(StatefulRedisConnection<?, ?> connection, RedisClient dialer, RedisURI uri) {
         this.connection = connection;
         this.dialer = dialer;
         this.uri = uri;
+        spare = new Spare(timeout -> new LettuceLine(within(timeout, dialer.connectAsync(ByteArrayCodec.INSTANCE, uri))));
         connection.addListener(this);
     }
 
@@ -63,6 +70,10 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
 
     @Override
     public void exchange(List<Call> calls, Duration timeout) {
+        if (!overdue.isEmpty()) {
+            spare.exchange(calls, timeout);
+            return;
+        }
         long end = System.nanoTime() + timeout.toNanos();
         List<Sent> all = new ArrayList<>(calls.size());
         for (Call call : calls) {
@@ -91,7 +102,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
     }
 
     /** Fills in what became of it; tells whether the thread was interrupted meanwhile. */
-    private static boolean await(Call call, Sent sent, long end) {
+    private boolean await(Call call, Sent sent, long end) {
         boolean wasInterrupted = false;
         while (true) {
             try {
@@ -109,6 +120,8 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
             } catch (TimeoutException late) {
                 call.error = new ServerException("no reply in time", late);
                 if (sent.wasWritten()) {
+                    overdue.add(sent);
+                    sent.whenComplete((reply, error) -> answered(sent));
                     call.late = sent.handle((reply, error) -> {
                         if (error != null) {
                             throw Sent.read(error);
@@ -120,6 +133,13 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
                 }
                 return wasInterrupted;
             }
+        }
+    }
+
+    private void answered(Sent sent) {
+        overdue.remove(sent);
+        if (overdue.isEmpty()) {
+            spare.end();
         }
     }
 

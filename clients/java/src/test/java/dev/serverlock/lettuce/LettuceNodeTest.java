@@ -100,6 +100,40 @@ class LettuceNodeTest {
     }
 
     @Test
+    void whileAReplyIsOverdueOtherCallsGoOverAnotherConnection() throws Exception {
+        CountDownLatch mayAnswer = new CountDownLatch(1);
+        Node node = open(command -> {
+            try {
+                return !command.equals("LOCK.A") || mayAnswer.await(20, TimeUnit.SECONDS) ? ":7\r\n" : FakeServer.CLOSE;
+            } catch (InterruptedException ended) {
+                return FakeServer.CLOSE;
+            }
+        });
+        Call overdue = FakeServer.call("LOCK.A");
+        node.exchange(List.of(overdue), Duration.ofMillis(200));
+        assertNotNull(overdue.late);
+        for (int turn = 0; turn < 3; turn++) {
+            Call one = FakeServer.call("LOCK.B");
+            Call two = FakeServer.call("LOCK.C");
+            node.exchange(List.of(one, two), LONG);
+            assertEquals(7L, one.value);
+            assertEquals(7L, two.value);
+        }
+        assertEquals(2, server.accepted(), "that of the application, and one more");
+        mayAnswer.countDown();
+        assertEquals(7L, overdue.late.get(20, TimeUnit.SECONDS));
+        long end = System.nanoTime() + LONG.toNanos();
+        while (server.open() > 1 && System.nanoTime() < end) {
+            Thread.sleep(1);
+        }
+        assertEquals(1, server.open(), "it is closed");
+        Call next = FakeServer.call("LOCK.B");
+        node.exchange(List.of(next), LONG);
+        assertEquals(7L, next.value);
+        assertEquals(2, server.accepted());
+    }
+
+    @Test
     void theEndOfALineIsNoticedAndItDoesNotConnectAgain() throws Exception {
         Line line = open(command -> FakeServer.CLOSE).dial(true, LONG);
         CountDownLatch ended = new CountDownLatch(1);

@@ -23,6 +23,7 @@ public final class FakeServer implements AutoCloseable {
     private final ServerSocket socket;
     private final Map<String, Integer> counts = new ConcurrentHashMap<>();
     private final AtomicInteger accepted = new AtomicInteger();
+    private final AtomicInteger open = new AtomicInteger();
     private final UnaryOperator<String> answer;
 
     /**
@@ -49,7 +50,14 @@ public final class FakeServer implements AutoCloseable {
             while (true) {
                 Socket connection = socket.accept();
                 accepted.incrementAndGet();
-                daemon(() -> serve(connection));
+                open.incrementAndGet();
+                daemon(() -> {
+                    try {
+                        serve(connection);
+                    } finally {
+                        open.decrementAndGet();
+                    }
+                });
             }
         });
     }
@@ -135,6 +143,15 @@ public final class FakeServer implements AutoCloseable {
      */
     public int accepted() {
         return accepted.get();
+    }
+
+    /**
+     * How many connections there are.
+     *
+     * @return the number
+     */
+    public int open() {
+        return open.get();
     }
 
     /**

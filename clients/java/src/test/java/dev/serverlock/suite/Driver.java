@@ -120,7 +120,7 @@ public final class Driver {
         Library library = Library.named(args[0]);
         Player player = new Player(library);
         say(fields("event", "ready", "language", "java", "client", args[0], "version", library.version(),
-                "can", library.can()));
+                "can", library.can(), "storms", new String[] {"interrupt"}));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             JsonObject order = JSON.fromJson(line, JsonObject.class);

@@ -39,7 +39,8 @@ interface Library {
 
     static List<String> abilities(String... more) {
         List<String> all = new ArrayList<>(List.of(
-                "tls", "cancel", "stop", "background", "session", "leader", "drop", "sentinel", "cluster"));
+                "tls", "cancel", "stop", "background", "session", "leader", "drop", "sentinel", "cluster", "storm", "census",
+                "clock", "refusals", "moves", "scopes", "few_threads", "half_open"));
         all.addAll(List.of(more));
         return all;
     }

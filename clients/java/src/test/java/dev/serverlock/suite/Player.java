@@ -4,6 +4,7 @@ import static dev.serverlock.suite.Driver.fields;
 import static dev.serverlock.suite.Driver.say;
 
 import com.google.gson.JsonObject;
+import dev.serverlock.Census;
 import dev.serverlock.Held;
 import dev.serverlock.Hooks;
 import dev.serverlock.Leader;
@@ -29,6 +30,7 @@ final class Player {
     private final Map<String, ServerLock> objects = new ConcurrentHashMap<>();
     private final Map<String, Held> holds = new ConcurrentHashMap<>();
     private final Map<String, Scope> scopes = new ConcurrentHashMap<>();
+    private final Map<String, BlockingQueue<FutureTask<Map<String, Object>>>> workers = new ConcurrentHashMap<>();
     private final Map<String, Leader> leaders = new ConcurrentHashMap<>();
     private final Map<Long, Thread> pending = new ConcurrentHashMap<>();
 
@@ -37,7 +39,8 @@ final class Player {
     }
 
     /** The work of a scope, which does what it is told. */
-    private record Scope(ServerLock lock, Held held, BlockingQueue<FutureTask<Map<String, Object>>> told) {}
+    private record Scope(
+            ServerLock lock, Held held, boolean stays, BlockingQueue<FutureTask<Map<String, Object>>> told) {}
 
     void begin(long n, Thread thread) {
         pending.put(n, thread);
@@ -64,8 +67,18 @@ final class Player {
                 return got(held);
             }
             case "scope" -> scope(order);
-            case "leave", "fail", "again" -> {
+            case "leave", "fail", "again", "spawn" -> {
                 return within(order, name);
+            }
+            case "storm" -> {
+                return new Storm(order, key -> {
+                    JsonObject one = order.deepCopy();
+                    one.addProperty("key", key);
+                    return Order.lock(one, manager(order), why -> {});
+                }).play(order.get("at_once").getAsInt());
+            }
+            case "census" -> {
+                return Census.of(locks.values());
             }
             case "cancel" -> {
                 Thread thread = pending.get(order.get("of").getAsLong());
@@ -171,9 +184,21 @@ final class Player {
     }
 
     private ServerLock lock(JsonObject order, String name, String value) {
-        Consumer<LockLostException> lost = why ->
-                say(fields("event", "lost", name, value, "text", why.getMessage()));
+        Consumer<LockLostException> lost = why -> {
+            if (order.has("lost_takes_ms")) {
+                pause(Order.span(order.get("lost_takes_ms")));
+            }
+            say(fields("event", "lost", name, value, "text", why.getMessage()));
+        };
         return Order.lock(order, manager(order), lost);
+    }
+
+    private static void pause(Duration span) {
+        try {
+            Thread.sleep(span.toMillis());
+        } catch (InterruptedException ended) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     private ServerLock described(JsonObject order, String name, String value) {
@@ -191,7 +216,7 @@ final class Player {
         String name = Order.text(order, "scope");
         ServerLock lock = described(order, "scope", name);
         ServerLock.Task<Exception> work = held -> {
-            Scope mine = new Scope(lock, held, new LinkedBlockingQueue<>());
+            Scope mine = new Scope(lock, held, Order.is(order, "stays"), new LinkedBlockingQueue<>());
             scopes.put(name, mine);
             say(fields("event", "entered", "scope", name, "token", held.token()));
             obey(name, mine);
@@ -206,6 +231,9 @@ final class Player {
                 told = mine.told().take();
             } catch (InterruptedException stopped) {
                 say(fields("event", "stopped", "scope", name));
+                if (mine.stays()) {
+                    continue;
+                }
                 throw stopped;
             }
             told.run();
@@ -230,12 +258,18 @@ final class Player {
                     return null;
                 }
                 case "fail" -> throw new Driver.WorkFailed();
+                case "spawn" -> spawn(Order.text(order, "worker"));
                 default -> {
-                    return got(scope.lock().acquire());
+                    Held held = scope.lock().acquire();
+                    if (order.has("hold")) {
+                        holds.put(Order.text(order, "hold"), held);
+                    }
+                    return got(held);
                 }
             }
+            return Map.of();
         });
-        scope.told().add(task);
+        (order.has("worker") && name.equals("again") ? workers.get(Order.text(order, "worker")) : scope.told()).add(task);
         try {
             return task.get();
         } catch (java.util.concurrent.ExecutionException error) {
@@ -244,6 +278,23 @@ final class Player {
             }
             throw (Exception) error.getCause();
         }
+    }
+
+    /** A thread that outlives the scope in which it is started. */
+    private void spawn(String worker) {
+        BlockingQueue<FutureTask<Map<String, Object>>> told = new LinkedBlockingQueue<>();
+        workers.put(worker, told);
+        Thread thread = new Thread(() -> {
+            try {
+                while (true) {
+                    told.take().run();
+                }
+            } catch (InterruptedException ended) {
+                Thread.currentThread().interrupt();
+            }
+        }, "worker");
+        thread.setDaemon(true);
+        thread.start();
     }
 
     private void drop(String hold) throws InterruptedException {

@@ -1,0 +1,206 @@
+package dev.serverlock;
+
+import dev.serverlock.spi.Call;
+import dev.serverlock.spi.Node;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * Sends the EXTENDs of holds whose renewal is due. Those for one server go together, and no server waits for another: at
+ * most two threads for each server send what is due there, however many holds there are. A thread ends when nothing is.
+ */
+final class Renewal {
+    /** As many as a Lane has connections. */
+    static final int THREADS = 2;
+
+    private static final int MOST_AT_ONCE = 128;
+    private static final int MOST_NODES = 1000;
+    private static final long LEAST_TIMEOUT = 50 * Clock.MILLISECOND;
+
+    private final Engine engine;
+    private final Map<Node, Due> dues = new ConcurrentHashMap<>();
+
+    Renewal(Engine engine) {
+        this.engine = engine;
+    }
+
+    /** What is due at one server. It is its own monitor. */
+    private static final class Due {
+        final Node node;
+        final Deque<Hold> holds = new ArrayDeque<>();
+        int threads;
+
+        Due(Node node) {
+            this.node = node;
+        }
+
+        /** Gives what goes together; empty: the thread that asked is to end. */
+        synchronized List<Hold> next() {
+            List<Hold> some = new ArrayList<>();
+            while (!holds.isEmpty() && some.size() < MOST_AT_ONCE) {
+                some.add(holds.poll());
+            }
+            if (some.isEmpty()) {
+                threads--;
+            }
+            return some;
+        }
+
+        /** How many more threads to start. */
+        synchronized int add(List<Hold> more) {
+            holds.addAll(more);
+            int wanted = Math.min(THREADS, (holds.size() + MOST_AT_ONCE - 1) / MOST_AT_ONCE);
+            int missing = Math.max(0, wanted - threads);
+            threads += missing;
+            return missing;
+        }
+
+        /** A thread could not be started. Gives what nobody sends now. */
+        synchronized List<Hold> withoutThread() {
+            threads--;
+            List<Hold> left = threads > 0 ? List.of() : new ArrayList<>(holds);
+            holds.removeAll(left);
+            return left;
+        }
+    }
+
+    void begin(List<Hold> holds) {
+        Map<Node, List<Hold>> byNode = new HashMap<>();
+        for (Hold hold : holds) {
+            try {
+                byNode.computeIfAbsent(engine.router.node(hold.request.key()), node -> new ArrayList<>()).add(hold);
+            } catch (Said | Broken error) {
+                failed(hold, error);
+            }
+        }
+        if (dues.size() > MOST_NODES) {
+            dues.values().removeIf(due -> due.threads == 0); // servers that are gone
+        }
+        byNode.forEach((node, some) -> {
+            Due due = dues.computeIfAbsent(node, Due::new);
+            for (int missing = due.add(some); missing > 0; missing--) {
+                start(due);
+            }
+        });
+    }
+
+    private void start(Due due) {
+        try {
+            engine.thread("serverlock-renewal", () -> run(due)).start();
+        } catch (OutOfMemoryError noThread) {
+            due.withoutThread().forEach(hold -> failed(hold, new Broken("no thread could be started")));
+        }
+    }
+
+    private void run(Due due) {
+        for (List<Hold> some = due.next(); !some.isEmpty(); some = due.next()) {
+            List<Hold> holds = some.stream().filter(hold -> !hold.isOver()).toList();
+            try {
+                if (holds.size() == 1) {
+                    renewAlone(holds.get(0));
+                } else if (!holds.isEmpty()) {
+                    renewTogether(due.node, holds);
+                }
+            } catch (RuntimeException | OutOfMemoryError error) {
+                engine.warn("renewing locks failed", error);
+                holds.forEach(hold -> failed(hold, new Broken(error.toString())));
+            }
+        }
+    }
+
+    private void renewTogether(Node node, List<Hold> holds) {
+        long sent = engine.clock.now();
+        long timeout = holds.stream().mapToLong(hold -> patience(hold, sent)).min().orElse(engine.timeout);
+        List<Call> calls = holds.stream().map(hold -> new Call(words(hold, sent))).toList();
+        RuntimeException failure = null;
+        try {
+            engine.router.exchange(node, calls, timeout);
+        } catch (Said | Broken error) {
+            failure = error;
+        }
+        for (int i = 0; i < calls.size(); i++) {
+            Call call = calls.get(i);
+            Hold hold = holds.get(i);
+            if (failure != null) {
+                notDone(hold, failure, sent);
+            } else if (call.error != null && Judge.read(call.error) instanceof Said said
+                    && (said.code.equals("MOVED") || said.code.equals("ASK"))) {
+                hold.extended(sent, hold.request.lease, false);
+                renewAlone(hold); // that one follows it
+            } else {
+                settle(hold, call, sent);
+            }
+        }
+    }
+
+    private void renewAlone(Hold hold) {
+        long sent = engine.clock.now();
+        Call call = new Call(words(hold, sent));
+        try {
+            engine.router.send(hold.request.key(), call, patience(hold, sent));
+        } catch (Said | Broken error) {
+            notDone(hold, error, sent);
+            return;
+        }
+        settle(hold, call, sent);
+    }
+
+    private byte[][] words(Hold hold, long sent) {
+        hold.extending(sent, hold.request.lease);
+        return engine.extendWords(hold, hold.request.lease);
+    }
+
+    private long patience(Hold hold, long now) {
+        return Math.max(LEAST_TIMEOUT, Math.min(engine.timeout, (hold.lostAt() - now) / 2));
+    }
+
+    private void settle(Hold hold, Call call, long sent) {
+        if (call.error != null && call.late != null) {
+            // The next copy goes another way: one that comes late extends the lease as well, and shortens none.
+            call.late.whenComplete((reply, error) -> renewed(hold, error == null ? reply : null, sent));
+            failed(hold, Judge.read(call.error));
+            return;
+        }
+        try {
+            renewed(hold, Judge.result(call), sent);
+        } catch (Said | Broken error) {
+            notDone(hold, error, sent);
+        }
+    }
+
+    /** Null: nobody knows. */
+    private void renewed(Hold hold, Object reply, long sent) {
+        boolean isDone = Long.valueOf(1).equals(reply);
+        hold.extended(sent, hold.request.lease, isDone);
+        hold.renewalEnds();
+        if (hold.isOver()) {
+            return;
+        }
+        if (isDone) {
+            engine.timer.add(hold);
+        } else if (reply != null) {
+            hold.taken();
+        }
+    }
+
+    private void notDone(Hold hold, RuntimeException error, long sent) {
+        hold.extended(sent, hold.request.lease, false);
+        failed(hold, error);
+    }
+
+    private void failed(Hold hold, RuntimeException error) {
+        hold.renewalEnds();
+        if (hold.isOver()) {
+            return;
+        }
+        engine.missed(hold, error);
+        engine.warn("renewing the lock " + hold.request.name + " failed, and is tried again", error);
+        long pause = Math.max(hold.request.lease / 20, 10 * Clock.MILLISECOND);
+        engine.timer.again(hold, Math.min(hold.lostAt(), engine.clock.now() + pause));
+    }
+}

@@ -40,6 +40,7 @@ final class Leader
      */
     public function run(callable $lead, ?callable $while = null): void
     {
+        Lock::refuseGenerator($lead, $this->request->name);
         $this->isStopped = false;
         $goesOn = fn (): bool => !$this->isStopped && ($while === null || $while());
         $known = '';

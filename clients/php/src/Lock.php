@@ -36,7 +36,8 @@ final class Lock
      * Runs the work while the lock is held, releases it, and returns what the work returned. If the work fails, its
      * error is the one that is thrown; if it does not, but the lock was not held to the end, LockLost is.
      *
-     * To ask for the same lock within the work is an error. After exit() the lock ends with its lease.
+     * To ask for the same lock within the work is an error, as is work that is a generator: it would run after the
+     * release. After exit() the lock ends with its lease.
      *
      * @template T
      * @param callable(Held): T $work
@@ -45,10 +46,14 @@ final class Lock
      */
     public function run(callable $work): mixed
     {
+        self::refuseGenerator($work, $this->request->name);
         $held = $this->engine->acquire($this->request);
         try { // from the first step to the last: what a signal handler throws ends the scope
             $this->engine->enter($held->hold);
             $result = $work($held);
+            if ($result instanceof \Generator) {
+                throw self::isGenerator($this->request->name);
+            }
             $this->engine->leave($held->hold);
             if (!$held->hold->isReleased && !$held->release()) {
                 throw $this->engine->keeper->over($held->hold);
@@ -65,6 +70,19 @@ final class Lock
             throw $error;
         }
         return $result;
+    }
+
+    /** @internal */
+    public static function refuseGenerator(callable $work, string $name): void
+    {
+        if ((new \ReflectionFunction($work(...)))->isGenerator()) {
+            throw self::isGenerator($name);
+        }
+    }
+
+    private static function isGenerator(string $name): LockMisuse
+    {
+        return new LockMisuse($name, 'the work is a generator, which would run after the release: iterate it in the work');
     }
 
     private function giveBack(Held $held): void

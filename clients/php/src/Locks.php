@@ -44,6 +44,7 @@ final class Locks
      *     the client cannot tell them: \RedisCluster
      * @param array<string, mixed>|null $tls options of the "ssl" context of the connections that Locks open, where the
      *     client cannot tell them: \Redis, \RedisCluster
+     * @param bool $warnWithoutModule say once that the module is missing: to the logger, or to PHP's error log
      */
     public function __construct(
         \Redis|\RedisCluster|ClientInterface|\Closure $client,
@@ -53,11 +54,13 @@ final class Locks
         ?LoggerInterface $logger = null,
         string|array|null $auth = null,
         ?array $tls = null,
+        bool $warnWithoutModule = true,
     ) {
         if (!($timeout >= 0.001 && $timeout <= 86_400)) {
             throw new LockBadArgument('', "timeout is $timeout, not between 0.001 and 86400 seconds");
         }
-        $this->engine = new Engine(self::client($client, $auth, $tls), $timeout, $portable, $hooks, $logger);
+        $client = self::client($client, $auth, $tls);
+        $this->engine = new Engine($client, $timeout, $portable, $hooks, $logger, $warnWithoutModule);
     }
 
     /** One holder at a time. */

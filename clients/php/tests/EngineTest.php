@@ -9,15 +9,21 @@ use Serverlock\Core\Broken;
 use Serverlock\Core\Engine;
 use Serverlock\Core\Request;
 use Serverlock\Core\Said;
+use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockMisuse;
 use Serverlock\Exception\LockNoServer;
+use Serverlock\Exception\LockTimeout;
 use Serverlock\Exception\LockUnavailable;
+use Serverlock\Held;
+use Serverlock\Leader;
+use Serverlock\Lock;
 
 /** What is sent, and how often, when replies are lost. */
 final class EngineTest extends TestCase
 {
     private static function engine(ScriptedClient $client, float $timeout = 0.05): Engine
     {
-        return new Engine($client, $timeout, true, null, null);
+        return new Engine($client, $timeout, true, null, null, mayWarn: false);
     }
 
     public function testAnAttemptWithoutAWaitIsSentTwiceAtMostAndCancelled(): void
@@ -51,15 +57,93 @@ final class EngineTest extends TestCase
         self::assertCount(6, $client->sent, 'and once is enough');
     }
 
-    public function testARefusalLeavesNothingToCancel(): void
+    /** @return array<string, array{string, bool}> what the server says, and whether it may pass */
+    public static function errors(): array
     {
-        $client = new ScriptedClient([new Said('GRACE the server is too young')]);
-        $this->expectException(LockUnavailable::class);
+        $passing = ['LOADING', 'BUSY', 'MISCONF', 'TRYAGAIN', 'CLUSTERDOWN', 'MASTERDOWN', 'READONLY', 'MOVED', 'ASK',
+            'UNBLOCKED', 'OOM', 'NOREPLICAS', 'GRACE this', 'BUSYLOCKS lock.max-waiters', 'BUSYLOCKS attempts'];
+        $errors = [];
+        foreach ([...$passing, 'GRACE lease', 'BUSYLOCKS 64 waits', 'CLOCK'] as $text) {
+            $errors[$text] = ["$text says the server", in_array($text, $passing, true)];
+        }
+        return $errors;
+    }
+
+    /** @dataProvider errors */
+    public function testWhatMayPassIsTriedAgainForAsLongAsTheWaitLasts(string $text, bool $mayPass): void
+    {
+        $client = new ScriptedClient([new Said($text), new Said($text), new Said($text), 4711]);
+        try {
+            $held = self::engine($client)->acquire(new Request(['report'], 30.0, wait: 60.0));
+            self::assertTrue($mayPass);
+            self::assertSame(4711, $held->token);
+        } catch (LockUnavailable $error) {
+            self::assertFalse($mayPass, (string) $error);
+        }
+        self::assertSame(array_fill(0, $mayPass ? 4 : 1, 'LOCK.ACQUIRE'), $client->commands());
+        self::assertCount(1, array_unique(array_column($client->sent, 5)), 'under one ID');
+    }
+
+    /** @dataProvider errors */
+    public function testWithoutAWaitItIsUnavailableAndNothingIsLeftToCancel(string $text, bool $mayPass): void
+    {
+        $client = new ScriptedClient([new Said($text), new Said($text)]);
         try {
             self::engine($client)->acquire(new Request(['report'], 30.0));
-        } finally {
-            self::assertSame(['LOCK.ACQUIRE'], $client->commands());
+            self::fail('granted');
+        } catch (LockUnavailable $error) {
+            self::assertStringContainsString($text, $error->getMessage());
         }
+        self::assertSame(array_fill(0, $mayPass ? 2 : 1, 'LOCK.ACQUIRE'), $client->commands());
+    }
+
+    public function testAWaitThatEndsMeanwhileHasTimedOut(): void
+    {
+        $client = new ScriptedClient(array_fill(0, 1000, new Said('BUSY a script runs')));
+        $this->expectException(LockTimeout::class);
+        $this->expectExceptionMessage('BUSY a script runs');
+        self::engine($client)->acquire(new Request(['report'], 30.0, wait: 0.1));
+    }
+
+    /** @dataProvider errors */
+    public function testAReleaseThatMeetsItIsMadeUpForByALaterCall(string $text, bool $mayPass): void
+    {
+        $client = new ScriptedClient([4711, ...array_fill(0, 20, new Said($text))]);
+        $engine = self::engine($client);
+        $held = $engine->acquire(new Request(['report'], 30.0));
+        try {
+            self::assertTrue($held->release());
+            self::assertTrue($mayPass);
+        } catch (LockUnavailable) {
+            self::assertFalse($mayPass);
+            return;
+        }
+        [$client->replies, $client->sent] = [[new Said($text), 4712, new Said($text)], []];
+        MovedClock::by(monotonic: 1.1);
+        $engine->acquire(new Request(['other'], 30.0));
+        self::assertSame(['LOCK.RELEASE', 'LOCK.ACQUIRE'], $client->commands());
+        [$client->replies, $client->sent] = [[1, 4713], []];
+        MovedClock::by(monotonic: 1.1);
+        $engine->acquire(new Request(['third'], 30.0));
+        self::assertSame([['LOCK.RELEASE', 'report', 4711]], array_slice($client->sent, 0, 1));
+    }
+
+    public function testALaterReleaseAndACancelThatMeetItAreMadeUpForToo(): void
+    {
+        $busy = new Said('BUSY a script runs');
+        $client = new ScriptedClient([4711, $busy]);
+        $engine = self::engine($client);
+        self::assertTrue($engine->acquire(new Request(['report'], 30.0, atLeast: 1.0))->release());
+        [$client->replies, $client->sent] = [[new Broken('a'), new Broken('b'), $busy], []];
+        try {
+            $engine->acquire(new Request(['other'], 30.0));
+            self::fail('granted');
+        } catch (LockNoServer) {
+        }
+        [$client->replies, $client->sent] = [[1, 1, 4712], []];
+        MovedClock::by(monotonic: 2.2);
+        $engine->acquire(new Request(['third'], 30.0));
+        self::assertSame(['LOCK.RELEASE', 'LOCK.CANCEL', 'LOCK.ACQUIRE'], $client->commands());
     }
 
     /**
@@ -88,7 +172,7 @@ final class EngineTest extends TestCase
         self::assertTrue($engine->acquire(new Request(['report'], 30.0))->release());
         $client->replies = [1, 4712];
         $client->sent = [];
-        usleep(1_100_000); // not at once: it has just failed
+        MovedClock::by(monotonic: 1.1); // not at once: it has just failed
         $engine->acquire(new Request(['other'], 30.0));
         self::assertSame([['LOCK.RELEASE', 'report', 4711]], array_slice($client->sent, 0, 1));
     }
@@ -102,5 +186,85 @@ final class EngineTest extends TestCase
         $engine->acquire(new Request(['other'], 30.0));
         self::assertSame(['LOCK.ACQUIRE', 'INFO', 'EVAL', 'EVALSHA'], $client->commands());
         self::assertSame([1, 'report', 'lock_acquire', 1000, 60000, 'PX', 30000], array_slice($client->sent[2], 2, 7));
+    }
+
+    public function testAnAttemptThatPollsAsksForTheModuleAgainUnderItsID(): void
+    {
+        $unknown = new Said("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
+        $client = new ScriptedClient([$unknown, 'maxmemory_policy:noeviction', null, null, $unknown, null, 4711]);
+        $client->onCall = function (array $words) use ($client): void {
+            in_array(count($client->sent), [4, 6], true) && MovedClock::by(monotonic: 5.1); // behind the second and the third script
+        };
+        $held = self::engine($client)->acquire(new Request(['report'], 30.0, wait: 60.0));
+        $commands = ['LOCK.ACQUIRE', 'INFO', 'EVAL', 'EVALSHA', 'LOCK.ACQUIRE', 'EVALSHA', 'LOCK.ACQUIRE'];
+        self::assertSame($commands, $client->commands());
+        $ids = array_map(static fn (array $words): mixed => $words[array_search('ID', $words, true) + 1],
+            array_values(array_filter($client->sent, static fn (array $words): bool => in_array('ID', $words, true))));
+        self::assertCount(1, array_unique($ids));
+        self::assertFalse($held->hold->isPortable);
+    }
+
+    public function testAMissingModuleIsSaidOnce(): void
+    {
+        $unknown = new Said("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
+        $log = tempnam(sys_get_temp_dir(), 'serverlock-');
+        $before = ini_set('error_log', (string) $log);
+        try {
+            foreach ([true, false] as $warns) {
+                $client = new ScriptedClient([$unknown, 'maxmemory_policy:noeviction', 4711, $unknown, 4712]);
+                $engine = new Engine($client, 0.05, true, null, null, $warns);
+                $engine->acquire(new Request(['report'], 30.0));
+                MovedClock::by(monotonic: 5.1);
+                $engine->acquire(new Request(['other'], 30.0));
+                self::assertSame(1, substr_count((string) file_get_contents((string) $log), 'the server has no LOCK.*'));
+            }
+        } finally {
+            ini_set('error_log', (string) $before);
+            unlink((string) $log);
+        }
+    }
+
+    public function testAGeneratorIsRefusedAsTheWork(): void
+    {
+        $client = new ScriptedClient([4711, 1]);
+        $lock = new Lock(self::engine($client), new Request(['report'], 30.0));
+        $generator = function (): \Generator {
+            yield 1;
+        };
+        foreach ([[$generator, []], [fn (): \Generator => $generator(), ['LOCK.ACQUIRE', 'LOCK.RELEASE']]] as $case) {
+            try {
+                $lock->run($case[0]);
+                self::fail('it ran');
+            } catch (LockMisuse $error) {
+                self::assertStringContainsString('generator', $error->getMessage());
+            }
+            self::assertSame($case[1], $client->commands());
+        }
+        $this->expectException(LockMisuse::class);
+        (new Leader(self::engine($client), new Request(['report'], 30.0)))->run($generator);
+    }
+
+    public function testAScopeCountsOnlyWhileItsHoldIsHeldAndReleasesThatHoldOnly(): void
+    {
+        $client = new ScriptedClient([11, 1, 12, 1]);
+        $lock = new Lock(self::engine($client), new Request(['report'], 30.0));
+        $lock->run(function (Held $held) use ($lock): void {
+            self::assertTrue($held->release());
+            self::assertTrue($lock->acquire()->release());
+        });
+        [$client->replies, $client->sent] = [[13, 0, 14], []];
+        try {
+            $lock->run(function (Held $held) use ($lock): void {
+                try {
+                    $held->verify(); // gives 0
+                    self::fail('held');
+                } catch (LockLost) {
+                }
+                $lock->acquire();
+            });
+            self::fail('not lost');
+        } catch (LockLost) {
+        }
+        self::assertSame(['LOCK.ACQUIRE', 'LOCK.CHECK', 'LOCK.ACQUIRE'], $client->commands(), 'the second is still held');
     }
 }

@@ -14,21 +14,26 @@ use Serverlock\Locks;
 /** What the suite cannot ask of PHP, which renews nothing by itself. */
 final class HoldingTest extends ServerTestCase
 {
+    /** How often the server has carried out a command. */
+    private static function calls(Server $server, string $command): int
+    {
+        $ran = (string) $server->connect()->rawCommand('INFO', 'commandstats');
+        return preg_match("/cmdstat_$command:calls=(\d+)/", $ran, $calls) ? (int) $calls[1] : 0;
+    }
+
     /** @dataProvider libraries */
-    public function testCheckRenewsTheLease(string $library): void
+    public function testCheckRenewsTheLeaseWhenAThirdOfItHasPassed(string $library): void
     {
         $server = $this->server();
-        $held = (new Locks($server->client($library)))->lock('report', 1.2)->acquire();
-        $sent = 0;
-        for ($end = hrtime(true) + 2.5e9; hrtime(true) < $end; usleep(20_000)) {
+        $held = (new Locks($server->client($library)))->lock('report', 30)->acquire();
+        for ($renewals = 1; $renewals <= 4; ++$renewals) {
             $held->check();
-            ++$sent;
+            self::assertSame($renewals - 1, self::calls($server, 'lock.extend'));
+            MovedClock::by(monotonic: 11.0);
+            $held->check();
+            self::assertSame($renewals, self::calls($server, 'lock.extend'));
         }
         self::assertSame($held->token, $server->info('report')['token']);
-        $ran = (string) $server->connect()->rawCommand('INFO', 'commandstats');
-        preg_match('/cmdstat_lock.extend:calls=(\d+)/', $ran, $calls);
-        self::assertGreaterThanOrEqual(4, (int) $calls[1]);
-        self::assertLessThan($sent / 4, (int) $calls[1], 'it renews when a third has passed, not each time');
         self::assertTrue($held->release());
     }
 
@@ -40,10 +45,10 @@ final class HoldingTest extends ServerTestCase
         $hooks = new Hooks(lost: function (string $key, float $held) use (&$losses): void {
             $losses[$key] = $held;
         });
-        $held = (new Locks($server->client($library), hooks: $hooks))->lock('report', 2)->acquire();
-        self::until('it is lost', fn (): bool => !$held->isHeld());
-        $others = $server->connect()->rawCommand('LOCK.ACQUIRE', 'report', 'PX', 1000);
-        self::assertFalse($others, 'it is still kept for it');
+        $held = (new Locks($server->client($library), hooks: $hooks))->lock('report', 100)->acquire();
+        self::assertTrue($held->isHeld());
+        MovedClock::by(monotonic: 90.0); // a tenth of the lease before its end
+        self::assertFalse($held->isHeld());
         foreach ([1, 2] as $_) {
             $lost = self::thrown(LockLost::class, fn () => $held->check());
             self::assertSame('the lock "report": lost: its lease was not renewed in time', $lost->getMessage());
@@ -52,67 +57,73 @@ final class HoldingTest extends ServerTestCase
         self::assertSame(0.0, $held->left());
         self::assertFalse($held->release());
         self::assertSame(['"report"'], array_keys($losses));
-        self::assertLessThan(1.98, $losses['"report"']); // a tenth of the lease before its end
+        self::assertGreaterThanOrEqual(90.0, $losses['"report"']);
     }
 
     /** @dataProvider libraries */
     public function testAShortFaultCostsNothing(string $library): void
     {
         $server = $this->server();
-        $held = (new Locks($server->client($library), timeout: 0.3))->lock('report', 3)->acquire();
-        usleep(1_050_000);
+        $held = (new Locks($server->client($library), timeout: 0.3))->lock('report', 100)->acquire();
+        MovedClock::by(monotonic: 40.0);
         $server->pause();
-        $held->check();
-        self::assertLessThan(2, $held->left(), 'it was not renewed');
-        $server->resume();
+        try {
+            $held->check();
+        } finally {
+            $server->resume();
+        }
+        self::assertLessThan(60, $held->left(), 'it was not renewed');
+        MovedClock::by(monotonic: 6.0); // a twentieth of the lease later it is tried again
         self::until('it is renewed', function () use ($held): bool {
             $held->check();
-            return $held->left() > 2;
-        }, 1.5);
+            MovedClock::by(monotonic: 1.0);
+            return $held->left() > 60;
+        });
         self::assertTrue($held->release());
     }
 
     /** @dataProvider libraries */
-    public function testAServerThatStopsIsALossInTime(string $library): void
+    public function testARenewalGetsNoMoreTimeThanIsLeft(string $library): void
     {
         $server = $this->server();
-        $held = (new Locks($server->client($library)))->lock('report', 1.5)->acquire();
+        $held = (new Locks($server->client($library), timeout: 60))->lock('report', 100)->acquire();
+        MovedClock::by(monotonic: 89.0);
         $began = hrtime(true);
         $server->pause();
         try {
             self::thrown(LockLost::class, function () use ($held): void {
-                for ($end = hrtime(true) + 5e9; hrtime(true) < $end; usleep(10_000)) {
-                    $held->check();
-                }
+                $held->check();
+                MovedClock::by(monotonic: 5.0); // phpredis counts in whole milliseconds
+                $held->check();
             });
-            self::assertLessThan(2, (hrtime(true) - $began) / 1e9); // the call gets no more time than is left
         } finally {
             $server->resume();
         }
+        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'not that of a call');
     }
 
     public function testMaxHoldEndsTheRenewal(): void
     {
         $server = $this->server();
-        $held = (new Locks($server->connect()))->lock('report', 0.6, maxHold: 1.0)->acquire();
-        $began = hrtime(true);
-        self::thrown(LockLost::class, function () use ($held): void {
-            for ($end = hrtime(true) + 5e9; hrtime(true) < $end; usleep(10_000)) {
-                $held->check();
-            }
-        });
-        self::assertGreaterThan(1.0, (hrtime(true) - $began) / 1e9);
-        self::assertLessThan(2.5, (hrtime(true) - $began) / 1e9);
+        $held = (new Locks($server->connect()))->lock('report', 30, maxHold: 40)->acquire();
+        foreach ([1, 2, 3, 3] as $renewals) { // after 11, 22, 33, 44 seconds
+            MovedClock::by(monotonic: 11.0);
+            $held->check();
+            self::assertSame($renewals, self::calls($server, 'lock.extend'));
+        }
+        MovedClock::by(monotonic: 17.0);
+        self::thrown(LockLost::class, fn () => $held->check());
     }
 
     public function testAtLeastKeepsOthersOutAndALaterCallReleases(): void
     {
         $server = $this->server();
         $locks = new Locks($server->connect());
-        $began = hrtime(true);
-        self::assertTrue($locks->lock('cron', 30, atLeast: 0.5)->acquire()->release());
+        self::assertTrue($locks->lock('cron', 300, atLeast: 100)->acquire()->release());
+        $locks->lock('another', 30)->acquire();
         self::assertSame('held', $server->info('cron')['state']);
-        self::until('a call after it', fn (): bool => hrtime(true) > $began + 0.6e9);
+        self::assertLessThanOrEqual(100_000, $server->info('cron')['lease-ms'], 'its lease is cut, in case that none comes');
+        MovedClock::by(monotonic: 101.0);
         $locks->lock('other', 30)->acquire();
         self::assertSame('free', $server->info('cron')['state']);
     }
@@ -186,13 +197,12 @@ final class HoldingTest extends ServerTestCase
             $locks = new Locks($server->connect());
             $leader = $locks->leader('chief', 1);
             self::assertNull($leader->look()->token);
-            $held = $locks->lock('chief', 1, owner: 'alice')->acquire();
+            $held = $locks->lock('chief', 60, owner: 'alice')->acquire();
             self::assertSame([$held->token, 'alice'], [$leader->look()->token, $leader->look()->owner]);
             self::assertSame($held->token, $leader->observe()->current()->token);
             $held->release();
             self::assertNull($leader->look()->token);
             $locks->lock('chief', 0.1)->acquire();
-            self::assertNotNull($leader->look()->token);
             self::until('it has expired', fn (): bool => $leader->look()->token === null);
             self::assertSame(1, $server->connect()->exists('chief'), 'it is kept');
         }

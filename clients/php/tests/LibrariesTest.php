@@ -13,29 +13,37 @@ use Serverlock\Wire\Slot;
 /** What the libraries do with the application's connection, and what locks leave as it was. */
 final class LibrariesTest extends ServerTestCase
 {
-    public function testThePrefixOfPhpredisApplies(): void
+    /** @return array<string, array{string, bool}> */
+    public static function prefixed(): array
     {
-        $server = $this->server();
-        $redis = $server->connect();
-        $redis->setOption(\Redis::OPT_PREFIX, 'app:');
-        $held = (new Locks($redis))->lock('report', 30)->acquire();
-        self::assertSame('held', $server->info('app:report')['state']);
-        self::assertSame('OK', $held->fenced('SET', 'x', '1'));
-        self::assertSame('1', $redis->get('x'));
-        self::thrown(LockRefused::class, fn () => (new Locks($redis))->lock('report', 30, wait: 0.2)->acquire());
-        self::assertTrue($held->release());
+        return ['phpredis' => ['phpredis', true], 'phpredis, by script' => ['phpredis', false],
+            'predis' => ['predis', true], 'predis, by script' => ['predis', false]];
     }
 
-    public function testThePrefixOfPredisApplies(): void
+    /** @dataProvider prefixed */
+    public function testThePrefixOfTheLibraryAppliesOnce(string $library, bool $hasModule): void
     {
-        $server = $this->server();
-        $client = new \Predis\Client(['port' => $server->port], ['prefix' => 'app:']);
-        $held = (new Locks($client))->lock('report', 30)->acquire();
-        self::assertSame('held', $server->info('app:report')['state']);
+        $server = $this->server($hasModule);
+        if ($library === 'phpredis') {
+            $client = $server->connect();
+            $client->setOption(\Redis::OPT_PREFIX, 'app:');
+            $client->setOption(\Redis::OPT_SERIALIZER, \Redis::SERIALIZER_PHP); // not for locks
+        } else {
+            $client = new \Predis\Client(['port' => $server->port], ['prefix' => 'app:']);
+        }
+        $bare = $server->connect();
+        $locks = new Locks($client, warnWithoutModule: false);
+        $held = $locks->lock('report', 30)->acquire();
+        self::assertSame(['app:report'], $bare->keys('*'));
+        $held->extend(60);
+        self::assertGreaterThan(30, $held->verify());
         self::assertSame('OK', $held->fenced('SET', 'x', '1'));
-        self::assertSame('1', $client->get('x'));
-        self::thrown(LockRefused::class, fn () => (new Locks($client))->lock('report', 30, wait: 0.2)->acquire());
+        self::assertSame('1', $bare->get('app:x'));
+        self::assertSame($held->token, $locks->leader('report', 30)->look()->token);
+        self::thrown(LockRefused::class, fn () => $locks->lock('report', 30, wait: 0.2)->acquire());
+        self::assertSame($held->token, $locks->lock('report', 30)->resume($held->token)->token);
         self::assertTrue($held->release());
+        self::assertSame(['app:x'], $bare->keys('*'));
     }
 
     public function testTheTimeOutOfTheApplicationStaysAsItWas(): void
@@ -45,7 +53,7 @@ final class LibrariesTest extends ServerTestCase
         $redis->setOption(\Redis::OPT_READ_TIMEOUT, 7.5);
         (new Locks($redis))->lock('report', 30)->acquire();
         self::assertSame(7.5, $redis->getOption(\Redis::OPT_READ_TIMEOUT));
-        $locks = new Locks($redis, timeout: 20);
+        $locks = new Locks($redis, timeout: 60);
         $server->pause();
         $redis->setOption(\Redis::OPT_READ_TIMEOUT, 0.2);
         $began = hrtime(true);
@@ -54,7 +62,7 @@ final class LibrariesTest extends ServerTestCase
         } finally {
             $server->resume();
         }
-        self::assertLessThan(3, (hrtime(true) - $began) / 1e9, 'a shorter one than that of the locks holds');
+        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'a shorter one than that of the locks holds');
     }
 
     /** @return array<string, array{string, int}> */
@@ -81,7 +89,7 @@ final class LibrariesTest extends ServerTestCase
         } finally {
             $server->resume();
         }
-        self::assertLessThan(6e9, hrtime(true) - $began);
+        self::assertLessThan(30e9, hrtime(true) - $began, 'not the minute of PHP');
         self::until('it answers', fn (): bool => (bool) $server->connect()->ping());
         // Not a token; and the database is the one that the application has selected.
         self::assertSame('1', $client->get('mine'));

@@ -14,6 +14,9 @@ final class ScriptedClient implements Client
     /** @var list<list<string|int|float>> */
     public array $sent = [];
 
+    /** @var null|\Closure(list<string|int|float>): void called with each */
+    public ?\Closure $onCall = null;
+
     /** @param list<mixed> $replies an exception is thrown */
     public function __construct(public array $replies)
     {
@@ -32,6 +35,7 @@ final class ScriptedClient implements Client
     public function call(string $key, array $words, float $timeout): mixed
     {
         $this->sent[] = $words;
+        $this->onCall === null || ($this->onCall)($words);
         $reply = array_shift($this->replies);
         return $reply instanceof \Throwable ? throw $reply : $reply;
     }

@@ -76,7 +76,10 @@ final class WireTest extends TestCase
         [$line, $other] = $this->line();
         self::assertTrue($line->isOpen());
         fclose($other);
-        usleep(10_000);
+        $end = hrtime(true) + 10e9;
+        while ($line->isOpen() && hrtime(true) < $end) {
+            usleep(1000);
+        }
         self::assertFalse($line->isOpen());
     }
 

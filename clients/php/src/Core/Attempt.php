@@ -36,6 +36,8 @@ final class Attempt
     /** The server may know of it. */
     private bool $mayStand = false;
     private bool $stood = false;
+    /** No reply came to one of its copies. */
+    private bool $isUnsure = false;
     private bool $isPortable = false;
 
     /**
@@ -76,18 +78,23 @@ final class Attempt
 
     private function get(): Grant
     {
-        if ($this->engine->isPortable()) {
-            return $this->poll();
-        }
-        try {
-            return $this->byModule();
-        } catch (Said $error) {
-            if (!$error->isUnknownCommand() || !$this->engine->missModule($error)) {
-                throw $error;
+        while (true) {
+            if (!$this->engine->isPortable()) {
+                [$mightStand, $this->isPortable] = [$this->mayStand, false];
+                try {
+                    return $this->byModule();
+                } catch (Said $error) {
+                    if (!$error->isUnknownCommand() || !$this->engine->missModule($error)) {
+                        throw $error;
+                    }
+                }
+                $this->mayStand = $mightStand; // that server knows of it by script at most
+            }
+            $grant = $this->poll();
+            if ($grant !== null) {
+                return $grant;
             }
         }
-        $this->mayStand = false;
-        return $this->poll();
     }
 
     private function byModule(): Grant
@@ -178,13 +185,11 @@ final class Attempt
                 'key' => $this->request->name, 'error' => $error->getMessage(), 'exception' => $error,
             ]);
         }
-        if (!Judge::mayPass($error, $this->stood)) {
-            if ($error instanceof Said && !$this->stood && $this->tries === 1) {
+        $this->isUnsure = $this->isUnsure || $error instanceof Broken;
+        if (!Judge::mayPass($error) || $this->left() <= 0 && $this->tries >= 2) {
+            if (!$this->isUnsure && !$this->stood) {
                 $this->mayStand = false; // after an error nothing has changed
             }
-            throw $error;
-        }
-        if ($this->left() <= 0 && $this->tries >= 2) {
             throw $error;
         }
         $longest = $this->request->wait > 0 ? min(0.5, 0.01 * 2 ** min($this->tries, 6)) : 0.01;
@@ -236,8 +241,8 @@ final class Attempt
         return true;
     }
 
-    /** Asks by script, where the module is not loaded. */
-    private function poll(): Grant
+    /** Asks by script, where the module is not loaded. null: it is time to ask for the module again. */
+    private function poll(): ?Grant
     {
         $what = $this->request->needsModule();
         if ($what !== null) {
@@ -265,6 +270,9 @@ final class Attempt
             }
             Clock::pause(min(random_int(50, 150) / 1000, $this->left()));
             $this->goOn();
+            if (!$this->engine->isPortable()) {
+                return null;
+            }
         }
     }
 
@@ -321,7 +329,8 @@ final class Attempt
 
     private function typed(Said|Broken $error): LockException
     {
-        return Judge::typed($error, $this->request->name, Clock::now() - $this->began);
+        $waited = $this->request->wait > 0 ? Clock::now() - $this->began : null;
+        return Judge::typed($error, $this->request->name, $waited);
     }
 
     /** A session has a line of its own; otherwise it is the one that the manager keeps. */

@@ -5,15 +5,34 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * A clock that is never set.
+ * A clock that runs on while the machine is suspended, and never goes back: the monotonic clock, and what the wall clock
+ * has gained on it. PHP reaches no clock of the system that does both.
+ *
+ * A wall clock that is set back changes nothing. One that is set forward looks like a suspend, so that a loss may be
+ * reported too early.
  *
  * @internal
  */
 final class Clock
 {
+    /** Two clocks cannot be read at the same moment: less than this counts as no difference. */
+    private const SLACK = 0.02;
+    private const AT_ONCE = 0.001;
+
+    /** @var null|\Closure(): array{float, float} for tests: the monotonic clock and the wall clock */
+    public static ?\Closure $read = null;
+    /** How far the wall clock was ahead of the monotonic one. */
+    private static ?float $skew = null;
+    /** What the monotonic clock has missed. */
+    private static float $missed = 0.0;
+
     public static function now(): float
     {
-        return hrtime(true) / 1e9;
+        [$monotonic, $wall] = self::read();
+        if (self::$skew === null || abs($wall - $monotonic - self::$skew) > self::SLACK) {
+            self::compare();
+        }
+        return $monotonic + self::$missed;
     }
 
     /** Signal handlers of the application run in between, and what they throw ends the pause. */
@@ -22,5 +41,25 @@ final class Clock
         if ($seconds > 0) {
             usleep((int) ceil($seconds * 1e6));
         }
+    }
+
+    /** A process that was stopped between the two readings would see a difference that is none: it reads again. */
+    private static function compare(): void
+    {
+        for ($tries = 0; $tries < 100; ++$tries) {
+            [$monotonic, $wall] = self::read();
+            if (self::read()[0] - $monotonic < self::AT_ONCE) {
+                $skew = $wall - $monotonic;
+                self::$missed += max(0.0, $skew - (self::$skew ?? $skew));
+                self::$skew = $skew;
+                return;
+            }
+        }
+    }
+
+    /** @return array{float, float} */
+    private static function read(): array
+    {
+        return self::$read === null ? [hrtime(true) / 1e9, microtime(true)] : (self::$read)();
     }
 }

@@ -30,7 +30,6 @@ final class Engine
     public int $pid;
     private ?Line $line = null;
     private float $missedUntil = -INF;
-    private bool $hasWarned = false;
     /** @var list<Hold> */
     private array $scopes = [];
     /** @var list<array{float, float, \Closure(): void}> not before, not after, what */
@@ -44,6 +43,7 @@ final class Engine
         private readonly bool $mayBeScript,
         public readonly ?Hooks $hooks,
         public readonly ?LoggerInterface $logger,
+        private bool $mayWarn = true,
     ) {
         $this->pid = (int) getmypid();
         $this->portable = new Portable();
@@ -201,10 +201,10 @@ final class Engine
             }
             try {
                 $what();
-            } catch (Said) {
-                // the server has answered
-            } catch (Broken) {
-                $this->debts[] = [Clock::now() + 1, $until, $what];
+            } catch (Said | Broken $error) {
+                if (Judge::mayPass($error)) {
+                    $this->debts[] = [Clock::now() + 1, $until, $what];
+                }
             }
         }
     }
@@ -230,10 +230,8 @@ final class Engine
         };
         try {
             $settle();
-        } catch (Said) {
-            // the server has answered
-        } catch (Broken) {
-            $this->owe(Clock::now(), Clock::now() + max($request->lease + 2, $this->timeout), $settle);
+        } catch (Said | Broken $error) {
+            Judge::mayPass($error) && $this->owe(Clock::now(), Clock::now() + max($request->lease + 2, $this->timeout), $settle);
         }
     }
 
@@ -242,7 +240,7 @@ final class Engine
     /** Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. */
     public function isPortable(): bool
     {
-        return $this->hasWarned && Clock::now() < $this->missedUntil;
+        return Clock::now() < $this->missedUntil;
     }
 
     /** Whether to go on with the scripts. */
@@ -251,12 +249,12 @@ final class Engine
         if (!$this->mayBeScript) {
             return false;
         }
-        if (!$this->hasWarned) {
-            $this->hasWarned = true;
-            $this->logger?->warning(
-                'serverlock: the server has no LOCK.*; locks work by script, without order among waiters: {error}',
-                ['error' => $error->getMessage()],
-            );
+        if ($this->mayWarn) {
+            $this->mayWarn = false;
+            $text = 'serverlock: the server has no LOCK.*; locks work by script, without order among waiters: ';
+            $this->logger === null
+                ? error_log($text . $error->getMessage()) // where PHP writes its own warnings; it throws nothing
+                : $this->logger->warning("$text{error}", ['error' => $error->getMessage()]);
         }
         $this->missedUntil = Clock::now() + self::ASK_FOR_MODULE;
         return true;

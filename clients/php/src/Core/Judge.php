@@ -22,11 +22,11 @@ final class Judge
 {
     /** The server, or its part in the group, is changing: the same call may succeed later. */
     private const PASSING = [
-        'UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN',
+        'UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN', 'BUSY', 'MISCONF',
+        'OOM', 'NOREPLICAS', 'GRACE', 'BUSYLOCKS',
     ];
-    /** The server grants nothing now. */
-    private const GUARDED = ['GRACE', 'NOREPLICAS'];
-    private const UNAVAILABLE = [...self::GUARDED, 'BUSYLOCKS', 'CLOCK', 'OOM'];
+    /** These begin like passing ones, but time does not cure them. */
+    private const LASTING = '/^(GRACE lease|BUSYLOCKS 64 waits) /';
 
     /** What the text of a library or the server means: the server begins its errors with a word in capitals. */
     public static function read(string $text, ?\Throwable $previous = null): Said|Broken
@@ -38,27 +38,31 @@ final class Judge
         return preg_match('/^[A-Z]{2,} /', $text) ? new Said($text, $previous) : new Broken($text, $previous);
     }
 
-    /** Whether to try again while wait time remains. */
-    public static function mayPass(Said|Broken $error, bool $stood): bool
+    /** Whether to try again while wait time remains, and in the background what has to be given back. */
+    public static function mayPass(Said|Broken $error): bool
     {
         if ($error instanceof Broken) {
             return !$error->isFinal;
         }
-        return in_array($error->word, self::PASSING, true) || $stood && in_array($error->word, self::GUARDED, true);
+        return in_array($error->word, self::PASSING, true) && preg_match(self::LASTING, $error->getMessage()) !== 1;
     }
 
-    /** The error as users get it. */
-    public static function typed(Said|Broken $error, string $key, float $waited = 0.0): LockException
+    /**
+     * The error as users get it.
+     *
+     * @param float|null $waited how long the attempt has waited; null: it does not wait
+     */
+    public static function typed(Said|Broken $error, string $key, ?float $waited = null): LockException
     {
         $text = $error->getMessage();
         $cause = $error->getPrevious() ?? $error;
         if ($error instanceof Broken) {
             return $error->isFinal ? new LockDenied($key, $text, $cause) : new LockNoServer($key, $text, $cause);
         }
-        if (in_array($error->word, self::PASSING, true)) {
+        if ($waited !== null && self::mayPass($error)) {
             return new LockTimeout($key, sprintf('not granted within %.3g s: %s', $waited, $text), $cause);
         }
-        if (in_array($error->word, self::UNAVAILABLE, true) || $error->isUnknownCommand()) {
+        if ($error->word === 'CLOCK' || in_array($error->word, self::PASSING, true) || $error->isUnknownCommand()) {
             return new LockUnavailable($key, $text, $cause);
         }
         return match ($error->word) {

@@ -240,7 +240,7 @@ final class Keeper
                 return $hold->request->wasHeld($reply) || $reply === 0 && $tries > 1 && Clock::now() < $lostAt;
             } catch (Said | Broken $error) {
                 $this->engine->client()->forget();
-                if (!Judge::mayPass($error, false)) {
+                if (!Judge::mayPass($error)) {
                     throw Judge::typed($error, $hold->request->name);
                 }
                 if (Clock::now() >= $end) {
@@ -259,7 +259,12 @@ final class Keeper
         try {
             $reply = $this->call($hold, fn (): array => $this->extendWords($hold, $wait), $this->engine->timeout);
         } catch (Said | Broken $error) {
-            throw Judge::typed($error, $hold->request->name);
+            if (!Judge::mayPass($error)) {
+                throw Judge::typed($error, $hold->request->name);
+            }
+            $this->engine->client()->forget();
+            $this->warn('{key} is released later, or ends with its lease: {error}', $hold, $error);
+            $reply = 1; // as far as anybody knows
         }
         $at = Clock::now() + $wait;
         $this->oweRelease($hold, $at, $at + 60);
@@ -296,7 +301,7 @@ final class Keeper
     private function passOrThrow(Hold $hold, Said|Broken $error, int $tries): void
     {
         $this->engine->client()->forget();
-        if ($tries >= 2 || !Judge::mayPass($error, false)) {
+        if ($tries >= 2 || !Judge::mayPass($error)) {
             throw Judge::typed($error, $hold->request->name);
         }
     }

@@ -7,4 +7,5 @@ namespace Serverlock\Exception;
 /** The wait would close a circle of clients that wait for each other's session locks. */
 final class LockDeadlock extends LockException
 {
+    public const KIND = 'deadlock';
 }

@@ -7,4 +7,5 @@ namespace Serverlock\Exception;
 /** The server does not allow this user the connection, the command or the key. */
 final class LockDenied extends LockException
 {
+    public const KIND = 'denied';
 }

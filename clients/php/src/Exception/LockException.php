@@ -4,12 +4,40 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** Whatever goes wrong with a lock. The error of the library or the server, if there was one, is getPrevious(). */
+/**
+ * Whatever goes wrong with a lock. The error of the library or the server, if there was one, is getPrevious().
+ *
+ * It can be serialized: what comes back has the text of the previous error, and no trace, whose arguments PHP may not be
+ * able to serialize.
+ */
 abstract class LockException extends \RuntimeException
 {
+    /** @var string the kind of a class, as $kind has it */
+    public const KIND = '';
+
+    /** The stable name of the kind. getCode() stays a number, because others pass it on to exceptions of their own. */
+    public readonly string $kind;
+
     /** @param string $key the key of the lock, or its keys, quoted */
     final public function __construct(public readonly string $key, string $reason, ?\Throwable $previous = null)
     {
         parent::__construct(($key === '' ? '' : "the lock $key: ") . $reason, 0, $previous);
+        $this->kind = static::KIND;
+    }
+
+    /** @return array{string, string, string, int, string|null} */
+    public function __serialize(): array
+    {
+        $previous = $this->getPrevious();
+        $text = $previous === null ? null : $previous::class . ': ' . $previous->getMessage();
+        return [$this->key, $this->message, $this->file, $this->line, $text];
+    }
+
+    /** @param array{string, string, string, int, string|null} $data */
+    public function __unserialize(array $data): void
+    {
+        [$this->key, $text, $this->file, $this->line, $previous] = $data;
+        parent::__construct($text, 0, $previous === null ? null : new \RuntimeException($previous));
+        $this->kind = static::KIND;
     }
 }

@@ -7,4 +7,5 @@ namespace Serverlock\Exception;
 /** The lock is not held any more, or not for certain. */
 final class LockLost extends LockException
 {
+    public const KIND = 'lost';
 }

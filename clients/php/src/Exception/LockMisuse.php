@@ -7,4 +7,5 @@ namespace Serverlock\Exception;
 /** The same lock again within its own scope, closed Locks, a lock that was released before. */
 final class LockMisuse extends LockException
 {
+    public const KIND = 'misuse';
 }

@@ -7,4 +7,5 @@ namespace Serverlock\Exception;
 /** No connection to a server, or no reply in time. */
 final class LockNoServer extends LockException
 {
+    public const KIND = 'no_server';
 }

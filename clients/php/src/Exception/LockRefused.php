@@ -7,4 +7,5 @@ namespace Serverlock\Exception;
 /** Somebody else has the lock; or an operator cancelled the wait. */
 class LockRefused extends LockException
 {
+    public const KIND = 'refused';
 }

@@ -25,7 +25,8 @@ final class Dispatcher
     public function play(): void
     {
         self::say(['event' => 'ready', 'language' => 'php', 'client' => $this->client,
-            'version' => Libraries::version($this->client), 'can' => Libraries::CAN]);
+            'version' => Libraries::version($this->client), 'storms' => ['signal'],
+            'can' => [...Libraries::CAN, ...(Storm::isPossible() ? Libraries::CAN_WITH_FFI : [])]]);
         stream_set_blocking(STDIN, false);
         while (true) {
             $streams = [STDIN, ...array_map(static fn (Seat $seat) => $seat->output, $this->seats)];
@@ -72,11 +73,18 @@ final class Dispatcher
             $this->known[] = ['n' => -1] + $order;
             return;
         }
-        $about = $order['hold'] ?? $order['scope'] ?? $order['leader'] ?? $order['observer'] ?? '';
+        $about = match ($order['do']) {
+            'again' => $order['scope'], // and what it holds is there, too
+            'storm', 'census' => 'the storms', // what is left is in the process that had them
+            default => $order['hold'] ?? $order['scope'] ?? $order['leader'] ?? $order['observer'] ?? '',
+        };
         $begins = in_array($order['do'], ['acquire', 'scope', 'lead', 'observe', 'raw'], true);
         $seat = $begins ? $this->idle($order) : $this->owners[$about] ?? $this->idle($order);
         if ($about !== '') {
             $this->owners[$about] = $seat;
+        }
+        if ($order['do'] === 'again' && isset($order['hold'])) {
+            $this->owners[$order['hold']] = $seat;
         }
         $seat->tell($order);
     }

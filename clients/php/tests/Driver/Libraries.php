@@ -14,8 +14,12 @@ final class Libraries
 
     /** What both of them, and PHP, can do. PHP has no `background` and no `stop`: it does one thing at a time. */
     public const CAN = [
-        'sentinel', 'cluster', 'tls', 'unix', 'fork', 'drop', 'session', 'leader', 'pooled', 'cancel',
+        'sentinel', 'cluster', 'tls', 'unix', 'fork', 'drop', 'session', 'leader', 'pooled', 'cancel', 'clock', 'refusals',
+        'moves', 'scopes', 'prefix',
     ];
+
+    /** A timer that is finer than a second takes FFI. */
+    public const CAN_WITH_FFI = ['storm', 'census'];
 
     public static function version(string $name): string
     {
@@ -32,8 +36,9 @@ final class Libraries
         $timeout = ($order['timeout_ms'] ?? 5000) / 1000;
         $portable = $order['portable'] ?? true;
         $more = ['timeout' => $timeout, 'portable' => $portable, 'hooks' => $hooks, 'logger' => new Told()];
+        $prefix = $order['prefix'] ?? '';
         if ($name === 'predis') {
-            $client = self::predis($at, $timeout);
+            $client = self::predis($at, $timeout, $prefix === '' ? [] : ['prefix' => $prefix]);
             return [$client, new Locks($client, ...$more)];
         }
         $tls = isset($at['tls']) ? ['cafile' => $at['tls']['ca']] : null;
@@ -55,6 +60,7 @@ final class Libraries
             }
             return [new \Redis(), new Locks($connect, ...$more, tls: $tls)]; // phpredis cannot connect later
         }
+        $client->setOption(\Redis::OPT_PREFIX, $prefix);
         return [$client, new Locks($client, ...$more, tls: $tls)];
     }
 
@@ -101,8 +107,11 @@ final class Libraries
         throw $error ?? new \RedisException('there are no Sentinels');
     }
 
-    /** @param array<string, mixed> $at */
-    private static function predis(array $at, float $timeout): \Predis\Client
+    /**
+     * @param array<string, mixed> $at
+     * @param array<string, mixed> $options
+     */
+    private static function predis(array $at, float $timeout, array $options): \Predis\Client
     {
         $user = array_filter(['username' => $at['user'] ?? null, 'password' => $at['password'] ?? null]);
         $server = static fn (array $pair): array => ['host' => $pair[0], 'port' => $pair[1], 'timeout' => $timeout];
@@ -114,7 +123,7 @@ final class Libraries
             ),
             'cluster' => new \Predis\Client(array_map($server, $at['nodes']), ['cluster' => 'redis']),
             default => new \Predis\Client($server([$at['host'], $at['port']]) + $user
-                + (isset($at['tls']) ? ['scheme' => 'tls', 'ssl' => ['cafile' => $at['tls']['ca']]] : [])),
+                + (isset($at['tls']) ? ['scheme' => 'tls', 'ssl' => ['cafile' => $at['tls']['ca']]] : []), $options),
         };
     }
 }

@@ -33,10 +33,14 @@ final class Worker
     private array $clients = [];
     /** @var array<string, Locks> */
     private array $managers = [];
+    /** @var array<string, array{Locks, array<string, mixed>}> managers, and how they were opened */
+    private array $opened = [];
     /** @var array<string, Lock> */
     private array $objects = [];
     /** @var array<string, Held> */
     private array $holds = [];
+    /** @var array<string, Lock> of scopes, also of those that have ended */
+    private array $scopes = [];
     /** @var array<string, true> */
     private array $lost = [];
     private bool $isWaiting = false;
@@ -87,6 +91,7 @@ final class Worker
                 $hooks = ($order['hooks'] ?? false) ? self::hooks($order['manager']) : null;
                 $opened = Libraries::open($this->client, $order, $hooks);
                 [$this->clients[$order['manager']], $this->managers[$order['manager']]] = $opened;
+                $this->opened[$order['manager']] = [$this->managers[$order['manager']], $order];
                 return [];
             case 'close':
                 $this->managers[$order['manager']]->close();
@@ -101,6 +106,15 @@ final class Worker
                 return $this->acquire($order);
             case 'scope':
                 return $this->scope($order);
+            case 'again': // by what was started in a scope, after its end
+                return $this->again($order);
+            case 'leave':
+            case 'fail':
+                return []; // check() has ended the body before
+            case 'storm':
+                return (new Storm($this->client, $this->opened[$order['manager']], $order))->play();
+            case 'census':
+                return Storm::census($this->managers);
             case 'drop':
                 unset($this->holds[$order['hold']]);
                 gc_collect_cycles();
@@ -196,10 +210,10 @@ final class Worker
     private function scope(array $order): array
     {
         $name = $order['scope'];
-        $lock = $this->lock($order);
+        $lock = $this->scopes[$name] = $this->lock($order);
         $fork = null;
         try {
-            $lock->run(function (Held $held) use ($name, $lock, &$fork): void {
+            $lock->run(function (Held $held) use ($name, &$fork): void {
                 Dispatcher::say(['event' => 'entered', 'scope' => $name, 'token' => $held->token]);
                 while (true) {
                     $told = $this->orders->next(0.01);
@@ -214,7 +228,7 @@ final class Worker
                         $fork->begin(); // throws in the child
                         Dispatcher::say(['n' => $told['n'], 'ok' => $fork->end()]);
                     } else {
-                        $this->within($told, $held, $lock);
+                        $this->within($told, $held);
                     }
                 }
             });
@@ -236,17 +250,33 @@ final class Worker
     }
 
     /** @param array<string, mixed> $told */
-    private function within(array $told, Held $held, Lock $lock): void
+    private function within(array $told, Held $held): void
     {
         try {
-            $ok = $told['do'] === 'again'
-                ? self::shown($lock->acquire())
-                : $this->withHeld($held, $told['scope'], 'scope', $told);
+            $ok = match (true) {
+                $told['do'] === 'again' => $this->again($told),
+                $told['do'] === 'spawn' => [], // no thread: what comes after the scope in this process
+                isset($told['hold']) => $this->withHeld($this->holds[$told['hold']], $told['hold'], 'hold', $told),
+                default => $this->withHeld($held, $told['scope'], 'scope', $told),
+            };
             Dispatcher::say(['n' => $told['n'], 'ok' => (object) $ok]);
         } catch (\Throwable $error) {
             $kind = self::KINDS[$error::class] ?? 'unknown';
             Dispatcher::say(['n' => $told['n'], 'error' => ['kind' => $kind, 'text' => $error->getMessage()]]);
         }
+    }
+
+    /**
+     * @param array<string, mixed> $order
+     * @return array<string, mixed>
+     */
+    private function again(array $order): array
+    {
+        $held = $this->scopes[$order['scope']]->acquire();
+        if (isset($order['hold'])) {
+            $this->holds[$order['hold']] = $held;
+        }
+        return self::shown($held);
     }
 
     private static function hooks(string $manager): Hooks

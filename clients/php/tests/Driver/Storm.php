@@ -1,0 +1,168 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Tests\Driver;
+
+use Serverlock\Core\Engine;
+use Serverlock\Exception\LockRefused;
+use Serverlock\Lock;
+use Serverlock\Locks;
+
+/**
+ * Attempts that the handler of a timer's signal ends at random moments, one after the other, beside other processes that
+ * want the same locks and are not disturbed.
+ */
+final class Storm
+{
+    private const OTHERS = 3;
+    private const C = <<<'C'
+        struct timeval { long tv_sec; long tv_usec; };
+        struct itimerval { struct timeval it_interval; struct timeval it_value; };
+        int setitimer(int which, const struct itimerval *value, struct itimerval *old);
+        C;
+
+    private readonly \FFI $libc;
+    private bool $mayThrow = false;
+    /** @var array{granted: int, cancelled: int, refused: int, failed: list<string>} */
+    private array $tally = ['granted' => 0, 'cancelled' => 0, 'refused' => 0, 'failed' => []];
+
+    /**
+     * @param array{Locks, array<string, mixed>} $opened
+     * @param array<string, mixed> $order
+     */
+    public function __construct(
+        private readonly string $client,
+        private readonly array $opened,
+        private readonly array $order,
+    ) {
+        $this->libc = \FFI::cdef(self::C);
+    }
+
+    public static function isPossible(): bool
+    {
+        return extension_loaded('ffi') && function_exists('pcntl_signal');
+    }
+
+    /**
+     * What the managers of this process keep.
+     *
+     * @param array<string, Locks> $managers
+     * @return array<string, int>
+     */
+    public static function census(array $managers): array
+    {
+        $found = ['scopes' => 0, 'owed' => 0];
+        foreach ($managers as $locks) {
+            $engine = (fn (): Engine => $this->engine)->call($locks);
+            $engine->settle(); // as a later call of the manager does
+            $kept = (fn (): array => [count($this->scopes), count($this->debts)])->call($engine);
+            foreach (array_keys($found) as $at => $name) {
+                $found[$name] += $kept[$at];
+            }
+        }
+        return $found;
+    }
+
+    /** @return array<string, mixed> */
+    public function play(): array
+    {
+        $others = [];
+        for ($number = 0; $number < self::OTHERS; ++$number) {
+            $others[] = $this->beside();
+        }
+        pcntl_signal(SIGALRM, function (): void {
+            if ($this->mayThrow) {
+                throw new Cancelled('cancelled');
+            }
+        });
+        for ($turn = 0; $turn < $this->order['attempts']; ++$turn) {
+            try {
+                $this->attempt();
+                ++$this->tally['granted'];
+            } catch (Cancelled) {
+                $this->mayThrow = false;
+                ++$this->tally['cancelled'];
+            }
+        }
+        foreach ($others as $other) {
+            posix_kill($other, SIGTERM);
+            while (pcntl_waitpid($other, $status) === -1) {
+                // a signal came
+            }
+            if (pcntl_wtermsig($status) !== SIGKILL) {
+                $this->tally['failed'][] = "another process ended with $status";
+            }
+        }
+        return $this->tally;
+    }
+
+    private function attempt(): void
+    {
+        $moment = $this->order['within_ms'] / 1000 * (random_int(0, 1_000_000) / 1e6) ** 3;
+        if (random_int(0, 3) === 0) {
+            $moment -= fmod($moment, 0.005);
+        }
+        $lock = $this->lock($this->opened[0]);
+        $nothing = static fn () => null;
+        $timer = $this->timer(max(1e-5, $moment));
+        try {
+            $this->mayThrow = true;
+            $this->libc->setitimer(0, $timer, null);
+            $lock->run($nothing);
+            $this->mayThrow = false;
+        } catch (Cancelled $cancelled) {
+            throw $cancelled;
+        } catch (LockRefused) {
+            $this->mayThrow = false;
+            ++$this->tally['refused'];
+            --$this->tally['granted'];
+        } catch (\Throwable $error) {
+            $this->mayThrow = false;
+            $this->tally['failed'][] = (string) $error;
+            --$this->tally['granted'];
+        }
+    }
+
+    /** All that can be built is built before a signal may come: PHP itself does not bear one everywhere. */
+    private function timer(float $after): \FFI\CData
+    {
+        $timer = $this->libc->new('struct itimerval[1]');
+        $timer[0]->it_value->tv_sec = (int) $after;
+        $timer[0]->it_value->tv_usec = max(1, (int) (fmod($after, 1) * 1e6));
+        return $timer;
+    }
+
+    private function lock(Locks $locks): Lock
+    {
+        $order = ['key' => $this->order['among'][array_rand($this->order['among'])]] + $this->order;
+        return Described::lock($locks, $order);
+    }
+
+    /** A process that wants the same locks, until it is told to end. */
+    private function beside(): int
+    {
+        $child = pcntl_fork();
+        if ($child !== 0) {
+            return $child;
+        }
+        $goesOn = true;
+        pcntl_signal(SIGTERM, static function () use (&$goesOn): void {
+            $goesOn = false;
+        });
+        try {
+            [, $locks] = Libraries::open($this->client, $this->opened[1], null);
+            while ($goesOn) {
+                try {
+                    $this->lock($locks)->run(static fn () => null);
+                } catch (LockRefused) {
+                    // and again
+                }
+            }
+            posix_kill((int) getmypid(), SIGKILL); // nothing of the parent is closed
+        } catch (\Throwable $error) {
+            fwrite(STDERR, (string) $error);
+        }
+        exit(1);
+    }
+}

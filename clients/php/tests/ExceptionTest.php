@@ -1,0 +1,33 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Tests;
+
+use PHPUnit\Framework\TestCase;
+use Serverlock\Exception\LockException;
+
+/** What an application does with errors besides catching them. */
+final class ExceptionTest extends TestCase
+{
+    private const KINDS = ['LockRefused' => 'refused', 'LockTimeout' => 'timeout', 'LockLost' => 'lost',
+        'LockDeadlock' => 'deadlock', 'LockUnavailable' => 'unavailable', 'LockDenied' => 'denied',
+        'LockNoServer' => 'no_server', 'LockBadArgument' => 'argument', 'LockMisuse' => 'misuse'];
+
+    public function testAllAreSerializedWhateverIsInTheirTraces(): void
+    {
+        foreach (self::KINDS as $name => $kind) {
+            $type = "Serverlock\\Exception\\$name";
+            $make = static fn (\Closure $inTheTrace): LockException =>
+                new $type('"report"', 'why', new \RedisException('went away'));
+            $error = $make(static fn (): int => 1);
+            $read = unserialize(serialize($error));
+            self::assertInstanceOf($type, $read);
+            self::assertSame([$kind, '"report"', $error->getMessage(), $error->getLine(), 0],
+                [$read->kind, $read->key, $read->getMessage(), $read->getLine(), $read->getCode()]);
+            self::assertSame('RedisException: went away', $read->getPrevious()?->getMessage());
+        }
+        $files = glob(dirname(__DIR__) . '/src/Exception/*.php') ?: [];
+        self::assertCount(count(self::KINDS) + 1, $files, 'no kind is forgotten here');
+    }
+}

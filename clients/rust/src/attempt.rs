@@ -103,9 +103,21 @@ impl Attempt {
                     _ if self.cancel.is_fired() => Fault::GivenUp,
                     fault => fault,
                 };
-                Err(fault.typed(&self.request.name, now().saturating_sub(self.began)))
+                Err(self.failure(fault))
             }
         }
+    }
+
+    /// The error as users get it. Where the server was changing for all of the wait, that has ended.
+    fn failure(&self, fault: Fault) -> Error {
+        let is_over = matches!(fault, Fault::Said(_)) && fault.may_pass() && !self.request.wait().is_zero();
+        let (text, name) = (fault.text(), &self.request.name);
+        let error = fault.typed(name);
+        if !is_over {
+            return error;
+        }
+        let waited = now().saturating_sub(self.began);
+        Error::new(Kind::Timeout, name, format!("not granted within {waited:.0?}: {text}")).because_of(error)
     }
 
     async fn whole(&mut self) -> Result<Grant, Fault> {
@@ -121,15 +133,21 @@ impl Attempt {
     // What a free lock does not need is boxed, so that what it needs is small.
 
     async fn get(&mut self) -> Result<Grant, Fault> {
-        if self.engine.is_portable() {
-            return Box::pin(self.poll()).await;
-        }
-        match self.by_module().await {
-            Err(fault) if fault.is_unknown_command() && self.engine.miss_module(&fault) => {
-                self.may_stand = false;
-                Box::pin(self.poll()).await
+        loop {
+            self.is_portable = self.engine.is_portable();
+            if self.is_portable {
+                if let Some(grant) = Box::pin(self.poll()).await? {
+                    return Ok(grant);
+                }
+                continue; // it may be loaded by now
             }
-            outcome => outcome,
+            let may_stand = self.may_stand;
+            match self.by_module().await {
+                Err(fault) if fault.is_unknown_command() && self.engine.miss_module(&fault) => {
+                    self.may_stand = may_stand;
+                }
+                outcome => return outcome,
+            }
         }
     }
 
@@ -289,7 +307,7 @@ impl Attempt {
         if self.engine.router.is_cluster() && (self.uses_line || fault.is_broken()) {
             let _ = self.engine.router.refresh(self.engine.timeout).await;
         }
-        if !fault.may_pass(self.stood) {
+        if !fault.may_pass() {
             if !fault.is_broken() && !self.stood && self.tries == 1 {
                 self.may_stand = false; // after an error nothing has changed
             }

@@ -1,14 +1,61 @@
-//! A clock that is never set, and random numbers.
+//! A clock that runs on while the machine is suspended, and random numbers.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-/// The time since this process first asked.
+/// The time since some moment before. A suspend of the machine counts: the server's clock runs on meanwhile.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn now() -> Duration {
-    START.elapsed()
+    // It fails on kernels before 2.6.39 only, on which Rust does not run.
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+}
+
+/// The time since this process first asked. `Instant` may stand still in a suspend, so the larger counts of what it and the
+/// wall clock say has passed.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn now() -> Duration {
+    use std::sync::{LazyLock, Mutex};
+    use std::time::{Instant, SystemTime};
+
+    static START: LazyLock<(Instant, SystemTime)> = LazyLock::new(|| (Instant::now(), SystemTime::now()));
+    static CLOCK: Mutex<Larger> = Mutex::new(Larger::new());
+    let mut clock = crate::sync::locked(&CLOCK);
+    let (instant, wall) = *START;
+    let wall = match SystemTime::now().duration_since(wall) {
+        Ok(passed) => i128::try_from(passed.as_nanos()).unwrap_or(i128::MAX),
+        Err(before) => i128::try_from(before.duration().as_nanos()).map_or(i128::MIN, |nanos| nanos.saturating_neg()),
+    };
+    clock.at(instant.elapsed(), wall)
+}
+
+/// Adds up the larger of what two clocks say has passed. A wall clock that is set back lengthens nothing.
+#[cfg(any(test, not(any(target_os = "linux", target_os = "android"))))]
+struct Larger {
+    /// By how many nanoseconds the wall clock is ahead, and what the other one has missed.
+    ahead: i128,
+    missed: Duration,
+}
+
+#[cfg(any(test, not(any(target_os = "linux", target_os = "android"))))]
+impl Larger {
+    /// The two readings are not quite of the same moment.
+    const JITTER: i128 = 10_000_000;
+
+    const fn new() -> Self {
+        Self { ahead: 0, missed: Duration::ZERO }
+    }
+
+    fn at(&mut self, monotonic: Duration, wall: i128) -> Duration {
+        let ahead = wall.saturating_sub(i128::try_from(monotonic.as_nanos()).unwrap_or(i128::MAX));
+        let more = ahead.saturating_sub(self.ahead);
+        if more > Self::JITTER {
+            self.missed = self.missed.saturating_add(Duration::from_nanos(u64::try_from(more).unwrap_or(u64::MAX)));
+        }
+        if !(0..=Self::JITTER).contains(&more) {
+            self.ahead = ahead;
+        }
+        monotonic.saturating_add(self.missed)
+    }
 }
 
 /// A random number: each hasher has a key of its own.
@@ -38,6 +85,34 @@ mod tests {
             assert_eq!(milliseconds(Duration::from_micros(micros)), ms, "{micros} us");
         }
         assert_eq!(milliseconds(Duration::MAX), i64::MAX);
+    }
+
+    #[test]
+    fn the_larger_counts_of_what_two_clocks_say_has_passed() {
+        let (mut clock, mut monotonic, mut wall) = (Larger::new(), Duration::ZERO, 0_i128);
+        let mut before = clock.at(monotonic, wall);
+        for (what, more, more_wall, passed) in [
+            ("both run", 3, 3, 3),
+            ("a suspend", 1, 60, 60),
+            ("both run", 2, 2, 2),
+            ("a step backwards", 1, -3600, 1),
+            ("a suspend after it", 0, 30, 30),
+            ("a step forwards", 1, 100, 100),
+            ("nothing", 0, 0, 0),
+        ] {
+            monotonic += Duration::from_secs(more);
+            wall += more_wall * 1_000_000_000;
+            let read = clock.at(monotonic, wall);
+            assert_eq!(read.checked_sub(before), Some(Duration::from_secs(passed)), "{what}");
+            before = read;
+        }
+    }
+
+    #[test]
+    fn the_clock_runs() {
+        let before = now();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(now() >= before + Duration::from_millis(2));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a manager does: attempts, renewal, and what is asked about locks that are held.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::attempt::Attempt;
 use crate::clock::now;
 use crate::error::{Error, Kind};
 use crate::hold::Hold;
-use crate::judge::{Fault, number, text};
+use crate::judge::{Fault, Reply, number, text};
 use crate::line::Line;
 use crate::lines::Lines;
 use crate::options::{Hooks, Options};
@@ -22,6 +23,7 @@ use crate::server::Router;
 use crate::solo::Solo;
 use crate::subscription::Subscription;
 use crate::sync::{Signal, locked};
+use crate::tellers::Tellers;
 use crate::timer::{Timer, patient};
 
 const ASK_FOR_MODULE: Duration = Duration::from_secs(5);
@@ -39,6 +41,8 @@ pub(crate) struct Engine {
     pub(crate) closed: Signal,
     hooks: Hooks,
     may_be_script: bool,
+    warns_without_module: bool,
+    tellers: Arc<Tellers>,
     handle: Handle,
     process: u32,
 
@@ -64,6 +68,8 @@ impl Engine {
             closed: Signal::default(),
             hooks: options.hooks,
             may_be_script: options.scripts,
+            warns_without_module: options.warns_without_module,
+            tellers: Arc::default(),
             handle,
             process: std::process::id(),
             notifies: AtomicBool::new(true),
@@ -166,7 +172,15 @@ impl Engine {
         for key in request.keys.iter() {
             let mut cmd = Cmd::new();
             cmd.arg("LOCK.CANCEL").arg(key.as_slice()).arg(id);
-            self.router.call(key, cmd, self.timeout).await?;
+            match self.router.call(key, cmd, self.timeout).await {
+                Ok(_) => {}
+                // It was asked for the module, which is not loaded.
+                Err(fault) if fault.is_unknown_command() && request.needs_module().is_none() => {
+                    return self.cancel_by_script(request, id).await;
+                }
+                Err(fault) if fault.is_unknown_command() => {}
+                Err(fault) => return Err(fault),
+            }
         }
         Ok(())
     }
@@ -251,15 +265,16 @@ impl Engine {
 
     /// Sends a command for a lock that is held; again if the module, or the script, is gone.
     pub(crate) async fn ask(&self, hold: &Arc<Hold>, key: &[u8], words: impl Fn() -> Cmd) -> Result<Value, Error> {
+        self.sent(hold, key, words).await.map_err(|fault| fault.typed(&hold.request.name))
+    }
+
+    pub(crate) async fn sent(&self, hold: &Arc<Hold>, key: &[u8], words: impl Fn() -> Cmd) -> Reply {
         let mut tries = 0_u32;
         loop {
             let call = self.router.call(key, words(), self.timeout);
             match patient(call, now().saturating_add(self.timeout)).await {
-                Ok(reply) => return Ok(reply),
-                Err(fault) if tries == 2 || !self.missed(hold, &fault) => {
-                    return Err(fault.typed(&hold.request.name, Duration::ZERO));
-                }
-                Err(_) => tries = tries.saturating_add(1),
+                Err(fault) if tries < 2 && self.missed(hold, &fault) => tries = tries.saturating_add(1),
+                reply => return reply,
             }
         }
     }
@@ -272,10 +287,10 @@ impl Engine {
             return;
         }
         let (name, held) = (Arc::clone(&hold.request.name), now().saturating_sub(hold.granted));
-        // They may take their time.
-        self.handle.spawn_blocking(move || {
-            if let Some(hook) = hook {
-                hook(&name, held, &lost);
+        // They may take their time, and one that panics keeps nothing from the other.
+        self.tellers.tell(&self.handle, move || {
+            if let Some(hook) = &hook {
+                let _ = catch_unwind(AssertUnwindSafe(|| hook(&name, held, &lost)));
             }
             if let Some(on_lost) = on_lost {
                 on_lost(&lost);
@@ -299,11 +314,16 @@ impl Engine {
         if !self.may_be_script {
             return false;
         }
-        if !self.has_warned.swap(true, Ordering::SeqCst) {
+        if self.warns_without_module && !self.has_warned.swap(true, Ordering::SeqCst) {
             let said = fault.text();
-            log::warn!(
+            let text = format!(
                 "serverlock: the server has no LOCK.*; locks work by script, without order among waiters: {said}"
             );
+            if log::max_level() == log::LevelFilter::Off {
+                eprintln!("{text}"); // nobody has set up a log
+            } else {
+                log::warn!("{text}");
+            }
         }
         let until = now().saturating_add(ASK_FOR_MODULE).as_millis();
         self.missed_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::SeqCst);
@@ -318,6 +338,19 @@ impl Engine {
         }
         let needs_module = hold.request.needs_module().is_some() || hold.request.form == Form::Many;
         fault.is_unknown_command() && !needs_module && self.may_be_script && hold.make_portable()
+    }
+
+    pub(crate) fn census(&self) -> Vec<(&'static str, usize)> {
+        let (slots, queue) = self.router.in_use();
+        vec![
+            ("slots", slots),
+            ("queue", queue),
+            ("waiting", self.subscription.count()),
+            ("lines", self.lines.in_use()),
+            ("sessions", locked(&self.sessions).iter().filter(|line| line.strong_count() > 0).count()),
+            // The library has a task for each connection.
+            ("tasks", self.handle.metrics().num_alive_tasks().saturating_sub(self.lines.idle())),
+        ]
     }
 
     pub(crate) fn close(&self) {

@@ -17,7 +17,8 @@ pub enum Kind {
     Lost,
     /// The wait would close a circle of clients that wait for each other's session locks.
     Deadlock,
-    /// The server grants nothing now, or not this (GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM), or it lacks the module.
+    /// The server grants nothing now, or not this (BUSY, MISCONF, LOADING, READONLY, OOM, NOREPLICAS, GRACE, BUSYLOCKS,
+    /// CLOCK and others), or it lacks the module.
     Unavailable,
     /// The server does not allow this user the command, the key or the connection.
     Denied,
@@ -29,6 +30,26 @@ pub enum Kind {
     Misuse,
     /// The caller has given the attempt up.
     Cancelled,
+}
+
+impl Kind {
+    /// A word that no version changes, for logs and metrics: `refused`, `timeout`, `lost`, `deadlock`, `unavailable`,
+    /// `denied`, `no_server`, `argument`, `misuse` or `cancelled`.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Lost => "lost",
+            Self::Deadlock => "deadlock",
+            Self::Unavailable => "unavailable",
+            Self::Denied => "denied",
+            Self::NoServer => "no_server",
+            Self::Argument => "argument",
+            Self::Misuse => "misuse",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// The error of all functions of this crate.
@@ -45,6 +66,11 @@ impl Error {
         Self { kind, key: Arc::clone(key), reason: reason.into().into_boxed_str(), cause: None }
     }
 
+    /// With the cause of another error.
+    pub(crate) fn because_of(self, other: Self) -> Self {
+        self.because(other.cause)
+    }
+
     pub(crate) fn because(mut self, cause: Option<Arc<RedisError>>) -> Self {
         self.cause = cause;
         self
@@ -54,6 +80,12 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// The kind as a word that no version changes: see [`Kind::code`].
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.kind.code()
     }
 
     /// The key of the lock, or its keys, quoted.
@@ -66,6 +98,12 @@ impl Error {
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.kind, Kind::Refused | Kind::Timeout)
+    }
+
+    /// Whether the wait has ended: [`Kind::Timeout`].
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.kind == Kind::Timeout
     }
 
     /// Whether the lock is lost.
@@ -84,5 +122,39 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.as_deref().map(|cause| cause as _)
+    }
+}
+
+/// For functions that return [`std::io::Result`]: the end of a wait is [`TimedOut`](std::io::ErrorKind::TimedOut).
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        use std::io::ErrorKind;
+        let kind = match error.kind {
+            Kind::Timeout => ErrorKind::TimedOut,
+            Kind::Refused => ErrorKind::WouldBlock,
+            Kind::Denied => ErrorKind::PermissionDenied,
+            Kind::NoServer => ErrorKind::NotConnected,
+            Kind::Argument => ErrorKind::InvalidInput,
+            Kind::Deadlock => ErrorKind::Deadlock,
+            _ => ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_a_code_and_a_cause_and_is_one_of_the_language() {
+        let cause = redis::make_extension_error("BUSY".into(), Some("running a script".into()));
+        let error = Error::new(Kind::Timeout, &"\"a\"".into(), "too late").because(Some(Arc::new(cause)));
+        let copy = error.clone();
+        assert!(copy.is_timeout() && copy.is_refused() && copy.code() == "timeout", "{copy:?}");
+        let of_language = std::io::Error::from(copy);
+        assert_eq!(of_language.kind(), std::io::ErrorKind::TimedOut);
+        let source = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<RedisError>());
+        assert_eq!(source.and_then(RedisError::code), Some("BUSY"));
     }
 }

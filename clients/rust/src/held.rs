@@ -181,6 +181,12 @@ macro_rules! locks_methods {
             $leader::new(self.lock(key, lease).wait(std::time::Duration::from_secs(60)))
         }
 
+        /// What is kept for callers, by name: for the tests of this project, which look for leaks.
+        #[doc(hidden)]
+        pub fn census(&self) -> Vec<(&'static str, usize)> {
+            self.owner.engine.census()
+        }
+
         fn described(&self, keys: Vec<Vec<u8>>, lease: std::time::Duration, form: Form, sharing: Sharing) -> $lock {
             let request = Arc::new(Request::new(keys, lease, form, sharing));
             $lock { owner: Arc::clone(&self.owner), request }

@@ -51,9 +51,7 @@ impl Fault {
 
     /// The server does not know the command. The second word of the text may come from within a script.
     pub(crate) fn is_unknown_command(&self) -> bool {
-        let Self::Said(said) = self else { return false };
-        let text = said.text.to_ascii_lowercase();
-        text.starts_with("err unknown command") || text.starts_with("err unknown redis command")
+        matches!(self, Self::Said(said) if said.is_unknown_command())
     }
 
     pub(crate) fn is_final(&self) -> bool {
@@ -78,11 +76,12 @@ impl Fault {
     }
 
     /// Whether to try again while wait time remains: the server, or its part in the group, is changing.
-    pub(crate) fn may_pass(&self, stood: bool) -> bool {
+    /// Or it cannot grant just now.
+    pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Broken(broken) => !broken.is_final,
             Self::Late(_) => true,
-            Self::Said(said) => is_passing(&said.code) || stood && matches!(said.code.as_str(), "GRACE" | "NOREPLICAS"),
+            Self::Said(said) => said.passes(),
             Self::GivenUp | Self::Ours(_) => false,
         }
     }
@@ -99,7 +98,7 @@ impl Fault {
     }
 
     /// The error as users get it.
-    pub(crate) fn typed(self, key: &Arc<str>, waited: Duration) -> Error {
+    pub(crate) fn typed(self, key: &Arc<str>) -> Error {
         match self {
             Self::Ours(error) => error,
             Self::GivenUp => Error::new(Kind::Cancelled, key, "the caller has given up"),
@@ -109,29 +108,43 @@ impl Fault {
                 Error::new(kind, key, broken.text).because(broken.cause)
             }
             Self::Said(said) => {
-                let is_unknown = Self::Said(Said { code: said.code.clone(), text: said.text.clone() });
                 let kind = match said.code.as_str() {
-                    code if is_passing(code) => {
-                        return Error::new(
-                            Kind::Timeout,
-                            key,
-                            format!("not granted within {waited:.0?}: {}", said.text),
-                        );
-                    }
                     "DEADLOCK" => Kind::Deadlock,
                     "NOPERM" => Kind::Denied,
-                    "GRACE" | "NOREPLICAS" | "BUSYLOCKS" | "CLOCK" | "OOM" => Kind::Unavailable,
-                    _ if is_unknown.is_unknown_command() => Kind::Unavailable,
+                    "GRACE" | "BUSYLOCKS" | "CLOCK" => Kind::Unavailable,
+                    _ if said.passes() || said.is_unknown_command() => Kind::Unavailable,
                     _ => Kind::Argument,
                 };
-                Error::new(kind, key, said.text)
+                let text = said.text.clone();
+                Error::new(kind, key, text).because(Some(Arc::new(said.into())))
             }
         }
     }
 }
 
-fn is_passing(code: &str) -> bool {
-    matches!(code, "UNBLOCKED" | "MOVED" | "ASK" | "READONLY" | "LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "MASTERDOWN")
+impl Said {
+    fn is_unknown_command(&self) -> bool {
+        let text = self.text.to_ascii_lowercase();
+        text.starts_with("err unknown command") || text.starts_with("err unknown redis command")
+    }
+
+    /// Whether the same call may succeed a little later.
+    fn passes(&self) -> bool {
+        match self.code.as_str() {
+            "UNBLOCKED" | "MOVED" | "ASK" | "READONLY" | "LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "MASTERDOWN"
+            | "BUSY" | "MISCONF" | "OOM" | "NOREPLICAS" => true,
+            "GRACE" => !self.text.starts_with("GRACE lease"), // longer than any grace covers
+            "BUSYLOCKS" => !self.text.starts_with("BUSYLOCKS 64 waits"), // of this ID
+            _ => false,
+        }
+    }
+}
+
+impl From<Said> for RedisError {
+    fn from(said: Said) -> Self {
+        let details = said.text.strip_prefix(&said.code).unwrap_or_default().trim_start().to_owned();
+        redis::make_extension_error(said.code, Some(details))
+    }
 }
 
 /// The value of a reply, or the error that the server replied.

@@ -61,6 +61,7 @@ mod slot;
 mod solo;
 mod subscription;
 mod sync;
+mod tellers;
 mod timer;
 mod wait;
 

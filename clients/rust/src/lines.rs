@@ -27,6 +27,15 @@ impl Lines {
         Self { turns: Arc::new(Semaphore::new(MOST_LINES)), waiting: AtomicUsize::new(0), idle: Mutex::default() }
     }
 
+    pub(crate) fn in_use(&self) -> usize {
+        MOST_LINES.saturating_sub(self.turns.available_permits())
+    }
+
+    /// How many are kept for the next wait.
+    pub(crate) fn idle(&self) -> usize {
+        locked(&self.idle).len()
+    }
+
     pub(crate) fn is_crowded(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }

@@ -73,12 +73,13 @@ impl Hooks {
 pub struct Options {
     pub(crate) timeout: Duration,
     pub(crate) scripts: bool,
+    pub(crate) warns_without_module: bool,
     pub(crate) hooks: Hooks,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(5), scripts: true, hooks: Hooks::default() }
+        Self { timeout: Duration::from_secs(5), scripts: true, warns_without_module: true, hooks: Hooks::default() }
     }
 }
 
@@ -100,6 +101,14 @@ impl Options {
     #[must_use]
     pub fn without_scripts(mut self) -> Self {
         self.scripts = false;
+        self
+    }
+
+    /// Whether a warning says, once, that the module is not loaded: to the crate `log`, or to stderr if that is not set up.
+    /// The default is true.
+    #[must_use]
+    pub fn warn_without_module(mut self, warns: bool) -> Self {
+        self.warns_without_module = warns;
         self
     }
 
@@ -162,7 +171,8 @@ macro_rules! lock_options {
             self.with(|it| it.max_hold = Some(time))
         }
 
-        /// Called once, on a thread of its own, when the lock is lost.
+        /// Called once, on a thread of the manager's, when the lock is lost. Two losses are told at a time, so it should
+        /// not take long.
         #[must_use]
         pub fn on_lost(self, lost: impl Fn(&$crate::Error) + Send + Sync + 'static) -> Self {
             self.with(|it| it.on_lost = Some(std::sync::Arc::new(lost)))

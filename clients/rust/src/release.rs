@@ -67,15 +67,11 @@ impl Engine {
             if self.missed(hold, &fault) {
                 continue;
             }
-            if !fault.may_pass(false) {
-                return Err(fault.typed(&hold.request.name, Duration::ZERO));
+            if !fault.may_pass() {
+                return Err(fault.typed(&hold.request.name));
             }
             if now() >= end {
-                log::warn!(
-                    "serverlock: the lock {} is released in the background: {}",
-                    hold.request.name,
-                    fault.text()
-                );
+                warn_of_release(hold, &fault);
                 self.owe_release(hold, hold.lease_ends());
                 return Ok(now() < lost_at);
             }
@@ -102,14 +98,33 @@ impl Engine {
 
     /// Cuts the lease to what is left of `at_least`, and releases when that is over.
     async fn release_later(self: &Arc<Self>, hold: &Arc<Hold>, left: Duration) -> Result<bool, Error> {
-        let reply = self.ask(hold, hold.request.key(), || self.extend_words(hold, left)).await?;
-        let (engine, hold) = (Arc::clone(self), Arc::clone(hold));
-        self.spawn(async move {
-            tokio::time::sleep(left).await;
-            engine.owe_release(&hold, now().saturating_add(Duration::from_secs(1)));
-        });
-        Ok(number(&reply) == Some(1))
+        let (lost_at, lease_ends) = (hold.lost_at(), hold.lease_ends());
+        let reply = self.sent(hold, hold.request.key(), || self.extend_words(hold, left)).await;
+        let until = match &reply {
+            Err(fault) if !fault.may_pass() => None,
+            Err(fault) => {
+                warn_of_release(hold, fault);
+                Some(lease_ends)
+            }
+            Ok(_) => Some(now().saturating_add(left).saturating_add(Duration::from_secs(1))),
+        };
+        if let Some(until) = until {
+            let (engine, hold) = (Arc::clone(self), Arc::clone(hold));
+            self.spawn(async move {
+                tokio::time::sleep(left).await;
+                engine.owe_release(&hold, until);
+            });
+        }
+        match reply {
+            Ok(reply) => Ok(number(&reply) == Some(1)),
+            Err(_) if until.is_some() => Ok(now() < lost_at),
+            Err(fault) => Err(fault.typed(&hold.request.name)),
+        }
     }
+}
+
+fn warn_of_release(hold: &Hold, fault: &Fault) {
+    log::warn!("serverlock: the lock {} is released in the background: {}", hold.request.name, fault.text());
 }
 
 impl Attempt {

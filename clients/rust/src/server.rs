@@ -22,8 +22,15 @@ pub struct Servers(Kind);
 enum Kind {
     One(Arc<Client>),
     #[cfg(feature = "sentinel")]
-    Sentinel(Arc<Mutex<redis::sentinel::SentinelClient>>),
+    Sentinel(Arc<Asked>),
     Cluster(Arc<[Client]>),
+}
+
+/// Sentinels, asked by one at a time: others would wait on threads of their own.
+#[cfg(feature = "sentinel")]
+struct Asked {
+    client: Mutex<redis::sentinel::SentinelClient>,
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl std::fmt::Debug for Kind {
@@ -52,7 +59,7 @@ impl From<&Client> for Servers {
 #[cfg(feature = "sentinel")]
 impl From<redis::sentinel::SentinelClient> for Servers {
     fn from(client: redis::sentinel::SentinelClient) -> Self {
-        Self(Kind::Sentinel(Arc::new(Mutex::new(client))))
+        Self(Kind::Sentinel(Arc::new(Asked { client: Mutex::new(client), turn: tokio::sync::Mutex::default() })))
     }
 }
 
@@ -66,17 +73,12 @@ impl Servers {
         matches!(self.0, Kind::Cluster(_))
     }
 
-    /// Whether a look-up takes time: Sentinels are asked.
-    fn asks(&self) -> bool {
-        !matches!(self.0, Kind::One(_) | Kind::Cluster(_))
-    }
-
     /// The client of the server at that address; without one, of the only server, or the master.
     pub(crate) fn client(&self, address: Option<&str>) -> RedisResult<Client> {
         match &self.0 {
             Kind::One(client) => Ok(client.as_ref().clone()),
             #[cfg(feature = "sentinel")]
-            Kind::Sentinel(sentinel) => locked(sentinel).get_client(),
+            Kind::Sentinel(asked) => locked(&asked.client).get_client(),
             Kind::Cluster(clients) => {
                 let none = || (redis::ErrorKind::InvalidClientConfig, "a cluster needs at least one server");
                 let first = clients.first().ok_or_else(none)?;
@@ -94,15 +96,18 @@ impl Servers {
     }
 
     /// As [`Self::client`], without holding up other tasks.
+    #[cfg_attr(not(feature = "sentinel"), allow(clippy::unused_async))] // Only Sentinels have to be asked.
     pub(crate) async fn find(&self, address: Option<&str>) -> Result<Client, Fault> {
-        if !self.asks() {
-            return self.client(address).map_err(fault);
+        #[cfg(feature = "sentinel")]
+        if let Kind::Sentinel(asked) = &self.0 {
+            let _turn = asked.turn.lock().await;
+            let servers = self.clone();
+            return match tokio::task::spawn_blocking(move || servers.client(None)).await {
+                Ok(client) => client.map_err(fault),
+                Err(_) => Err(Fault::broken("the runtime is ending")),
+            };
         }
-        let servers = self.clone();
-        match tokio::task::spawn_blocking(move || servers.client(None)).await {
-            Ok(client) => client.map_err(fault),
-            Err(_) => Err(Fault::broken("the runtime is ending")),
-        }
+        self.client(address).map_err(fault)
     }
 }
 
@@ -126,6 +131,10 @@ pub(crate) trait Server: Send + Sync {
     fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool;
     /// Ends that.
     fn widen(&self);
+    /// How many calls are on their way, and how many wait for a turn.
+    fn in_use(&self) -> (usize, usize) {
+        (0, 0)
+    }
     /// A line on which a thread blocks itself, where threads call.
     fn line(&self, _timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
         None
@@ -156,6 +165,13 @@ impl Router {
 
     pub(crate) fn is_cluster(&self) -> bool {
         self.servers.is_cluster()
+    }
+
+    /// Of all servers: see [`Server::in_use`].
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        let map = locked(&self.map);
+        let all = map.only.iter().chain(map.byaddress.values()).map(|server| server.in_use());
+        all.fold((0, 0), |(slots, queue), (more, longer)| (slots.saturating_add(more), queue.saturating_add(longer)))
     }
 
     fn only(&self) -> Arc<dyn Server> {

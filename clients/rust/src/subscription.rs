@@ -70,6 +70,11 @@ impl Subscription {
         locked(&self.state).by_id.remove(&id);
     }
 
+    /// How many attempts hear messages.
+    pub(crate) fn count(&self) -> usize {
+        locked(&self.state).by_id.len()
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         locked(&self.state).is_up
     }
@@ -131,7 +136,7 @@ async fn listen(engine: Arc<Engine>, key: Vec<u8>) {
                     log::warn!("serverlock: the connection for waiting was lost, and is opened again");
                 }
             }
-            Err(fault) if !fault.is_broken() && !fault.may_pass(false) => {
+            Err(fault) if !fault.is_broken() && !fault.may_pass() => {
                 subscription.change(|state| (state.is_refused, state.is_running) = (true, false));
                 return;
             }

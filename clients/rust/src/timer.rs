@@ -16,6 +16,8 @@ use crate::judge::{Call, Fault, Reply};
 use crate::sync::locked;
 
 const SWEEPS_AFTER: usize = 1000;
+/// Timers stand still while the machine is suspended, so this one looks at the clock again after that time.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const DEBT_PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
@@ -147,7 +149,7 @@ async fn run(engine: Weak<Engine>, stir: Arc<Notify>) {
         }
         drop(engine);
         let Some(next) = next else { return };
-        let _ = tokio::time::timeout(next.saturating_sub(now()), stir.notified()).await;
+        let _ = tokio::time::timeout(next.saturating_sub(now()).min(LONGEST_SLEEP), stir.notified()).await;
     }
 }
 

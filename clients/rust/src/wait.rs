@@ -246,13 +246,12 @@ impl Attempt {
         Ok(true)
     }
 
-    /// Asks by script, where the module is not loaded.
-    pub(crate) async fn poll(&mut self) -> Result<Grant, Fault> {
+    /// Asks by script, where the module is not loaded. Nothing: that was not asked for lately.
+    pub(crate) async fn poll(&mut self) -> Result<Option<Grant>, Fault> {
         if let Some(what) = self.request.needs_module() {
             return Err(self.error(Kind::Unavailable, format!("{what} needs the module, which is not loaded")));
         }
-        self.is_portable = true;
-        loop {
+        while self.engine.is_portable() {
             let reply = match self.acquire_by_script().await {
                 Ok(reply) => reply,
                 Err(fault) => {
@@ -261,7 +260,7 @@ impl Attempt {
                 }
             };
             if let Asked::Granted(grant) = self.read(&reply)? {
-                return Ok(grant);
+                return Ok(Some(grant));
             }
             self.may_stand = false;
             if self.left().is_zero() {
@@ -271,5 +270,6 @@ impl Attempt {
             let span = Duration::from_millis(50).saturating_add(part_of(Duration::from_millis(100)));
             self.pause(span.min(self.left())).await;
         }
+        Ok(None)
     }
 }

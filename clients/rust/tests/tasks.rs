@@ -8,7 +8,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serverlock::aio::Locks;
 use serverlock::{Error, Kind, Options};
@@ -34,12 +34,13 @@ async fn to_drop_an_attempt_gives_it_up() {
     let waiting = tokio::spawn(async move { report.acquire().await.map(|_| ()) });
     let at = Arc::clone(&server);
     eventually("it waits", move || at.info("report", "waiters") == "1").await;
-    let began = Instant::now();
     waiting.abort();
     let at = Arc::clone(&server);
     eventually("nobody waits", move || at.info("report", "waiters") == "0").await;
     // Not only for a moment, between two pieces of a wait that goes on.
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let asked = server.calls("lock.acquire");
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(server.calls("lock.acquire"), asked);
     theirs.release().await.unwrap();
     assert!(server.is_free("report"));
 }
@@ -112,7 +113,7 @@ async fn a_loss_drops_the_work_and_is_the_error() {
     let at = Arc::clone(&server);
     eventually("it is held", move || at.info("report", "state") == "held").await;
     server.call::<()>(&["DEL", "report"]);
-    let lost = tokio::time::timeout(Duration::from_secs(5), working).await.unwrap().unwrap().unwrap_err();
+    let lost = tokio::time::timeout(Duration::from_secs(60), working).await.unwrap().unwrap().unwrap_err();
     assert!(lost.is_lost(), "{lost}");
     assert!(!has_ended.load(Ordering::SeqCst));
 }
@@ -125,7 +126,7 @@ async fn a_loss_ends_what_awaits_it() {
     let watch = held.watch();
     let watching = tokio::spawn(async move { watch.over().await });
     server.call::<()>(&["DEL", "report"]);
-    let lost = tokio::time::timeout(Duration::from_secs(5), held.lost()).await.unwrap();
+    let lost = tokio::time::timeout(Duration::from_secs(60), held.lost()).await.unwrap();
     assert_eq!(lost.kind(), Kind::Lost);
     assert_eq!(watching.await.unwrap().kind(), Kind::Lost);
 }

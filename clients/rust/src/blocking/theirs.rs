@@ -1,16 +1,20 @@
 //! The way to the servers by a closure of the application. What it uses cannot be closed from here, so it runs on a thread
-//! of its own, and a reply that is late is awaited.
+//! of its own, and a reply that is late is awaited. A few run at a time: W8 and H16 of `docs/CLIENT_SPEC.md`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Value};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use super::lane::line_of_caller;
-use crate::judge::{Call, Fault, read};
+use crate::judge::{Call, Fault, Reply, read};
 use crate::line::Line;
 use crate::server::{Server, Servers};
 use crate::timer::in_time;
+
+const AT_ONCE: usize = 4;
 
 /// What makes a call.
 type Run = Arc<dyn Fn(&Cmd) -> RedisResult<Value> + Send + Sync>;
@@ -18,20 +22,40 @@ type Run = Arc<dyn Fn(&Cmd) -> RedisResult<Value> + Send + Sync>;
 pub(crate) struct Theirs {
     servers: Servers,
     run: Run,
+    turns: Arc<Semaphore>,
+}
+
+/// A closure on its thread. One that has not begun when this is dropped never does: nobody awaits it any more.
+struct Running(JoinHandle<Reply>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Theirs {
     pub(crate) fn new(servers: Servers, run: impl Fn(&Cmd) -> RedisResult<Value> + Send + Sync + 'static) -> Self {
-        Self { servers, run: Arc::new(run) }
+        Self { servers, run: Arc::new(run), turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
 impl Server for Theirs {
     fn call(&self, cmd: Cmd, _: bool, timeout: Duration) -> Call {
-        let run = Arc::clone(&self.run);
+        let (run, turns) = (Arc::clone(&self.run), Arc::clone(&self.turns));
         let call = async move {
-            let done = tokio::task::spawn_blocking(move || read(run(&cmd))).await;
-            done.unwrap_or_else(|_| Err(Fault::broken("the closure panicked, or the runtime is ending")))
+            let Ok(Ok(turn)) = tokio::time::timeout(timeout, turns.acquire_owned()).await else {
+                return Err(Fault::broken(format!("no connection came free within {timeout:?}")));
+            };
+            let work = move || {
+                let reply = read(run(&cmd));
+                drop(turn);
+                reply
+            };
+            let mut running = Running(tokio::task::spawn_blocking(work));
+            (&mut running.0)
+                .await
+                .unwrap_or_else(|_| Err(Fault::broken("the closure panicked, or the runtime is ending")))
         };
         in_time(Box::pin(call), timeout)
     }
@@ -41,6 +65,10 @@ impl Server for Theirs {
     }
 
     fn widen(&self) {}
+
+    fn in_use(&self) -> (usize, usize) {
+        (AT_ONCE.saturating_sub(self.turns.available_permits()), 0)
+    }
 
     fn line(&self, timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
         line_of_caller(&self.servers, timeout)

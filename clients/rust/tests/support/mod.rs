@@ -86,6 +86,14 @@ impl Server {
         fields.chunks(2).find(|pair| text(&pair[0]) == field).map(|pair| text(&pair[1])).unwrap()
     }
 
+    /// How often a command was called.
+    pub fn calls(&self, command: &str) -> usize {
+        let stats: String = self.call(&["INFO", "commandstats"]);
+        let start = format!("cmdstat_{command}:calls=");
+        let line = stats.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix(&start).map(str::to_owned));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    }
+
     /// How many connections it has accepted, this one included.
     pub fn accepted(&self) -> usize {
         let stats: String = self.call(&["INFO", "stats"]);

@@ -184,6 +184,13 @@ pub enum Row<'a> {
     None,
 }
 
+/// How long a waiter still waits, as far as the server knows. A blocked client with an ID may wait in pieces, of which
+/// this is the present one: then it waits longer.
+fn waiter_left(waiter: &Waiter) -> String {
+    let may_go_on = waiter.left_ms.is_some() && waiter.id.is_some() && waiter.channel.is_none();
+    format!("{}{}", time_or_dash(waiter.left_ms), if may_go_on { "+" } else { "" })
+}
+
 /// The selected lock: its holders, then its line.
 pub fn line(lock: &Lock, cells: usize) -> Vec<(Line, Row<'_>)> {
     let mut out = Vec::new();
@@ -226,7 +233,7 @@ pub fn line(lock: &Lock, cells: usize) -> Vec<(Line, Row<'_>)> {
             &waiter.who.label(),
             &from,
             &time_or_dash(waiter.waited_ms),
-            &time_or_dash(waiter.left_ms),
+            &waiter_left(waiter),
             waiter.id.as_deref().unwrap_or("-"),
         ]);
         out.push((Line::plain(cut(&text, cells)), Row::Waiter(waiter)));

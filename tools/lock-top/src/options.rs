@@ -17,11 +17,14 @@ rediss:// (TLS) or unix://. It is 127.0.0.1:6379 if none is named. Of a cluster
 any node will do: its other masters are found. With --sentinel each SERVER is a
 Sentinel (port 26379).
 
-Servers:
+Servers, with the letters of redis-cli:
+  -h HOST              a server, like HOST without -h
+  -p PORT              port of the servers that name none
+  -s SOCKET, -u URL    a server, like the path or the URL without -s and -u
   --sentinel NAME      the group NAME, as the Sentinels know it
   --only               only the servers named here, not the rest of a cluster
   --user NAME          ACL user
-  --pass PASSWORD      password; others can see it in the list of processes, so
+  -a, --pass PASSWORD  password; others can see it in the list of processes, so
                        set REDISCLI_AUTH or use --pass-file
   --pass-file FILE     file with the password in its first line
   -n, --db N           database that --all scans (default 0)
@@ -76,9 +79,11 @@ pub struct Options {
     pub json: bool,
 }
 
-/// What is read before the servers can be: their login may come behind them.
+/// What is read before the servers can be: their login and port may come behind them.
 #[derive(Default)]
-struct Files {
+struct Behind {
+    servers: Vec<String>,
+    port: Option<u16>,
     cacert: Option<OsString>,
     cert: Option<OsString>,
     key: Option<OsString>,
@@ -107,28 +112,29 @@ pub fn parse(
         once: false,
         json: false,
     };
-    let (mut files, mut servers) = (Files::default(), Vec::new());
+    let mut behind = Behind::default();
     while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
         match arg {
             Long("help") => return Ok(Asked::Help),
             Long("version") => return Ok(Asked::Version),
-            Value(server) => servers.push(text(server)?),
-            arg => option(&mut options, &mut files, &arg_name(&arg), &mut parser)?,
+            Value(server) => behind.servers.push(text(server)?),
+            arg => option(&mut options, &mut behind, &arg_name(&arg), &mut parser)?,
         }
     }
     if options.json && !options.once {
         return Err("--json needs --once".into());
     }
-    finish_login(&mut options.login, &files)?;
+    finish_login(&mut options.login, &behind)?;
     let is_sentinel = options.sentinel.is_some();
-    let port = if is_sentinel { SENTINEL_PORT } else { DEFAULT_PORT };
-    if servers.is_empty() {
-        servers.push("127.0.0.1".into());
+    let port = behind.port.unwrap_or(if is_sentinel { SENTINEL_PORT } else { DEFAULT_PORT });
+    if behind.servers.is_empty() {
+        behind.servers.push("127.0.0.1".into());
     }
     // A Sentinel has a login of its own, which only its URL can bring.
     let without = Login { user: None, password: None, ..options.login.clone() };
     let login = if is_sentinel { &without } else { &options.login };
-    options.targets = servers.iter().map(|server| Target::parse(server, login, port)).collect::<Result<_, _>>()?;
+    options.targets =
+        behind.servers.iter().map(|server| Target::parse(server, login, port)).collect::<Result<_, _>>()?;
     Ok(Asked::Run(Box::new(options)))
 }
 
@@ -140,20 +146,37 @@ fn arg_name(arg: &lexopt::Arg<'_>) -> String {
     }
 }
 
-fn option(options: &mut Options, files: &mut Files, name: &str, parser: &mut lexopt::Parser) -> Result<(), String> {
+fn option(options: &mut Options, behind: &mut Behind, name: &str, parser: &mut lexopt::Parser) -> Result<(), String> {
     let mut value = || parser.value().map_err(|_| format!("{name} needs a value"));
     let login = &mut options.login;
     match name {
         "--sentinel" => options.sentinel = Some(text(value()?)?),
         "--only" => options.only = true,
         "--user" => login.user = Some(text(value()?)?),
-        "--pass" => login.password = Some(text(value()?)?),
-        "--pass-file" => files.pass = Some(value()?),
+        "-h" => behind.servers.push(text(value()?)?),
+        "-p" => behind.port = u16::try_from(within(name, &text(value()?)?, 1, 65_535)?).ok(),
+        "-s" => {
+            let path = text(value()?)?;
+            if !path.starts_with('/') {
+                return Err(format!("-s is the path of a socket, which begins with /, not {path}"));
+            }
+            behind.servers.push(path);
+        }
+        "-u" => {
+            let url = text(value()?)?;
+            if !url.contains("://") {
+                // Not repeated: it can contain a password.
+                return Err("-u is a URL: redis://, rediss:// or unix://".into());
+            }
+            behind.servers.push(url);
+        }
+        "-a" | "--pass" => login.password = Some(text(value()?)?),
+        "--pass-file" => behind.pass = Some(value()?),
         "-n" | "--db" => login.db = within(name, &text(value()?)?, 0, i64::from(i32::MAX))?,
         "--tls" => login.tls = true,
-        "--cacert" => files.cacert = Some(value()?),
-        "--cert" => files.cert = Some(value()?),
-        "--key" => files.key = Some(value()?),
+        "--cacert" => behind.cacert = Some(value()?),
+        "--cert" => behind.cert = Some(value()?),
+        "--key" => behind.key = Some(value()?),
         "--insecure" => login.insecure = true,
         "--by" => {
             let word = text(value()?)?;
@@ -192,21 +215,21 @@ fn is_utf8(env: &impl Fn(&str) -> Option<String>) -> bool {
     locale.is_some_and(|locale| locale.to_lowercase().replace('-', "").contains("utf8"))
 }
 
-fn finish_login(login: &mut Login, files: &Files) -> Result<(), String> {
+fn finish_login(login: &mut Login, behind: &Behind) -> Result<(), String> {
     let read = |file: &OsString| std::fs::read(file).map_err(|error| format!("{}: {error}", file.to_string_lossy()));
-    if let Some(file) = &files.pass {
+    if let Some(file) = &behind.pass {
         let content = String::from_utf8(read(file)?).map_err(|_| "the password file is not UTF-8".to_string())?;
         login.password = Some(content.lines().next().unwrap_or_default().into());
     }
     if login.user.is_some() && login.password.is_none() {
         return Err("--user needs a password: REDISCLI_AUTH, --pass-file or --pass".into());
     }
-    let client_tls = match (&files.cert, &files.key) {
+    let client_tls = match (&behind.cert, &behind.key) {
         (Some(cert), Some(key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
         (None, None) => None,
         _ => return Err("--cert and --key need each other".into()),
     };
-    let root_cert = files.cacert.as_ref().map(read).transpose()?;
+    let root_cert = behind.cacert.as_ref().map(read).transpose()?;
     if client_tls.is_some() || root_cert.is_some() {
         login.certificates = Some(TlsCertificates { client_tls, root_cert });
     }
@@ -257,6 +280,29 @@ mod tests {
     }
 
     #[test]
+    fn the_options_of_redis_cli_mean_the_same_here() {
+        let at = |args: &str| {
+            let options = parsed(args, &[]).unwrap_or_else(|error| panic!("{args}: {error}"));
+            let login = options.targets[0].login().clone();
+            let addresses: Vec<_> = options.targets.iter().map(Target::address).collect();
+            (addresses.join(" "), login.user, login.password, login.db, login.tls)
+        };
+        let plain = |address: &str| (address.to_string(), None, None, 0, false);
+        assert_eq!(at("-h db1"), plain("db1:6379"));
+        assert_eq!(at("-p 7000"), plain("127.0.0.1:7000"));
+        assert_eq!(at("-h db1 -p 7000"), plain("db1:7000"));
+        assert_eq!(at("-p 7000 -h ::1 db2 db3:7001"), plain("[::1]:7000 db2:7000 db3:7001"));
+        assert_eq!(at("-s /run/redis.sock"), plain("/run/redis.sock"));
+        assert_eq!(at("-u redis://db1:7001"), plain("db1:7001"));
+        let secret = Some("secret".to_string());
+        assert_eq!(at("-h db1 -a secret -n 3"), ("db1:6379".into(), None, secret.clone(), 3, false));
+        let whole = "-h db1 -p 7000 --user ops --pass secret -n 3 --tls";
+        assert_eq!(at(whole), ("db1:7000".into(), Some("ops".into()), secret.clone(), 3, true));
+        assert_eq!(at("-u rediss://ops:secret@db1/3"), ("db1:6379".into(), Some("ops".into()), secret, 3, true));
+        assert_eq!(at("--sentinel locks -h s1 -p 5000"), plain("s1:5000"));
+    }
+
+    #[test]
     fn sentinels_have_their_own_port_and_login() {
         let options = parsed("--sentinel locks s1 redis://:theirs@s2:5000 --pass ours", &[]).unwrap();
         assert_eq!(options.targets.iter().map(Target::address).collect::<Vec<_>>(), ["s1:26379", "s2:5000"]);
@@ -278,6 +324,10 @@ mod tests {
             ("--cacert /no/such/file", "/no/such/file: No such file"),
             ("--frobnicate", "unknown option --frobnicate"),
             ("-x", "unknown option -x"),
+            ("-h", "-h needs a value"),
+            ("-p 0", "-p is a whole number from 1 to 65535, not 0"),
+            ("-s redis.sock", "-s is the path of a socket, which begins with /, not redis.sock"),
+            ("-u db1:7000", "-u is a URL: redis://, rediss:// or unix://"),
             ("--user", "--user needs a value"),
             ("db1:x", "not HOST or HOST:PORT: db1:x"),
         ];

@@ -115,6 +115,21 @@ pub fn fold(text: &str, cells: usize, most: usize) -> Vec<String> {
     lines
 }
 
+/// A text in lines of at most so many cells, broken between words where there are any.
+pub fn wrap(text: &str, cells: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if width(line).saturating_add(1).saturating_add(width(word)) <= cells => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
+}
+
 /// A cell: text on the left, cut and filled.
 pub fn left(text: &str, cells: usize) -> String {
     let mut out = cut(text, cells);

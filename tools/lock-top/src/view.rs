@@ -3,24 +3,26 @@
 use crate::action::Action;
 use crate::app::{App, Dialog, Focus, Lower};
 use crate::lines::{self, Line, Tone};
-use crate::text::{cut, fold, left, width};
+use crate::text::{cut, fold, left, width, wrap};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 
-const HELP: &[&str] = &[
-    "up, down, j, k  select a lock, or a row of its line",
-    "Tab, Enter      go to the line of the lock, and back",
-    "v               line, or picture of who waits for whom",
-    "s               sort by waiters, oldest wait, time held",
-    "a               all locks, or those somebody waits for",
-    "r               release the lock from its holder",
-    "c               cancel the selected waiter",
-    "C               cancel all waiters of its channel",
-    "q               leave",
-    "",
-    "r, c and C show the command and ask before they send it.",
+/// The keys, and what they do.
+const KEYS: &[(&str, &str)] = &[
+    ("up, down, j, k", "select a lock, or a row of its line"),
+    ("Tab, Enter", "go to the line of the lock, and back"),
+    ("v", "line, or picture of who waits for whom"),
+    ("s", "sort by waiters, oldest wait, time held"),
+    ("a", "all locks, or those somebody waits for"),
+    ("r", "release the lock from its holder"),
+    ("c", "cancel the selected waiter"),
+    ("C", "cancel all waiters of its channel"),
+    ("q", "leave"),
 ];
+const ASKS: &str = "r, c and C show the command and ask before they send it.";
+/// What stands behind LEFT in the line.
+const AT_LEAST: &str = "+ behind LEFT: it waits longer if it waits in pieces.";
 const HINT: &str = "?:help  s:sort  a:all  v:picture  Tab:line  r:release  c:cancel  q:quit";
 
 /// How many lines stand above the locks: about the Sentinels, and cycles.
@@ -132,7 +134,7 @@ fn first_shown(selected: usize, all: usize, room: usize) -> usize {
 fn dialog(app: &App, painter: Painter, area: Rect, buffer: &mut Buffer) {
     let (title, text): (&str, Vec<String>) = match &app.dialog {
         Dialog::None => return,
-        Dialog::Help => ("Keys", HELP.iter().map(ToString::to_string).collect()),
+        Dialog::Help => ("Keys", help(area)),
         Dialog::Confirm(action) => ("Send this?", question(action, area)),
     };
     let widest = text.iter().map(|line| width(line)).max().unwrap_or(0).saturating_add(4);
@@ -148,6 +150,26 @@ fn dialog(app: &App, painter: Painter, area: Rect, buffer: &mut Buffer) {
     let lines: Vec<Line> =
         std::iter::once(head).chain(body).chain([rule]).map(|text| Line { text, tone: Tone::Plain }).collect();
     painter.lines(&lines, Rect::new(x, y, wide, high), None, buffer);
+}
+
+/// What each key does, in an area: beside the key, or below it where that is too narrow.
+fn help(area: Rect) -> Vec<String> {
+    let cells = usize::from(area.width.saturating_sub(4));
+    let column = KEYS.iter().map(|(keys, _)| width(keys)).max().unwrap_or(0).saturating_add(2);
+    let mut lines = Vec::new();
+    for (keys, does) in KEYS {
+        let indent = if cells >= column.saturating_mul(2) { column } else { 2 };
+        if indent < column {
+            lines.push((*keys).to_string());
+        }
+        for (row, text) in wrap(does, cells.saturating_sub(indent)).into_iter().enumerate() {
+            let before = if row == 0 && indent == column { keys } else { "" };
+            lines.push(format!("{}{text}", left(before, indent)));
+        }
+    }
+    lines.push(String::new());
+    lines.extend([ASKS, AT_LEAST].into_iter().flat_map(|text| wrap(text, cells)));
+    lines
 }
 
 /// What is to be confirmed, in an area. The command is seen whole, or at least both its ends: the token and what tells two
@@ -296,6 +318,22 @@ mod tests {
             for (wide, high) in [(80, 24), (40, 10), (20, 5), (1, 1), (200, 3), (3, 60)] {
                 assert_eq!(screen(&app, wide, high).len(), usize::from(high));
             }
+        }
+    }
+
+    #[test]
+    fn the_help_is_whole_on_a_narrow_terminal() {
+        let mut app = app(crossed());
+        press(&mut app, "?");
+        for (wide, high) in [(80, 24), (60, 24), (40, 24), (30, 40)] {
+            let screen = screen(&app, wide, high);
+            let inside = |line: &String| Some(line.get(line.find('|')?.checked_add(1)?..line.rfind('|')?)?.to_string());
+            let text = screen.iter().filter_map(inside).collect::<Vec<_>>().join(" ");
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            for (keys, does) in KEYS {
+                assert!(text.contains(keys) && text.contains(does), "{wide}: {keys} {does}:\n{}", screen.join("\n"));
+            }
+            assert!(text.contains(ASKS) && !text.contains('~'), "{wide}:\n{}", screen.join("\n"));
         }
     }
 

@@ -52,6 +52,27 @@ fn a_lock_is_shown_with_its_holder_and_its_line() {
     assert!(!text.contains('\x1b'), "{text}");
 }
 
+/// A client that waits in pieces sends another command when this one ends; the server knows of this one only.
+#[test]
+fn what_is_left_of_a_wait_has_a_mark_where_it_may_be_a_piece() {
+    let (server, mut holder) = Server::connected();
+    holder.int(&["LOCK.ACQUIRE", "report", "EX", "600"]);
+    let wait = ["LOCK.ACQUIRE", "report", "EX", "600", "WAIT", "600000"];
+    let _whole = server.waiter(&[&wait[..], &["OWNER", "whole"]].concat());
+    let _piece = server.waiter(&[&wait[..], &["OWNER", "pieces", "ID", "4711"]].concat());
+    if !holder.is_before_7() {
+        holder.call(&[&wait[..], &["OWNER", "notified", "ID", "4712", "NOTIFY", "turns"]].concat());
+    }
+    let text = once(&[&address(&server)]);
+    let marked = |owner: &str| {
+        let line = text.lines().find(|line| line.contains(&format!(" {owner}")) && line.contains("9m5"));
+        line.unwrap_or_else(|| panic!("{owner}:\n{text}")).contains("s+ ")
+    };
+    assert!(marked("pieces"), "{text}");
+    assert!(!marked("whole"), "{text}");
+    assert!(holder.is_before_7() || !marked("notified"), "{text}");
+}
+
 #[test]
 fn clients_that_wait_for_each_other_are_a_cycle() {
     let server = Server::start();

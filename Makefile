@@ -18,7 +18,7 @@ endif
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-top run test test-top test-clients test-arm64 reproducible simulate torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
+.PHONY: help build build-top run test test-top test-clients busy-tests test-arm64 reproducible simulate torture upgrade-test test-matrix mutants cargo-mutants fuzz memcheck msrv advisories nightly lint subjects fmt copies demo bench bench-bounds bench-clients bench-tables pictures bench-instructions servers install-deps clean install install-top uninstall package cluster sentinel
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,7 +111,7 @@ subjects: ## Check the subjects of the commits since SINCE=origin/main
 ##@ Slow and rare checks
 
 # .github/workflows/nightly.yml runs the same, each on a machine of its own.
-NIGHTLY = torture simulate fuzz mutants memcheck test-arm64 reproducible msrv advisories
+NIGHTLY = torture simulate fuzz mutants memcheck busy-tests test-arm64 reproducible msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
 		echo "nightly: make $$check"; $(MAKE) --no-print-directory $$check || failed="$$failed $$check"; \
@@ -123,6 +123,10 @@ upgrade-test: build ## Upgrade a group and a cluster under load from the build o
 
 test-matrix: build ## Run the integration tests on every server that can be fetched; writes docs/SERVERS.md
 	@scripts/test-matrix.sh
+
+# PIECE=2/5 plays the second of five pieces.
+busy-tests: build ## Play every test with a bound on time TIMES=50 times beside busy loops: an hour and more
+	@scripts/busy-tests.sh $(TESTS)
 
 # A service that skips it every night would never say so.
 test-arm64: install-deps ## Run the tests of commands, waiting, sessions and persistence on ARM64, under qemu

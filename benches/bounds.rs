@@ -164,7 +164,7 @@ fn print_summary(server: &str) {
 
 pub fn show(call: &Call) {
     if call.has("--write") && !call.smoke {
-        for name in ["README.md", "benches/README.md"] {
+        for name in ["README.md", "benches/README.md", "docs/OPERATING.md"] {
             tables::fill(&root().join(name));
         }
     } else {

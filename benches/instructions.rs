@@ -68,7 +68,7 @@ fn count_in(
         // An allocator that gives memory back does so by the clock.
         let keep = "dirty_decay_ms:-1,muzzy_decay_ms:-1";
         let options = Server::with().args(&slow_motion).env("MALLOC_CONF", keep).env("JE_MALLOC_CONF", keep);
-        let options = options.env("LD_PRELOAD", same_again.path.to_str().expect("a path in UTF-8"));
+        let options = options.preload(&same_again.path);
         let mut server = Callgrind::start(state, options)?;
         let of_run = count_all(&mut server, settings.operations)?;
         for (at, (name, instructions)) in of_run.into_iter().enumerate() {

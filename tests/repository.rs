@@ -138,6 +138,44 @@ fn the_pieces_for_kubernetes_agree_with_each_other() {
     assert!(text.lines().any(|line| line == format!("min-replicas-to-write {replicas}")), "{text}");
 }
 
+/// A page that names the latest release names the one that is built.
+#[test]
+fn the_latest_release_is_named_as_it_is() {
+    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    let line = format!("| the latest release (now {version}.x) | yes |");
+    assert!(read("SECURITY.md").lines().any(|it| it == line), "SECURITY.md lacks: {line}");
+}
+
+/// A template that sends its reader to a section names one that is there.
+#[test]
+fn templates_name_sections_that_are_there() {
+    let security = read("SECURITY.md");
+    let mut named = 0;
+    for file in yaml_files() {
+        let text = fs::read_to_string(&file).unwrap();
+        for section in text.split("SECURITY.md lists under \"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert!(security.contains(&format!("\n## {section}\n")), "{}: {section}", file.display());
+            named += 1;
+        }
+    }
+    assert!(named > 0, "no template names a section");
+}
+
+/// The page lists the servers that `make servers` fetches.
+#[test]
+fn the_servers_that_are_fetched_are_named() {
+    let page = read("docs/INSTALL.md");
+    let list = page.split("`make servers` fetches others (").nth(1).unwrap().split(')').next().unwrap();
+    let words = list.split([' ', ',', ';', '\n']).filter(|word| word.contains('.'));
+    let named: BTreeSet<String> = words.map(str::to_string).collect();
+    let is_fetched = |line: &&str| ["debian", "wheel ", "source_of "].iter().any(|way| line.starts_with(way));
+    let version = |line: &str| Some(line.split(' ').nth(1)?.split_once('-')?.1.to_string());
+    let script = read("scripts/fetch-servers.sh");
+    let fetched: BTreeSet<String> = script.lines().filter(is_fetched).filter_map(version).collect();
+    assert!(fetched.len() >= 10, "{fetched:?}");
+    assert_eq!(named, fetched);
+}
+
 #[test]
 fn each_target_that_a_workflow_calls_is_there() {
     let targets = targets();

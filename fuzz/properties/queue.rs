@@ -7,6 +7,7 @@ mod list;
 mod told;
 
 use list::{channels, head, leave, position, put, Entry, Told};
+use redis_lock::engine::budget::Budget;
 use redis_lock::engine::queue::{
     Channel, Gone, Handle, LineId, MostPlaces, Next, Of, Queues, ReplyShape, Ticket, Vacancy, Waiter,
 };
@@ -70,7 +71,7 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
         compare(&queues, &plain, &is_kept);
     }
     let waiting = plain.all.iter().filter(|entry| entry.client.is_some()).count();
-    let gone = std::iter::from_fn(|| queues.next_of_all()).flatten().count();
+    let gone = std::iter::from_fn(|| queues.next_of_all()).filter(|(_, gone)| gone.is_some()).count();
     assert_eq!(gone, waiting);
     assert!(queues.is_empty() && queues.next_end().is_none() && queues.next_due().is_none());
     assert!(!queues.has_sessions() && !queues.has_leaving() && queues.queued() == 0);
@@ -212,7 +213,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
         }
         7 => {
             // Who has waited enough, all of them, in the order of their ends; their places stay.
-            while let Some(ended) = queues.time_out(MonotonicMicros(time), keep.map(MonotonicMicros), MOST) {
+            while let Some((_, ended)) = queues.time_out(MonotonicMicros(time), keep.map(MonotonicMicros), MOST) {
                 let Some(gone) = ended else { continue };
                 let at = plain.iter().position(|entry| entry.client == Some(number(&gone.waiter))).unwrap();
                 assert!(plain[at].until <= time);
@@ -224,7 +225,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             if let Some(line) = queues.line(0, name(key)) {
                 queues.lose_line(line);
             }
-            let gone = std::iter::from_fn(|| queues.next_lost()).flatten().count();
+            let gone = std::iter::from_fn(|| queues.next_lost()).filter(|(_, gone)| gone.is_some()).count();
             assert_eq!(gone, plain.iter().filter(|entry| entry.waits(key)).count());
             plain.retain(|entry| !entry.is_in_line(key));
         }
@@ -246,8 +247,9 @@ fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
 /// the order of tickets, whatever line they stand in.
 fn look(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: UnixMicros, serves: bool) {
     let Plain { all: plain, served, .. } = plain;
-    queues.set_due_ready(UnixMicros(u64::MAX));
-    queues.begin_iteration();
+    let mut all = Budget::of(usize::MAX);
+    queues.set_due_ready(UnixMicros(u64::MAX), &mut all);
+    queues.begin_iteration(&mut all);
     while let Some((line, _)) = queues.take_ready() {
         assert!(queues.head(line).is_some(), "somebody waits in it");
     }
@@ -256,9 +258,9 @@ fn look(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: UnixMicr
     for (at, (_, line)) in ready.iter().enumerate() {
         if at == 0 {
             queues.set_due(*line, Some(UnixMicros(time.0 + 1)));
-            queues.set_due_ready(time);
+            queues.set_due_ready(time, &mut all);
             assert!(!queues.has_ready(), "it is not time yet");
-            queues.set_due_ready(UnixMicros(time.0 + 1));
+            queues.set_due_ready(UnixMicros(time.0 + 1), &mut all);
             assert!(queues.has_ready() && queues.next_due().is_none());
         } else {
             queues.set_ready(*line);
@@ -353,7 +355,7 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
         assert_eq!(queues.waited_line(0, name(key)).is_some(), !line.is_empty());
         let alone = plain.iter().filter(|entry| entry.waits_alone(key) && entry.is_blocked());
         let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(Share::MOST);
-        assert_eq!(queues.narrows(0, name(key)).before(None, Share::Shared), narrowest);
+        assert_eq!(queues.narrows(0, name(key), usize::MAX).0.before(None, Share::Shared), narrowest);
         let is_kept = is_kept(queues, name(key));
         for attempt in 0..ATTEMPTS {
             let own = position(plain, key, attempt).unwrap_or(usize::MAX);

@@ -91,7 +91,8 @@ fn end_session(queues: &mut Queues<u64>, plain: &mut Plain, session: u64, keep: 
 fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
     let Some((ticket, keys, attempt)) = plain.served.take() else { return };
     let place = Place { id: id(attempt).unwrap(), until: MonotonicMicros(until), since: None };
-    queues.restore_place(0, &names(&keys), ticket, place, MOST);
+    let named = queues.keys_named(0, &names(&keys));
+    queues.restore_place(0, named, ticket, place, MOST);
     if keys.iter().any(|key| position(&plain.all, *key, attempt).is_some()) {
         return;
     }

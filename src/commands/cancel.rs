@@ -42,7 +42,11 @@ impl Command for Cancel {
     };
 
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
-        match (args.string(0), args.at(1), args.at(2), args.count()) {
+        let count = args.count();
+        if let Some(name) = args.at(0).filter(|_| (2..=3).contains(&count)) {
+            parse::key_to_take(name)?;
+        }
+        match (args.string(0), args.at(1), args.at(2), count) {
             (Some(name), Some(id), None, 2) => {
                 context.reply_integer(i64::from(entry.cancel(name, parse::id(id)?)?));
             }

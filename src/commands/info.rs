@@ -117,8 +117,8 @@ pub fn reply_grantee(context: &Context, grantee: Grantee) {
 /// How long a grant can still be claimed: not at all if it passes on in a moment; `None` if nobody has to claim it.
 fn unclaimed(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<Micros> {
     let (engine, token) = (entry.engine(), token?);
-    match engine.claims().of_grant(key.db, key.name, token) {
-        Some((_, claim)) => Some(claim.deadline.since(clock::monotonic())),
+    match engine.unclaimed(key, token) {
+        Some(claim) => Some(claim.deadline.since(clock::monotonic())),
         None => engine.is_unclaimed(key, token).then_some(Micros(0)),
     }
 }

@@ -336,7 +336,7 @@ pub fn keys<'a>(args: &impl Arguments<'a>, behind: usize) -> Result<Range<usize>
     Ok(1..count.saturating_add(1))
 }
 
-/// Checks that the name of a key is not too long for a lock.
+/// Checks that the name of a key is not too long for a lock, nor for an attempt that is remembered.
 ///
 /// # Errors
 /// [`Error::KeyLength`]

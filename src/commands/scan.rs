@@ -8,6 +8,9 @@
 //! and of the last 10,000 grants of the server those without. An unknown client has none. Of a lock with more than 64
 //! holders it finds only grants with SESSION and the holder that ends last.
 //!
+//! A call ends once it has done about as much as COUNT says: each key counts as one, and so does each holder that has to
+//! be read, and every 128 bytes of a name.
+//!
 //! Reply: the next cursor, 0 at the end, and an array of maps (flat arrays in RESP2) of key, state, token, owner,
 //! free-in-ms, holders (how many hold the lock now). A field without meaning is nil. Read-only. Errors: `ERR`. O(n) in
 //! COUNT.
@@ -26,13 +29,19 @@ use crate::server::call::{Command, Entry};
 use crate::server::client::Client;
 use crate::server::clock;
 use crate::server::context::{Context, OwnString};
-use crate::server::key::Key;
+
+use crate::server::key::{Glimpse, Key};
 use crate::server::reader::Reader;
 use crate::server::scan;
 
 const NAME: &str = "LOCK.SCAN";
 const OPTIONS: [Name; 4] = [Name::Match, Name::Count, Name::State, Name::Client];
 const DEFAULT_COUNT: usize = 10;
+/// How many keys are asked of the server at once: a call can end only between two pieces, because a cursor of the server
+/// stands between them.
+const PIECE: usize = 16;
+/// How many bytes of a name count as one key.
+const BYTES: usize = 128;
 
 /// A lock in the reply.
 struct Row {
@@ -81,14 +90,26 @@ impl Command for Scan {
         let count = options.count().unwrap_or(DEFAULT_COUNT);
         // A client that is not connected has no locks: there is nothing to look for.
         let is_gone = options.client.is_some_and(|client| Client::find(client).is_none());
-        let (next, keys) = if is_gone {
-            (Box::from(&b"0"[..]), Vec::new())
-        } else {
-            scan::scan(context, cursor, options.pattern, count).ok_or(Error::Cursor)?
-        };
         let reader = Reader::of(context);
-        let rows = keys.into_iter().filter_map(|key| row(context, entry, &reader, key, options.client));
-        let rows: Vec<Row> = rows.filter(|row| wanted.contains(&row.state)).collect();
+        let (mut next, mut rows, mut spent): (Box<[u8]>, Vec<Row>, usize) = (cursor.into(), Vec::new(), 0);
+        loop {
+            if is_gone {
+                next = Box::from(&b"0"[..]);
+                break;
+            }
+            let piece = PIECE.min(count.saturating_sub(spent));
+            let (cursor, keys) = scan::scan(context, &next, options.pattern, piece).ok_or(Error::Cursor)?;
+            next = cursor;
+            spent = spent.saturating_add(piece.max(keys.len()));
+            for key in keys {
+                spent = spent.saturating_add(key.len() / BYTES);
+                let row = row(context, entry, &reader, key, options.client, &mut spent);
+                rows.extend(row.filter(|row| wanted.contains(&row.state)));
+            }
+            if spent >= count || *next == *b"0" {
+                break;
+            }
+        }
         context.reply_array(2);
         context.reply_bytes(&next);
         context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
@@ -105,21 +126,23 @@ impl Command for Scan {
     }
 }
 
-/// A key as a lock; `None` if it is no lock, if this reader may not see it, or if that client does not hold it.
+/// A key as a lock; `None` if it is no lock, if this reader may not see it, or if that client does not hold it. Adds the
+/// holders that were read to `spent`.
 fn row(
     context: &Context,
     entry: &mut Entry<'_>,
     reader: &Reader<'_>,
     bytes: Box<[u8]>,
     client: Option<u64>,
+    spent: &mut usize,
 ) -> Option<Row> {
     let name = OwnString::of(&bytes).filter(|name| reader.may_read(name.as_arg()))?;
     let now = clock::of_command();
-    let mut key = Key::glimpse(context, name.as_arg(), now).ok()?;
     let key_name = KeyName { db: context.selected_db(), name: &bytes };
-    if is_a_part(&key) && client.is_some_and(|client| has_session(entry, key_name, client)) {
-        key = Key::look(context, name.as_arg(), now).ok()?;
-    }
+    let bindings = client.map(|client| entry.engine().sessions().of_client(key_name.db, key_name.name, client));
+    let wanted = bindings.as_ref().map_or(Glimpse::LAST, |bindings| Glimpse { whole: true, bindings });
+    let key = Key::glimpse(context, name.as_arg(), wanted, now).ok()?;
+    *spent = spent.saturating_add(key.holders_read());
     let lock = key.lock();
     let free_in_ms = match lock {
         State::Free => return None,
@@ -144,7 +167,7 @@ fn row(
 /// The grant by which a client holds a lock; of several the one that ends last.
 fn held_by<'a>(entry: &mut Entry<'_>, key: KeyName<'_>, lock: State<'a>, client: u64) -> Option<Record<'a>> {
     let engine = entry.engine();
-    let is_its = |record: &Record<'_>| engine.grantee(key, record.token) == Some(client);
+    let is_its = |record: &Record<'_>| engine.is_grantee(key, record.token, client);
     match lock {
         State::Held(_, record) => record.filter(is_its),
         State::Several(holders) => {
@@ -153,13 +176,4 @@ fn held_by<'a>(entry: &mut Entry<'_>, key: KeyName<'_>, lock: State<'a>, client:
         }
         State::Free | State::Expired(..) | State::Foreign => None,
     }
-}
-
-/// Whether only some of the holders were read.
-fn is_a_part(key: &Key<'_>) -> bool {
-    matches!(key.lock(), State::Several(holders) if holders.live() > holders.len())
-}
-
-fn has_session(entry: &mut Entry<'_>, key: KeyName<'_>, client: u64) -> bool {
-    entry.engine().sessions().bindings(key.db, key.name).any(|binding| binding.client == client)
 }

@@ -21,7 +21,8 @@ use crate::server::args::Args;
 use crate::server::call::{Command, Entry};
 use crate::server::clock;
 use crate::server::context::{Context, OwnString};
-use crate::server::key::Key;
+
+use crate::server::key::{Glimpse, Key};
 use std::cmp::Reverse;
 
 const NAME: &str = "LOCK.TOP";
@@ -93,7 +94,7 @@ type Holder = (Token, Option<Box<[u8]>>, u64);
 
 fn holder(context: &Context, name: &OwnString) -> Option<Holder> {
     let now = clock::of_command();
-    let key = Key::glimpse(context, name.as_arg(), now).ok()?;
+    let key = Key::glimpse(context, name.as_arg(), Glimpse::LAST, now).ok()?;
     let lock = key.lock();
     let (record, since) = (lock.last_to_end()?, lock.held_since()?);
     Some((record.token, record.owner.map(Owner::as_bytes).map(Into::into), now.since(since).as_ms()))

@@ -5,7 +5,7 @@ use super::client::{self, Client};
 use super::clock::{self, ServerClock};
 use super::context::{Arg, Context, OwnString};
 use super::handle::{Handle, TimerId};
-use super::key::{Key, Mode};
+use super::key::{self, Key, Mode};
 use super::log;
 use super::module::{module, Module};
 use super::refusals::is_served_here;
@@ -126,6 +126,10 @@ impl Edge for ServerEdge<'_> {
         // SAFETY: the driver drops what it has opened before the call ends.
         let context = unsafe { self.context.copy() };
         Key::open(context, name, mode, expected, now)
+    }
+
+    fn expires_in_ms(&mut self, name: Arg<'_>) -> Option<u64> {
+        key::expires_in_ms(self.context, name)
     }
 
     fn write<'n>(

@@ -18,6 +18,7 @@ use super::module::module;
 use super::set_cache::Set;
 use super::zset::{End, Zset};
 use crate::driver::{Expected, Unseen};
+use crate::engine::sessions::Binding;
 use crate::lock::effect::Members;
 use crate::lock::holders::{self, Holder, Holders};
 use crate::lock::record::Record;
@@ -96,13 +97,27 @@ pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<B
     }
 }
 
-/// Reads only the last holder to end and the number of live ones of a large set; a smaller one as a whole. The other
-/// members are only counted, so foreign ones among them are not noticed.
+/// What is read of a set for one row of many.
+#[derive(Clone, Copy)]
+pub struct Glimpse<'b> {
+    /// All holders of a set with up to 64. Otherwise, and of a larger one, only the one that ends last, and how many are
+    /// live.
+    pub whole: bool,
+    /// These grants too, where they stand.
+    pub bindings: &'b [Binding],
+}
+
+impl Glimpse<'_> {
+    /// The holder that ends last, and how many are live.
+    pub const LAST: Self = Self { whole: false, bindings: &[] };
+}
+
+/// Reads a part of a set. The other members are only counted, so foreign ones among them are not noticed.
 ///
 /// # Errors
 /// As [`read`].
-pub fn glimpse(zset: &Zset<'_>, now: UnixMicros) -> Result<Box<Set>, Unseen> {
-    if count(zset)? <= SOME {
+pub fn glimpse(zset: &Zset<'_>, wanted: Glimpse<'_>, now: UnixMicros) -> Result<Box<Set>, Unseen> {
+    if count(zset)? <= if wanted.whole { SOME } else { FEW } {
         return load(zset);
     }
     let at = |end| {
@@ -115,7 +130,21 @@ pub fn glimpse(zset: &Zset<'_>, now: UnixMicros) -> Result<Box<Set>, Unseen> {
     };
     let (_, last) = (at(End::First)?, at(End::Last)?);
     let live = if last.timestamp <= now { 0 } else { zset.live(now).unwrap_or(1).max(1) };
-    Ok(Members { holders: Holders::glimpse(last, live), ended: Vec::new() }.into())
+    let bound = wanted.bindings.iter().filter(|binding| binding.token != last.token && binding.until > now);
+    let bound: Vec<Holder> = bound.filter_map(|binding| find(zset, binding)).collect();
+    Ok(Members { holders: Holders::glimpse(last, bound, live), ended: Vec::new() }.into())
+}
+
+/// The holder with that token, found by its timestamp. O(log n), and the number of holders with the same timestamp.
+fn find(zset: &Zset<'_>, binding: &Binding) -> Option<Holder> {
+    let mut found = None;
+    zset.walk_at(binding.until, |score, member| {
+        found = Record::read_member(score, member)
+            .filter(|record| record.token == binding.token)
+            .map(|record| Holder::of(&record));
+        found.is_none()
+    });
+    found
 }
 
 /// Keeps a set in memory for the next command, if it is or was large.

@@ -3,6 +3,7 @@
 use super::api::api;
 use super::context::{Arg, Context};
 use super::holder_sets;
+pub use super::holder_sets::Glimpse;
 use super::set_cache::Set;
 use super::zset::Zset;
 use crate::driver::{self, Expected, Unseen};
@@ -62,14 +63,13 @@ impl<'a> Key<'a> {
         Self::open_as(context, name, mode, now, |zset| holder_sets::confirmed(zset, holder_sets::read(zset)?, expected))
     }
 
-    /// Opens a key only to read it, for one row of many: for several holders it gives the number of live ones and the
-    /// one that ends last. That costs O(log n), however many there are.
+    /// Opens a key only to read it, for one row of many: of several holders it reads a part.
     ///
     /// # Errors
     /// As [`Key::open`].
-    pub fn glimpse(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Unseen> {
+    pub fn glimpse(context: &'a Context, name: Arg<'a>, wanted: Glimpse<'_>, now: UnixMicros) -> Result<Self, Unseen> {
         // SAFETY: the key does not outlive the borrow of the call.
-        Self::open_as(unsafe { context.copy() }, name, Mode::Read, now, |zset| holder_sets::glimpse(zset, now))
+        Self::open_as(unsafe { context.copy() }, name, Mode::Read, now, |zset| holder_sets::glimpse(zset, wanted, now))
     }
 
     /// As [`Key::open`], only for reading.
@@ -155,6 +155,26 @@ impl<'a> Key<'a> {
     }
 }
 
+/// Milliseconds until the native expiry of a key that holds no lock, if it has one.
+#[must_use]
+pub fn expires_in_ms(context: &Context, name: Arg<'_>) -> Option<u64> {
+    // SAFETY: context and name are those of the running call; null stands for an absent key. What was opened is closed
+    // once.
+    unsafe {
+        let handle = (api().open_key)(context.as_ptr(), name.as_ptr(), Mode::Read.bits());
+        let left = if handle.is_null() { None } else { expiry_of(handle) };
+        (api().close_key)(handle);
+        left
+    }
+}
+
+/// # Safety
+/// The handle is that of an open key.
+unsafe fn expiry_of(handle: *mut raw::RedisModuleKey) -> Option<u64> {
+    // SAFETY: as promised by the caller.
+    u64::try_from(unsafe { (api().get_expire)(handle) }).ok()
+}
+
 impl driver::Key for Key<'_> {
     fn lock(&self) -> State<'_> {
         match &self.set {
@@ -172,7 +192,11 @@ impl driver::Key for Key<'_> {
             return None;
         }
         // SAFETY: the handle is open.
-        u64::try_from(unsafe { (api().get_expire)(self.handle) }).ok()
+        unsafe { expiry_of(self.handle) }
+    }
+
+    fn holders_read(&self) -> usize {
+        self.set.as_ref().filter(|set| !set.was_kept()).map_or(0, |set| set.members.holders.len())
     }
 
     fn shape(&self) -> Shape {

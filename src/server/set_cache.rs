@@ -1,23 +1,29 @@
 //! A cache of sets of holders from one command to the next, the most recently used first.
 //!
-//! It is bounded: at most [`MOST`] holders in all of them. A set that is not used is dropped after some seconds, since
-//! nothing reports a key that vanishes. Large amounts are freed a part at a time. An empty cache returns all memory.
+//! It is bounded: at most [`MOST`] holders in all of them, and long names count as holders do. A set that is not used is
+//! dropped after some seconds, since nothing reports a key that vanishes. Large amounts are freed a part at a time. An
+//! empty cache returns all memory.
+//!
+//! A set is found by the hash of its name, which is kept: a map that grew would hash all names anew, and with 4 kB each
+//! that stopped the server for 90 ms.
 
 use crate::lock::effect::Members;
 use crate::lock::holders::Holders;
 use crate::lock::token::Token;
 use lru::LruCache;
-use rustc_hash::FxHashMap;
-use std::rc::Rc;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::hash::{BuildHasher, RandomState};
 
-/// The most holders in memory, of all sets together: 36 MB with IDs and owners of 40 characters.
+/// The most holders in memory, of all sets together: 36 MB with IDs and owners of 40 characters, or of names.
 const MOST: usize = 262_144;
 /// The ticks after which an unused set is dropped; there are about ten a second.
 const UNUSED: u64 = 100;
 /// How many holders are freed in one tick.
 const PART: usize = 8_192;
-/// The cost of a set besides its holders, counted in holders.
+/// The cost of a set besides its holders and its name, counted in holders.
 const OF_SET: usize = 2;
+/// How many bytes of a name count as a holder.
+const BYTES: usize = 128;
 
 /// The holders in a sorted set.
 #[derive(Default)]
@@ -26,8 +32,8 @@ pub struct Set {
     pub members: Members,
     /// Whether the server has it in the form for many members, in which a change costs O(log n): see `replicate.rs`.
     pub is_tree: bool,
-    /// The database and name of its key, if it came from the cache.
-    place: Option<Rc<[u8]>>,
+    /// The database and name of its key, if it is in the cache or came from it.
+    place: Option<Place>,
     /// The tick of its last use.
     used: u64,
     /// How often it was used.
@@ -51,9 +57,23 @@ impl Set {
     }
 
     /// Its place in the cache.
-    pub const fn take_place(&mut self) -> Option<Rc<[u8]>> {
+    pub const fn take_place(&mut self) -> Option<Place> {
         self.place.take()
     }
+
+    /// How many holders it counts for: its own, and those for its name.
+    fn size(&self) -> usize {
+        let bytes = self.place.as_ref().map_or(0, |place| place.name.len());
+        self.members.holders.len().saturating_add(bytes / BYTES)
+    }
+}
+
+/// The database and the name of a key.
+pub struct Place {
+    /// The hash of both.
+    hash: u64,
+    db: i32,
+    name: Box<[u8]>,
 }
 
 /// Sets of holders by the database and the name of their key.
@@ -63,25 +83,26 @@ pub struct Kept {
     /// Sets that were dropped all at once, still to be freed.
     given_up: Vec<Sets>,
     tick: u64,
-    /// The buffer in which a place is built.
-    place: Vec<u8>,
+    /// Hashes places with a secret key, so that nobody can choose names with equal hashes.
+    hasher: RandomState,
 }
 
 #[derive(Default)]
 struct Sets {
-    /// `None` before the first set, since an empty cache has memory of its own.
-    by_place: Option<LruCache<Rc<[u8]>, Box<Set>>>,
-    /// The place of each set, by the token of its last holder to end.
-    by_last: FxHashMap<Token, Rc<[u8]>>,
-    /// The number of their holders.
-    holders: usize,
+    /// By the hashes of their places; of two with the same, the newer is kept. `None` before the first set, since an
+    /// empty cache has memory of its own.
+    by_hash: Option<LruCache<u64, Box<Set>, FxBuildHasher>>,
+    /// The hash of the place of each set, by the token of its last holder to end.
+    by_last: FxHashMap<Token, u64>,
+    /// What they count for.
+    size: usize,
 }
 
 impl Kept {
     /// Drops all sets.
     pub fn clear(&mut self) {
         let sets = std::mem::take(&mut self.current);
-        if sets.by_place.is_some() {
+        if sets.by_hash.is_some() {
             self.given_up.push(sets);
         }
     }
@@ -93,45 +114,42 @@ impl Kept {
         while freed < PART {
             let Some(sets) = self.given_up.last_mut() else { break };
             match sets.pop_last() {
-                Some(holders) => freed = freed.saturating_add(holders).saturating_add(OF_SET),
+                Some(size) => freed = freed.saturating_add(size).saturating_add(OF_SET),
                 None => drop(self.given_up.pop()),
             }
         }
         let tick = self.tick;
         while freed < PART && self.current.last().is_some_and(|set| tick.wrapping_sub(set.used) >= UNUSED) {
-            let holders = self.current.pop_last().unwrap_or_default();
-            freed = freed.saturating_add(holders).saturating_add(OF_SET);
+            let size = self.current.pop_last().unwrap_or_default();
+            freed = freed.saturating_add(size).saturating_add(OF_SET);
         }
-        if self.current.by_place.as_ref().is_some_and(LruCache::is_empty) {
+        if self.current.by_hash.as_ref().is_some_and(LruCache::is_empty) {
             self.current = Sets::default();
         }
     }
 
     /// The place of a key.
     #[must_use]
-    pub fn place(&mut self, db: i32, name: &[u8]) -> Rc<[u8]> {
-        self.set_place(db, name);
-        self.place.as_slice().into()
+    pub fn place(&self, db: i32, name: &[u8]) -> Place {
+        Place { hash: self.hash(db, name), db, name: name.into() }
     }
 
-    fn set_place(&mut self, db: i32, name: &[u8]) {
-        self.place.clear();
-        self.place.extend(db.to_ne_bytes());
-        self.place.extend(name);
+    fn hash(&self, db: i32, name: &[u8]) -> u64 {
+        self.hasher.hash_one((db, name))
     }
 
     /// Removes and returns the set of a key, which then remembers its place.
     pub fn take(&mut self, db: i32, name: &[u8]) -> Option<Box<Set>> {
-        self.current.by_place.as_ref()?;
-        self.set_place(db, name);
-        self.current.take(&self.place)
+        self.current.by_hash.as_ref()?;
+        let hash = self.hash(db, name);
+        self.current.take_if(hash, |place| place.db == db && *place.name == *name)
     }
 
     /// Adds a set.
-    pub fn put(&mut self, place: Rc<[u8]>, mut set: Box<Set>) {
+    pub fn put(&mut self, place: Place, mut set: Box<Set>) {
         set.used = self.tick;
         self.current.put(place, set);
-        while self.current.holders > MOST {
+        while self.current.size > MOST {
             if self.current.pop_last().is_none() {
                 return;
             }
@@ -145,8 +163,8 @@ impl Kept {
             return;
         }
         for token in holders.tokens() {
-            if let Some(place) = self.current.by_last.get(&token).map(Rc::clone) {
-                self.current.take(&place);
+            if let Some(hash) = self.current.by_last.get(&token).copied() {
+                self.current.take_if(hash, |_| true);
             }
         }
     }
@@ -154,41 +172,44 @@ impl Kept {
 
 impl Sets {
     fn last(&self) -> Option<&Set> {
-        self.by_place.as_ref()?.peek_lru().map(|(_, set)| &**set)
+        self.by_hash.as_ref()?.peek_lru().map(|(_, set)| &**set)
     }
 
-    /// Drops the least recently used set. Returns how many holders it had.
+    /// Drops the least recently used set. Returns what it counted for.
     fn pop_last(&mut self) -> Option<usize> {
-        let (place, set) = self.by_place.as_mut()?.pop_lru()?;
-        self.taken(&place, &set);
-        Some(set.members.holders.len())
+        let (hash, set) = self.by_hash.as_mut()?.pop_lru()?;
+        self.taken(hash, &set);
+        Some(set.size())
     }
 
-    fn take(&mut self, place: &[u8]) -> Option<Box<Set>> {
-        let (place, mut set) = self.by_place.as_mut()?.pop_entry(place)?;
-        self.taken(&place, &set);
-        set.place = Some(place);
+    fn take_if(&mut self, hash: u64, is_it: impl Fn(&Place) -> bool) -> Option<Box<Set>> {
+        let sets = self.by_hash.as_mut()?;
+        sets.peek(&hash).filter(|set| set.place.as_ref().is_some_and(is_it))?;
+        let set = sets.pop(&hash)?;
+        self.taken(hash, &set);
         Some(set)
     }
 
-    fn put(&mut self, place: Rc<[u8]>, set: Box<Set>) {
-        self.holders = self.holders.saturating_add(set.members.holders.len());
+    fn put(&mut self, place: Place, mut set: Box<Set>) {
+        let hash = place.hash;
+        set.place = Some(place);
+        self.size = self.size.saturating_add(set.size());
         let last = set.members.holders.last_to_end().map(|last| last.token);
-        let by_place = self.by_place.get_or_insert_with(LruCache::unbounded);
-        if let Some(earlier) = by_place.put(Rc::clone(&place), set) {
-            self.taken(&place, &earlier);
+        let by_hash = self.by_hash.get_or_insert_with(|| LruCache::unbounded_with_hasher(FxBuildHasher));
+        if let Some(earlier) = by_hash.put(hash, set) {
+            self.taken(hash, &earlier);
         }
         if let Some(last) = last {
-            self.by_last.insert(last, place);
+            self.by_last.insert(last, hash);
         }
     }
 
     /// Updates the counts after a set was removed.
-    fn taken(&mut self, place: &Rc<[u8]>, set: &Set) {
-        self.holders = self.holders.saturating_sub(set.members.holders.len());
+    fn taken(&mut self, hash: u64, set: &Set) {
+        self.size = self.size.saturating_sub(set.size());
         if let Some(last) = set.members.holders.last_to_end() {
             // A copy of the key can have the same last holder.
-            if self.by_last.get(&last.token).is_some_and(|known| Rc::ptr_eq(known, place)) {
+            if self.by_last.get(&last.token) == Some(&hash) {
                 self.by_last.remove(&last.token);
             }
         }
@@ -203,12 +224,12 @@ mod tests {
 
     impl Kept {
         fn len(&self) -> usize {
-            self.current.by_place.as_ref().map_or(0, LruCache::len)
+            self.current.by_hash.as_ref().map_or(0, LruCache::len)
         }
 
         fn is_nothing(&self) -> bool {
-            let Sets { by_place, by_last, holders } = &self.current;
-            by_place.is_none() && by_last.capacity() == 0 && *holders == 0 && self.given_up.is_empty()
+            let Sets { by_hash, by_last, size } = &self.current;
+            by_hash.is_none() && by_last.capacity() == 0 && *size == 0 && self.given_up.is_empty()
         }
     }
 
@@ -269,10 +290,34 @@ mod tests {
         for n in 0..fit + 3 {
             put(&mut kept, 0, &n.to_ne_bytes(), set(n * SIZE..(n + 1) * SIZE));
         }
-        assert_eq!(kept.current.holders, MOST);
+        assert_eq!(kept.current.size, MOST);
         assert_eq!((kept.len() as u64, kept.current.by_last.len() as u64), (fit, fit));
         assert!(kept.take(0, &2_u64.to_ne_bytes()).is_none());
         assert!(kept.take(0, &3_u64.to_ne_bytes()).is_some());
+    }
+
+    #[test]
+    fn long_names_count_as_holders_do() {
+        let mut kept = Kept::default();
+        let name = |n: u64| [&n.to_ne_bytes()[..], &[b'x'; 128 * 99]].concat();
+        for n in 0..3_000 {
+            put(&mut kept, 0, &name(n), set(n * 3..n * 3 + 3));
+        }
+        assert_eq!((kept.len(), kept.current.size), (MOST / 102, MOST / 102 * 102));
+        assert!(kept.take(0, &name(2_999)).is_some());
+        assert_eq!(kept.current.size, (MOST / 102 - 1) * 102);
+    }
+
+    #[test]
+    fn of_two_places_with_the_same_hash_the_newer_is_kept_and_no_other_is_found_by_it() {
+        let mut kept = Kept::default();
+        let at = |name: &[u8]| Place { hash: 7, db: 0, name: name.into() };
+        kept.put(at(b"a"), set(0..3));
+        kept.put(at(b"b"), set(10..13));
+        assert_eq!((kept.len(), kept.current.size, kept.current.by_last.len()), (1, 3, 1));
+        assert!(kept.current.take_if(7, |place| *place.name == *b"a").is_none());
+        assert!(kept.current.take_if(7, |place| *place.name == *b"b").is_some());
+        assert!(kept.current.size == 0 && kept.current.by_last.is_empty());
     }
 
     #[test]
@@ -284,9 +329,9 @@ mod tests {
         kept.clear();
         assert!(kept.take(0, &1_u64.to_ne_bytes()).is_none());
         for ticks in 1.. {
-            let before = kept.given_up.first().map_or(0, |sets| sets.holders);
+            let before = kept.given_up.first().map_or(0, |sets| sets.size);
             kept.tick();
-            let after = kept.given_up.first().map_or(0, |sets| sets.holders);
+            let after = kept.given_up.first().map_or(0, |sets| sets.size);
             assert!(before - after <= PART + 4_096);
             if kept.is_nothing() {
                 assert!((4..8).contains(&ticks), "{ticks}");

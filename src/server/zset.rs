@@ -76,8 +76,21 @@ impl<'k> Zset<'k> {
     }
 
     /// Passes the members to `see` from one end on, until it returns false.
-    pub(super) fn walk(&self, from: End, mut see: impl FnMut(f64, &[u8]) -> bool) {
-        let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
+    pub(super) fn walk(&self, from: End, see: impl FnMut(f64, &[u8]) -> bool) {
+        self.walk_between(from, [f64::NEG_INFINITY, f64::INFINITY], see);
+    }
+
+    /// Passes the members with that timestamp to `see`, until it returns false.
+    pub(super) fn walk_at(&self, timestamp: UnixMicros, mut see: impl FnMut(f64, &[u8]) -> bool) {
+        // Neighbours too: a score is the nearest number to the seconds.
+        let range = [timestamp.0.saturating_sub(1), timestamp.0.saturating_add(1)];
+        let range = range.map(|micros| UnixMicros(micros).as_seconds());
+        self.walk_between(End::First, range, |score, member| {
+            timestamp_of(score) != Some(timestamp) || see(score, member)
+        });
+    }
+
+    fn walk_between(&self, from: End, [low, high]: [f64; 2], mut see: impl FnMut(f64, &[u8]) -> bool) {
         // SAFETY: the handle is an open sorted set; nothing changes it until the walk is over. Each string
         // that the server gives is freed by its owner here.
         unsafe {

@@ -1,6 +1,7 @@
 //! DEADLOCK: a wait that would close a circle of clients, each behind the SESSION holder of what it
 //! waits for, is refused at once; no other wait is, and nothing has changed then.
 
+mod bounds;
 mod kinds;
 
 use crate::kinds::Row;

@@ -36,12 +36,12 @@ fn has_function(source: &str, name: &str) -> bool {
     source.contains(&format!("fn {name}("))
 }
 
-fn has_test(source: &str, name: &str) -> bool {
+pub fn has_test(source: &str, name: &str) -> bool {
     let is_fn = format!("fn {name}()");
     source.split("#[test]").skip(1).any(|test| test.trim_start().starts_with(&is_fn))
 }
 
-fn sources_below(dir: &Path) -> Vec<PathBuf> {
+pub fn sources_below(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { sources_below(&path) } else { vec![path] }).collect()
 }

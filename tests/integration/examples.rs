@@ -3,10 +3,10 @@
 //! Those of Node need the compiled package: `make test-clients` runs them.
 
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::factory::install;
-use crate::support::{skipped, until, Server};
+use crate::support::{bound, skipped, until_within, Server, DEADLINE};
 
 /// The output of an example at that server, with one step of work; None, and a word about it, without redis-py.
 fn run(text: &str, server: &Server) -> Option<Output> {
@@ -41,7 +41,8 @@ fn the_example_with_asyncio_waits_in_line() {
     let since = Instant::now();
     std::thread::scope(|scope| {
         let running = scope.spawn(|| run(include_str!("../../examples/python/report_asyncio.py"), &server));
-        until("it waits", || {
+        // Python and its libraries take long to start on a busy machine.
+        until_within(3 * DEADLINE, "it waits", || {
             let waits = conn.call(&["LOCK.INFO", "report"]).field("waiters").int() == 1;
             (waits || running.is_finished()).then_some(())
         });
@@ -50,6 +51,6 @@ fn the_example_with_asyncio_waits_in_line() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");
     });
-    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
+    bound::wall("an example", 4 * DEADLINE, since.elapsed());
     assert_eq!(conn.int(&["DBSIZE"]), 0, "it was not given back");
 }

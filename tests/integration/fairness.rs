@@ -4,7 +4,7 @@
 
 use crate::kinds::acquire;
 use crate::sessions::many::raise_limit;
-use crate::support::{temp_dir, until, Conn, Reply, Server};
+use crate::support::{bound, temp_dir, until, Conn, Iterations, Reply, Server};
 use crate::waiting::{is_silent, Locks, Waiter};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -136,15 +136,16 @@ fn after_ten_thousand_hand_offs_replica_and_aof_equal_the_master() {
     let _ = fs::remove_dir_all(&dir);
 }
 
-/// A server for a crowd, and how many that is: fewer where the limit of open files forbids.
-fn crowd_server() -> (Locks, usize) {
+/// A server for a crowd whose iterations are counted, and how many the crowd is: fewer where the limit of open files
+/// forbids. Nothing where they cannot be counted.
+fn crowd_server() -> Option<(Locks, Iterations, usize)> {
     let count = raise_limit();
     if count < WAITERS {
         eprintln!("the limit of open files allows {count} waiters of {WAITERS}");
     }
-    let locks =
-        Locks::on(Server::with().args(&["--maxclients", "12000"]).module_args(&["max-waiters", "10000"]).start());
-    (locks, count)
+    let options = Server::with().args(&["--maxclients", "12000"]).module_args(&["max-waiters", "10000"]);
+    let (server, iterations) = Iterations::start(options)?;
+    Some((Locks::on(server), iterations, count))
 }
 
 /// So many connections begin to wait, on one key or on a key each.
@@ -166,25 +167,6 @@ fn crowd(locks: &mut Locks, count: usize, one_key: bool) -> Vec<Conn> {
     waiting
 }
 
-/// The longest that a PING took while `body` ran.
-fn longest_ping<R>(locks: &mut Locks, body: impl FnOnce(&mut Locks) -> R) -> (R, Duration) {
-    let stop = Arc::new(AtomicBool::new(false));
-    let (mut conn, stopped) = (locks.server.conn(), Arc::clone(&stop));
-    let pinger = thread::spawn(move || {
-        let mut longest = Duration::ZERO;
-        while !stopped.load(Ordering::SeqCst) {
-            let begin = Instant::now();
-            assert_eq!(conn.text(&["PING"]), "PONG");
-            longest = longest.max(begin.elapsed());
-            thread::sleep(Duration::from_millis(1));
-        }
-        longest
-    });
-    let result = body(locks);
-    stop.store(true, Ordering::SeqCst);
-    (result, pinger.join().unwrap())
-}
-
 /// Waits until nobody but the control connection is left.
 fn until_alone(locks: &mut Locks) {
     until("nobody is connected", || (locks.info("clients", "connected_clients") == 1).then_some(()));
@@ -194,14 +176,15 @@ fn until_alone(locks: &mut Locks) {
 /// All of them come twice: the first time they hang up, the second time they are killed at once.
 fn come_and_go(one_key: bool) {
     let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut locks, count) = crowd_server();
-    let waiting = crowd(&mut locks, count, one_key);
-    let ((), longest) = longest_ping(&mut locks, |locks| {
+    let Some((mut locks, iterations, count)) = crowd_server() else { return };
+    // Most of this is the server's own: it closes all that it finds closed, in one iteration.
+    bound::cpu("a crowd that hangs up", HANG_UP, || {
+        let waiting = crowd(&mut locks, count, one_key);
+        iterations.reset();
         drop(waiting);
         until("all are gone", || (locks.info("clients", "blocked_clients") == 0).then_some(()));
+        Some(iterations.longest())
     });
-    // Most of this is the server's own: it closes all that it finds closed, in one turn.
-    assert!(longest < 4 * STALL, "the server stood still for {longest:?}");
     until_alone(&mut locks);
     let after_first = locks.info("memory", "used_memory");
 
@@ -211,9 +194,11 @@ fn come_and_go(one_key: bool) {
     until_alone(&mut locks);
     drop(waiting);
     // What is left of 10,000 clients, mostly a pool of the server that shrinks by 500 a second, is
-    // the same each time; a leak of 200 bytes per waiter would be 2 MB.
-    let more = locks.info("memory", "used_memory") - after_first;
-    assert!(more < 2_000_000, "{more} bytes more after the second time");
+    // the same each time; a leak of 200 bytes per waiter would be 2 MB. Their queues go in pieces.
+    until("their memory is given back", || {
+        let more = locks.info("memory", "used_memory") - after_first;
+        (more < 2_000_000).then_some(())
+    });
     assert_eq!(locks.waiters(), 0);
     // The line is a new one.
     assert_eq!(locks.conn.int(&["DBSIZE"]), if one_key { 1 } else { i64::try_from(count).unwrap() });
@@ -224,8 +209,8 @@ fn come_and_go(one_key: bool) {
     waiter.granted();
 }
 
-/// The server answers at least that fast while ten thousand lines move: ten times what it takes.
-const STALL: Duration = Duration::from_millis(250);
+/// The longest iteration of the event loop in which ten thousand waiters hang up.
+const HANG_UP: Duration = Duration::from_millis(250);
 
 #[test]
 fn the_memory_of_ten_thousand_waiters_is_given_back() {
@@ -264,7 +249,7 @@ fn ten_thousand_waiters_for_as_many_locks_come_and_go() {
 #[test]
 fn ten_thousand_waiters_for_one_lock_are_all_served_in_order() {
     let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut locks, count) = crowd_server();
+    let Some((mut locks, _, count)) = crowd_server() else { return };
     let waiting = crowd(&mut locks, count, true);
     // One more is one too many.
     if count == WAITERS {
@@ -282,17 +267,22 @@ fn ten_thousand_waiters_for_one_lock_are_all_served_in_order() {
     locks.release(token);
 }
 
+/// The longest iteration after a flush.
+const FLUSH: Duration = Duration::from_millis(20);
+
 #[test]
 fn a_flush_with_ten_thousand_locks_waited_for_serves_all_in_small_turns() {
     let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut locks, count) = crowd_server();
-    let mut waiting = crowd(&mut locks, count, false);
-    locks.conn.ok(&["CONFIG", "RESETSTAT"]);
-    let (tokens, longest) = longest_ping(&mut locks, |locks| {
+    let Some((mut locks, iterations, count)) = crowd_server() else { return };
+    let (mut waiting, mut tokens) = (Vec::new(), Vec::new());
+    bound::cpu("a flush", FLUSH, || {
+        waiting.clear();
+        waiting = crowd(&mut locks, count, false);
+        iterations.reset();
         locks.conn.ok(&["FLUSHALL"]);
-        waiting.iter_mut().map(|conn| conn.read().int()).collect::<Vec<_>>()
+        tokens = waiting.iter_mut().map(|conn| conn.read().int()).collect();
+        Some(iterations.longest())
     });
-    assert!(longest < STALL, "the server stood still for {longest:?}");
     let mut sorted = tokens.clone();
     sorted.sort_unstable();
     sorted.dedup();
@@ -303,40 +293,33 @@ fn a_flush_with_ten_thousand_locks_waited_for_serves_all_in_small_turns() {
     }
 }
 
-/// Waits end within a second of their time, also where the server may not write and locks wait to be passed on. Other
-/// tests can keep this one from reading in time: one crowd of three has to be told so.
+/// Waits end at their time, also where the server may not write and locks wait to be passed on: it takes less than a
+/// second of CPU to tell all of a crowd.
 #[test]
 fn a_crowd_whose_waits_end_in_a_pause_is_told_within_a_second() {
     let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_in_time = (0..3).any(|_| {
-        let late = late_in_a_pause();
-        println!("the last was told {late:?} late");
-        late < Duration::from_secs(1)
+    bound::cpu("a crowd whose waits end", Duration::from_secs(1), || {
+        let (mut locks, iterations, count) = crowd_server()?;
+        let begin = Instant::now();
+        locks.conn.int(&["LOCK.ACQUIRE", "k", "EX", "100"]);
+        locks.conn.int(&["LOCK.ACQUIRE", "held", "EX", "100"]);
+        let mut waiting: Vec<Conn> = (1..count).map(|_| locks.server.conn()).collect();
+        // All of them end at one time, five seconds from here or as soon as all have come.
+        let end = begin + Duration::from_secs(5).max(3 * begin.elapsed());
+        for conn in &mut waiting {
+            let left = end.saturating_duration_since(Instant::now()).as_millis().max(1).to_string();
+            conn.send(&["LOCK.ACQUIRE", "held", "EX", "100", "WAIT", &left]);
+        }
+        let mut first = locks.wait_with(&["LOCK.ACQUIRE", "k", "EX", "100", "WAIT", "60000"]);
+        locks.in_one_turn(&[&["DEL", "k"], &["CLIENT", "PAUSE", "60000", "WRITE"]]);
+        iterations.reset();
+        // A minute of pause is longer than a connection waits for a reply.
+        for conn in &mut waiting {
+            assert!(conn.read().is_nil());
+        }
+        let took = iterations.sum();
+        locks.conn.ok(&["CLIENT", "UNPAUSE"]);
+        first.granted();
+        Some(took)
     });
-    assert!(is_in_time);
-}
-
-/// How late the last of a crowd is told that its wait has ended, while the server may not write.
-fn late_in_a_pause() -> Duration {
-    let (mut locks, count) = crowd_server();
-    let begin = Instant::now();
-    locks.conn.int(&["LOCK.ACQUIRE", "k", "EX", "100"]);
-    locks.conn.int(&["LOCK.ACQUIRE", "held", "EX", "100"]);
-    let mut waiting: Vec<Conn> = (1..count).map(|_| locks.server.conn()).collect();
-    // All of them end at one time, five seconds from here or as soon as all have come.
-    let end = begin + Duration::from_secs(5).max(3 * begin.elapsed());
-    for conn in &mut waiting {
-        let left = end.saturating_duration_since(Instant::now()).as_millis().max(1).to_string();
-        conn.send(&["LOCK.ACQUIRE", "held", "EX", "100", "WAIT", &left]);
-    }
-    let mut first = locks.wait_with(&["LOCK.ACQUIRE", "k", "EX", "100", "WAIT", "60000"]);
-    locks.in_one_turn(&[&["DEL", "k"], &["CLIENT", "PAUSE", "60000", "WRITE"]]);
-    let last = waiting.iter_mut().map(|conn| {
-        assert!(conn.read().is_nil());
-        Instant::now()
-    });
-    let late = last.last().unwrap().saturating_duration_since(end);
-    locks.conn.ok(&["CLIENT", "UNPAUSE"]);
-    first.granted();
-    late
 }

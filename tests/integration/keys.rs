@@ -1,7 +1,9 @@
 //! Several keys at once: all of them or none, with one token. Waiters for them hold up no other client, keys of others
 //! stay theirs, each key needs its rights, and all need one slot.
 
+mod kept;
 mod many;
+mod pieces;
 
 use crate::cluster::in_memory;
 use crate::kinds::{acquire, acquire_all, Row};

@@ -8,6 +8,7 @@ mod support;
 mod acl;
 mod async_load;
 mod beside;
+mod bounds;
 mod cli;
 mod cluster;
 mod complaints;

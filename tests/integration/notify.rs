@@ -15,6 +15,7 @@ mod limits;
 mod look;
 mod rights;
 mod session;
+mod standstill;
 mod stream;
 mod told;
 mod unclaimed;

@@ -3,10 +3,12 @@
 //!
 //! `settings.rs` tests the effects of the settings; `operator/tools.rs` the tools of the server; `operator/watching.rs`
 //! the consumers of INFO lock; `operator/alerts.rs` the alerts; `operator/dashboard.rs` the dashboard;
-//! `operator/prometheus.rs` both in a Prometheus that scrapes a server.
+//! `operator/prometheus.rs` both in a Prometheus that scrapes a server; `operator/packages.rs` what the page says about
+//! applications with a package.
 
 mod alerts;
 mod dashboard;
+mod packages;
 mod prometheus;
 mod tools;
 pub mod watching;

@@ -1,6 +1,7 @@
 //! The pages for users show what a server does: their settings, commands and errors; `pages/sessions.rs` tests their
 //! sessions. Links lead somewhere, and the README stays short.
 
+mod codes;
 mod sessions;
 
 use crate::support::{Reply, Server};

@@ -2,7 +2,7 @@
 //!
 //! The document shows the files of tests/clients/recipes, word for word; programs that use them are run here.
 
-mod machine;
+pub mod machine;
 mod multiplexed;
 mod several;
 

@@ -29,7 +29,7 @@ impl Clocks {
     /// A server with these options has these clocks.
     pub fn of(&self, options: Options) -> Options {
         let shim = shared_object("clock_shim").unwrap();
-        options.env("LD_PRELOAD", shim.to_str().unwrap()).env("CLOCK_SHIM_FILE", self.path.to_str().unwrap())
+        options.preload(shim).env("CLOCK_SHIM_FILE", self.path.to_str().unwrap())
     }
 
     /// Sets the numbers from `first` on, in one write: the server never sees a part of one.

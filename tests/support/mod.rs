@@ -5,9 +5,11 @@
 //! raw RESP, so that a test can inspect the exact bytes. [`until`] waits with a deadline.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod bound;
 pub mod clock;
 mod conn;
 pub mod dice;
+mod iterations;
 pub mod program;
 pub mod relay;
 mod reply;
@@ -15,8 +17,9 @@ mod server;
 pub mod watch;
 
 pub use conn::{encoded, expire_at_ms, server_time_us, Conn};
+pub use iterations::Iterations;
 pub use reply::{show, Reply};
-pub use server::{Options, Server};
+pub use server::{allocates_with_libc, Options, Server};
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -71,15 +74,19 @@ pub fn skipped(name: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
-/// A C source of this folder as a shared object, compiled on first use by each process; nothing without a C compiler.
+/// A C source of this folder as a shared object; nothing without a C compiler.
 pub fn shared_object(name: &str) -> Option<&'static Path> {
+    compiled(name, &["-std=gnu11", "-shared", "-fPIC", "-O2"])
+}
+
+/// A C source of this folder, compiled on first use by each process; nothing without a C compiler.
+pub fn compiled(name: &str, options: &[&str]) -> Option<&'static Path> {
     static COMPILED: Mutex<BTreeMap<String, Option<&'static Path>>> = Mutex::new(BTreeMap::new());
     let compile = || {
         let dir = option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let source = root().join(format!("tests/support/{name}.c"));
         let made = dir.join(format!("{name}-{}.so", std::process::id()));
-        let args = ["-std=gnu11", "-shared", "-fPIC", "-O2", "-o"];
-        let status = Command::new("cc").args(args).arg(&made).arg(source).status().ok()?;
+        let status = Command::new("cc").args(options).arg("-o").arg(&made).arg(source).status().ok()?;
         assert!(status.success(), "{name}.c does not compile");
         Some(&*Box::leak(made.into_boxed_path()))
     };

@@ -3,6 +3,7 @@
 use super::conn::tells_of_keys;
 use super::program::end_within;
 use super::{free_port, module, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
+use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,20 @@ use std::time::{Duration, Instant};
 /// Lets tests use DEBUG and MODULE LOAD, on servers that close them by default.
 const SWITCHES: &[&str] = &["--enable-debug-command", "yes", "--enable-module-command", "yes"];
 
+/// The line of a server with its version and its allocator.
+fn version_line(binary: &OsString) -> String {
+    let output = Command::new(binary).arg("--version").output().expect("the server binary can be run");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Whether the server has the [`SWITCHES`]: all but 6.x.
 fn knows_command_switches(binary: &OsString) -> bool {
-    let output = Command::new(binary).arg("--version").output().expect("the server binary can be run");
-    !String::from_utf8_lossy(&output.stdout).contains("v=6.")
+    !version_line(binary).contains("v=6.")
+}
+
+/// Whether the server uses the allocator of the C library, which can take long to give memory back.
+pub fn allocates_with_libc() -> bool {
+    version_line(&server_binary()).contains("malloc=libc")
 }
 
 /// What a server is to be started with.
@@ -29,6 +40,7 @@ pub struct Options {
     dir: Option<PathBuf>,
     config: Option<PathBuf>,
     env: Vec<(String, String)>,
+    preloaded: Vec<PathBuf>,
 }
 
 impl Options {
@@ -59,6 +71,12 @@ impl Options {
     /// An environment variable of the server.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// A shared library that the server loads before all others.
+    pub fn preload(mut self, library: &Path) -> Self {
+        self.preloaded.push(library.into());
         self
     }
 
@@ -117,6 +135,9 @@ impl Options {
             .args(if knows_command_switches(&binary) { SWITCHES } else { &[] })
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)));
+        if !self.preloaded.is_empty() {
+            command.env("LD_PRELOAD", env::join_paths(&self.preloaded).unwrap());
+        }
         if let Some(module) = module {
             command.arg("--loadmodule").arg(module).args(&self.module_args);
         }
@@ -293,7 +314,7 @@ impl Drop for Server {
         let is_judged = runs && !self.has_silent_changes.load(Ordering::Relaxed);
         let missed = if is_judged { self.missed_wakeups() } else { None };
         // Of `scripts/memcheck.sh`: what was not freed is told by a server that ends itself.
-        if std::env::var_os("LOCK_TERM").is_some() {
+        if env::var_os("LOCK_TERM").is_some() {
             signal(self.pid(), "TERM");
             end_within(&mut self.child, DEADLINE);
         }

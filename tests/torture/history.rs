@@ -205,6 +205,8 @@ pub struct Terms {
     pub has_grace: bool,
     /// For how long a command without a reply may still be under way.
     pub longest_stall: i64,
+    /// How much longer a wait may take in which nothing stood still: the slower the machine, the longer.
+    pub overtime: i64,
     pub events: Vec<Event>,
 }
 

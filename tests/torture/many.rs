@@ -45,6 +45,7 @@ fn work(
         retention: Some(60_000_000),
         has_grace: false,
         longest_stall: 1_000_000,
+        overtime: world.overtime(),
         events: world.events(),
     };
     (histories(logs), terms, world.clock())

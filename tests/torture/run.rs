@@ -34,6 +34,7 @@ pub fn run(plan: &Plan) -> Report {
         retention: None,
         has_grace: plan.setup.has_grace(),
         longest_stall: LONGEST_STALL,
+        overtime: world.overtime(),
         events: world.events(),
     };
     let mut report = judge(plan, &histories(logs), &terms, &world.clock());

@@ -2,8 +2,9 @@
 
 use super::history::{Effect, Event};
 use super::moment::{Clock, Moment, Step, Unix, Watch};
+use super::support::bound;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -18,6 +19,8 @@ pub struct World {
     faults: Mutex<BTreeMap<&'static str, usize>>,
     /// How many attempts that waited without a connection had to wait, and claimed their grant.
     pub claims: AtomicUsize,
+    /// How late this process got its turn at the worst, other than standing still, in microseconds.
+    pub latest: AtomicI64,
 }
 
 impl World {
@@ -30,6 +33,7 @@ impl World {
             events: Mutex::default(),
             faults: Mutex::default(),
             claims: AtomicUsize::new(0),
+            latest: AtomicI64::new(0),
         }
     }
 
@@ -119,10 +123,19 @@ impl World {
         while !self.is_over() {
             let from = self.now();
             thread::sleep(Duration::from_millis(20));
-            if self.now() - from > 120_000 {
+            let late = self.now() - from - 20_000;
+            if late > 100_000 {
                 self.note(&[Effect::Stall], from);
+            } else {
+                self.latest.fetch_max(late, Ordering::SeqCst);
             }
         }
+    }
+
+    /// How much longer a wait may take: a second, and more where threads get their turn late.
+    pub fn overtime(&self) -> i64 {
+        bound::assert_is_listed();
+        1_000_000 + 10 * self.latest.load(Ordering::SeqCst)
     }
 }
 

@@ -80,7 +80,7 @@ impl<E: Edge> Entry<'_, E> {
         let Some((decision, mut granted)) = Decision::to_grant(&decision) else {
             self.engine().refused(lock);
             let too_early = wanted.may_grant.err().filter(|_| rules::could_have(lock, request, wanted.now));
-            let blocked = blocked(0, lock, &key, request);
+            let blocked = blocked(0, lock, &key, request, self.would_wait(ask));
             drop(key);
             return self.wait_or_not(key_name.db, &[key_name.name], blocked, ask, too_early);
         };
@@ -141,7 +141,7 @@ impl<E: Edge> Entry<'_, E> {
                 // A key that it cannot have: it waits in that queue.
                 let at = met.or(behind).unwrap_or(0);
                 let Some(key) = keys.get(at) else { return Err(Error::NumKeys) };
-                let blocked = blocked(at, lock(at), key, request);
+                let blocked = blocked(at, lock(at), key, request, self.would_wait(ask));
                 self.engine().refused(met.map_or(State::Free, lock));
                 let too_early = wanted.may_grant.err().filter(|_| met.is_none());
                 drop(keys);
@@ -207,8 +207,8 @@ impl<E: Edge> Entry<'_, E> {
     }
 }
 
-/// The key with that index, which a request cannot have.
-fn blocked(at: usize, lock: State<'_>, key: &impl Key, request: &Request<'_>) -> Blocked {
-    let due = due(lock, request.share, || key.expires_in_ms(), key.now());
+/// The key with that index, which a request cannot have. Only a wait depends on when it comes free.
+fn blocked(at: usize, lock: State<'_>, key: &impl Key, request: &Request<'_>, waits: bool) -> Blocked {
+    let due = if waits { due(lock, request.share, || key.expires_in_ms(), key.now()) } else { None };
     Blocked { at, due, last_end: lock.last_end(), held_since: lock.held_since() }
 }

@@ -1,8 +1,8 @@
 //! Tells an attempt that waits without a connection that its turn has come, and publishes what such attempts are told.
 
-use super::budget::Budget;
 use super::edge::Edge;
 use super::entry::Entry;
+use crate::engine::budget::Budget;
 use crate::engine::queue::{LineId, Ticket};
 use crate::engine::{Called, Clock, Heir, Left, Successor};
 use crate::lock::rules::Terms;
@@ -56,8 +56,8 @@ impl<E: Edge> Entry<'_, E> {
         Reached::Unheard
     }
 
-    /// The successor in a line: the first waiter that can have the lock and is there. `None` also when the budget is
-    /// spent on others: the timer goes on.
+    /// The successor in a line: the first waiter that can have the lock and is there, once waits for leases beyond the
+    /// grace have ended. `None` also when the budget is spent on others: the timer goes on.
     pub(super) fn successor(
         &mut self,
         line: LineId,
@@ -68,6 +68,10 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Option<Successor> {
         let mut called = None;
         for _ in 0..MOST_PASSED_OVER {
+            // Each time: behind one that is not there, the next may want such a lease.
+            if !self.end_leases_beyond_grace(line, budget) {
+                return None;
+            }
             let heir = self.engine().successor(line, token, left, terms, called, now);
             match heir {
                 Heir::Takes(successor) => return Some(successor),

@@ -5,6 +5,7 @@ use super::edge::{Access, Edge, Expected, Key, Permit, Span};
 use super::entry::Entry;
 use super::release::end;
 use super::write::{Decided, Then};
+use crate::engine::budget::Budget;
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::Ticket;
 use crate::engine::{KeyName, Wanted};
@@ -31,8 +32,9 @@ impl<E: Edge> Entry<'_, E> {
             self.may_fail(db, names, &bytes, ask, wanted)?;
         }
         // The newer call is for other keys: it replaces the attempt.
+        let mut budget = Budget::COMMAND;
         for other in own.others {
-            let given_up = self.engine().give_up(other, limits, clock);
+            let given_up = self.engine().replace_unclaimed(other, &mut budget);
             self.pass_on_given_up(given_up);
         }
         let Some(ticket) = own.same else { return Ok(None) };

@@ -24,7 +24,7 @@ impl<E: Edge> Entry<'_, E> {
                     let key = name
                         .as_ref()
                         .and_then(|name| self.edge.open(E::lend(name), Access::ReadOnly, Expected::Nothing, now).ok());
-                    search.seen(key.as_ref().map(Key::lock));
+                    search.seen(key.as_ref().map(Key::lock), key.as_ref().map_or(0, Key::holders_read));
                 }
             }
         }

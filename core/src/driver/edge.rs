@@ -105,6 +105,8 @@ pub trait Key {
     fn now(&self) -> UnixMicros;
     /// Milliseconds until its native expiry, if it has one.
     fn expires_in_ms(&self) -> Option<u64>;
+    /// How many holders were read from it, and not taken from memory.
+    fn holders_read(&self) -> usize;
     /// The form in which it holds a lock.
     fn shape(&self) -> Shape;
     /// Whether it holds a string.
@@ -188,6 +190,9 @@ pub trait Edge {
     /// Selects a database; a command selects that of its caller again.
     fn select(&mut self, db: i32);
 
+    /// Milliseconds until the native expiry of a key that holds no lock, if it has one.
+    fn expires_in_ms(&mut self, name: Self::Name<'_>) -> Option<u64>;
+
     /// Whether the slot of a key is served here.
     fn serves(&mut self, name: Self::Name<'_>) -> bool;
     /// Opens a key, as of `now`.
@@ -211,7 +216,7 @@ pub trait Edge {
         key: Self::Key<'n>,
         change: Change<'_>,
     ) -> Result<Self::Written<'n>, WriteRefused>;
-    /// Deletes several keys at once. Returns those that were deleted.
+    /// Deletes several keys at once, up to the first that cannot be. Returns those that were deleted.
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>>;
     /// Signals a change to WATCH, client tracking and listeners of keyspace events, and publishes these events too.
     fn signal(&mut self, written: Self::Written<'_>, events: &[Event]);

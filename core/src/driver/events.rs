@@ -68,9 +68,13 @@ impl<E: Edge> Entry<'_, E> {
     /// Called by the server about ten times a second: covers what no timer and no event reports.
     pub fn tick(&mut self) {
         let now = self.compare_clocks();
+        let claim = self.edge.limits().claim;
+        self.engine().note_turn(now, claim);
         self.look_after_gate(now);
         self.renew_late_timer(now);
         let is_told_of_keys = self.edge.tells_of_keys();
-        self.engine().scan(now, is_told_of_keys);
+        let mut engine = self.engine();
+        engine.renew_events();
+        engine.scan(now, is_told_of_keys);
     }
 }

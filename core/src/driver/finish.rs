@@ -6,12 +6,11 @@
 
 use super::edge::Edge;
 use super::entry::{Entry, Timer};
+use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::{Clock, Wake};
 use crate::lock::time::{Micros, MonotonicMicros};
 
-/// How many answers are sent at once; the rest follow in the next iteration.
-const MOST_SENT: usize = 256;
 /// Half an hour: the timer fires by then even for a later deadline. Redis 7.0 keeps the time to its next timer in 32
 /// bits of microseconds: with one that is more than 35 minutes away, its event loop never sleeps.
 const LONGEST_MS: u64 = 1_800_000;
@@ -24,9 +23,12 @@ impl<E: Edge> Entry<'_, E> {
         if self.has_nothing_to_finish() {
             return;
         }
-        for _ in 0..MOST_SENT {
+        // The rest follow in the next iteration.
+        let mut budget = Budget::ANSWERS;
+        while budget.has_left() {
             let next = self.engine().outbox().take();
             let Some((handle, letter)) = next else { break };
+            budget.spend(letter.answer.size());
             self.edge.answer(handle, letter);
         }
         self.publish_notices();

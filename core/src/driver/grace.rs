@@ -3,8 +3,10 @@
 
 use super::edge::{Edge, Level};
 use super::entry::Entry;
+use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grace::GraceChange;
+use crate::engine::queue::LineId;
 use crate::engine::{Clock, KeyName};
 use crate::lock::error::Error;
 use crate::lock::grace::{Group, Settings};
@@ -74,27 +76,26 @@ impl<E: Edge> Entry<'_, E> {
 
     /// For a command that passes a lock on: whether the lock may be granted. It first ends waits for leases that are
     /// too long.
-    pub(super) fn gate_of_line(&mut self, key: KeyName<'_>) -> Result<(), Error> {
-        let Some(settings) = self.edge.grace() else { return Ok(()) };
-        let may_grant = self.may_grant_under(&settings);
-        self.engine().end_leases_beyond_grace(key, &settings);
-        may_grant
+    pub(super) fn may_grant_in_line(&mut self, key: KeyName<'_>, budget: &mut Budget) -> bool {
+        let Some(settings) = self.edge.grace() else { return true };
+        let may_grant = self.may_grant_under(&settings).is_ok();
+        let line = self.engine().waited_line(key);
+        line.is_none_or(|line| self.engine().end_leases_beyond_grace(line, &settings, budget)) && may_grant
     }
 
-    /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began.
-    pub(super) fn end_leases_beyond_grace(&mut self, key: KeyName<'_>) {
-        let settings = self.edge.grace();
-        if let Some(settings) = settings {
-            self.engine().end_leases_beyond_grace(key, &settings);
-        }
+    /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began. Returns
+    /// whether the next in line may have the lock.
+    pub(super) fn end_leases_beyond_grace(&mut self, line: LineId, budget: &mut Budget) -> bool {
+        let Some(settings) = self.edge.grace() else { return true };
+        self.engine().end_leases_beyond_grace(line, &settings, budget)
     }
 
     /// Continues a check of all waiters, which begins when a grace is set or shortened.
-    pub(super) fn sweep_leases(&mut self) {
+    pub(super) fn sweep_leases(&mut self, budget: &mut Budget) {
         let is_sweeping = self.engine().gate().is_sweeping();
         let settings = if is_sweeping { self.edge.grace() } else { None };
         if let Some(settings) = settings {
-            self.engine().sweep_leases(&settings);
+            self.engine().sweep_leases(&settings, budget);
         }
     }
 

@@ -7,7 +7,6 @@
 //! back: the compiler rejects a borrow of the engine across such a call. [`Entry::finish`] ends every call.
 
 mod acquire;
-mod budget;
 mod call;
 mod canonical;
 mod claim;

@@ -1,13 +1,13 @@
 //! Tries a waiter for several locks, when the one that it is parked at may have come free: it gets all of them, or is
 //! parked at another one that it cannot have.
 
-use super::budget::Budget;
 use super::call::Reached;
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused, Writer};
 use super::entry::Entry;
 use super::write::{Decided, Partly, Then};
+use crate::engine::budget::Budget;
 use crate::engine::queue::{Keys, LineId, Ticket};
-use crate::engine::{due, Blocked, Called, Clock, KeyName};
+use crate::engine::{due, gone_at, Blocked, Called, Clock, KeyName};
 use crate::lock::error::Error;
 use crate::lock::rules::{Share, State};
 use crate::lock::time::UnixMicros;
@@ -85,17 +85,25 @@ impl<E: Edge> Entry<'_, E> {
         budget: &mut Budget,
     ) -> Option<Obstacle> {
         for (at, name) in keys.iter().enumerate() {
-            budget.spend(1);
+            budget.spend_names(1, name.len());
             if self.engine().queues().is_held_up(db, name, ticket, now) {
                 return Some(Obstacle::Lock(Blocked { at, ..Blocked::default() }));
             }
-            let name = self.edge.name(KeyName { db, name })?;
+            let key_name = KeyName { db, name };
+            let name = self.edge.name(key_name)?;
             let opened = self.edge.open(E::lend(&name), Access::Waiter, Expected::Nothing, now);
             match opened {
                 Err(Unseen::NotServed) => return Some(Obstacle::SlotLost),
-                Err(_) => return Some(Obstacle::Lock(Blocked { at, ..Blocked::default() })),
+                Err(_) => {
+                    let due = gone_at(self.edge.expires_in_ms(E::lend(&name)), now);
+                    return Some(Obstacle::Lock(Blocked { at, due, ..Blocked::default() }));
+                }
                 Ok(key) => {
                     let lock = key.lock();
+                    if self.engine().awaits_claim(key_name, lock) {
+                        let (last_end, held_since) = (lock.last_end(), None);
+                        return Some(Obstacle::Lock(Blocked { at, due: None, last_end, held_since }));
+                    }
                     if !lock.is_nobodys() {
                         let due = due(lock, Share::Alone, || key.expires_in_ms(), now);
                         let (last_end, held_since) = (lock.last_end(), lock.held_since());
@@ -149,9 +157,8 @@ impl<E: Edge> Entry<'_, E> {
         let then = Then::Waiter(ticket, granted.clone(), called);
         if let Err(Partly { written, refused }) = self.carry_all_out(permit, all, then) {
             // All or nothing: the part of the grant that was written is given back.
-            let written: Vec<&[u8]> = keys.iter().take(written).collect();
             let clock = self.edge.clock();
-            self.engine().give_back(ticket, db, &written, &granted, clock);
+            self.engine().give_back(ticket, (db, keys), written, &granted, clock);
             return Err(refused);
         }
         Ok(true)

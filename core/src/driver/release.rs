@@ -1,9 +1,9 @@
 //! LOCK.RELEASE, LOCK.MRELEASE and LOCK.CANCEL: a grant ends, and the lock passes on.
 
-use super::budget::Budget;
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
 use super::entry::Entry;
 use super::write::Then;
+use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grant::Before;
 use crate::engine::queue::{Channel, LineId};
@@ -56,15 +56,14 @@ impl<E: Edge> Entry<'_, E> {
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
         // The keys that are only deleted (usually all), the indexes of the others, and those with waiters or several
-        // holders.
+        // holders. Each release is counted once it is written.
         let (mut gone, mut others, mut awaited) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
+        let mut releases = Vec::with_capacity(keys.len());
         for (at, (name, key)) in names.iter().zip(&keys).enumerate() {
             let (release, is_overrun) = rules::release_from(key.lock(), token, terms, now);
             let key_name = self.known_name(*name);
             let is_overrun = is_overrun && self.counts_as_overrun(*name, token);
-            self.count_overruns(usize::from(is_overrun));
             let mut engine = self.engine();
-            engine.count_release(release);
             if release == Release::Over {
                 others.push(at);
             } else if key.shape() == Shape::Several
@@ -72,13 +71,11 @@ impl<E: Edge> Entry<'_, E> {
                 || engine.unclaimed_before(key_name, || key.lock(), token).is_some()
             {
                 others.push(at);
-                awaited.push(*name);
+                awaited.push((*name, (release, is_overrun)));
             } else {
                 engine.given_back(token, now);
-                engine.released_unclaimed(key_name, token);
-                drop(engine);
-                self.edge.record(Span::Hold, held(token, now));
                 gone.push(key_name);
+                releases.push((release, is_overrun));
             }
         }
         let released = names.len().saturating_sub(others.len()).saturating_add(awaited.len());
@@ -88,26 +85,40 @@ impl<E: Edge> Entry<'_, E> {
             let keys = keys.into_iter().enumerate();
             keys.filter(|(at, _)| others.binary_search(at).is_err()).map(|(_, key)| key).collect()
         };
-        if !gone_keys.is_empty() && !self.delete_all(token, &gone, gone_keys) {
+        let deleted = if gone_keys.is_empty() { 0 } else { self.delete_all(token, &gone, gone_keys) };
+        for released in releases.into_iter().take(deleted) {
+            self.edge.record(Span::Hold, held(token, now));
+            self.count_released(released);
+        }
+        if deleted < gone.len() {
             return Err(Error::Internal);
         }
         // The waiters are served in the order of arrival, whatever line they are in, when all is released.
-        let has_parked = awaited.iter().any(|name| {
+        let has_parked = awaited.iter().any(|(name, _)| {
             let key = self.edge.key_name(*name);
             self.engine().queues().has_parked(key.db, key.name)
         });
         let hand_off = if has_parked { HandOff::Later } else { HandOff::AtOnce };
         // A listener to one key may change others: each of the rest is opened again.
         let (mut lines, mut budget) = (Vec::new(), Budget::COMMAND);
-        for name in awaited {
+        let over = others.len().saturating_sub(awaited.len());
+        for (name, released) in awaited {
             let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
             if rules::release(key.lock(), token) != Release::Over {
                 let key_name = self.edge.key_name(name);
                 lines.extend(self.pass_on(key_name, key, token, hand_off, &mut budget)?);
             }
+            self.count_released(released);
         }
         self.pass_on_parked(&lines, &mut budget);
+        (0..over).for_each(|_| self.engine().count_release(Release::Over));
         Ok(released)
+    }
+
+    /// Counts a release, and whether its holder had overrun its lease.
+    fn count_released(&mut self, (release, is_overrun): (Release, bool)) {
+        self.count_overruns(usize::from(is_overrun));
+        self.engine().count_release(release);
     }
 
     /// LOCK.CANCEL CHANNEL: of the ordinary and the sharded channel of that name. Returns how many attempts it ended.
@@ -134,7 +145,8 @@ impl<E: Edge> Entry<'_, E> {
         let mut key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
         let key_name = self.edge.key_name(name);
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
-        let (mut was_there, given_up) = self.engine().cancel(key_name, id, limits, clock);
+        let is_out_of_memory = self.edge.is_out_of_memory();
+        let (mut was_there, given_up) = self.engine().cancel(key_name, id, is_out_of_memory, limits, clock);
         if !given_up.is_empty() {
             drop(key);
             self.pass_on_given_up(given_up);
@@ -163,7 +175,7 @@ impl<E: Edge> Entry<'_, E> {
                 if !budget.is_left(self.edge.clock()) {
                     return;
                 }
-                budget.spend(1);
+                budget.spend_names(1, name.len());
                 let key_name = KeyName { db, name };
                 let Some(name) = self.edge.name(key_name) else { continue };
                 let opened = self.edge.open(E::lend(&name), Access::Caller, Expected::Grant(token), now);
@@ -190,14 +202,13 @@ impl<E: Edge> Entry<'_, E> {
         budget: &mut Budget,
     ) -> Result<Option<LineId>, Error> {
         let (now, terms) = (key.now(), self.edge.terms());
-        let may_grant = self.gate_of_line(key_name).is_ok();
+        let may_grant = self.may_grant_in_line(key_name, budget);
         // A grant that nobody had claimed ends as if it had never been.
         let before = self.engine().unclaimed_before(key_name, || key.lock(), token);
         let was_among = end(&mut key, token);
         let line = {
             let mut engine = self.engine();
             engine.given_back(token, now);
-            engine.released_unclaimed(key_name, token);
             engine.waited_line(key_name)
         };
         let left = left(&mut key, before.as_ref());
@@ -205,16 +216,17 @@ impl<E: Edge> Entry<'_, E> {
         let first = line.filter(|_| may_grant && hand_off == HandOff::AtOnce);
         let successor = first.zip(left);
         let successor = successor.and_then(|(line, left)| self.successor(line, (token, left), terms, now, budget));
-        self.edge.record(Span::Hold, held(token, now));
         if let Some(Successor { ticket, decision, granted, called }) = successor {
-            let decision = decision.as_hand_off();
+            let decision = decision.as_hand_off(token);
             self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Waiter(ticket, granted, called))?;
+            self.edge.record(Span::Hold, held(token, now));
             return Ok(None);
         }
         let is_free = !was_among || key.lock().is_nobodys();
         let is_free = is_free && !has_to_restore;
         let decision = Engine::<E::Handle>::to_end(token, before.as_ref(), has_to_restore);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
+        self.edge.record(Span::Hold, held(token, now));
         if let Some(line) = line.filter(|_| is_free) {
             self.engine().came_free(line);
         }

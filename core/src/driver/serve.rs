@@ -1,25 +1,25 @@
 //! The timer: ends waits, and gives locks that came free by themselves, or by other means, to the first waiter. Each
 //! event-loop iteration does a bounded amount of work; the timer comes back for the rest.
 
-use super::budget::Budget;
 use super::call::Reached;
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused};
 use super::entry::Entry;
 use super::parked::Tried;
 use super::release::{end, left};
 use super::write::Then;
+use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::engine::outstanding::Lost;
 use crate::engine::queue::{LineId, Of};
 use crate::engine::sessions::LockKey;
-use crate::engine::{Clock, Conditions, Engine, Found, Iteration, KeyName, Successor, Task, Why};
+use crate::engine::{gone_at, Clock, Conditions, Engine, Found, Iteration, KeyName, Successor, Task, Why};
 use crate::lock::rules;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
-/// How many waits end, grants pass on and lines are checked in one iteration. It ends earlier when its budget is spent:
-/// a piece of work can be a set of holders that has to be read as a whole.
+/// How many grants pass on and lines are checked in one iteration. It ends earlier when its budget is spent: a piece of
+/// work can be a set of holders that has to be read as a whole.
 const PER_ITERATION: usize = 128;
 /// When a line is checked again whose attempts wait for memory.
 const OUT_OF_MEMORY: Micros = Micros(100_000);
@@ -42,33 +42,34 @@ impl<E: Edge> Entry<'_, E> {
         self.state().timer = None;
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let is_out_of_memory = !self.engine().claims().is_empty() && self.edge.is_out_of_memory();
+        let mut budget = Budget::ITERATION;
         {
             let mut engine = self.engine();
-            engine.leave_unserved();
-            engine.leave_ended(limits, clock);
-            engine.end_unclaimed(PER_ITERATION, is_out_of_memory, limits, clock);
-            engine.time_out(PER_ITERATION, limits, clock);
+            engine.renew_events();
+            engine.leave_unserved(&mut budget);
+            engine.leave_ended(&mut budget, limits, clock);
+            budget.part(|part| engine.end_unclaimed(part, is_out_of_memory, limits, clock));
+            budget.part(|part| engine.time_out(part, limits, clock));
         }
-        self.sweep_leases();
-        let begun = self.engine().begin_iteration(clock);
+        self.sweep_leases(&mut budget);
+        let begun = self.engine().begin_iteration(&mut budget, clock);
         if let Some(iteration) = begun {
-            self.iterate(iteration);
+            self.iterate(iteration, budget);
         }
     }
 
-    fn iterate(&mut self, mut iteration: Iteration) {
+    fn iterate(&mut self, mut iteration: Iteration, mut budget: Budget) {
         let clock = self.edge.clock();
         let Some(permit) = self.permit() else {
-            self.end_lines_of_lost_slots();
+            self.end_lines_of_lost_slots(&mut budget);
             self.engine().postpone(clock);
             return;
         };
-        let mut budget = Budget::ITERATION;
         for _ in 0..PER_ITERATION {
             if !budget.is_left(self.edge.clock()) {
                 break;
             }
-            let task = self.engine().next_task(&mut iteration, clock);
+            let task = self.engine().next_task(&mut iteration, &mut budget, clock);
             let Some(task) = task else { break };
             if self.see_to(permit, &task, &mut budget) == Err(WriteRefused::ForNow) {
                 self.engine().refused_for_now(task, &mut iteration, clock);
@@ -87,8 +88,10 @@ impl<E: Edge> Entry<'_, E> {
             Task::PassOn(lost) => self.pass_on_lost(permit, lost, budget),
             Task::EndSession((key, token), at) => self.end_session(permit, key, *token, *at),
             Task::Look(line, why) => {
+                let reported = self.engine().reported();
                 let is_granted = self.look_at(permit, *line, budget)?;
-                if is_granted && *why == Why::Scan {
+                // Not missed is an expiry that the server notices, and reports, when the key is opened.
+                if is_granted && *why == Why::Scan && self.engine().reported() == reported {
                     self.engine().count(Counter::MissedWakeups);
                 }
                 Ok(())
@@ -98,14 +101,13 @@ impl<E: Edge> Entry<'_, E> {
 
     /// Passes on a grant that nobody received, if it still stands: to the next in line, or by releasing it.
     fn pass_on_lost(&mut self, permit: Permit, lost: &Lost, budget: &mut Budget) -> Result<(), WriteRefused> {
-        let key_name = KeyName { db: lost.db, name: &lost.name };
+        let key_name = KeyName { db: lost.db, name: lost.name() };
         let Some(name) = self.edge.name(key_name) else { return Ok(()) };
         let (name, now) = (E::lend(&name), self.edge.clock().now());
         let Ok(mut key) = self.edge.open(name, Access::Waiter, Expected::Grant(lost.token), now) else { return Ok(()) };
         if !rules::stands(key.lock(), &lost.written.record(lost.token)) {
             return Ok(());
         }
-        self.end_leases_beyond_grace(key_name);
         end(&mut key, lost.token);
         // As if the grant had never been: the next holder has to learn of a predecessor that never released.
         let before = lost.succeeds.as_ref();
@@ -118,7 +120,7 @@ impl<E: Edge> Entry<'_, E> {
             Some((line, successor))
         });
         if let Some((line, successor)) = successor {
-            return self.give(permit, line, key_name, key, successor);
+            return self.give(permit, line, key_name, key, successor, budget);
         }
         let decision = Engine::<E::Handle>::to_end(lost.token, before, has_to_restore);
         self.carry_out(permit, key_name, key, decision, Then::Nobody)?;
@@ -180,11 +182,15 @@ impl<E: Edge> Entry<'_, E> {
         let key = match self.edge.open(name, Access::Waiter, Expected::Nothing, now) {
             Ok(key) => key,
             Err(Unseen::NotServed) => {
-                self.engine().slot_lost(line);
+                self.engine().slot_lost(line, budget);
                 return Ok(Served::Nobody);
             }
             // Waiters wait for a value of another type as for a foreign one.
-            Err(Unseen::WrongType | Unseen::TooManyHolders) => return Ok(Served::Nobody),
+            Err(Unseen::WrongType | Unseen::TooManyHolders) => {
+                let gone_at = gone_at(self.edge.expires_in_ms(name), now);
+                self.engine().set_due(line, gone_at);
+                return Ok(Served::Nobody);
+            }
         };
         let conditions = Conditions { terms: self.edge.terms(), grace: self.edge.grace(), of, now };
         let mut called = None;
@@ -205,7 +211,7 @@ impl<E: Edge> Entry<'_, E> {
             Found::Grant(successor) => {
                 let is_written = successor.decision.write().is_some();
                 // If the next in line may share it, this has made the line ready again.
-                self.give(permit, line, key_name, key, successor)?;
+                self.give(permit, line, key_name, key, successor, budget)?;
                 if !is_written {
                     // Its ID already held the lock: for the next in line nothing has changed.
                     self.engine().go_on(line);
@@ -214,8 +220,9 @@ impl<E: Edge> Entry<'_, E> {
             }
             Found::Try(ticket) => {
                 drop(key);
-                let tried =
-                    self.try_one(permit, ticket, budget).inspect_err(|refused| self.slot_lost(line, *refused))?;
+                let tried = self
+                    .try_one(permit, ticket, budget)
+                    .inspect_err(|refused| self.slot_lost(line, *refused, budget))?;
                 if tried == Tried::Moved {
                     self.engine().go_on(line);
                 }
@@ -243,23 +250,24 @@ impl<E: Edge> Entry<'_, E> {
         key_name: KeyName<'n>,
         key: E::Key<'n>,
         successor: Successor,
+        budget: &mut Budget,
     ) -> Result<(), WriteRefused> {
         let Successor { ticket, decision, granted, called } = successor;
         let given = self.carry_out(permit, key_name, key, decision, Then::Waiter(ticket, granted, called));
         if let Err(refused) = given {
-            self.slot_lost(line, refused);
+            self.slot_lost(line, refused, budget);
         }
         given
     }
 
-    fn slot_lost(&mut self, line: LineId, refused: WriteRefused) {
+    fn slot_lost(&mut self, line: LineId, refused: WriteRefused, budget: &mut Budget) {
         if refused == WriteRefused::NotOurs {
-            self.engine().slot_lost(line);
+            self.engine().slot_lost(line, budget);
         }
     }
 
     /// Tells waiters that their slot is not served here, even while no lock may be granted.
-    fn end_lines_of_lost_slots(&mut self) {
+    fn end_lines_of_lost_slots(&mut self, budget: &mut Budget) {
         if !self.edge.may_lose_slots() {
             return;
         }
@@ -271,7 +279,7 @@ impl<E: Edge> Entry<'_, E> {
             let is_lost = name.is_some_and(|name| !self.edge.serves(E::lend(&name)));
             let mut engine = self.engine();
             if is_lost {
-                engine.slot_lost(line);
+                engine.slot_lost(line, budget);
             } else {
                 engine.set_ready(line);
             }

@@ -148,11 +148,11 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Deletes keys whose only grants have ended, and for which nobody waits. Returns whether all were deleted.
-    pub(super) fn delete_all<'n>(&mut self, token: Token, names: &[KeyName<'n>], keys: Vec<E::Key<'n>>) -> bool {
-        let wanted = keys.len();
+    /// Deletes keys whose only grants have ended, and for which nobody waits. Returns how many of them, from the first on,
+    /// were deleted.
+    pub(super) fn delete_all<'n>(&mut self, token: Token, names: &[KeyName<'n>], keys: Vec<E::Key<'n>>) -> usize {
         let written = self.edge.delete_all(keys);
-        let all_deleted = written.len() == wanted;
+        let deleted = written.len();
         let mut decision = Decision::to_release(token);
         decision.not_written();
         let mut engine = self.engine();
@@ -163,7 +163,7 @@ impl<E: Edge> Entry<'_, E> {
         for written in written {
             self.edge.signal(written, decision.events());
         }
-        all_deleted
+        deleted
     }
 }
 

@@ -21,12 +21,12 @@ pub struct Wanted<'a> {
 
 impl<H> Engine<H> {
     /// Whether it is the caller's turn or others wait ahead of it.
-    fn turn(&self, key: KeyName<'_>, wanted: &Wanted<'_>) -> Turn {
+    fn turn(&self, key: KeyName<'_>, lock: State<'_>, wanted: &Wanted<'_>) -> Turn {
         if wanted.may_grant.is_err() {
             return Turn::Barred;
         }
         let others_ahead = !self.queues.is_empty() && self.queues.has_ahead(key.db, key.name, wanted.request.id);
-        if others_ahead {
+        if others_ahead || self.awaits_claim(key, lock) {
             Turn::Behind
         } else {
             Turn::Now
@@ -43,7 +43,7 @@ impl<H> Engine<H> {
         lock: State<'a>,
         wanted: &Wanted<'a>,
     ) -> Result<Acquire<'a>, Error> {
-        let turn = self.turn(key, wanted);
+        let turn = self.turn(key, lock, wanted);
         rules::acquire(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
     }
 
@@ -57,7 +57,7 @@ impl<H> Engine<H> {
         lock: State<'a>,
         wanted: &Wanted<'a>,
     ) -> Result<Acquire<'a>, Error> {
-        let turn = self.turn(key, wanted);
+        let turn = self.turn(key, lock, wanted);
         rules::recover(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
     }
 
@@ -74,6 +74,8 @@ impl<H> Engine<H> {
         wanted: &Wanted<'a>,
     ) -> Result<Result<Vec<Acquire<'a>>, Option<usize>>, Error> {
         let behind = if self.queues.is_empty() { None } else { self.queues.first_ahead(db, names, wanted.request.id) };
+        let awaits_claim = |(name, lock): (&&[u8], &State<'_>)| self.awaits_claim(KeyName { db, name }, *lock);
+        let behind = behind.or_else(|| names.iter().zip(locks).position(awaits_claim));
         let turn = match (wanted.may_grant, behind) {
             (Err(_), _) => Turn::Barred,
             (_, Some(_)) => Turn::Behind,

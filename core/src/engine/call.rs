@@ -1,9 +1,10 @@
 //! The turn of an attempt that waits without a connection: it is told on its channel, unless nobody seems to listen
 //! there.
 
+use super::clock::Clock;
 use super::counters::Counter;
 use super::outbox::{News, Notice};
-use super::parts::{Clock, Engine, Limits};
+use super::parts::{Engine, Limits};
 use super::queue::{Handle, Ticket};
 use crate::lock::time::Micros;
 

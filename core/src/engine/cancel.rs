@@ -1,8 +1,11 @@
 //! LOCK.CANCEL: takes an attempt out of the queue.
 
+use super::budget::Budget;
 use super::claim::GivenUp;
+use super::claims::Leaves;
+use super::clock::Clock;
 use super::counters::Counter;
-use super::parts::{Clock, Engine, KeyName, Limits};
+use super::parts::{Engine, KeyName, Limits};
 use super::queue::Channel;
 use super::written::End;
 use crate::lock::record::Id;
@@ -10,8 +13,17 @@ use std::rc::Rc;
 
 impl<H> Engine<H> {
     /// LOCK.CANCEL: takes an attempt out of the queue, with a grant that it has not claimed, and bars late copies of its
-    /// calls for a while. Returns whether it waited or had a place, and what passes on.
-    pub fn cancel(&mut self, key: KeyName<'_>, id: Id, limits: Limits, clock: impl Clock) -> (bool, Vec<GivenUp>) {
+    /// calls for a while. Returns whether it waited or had a place, and what passes on. Out of memory an attempt of
+    /// which nothing is known is not barred: that would take room that nothing gives back.
+    pub fn cancel(
+        &mut self,
+        key: KeyName<'_>,
+        id: Id,
+        is_out_of_memory: bool,
+        limits: Limits,
+        clock: impl Clock,
+    ) -> (bool, Vec<GivenUp>) {
+        let was_barred = is_out_of_memory && self.queues.is_barred(key.db, &[key.name], id);
         let found = self.queues.forget(key.db, key.name, id);
         self.count_given_up(limits);
         let own = self.own_claims(key.db, &[key.name], Some(id));
@@ -21,14 +33,15 @@ impl<H> Engine<H> {
             self.end(gone, End::Cancelled);
         }
         let given_up = claims.into_iter().filter_map(|claim| self.cancel_claim(claim)).collect();
-        if let Some(until) = limits.reserved_until(clock) {
+        let may_bar = !is_out_of_memory || stood || was_barred;
+        if let Some(until) = limits.reserved_until(clock).filter(|_| may_bar) {
             self.queues.bar(key.db, key.name, id, until, limits.most_places());
         }
         (stood, given_up)
     }
 
-    /// LOCK.CANCEL CHANNEL: the same for all attempts of a channel in the line of a key. Returns their
-    /// number, and what passes on.
+    /// LOCK.CANCEL CHANNEL: the same for all attempts of a channel in the line of a key. Of a crowd the rest follows
+    /// soon, and gets nothing until then. Returns their number, and what passes on.
     pub fn cancel_channel(
         &mut self,
         key: KeyName<'_>,
@@ -36,15 +49,19 @@ impl<H> Engine<H> {
         limits: Limits,
         clock: impl Clock,
     ) -> (usize, Vec<GivenUp>) {
-        let mut given_up = Vec::new();
+        let (mut given_up, mut budget) = (Vec::new(), Budget::COMMAND);
         let waiting = self.queues.cancel_channel(key.db, key.name, channel);
-        self.leave_ended(limits, clock);
-        let claims = self.claims.of_channel(key.db, key.name, channel);
-        for ticket in &claims {
-            let id = self.claims.get(*ticket).map(|claim| claim.id);
-            given_up.extend(self.cancel_claim(*ticket));
-            if let (Some(id), Some(until)) = (id, limits.reserved_until(clock)) {
-                self.queues.bar(key.db, key.name, id, until, limits.most_places());
+        self.leave_ended(&mut budget, limits, clock);
+        let claims = self.claims.of_channel(key.db, key.name, channel, self.queues.marks());
+        for (ticket, at) in &claims {
+            if budget.has_left() {
+                let cancelled = self.cancel_and_bar(*ticket, *at, limits, clock);
+                if let Some(cancelled) = &cancelled {
+                    budget.spend_on_each(&cancelled.keys);
+                }
+                given_up.extend(cancelled);
+            } else {
+                self.claims.leave_soon(*ticket, Leaves::Cancelled { at: *at });
             }
             self.count(Counter::Cancels);
         }

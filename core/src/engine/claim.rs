@@ -1,16 +1,18 @@
 //! An attempt claims its grant, or does not.
 
-use super::claims::{Claim, Own};
+use super::budget::Budget;
+use super::claims::{Claim, Leaves, Own};
+use super::clock::Clock;
 use super::counters::Counter;
 use super::grant::{Before, Granted, Written};
 use super::outbox::{News, Notice};
 use super::outstanding::Lost;
-use super::parts::{Clock, Engine, KeyName, Limits};
+use super::parts::{Engine, KeyName, Limits};
 use super::queue::{Channel, Keys, Place, Ticket};
 use super::written::Caller;
 use crate::lock::record::Id;
 use crate::lock::rules::{self, State};
-use crate::lock::time::{Micros, UnixMicros};
+use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
 
 /// A grant that cannot be claimed any more, and passes on.
@@ -33,17 +35,38 @@ impl<H> Engine<H> {
     #[must_use]
     pub fn own_claims(&self, db: i32, names: &[&[u8]], id: Option<Id>) -> Own {
         match id {
-            Some(id) if !self.claims.is_empty() => self.claims.own(db, names, id),
+            Some(id) if !self.claims.is_empty() => self.claims.own(db, names, id, self.queues.marks()),
             _ => Own::default(),
         }
+    }
+
+    /// The grant of a key with that token, if it waits to be claimed.
+    #[must_use]
+    pub fn unclaimed(&self, key: KeyName<'_>, token: Token) -> Option<&Claim> {
+        self.claims.of_grant(key.db, key.name, token, self.queues.marks()).map(|(_, claim, _)| claim)
     }
 
     /// Whether a grant of a key waits to be claimed, or passes on in a moment because it was not: nobody holds the lock
     /// by it.
     #[must_use]
     pub fn is_unclaimed(&self, key: KeyName<'_>, token: Token) -> bool {
-        let given_up = || self.outstanding.lost_of(key.db, key.name, token).is_some_and(|lost| lost.is_unclaimed);
-        self.claims.of_grant(key.db, key.name, token).is_some() || given_up()
+        let marks = self.queues.marks();
+        let lost = || self.outstanding.lost_of(key.db, key.name, token, marks);
+        self.claims.of_grant(key.db, key.name, token, marks).is_some() || lost().is_some_and(|lost| lost.is_unclaimed)
+    }
+
+    /// Whether a lock has expired by a grant that can still be claimed: the server stood still, or its clock was set. It
+    /// is kept until the sockets have been read.
+    #[must_use]
+    #[inline]
+    pub fn awaits_claim(&self, key: KeyName<'_>, lock: State<'_>) -> bool {
+        match lock {
+            State::Expired(_, Some(record)) if !self.claims.is_empty() => {
+                let claim = self.claims.of_grant(key.db, key.name, record.token, self.queues.marks());
+                claim.is_some_and(|(_, claim, _)| claim.leaves.is_none())
+            }
+            _ => false,
+        }
     }
 
     /// An attempt has claimed its grant, which now ends at `until`. Returns what it is told, and how long it waited.
@@ -65,18 +88,33 @@ impl<H> Engine<H> {
         Some((granted, waited))
     }
 
-    /// Grants that were not claimed in time pass on, and their channels count as silent; at most `most` of them. Not
-    /// silent is one whose claim was refused, or could not be accepted for want of memory.
-    pub fn end_unclaimed(&mut self, most: usize, is_out_of_memory: bool, limits: Limits, clock: impl Clock) {
+    /// Called in each tick of the server: notes whether it stood still before.
+    pub fn note_turn(&mut self, now: MonotonicMicros, claim: Micros) {
+        self.claims.seen(now, claim);
+    }
+
+    /// Grants that were not claimed in time pass on, and their channels are skipped, as far as the budget goes. They end
+    /// once the sockets have been read after their deadlines: a claim can wait there while the server stands still. Not
+    /// skipped is a channel whose claim was refused, or could not be accepted for want of memory, or had to be sent to a
+    /// server that stood still.
+    pub fn end_unclaimed(&mut self, budget: &mut Budget, is_out_of_memory: bool, limits: Limits, clock: impl Clock) {
         if self.claims.is_empty() {
             return;
         }
         let now = clock.monotonic();
-        for _ in 0..most {
-            let Some(ticket) = self.claims.due(now) else { return };
-            let Some(GivenUp { channel, was_refused, .. }) = self.give_up(ticket, limits, clock) else { return };
+        let over = self.claims.begin_turn(now, limits.claim);
+        while budget.has_left() {
+            let Some(ticket) = self.claims.due(over) else { return };
+            if self.claims.get(ticket).is_some_and(|claim| claim.leaves.is_some()) {
+                self.leave_unclaimed(ticket, budget, limits, clock);
+                continue;
+            }
+            let is_late = self.claims.get(ticket).is_some_and(|claim| self.claims.stood_still_after(claim.deadline));
+            let given_up = self.give_up(ticket, limits, clock);
+            let Some(GivenUp { keys, channel, was_refused, .. }) = given_up else { return };
+            budget.spend_on_each(&keys);
             self.count(Counter::Unclaimed);
-            if !is_out_of_memory && !was_refused {
+            if !is_out_of_memory && !was_refused && !is_late {
                 self.queues.set_silent(&channel);
             }
         }
@@ -86,12 +124,46 @@ impl<H> Engine<H> {
     pub fn give_up(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<GivenUp> {
         let claim = self.claims.take(ticket)?;
         if let Some(until) = limits.reserved_until(clock) {
-            let names: Vec<&[u8]> = claim.keys.iter().collect();
             let place = Place { id: claim.id, until, since: Some(claim.since) };
-            self.queues.restore_place(claim.db, &names, ticket, place, limits.most_places());
+            self.queues.restore_place(claim.db, claim.keys.clone(), ticket, place, limits.most_places());
         } else {
             self.waits.has_ended(claim.since);
         }
+        Some(self.pass_claim_on(&claim))
+    }
+
+    /// A grant passes on that cannot be claimed any more: its attempt has ended, or its connection.
+    pub(super) fn leave_unclaimed(
+        &mut self,
+        ticket: Ticket,
+        budget: &mut Budget,
+        limits: Limits,
+        clock: impl Clock,
+    ) -> Option<GivenUp> {
+        let claim = self.claims.get(ticket)?;
+        budget.spend_on_each(&claim.keys);
+        match claim.leaves {
+            Some(Leaves::Cancelled { at }) => self.cancel_and_bar(ticket, at, limits, clock),
+            // The newer call has its place.
+            Some(Leaves::Replaced) => self.replace_claim(ticket),
+            None => self.give_up(ticket, limits, clock),
+        }
+    }
+
+    /// A newer call of its attempt asks for other keys than those of a grant. Returns what passes on now; a grant that
+    /// the budget leaves no room for does so soon.
+    pub fn replace_unclaimed(&mut self, ticket: Ticket, budget: &mut Budget) -> Option<GivenUp> {
+        if !budget.has_left() {
+            self.claims.leave_soon(ticket, Leaves::Replaced);
+            return None;
+        }
+        let given_up = self.replace_claim(ticket)?;
+        budget.spend_on_each(&given_up.keys);
+        Some(given_up)
+    }
+
+    fn replace_claim(&mut self, ticket: Ticket) -> Option<GivenUp> {
+        let claim = self.claims.take(ticket)?;
         Some(self.pass_claim_on(&claim))
     }
 
@@ -101,6 +173,22 @@ impl<H> Engine<H> {
         let given_up = self.pass_claim_on(&claim);
         self.announce_cancelled(claim);
         Some(given_up)
+    }
+
+    /// The same, and late copies of its calls get nothing for a while; `at`: the key on which it was cancelled.
+    pub(super) fn cancel_and_bar(
+        &mut self,
+        ticket: Ticket,
+        at: usize,
+        limits: Limits,
+        clock: impl Clock,
+    ) -> Option<GivenUp> {
+        let id = self.claims.get(ticket)?.id;
+        let cancelled = self.cancel_claim(ticket)?;
+        if let (Some(name), Some(until)) = (cancelled.keys.get(at), limits.reserved_until(clock)) {
+            self.queues.bar(cancelled.db, name, id, until, limits.most_places());
+        }
+        Some(cancelled)
     }
 
     /// A claim was refused: the attempt is there all the same.
@@ -117,25 +205,24 @@ impl<H> Engine<H> {
         lock: impl FnOnce() -> State<'l>,
         token: Token,
     ) -> Option<Before> {
-        let Some((_, claim)) = self.claims.of_grant(key.db, key.name, token) else {
+        match self.claims.of_grant(key.db, key.name, token, self.queues.marks()) {
+            Some((_, claim, at)) => claim.granted.before(at).cloned(),
             // It may pass on in a moment, unless somebody has extended it.
-            return self.given_up(key, lock, token)?.succeeds.clone();
-        };
-        let at = claim.keys.iter().position(|name| name == key.name)?;
-        claim.granted.before(at).cloned()
+            None => self.given_up(key, lock, token)?.succeeds.clone(),
+        }
     }
 
     /// A grant that passes on in a moment, if its value still stands as it was written.
     #[must_use]
     pub fn given_up<'l>(&self, key: KeyName<'_>, lock: impl FnOnce() -> State<'l>, token: Token) -> Option<&Lost> {
-        let lost = self.outstanding.lost_of(key.db, key.name, token)?;
+        let lost = self.outstanding.lost_of(key.db, key.name, token, self.queues.marks())?;
         rules::stands(lock(), &lost.written.record(token)).then_some(lost)
     }
 
     /// A key was released by its token before its grant was claimed. The attempt ends with the last of its keys; until
     /// then its claim finds that one is gone.
-    pub fn released_unclaimed(&mut self, key: KeyName<'_>, token: Token) {
-        let claim = self.claims.of_grant(key.db, key.name, token).map(|(ticket, _)| ticket);
+    pub(super) fn released_unclaimed(&mut self, key: KeyName<'_>, token: Token) {
+        let claim = self.claims.of_grant(key.db, key.name, token, self.queues.marks()).map(|(ticket, ..)| ticket);
         let ended = claim.filter(|ticket| self.claims.release_one(*ticket));
         if let Some(claim) = ended.and_then(|ticket| self.claims.take(ticket)) {
             self.announce_cancelled(claim);
@@ -159,10 +246,10 @@ impl<H> Engine<H> {
 
     fn pass_claim_on(&mut self, claim: &Claim) -> GivenUp {
         let Granted { token, until, .. } = claim.granted;
-        let keys = claim.keys.iter().enumerate();
-        self.outstanding.lose(keys.map(|(at, name)| Lost {
+        self.outstanding.lose((0..claim.keys.len()).map(|at| Lost {
             db: claim.db,
-            name: name.into(),
+            keys: claim.keys.clone(),
+            at,
             token,
             written: Written { until, id: None, owner: None },
             succeeds: claim.granted.before(at).cloned(),

@@ -1,12 +1,14 @@
 //! Grants that wait to be claimed. An attempt without a connection is granted its lock with a short lease, is told, and
 //! claims the lock by sending its call again. Only the server that granted it knows whose it is.
 
+use super::budget::Budget;
 use super::grant::Granted;
-use super::queue::{Channel, Keys, Order, Ticket};
+use super::queue::{Channel, Keys, Mark, Marks, Order, Ticket};
 use crate::lock::record::Id;
 use crate::lock::request::Share;
-use crate::lock::time::MonotonicMicros;
+use crate::lock::time::{Micros, MonotonicMicros};
 use crate::lock::token::Token;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -37,15 +39,20 @@ pub struct Claim {
     pub was_refused: bool,
     /// How many of its keys were released by their token.
     pub released: usize,
+    /// It cannot be claimed any more, and passes on soon.
+    pub leaves: Option<Leaves>,
 }
 
-impl Claim {
-    fn names(&self) -> impl Iterator<Item = Rc<[u8]>> + '_ {
-        self.keys.iter().map(|name| match &self.keys {
-            Keys::One(name) => Rc::clone(name),
-            Keys::Several(_) => name.into(),
-        })
-    }
+/// Why a grant that was not claimed cannot be claimed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Leaves {
+    /// It was cancelled with its channel.
+    Cancelled {
+        /// On this one of its keys.
+        at: usize,
+    },
+    /// A newer call of its attempt asks for other keys.
+    Replaced,
 }
 
 /// The canonical form of a [`Claim`].
@@ -60,6 +67,7 @@ pub struct ClaimForm {
     times: (MonotonicMicros, MonotonicMicros),
     released: usize,
     was_refused: bool,
+    leaves: Option<Leaves>,
 }
 
 /// The unclaimed grants that an attempt has among some keys.
@@ -75,14 +83,36 @@ pub struct Own {
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     all: BTreeMap<Ticket, Claim>,
-    ids: BTreeSet<(i32, Id, Ticket)>,
     tokens: BTreeSet<(Token, Ticket)>,
     deadlines: BTreeSet<(MonotonicMicros, Ticket)>,
     sessions: BTreeSet<(u64, Ticket)>,
-    keys: BTreeSet<(i32, Rc<[u8]>, Ticket)>,
+    /// Each key of each grant, with its index among those of the grant. Names can have the same mark.
+    keys: BTreeSet<(Mark, Id, Ticket, usize)>,
+    /// The key that was found last: a command names those of a grant one after the other, and comparing two names costs
+    /// less than the mark of one.
+    found: Cell<(Ticket, usize)>,
     /// The connections that have ended, whose grants have not passed on yet.
     over: VecDeque<u64>,
+    /// The grants that leave one by one.
+    leaving: VecDeque<Ticket>,
+    turns: Turns,
 }
+
+/// The turns of the event loop in which the timer ran, as far as they matter for unclaimed grants. A server reads its
+/// sockets, and then runs its timers; after SIGCONT it runs its timers first. One with I/O threads executes what it has
+/// read a turn later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Turns {
+    /// The last turns, the latest first.
+    last: [MonotonicMicros; 2],
+    /// When the server was last known to run.
+    seen: MonotonicMicros,
+    /// When it was last noticed that the server had stood still.
+    stood_still: MonotonicMicros,
+}
+
+/// Turns that are shorter than this are no standstill: a server ticks every 100 ms, or rarely 250.
+const SHORTEST_STANDSTILL: Micros = Micros(300_000);
 
 impl Claims {
     /// The number of unclaimed grants.
@@ -99,11 +129,11 @@ impl Claims {
 
     /// A grant waits to be claimed.
     pub fn add(&mut self, ticket: Ticket, claim: Claim) {
-        self.ids.insert((claim.db, claim.id, ticket));
         self.tokens.insert((claim.granted.token, ticket));
         self.deadlines.insert((claim.deadline, ticket));
         self.sessions.extend(claim.session.map(|client| (client, ticket)));
-        self.keys.extend(claim.names().map(|name| (claim.db, name, ticket)));
+        let marks = claim.keys.marks().iter().enumerate();
+        self.keys.extend(marks.map(|(at, mark)| (*mark, claim.id, ticket, at)));
         self.all.insert(ticket, claim);
     }
 
@@ -124,32 +154,68 @@ impl Claims {
     /// Removes a grant: it was claimed, or cannot be claimed any more.
     pub fn take(&mut self, ticket: Ticket) -> Option<Claim> {
         let claim = self.all.remove(&ticket)?;
-        self.ids.remove(&(claim.db, claim.id, ticket));
         self.tokens.remove(&(claim.granted.token, ticket));
         self.deadlines.remove(&(claim.deadline, ticket));
         if let Some(client) = claim.session {
             self.sessions.remove(&(client, ticket));
         }
-        for name in claim.names() {
-            self.keys.remove(&(claim.db, name, ticket));
+        for (at, mark) in claim.keys.marks().iter().enumerate() {
+            self.keys.remove(&(*mark, claim.id, ticket, at));
         }
         Some(claim)
     }
 
-    /// The grants of an attempt that have some of these keys.
+    /// The grants of a key to attempts with IDs from one to another, in the order of the IDs.
+    fn of_key<'a>(
+        &'a self,
+        db: i32,
+        name: &'a [u8],
+        marks: &Marks,
+        ids: [Id; 2],
+    ) -> impl Iterator<Item = (Ticket, &'a Claim, usize)> {
+        let (mark, [from, to]) = (marks.of(name), ids);
+        let keys = self.keys.range((mark, from, Ticket::FIRST, 0)..=(mark, to, Ticket::LAST, usize::MAX));
+        keys.filter_map(move |(_, _, ticket, at)| {
+            let claim = self.all.get(ticket)?;
+            (claim.db == db && claim.keys.get(*at) == Some(name)).then_some((*ticket, claim, *at))
+        })
+    }
+
+    /// The grants of an attempt that have some of these keys, and can still be claimed.
     #[must_use]
-    pub fn own(&self, db: i32, names: &[&[u8]], id: Id) -> Own {
+    pub fn own(&self, db: i32, names: &[&[u8]], id: Id, marks: &Marks) -> Own {
+        let mut common: BTreeMap<Ticket, usize> = BTreeMap::new();
+        for name in names {
+            for (ticket, ..) in self.of_key(db, name, marks, [id, id]).filter(|(_, claim, _)| claim.leaves.is_none()) {
+                let count = common.entry(ticket).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
         let mut own = Own::default();
-        let tickets = self.ids.range((db, id, Ticket::FIRST)..=(db, id, Ticket::LAST));
-        for (ticket, claim) in tickets.filter_map(|(.., ticket)| Some((*ticket, self.all.get(ticket)?))) {
-            let common = claim.keys.iter().filter(|name| names.contains(name)).count();
-            if common == names.len() && common == claim.keys.len() {
+        for (ticket, common) in common {
+            let all = self.all.get(&ticket).map_or(0, |claim| claim.keys.len());
+            if common == names.len() && common == all {
                 own.same = Some(ticket);
-            } else if common > 0 {
+            } else {
                 own.others.push(ticket);
             }
         }
         own
+    }
+
+    /// Whether a grant of a key to an attempt was cancelled, and has not passed on yet.
+    #[must_use]
+    pub fn is_cancelled(&self, db: i32, name: &[u8], id: Id, marks: &Marks) -> bool {
+        let is_it = |claim: &Claim| matches!(claim.leaves, Some(Leaves::Cancelled { .. }));
+        !self.leaving.is_empty() && self.of_key(db, name, marks, [id, id]).any(|(_, claim, _)| is_it(claim))
+    }
+
+    /// A grant cannot be claimed any more, and passes on soon.
+    pub fn leave_soon(&mut self, ticket: Ticket, leaves: Leaves) {
+        if let Some(claim) = self.all.get_mut(&ticket).filter(|claim| claim.leaves.is_none()) {
+            claim.leaves = Some(leaves);
+            self.leaving.push_back(ticket);
+        }
     }
 
     /// A claim was refused.
@@ -159,29 +225,53 @@ impl Claims {
         }
     }
 
-    /// The grant of a key with that token.
+    /// The grant of a key with that token, and the index of the key in it.
     #[must_use]
     #[inline]
-    pub fn of_grant(&self, db: i32, name: &[u8], token: Token) -> Option<(Ticket, &Claim)> {
+    pub fn of_grant(&self, db: i32, name: &[u8], token: Token, marks: &Marks) -> Option<(Ticket, &Claim, usize)> {
         if self.all.is_empty() {
             return None;
         }
-        self.find(db, name, token)
+        self.find(db, name, token, marks)
     }
 
-    fn find(&self, db: i32, name: &[u8], token: Token) -> Option<(Ticket, &Claim)> {
+    fn find(&self, db: i32, name: &[u8], token: Token, marks: &Marks) -> Option<(Ticket, &Claim, usize)> {
         let tickets = self.tokens.range((token, Ticket::FIRST)..=(token, Ticket::LAST));
-        let mut claims = tickets.filter_map(|(_, ticket)| Some((*ticket, self.all.get(ticket)?)));
-        claims.find(|(_, claim)| claim.db == db && claim.keys.contains(name))
+        let claims = tickets.filter_map(|(_, ticket)| Some((*ticket, self.all.get(ticket)?)));
+        for (ticket, claim) in claims.filter(|(_, claim)| claim.db == db) {
+            if let Some(at) = self.index_in(ticket, claim, name, marks) {
+                self.found.set((ticket, at));
+                return Some((ticket, claim, at));
+            }
+        }
+        None
     }
 
-    /// The grants of a key that were told on that channel, in order.
+    /// The index of a key among those of a grant.
+    fn index_in(&self, ticket: Ticket, claim: &Claim, name: &[u8], marks: &Marks) -> Option<usize> {
+        let is_it = |at: &usize| claim.keys.get(*at) == Some(name);
+        let (last, at) = self.found.get();
+        let near = if last == ticket { [at, at.saturating_add(1)] } else { [0; 2] };
+        near.into_iter().find(is_it).or_else(|| {
+            let mark = marks.of(name);
+            let same = self.keys.range((mark, claim.id, ticket, 0)..=(mark, claim.id, ticket, usize::MAX));
+            same.map(|(.., at)| *at).find(is_it)
+        })
+    }
+
+    /// The grants of a key that were told on that channel and can still be claimed, in order, each with the index of the
+    /// key in it.
     #[must_use]
-    pub fn of_channel(&self, db: i32, name: &[u8], channel: &Channel) -> Vec<Ticket> {
-        let name: Rc<[u8]> = name.into();
-        let tickets = self.keys.range((db, Rc::clone(&name), Ticket::FIRST)..=(db, name, Ticket::LAST));
-        let is_wanted = |ticket: &Ticket| self.all.get(ticket).is_some_and(|claim| *claim.channel == *channel);
-        tickets.map(|(.., ticket)| *ticket).filter(is_wanted).collect()
+    pub fn of_channel(&self, db: i32, name: &[u8], channel: &Channel, marks: &Marks) -> Vec<(Ticket, usize)> {
+        if self.all.is_empty() {
+            return Vec::new();
+        }
+        let all = self.of_key(db, name, marks, [Id::FIRST, Id::LAST]);
+        let is_wanted = |claim: &Claim| claim.leaves.is_none() && *claim.channel == *channel;
+        let mut found: Vec<(Ticket, usize)> =
+            all.filter(|(_, claim, _)| is_wanted(claim)).map(|(ticket, _, at)| (ticket, at)).collect();
+        found.sort_unstable();
+        found
     }
 
     /// A connection has ended: its grants are to pass on.
@@ -196,8 +286,14 @@ impl Claims {
         tickets.next().map(|(_, ticket)| *ticket)
     }
 
-    /// The next grant whose connection has ended.
+    /// The next grant that leaves, or whose connection has ended.
     pub fn next_over(&mut self) -> Option<Ticket> {
+        while let Some(ticket) = self.leaving.front() {
+            if self.all.contains_key(ticket) {
+                return Some(*ticket);
+            }
+            self.leaving.pop_front();
+        }
         while let Some(client) = self.over.front() {
             if let Some(ticket) = self.next_of(*client) {
                 return Some(ticket);
@@ -207,10 +303,10 @@ impl Claims {
         None
     }
 
-    /// Whether there may be grants whose connection has ended.
+    /// Whether there may be grants that leave.
     #[must_use]
     pub fn has_over(&self) -> bool {
-        !self.over.is_empty()
+        !self.over.is_empty() || !self.leaving.is_empty()
     }
 
     /// Whether any of them ends with a connection.
@@ -219,10 +315,35 @@ impl Claims {
         !self.sessions.is_empty()
     }
 
-    /// When the next of them can no longer be claimed.
+    /// When the next of them can no longer be claimed; `None` inside: that has passed, and the sockets are to be read.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<MonotonicMicros> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+    pub fn next_deadline(&self) -> Option<Option<MonotonicMicros>> {
+        let [last, _] = self.turns.last;
+        self.deadlines.first().map(|(deadline, _)| Some(*deadline).filter(|deadline| *deadline > last))
+    }
+
+    /// The server runs at `now`: notes whether it stood still before, longer than a third of the time for a claim.
+    pub fn seen(&mut self, now: MonotonicMicros, claim: Micros) {
+        let longest = Micros(claim.0 / 3).max(SHORTEST_STANDSTILL);
+        if self.turns.seen > MonotonicMicros(0) && now.since(self.turns.seen) > longest {
+            self.turns.stood_still = now;
+        }
+        self.turns.seen = now;
+    }
+
+    /// The timer runs at `now`, in a turn of its own. Returns up to when deadlines are over: two turns have read the
+    /// sockets since.
+    pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros) -> MonotonicMicros {
+        self.seen(now, claim);
+        let [last, before] = self.turns.last;
+        self.turns.last = [now, last];
+        before
+    }
+
+    /// Whether the server stood still before it could read a claim that was sent by `deadline`.
+    #[must_use]
+    pub fn stood_still_after(&self, deadline: MonotonicMicros) -> bool {
+        self.turns.stood_still >= deadline
     }
 
     /// One that can no longer be claimed at `now`.
@@ -236,13 +357,21 @@ impl Claims {
         self.all.keys().copied()
     }
 
-    /// Drops at most so many of them. Returns whether these were the last.
-    pub(super) fn drop_piece(&mut self, most: usize) -> bool {
-        let tickets: Vec<Ticket> = self.tickets().take(most).collect();
-        for ticket in tickets {
-            self.take(ticket);
+    /// Drops grants as far as the budget goes. Returns whether none is left.
+    pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
+        while budget.has_left() {
+            let Some(first) = self.all.keys().next().copied() else { break };
+            if let Some(claim) = self.take(first) {
+                budget.spend_on_each(&claim.keys);
+            }
         }
         self.all.is_empty()
+    }
+
+    /// How many keys there are of all of them.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        self.keys.len()
     }
 
     /// The canonical form. It leaves out when an attempt began to wait, which decides nothing.
@@ -262,6 +391,7 @@ impl Claims {
                 deadline,
                 was_refused,
                 released,
+                leaves,
             } = claim;
             ClaimForm {
                 ticket: tickets.at(*ticket),
@@ -273,6 +403,7 @@ impl Claims {
                 times: (*sent, *deadline),
                 was_refused: *was_refused,
                 released: *released,
+                leaves: *leaves,
             }
         };
         self.all.iter().map(form).collect()

@@ -1,8 +1,9 @@
 //! Grants that were cut short because their connection ended. A holder that gives such a lock back within the margin has
 //! not overrun its lease: it is not counted as an overrun.
 //!
-//! Each is remembered until its timestamp, the last [`MOST`] of them at most.
+//! Each is remembered until its timestamp, the last [`MOST`] of them at most, with [`MOST_BYTES`] of names.
 
+use super::budget::Budget;
 use super::sessions::LockKey;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
@@ -10,6 +11,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// How many are remembered.
 const MOST: usize = 10_000;
+/// The bytes of their names.
+const MOST_BYTES: usize = 4 << 20;
 
 /// The grants that were cut short.
 #[derive(Clone, Debug, Default)]
@@ -17,16 +20,22 @@ pub struct CutShort {
     grants: BTreeSet<(LockKey, Token)>,
     /// The same and some that were extended since, each with its timestamp, in the order in which they were cut short.
     order: VecDeque<((LockKey, Token), UnixMicros)>,
+    /// The bytes of the names in `order`.
+    bytes: usize,
 }
 
 impl CutShort {
     /// A grant was cut short at `now` and ends at `until`.
     pub fn add(&mut self, grant: (LockKey, Token), until: UnixMicros, now: UnixMicros) {
-        while self.order.len() >= MOST || self.order.front().is_some_and(|(_, until)| *until <= now) {
-            let Some((grant, _)) = self.order.pop_front() else { break };
-            self.grants.remove(&grant);
+        let size = grant.0 .1.len();
+        let is_full = |own: &Self| own.order.len() >= MOST || own.bytes.saturating_add(size) > MOST_BYTES;
+        while is_full(self) || self.order.front().is_some_and(|(_, until)| *until <= now) {
+            if !self.forget_first() {
+                break;
+            }
         }
         if self.grants.insert(grant.clone()) {
+            self.bytes = self.bytes.saturating_add(size);
             self.order.push_back((grant, until));
         }
     }
@@ -44,9 +53,25 @@ impl CutShort {
         }
     }
 
-    /// Forgets all of them.
-    pub fn clear(&mut self) {
-        *self = Self::default();
+    fn forget_first(&mut self) -> bool {
+        let Some((grant, _)) = self.order.pop_front() else { return false };
+        self.bytes = self.bytes.saturating_sub(grant.0 .1.len());
+        self.grants.remove(&grant);
+        true
+    }
+
+    /// Whether none is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Forgets them as far as the budget goes. Returns whether none is left.
+    pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
+        while budget.has_left() && self.forget_first() {
+            budget.spend(1);
+        }
+        self.is_empty()
     }
 }
 
@@ -83,5 +108,35 @@ mod tests {
         }
         assert!(!has(&cut_short, 0) && has(&cut_short, 1) && has(&cut_short, MOST as u64));
         assert_eq!((cut_short.grants.len(), cut_short.order.len()), (MOST, MOST));
+    }
+
+    #[test]
+    fn no_more_bytes_of_names_are_remembered_than_the_bound() {
+        let long = |number: u64| {
+            let name = [&number.to_be_bytes()[..], &[b'x'; 4_088]].concat();
+            ((0, name.into()), Token::new(number).unwrap())
+        };
+        let fit = MOST_BYTES as u64 / 4_096;
+        let mut cut_short = CutShort::default();
+        for number in 0..=fit {
+            cut_short.add(long(number), UnixMicros(u64::MAX), UnixMicros(0));
+        }
+        let has = |number| cut_short.grants.contains(&long(number));
+        assert!(!has(0) && has(1) && has(fit));
+        assert_eq!((cut_short.grants.len() as u64, cut_short.bytes), (fit, MOST_BYTES));
+    }
+
+    #[test]
+    fn they_are_forgotten_in_pieces() {
+        let mut cut_short = CutShort::default();
+        for number in 0..MOST {
+            cut_short.add(grant(number as u64), UnixMicros(u64::MAX), UnixMicros(0));
+        }
+        let mut pieces = 1;
+        while !cut_short.drop_piece(&mut Budget::of(Budget::PART)) {
+            pieces += 1;
+            assert_eq!(cut_short.order.len(), MOST - (pieces - 1) * Budget::PART);
+        }
+        assert_eq!((pieces, cut_short.grants.len(), cut_short.bytes), (MOST.div_ceil(Budget::PART), 0, 0));
     }
 }

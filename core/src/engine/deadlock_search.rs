@@ -1,10 +1,10 @@
 //! Whether a client that begins to wait would wait for itself: the search that builds the graph of [`super::deadlock`].
 //!
 //! An edge is a client that waits for a lock, or a lock that a client holds by its session. The search inspects a
-//! bounded number of them, because the server does nothing else meanwhile. For the same reason each other holder of a
-//! lock that it reads counts as an edge too. It has two passes. The first reads no key: it takes the bindings of the
-//! sessions as true and asks whether the waits lead back to the caller. Mostly they do not. If they do, the second pass
-//! asks for one lock after another, and keeps no borrow in between.
+//! bounded number of them, because the server does nothing else meanwhile. For the same reason other work counts as
+//! edges too, each kind by the time that it takes: see `Edges`. It has two passes. The first reads no key: it takes
+//! the bindings of the sessions as true and asks whether the waits lead back to the caller. Mostly they do not. If they
+//! do, the second pass asks for one lock after another, and keeps no borrow in between.
 
 use super::counters::Counter;
 use super::deadlock::{Graph, LockNumber};
@@ -101,11 +101,24 @@ impl Reached {
     }
 }
 
-/// How many edges may still be inspected.
+/// How many edges may still be inspected. Edges stand for time: inspecting 10,000 of them takes less than 3 ms, whatever
+/// they are made of.
 #[derive(Clone, Copy, Debug)]
 struct Edges(usize);
 
 impl Edges {
+    /// Opening a key takes as long as this many edges.
+    const OPENED: usize = 5;
+    /// So does each holder that is read from the key, and not from memory.
+    const READ: usize = 2;
+    /// Names are hashed and compared: this many bytes count as one edge.
+    const BYTES: usize = 128;
+
+    /// Inspects an edge to or from a lock, which is looked up by its name.
+    fn inspect_named(&mut self, name: &[u8]) -> Result<(), TooMuch> {
+        self.inspect(1_usize.saturating_add(name.len() / Self::BYTES))
+    }
+
     fn inspect(&mut self, edges: usize) -> Result<(), TooMuch> {
         self.0 = self.0.checked_sub(edges).ok_or(TooMuch)?;
         Ok(())
@@ -130,7 +143,7 @@ impl<H> Engine<H> {
         let mut needs = VecDeque::new();
         let begun = self.leads_back(own, db, names, &mut edges).and_then(|leads_back| {
             for name in names.iter().filter(|_| leads_back) {
-                edges.inspect(1)?;
+                edges.inspect_named(name)?;
                 // The waiters ahead matter only to a caller that would share the lock, and such a caller wants no other
                 // lock.
                 let id = request.id.filter(|_| request.share != Share::Alone);
@@ -171,7 +184,7 @@ impl<H> Engine<H> {
     fn leads_back(&self, own: u64, db: i32, names: &[&[u8]], edges: &mut Edges) -> Result<bool, TooMuch> {
         let mut clients = Reached::from(own);
         let mut holders_of = |clients: &mut Reached, db: i32, name: &[u8]| {
-            edges.inspect(1)?;
+            edges.inspect_named(name)?;
             for binding in self.sessions.bindings(db, name) {
                 edges.inspect(1)?;
                 if binding.client == own {
@@ -211,6 +224,7 @@ impl Search {
             while let Some(need) = self.needs.front() {
                 if !self.locks.contains_key(&need.place()) {
                     let (db, name) = (need.db, Rc::clone(&need.name));
+                    self.edges.inspect(Edges::OPENED.saturating_add(name.len() / Edges::BYTES))?;
                     let most = self.edges.0.saturating_add(1);
                     let bindings = sessions.bindings(db, &name).take(most);
                     self.bound = bindings.map(|binding| (binding.token, binding.client)).collect();
@@ -218,24 +232,26 @@ impl Search {
                     return Ok(Step::Look(db, name));
                 }
                 if let Some(need) = self.needs.pop_front() {
-                    self.add(&need, queues);
+                    self.add(&need, queues)?;
                 }
             }
             let Some((client, wait)) = self.clients.next_wait(queues) else {
                 return Ok(Step::Done(self.graph.closes_circle(self.own)));
             };
             for name in wait.keys.iter() {
-                self.edges.inspect(1)?;
+                self.edges.inspect_named(name)?;
                 self.needs.extend(need(sessions, client, wait.db, name, Some(wait.ticket), wait.share));
             }
         }
     }
 
-    /// Takes the state of the lock that was asked for; `None` if it cannot be read.
-    pub fn seen(&mut self, lock: Option<State<'_>>) {
+    /// Takes the state of the lock that was asked for; `None` if it cannot be read. `read` is how many holders were
+    /// read from its key.
+    pub fn seen(&mut self, lock: Option<State<'_>>, read: usize) {
         let Some(need) = self.needs.front() else { return };
         if let Some(State::Several(holders)) = lock {
-            self.is_spent = self.edges.inspect(holders.len().saturating_sub(self.bound.len())).is_err();
+            let others = holders.len().saturating_sub(self.bound.len());
+            self.is_spent = self.edges.inspect(read.saturating_mul(Edges::READ).saturating_add(others)).is_err();
         }
         let held = lock.and_then(|lock| {
             // A binding counts only while the key agrees with it.
@@ -258,14 +274,18 @@ impl Search {
         self.locks.insert(need.place(), held);
     }
 
-    fn add<H>(&mut self, need: &Need, queues: &Queues<H>) {
-        let Some(Some(held)) = self.locks.get_mut(&need.place()) else { return };
+    fn add<H>(&mut self, need: &Need, queues: &Queues<H>) -> Result<(), TooMuch> {
+        let Some(Some(held)) = self.locks.get_mut(&need.place()) else { return Ok(()) };
         let most = match need.share {
             Share::Alone => 1,
             _ if held.is_alone => 1,
             share => {
-                let narrows = || queues.narrows(need.db, &need.name);
-                held.narrows.get_or_insert_with(narrows).before(need.ticket, share)
+                if held.narrows.is_none() {
+                    let (narrows, inspected) = queues.narrows(need.db, &need.name, self.edges.0);
+                    self.edges.inspect(inspected)?;
+                    held.narrows = Some(narrows);
+                }
+                held.narrows.as_ref().map_or(1, |narrows| narrows.before(need.ticket, share))
             }
         };
         // All but most - 1 have to end; those that end by themselves are counted first.
@@ -274,5 +294,6 @@ impl Search {
         if ends > 0 {
             self.graph.add_wait(need.client, held.number, ends);
         }
+        Ok(())
     }
 }

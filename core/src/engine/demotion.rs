@@ -1,25 +1,33 @@
-//! The server stops serving keys: it became a replica, or a slot left it.
+//! The server stops serving keys: it became a replica, or a slot left it. What ends with that leaves soon, in pieces.
 
+use super::budget::Budget;
+use super::leftovers::Reign;
 use super::parts::Engine;
-use super::queue::LineId;
+use super::queue::{LineId, Queues};
+use std::mem::take;
 
 impl<H> Engine<H> {
     /// The server became a replica: all waits and sessions end, and nobody can claim a grant any more.
     pub fn demoted(&mut self) {
-        self.outstanding.forget_lost();
-        self.leftovers.add(std::mem::take(&mut self.sessions), std::mem::take(&mut self.claims));
-        self.ended.clear();
-        self.cut_short.clear();
+        self.leftovers.add(Reign {
+            sessions: take(&mut self.sessions),
+            claims: take(&mut self.claims),
+            lost: self.outstanding.forget_lost(),
+            ended: take(&mut self.ended),
+            cut_short: take(&mut self.cut_short),
+        });
         self.grantees.clear();
         if !self.queues.is_empty() {
-            self.dissolving.push(std::mem::take(&mut self.queues));
+            let queues = Queues::with(self.queues.marks().clone());
+            self.dissolving.push(std::mem::replace(&mut self.queues, queues));
         }
-        self.leave_unserved();
+        let mut budget = Budget::COMMAND;
+        self.leave_unserved(&mut budget);
     }
 
     /// Ends all waits in a line whose key is no longer served here.
-    pub fn slot_lost(&mut self, line: LineId) {
+    pub fn slot_lost(&mut self, line: LineId, budget: &mut Budget) {
         self.queues.lose_line(line);
-        self.leave_unserved();
+        self.leave_unserved(budget);
     }
 }

@@ -1,6 +1,8 @@
 //! A connection ends, and with it the wait of its client and the locks of its session.
 
-use super::parts::{Clock, Engine, Limits};
+use super::budget::Budget;
+use super::clock::Clock;
+use super::parts::{Engine, Limits};
 use super::queue::{Gone, Handle, MostPlaces, ReplyShape};
 use crate::lock::time::UnixMicros;
 
@@ -21,12 +23,14 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A connection ended: notes its locks, to be ended soon. Its attempts that wait without being blocked leave the
-    /// queue, and grants that they have not claimed pass on.
+    /// A connection ended: its locks end soon. So do the waits of its attempts that are not blocked, and the grants that
+    /// they have not claimed.
     pub fn connection_ended(&mut self, client: u64, at: UnixMicros, limits: Limits, clock: impl Clock) {
         self.sessions.end(client, at);
         self.queues.end_session(client);
         self.claims.end_session(client);
-        self.leave_ended(limits, clock);
+        let mut events = std::mem::replace(&mut self.events, Budget::of(0));
+        self.leave_ended(&mut events, limits, clock);
+        self.events = events;
     }
 }

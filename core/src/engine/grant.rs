@@ -28,6 +28,8 @@ pub enum Event {
 #[must_use]
 pub struct Decision {
     pub(super) what: What,
+    /// The grant that its holder, or an attempt that had not claimed it, gave back: it ends with this write.
+    pub(super) gives_back: Option<Token>,
     pub(super) events: &'static [Event],
     pub(super) counts: &'static [Counter],
     #[cfg(debug_assertions)]
@@ -107,7 +109,7 @@ impl Decision {
 
     /// Ends a grant.
     pub fn to_release(token: Token) -> Self {
-        Self::new(What::Release(token), &[Event::Release], &[])
+        Self::new(What::Release(token), &[Event::Release], &[]).giving_back(token)
     }
 
     /// Ends a grant because its connection ended.
@@ -123,6 +125,7 @@ impl Decision {
     fn new(what: What, events: &'static [Event], counts: &'static [Counter]) -> Self {
         Self {
             what,
+            gives_back: None,
             events,
             counts,
             #[cfg(debug_assertions)]
@@ -138,9 +141,15 @@ impl Decision {
         self
     }
 
-    /// The same, published as a hand-off.
-    pub fn as_hand_off(mut self) -> Self {
+    /// The same, published as a hand-off of that grant.
+    pub fn as_hand_off(mut self, token: Token) -> Self {
         self.events = &[Event::Release, Event::Acquire];
+        self.giving_back(token)
+    }
+
+    /// The same; a grant ends with it.
+    pub(super) fn giving_back(mut self, token: Token) -> Self {
+        self.gives_back = Some(token);
         self
     }
 
@@ -182,7 +191,7 @@ pub struct Granted {
     pub token: Token,
     /// When it expires.
     pub until: UnixMicros,
-    /// The predecessor of each lock that had expired, with the index of the lock.
+    /// The predecessor of each lock that had expired, with the index of the lock, in their order.
     succeeds: Vec<(usize, Before)>,
 }
 
@@ -195,7 +204,8 @@ impl Granted {
     /// The predecessor in the lock with that index.
     #[must_use]
     pub fn before(&self, lock: usize) -> Option<&Before> {
-        self.succeeds.iter().find(|(at, _)| *at == lock).map(|(_, before)| before)
+        let at = self.succeeds.binary_search_by_key(&lock, |(at, _)| *at).ok()?;
+        self.succeeds.get(at).map(|(_, before)| before)
     }
 
     /// The same grant, claimed until then.
@@ -205,7 +215,8 @@ impl Granted {
 
     /// Adds the remembered predecessor in the lock with that index.
     pub(super) fn recall(&mut self, lock: usize, before: Before) {
-        self.succeeds.push((lock, before));
+        let at = self.succeeds.partition_point(|(at, _)| *at < lock);
+        self.succeeds.insert(at, (lock, before));
     }
 
     /// Adds one more lock under the same grant, with that index.

@@ -1,8 +1,9 @@
 //! A caller that was refused begins to wait, or gets a place reserved.
 
+use super::clock::Clock;
 use super::counters::Counter;
-use super::parts::{Clock, Engine, Limits};
-use super::queue::{MostPlaces, Waiter};
+use super::parts::{Engine, Limits};
+use super::queue::{load, MostPlaces, Waiter};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
 use crate::lock::rules::{Share, State};
@@ -21,19 +22,27 @@ pub struct Blocked {
     pub held_since: Option<UnixMicros>,
 }
 
-/// When a refused lock comes free by itself, as far as its key shows; a foreign value: when its key expires.
+/// When a refused lock comes free by itself, as far as its key shows: when its holders end, or when its key expires,
+/// which others can make earlier.
 pub fn due(
     lock: State<'_>,
     share: Share,
     expires_in_ms: impl FnOnce() -> Option<u64>,
     now: UnixMicros,
 ) -> Option<UnixMicros> {
-    match lock {
-        // A key expires once the clock is past its expiry: one millisecond later.
-        State::Foreign => expires_in_ms().map(|ms| now.after(Micros::from_ms(ms.saturating_add(1)))),
+    let ends = match lock {
+        State::Foreign => None,
         // It is already free, but others wait ahead.
         lock => Some(lock.free_at(share).unwrap_or(now)),
-    }
+    };
+    ends.into_iter().chain(gone_at(expires_in_ms(), now)).min()
+}
+
+/// When a key is gone that expires in so many milliseconds.
+#[must_use]
+pub fn gone_at(expires_in_ms: Option<u64>, now: UnixMicros) -> Option<UnixMicros> {
+    // A key expires once the clock is past its expiry: one millisecond later.
+    expires_in_ms.map(|ms| now.after(Micros::from_ms(ms.saturating_add(1))))
 }
 
 impl<H> Engine<H> {
@@ -50,9 +59,10 @@ impl<H> Engine<H> {
         is_told: bool,
         limits: Limits,
     ) -> Result<(), Error> {
+        let own = load(names.iter().map(|name| name.len()).sum());
         let error = if is_told && self.queues.queued().saturating_add(names.len()) > limits.queued {
             Error::BusyQueue
-        } else if !is_told && self.queues.blocked() >= limits.waiters {
+        } else if !is_told && self.queues.load().saturating_add(own) > limits.waiters {
             Error::BusyLocks
         } else if names.len() > 1 && id.is_some_and(|id| !self.queues.takes_id(db, id)) {
             Error::BusyId
@@ -97,7 +107,8 @@ impl<H> Engine<H> {
     /// Whether late copies of an attempt get nothing: it was cancelled a moment ago.
     #[must_use]
     pub fn is_barred(&self, db: i32, names: &[&[u8]], id: Option<Id>) -> bool {
-        id.is_some_and(|id| self.queues.is_barred(db, names, id))
+        let is_cancelled = |name: &&[u8], id| self.claims.is_cancelled(db, name, id, self.queues.marks());
+        id.is_some_and(|id| self.queues.is_barred(db, names, id) || names.iter().any(|name| is_cancelled(name, id)))
     }
 }
 
@@ -109,7 +120,7 @@ impl Limits {
 
     /// The limits of all reserved places together.
     pub(super) const fn most_places(self) -> MostPlaces {
-        /// Bytes of names in places for several keys.
+        /// Bytes of their names.
         const BYTES: usize = 64 << 20;
         MostPlaces { keys: self.waiters.saturating_add(self.queued), bytes: BYTES }
     }

@@ -1,16 +1,12 @@
 //! A grace was set or shortened while clients wait: waits for leases that it does not cover end.
 
+use super::budget::Budget;
 use super::grace::Sweep;
-use super::parts::{Engine, KeyName};
-use super::queue::{MostPlaces, Ticket};
+use super::parts::Engine;
+use super::queue::{LineId, MostPlaces, Ticket};
 use super::written::End;
 use crate::lock::error::Error;
 use crate::lock::grace;
-
-/// How many waiters a check of the leases inspects in one event-loop iteration.
-const INSPECTED: usize = 2_048;
-/// How many waits it ends at most in one iteration.
-const ENDED: usize = 128;
 
 impl<H> Engine<H> {
     /// Ends a wait and reserves no place.
@@ -20,24 +16,28 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began.
-    pub fn end_leases_beyond_grace(&mut self, key: KeyName<'_>, grace: &grace::Settings) {
-        while let Some(line) = self.queues.waited_line(key.db, key.name) {
-            let queues = &mut self.queues;
-            let Some(Err(error)) = queues.head(line).map(|head| grace.check(head.lease)) else { return };
-            let Some((_, gone)) = queues.pop_head(line) else { return };
-            self.end(gone, End::Failed(error));
+    /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began. Returns
+    /// whether the budget was enough for all of them: otherwise the head may not have the lock.
+    pub fn end_leases_beyond_grace(&mut self, line: LineId, grace: &grace::Settings, budget: &mut Budget) -> bool {
+        while let Some(Err(error)) = self.queues.head(line).map(|head| grace.check(head.lease)) {
+            if !budget.has_left() {
+                return false;
+            }
+            let Some((ticket, keys)) = self.queues.head_keys(line) else { return true };
+            budget.spend_on_waiter(&keys);
+            self.end_wait(ticket, error);
         }
+        true
     }
 
     /// Continues a check of all waiters for leases that the grace does not cover.
-    pub fn sweep_leases(&mut self, grace: &grace::Settings) {
+    pub fn sweep_leases(&mut self, grace: &grace::Settings, budget: &mut Budget) {
         let from = match self.gate.sweep {
             Sweep::Done => return,
             Sweep::Begins => None,
             Sweep::GoesOn(deadline) => Some(deadline),
         };
-        let (found, next) = self.queues.walk(from, INSPECTED, ENDED, |waiter| grace.check(waiter.lease).err());
+        let (found, next) = budget.part(|part| self.queues.walk(from, part, |waiter| grace.check(waiter.lease).err()));
         self.gate.sweep = next.map_or(Sweep::Done, Sweep::GoesOn);
         for (ticket, error) in found {
             self.end_wait(ticket, error);

@@ -1,55 +1,71 @@
 //! Crowds that leave the queue in pieces: all waiters of a server that became a replica, of a line whose slot left, of a
 //! channel that was cancelled, of a connection that ended. So do the locks of such a connection.
 
+use super::budget::Budget;
+use super::clock::Clock;
 use super::counters::Counter;
-use super::parts::{Clock, Engine, Limits};
+use super::parts::{Engine, Limits};
 use super::queue::{Ended, Gone, MostPlaces, Ticket};
 use super::written::End;
 use crate::lock::error::Error;
 
-/// How many waiters leave in one event-loop iteration.
-pub const PIECE: usize = 256;
-/// How many sessions or claims of an earlier reign are dropped in one.
-const DROPPED: usize = 1_024;
-
 impl<H> Engine<H> {
-    /// Waiters leave that nobody serves any more, and what is left of an earlier reign.
-    pub fn leave_unserved(&mut self) {
-        self.leftovers.drop_piece(DROPPED);
-        for _ in 0..PIECE {
-            let (gone, error) = if let Some(gone) = self.queues.next_lost() {
-                (gone, Error::SlotLost)
-            } else if let Some(dissolving) = self.dissolving.last_mut() {
-                let Some(gone) = dissolving.next_of_all() else {
-                    self.dissolving.pop();
-                    continue;
-                };
-                (gone, Error::Demoted)
-            } else {
-                return;
-            };
-            if let Some(gone) = gone {
-                self.end(gone, End::Failed(error));
-            }
-        }
+    /// Events may do as much at once again.
+    pub fn renew_events(&mut self) {
+        self.events = Budget::EVENTS;
     }
 
-    /// Attempts leave that were cancelled with their channel, or whose connection has ended. The locks of such a
-    /// connection are noted, to be ended soon.
-    pub fn leave_ended(&mut self, limits: Limits, clock: impl Clock) {
-        for _ in 0..PIECE {
-            let Some((grant, at)) = self.sessions.next_over() else { break };
-            self.ended.add(grant, at);
+    /// Waiters leave that nobody serves any more, and what is left of an earlier reign, as far as the budget goes.
+    pub fn leave_unserved(&mut self, budget: &mut Budget) {
+        budget.part(|part| self.leftovers.drop_piece(part));
+        budget.part(|part| while part.has_left() && self.leave_one_unserved(part) {});
+    }
+
+    /// Returns whether there was one.
+    fn leave_one_unserved(&mut self, budget: &mut Budget) -> bool {
+        let (gone, error) = if let Some(gone) = self.queues.next_lost() {
+            (gone, Error::SlotLost)
+        } else if let Some(dissolving) = self.dissolving.last_mut() {
+            let Some(gone) = dissolving.next_of_all() else {
+                self.dissolving.pop();
+                return !self.dissolving.is_empty();
+            };
+            (gone, Error::Demoted)
+        } else {
+            return false;
+        };
+        let (keys, gone) = gone;
+        budget.spend_on_waiter(&keys);
+        if let Some(gone) = gone {
+            self.end(gone, End::Failed(error));
         }
-        for _ in 0..PIECE {
-            if let Some((ticket, how)) = self.queues.next_ended() {
-                self.leave_as(ticket, how, limits, clock);
-            } else if let Some(ticket) = self.claims.next_over() {
-                self.give_up(ticket, limits, clock);
-            } else {
-                return;
+        true
+    }
+
+    /// Attempts leave that were cancelled with their channel, or whose connection has ended, as far as the budget goes.
+    /// The locks of such a connection are noted, to be ended soon.
+    pub fn leave_ended(&mut self, budget: &mut Budget, limits: Limits, clock: impl Clock) {
+        budget.part(|part| {
+            while part.has_left() {
+                let Some((grant, at)) = self.sessions.next_over() else { break };
+                part.spend_names(1, grant.0 .1.len());
+                self.ended.add(grant, at);
             }
-        }
+        });
+        budget.part(|part| {
+            while part.has_left() {
+                if let Some((ticket, how)) = self.queues.next_ended() {
+                    if let Some((_, keys)) = self.queues.keys(ticket) {
+                        part.spend_on_waiter(&keys);
+                    }
+                    self.leave_as(ticket, how, limits, clock);
+                } else if let Some(ticket) = self.claims.next_over() {
+                    self.leave_unclaimed(ticket, part, limits, clock);
+                } else {
+                    break;
+                }
+            }
+        });
     }
 
     /// An attempt leaves now if it has ended. Returns whether it had.
@@ -91,3 +107,7 @@ impl<H> Engine<H> {
         is_dissolving || self.queues.has_leaving() || self.claims.has_over() || self.sessions.has_over()
     }
 }
+
+#[cfg(test)]
+#[path = "leaving_tests.rs"]
+mod tests;

@@ -1,38 +1,80 @@
 //! What a server remembered of its locks before it became a replica. It counts for nothing any more and is dropped in
 //! pieces: a million sessions in one go would keep the server from anything else for a fifth of a second.
 
+use super::budget::Budget;
 use super::claims::Claims;
+use super::cut_short::CutShort;
+use super::outstanding::{EndedSessions, LostGrants};
 use super::sessions::Sessions;
 
+/// What one reign has left.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Leftovers {
-    sessions: Vec<Sessions>,
-    claims: Vec<Claims>,
+pub(super) struct Reign {
+    pub(super) sessions: Sessions,
+    pub(super) claims: Claims,
+    pub(super) lost: LostGrants,
+    pub(super) ended: EndedSessions,
+    pub(super) cut_short: CutShort,
 }
+
+impl Reign {
+    fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+            && self.claims.is_empty()
+            && self.lost.is_empty()
+            && self.ended.is_empty()
+            && self.cut_short.is_empty()
+    }
+
+    /// Drops a piece of it. Returns whether nothing is left.
+    fn drop_piece(&mut self, budget: &mut Budget) -> bool {
+        self.sessions.drop_piece(budget)
+            && self.claims.drop_piece(budget)
+            && self.lost.drop_piece(budget)
+            && self.ended.drop_piece(budget)
+            && self.cut_short.drop_piece(budget)
+    }
+}
+
+/// What all reigns have left.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leftovers(Vec<Reign>);
 
 impl Leftovers {
     /// They are to be dropped.
-    pub(super) fn add(&mut self, sessions: Sessions, claims: Claims) {
-        self.sessions.extend(Some(sessions).filter(|sessions| !sessions.is_empty()));
-        self.claims.extend(Some(claims).filter(|claims| !claims.is_empty()));
+    pub(super) fn add(&mut self, reign: Reign) {
+        self.0.extend(Some(reign).filter(|reign| !reign.is_empty()));
     }
 
     /// Whether nothing is left to drop.
     pub(super) fn is_empty(&self) -> bool {
-        self.sessions.is_empty() && self.claims.is_empty()
+        self.0.is_empty()
     }
 
-    /// Drops about so many of each.
-    pub(super) fn drop_piece(&mut self, most: usize) {
-        if let Some(sessions) = self.sessions.last_mut() {
-            if sessions.drop_piece(most) {
-                self.sessions.pop();
+    /// Drops as much as the budget allows.
+    pub(super) fn drop_piece(&mut self, budget: &mut Budget) {
+        while let Some(reign) = self.0.last_mut() {
+            if !reign.drop_piece(budget) {
+                return;
             }
+            self.0.pop();
         }
-        if let Some(claims) = self.claims.last_mut() {
-            if claims.drop_piece(most) {
-                self.claims.pop();
-            }
-        }
+    }
+}
+
+#[cfg(test)]
+impl Leftovers {
+    /// How many keys there are of grants that nobody claimed.
+    pub(super) fn unclaimed_keys(&self) -> usize {
+        self.0.iter().map(|reign| reign.claims.keys()).sum()
+    }
+
+    pub(super) fn lost_keys(&self) -> usize {
+        self.0.iter().map(|reign| reign.lost.len()).sum()
+    }
+
+    /// How many parts of bindings there are: those of connections and those of locks, and grants that have ended.
+    pub(super) fn bindings(&self) -> usize {
+        self.0.iter().map(|reign| reign.sessions.parts().saturating_add(reign.ended.len())).sum()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Nothing here writes a key or calls a server. A decision changes nothing but tokens: the caller writes it to the key
 //! and reports that to the engine with [`Engine::told`], and only then does the engine change. Most parts stand alone:
-//! [`queue`], [`sessions`], [`grantees`], [`deadlock`], [`outstanding`], [`claims`], [`grace`], [`predecessors`], [`counters`], [`waits`],
+//! [`budget`], [`queue`], [`sessions`], [`grantees`], [`deadlock`], [`outstanding`], [`claims`], [`grace`], [`predecessors`], [`counters`], [`waits`],
 //! [`outbox`]. Only
 //! the events touch more than one of them.
 //!
@@ -81,6 +81,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod budget;
 pub mod claims;
 pub mod counters;
 pub mod deadlock;
@@ -101,6 +102,7 @@ mod call;
 mod cancel;
 mod canonical;
 mod claim;
+mod clock;
 mod cut_short;
 mod demotion;
 mod disconnect;
@@ -109,6 +111,7 @@ mod join;
 mod lease_check;
 mod leaving;
 mod leftovers;
+mod names;
 mod parts;
 mod serve;
 mod time_out;
@@ -119,8 +122,9 @@ pub use acquire::Wanted;
 pub use call::{Call, Called};
 pub use canonical::Canonical;
 pub use claim::GivenUp;
+pub use clock::Clock;
 pub use hand_off::{Heir, Left, Successor};
-pub use join::{due, Blocked};
-pub use parts::{Clock, Engine, KeyName, Limits};
+pub use join::{due, gone_at, Blocked};
+pub use parts::{Engine, KeyName, Limits};
 pub use serve::{Conditions, Found, Iteration, KeyChange, Task, Wake, Why};
 pub use written::{Caller, Shape};

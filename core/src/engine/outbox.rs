@@ -105,6 +105,15 @@ pub enum AnswerForm {
 }
 
 impl Answer {
+    /// What its reply costs of a budget: with DETAILS it has something of each key.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Granted(Grant { shape: ReplyShape::Details, keys, .. }) => keys.len(),
+            _ => 1,
+        }
+    }
+
     /// The ticket of a grant that comes back if it does not arrive.
     pub fn ticket(&self, is_on_its_way: impl Fn(Token) -> bool) -> Option<Ticket> {
         match self {

@@ -1,22 +1,25 @@
 //! Grants that are not finished: those whose answer has not reached its client, those whose answer never will, and
 //! those whose connection has ended.
 
+use super::budget::Budget;
 use super::grant::{Before, Written};
+use super::queue::{Keys, Mark, Marks};
 use super::sessions::LockKey;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use rustc_hash::FxHashSet;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::rc::Rc;
 
 /// A grant that nobody received.
 #[derive(Clone, Debug)]
 pub struct Lost {
     /// Database of the key.
     pub db: i32,
-    /// Name of the key.
-    pub name: Rc<[u8]>,
+    /// The keys of the attempt.
+    pub keys: Keys,
+    /// Which of them this is.
+    pub at: usize,
     /// The grant.
     pub token: Token,
     /// The rest of its value: it passes on only while all of it stands.
@@ -27,6 +30,18 @@ pub struct Lost {
     pub is_unclaimed: bool,
 }
 
+impl Lost {
+    /// The name of the key.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.keys.get(self.at).unwrap_or_default()
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        self.keys.marks().get(self.at).copied()
+    }
+}
+
 /// Grants on their way, and lost ones.
 #[derive(Clone, Debug, Default)]
 pub struct Outstanding {
@@ -34,7 +49,64 @@ pub struct Outstanding {
     /// grant in another way.
     on_their_way: FxHashSet<Token>,
     /// Grants that nobody received: they pass on.
-    lost: VecDeque<Lost>,
+    lost: LostGrants,
+}
+
+/// Lost grants, in the order in which they were lost.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LostGrants {
+    all: BTreeMap<u64, Lost>,
+    /// The same by their tokens and the marks of their keys.
+    grants: BTreeSet<(Token, Mark, u64)>,
+    last: u64,
+}
+
+impl LostGrants {
+    fn add(&mut self, lost: Lost) {
+        let Some(mark) = lost.mark() else { return };
+        self.last = self.last.saturating_add(1);
+        self.grants.insert((lost.token, mark, self.last));
+        self.all.insert(self.last, lost);
+    }
+
+    fn take_first(&mut self) -> Option<Lost> {
+        let (number, lost) = self.all.pop_first()?;
+        if let Some(mark) = lost.mark() {
+            self.grants.remove(&(lost.token, mark, number));
+        }
+        Some(lost)
+    }
+
+    /// Most tokens are none of theirs: only for one that is, the name is marked.
+    fn find(&self, db: i32, name: &[u8], token: Token, marks: &Marks) -> Option<(u64, Mark)> {
+        let (first, ..) = self.grants.range((token, Mark::FIRST, 0)..).next()?;
+        if *first != token {
+            return None;
+        }
+        let mark = marks.of(name);
+        let same = self.grants.range((token, mark, 0)..=(token, mark, u64::MAX)).map(|(.., number)| *number);
+        let is_it = |lost: &Lost| lost.db == db && lost.name() == name;
+        let mut found = same.filter(|number| self.all.get(number).is_some_and(is_it));
+        found.next().map(|number| (number, mark))
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Drops them as far as the budget goes. Returns whether none is left.
+    pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
+        while budget.has_left() && self.take_first().is_some() {
+            budget.spend(1);
+        }
+        self.all.is_empty()
+    }
 }
 
 impl Outstanding {
@@ -49,26 +121,29 @@ impl Outstanding {
     }
 
     /// The attempt of a grant was told its token again: it is neither on its way nor lost.
-    pub fn told_again(&mut self, token: Token, name: &[u8]) {
+    pub fn told_again(&mut self, db: i32, name: &[u8], token: Token, marks: &Marks) {
         self.on_their_way.remove(&token);
-        self.lost.retain(|lost| lost.token != token || *lost.name != *name);
+        while let Some((number, mark)) = self.lost.find(db, name, token, marks) {
+            self.lost.all.remove(&number);
+            self.lost.grants.remove(&(token, mark, number));
+        }
     }
 
     /// Notes grants that nobody received: they pass on.
     pub fn lose(&mut self, lost: impl IntoIterator<Item = Lost>) {
-        self.lost.extend(lost);
+        lost.into_iter().for_each(|lost| self.lost.add(lost));
     }
 
     /// Removes the grant that was lost first.
     pub fn take_lost(&mut self) -> Option<Lost> {
-        self.lost.pop_front()
+        self.lost.take_first()
     }
 
     /// The lost grant of a key with that token.
     #[must_use]
     #[inline]
-    pub fn lost_of(&self, db: i32, name: &[u8], token: Token) -> Option<&Lost> {
-        self.lost.iter().find(|lost| lost.token == token && lost.db == db && *lost.name == *name)
+    pub fn lost_of(&self, db: i32, name: &[u8], token: Token, marks: &Marks) -> Option<&Lost> {
+        self.lost.find(db, name, token, marks).and_then(|(number, _)| self.lost.all.get(&number))
     }
 
     /// How many lost grants have not passed on yet.
@@ -77,9 +152,9 @@ impl Outstanding {
         self.lost.len()
     }
 
-    /// Forgets lost grants: they stay as they are, bounded by their leases.
-    pub fn forget_lost(&mut self) {
-        self.lost.clear();
+    /// Takes the lost grants out, to be forgotten: they stay as they are, bounded by their leases.
+    pub(super) fn forget_lost(&mut self) -> LostGrants {
+        std::mem::take(&mut self.lost)
     }
 }
 
@@ -106,14 +181,9 @@ impl Outstanding {
         let mut on_their_way: Vec<Token> = self.on_their_way.iter().copied().collect();
         on_their_way.sort_unstable();
         let form = |lost: &Lost| {
-            (
-                (lost.db, lost.name.as_ref().into(), lost.token),
-                lost.written.clone(),
-                lost.succeeds.clone(),
-                lost.is_unclaimed,
-            )
+            ((lost.db, lost.name().into(), lost.token), lost.written.clone(), lost.succeeds.clone(), lost.is_unclaimed)
         };
-        OutstandingForm { on_their_way, lost: self.lost.iter().map(form).collect() }
+        OutstandingForm { on_their_way, lost: self.lost.all.values().map(form).collect() }
     }
 }
 
@@ -182,9 +252,13 @@ impl EndedSessions {
         self.grants.is_empty()
     }
 
-    /// Drops all of them.
-    pub fn clear(&mut self) {
-        *self = Self::default();
+    /// Drops grants as far as the budget goes. Returns whether none is left.
+    pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
+        while budget.has_left() {
+            let Some((((_, name), _), _)) = self.grants.pop_first() else { break };
+            budget.spend_names(1, name.len());
+        }
+        self.grants.is_empty()
     }
 }
 
@@ -195,9 +269,11 @@ mod tests {
     #[test]
     fn a_grant_that_is_told_again_is_lost_for_none_of_the_keys_of_which_that_was_told() {
         let [told, other] = [5, 6].map(|number| Token::new(number).unwrap());
+        let marks = Marks::default();
         let lost = |name: &[u8], token| Lost {
             db: 0,
-            name: name.into(),
+            keys: Keys::One(name.into(), marks.of(name)),
+            at: 0,
             token,
             written: Written::default(),
             succeeds: None,
@@ -206,10 +282,15 @@ mod tests {
         let mut outstanding = Outstanding::default();
         outstanding.lose([lost(b"a", told), lost(b"b", told), lost(b"a", other)]);
         outstanding.sent(told);
-        outstanding.told_again(told, b"a");
+        assert!(outstanding.lost_of(0, b"a", told, &marks).is_some());
+        assert!(outstanding.lost_of(1, b"a", told, &marks).is_none(), "another database");
+        outstanding.told_again(0, b"a", told, &marks);
+        assert!(outstanding.lost_of(0, b"a", told, &marks).is_none());
+        assert_eq!(outstanding.lost.all.len(), outstanding.lost.grants.len());
         assert!(!outstanding.arrived(told));
         let left: Vec<_> =
-            std::iter::from_fn(|| outstanding.take_lost()).map(|lost| (lost.name[0], lost.token)).collect();
+            std::iter::from_fn(|| outstanding.take_lost()).map(|lost| (lost.name()[0], lost.token)).collect();
         assert_eq!(left, [(b'b', told), (b'a', other)]);
+        assert!(outstanding.lost.grants.is_empty());
     }
 }

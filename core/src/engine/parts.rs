@@ -1,5 +1,6 @@
 //! What the module remembers besides the keys. Only the events change it.
 
+use super::budget::Budget;
 use super::claims::Claims;
 use super::counters::{Counter, Counters};
 use super::cut_short::CutShort;
@@ -27,14 +28,6 @@ pub struct KeyName<'n> {
 impl KeyName<'_> {
     /// A name that no key has, for when nobody asks for it.
     pub const NOBODYS: Self = Self { db: -1, name: &[] };
-}
-
-/// Reads the time on demand, because that costs more than most decisions.
-pub trait Clock: Copy {
-    /// The wall clock.
-    fn now(self) -> UnixMicros;
-    /// A clock that is never set.
-    fn monotonic(self) -> MonotonicMicros;
 }
 
 /// The operator's settings for the queue.
@@ -74,10 +67,14 @@ pub struct Engine<H> {
     pub(super) latest: UnixMicros,
     /// When all lines were last scanned.
     pub(super) scanned: MonotonicMicros,
+    /// How many changes of keys that somebody waits for the server has reported.
+    pub(super) reported: u64,
     /// Until when writing is postponed because the server did not let the module write.
     pub(super) postponed: Option<MonotonicMicros>,
     /// The same for lost grants and ended sessions alone, some of which the server refused to write.
     pub(super) rest_postponed: Option<MonotonicMicros>,
+    /// What events may still do at once until the timer fires; the rest is left to it.
+    pub(super) events: Budget,
 }
 
 impl<H> Default for Engine<H> {
@@ -100,8 +97,10 @@ impl<H> Default for Engine<H> {
             waits: Waits::default(),
             latest: UnixMicros::default(),
             scanned: MonotonicMicros::default(),
+            reported: 0,
             postponed: None,
             rest_postponed: None,
+            events: Budget::EVENTS,
         }
     }
 }
@@ -124,6 +123,14 @@ impl<H> Engine<H> {
     pub fn grantee(&self, key: KeyName<'_>, token: Token) -> Option<u64> {
         let session = self.sessions.binding(key.db, key.name, token).map(|binding| binding.client);
         session.or_else(|| self.grantees.client(token))
+    }
+
+    /// Whether a lock was granted to that connection, as far as it is known. Most grants are told apart without their
+    /// keys.
+    #[must_use]
+    pub fn is_grantee(&self, key: KeyName<'_>, token: Token, client: u64) -> bool {
+        let may_be_its = self.sessions.holds(client) || self.grantees.client(token) == Some(client);
+        may_be_its && self.grantee(key, token) == Some(client)
     }
 
     /// Makes room for all connections of grants that are remembered.

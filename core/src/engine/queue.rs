@@ -56,7 +56,6 @@ mod channels;
 mod leaving;
 mod line;
 mod look;
-mod names;
 mod ready;
 mod removal;
 mod singles;
@@ -68,15 +67,15 @@ pub use canonical::{Order, QueuesForm};
 pub use channels::Channel;
 pub use leaving::Ended;
 pub use line::Cause;
-pub use names::{Keys, Names};
 pub use ready::{Next, Of, Vacancy, MOST_TRIED};
 pub use top::{By, Crowd};
 pub use waiter::{Gone, Handle, Joined, Narrows, Place, ReplyShape, Wait, Waiter};
 
 use super::by_name::ByName;
+use super::names::Wanted;
+pub use super::names::{Keys, Mark, Marks, Names};
 use channels::Channels;
 use line::{Body, Entry, Line, Stand};
-use names::{Marks, Wanted};
 use singles::Singles;
 
 use crate::lock::record::Id;
@@ -87,7 +86,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A position in the order of arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
 impl Ticket {
@@ -110,13 +109,26 @@ const MOST_OF_AN_ID: usize = 64;
 pub struct MostPlaces {
     /// A place for several keys counts once for each.
     pub keys: usize,
-    /// Bytes of key names in places for several keys.
+    /// Bytes of their names. Places for the same key share its name, and each counts it.
     pub bytes: usize,
 }
 
 impl MostPlaces {
     /// No place is reserved.
     pub const NONE: Self = Self { keys: 0, bytes: 0 };
+
+    /// These and a place for some keys.
+    fn with(self, keys: &Keys) -> Self {
+        Self { keys: self.keys.saturating_add(keys.len()), bytes: self.bytes.saturating_add(keys.size()) }
+    }
+}
+
+/// What a blocked client counts towards their limit that waits for keys with so many bytes of names: one, and one more
+/// for each 16 kB. The server keeps the names a second time, and some 38 kB for a blocked client whatever it waits for.
+#[must_use]
+pub const fn load(bytes: usize) -> usize {
+    const EACH: usize = 16 << 10;
+    (bytes / EACH).saturating_add(1)
 }
 
 /// When a wait or a place ends, and its ticket.
@@ -136,6 +148,8 @@ pub struct Queues<H> {
     clients: FxHashMap<u64, Ticket>,
     /// The others, by their channels.
     channels: Channels,
+    /// What the blocked ones count together: see [`load`].
+    load: usize,
     /// How many waiters are told on a channel.
     told: usize,
     /// How many keys they wait for.
@@ -159,8 +173,8 @@ pub struct Queues<H> {
     lost: BTreeSet<LineId>,
     /// Databases that were flushed or swapped, or all of them: the lines from there on are still to be made ready.
     flushed: BTreeMap<Option<i32>, LineId>,
-    /// How far a check of all lines has come.
-    scan: Option<LineId>,
+    /// The next of `waiting_since` in a check of all lines.
+    scan: Option<(MonotonicMicros, LineId)>,
     /// The lines with waiters, by the binary logarithm of their number.
     crowds: BTreeMap<u32, BTreeSet<LineId>>,
     /// The lines with waiters, by the time since when the first of them has waited.
@@ -174,6 +188,14 @@ pub struct Queues<H> {
 
 impl<H> Default for Queues<H> {
     fn default() -> Self {
+        Self::with(Marks::default())
+    }
+}
+
+impl<H> Queues<H> {
+    /// None yet. Names of other parts that were marked in the same way are found without being hashed anew.
+    #[must_use]
+    pub fn with(marks: Marks) -> Self {
         Self {
             index: ByName::default(),
             found: Cell::new(LineId(0)),
@@ -181,11 +203,12 @@ impl<H> Default for Queues<H> {
             entries: BTreeMap::new(),
             clients: FxHashMap::default(),
             channels: Channels::default(),
+            load: 0,
             told: 0,
             queued: 0,
             barred: 0,
             attempts: BTreeMap::new(),
-            marks: Marks::default(),
+            marks,
             placed: MostPlaces { keys: 0, bytes: 0 },
             ends: BTreeSet::new(),
             dues: BTreeSet::new(),
@@ -204,6 +227,12 @@ impl<H> Default for Queues<H> {
 }
 
 impl<H> Queues<H> {
+    /// Makes the marks of names.
+    #[must_use]
+    pub const fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
     /// Whether there are no waiters and no reserved places.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -220,6 +249,12 @@ impl<H> Queues<H> {
     #[must_use]
     pub fn blocked(&self) -> usize {
         self.clients.len()
+    }
+
+    /// What they count towards the limit of blocked clients: see [`load`].
+    #[must_use]
+    pub const fn load(&self) -> usize {
+        self.load
     }
 
     /// How many keys the others wait for: one for several keys counts once for each.
@@ -251,10 +286,18 @@ impl<H> Queues<H> {
         if let Some(line) = self.lines.get(&last).map(Box::as_ref).filter(is_it) {
             return Some((last, line));
         }
-        let id = *self.index.get(db, name)?.1;
-        let line = self.lines.get(&id)?;
-        self.found.set(id);
-        Some((id, line))
+        if self.index.is_empty() {
+            return None;
+        }
+        let found = self.find_marked(db, name, self.marks.of(name))?;
+        self.found.set(found.0);
+        Some(found)
+    }
+
+    /// The same for a name whose mark is known.
+    fn find_marked(&self, db: i32, name: &[u8], mark: Mark) -> Option<(LineId, &Line)> {
+        let id = *self.index.get(db, name, mark)?.1;
+        Some((id, self.lines.get(&id)?))
     }
 
     /// The line of a key, if somebody waits in it.
@@ -277,8 +320,23 @@ impl<H> Queues<H> {
 
     fn keys_of(&self, stand: &Stand) -> Option<(i32, Keys)> {
         match stand {
-            Stand::In(line) => self.key(*line).map(|(db, name)| (db, Keys::One(name))),
+            Stand::In(line) => {
+                let line = self.lines.get(line)?;
+                Some((line.db, Keys::One(Rc::clone(&line.name), line.mark)))
+            }
             Stand::Parked { db, names, .. } => Some((*db, Keys::Several(Rc::clone(names)))),
+        }
+    }
+
+    /// The keys with these names, to be kept. The name of a line is shared.
+    #[must_use]
+    pub fn keys_named(&self, db: i32, names: &[&[u8]]) -> Keys {
+        match names {
+            [name] => match self.line_of(db, name) {
+                Some(line) => Keys::One(Rc::clone(&line.name), line.mark),
+                None => Keys::One((*name).into(), self.marks.of(name)),
+            },
+            names => Keys::Several(Rc::new(Names::of(names, &self.marks))),
         }
     }
 }

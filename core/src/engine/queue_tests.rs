@@ -5,6 +5,7 @@
 mod property;
 
 use super::*;
+use crate::engine::budget::Budget;
 use crate::lock::rules::Share;
 use crate::lock::time::Micros;
 use proptest::prelude::*;
@@ -113,7 +114,7 @@ fn an_attempt_has_waited_since_its_first_call_and_has_failed_when_its_place_is_g
         queues.length(0, b"k").1.map(|since| since.0)
     };
     assert_eq!(since(&mut queues, 10), Some(10));
-    let gone = queues.time_out(MonotonicMicros(15), Some(MonotonicMicros(40)), MOST).flatten().unwrap();
+    let gone = queues.time_out(MonotonicMicros(15), Some(MonotonicMicros(40)), MOST).unwrap().1.unwrap();
     assert!(gone.is_kept);
     assert_eq!(since(&mut queues, 20), Some(10));
     // A call that does not wait keeps the place.
@@ -125,11 +126,11 @@ fn an_attempt_has_waited_since_its_first_call_and_has_failed_when_its_place_is_g
     assert!(!gone.is_kept);
     assert_eq!(since(&mut queues, 70), Some(70));
     queues.leave(1, Some(MonotonicMicros(80)), MOST);
-    assert!(queues.time_out(MonotonicMicros(80), None, MOST).is_some_and(|gone| gone.is_none()));
+    assert!(queues.time_out(MonotonicMicros(80), None, MOST).is_some_and(|(_, gone)| gone.is_none()));
     assert_eq!(queues.take_given_up(), [(MonotonicMicros(70), MonotonicMicros(80))]);
     // One that never waited has not waited in vain.
     queues.keep_place(0, &[b"k"], id(7).unwrap(), MonotonicMicros(90), MOST);
-    assert!(queues.time_out(MonotonicMicros(90), None, MOST).is_some_and(|gone| gone.is_none()));
+    assert!(queues.time_out(MonotonicMicros(90), None, MOST).is_some_and(|(_, gone)| gone.is_none()));
     assert_eq!((queues.take_given_up(), since(&mut queues, 95)), (vec![], Some(95)));
     queues.leave(1, Some(MonotonicMicros(99)), MOST);
     queues.forget(0, b"k", id(7).unwrap());
@@ -152,7 +153,7 @@ fn keys_are_those_of_the_call_in_their_order() {
         let keys = Keys::Several(several.into());
         assert_eq!((keys.len(), keys.is_empty(), keys.get(names.len())), (names.len(), names.is_empty(), None));
     }
-    let one = Keys::One(b"k"[..].into());
+    let one = Keys::One(b"k"[..].into(), marks.of(b"k"));
     assert_eq!((one.len(), one.is_empty(), one.get(0), one.get(1)), (1, false, Some(&b"k"[..]), None));
 }
 
@@ -202,6 +203,29 @@ fn a_lock_that_came_free_is_kept_for_those_parked_there_until_it_was_looked_at()
     queues.set_ready(line);
     assert!(queues.has_ahead(0, b"a", None));
     assert_eq!(queues.take_ready(), Some((line, Cause::Event)));
+}
+
+#[test]
+fn a_check_of_all_lines_passes_those_with_only_places_over() {
+    let mut queues = Queues::default();
+    let name = |number: u64| number.to_be_bytes();
+    for number in 0..1_000 {
+        queues.keep_place(0, &[&name(number)], id(1).unwrap(), MonotonicMicros(9), MOST);
+    }
+    for number in 0..10 {
+        queues.join(0, &[&name(500 + number)], 0, waiter(number, 0, 9));
+    }
+    queues.begin_scan();
+    let mut seen = Vec::new();
+    for scanning in [true, true, true, false] {
+        queues.scan_on(3);
+        let ready: Vec<LineId> = std::iter::from_fn(|| queues.take_ready()).map(|(line, _)| line).collect();
+        assert_eq!(ready.len(), if scanning { 3 } else { 1 }, "one piece");
+        assert_eq!(queues.is_scanning(), scanning);
+        seen.extend(ready);
+    }
+    let all: Vec<LineId> = (0..10).map(|number| queues.line(0, &name(500 + number)).unwrap()).collect();
+    assert_eq!(seen, all);
 }
 
 #[test]
@@ -257,7 +281,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     assert!(matches!(queues.next(line, Vacancy::Whole, Of::All), Next::Later));
     assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
     assert!(!queues.has_ahead(0, b"a", None), "meanwhile it is free to others");
-    queues.begin_iteration();
+    queues.begin_iteration(&mut Budget::of(100));
     assert_eq!(queues.take_ready(), Some((line, Cause::GoOn)));
     assert_eq!(try_all(&mut queues), 2);
 }
@@ -300,8 +324,44 @@ fn places_for_several_keys_are_bounded_by_keys_and_by_bytes() {
     assert_eq!(keep(&mut queues, 5, &[b"g"]), 2, "six keys");
     assert!(queues.forget(0, b"d", id(4).unwrap()).is_some());
     assert_eq!(keep(&mut queues, 5, &[b"g"]), 2);
-    while queues.time_out(MonotonicMicros(5), None, MOST).is_some_and(|gone| gone.is_none()) {}
+    while queues.time_out(MonotonicMicros(5), None, MOST).is_some_and(|(_, gone)| gone.is_none()) {}
     assert!(queues.is_empty() && queues.placed.keys == 0 && queues.placed.bytes == 0);
+}
+
+#[test]
+fn places_and_bars_for_one_key_are_bounded_by_the_bytes_of_their_names_too() {
+    let mut queues: Queues<u64> = Queues::default();
+    let most = MostPlaces { keys: 100, bytes: 20 };
+    let until = MonotonicMicros(5);
+    queues.keep_place(0, &[b"0123456789"], id(1).unwrap(), until, most);
+    queues.bar(0, b"012345678", id(2).unwrap(), until, most);
+    assert_eq!((queues.places(), queues.placed.bytes), (2, 19));
+    queues.keep_place(0, &[b"ab"], id(3).unwrap(), until, most);
+    queues.bar(0, b"ab", id(4).unwrap(), until, most);
+    assert_eq!(queues.places(), 2);
+    queues.bar(0, b"a", id(5).unwrap(), until, most);
+    assert_eq!((queues.places(), queues.placed.bytes), (3, 20));
+    while queues.time_out(until, None, most).is_some() {}
+    assert!(queues.is_empty() && queues.placed.keys == 0 && queues.placed.bytes == 0);
+}
+
+#[test]
+fn a_blocked_client_counts_for_the_names_of_its_keys_too_and_gives_that_back() {
+    let mut queues: Queues<u64> = Queues::default();
+    let long = vec![b'x'; 4_096];
+    let names: Vec<Vec<u8>> = (0..1_024).map(|key: u32| [&key.to_be_bytes()[..], &long[4..]].concat()).collect();
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    queues.join(0, &[&long], 0, waiter(1, 0, 9));
+    assert_eq!(queues.load(), 1);
+    queues.join(0, &names, 0, waiter(2, 7, 9));
+    assert_eq!((queues.load(), queues.blocked()), (1 + 257, 2), "4 MB of names");
+    // Sent again, it counts once.
+    queues.join(0, &names, 0, waiter(3, 7, 9));
+    assert_eq!((queues.load(), queues.blocked()), (1 + 257, 2));
+    queues.leave(3, Some(MonotonicMicros(10)), MOST);
+    assert_eq!(queues.load(), 1);
+    queues.leave(1, None, MOST);
+    assert_eq!(queues.load(), 0);
 }
 
 #[test]
@@ -331,7 +391,7 @@ fn waiters_are_walked_in_pieces() {
     let odd = |waiter: &Waiter<u64>| (waiter.client().unwrap() % 2 == 1).then_some(());
     let (mut clients, mut from) = (Vec::new(), None);
     loop {
-        let (found, next) = queues.walk(from, 100, 2, odd);
+        let (found, next) = queues.walk(from, &mut Budget::of(2), odd);
         assert!(found.len() <= 2);
         clients.extend(found.into_iter().filter_map(|(ticket, ())| queues.waiter(ticket)?.client()));
         from = next;
@@ -340,7 +400,13 @@ fn waiters_are_walked_in_pieces() {
         }
     }
     assert_eq!(clients, [1, 3, 5, 7, 9]);
-    assert!(queues.walk(None, 3, 100, odd).1.is_some());
+    assert_eq!(queues.walk(None, &mut Budget::of(100), odd).1, None);
+    // A crowd of places is not walked in one go either.
+    for number in 0..100 {
+        queues.keep_place(0, &[b"l"], id(100 + number).unwrap(), MonotonicMicros(1), MOST);
+    }
+    let (found, next) = queues.walk(None, &mut Budget::of(10), odd);
+    assert!(found.len() == 1 && next.is_some());
 }
 
 #[test]
@@ -354,13 +420,13 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
     assert_eq!(queues.take_ready().map(|(line, _)| line), queues.line(0, b"k"));
     queues.leave(2, None, MOST);
     assert!(!queues.has_ready(), "a writer has no more to hope for than the reader had");
-    assert_eq!(queues.narrows(0, b"k").before(None, Share::Shared), 1);
+    assert_eq!(queues.narrows(0, b"k", 9).0.before(None, Share::Shared), 1);
     queues.join(0, &[b"s"], 0, Waiter { share: Share::Limit(3), ..waiter(4, 7, 9) });
     queues.join(0, &[b"s"], 0, Waiter { share: Share::Limit(2), ..waiter(5, 8, 9) });
     let before =
-        |attempt| queues.narrows(0, b"s").before(queues.ticket(0, b"s", id(attempt).unwrap()), Share::Limit(4));
+        |attempt| queues.narrows(0, b"s", 9).0.before(queues.ticket(0, b"s", id(attempt).unwrap()), Share::Limit(4));
     assert_eq!([7, 8, 9].map(before), [4, 3, 2], "only those who are ahead count");
-    assert_eq!(queues.narrows(0, b"x").before(None, Share::Limit(4)), 4);
+    assert_eq!(queues.narrows(0, b"x", 9).0.before(None, Share::Limit(4)), 4);
 }
 
 #[test]
@@ -385,12 +451,15 @@ fn the_line_found_last_is_that_of_no_other_key() {
 fn assert_sound(queues: &Queues<u64>) {
     assert_eq!(queues.ends.len(), queues.entries.len());
     let names = |entry: &Entry<u64>| match &entry.stand {
-        Stand::In(_) => (1, 0),
+        Stand::In(line) => (1, queues.lines[line].name.len()),
         Stand::Parked { names, .. } => (names.len(), names.size()),
     };
     let places: Vec<_> =
         queues.entries.values().map(Box::as_ref).filter(|entry| entry.waiter().is_none()).map(names).collect();
     assert_eq!(queues.placed.keys, places.iter().map(|place| place.0).sum::<usize>());
+    let blocked = |entry: &&Entry<u64>| entry.waiter().is_some_and(|waiter| waiter.client().is_some());
+    let loads = queues.entries.values().map(Box::as_ref).filter(blocked).map(|entry| load(names(entry).1));
+    assert_eq!(queues.load, loads.sum::<usize>());
     assert_eq!(queues.placed.bytes, places.iter().map(|place| place.1).sum::<usize>());
     let is_attempt = |entry: &&Entry<u64>| entry.id().is_some() && matches!(entry.stand, Stand::Parked { .. });
     let attempts = queues.entries.values().map(Box::as_ref).filter(is_attempt).count();

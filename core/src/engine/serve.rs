@@ -1,13 +1,15 @@
 //! The work outside of commands: which lost grants, ended sessions and lines an event-loop iteration handles, who gets
 //! a lock that came free, and when the next iteration is needed.
 
+use super::budget::Budget;
 use super::call::Called;
+use super::clock::Clock;
 use super::counters::Counter;
 use super::grant::{Decision, Granted};
 use super::hand_off::Successor;
 use super::join::{due, Blocked};
 use super::outstanding::Lost;
-use super::parts::{Clock, Engine, KeyName};
+use super::parts::{Engine, KeyName};
 use super::queue::{Cause, Keys, LineId, Next, Of, Ticket, Vacancy};
 use super::sessions::LockKey;
 use crate::lock::error::Error;
@@ -108,14 +110,14 @@ pub enum Found {
 
 impl<H> Engine<H> {
     /// A new event-loop iteration begins; `None` if there is nothing to do, or not yet.
-    pub fn begin_iteration(&mut self, clock: impl Clock) -> Option<Iteration> {
+    pub fn begin_iteration(&mut self, budget: &mut Budget, clock: impl Clock) -> Option<Iteration> {
         // First of all: locks that stay due would fire the timer again and again.
-        self.queues.set_due_ready(clock.now());
+        budget.part(|part| self.queues.set_due_ready(clock.now(), part));
         if self.postponed.is_some_and(|at| at > clock.monotonic()) {
             return None;
         }
         self.postponed = None;
-        self.queues.begin_iteration();
+        self.queues.begin_iteration(budget);
         let (lost, ended) = if self.rest_postponed.is_some_and(|at| at > clock.monotonic()) {
             (0, 0)
         } else {
@@ -126,16 +128,21 @@ impl<H> Engine<H> {
         has_work.then_some(Iteration { lost, ended, is_refused: false })
     }
 
-    /// The next task of an iteration; `None` when all is done.
-    pub fn next_task(&mut self, iteration: &mut Iteration, clock: impl Clock) -> Option<Task> {
+    /// The next task of an iteration; `None` when all is done, or the budget is spent.
+    pub fn next_task(&mut self, iteration: &mut Iteration, budget: &mut Budget, clock: impl Clock) -> Option<Task> {
         if let Some(left) = iteration.lost.checked_sub(1) {
             iteration.lost = left;
             if let Some(lost) = self.outstanding.take_lost() {
+                budget.spend_names(1, lost.name().len());
                 return Some(Task::PassOn(lost));
             }
             iteration.lost = 0;
         }
         while let Some(left) = iteration.ended.checked_sub(1) {
+            if !budget.has_left() {
+                return None;
+            }
+            budget.spend(1);
             iteration.ended = left;
             match self.ended.take() {
                 // Its answer will fail, and then it passes on: only while its value stands as it was written.
@@ -145,6 +152,7 @@ impl<H> Engine<H> {
             }
         }
         let (line, cause) = self.queues.take_ready()?;
+        budget.spend(1);
         // A lock that is due at this very moment is not a missed wake-up: its timer is about to fire.
         let is_due = || self.queues.due(line).is_some_and(|due| due <= clock.now());
         let why = if cause == Cause::Scan && !is_due() { Why::Scan } else { Why::Known };
@@ -210,7 +218,8 @@ impl<H> Engine<H> {
         let rest = has_rest.then(|| self.postponed.max(self.rest_postponed));
         let now = (self.gate.is_sweeping() || !self.outbox.is_empty() || self.has_leaving()).then_some(None);
         let work = [ready, rest, now].into_iter().flatten().map(|postponed| postponed.unwrap_or(Wake::AT_ONCE));
-        let end = self.queues.next_end().into_iter().chain(self.claims.next_deadline()).chain(work).min();
+        let deadline = self.claims.next_deadline().map(|deadline| deadline.unwrap_or(Wake::AT_ONCE));
+        let end = self.queues.next_end().into_iter().chain(deadline).chain(work).min();
         Wake { end, due: self.queues.next_due() }
     }
 
@@ -224,6 +233,8 @@ impl<H> Engine<H> {
         conditions: &Conditions,
     ) -> Found {
         let Conditions { terms, grace, of, now } = *conditions;
+        let key = self.queues.key(line).filter(|_| !self.claims.is_empty());
+        let awaits_claim = key.is_some_and(|(db, name)| self.awaits_claim(KeyName { db, name: &name }, lock));
         let Self { queues, tokens, .. } = self;
         let evicted_until = queues.evicted_until(line).filter(|until| *until > now);
         if lock == State::Free && evicted_until.is_some() {
@@ -232,6 +243,11 @@ impl<H> Engine<H> {
         }
         queues.set_last_end(line, lock.last_end());
         queues.set_held(line, lock.held_since());
+        if awaits_claim {
+            // It passes on when its claim has ended.
+            queues.set_due(line, None);
+            return Found::Nobody;
+        }
         let vacancy = if lock.is_nobodys() {
             Vacancy::Whole
         } else {
@@ -274,6 +290,11 @@ impl<H> Engine<H> {
         let waiter = self.queues.waiter(ticket)?;
         let (db, keys) = self.queues.keys(ticket)?;
         Some((waiter.lease, db, keys, waiter.channel().is_some()))
+    }
+
+    /// The lock of a line comes free by itself then, if that is known.
+    pub fn set_due(&mut self, line: LineId, due: Option<UnixMicros>) {
+        self.queues.set_due(line, due);
     }
 
     /// The lock of a line is to be checked again by then.
@@ -346,9 +367,16 @@ impl<H> Engine<H> {
         self.queues.set_all_ready(db);
     }
 
+    /// How many changes of keys that somebody waits for the server has reported.
+    #[must_use]
+    pub const fn reported(&self) -> u64 {
+        self.reported
+    }
+
     /// The server reported a change of a key.
     pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
         let Some(line) = self.queues.waited_line(key.db, key.name) else { return };
+        self.reported = self.reported.wrapping_add(1);
         match how {
             KeyChange::Evicted => self.queues.evicted(line),
             KeyChange::Gone => {

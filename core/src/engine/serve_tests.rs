@@ -41,8 +41,8 @@ fn scanned() -> Engine<u64> {
 fn a_lock_that_comes_free_while_lines_are_looked_at_was_not_forgotten() {
     for (looked_at, expected) in [(99, Why::Scan), (100, Why::Known)] {
         let mut engine = scanned();
-        let mut iteration = engine.begin_iteration(At(99)).unwrap();
-        let task = engine.next_task(&mut iteration, At(looked_at));
+        let mut iteration = engine.begin_iteration(&mut Budget::of(1_000), At(99)).unwrap();
+        let task = engine.next_task(&mut iteration, &mut Budget::of(1_000), At(looked_at));
         assert!(matches!(task, Some(Task::Look(_, why)) if why == expected), "{task:?}");
     }
 }
@@ -55,9 +55,11 @@ fn nothing_is_quiet_while_anybody_waits_or_anything_is_left_to_be_done() {
     engine.gate().set_longest_lease(Some(Micros(1)));
     assert!(!engine.is_quiet());
     let mut engine = Engine::<u64>::default();
+    let keys = engine.queues.keys_named(0, &[b"k"]);
     engine.outstanding.lose([Lost {
         db: 0,
-        name: b"k"[..].into(),
+        keys,
+        at: 0,
         token: Token::LAST,
         written: Written::default(),
         succeeds: None,

@@ -6,7 +6,9 @@
 //! A connection can end with a million grants. They end with it at once, and their bindings are removed in pieces: in
 //! one go they would keep the server from anything else for a second.
 
+use super::budget::Budget;
 use super::by_name::ByName;
+use super::queue::{Mark, Marks};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +36,7 @@ type Bindings = BTreeMap<Token, Binding>;
 /// once more when it gets its first binding or loses its last one.
 #[derive(Clone, Debug, Default)]
 pub struct Sessions {
+    marks: Marks,
     locks: ByName<Bindings>,
     clients: BTreeMap<u64, BTreeSet<(LockKey, Token)>>,
     /// Connections that have ended, each with when that was. Their bindings count for nothing.
@@ -67,26 +70,46 @@ impl Sessions {
         self.clients.contains_key(&client)
     }
 
+    /// The bindings of a lock, by the stored name of its key.
+    fn of_lock(&self, db: i32, name: &[u8]) -> Option<(&Rc<[u8]>, &Bindings)> {
+        if self.locks.is_empty() {
+            return None;
+        }
+        self.locks.get(db, name, self.marks.of(name))
+    }
+
     fn lasts(&self, binding: &Binding) -> bool {
         self.over.is_empty() || !self.over.contains_key(&binding.client)
     }
 
     /// The bindings of a lock; there can be more than one only if it has several holders.
     pub fn bindings(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Binding> {
-        let bindings = self.locks.get(db, name).into_iter().flat_map(|(_, bindings)| bindings.values());
+        let bindings = self.of_lock(db, name).into_iter().flat_map(|(_, bindings)| bindings.values());
         bindings.filter(|binding| self.lasts(binding))
+    }
+
+    /// The bindings of a lock to one connection.
+    #[must_use]
+    pub fn of_client(&self, db: i32, name: &[u8], client: u64) -> Vec<Binding> {
+        let Some(own) = self.clients.get(&client).filter(|_| !self.over.contains_key(&client)) else {
+            return Vec::new();
+        };
+        let Some((name, bindings)) = self.of_lock(db, name) else { return Vec::new() };
+        let place = |token| ((db, Rc::clone(name)), token);
+        let grants = own.range(place(Token::FIRST)..=place(Token::LAST));
+        grants.filter_map(|(_, token)| bindings.get(token).cloned()).collect()
     }
 
     /// The stored name of a lock with bound grants: the same allocation for as long as there are any.
     #[must_use]
     pub fn name(&self, db: i32, name: &[u8]) -> Option<&Rc<[u8]>> {
-        self.locks.get(db, name).map(|(name, _)| name)
+        self.of_lock(db, name).map(|(name, _)| name)
     }
 
     /// The binding of a grant.
     #[must_use]
     pub fn binding(&self, db: i32, name: &[u8], token: Token) -> Option<&Binding> {
-        self.locks.get(db, name)?.1.get(&token).filter(|binding| self.lasts(binding))
+        self.of_lock(db, name)?.1.get(&token).filter(|binding| self.lasts(binding))
     }
 
     /// Whether the connection of a grant has ended, and its binding is not removed yet.
@@ -95,19 +118,19 @@ impl Sessions {
         if self.over.is_empty() {
             return false;
         }
-        let binding = self.locks.get(db, name).and_then(|(_, bindings)| bindings.get(&token));
+        let binding = self.of_lock(db, name).and_then(|(_, bindings)| bindings.get(&token));
         binding.is_some_and(|binding| !self.lasts(binding))
     }
 
     /// Binds a grant to a connection, and to no other.
     pub fn bind(&mut self, db: i32, name: &[u8], binding: Binding, now: UnixMicros) {
         self.sweep(now);
-        let (client, token) = (binding.client, binding.token);
-        let (name, before) = if let Some((name, bindings)) = self.locks.get_mut(db, name) {
+        let (client, token, mark) = (binding.client, binding.token, self.marks.of(name));
+        let (name, before) = if let Some((name, bindings)) = self.locks.get_mut(db, name, mark) {
             (Rc::clone(name), bindings.insert(token, binding))
         } else {
             let name: Rc<[u8]> = name.into();
-            self.locks.insert(db, Rc::clone(&name), Bindings::from([(token, binding)]));
+            self.locks.insert(db, Rc::clone(&name), mark, Bindings::from([(token, binding)]));
             (name, None)
         };
         match before {
@@ -119,31 +142,39 @@ impl Sessions {
 
     /// Unbinds a grant from its connection.
     pub fn unbind(&mut self, db: i32, name: &[u8], token: Token) {
-        let Some((name, bindings)) = self.locks.get_mut(db, name) else { return };
+        if self.locks.is_empty() {
+            return;
+        }
+        let mark = self.marks.of(name);
+        let Some((name, bindings)) = self.locks.get_mut(db, name, mark) else { return };
         let Some(binding) = bindings.remove(&token) else { return };
         let (name, is_last) = (Rc::clone(name), bindings.is_empty());
-        self.unbound(db, &name, &[binding], is_last);
+        self.unbound(db, (&name, mark), &[binding], is_last);
     }
 
     /// Unbinds all grants of a lock except that one.
     pub fn unbind_others(&mut self, db: i32, name: &[u8], token: Option<Token>) {
-        let Some((name, bindings)) = self.locks.get_mut(db, name) else { return };
+        if self.locks.is_empty() {
+            return;
+        }
+        let mark = self.marks.of(name);
+        let Some((name, bindings)) = self.locks.get_mut(db, name, mark) else { return };
         let kept = token.and_then(|token| bindings.remove(&token));
         let is_last = kept.is_none();
         let kept = kept.into_iter().map(|binding| (binding.token, binding)).collect();
         let others: Vec<Binding> = std::mem::replace(bindings, kept).into_values().collect();
         let name = Rc::clone(name);
-        self.unbound(db, &name, &others, is_last);
+        self.unbound(db, (&name, mark), &others, is_last);
     }
 
     /// Bindings were taken out of a lock; `is_last`: it has no others.
-    fn unbound(&mut self, db: i32, name: &Rc<[u8]>, taken: &[Binding], is_last: bool) {
+    fn unbound(&mut self, db: i32, (name, mark): (&Rc<[u8]>, Mark), taken: &[Binding], is_last: bool) {
         for binding in taken {
             self.disown(binding.client, db, name, binding.token);
         }
         self.count = self.count.saturating_sub(taken.len());
         if is_last {
-            self.locks.remove_if(db, name, |_| true);
+            self.locks.remove_if(db, name, mark, |_| true);
         }
     }
 
@@ -164,7 +195,10 @@ impl Sessions {
         if self.has_ended(db, name, token) {
             self.unbind(db, name, token);
         }
-        let Some((_, bindings)) = self.locks.get_mut(db, name) else { return };
+        if self.locks.is_empty() {
+            return;
+        }
+        let Some((_, bindings)) = self.locks.get_mut(db, name, self.marks.of(name)) else { return };
         let own = bindings.get_mut(&token);
         let known = usize::from(own.is_some());
         if let Some(binding) = own {
@@ -208,21 +242,23 @@ impl Sessions {
         SessionsForm { all, over: self.over.clone() }
     }
 
-    /// Drops some of the bindings, about so many, without keeping the others in order. Returns whether these were the
-    /// last.
-    pub(super) fn drop_piece(&mut self, most: usize) -> bool {
-        if self.count <= most {
-            *self = Self::default();
-            return true;
-        }
-        for _ in 0..most {
-            let Some(mut own) = self.clients.first_entry() else { return self.locks.drop_piece() };
+    /// Drops bindings as far as the budget goes, without keeping the others in order. Returns whether none is left.
+    pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
+        while budget.has_left() {
+            let Some(mut own) = self.clients.first_entry() else { break };
             own.get_mut().pop_first();
             if own.get().is_empty() {
                 own.remove();
             }
+            budget.spend(1);
         }
-        false
+        self.clients.is_empty() && self.locks.drop_piece(budget, Bindings::len)
+    }
+
+    /// The entries of connections and of locks.
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> usize {
+        self.clients.values().map(BTreeSet::len).sum::<usize>().saturating_add(self.locks.iter().count())
     }
 
     /// Drops expired bindings when there are many: a connection that lives long and never releases must not fill the
@@ -240,7 +276,7 @@ impl Sessions {
                 self.sweep_at = self.count.saturating_mul(2);
                 return;
             };
-            let binding = self.locks.get(db, &name).and_then(|(_, bindings)| bindings.get(&token));
+            let binding = self.of_lock(db, &name).and_then(|(_, bindings)| bindings.get(&token));
             let is_over = binding.is_some_and(|binding| binding.until <= now && self.lasts(binding));
             if is_over {
                 self.unbind(db, &name, token);

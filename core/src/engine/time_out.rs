@@ -1,20 +1,23 @@
 //! Waits that time out.
 
+use super::budget::Budget;
+use super::clock::Clock;
 use super::counters::Counter;
-use super::parts::{Clock, Engine, Limits};
+use super::parts::{Engine, Limits};
 use super::written::End;
 use crate::lock::time::Micros;
 
 impl<H> Engine<H> {
-    /// Ends at most `most` waits and reserved places whose time is over.
-    pub fn time_out(&mut self, most: usize, limits: Limits, clock: impl Clock) {
+    /// Ends waits and reserved places whose time is over, as far as the budget goes.
+    pub fn time_out(&mut self, budget: &mut Budget, limits: Limits, clock: impl Clock) {
         let now = clock.monotonic();
         if self.queues.next_end().is_none_or(|end| end > now) {
             return;
         }
-        for _ in 0..most {
+        while budget.has_left() {
             let gone = self.queues.time_out(now, limits.reserved_until(clock), limits.most_places());
-            let Some(gone) = gone else { break };
+            let Some((keys, gone)) = gone else { break };
+            budget.spend_on_waiter(&keys);
             if let Some(gone) = gone {
                 self.count(Counter::TimeOuts);
                 self.end(gone, End::TimedOut);

@@ -1,11 +1,12 @@
 //! Whether a grant reached the client that waited for it. One that did not is passed on.
 
+use super::clock::Clock;
 use super::counters::Counter;
 use super::grant::{Granted, Written};
 use super::outbox::Grant;
 use super::outstanding::Lost;
-use super::parts::{Clock, Engine, Limits};
-use super::queue::{Place, Ticket};
+use super::parts::{Engine, Limits};
+use super::queue::{Keys, Place, Ticket};
 use crate::lock::token::Token;
 
 impl<H> Engine<H> {
@@ -22,16 +23,16 @@ impl<H> Engine<H> {
             return;
         }
         if let (Some(id), Some(until)) = (id, limits.reserved_until(clock)) {
-            let names: Vec<&[u8]> = keys.iter().collect();
             let place = Place { id, until, since: None };
-            self.queues.restore_place(db, &names, ticket, place, limits.most_places());
+            self.queues.restore_place(db, keys.clone(), ticket, place, limits.most_places());
         }
         self.count(Counter::Undelivered);
         // Each of several locks passes on separately.
         let written = Written { until: granted.until, id, owner };
-        self.outstanding.lose(keys.iter().enumerate().map(|(at, name)| Lost {
+        self.outstanding.lose((0..keys.len()).map(|at| Lost {
             db,
-            name: name.into(),
+            keys: keys.clone(),
+            at,
             token: granted.token,
             written: written.clone(),
             succeeds: granted.before(at).cloned(),
@@ -39,19 +40,27 @@ impl<H> Engine<H> {
         }));
     }
 
-    /// A grant of several locks failed after these were written: they are given back soon. Given back at once, they
-    /// would be granted again at once, and the server would do nothing else.
-    pub fn give_back(&mut self, ticket: Ticket, db: i32, names: &[&[u8]], granted: &Granted, clock: impl Clock) {
-        if names.is_empty() {
+    /// A grant of several locks failed after the first of them were written: they are given back soon. Given back at
+    /// once, they would be granted again at once, and the server would do nothing else.
+    pub fn give_back(
+        &mut self,
+        ticket: Ticket,
+        (db, keys): (i32, &Keys),
+        count: usize,
+        granted: &Granted,
+        clock: impl Clock,
+    ) {
+        if count == 0 {
             return;
         }
         let token = granted.token;
         let named = self.queues.waiter(ticket).filter(|waiter| waiter.client().is_some());
         let (id, owner) = named.map_or((None, None), |waiter| (waiter.id, waiter.owner.clone()));
         let written = Written { until: granted.until, id, owner };
-        let lost = names.iter().enumerate().map(|(at, name)| Lost {
+        let lost = (0..count).map(|at| Lost {
             db,
-            name: (*name).into(),
+            keys: keys.clone(),
+            at,
             token,
             written: written.clone(),
             succeeds: granted.before(at).cloned(),

@@ -2,10 +2,11 @@
 
 use super::call::Called;
 use super::claims::Claim;
+use super::clock::Clock;
 use super::counters::Counter;
 use super::grant::{Decision, Granted, What};
 use super::outbox::{Answer, Grant, News, Notice};
-use super::parts::{Clock, Engine, KeyName};
+use super::parts::{Engine, KeyName};
 use super::queue::{Gone, Handle, Ticket, Waiter};
 use super::sessions::Binding;
 use crate::lock::error::Error;
@@ -44,6 +45,9 @@ impl<H> Engine<H> {
             What::Nothing => {}
             What::Value(value, holds) => self.written(key, value, holds.is_among(before == Shape::Several), before),
             What::Release(token) => self.released(key, Some(*token).filter(|_| before == Shape::Several)),
+        }
+        if let Some(token) = decision.gives_back {
+            self.released_unclaimed(key, token);
         }
     }
 
@@ -115,7 +119,7 @@ impl<H> Engine<H> {
             self.ended.renewed(db, name, token);
             self.cut_short.extended(db, name, token);
             if caller.id.is_some() {
-                self.outstanding.told_again(token, name);
+                self.outstanding.told_again(db, name, token, self.queues.marks());
                 self.remember_or_recall(name, lock, granted, clock);
             }
         }
@@ -166,6 +170,7 @@ impl<H> Engine<H> {
                         deadline,
                         released,
                         was_refused: false,
+                        leaves: None,
                     },
                 );
                 return None;

@@ -89,12 +89,12 @@ impl Holders {
         Self::default()
     }
 
-    /// What the last of `live` holders alone says about all of them: whether the lock is held, until when, and by how
-    /// many. `last` has expired if none is live.
+    /// What the last of `live` holders says about all of them: whether the lock is held, until when, and by how many.
+    /// `last` has expired if none is live. `others`: some more of the live ones.
     #[must_use]
-    pub fn glimpse(last: Holder, live: usize) -> Self {
+    pub fn glimpse(last: Holder, others: Vec<Holder>, live: usize) -> Self {
         let at = if live == 0 { last.timestamp } else { UnixMicros::default() };
-        Self { live, at, ..Self::from_iter([last]) }
+        Self { live, at, ..others.into_iter().chain([last]).collect() }
     }
 
     /// The number of holders, expired ones included.
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_glimpse_at_the_last_tells_whether_until_when_and_by_how_many_the_lock_is_held() {
         for (live, is_over) in [(0, true), (1, false), (30, false)] {
-            let glimpse = Holders::glimpse(holder(7, 50, 0), live);
+            let glimpse = Holders::glimpse(holder(7, 50, 0), Vec::new(), live);
             assert_eq!(glimpse.live(), live);
             assert_eq!(glimpse.last_to_end().map(|last| last.token.get()), Some(7));
             assert_eq!(glimpse.last_to_end().is_some_and(|last| glimpse.is_over(last)), is_over);

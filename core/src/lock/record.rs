@@ -24,6 +24,11 @@ const LONGEST_NUMBER: usize = 128;
 pub struct Id(u64);
 
 impl Id {
+    /// Not above any other.
+    pub const FIRST: Self = Self(0);
+    /// Not below any other.
+    pub const LAST: Self = Self(u64::MAX);
+
     /// Reads 1 to 19 digits.
     #[must_use]
     pub fn parse(digits: &[u8]) -> Option<Self> {

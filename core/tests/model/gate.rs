@@ -3,7 +3,7 @@
 
 use crate::asks::{alone as ask, hold, hold_all, is_granted, named, seconds, wait, START};
 use crate::fake::{Blocked, Node, Settings};
-use redis_lock_core::driver::{Ask, Outcome, Span};
+use redis_lock_core::driver::{Ask, ChannelName, Outcome, Span};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::lock::error::Error;
@@ -170,6 +170,28 @@ fn waits_for_leases_that_a_new_grace_does_not_cover_end() {
 }
 
 #[test]
+fn a_lease_beyond_a_shortened_grace_is_not_granted_behind_an_attempt_that_is_not_there() {
+    type Release = fn(&Node, Token) -> bool;
+    let one: Release = |node, token| node.command(1, |entry| entry.release(b"k", token)).is_ok();
+    let all: Release = |node, token| node.command(1, |entry| entry.release_all(&[b"k"], token)).is_ok();
+    for release in [one, all] {
+        let node = after_grace();
+        let token = hold(&node, 1, b"k", &ask(15, 0));
+        let channel = ChannelName { name: b"nobody", is_sharded: false };
+        let is_not_there = Ask { notify: Some(channel), ..named(7, ask(5, 99)) };
+        assert!(matches!(node.command(2, |entry| entry.acquire(b"k", &is_not_there)), Ok(Outcome::Queued)));
+        wait(&node, 3, &[b"k"], &ask(16, 99));
+        wait(&node, 4, &[b"k"], &ask(15, 99));
+        run(&node, 30);
+        // The next tick would find this waiter; the lock passes on before.
+        set_grace(&node, Some(grace::Settings { grace: seconds(19), ..GRACE }));
+        assert!(release(&node, token));
+        assert_eq!(failed(&node, 3), Some(Error::LeaseBeyondGrace(15_000)));
+        assert!(is_granted(&node, 4), "the lock passes on at once");
+    }
+}
+
+#[test]
 fn short_of_good_replicas_nothing_is_granted_or_extended() {
     let node = after_grace();
     let token = hold(&node, 1, b"k", &ask(5, 0));
@@ -322,7 +344,7 @@ fn a_release_records_for_how_long_the_lock_was_held_and_its_successor_how_long_i
     wait(&node, 2, &[b"k"], &ask(5, 99));
     run(&node, 20);
     assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
-    assert_eq!(node.world.borrow().spans, [(Span::Hold, seconds(3)), (Span::Wait, seconds(2))]);
+    assert_eq!(node.world.borrow().spans, [(Span::Wait, seconds(2)), (Span::Hold, seconds(3))]);
     run(&node, 1);
     let token = hold(&node, 1, b"other", &ask(5, 0));
     run(&node, 10);

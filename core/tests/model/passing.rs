@@ -5,10 +5,11 @@ use crate::asks::{
     alone, ask, count, granted, hold, hold_all, in_session, named, node, place, seconds, settle, wait, START,
 };
 use crate::fake::{Blocked, Content, Node, Stored};
-use redis_lock_core::driver::{Ask, Outcome, WriteRefused};
+use redis_lock_core::driver::{Ask, Outcome, Span, WriteRefused};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::KeyChange;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::record::Owner;
 use redis_lock_core::lock::rules::{Release, Request, Share, State};
@@ -371,6 +372,38 @@ fn a_release_of_several_locks_fails_where_one_of_them_cannot_be_written() {
 }
 
 #[test]
+fn a_release_of_several_locks_counts_what_was_written() {
+    let names: [&[u8]; 3] = [b"a", b"b", b"c"];
+    let overruns = [Counter::Releases, Counter::LateReleases, Counter::Overruns, Counter::StaleTokens];
+    // All of them alone, or with a waiter each: a hand-off is another write.
+    for has_next in [false, true] {
+        let node = node();
+        let granted = hold_all(&node, 1, &names[..2], &alone(5, 0));
+        if has_next {
+            for (client, name) in [(2, b"a"), (3, b"b")] {
+                wait(&node, client, &[name], &alone(5, 99));
+            }
+        }
+        node.pass(Micros(5_500_000)); // Only the margin is left.
+        let release = || node.command(1, |entry| entry.release_all(&names, granted.token));
+        refuse(&node, b"a", WriteRefused::ForNow);
+        refuse(&node, b"b", WriteRefused::ForNow);
+        assert_eq!(release(), Err(Error::Internal));
+        assert_eq!(overruns.map(|counter| count(&node, counter)), [0; 4], "{has_next}");
+        assert_eq!(node.world.borrow().spans, [], "no lock was given back");
+        node.world.borrow_mut().refused.remove(&b"a"[..]);
+        assert_eq!(release(), Err(Error::Internal));
+        let one = overruns.map(|counter| count(&node, counter));
+        assert_eq!((one[0] + one[1], one[2], one[3]), (1, 1, 0), "{has_next}");
+        assert_eq!(node.world.borrow().spans.iter().filter(|(span, _)| *span == Span::Hold).count(), 1);
+        allow(&node);
+        assert_eq!(release(), Ok(1));
+        let all = overruns.map(|counter| count(&node, counter));
+        assert_eq!((all[0] + all[1], all[2], all[3]), (2, 2, 2), "{has_next}: the first and the last are over");
+    }
+}
+
+#[test]
 fn who_waits_for_several_locks_waits_for_a_key_of_another_type_too() {
     let node = node();
     let token = hold(&node, 1, b"k", &alone(5, 0));
@@ -399,4 +432,63 @@ fn a_value_of_others_is_waited_for_until_its_key_expires() {
     let first = granted(&node, 2).unwrap().granted.token;
     assert_eq!(node.command(2, |entry| entry.release(b"k", first)), Ok(Release::InTime));
     assert!(granted(&node, 3).is_some());
+}
+
+/// What others leave in a key that somebody waits for, with an expiry: the value of the holder, a string of their own, a
+/// value of another type.
+fn contents(node: &Node) -> [Content; 3] {
+    let held = node.world.borrow().keys[&place(b"k")].content.clone();
+    let other = Content::Set([(b"no holder".to_vec(), START.0)].into());
+    [held, Content::String(b"foreign".to_vec()), other]
+}
+
+#[test]
+fn whatever_a_key_holds_its_native_expiry_is_waited_for() {
+    for names in [&[b"k".as_slice()][..], &[b"k", b"x"]] {
+        for kind in 0..3 {
+            for share in [Share::Alone, Share::Limit(1)] {
+                let node = node();
+                hold(&node, 1, b"k", &ask(share, 60, 0));
+                wait(&node, 2, names, &alone(5, 99));
+                let content = contents(&node)[kind].clone();
+                let expire_at_ms = Some(START.0 / 1_000 + 3_000);
+                node.put(&place(b"k"), Some(Stored { content, expire_at_ms }));
+                // The server reports PEXPIRE.
+                node.tell_of_key(&place(b"k"), KeyChange::Gone);
+                assert!(node.fire());
+                let due = Some(START.after(Micros(3_001_000)));
+                assert_eq!(node.timer_at(), due, "past its expiry: {names:?} {kind} {share:?}");
+                node.pass(Micros(3_001_000));
+                node.event(|entry| entry.tick());
+                settle(&node);
+                assert!(granted(&node, 2).is_some(), "{names:?} {kind} {share:?}");
+                assert_eq!(count(&node, Counter::MissedWakeups), 0, "{names:?} {kind} {share:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lock_is_waited_for_to_the_native_expiry_that_its_key_had_before() {
+    let node = node();
+    hold(&node, 1, b"k", &alone(60, 0));
+    let before = node.world.borrow().keys[&place(b"k")].clone();
+    node.put(&place(b"k"), Some(Stored { expire_at_ms: Some(START.0 / 1_000 + 3_000), ..before }));
+    wait(&node, 2, &[b"k"], &alone(5, 99));
+    assert_eq!(node.timer_at(), Some(START.after(Micros(3_001_000))));
+}
+
+/// The server notices an expiry when the key is opened, and reports it then.
+#[test]
+fn an_expiry_that_is_noticed_when_all_lines_are_checked_is_no_missed_wake_up() {
+    let node = node();
+    hold(&node, 1, b"k", &alone(60, 0));
+    wait(&node, 2, &[b"k"], &alone(5, 99));
+    let before = node.world.borrow().keys[&place(b"k")].clone();
+    node.put(&place(b"k"), Some(Stored { expire_at_ms: Some(START.0 / 1_000 + 100), ..before }));
+    node.pass(Micros(900_000));
+    node.event(|entry| entry.tick());
+    settle(&node);
+    assert!(granted(&node, 2).is_some());
+    assert_eq!(count(&node, Counter::MissedWakeups), 0);
 }

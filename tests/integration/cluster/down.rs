@@ -3,10 +3,9 @@
 //! belongs to its holder.
 
 use super::nodes::{slot_of, Node};
-use super::waiters::{Waiters, MANY, SOON};
+use super::waiters::{Waiters, MANY};
 use super::{in_memory, Cluster};
 use crate::support::{until, Reply};
-use std::time::Instant;
 
 /// Whether a node holds the cluster for down.
 fn is_down(node: &Node) -> bool {
@@ -33,14 +32,13 @@ fn a_slot_that_is_nobodys_takes_the_cluster_down_and_ends_all_waits() {
     let hand_offs = node.number(&["INFO", "lock"], "lock_hand_offs");
 
     let other = (0..16_384).find(|slot| *slot != slot_of(node, key) && owns(node, *slot)).unwrap().to_string();
-    let since = Instant::now();
     // In one turn of its loop: the lock comes free when nothing may be granted any more.
     let mut conn = node.conn();
     conn.send(&["LOCK.EXTEND", brief, &brief_token, "PX", "300"]);
     conn.send(&["CLUSTER", "DELSLOTS", &other]);
     assert_eq!((conn.read(), conn.read()), (Reply::Int(1), Reply::Status("OK".into())));
-    let mut ends = waiters.end_within(SOON, since);
-    let more = others.end_within(SOON, since);
+    let mut ends = waiters.end();
+    let more = others.end();
     assert!(is_down(node));
     ends.unblocked += more.unblocked;
     ends.down += more.down;
@@ -78,7 +76,7 @@ fn a_master_that_sees_no_majority_any_more_ends_all_waits() {
         other.signal("KILL");
     }
     until("the cluster is down", || is_down(node).then_some(()));
-    let ends = waiters.end_within(SOON, Instant::now());
+    let ends = waiters.end();
     assert_eq!((ends.unblocked + ends.down, ends.moved, ends.closed), (MANY, 0, 0));
     assert_refuses(node, key);
     node.assert_sound();

@@ -4,9 +4,8 @@
 use super::follower::crowd;
 use super::in_memory;
 use super::nodes::{slot_of, Node};
-use super::waiters::{assert_came_whole, Waiters, MANY, SOON};
+use super::waiters::{assert_came_whole, Waiters, MANY};
 use crate::support::{until, Reply};
-use std::time::Instant;
 
 /// Whether a server moves slots by itself; if not, says so.
 fn moves_slots(node: &Node) -> bool {
@@ -56,7 +55,7 @@ fn those_who_wait_in_a_slot_that_the_server_moves_are_told_and_the_lock_moves_wh
     let waiters = Waiters::of(from, key, MANY);
     let hand_offs = from.number(&["INFO", "lock"], "lock_hand_offs");
     migrate(from, to, slot_of(from, key));
-    let ends = waiters.end_within(SOON, Instant::now());
+    let ends = waiters.end();
     assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (MANY, 0, 0), "{ends:?}");
     assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was given the moved lock");
     assert!(to.conn().int(&["PTTL", key]) > 60_000, "its retention came along");

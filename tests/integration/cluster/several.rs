@@ -3,10 +3,9 @@
 
 use super::failover::until_replicated;
 use super::nodes::{Move, Node};
-use super::waiters::{fail_over, waiting, Ends, Waiters, MANY, SOON};
+use super::waiters::{fail_over, waiting, Ends, Waiters, MANY};
 use super::{in_memory, with_aof, Turn};
 use crate::support::{until, Conn, Reply};
-use std::time::Instant;
 
 /// `{tag}k` has three holders, of whom one bears two others; `{tag}a` and `{tag}b` are one client's.
 struct Held {
@@ -117,10 +116,9 @@ fn whoever_waits_in_a_slot_that_moves_is_told_and_all_holders_move_whole() {
     let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
     let counted = counters();
     let moving = Move::begin(from, to, &held.k);
-    let since = Instant::now();
     // MIGRATE deletes the keys here, one by one: to those who wait all of them look free.
     moving.migrate();
-    let ends = waiters.end_within(SOON, since);
+    let ends = waiters.end();
     moving.end();
     assert_eq!(ends, Ends { unblocked: MANY, ..Ends::default() });
     assert_eq!(counters(), counted, "nobody was given what has left");
@@ -157,9 +155,8 @@ fn while_a_slot_is_migrating_several_keys_are_had_only_where_all_of_them_are() {
     // It waits for what is here, and learns of the rest when that comes free.
     let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
     let counted = counters();
-    let since = Instant::now();
     assert_eq!(here.int(&["LOCK.RELEASE", &a, &own_a]), 1);
-    let ends = Waiters(vec![waiter]).end_within(SOON, since);
+    let ends = Waiters(vec![waiter]).end();
     assert_eq!(ends, Ends { unblocked: 1, ..Ends::default() });
     assert_eq!(counters(), counted, "not even one of its keys was granted");
     assert!(here.call(&["EXISTS", &a]).error().starts_with("ASK "), "it is nobody's");

@@ -3,10 +3,10 @@
 
 use super::follower::crowd;
 use super::nodes::{slot_of, Move, Node};
-use super::waiters::{assert_came_whole, Ends, Waiters, MANY, SOON};
+use super::waiters::{assert_came_whole, Ends, Waiters, MANY};
 use super::{in_memory, Cluster};
 use crate::support::{until, Conn, Reply};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Sends a command to a node that is importing its slot.
 fn asking(conn: &mut Conn, command: &[&str]) -> Reply {
@@ -32,9 +32,8 @@ fn those_who_wait_in_a_slot_that_moves_are_told_and_the_lock_moves_whole() {
     let hand_offs = from.number(&["INFO", "lock"], "lock_hand_offs");
 
     let moving = Move::begin(from, to, key);
-    let since = Instant::now();
     moving.migrate();
-    let ends = waiters.end_within(SOON, since);
+    let ends = waiters.end();
     moving.end();
 
     assert_eq!(ends, Ends { unblocked: MANY, ..Ends::default() });
@@ -74,9 +73,8 @@ fn in_a_slot_that_is_migrating_the_line_is_served_where_the_lock_is() {
     assert!(asking(&mut there, &["LOCK.CHECK", absent, &token]).int() > 0);
 
     // Without the key the lock is not ours to grant any more.
-    let since = Instant::now();
     assert_eq!(here.int(&["DEL", key]), 1);
-    let ends = waiters.end_within(SOON, since);
+    let ends = waiters.end();
     assert_eq!(ends, Ends { unblocked: 9, ..Ends::default() });
     let reply = here.call(&["LOCK.ACQUIRE", key, "PX", "60000"]);
     assert!(reply.error().starts_with("ASK "), "{reply:?}");
@@ -118,8 +116,7 @@ fn who_waits_where_a_slot_is_being_imported_is_granted_by_a_release_or_told_soon
         holder = asking(&mut there, &["LOCK.ACQUIRE", key, "PX", "60000"]).int();
         None
     });
-    let since = Instant::now();
-    let ends = Waiters(vec![wait()]).end_within(SOON, since);
+    let ends = Waiters(vec![wait()]).end();
     assert_eq!(ends, Ends { unblocked: 1, ..Ends::default() });
     moving.migrate();
     moving.end();
@@ -138,7 +135,7 @@ fn a_slot_that_another_master_claims_is_granted_to_nobody_here() {
     to.set_slot(slot_of(to, key), &["IMPORTING", &from.name()]);
     to.set_slot(slot_of(to, key), &["NODE", &to.name()]);
     until("the old owner knows", || (!from.serves(key)).then_some(()));
-    let ends = waiters.end_within(SOON, Instant::now());
+    let ends = waiters.end();
     assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (MANY, 0, 0));
     assert_eq!(cluster.master_of(key).port, to.port);
     from.assert_sound();

@@ -190,7 +190,7 @@ fn a_search_that_is_too_long_is_given_up_and_counted() {
     let start = |edges: &str| Clients(Locks::with(&["deadlock-edges", edges]));
     let unchecked = |clients: &mut Clients| number(&mut clients.0.conn, "deadlocks_unchecked");
     // Each waits for what the next holds: two edges for each of them, inspected once to see whether they lead back, and
-    // once with what the keys say.
+    // once with what the keys say. To open a key counts as five more.
     let chain = |clients: &mut Clients| {
         let mut conns: Vec<Conn> = (0..10).map(|n| clients.holds(&format!("k{n}"), &[])).collect();
         for (n, conn) in conns.iter_mut().take(9).enumerate() {
@@ -199,11 +199,11 @@ fn a_search_that_is_too_long_is_given_up_and_counted() {
         }
         conns
     };
-    let mut clients = start("40");
+    let mut clients = start("90");
     let mut conns = chain(&mut clients);
     assert!(is_deadlock(&conns[9].call(&wants("k0", &[]))));
     assert_eq!(unchecked(&mut clients), 0);
-    let mut clients = start("39");
+    let mut clients = start("89");
     let mut conns = chain(&mut clients);
     clients.waits(&mut conns[9], &wants("k0", &[]));
     assert_eq!(unchecked(&mut clients), 1);

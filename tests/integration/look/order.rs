@@ -1,8 +1,10 @@
 //! LOCK.TOP BY waiters, wait and held: the order, what is unknown, and how long the server takes for very many lines.
 
 use super::wait;
-use crate::support::{until, Reply, Server};
+use crate::holders::crowd::cost;
+use crate::support::{bound, until, Iterations, Reply, Server};
 use crate::waiting::Locks;
+use std::time::Duration;
 
 /// The keys of LOCK.TOP in their order.
 fn keys(locks: &mut Locks, options: &[&str]) -> Vec<String> {
@@ -65,7 +67,9 @@ fn what_others_do_to_a_key_shows_within_a_second() {
 #[test]
 fn no_order_of_a_hundred_thousand_lines_keeps_the_server_for_long() {
     const LINES: usize = 100_000;
-    let mut locks = Locks::on(Server::with().module_args(&["max-queued", "200000"]).start());
+    let options = Server::with().module_args(&["max-queued", "200000"]);
+    let Some((server, iterations)) = Iterations::start(options) else { return };
+    let mut locks = Locks::on(server);
     if !crate::notify::can_publish(&mut locks.conn) {
         return;
     }
@@ -84,17 +88,8 @@ fn no_order_of_a_hundred_thousand_lines_keeps_the_server_for_long() {
         &["LOCK.TOP", "BY", "held", "COUNT", "1000"],
         &["INFO", "lock"],
     ] {
-        // As the server measures it, the fastest of some: others use this machine too.
-        locks.conn.ok(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
-        locks.conn.ok(&["SLOWLOG", "RESET"]);
-        for _ in 0..20 {
-            locks.conn.call(command);
-        }
-        locks.conn.ok(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
-        let log = locks.conn.call(&["SLOWLOG", "GET", "100"]);
-        let own = log.list().iter().filter(|entry| entry.list()[3].list()[0].text() == command[0]);
-        let fastest_us = own.map(|entry| entry.list()[2].int()).min().unwrap();
-        eprintln!("{command:?} of {LINES} lines: {fastest_us} us");
-        assert!(fastest_us < 5_000, "{command:?}: {fastest_us} us");
+        bound::cpu(&command.join(" "), Duration::from_millis(5), || {
+            Some(cost(&iterations, &mut locks.conn, command).1)
+        });
     }
 }

@@ -2,8 +2,10 @@
 //! replica, in transactions and scripts too; it changes nothing.
 
 use crate::kinds::acquire;
-use crate::support::{Conn, Reply, Server};
+use crate::notify::can_publish;
+use crate::support::{bound, Conn, Iterations, Reply, Server};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// The keys of a reply.
 fn keys(reply: &Reply) -> Vec<Vec<u8>> {
@@ -119,5 +121,69 @@ fn a_state_or_a_pattern_picks_among_the_locks_of_a_database() {
         let mut found = scan(&mut conn, options, |_| {});
         found.sort();
         assert_eq!(found, expected.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>(), "{options:?}");
+    }
+}
+
+/// So many locks with so many holders each, which were granted to nobody that is known.
+fn fill(conn: &mut Conn, locks: usize, holders: usize) {
+    let script = "local t = redis.call('TIME') for k = 1, tonumber(ARGV[1]) do for n = 1, tonumber(ARGV[2]) do \
+                  redis.call('ZADD', KEYS[1] .. k, string.format('%d.000001', t[1] + 600 + n % 60), \
+                  string.format('%010d%06d%019d owner-of-a-usual-length', t[1], n, n)) end end";
+    for part in 0..locks.div_ceil(20) {
+        let (locks, holders) = (20.to_string(), holders.to_string());
+        assert!(conn.call(&["EVAL", script, "1", &format!("k{part}-"), &locks, &holders]).is_nil());
+    }
+}
+
+/// COUNT bounds the holders that are read, too, and all locks are found all the same.
+#[test]
+fn a_page_of_large_locks_is_a_short_one() {
+    const BOUND: Duration = Duration::from_millis(5);
+    for (holders, locks) in [(64, 1_000), (4_096, 100)] {
+        let (mut server, mut conns): (Option<Server>, Vec<Conn>) = (None, Vec::new());
+        let mut iterations = None;
+        for what in ["SCAN", "SCAN CLIENT", "TOP"] {
+            bound::cpu(&format!("LOCK.{what}, {holders} holders"), BOUND, || {
+                if server.is_none() {
+                    let (started, counted) = Iterations::start(Server::with())?;
+                    let mut conn = started.conn();
+                    if !can_publish(&mut conn) {
+                        return None;
+                    }
+                    fill(&mut conn, locks, holders);
+                    // Each lock is held by a session too, and awaited.
+                    let mut holder = started.conn();
+                    for part in 0..locks / 20 {
+                        for n in 1..=20 {
+                            let key = format!("k{part}-{n}");
+                            if holders < 4_096 {
+                                holder.int(&["LOCK.ACQUIRE", &key, "PX", "600000", "SHARED", "SESSION"]);
+                            }
+                            let asks = ["PX", "600000", "WAIT", "600000", "NOTIFY", "c", "ID", "9000001"];
+                            let reply = conn.call(&[&["LOCK.ACQUIRE", &key], &asks[..]].concat());
+                            assert_eq!(reply, crate::notify::waiting());
+                        }
+                    }
+                    conns = vec![conn, holder];
+                    (server, iterations) = (Some(started), Some(counted));
+                }
+                let (iterations, conn) = (iterations.as_ref()?, &mut conns[0]);
+                if what == "TOP" {
+                    iterations.reset();
+                    assert_eq!(conn.call(&["LOCK.TOP", "COUNT", "200"]).list().len(), locks.min(200));
+                    return Some(iterations.longest());
+                }
+                let id = conns[1].int(&["CLIENT", "ID"]).to_string();
+                let client: &[&str] = if what == "SCAN" { &[] } else { &["CLIENT", &id] };
+                let conn = &mut conns[0];
+                iterations.reset();
+                let found: BTreeSet<Vec<u8>> =
+                    scan(conn, &[&["COUNT", "1000"], client].concat(), |_| {}).into_iter().collect();
+                let longest = iterations.longest();
+                let expected = if what == "SCAN" || holders < 4_096 { locks } else { 0 };
+                assert_eq!(found.len(), expected, "{what} {holders}");
+                Some(longest)
+            });
+        }
     }
 }

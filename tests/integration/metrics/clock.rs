@@ -3,7 +3,7 @@
 
 use super::{moved, number, numbers};
 use crate::support::clock::Clocks;
-use crate::support::{server_time_us, until, Conn, Reply, Server};
+use crate::support::{bound, server_time_us, until, Conn, Reply, Server};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -65,9 +65,10 @@ fn waiter(clock: &Clock, args: &[&str]) -> (Conn, Instant) {
 fn assert_times_out((mut conn, start): (Conn, Instant), wait_ms: u64) {
     assert!(conn.read().is_nil());
     let waited = start.elapsed();
+    let asked = Duration::from_millis(wait_ms);
+    assert!(waited >= asked, "{waited:?} instead of {asked:?}");
     // Before Redis 7.0 a timer can be 100 ms late, as it can when it had to be made anew.
-    let (least, most) = (Duration::from_millis(wait_ms), Duration::from_millis(wait_ms + 1500));
-    assert!((least..most).contains(&waited), "{waited:?} instead of {wait_ms} ms");
+    bound::wall("a wait beyond its time", Duration::from_secs(10), waited.saturating_sub(asked));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! vanished without a word one `lock.claim-ms` for each channel.
 
 use super::{pass, waiting, Line, Listener};
-use crate::support::{encoded, server_time_us, until, Conn};
-use std::time::{Duration, Instant};
+use crate::support::{bound, encoded, server_time_us, until, Conn, Iterations, Server};
+use std::time::Duration;
 
 /// Many ask for `k`, each attempt on a channel of its own to which nobody listens.
 fn crowd(conn: &mut Conn, count: usize, channel: impl Fn(usize) -> String) {
@@ -22,12 +22,6 @@ fn crowd(conn: &mut Conn, count: usize, channel: impl Fn(usize) -> String) {
     }
 }
 
-/// The CPU time that the server has used, in seconds.
-fn cpu(conn: &mut Conn) -> f64 {
-    let of = |conn: &mut Conn, field| conn.info("cpu", field).unwrap().parse::<f64>().unwrap();
-    of(conn, "used_cpu_user_main_thread") + of(conn, "used_cpu_sys_main_thread")
-}
-
 #[test]
 fn ten_thousand_attempts_of_killed_processes_delay_a_live_one_by_less_than_a_second() {
     type Free = fn(&mut Line, i64);
@@ -40,23 +34,25 @@ fn ten_thousand_attempts_of_killed_processes_delay_a_live_one_by_less_than_a_sec
             assert_eq!(replies[2].list()[0].int(), 1);
         },
     ];
-    for free in ways {
-        let Some(mut line) = Line::with(&["claim-ms", "300"]) else { return };
+    let delay = |free: Free| {
+        let settings = ["margin-ms", "0", "claim-ms", "300"];
+        let (server, iterations) = Iterations::start(Server::with().module_args(&settings))?;
+        let mut line = Line::on(server)?;
         let token = line.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300000"]);
         crowd(&mut line.locks.conn, 10_000, |n| format!("dead-{n}"));
         // Those that were sent a moment ago may not listen yet.
         pass(&mut line.locks.conn, 320);
         line.ask("7");
-        let mut beside = line.locks.server.conn();
-        let (begun, before) = (Instant::now(), cpu(&mut beside));
+        iterations.reset();
         free(&mut line, token);
         line.told.hears("granted 7 k");
-        let took = cpu(&mut beside) - before;
+        let took = iterations.sum();
         line.claim("7");
-        // A machine with other work may take longer than the server itself.
-        assert!(took < 1.0 && begun.elapsed() < Duration::from_secs(10), "{took} s of CPU, {:?}", begun.elapsed());
         assert_eq!((line.info("lock_unheard"), line.info("lock_unclaimed"), line.locks.waiters()), (10_000, 0, 0));
-        assert_eq!(beside.text(&["PING"]), "PONG");
+        Some(took)
+    };
+    for free in ways {
+        bound::cpu("ten thousand dead attempts", Duration::from_millis(200), || delay(free));
     }
 }
 
@@ -73,7 +69,7 @@ fn a_host_that_vanished_delays_the_line_by_one_claim_for_each_of_its_channels() 
     line.told.hears("granted 7 k");
     let took = line.locks.conn.lock("k", "token").int() - begun;
     line.claim("7");
-    assert!((400_000..900_000).contains(&took), "two channels: {took} us");
+    assert!(took >= 400_000, "two channels: {took} us");
     assert_eq!((line.info("lock_unclaimed"), line.info("lock_unheard")), (2, 198));
 }
 

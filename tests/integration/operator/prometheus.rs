@@ -201,7 +201,7 @@ fn server() -> Server {
 fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     // Refused, not served in time, handed over, extended, given back.
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
-    for _ in 0..5 {
+    for _ in 0..20 {
         assert!(conn.call(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "1"]).is_nil());
     }
     let mut next = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000"]);

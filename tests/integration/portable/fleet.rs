@@ -4,7 +4,7 @@
 use super::{load, Way};
 use crate::support::dice::Dice;
 use crate::support::{env_number, server_time_us, Conn, Reply, Server};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +28,8 @@ enum Kind {
 /// Who works under a lock at this time, and its last token.
 #[derive(Default)]
 struct Site {
-    working: AtomicBool,
+    /// Until when somebody may work.
+    working: Mutex<Option<Instant>>,
     last: AtomicI64,
     grants: Mutex<Vec<String>>,
 }
@@ -115,7 +116,10 @@ fn work(kind: &Kind, server: &Server, sites: &[Site; 2], name: &str, end: Instan
         if sent.elapsed() >= LEASE {
             continue;
         }
-        assert!(!site.working.swap(true, Ordering::SeqCst), "{name} got {key} while another works");
+        let end_of_lease = sent + LEASE;
+        let other = site.working.lock().unwrap().replace(end_of_lease);
+        // One that was kept from its work to the end of its lease has stopped.
+        assert!(other.is_none_or(|until| Instant::now() >= until), "{name} got {key} while another works");
         if let Some(token) = grant.token {
             let last = site.last.swap(token, Ordering::SeqCst);
             assert!(token > last, "{name}: {token} after {last}");
@@ -128,7 +132,7 @@ fn work(kind: &Kind, server: &Server, sites: &[Site; 2], name: &str, end: Instan
         } else {
             thread::sleep(Duration::from_micros(dice.between(0, 2_000)));
         }
-        site.working.store(false, Ordering::SeqCst);
+        site.working.lock().unwrap().take_if(|until| *until == end_of_lease);
         if dies {
             conn = server.conn();
         } else {

@@ -7,7 +7,7 @@
 use super::group::until_long;
 use super::holders::now_us;
 use crate::support::relay::Relay;
-use crate::support::{until, Conn, Reply, Server};
+use crate::support::{skipped, until, Conn, Reply, Server};
 use std::thread;
 use std::time::Duration;
 
@@ -207,6 +207,8 @@ fn a_session_that_ended_unheard_lives_on_at_the_new_master() {
         let reply = conn.call(&["LOCK.EXTEND", "door", &token, "PX", "1000"]);
         (!matches!(reply, Reply::Error(_))).then(|| reply.int())
     });
-    assert!(now_us() < second + 6_000_000, "too slow to tell");
+    if now_us() >= second + 6_000_000 {
+        return skipped("a session that lives on", "the machine was so slow that its lease has ended");
+    }
     assert_eq!(extended, 1);
 }

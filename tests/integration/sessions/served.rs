@@ -2,8 +2,9 @@
 
 use super::{assert_succeeds, Scene};
 use crate::kinds::Kind;
-use crate::support::{until, Reply};
+use crate::support::{bound, until, Reply};
 use crate::waiting::Waiter;
+use std::time::Duration;
 
 fn session_waiter(scene: &mut Scene, options: &[&str]) -> Waiter {
     scene.locks.wait(&[&["SESSION", "OWNER", "first"], options].concat())
@@ -72,7 +73,8 @@ fn a_grant_that_nobody_received_passes_on_at_once() {
     scene.locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id]]);
     let granted = next.granted();
     assert_eq!(scene.session("k"), Some(next.id.clone()));
-    assert!(granted < from + 5_000_000, "it was nobody's, no margin is waited for");
+    let took = Duration::from_micros((granted - from).try_into().unwrap());
+    bound::wall("a hand-off without a margin", Duration::from_secs(5), took);
     scene.locks.assert_holds(granted);
     // What the dead one left behind does nothing to it.
     let before = scene.value("k");

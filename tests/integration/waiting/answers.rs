@@ -1,9 +1,9 @@
 //! Replies to a client that waits or wants to: its token or the details in either protocol, the errors that refuse a
 //! wait, and what others see of the queue.
 
-use super::Locks;
-use crate::kinds::{acquire_all, KINDS};
-use crate::support::{server_time_us, timestamp_us, Conn, Reply};
+use super::{Locks, Waiter};
+use crate::kinds::{acquire_all, Row, KINDS};
+use crate::support::{server_time_us, timestamp_us, until, Conn, Reply};
 
 const WAIT: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"];
 
@@ -93,6 +93,64 @@ fn a_lease_starts_at_the_grant() {
     let to = server_time_us(&mut locks.conn);
     let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
     assert!((from..=to).contains(&(timestamp - 5_000_000)), "by a timer");
+}
+
+#[test]
+fn a_blocked_wait_for_many_names_counts_once_more_for_each_16_kb_of_them() {
+    type End = fn(&mut Locks, Waiter, &mut String);
+    fn with<'a>(call: &'a [String], rest: &[&'a str]) -> Vec<&'a str> {
+        call.iter().map(String::as_str).chain(rest.iter().copied()).collect()
+    }
+    // They count twice with 32,001 bytes, and three times with 49,149.
+    let names = |count: usize| -> Vec<String> { (0..count).map(|n| format!("{n:0>4000}")).collect() };
+    let long = |names: &[String], last: &str| -> Vec<String> {
+        let names = names.iter().map(String::as_str).chain([last]).collect::<Vec<_>>();
+        let count = names.len().to_string();
+        let call = [&["LOCK.MACQUIRE", &count], &names[..], &["PX", "30000", "WAIT"]].concat();
+        call.into_iter().map(Into::into).collect()
+    };
+    let (two, three) = (long(&names(8), "k"), long(&names(12), &"k".repeat(1_149)));
+    let mut locks = Locks::with(&["max-waiters", "3"]);
+    let mut token = locks.hold();
+    acquire_all(&mut locks.conn, &[&"k".repeat(1_149), "other"], &["PX", "30000"]);
+    let other = ["LOCK.ACQUIRE", "other", "PX", "30000", "WAIT", "30000"];
+    let ends: [(&str, &str, End); 4] = [
+        ("granted", "30000", |locks, mut waiter, token| {
+            locks.release(&token);
+            let granted = waiter.conn.read().int();
+            // It holds the long names too.
+            locks.release(granted);
+            locks.conn.ok(&["FLUSHDB"]);
+            locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
+            locks.conn.int(&["LOCK.ACQUIRE", &"k".repeat(1_149), "PX", "30000"]);
+            *token = locks.hold();
+        }),
+        ("timed out", "3000", |_, mut waiter, _| assert!(waiter.conn.read().is_nil())),
+        ("cancelled", "30000", |locks, mut waiter, _| {
+            assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "8"]), 1);
+            assert!(waiter.conn.read().is_nil());
+        }),
+        ("gone", "30000", |locks, waiter, _| {
+            drop(waiter);
+            locks.until_waiters(0);
+        }),
+    ];
+    for (id, (name, wait, end)) in ["6", "7", "8", "9"].into_iter().zip(ends) {
+        let _row = Row::of(name);
+        // All there is room for, so nothing is left of the one before.
+        let last = locks.wait_with(&with(&three, &["30000"]));
+        assert!(locks.conn.call(&other).error().starts_with("BUSYLOCKS "));
+        drop(last);
+        until("it has left", || (locks.info("lock", "lock_blocked") == 0).then_some(()));
+        let waiter = locks.wait_with(&with(&two, &[wait, "ID", id]));
+        let one = locks.wait_with(&other);
+        assert!(locks.conn.call(&other).error().starts_with("BUSYLOCKS "));
+        assert!(locks.conn.call(&with(&two, &["30000"])).error().starts_with("BUSYLOCKS "));
+        assert_eq!(locks.info("lock", "lock_blocked"), 2, "it counts clients");
+        drop(one);
+        end(&mut locks, waiter, &mut token);
+        until("all have left", || (locks.info("lock", "lock_blocked") == 0).then_some(()));
+    }
 }
 
 #[test]

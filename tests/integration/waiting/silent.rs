@@ -3,11 +3,11 @@
 
 use super::Locks;
 use crate::kinds::Row;
-use crate::support::server_time_us;
+use crate::support::{bound, server_time_us};
 use std::time::{Duration, Instant};
 
-/// A second, and room for a busy machine.
-const SOON: Duration = Duration::from_secs(2);
+/// Ten times as long as it takes: all locks are looked at once in 0.9 s.
+const SOON: Duration = Duration::from_secs(9);
 
 fn assert_found_soon(value: &str, command: &[&str]) {
     let _row = Row::of((value, command));
@@ -19,7 +19,7 @@ fn assert_found_soon(value: &str, command: &[&str]) {
     let begin = Instant::now();
     let _ = locks.conn.call(command);
     let granted = waiter.granted();
-    assert!(begin.elapsed() < SOON, "{command:?}: {:?}", begin.elapsed());
+    bound::wall("a change that nobody tells of is found", SOON, begin.elapsed());
     locks.assert_holds(granted);
 }
 
@@ -58,7 +58,7 @@ fn an_expiry_taken_from_a_foreign_timestamp_makes_it_classic() {
     assert_eq!(locks.conn.int(&["PERSIST", "k"]), 1);
     let begin = Instant::now();
     waiter.granted();
-    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    bound::wall("a change that nobody tells of is found", SOON, begin.elapsed());
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub enum Kind {
     LeaseTooLong,
     /// A later grant has no larger token.
     TokenNotLarger,
-    /// A wait took more than a second longer than it was to.
+    /// A wait took longer than it may.
     WaitTooLong,
     /// A wait ended without the lock before its time.
     WaitTooShort,

@@ -7,8 +7,6 @@ use super::{Kind, Violation};
 use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 
-/// How much longer a wait may take, in microseconds of time in which nothing stood still.
-const LONGER: i64 = 1_000_000;
 /// Timers have a grain of a millisecond.
 const SHORTER: i64 = 5_000;
 
@@ -165,7 +163,7 @@ fn waits(history: &KeyHistory, terms: &Terms, report: &mut Report<'_>) -> i64 {
         let took = op.until - op.sent;
         let beyond = took - terms.stalled(op.sent, op.until) - wait;
         longest = longest.max(beyond);
-        if beyond > LONGER {
+        if beyond > terms.overtime {
             report(Kind::WaitTooLong, (op.sent, op.until), format!("{beyond} us longer than its time\n  {op}"));
         }
         if op.outcome == Outcome::Refused && took + SHORTER < wait {

@@ -21,6 +21,7 @@ pub(super) fn terms(events: &[(Effect, Moment, Moment)]) -> Terms {
         retention: Some(60_000_000),
         has_grace: false,
         longest_stall: 1_000_000,
+        overtime: 1_000_000,
         events: events.collect(),
     }
 }
@@ -304,6 +305,14 @@ fn a_classic_client_that_deletes_what_it_does_not_know_to_be_lost_is_excused_and
     // Whom nobody harmed holds still.
     let script = take(5, 600, script);
     assert_eq!(script.pass(Company::Mixed, &[(Effect::Loss, 50_000, 60_000)]), [Kind::TwoHolders]);
+    // The same where the server's clock was set ahead: the first lock is over by that, and its client does not know.
+    let script = |is_set: bool| {
+        let script = take(1, 10, Script::new());
+        let script = if is_set { script.step(50, 5_000_000) } else { script };
+        take(3, 300, drop(1, 200, take(2, 100, script)))
+    };
+    assert_eq!(script(true).pass(Company::Mixed, &[]), []);
+    assert!(!script(false).pass(Company::Mixed, &[]).is_empty());
 }
 
 #[test]

@@ -7,14 +7,14 @@ use crate::lock::time::MonotonicMicros;
 impl<H> Queues<H> {
     /// Bars an attempt from a key until then, within the limits of `most`. Its place and its wait have ended.
     pub fn bar(&mut self, db: i32, name: &[u8], id: Id, until: MonotonicMicros, most: MostPlaces) {
-        if self.ticket(db, name, id).is_some() || self.placed.keys >= most.keys {
+        let keys = self.keys_named(db, &[name]);
+        if self.ticket(db, name, id).is_some() || !self.has_room(&keys, most) {
             return;
         }
         let ticket = Ticket(self.next_number());
-        self.placed.keys = self.placed.keys.saturating_add(1);
         self.barred = self.barred.saturating_add(1);
         self.ends.insert((until, ticket));
-        self.stand(db, &[name], None, ticket, Body::Bars(Place { id, until, since: None }));
+        self.stand(db, keys, None, ticket, Body::Bars(Place { id, until, since: None }));
     }
 
     /// Whether an attempt is barred from one of these keys.

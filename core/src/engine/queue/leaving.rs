@@ -1,7 +1,7 @@
 //! Crowds that leave the queue: all attempts of a channel or of a connection, or all waiters of a line. They are out of
 //! the running at once, and leave in pieces, because a million of them would keep the server from anything else.
 
-use super::{Channel, Gone, LineId, MostPlaces, Queues, Ticket, Waiter};
+use super::{Channel, Gone, Keys, LineId, MostPlaces, Queues, Ticket, Waiter};
 use std::rc::Rc;
 
 /// Why an attempt that still stands in line gets nothing any more.
@@ -54,29 +54,29 @@ impl<H> Queues<H> {
     pub fn lose_line(&mut self, id: LineId) {
         let Some(line) = self.lines.get_mut(&id).filter(|line| !line.is_lost) else { return };
         line.is_lost = true;
-        let (db, name) = (line.db, Rc::clone(&line.name));
-        self.index.remove_if(db, &name, |line| *line == id);
+        let (db, name, mark) = (line.db, Rc::clone(&line.name), line.mark);
+        self.index.remove_if(db, &name, mark, |line| *line == id);
         self.rest(id);
         self.lost.insert(id);
     }
 
-    /// Removes the next waiter or place of the lines that are no longer served here. Returns the waiter; `None` if there
-    /// is none left.
-    pub fn next_lost(&mut self) -> Option<Option<Gone<H>>> {
+    /// Removes the next waiter or place of the lines that are no longer served here. Returns its keys, and the waiter;
+    /// `None` if there is none left.
+    pub fn next_lost(&mut self) -> Option<(Keys, Option<Gone<H>>)> {
         while let Some(id) = self.lost.first().copied() {
             let line = self.lines.get(&id);
             if let Some(ticket) = line.and_then(|line| line.head().or_else(|| line.places.first().copied())) {
-                return Some(self.drop_ticket(ticket));
+                return self.drop_ticket(ticket);
             }
             self.lost.remove(&id);
         }
         None
     }
 
-    /// Removes the first waiter or place of all. Returns the waiter; `None` if the queue is empty.
-    pub fn next_of_all(&mut self) -> Option<Option<Gone<H>>> {
+    /// Removes the first waiter or place of all. Returns its keys, and the waiter; `None` if the queue is empty.
+    pub fn next_of_all(&mut self) -> Option<(Keys, Option<Gone<H>>)> {
         let ticket = *self.entries.first_key_value()?.0;
-        Some(self.drop_ticket(ticket))
+        self.drop_ticket(ticket)
     }
 
     /// Whether crowds are leaving.
@@ -85,13 +85,13 @@ impl<H> Queues<H> {
         self.channels.has_ended() || !self.lost.is_empty()
     }
 
-    fn drop_ticket(&mut self, ticket: Ticket) -> Option<Gone<H>> {
-        let waits = self.waiter(ticket).is_some();
-        if waits {
-            return self.end_wait(ticket, None, MostPlaces::NONE);
+    fn drop_ticket(&mut self, ticket: Ticket) -> Option<(Keys, Option<Gone<H>>)> {
+        let (_, keys) = self.keys(ticket)?;
+        if self.waiter(ticket).is_some() {
+            return Some((keys, self.end_wait(ticket, None, MostPlaces::NONE)));
         }
         self.forget_place(ticket);
-        None
+        Some((keys, None))
     }
 
     /// The waiters of a key, in order.

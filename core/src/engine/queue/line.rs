@@ -1,8 +1,8 @@
 //! The line of one key, and what a ticket stands for in it.
 
-use super::names::Names;
 use super::singles::Singles;
 use super::{LineId, Place, Ticket, Waiter};
+use crate::engine::names::{Mark, Names};
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +71,7 @@ impl<H> Entry<H> {
 pub(super) struct Line {
     pub(super) db: i32,
     pub(super) name: Rc<[u8]>,
+    pub(super) mark: Mark,
     /// The waiters for this lock alone.
     pub(super) single: Singles,
     /// The waiters for several locks that cannot have this one.

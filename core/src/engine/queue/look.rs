@@ -1,6 +1,9 @@
 //! Questions about the queues.
 
-use super::{Cause, Channel, Deadline, Line, LineId, Names, Narrows, Queues, Stand, Ticket, Wait, Waiter, Wanted};
+use super::{
+    Cause, Channel, Deadline, Keys, Line, LineId, Mark, Names, Narrows, Queues, Stand, Ticket, Wait, Waiter, Wanted,
+};
+use crate::engine::budget::Budget;
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::ops::Bound;
@@ -70,9 +73,20 @@ impl<H> Queues<H> {
         id: Id,
         mut each: impl FnMut(Ticket, &Names, &mut dyn Iterator<Item = usize>),
     ) {
-        let Some(attempts) = self.attempts.get(&(db, id)) else { return };
-        let wanted = Wanted::of(names, &self.marks);
-        for ticket in attempts {
+        if !self.attempts.contains_key(&(db, id)) {
+            return;
+        }
+        self.attempts_among(db, &Wanted::of(names, names.iter().map(|name| self.marks.of(name))), id, &mut each);
+    }
+
+    fn attempts_among(
+        &self,
+        db: i32,
+        wanted: &Wanted<'_>,
+        id: Id,
+        each: &mut impl FnMut(Ticket, &Names, &mut dyn Iterator<Item = usize>),
+    ) {
+        for ticket in self.attempts.get(&(db, id)).into_iter().flatten() {
             if let Some(Stand::Parked { names: own, .. }) = self.entries.get(ticket).map(|entry| &entry.stand) {
                 each(*ticket, own, &mut wanted.among(own));
             }
@@ -91,6 +105,24 @@ impl<H> Queues<H> {
             }
         });
         own
+    }
+
+    /// Whether an attempt stands for any of these keys.
+    pub(super) fn stands_for_any(&self, db: i32, keys: &Keys, id: Id) -> bool {
+        let names = || keys.iter().zip(keys.marks());
+        let is_single = |(name, mark): (&[u8], &Mark)| {
+            self.find_marked(db, name, *mark).is_some_and(|(_, line)| line.ids.contains_key(&id))
+        };
+        if names().any(is_single) {
+            return true;
+        }
+        let mut stands = false;
+        if self.attempts.contains_key(&(db, id)) {
+            let all: Vec<&[u8]> = keys.iter().collect();
+            let wanted = Wanted::of(&all, keys.marks().iter().copied());
+            self.attempts_among(db, &wanted, id, &mut |_, _, numbers| stands |= numbers.next().is_some());
+        }
+        stands
     }
 
     /// The first of several keys for which somebody waits ahead of the attempt `id`, or of a newcomer.
@@ -139,11 +171,15 @@ impl<H> Queues<H> {
     }
 
     /// The fewest holders that the waiters for this lock alone allow, from the head up to each ticket at which that
-    /// changes.
+    /// changes, and how many waiters were inspected. It stops once these are more than `most`.
     #[must_use]
-    pub fn narrows(&self, db: i32, name: &[u8]) -> Narrows {
-        let mut steps: Vec<(Ticket, u64)> = Vec::new();
+    pub fn narrows(&self, db: i32, name: &[u8], most: usize) -> (Narrows, usize) {
+        let (mut steps, mut inspected): (Vec<(Ticket, u64)>, usize) = (Vec::new(), 0);
         for ticket in self.line_of(db, name).into_iter().flat_map(|line| line.single.blocked()) {
+            inspected = inspected.saturating_add(1);
+            if inspected > most {
+                break;
+            }
             let fewest = steps.last().map_or(u64::MAX, |(_, fewest)| *fewest);
             if fewest <= 1 {
                 break;
@@ -153,25 +189,29 @@ impl<H> Queues<H> {
                 steps.push((*ticket, most));
             }
         }
-        Narrows(steps)
+        (Narrows(steps), inspected)
     }
 
     /// Walks waiters in the order of their deadlines, from behind `from`, and returns the tickets for which `check`
-    /// finds something. It stops after a number of waiters or findings and returns where to continue, unless it has
-    /// seen all.
+    /// finds something. It stops when the budget is spent and returns where to continue, unless it has seen all. A look
+    /// costs an eighth of a key.
     pub fn walk<F>(
         &self,
         from: Option<Deadline>,
-        most_seen: usize,
-        most_found: usize,
+        budget: &mut Budget,
         check: impl Fn(&Waiter<H>) -> Option<F>,
     ) -> (Vec<(Ticket, F)>, Option<Deadline>) {
         let mut found = Vec::new();
         let behind = from.map_or(Bound::Unbounded, Bound::Excluded);
         for (seen, end) in self.ends.range((behind, Bound::Unbounded)).enumerate() {
-            let Some(waiter) = self.waiter(end.1) else { continue };
-            found.extend(check(waiter).map(|finding| (end.1, finding)));
-            if seen >= most_seen || found.len() >= most_found {
+            budget.spend(usize::from(seen & 7 == 7));
+            if let Some(finding) = self.waiter(end.1).and_then(&check) {
+                if let Some((_, keys)) = self.keys(end.1) {
+                    budget.spend_on_waiter(&keys);
+                }
+                found.push((end.1, finding));
+            }
+            if !budget.has_left() {
                 return (found, Some(*end));
             }
         }
@@ -188,6 +228,13 @@ impl<H> Queues<H> {
     #[must_use]
     pub fn head(&self, line: LineId) -> Option<&Waiter<H>> {
         self.entries.get(&self.lines.get(&line)?.head()?)?.waiter()
+    }
+
+    /// The first waiter in a line, and its keys.
+    #[must_use]
+    pub fn head_keys(&self, line: LineId) -> Option<(Ticket, Keys)> {
+        let head = self.lines.get(&line)?.head()?;
+        Some((head, self.keys(head)?.1))
     }
 
     /// The first waiter in a line, if it waits for this lock alone.

@@ -1,6 +1,7 @@
 //! When locks with waiters come free, and who is next then.
 
-use super::{Cause, Line, LineId, Queues, Ticket, Waiter};
+use super::{Cause, LineId, Queues, Ticket, Waiter};
+use crate::engine::budget::Budget;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
 /// How many parked waiters are tried when a key comes free. Then the waiters behind them are served, and the rest are
@@ -37,9 +38,6 @@ pub enum Next<'a, H> {
     /// Nobody in the line can have the lock.
     Nobody,
 }
-
-/// How many lines of a database that was flushed, or whose locks are due, are made ready at once.
-const PIECE: usize = 1_024;
 
 impl<H> Queues<H> {
     /// Sets when the lock of a line comes free by itself; `None`: unknown.
@@ -169,9 +167,10 @@ impl<H> Queues<H> {
     }
 
     /// A new event-loop iteration begins: continues with the lines that had too many to try in the last one.
-    pub fn begin_iteration(&mut self) {
-        self.flush_on();
+    pub fn begin_iteration(&mut self, budget: &mut Budget) {
+        budget.part(|part| self.flush_on(part));
         for id in std::mem::take(&mut self.later) {
+            budget.spend(1);
             if let Some(line) = self.lines.get_mut(&id).filter(|line| line.ready.is_none()) {
                 line.cause = Cause::GoOn;
                 line.tried = 0;
@@ -184,34 +183,37 @@ impl<H> Queues<H> {
     /// All locks of a database, or of all of them, may have come free. A crowd of lines is made ready in pieces.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
         self.flushed.insert(db, LineId(0));
-        self.flush_on();
+        let mut budget = Budget::COMMAND;
+        self.flush_on(&mut budget);
     }
 
-    fn flush_on(&mut self) {
-        let Some((db, from)) = self.flushed.pop_first() else { return };
-        let wanted = |line: &Line| db.is_none_or(|db| db == line.db);
-        let piece = self.lines.range(from..).take(PIECE);
-        let piece: Vec<(LineId, bool)> = piece.map(|(id, line)| (*id, wanted(line))).collect();
-        if let (PIECE, Some((LineId(last), _))) = (piece.len(), piece.last()) {
-            self.flushed.insert(db, LineId(last.saturating_add(1)));
+    fn flush_on(&mut self, budget: &mut Budget) {
+        let Some((db, mut from)) = self.flushed.pop_first() else { return };
+        while budget.has_left() {
+            let Some((LineId(number), own)) = self.lines.range(from..).next().map(|(id, line)| (*id, line.db)) else {
+                return;
+            };
+            from = LineId(number.saturating_add(1));
+            budget.spend(1);
+            if db.is_none_or(|db| db == own) {
+                self.set_ready(LineId(number));
+            }
         }
-        for (line, _) in piece.into_iter().filter(|(_, is_wanted)| *is_wanted) {
-            self.set_ready(line);
-        }
+        self.flushed.insert(db, from);
     }
 
-    /// All lines are to be checked, from the first one on: a change of a key may have gone unreported.
+    /// All lines with waiters are to be checked, from the first one on: a change of a key may have gone unreported.
     pub fn begin_scan(&mut self) {
-        self.scan = Some(LineId(0));
+        self.scan = Some((MonotonicMicros(0), LineId(0)));
     }
 
-    /// Continues with at most that many lines.
+    /// Continues with at most that many lines. Those that have only places are passed over: there can be a hundred
+    /// thousand of them.
     pub fn scan_on(&mut self, most: usize) {
         let Some(from) = self.scan.take() else { return };
-        let piece: Vec<LineId> = self.lines.range(from..).take(most).map(|(id, _)| *id).collect();
-        if let (true, Some(LineId(last))) = (piece.len() >= most, piece.last()) {
-            self.scan = Some(LineId(last.saturating_add(1)));
-        }
+        let mut rest = self.waiting_since.range(from..).copied();
+        let piece: Vec<LineId> = rest.by_ref().take(most).map(|(_, id)| id).collect();
+        self.scan = rest.next();
         for id in piece {
             let Some(line) = self.lines.get_mut(&id).filter(|line| line.ready.is_none()) else { continue };
             let Some(head) = line.head() else { continue };
@@ -228,9 +230,10 @@ impl<H> Queues<H> {
     }
 
     /// Makes the lines ready whose lock is due at `now`. Of a crowd the rest stays due, for the next iteration.
-    pub fn set_due_ready(&mut self, now: UnixMicros) {
-        for _ in 0..PIECE {
+    pub fn set_due_ready(&mut self, now: UnixMicros, budget: &mut Budget) {
+        while budget.has_left() {
             let Some((_, line)) = self.dues.first().copied().filter(|(due, _)| *due <= now) else { return };
+            budget.spend(1);
             self.set_due(line, None);
             self.set_ready(line);
         }

@@ -1,6 +1,6 @@
 //! Leaving the queue, one by one: served, timed out, gone, or replaced.
 
-use super::{Body, Entry, Gone, Handle, Keys, LineId, MostPlaces, Place, Queues, Stand, Ticket, Waiter};
+use super::{load, Body, Entry, Gone, Handle, Keys, LineId, MostPlaces, Place, Queues, Stand, Ticket, Waiter};
 use crate::lock::record::Id;
 use crate::lock::rules::Share;
 use crate::lock::time::MonotonicMicros;
@@ -50,22 +50,23 @@ impl<H> Queues<H> {
         self.end_wait(ticket, kept_until, most)
     }
 
-    /// Removes the next waiter or place whose time is over at `now`; `None` if there is none. Returns the waiter, whose
-    /// place is reserved as in [`Queues::leave`].
+    /// Removes the next waiter or place whose time is over at `now`; `None` if there is none. Returns its keys, and the
+    /// waiter, whose place is reserved as in [`Queues::leave`].
     pub fn time_out(
         &mut self,
         now: MonotonicMicros,
         kept_until: Option<MonotonicMicros>,
         most: MostPlaces,
-    ) -> Option<Option<Gone<H>>> {
+    ) -> Option<(Keys, Option<Gone<H>>)> {
         let (_, ticket) = self.ends.first().copied().filter(|(end, _)| *end <= now)?;
+        let (_, keys) = self.keys(ticket)?;
         if self.waiter(ticket).is_some() {
-            return Some(self.end_wait(ticket, kept_until, most));
+            return Some((keys, self.end_wait(ticket, kept_until, most)));
         }
         if let Some(removed) = self.remove(ticket) {
             self.give_up(&removed.entry);
         }
-        Some(None)
+        Some((keys, None))
     }
 
     /// A reserved place is given up: its attempt has waited in vain, if it has waited.
@@ -92,8 +93,7 @@ impl<H> Queues<H> {
         let (db, keys) = self.keys(ticket)?;
         let mut gone = self.remove(ticket)?.into_gone()?;
         if let (Some(id), Some(until)) = (gone.waiter.id, kept_until) {
-            let names: Vec<&[u8]> = keys.iter().collect();
-            gone.is_kept = self.keep(db, &names, ticket, Place { id, until, since: Some(gone.waiter.since) }, most);
+            gone.is_kept = self.keep(db, keys, ticket, Place { id, until, since: Some(gone.waiter.since) }, most);
         }
         Some(gone)
     }
@@ -110,7 +110,7 @@ impl<H> Queues<H> {
         let keys = if is_told { self.keys_of(&entry.stand).map(|(_, keys)| keys) } else { None };
         let id = entry.id();
         let size = match &entry.stand {
-            Stand::In(_) => MostPlaces { keys: 1, bytes: 0 },
+            Stand::In(line) => MostPlaces { keys: 1, bytes: self.lines.get(line).map_or(0, |line| line.name.len()) },
             Stand::Parked { names, .. } => MostPlaces { keys: names.len(), bytes: names.size() },
         };
         let until = match &entry.body {
@@ -118,6 +118,7 @@ impl<H> Queues<H> {
                 match &waiter.handle {
                     Handle::Blocked { client, .. } => {
                         self.clients.remove(client);
+                        self.load = self.load.saturating_sub(load(size.bytes));
                     }
                     Handle::Channel { channel, session, .. } => {
                         self.told = self.told.saturating_sub(1);
@@ -200,8 +201,8 @@ impl<H> Queues<H> {
         self.rest(id);
         let Some(line) = self.lines.get_mut(&id) else { return };
         if line.places.is_empty() {
-            let (db, name) = (line.db, Rc::clone(&line.name));
-            self.index.remove_if(db, &name, |line| *line == id);
+            let (db, name, mark) = (line.db, Rc::clone(&line.name), line.mark);
+            self.index.remove_if(db, &name, mark, |line| *line == id);
             self.lines.remove(&id);
         }
     }

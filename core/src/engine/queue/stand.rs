@@ -2,8 +2,8 @@
 
 use super::removal::Removed;
 use super::{
-    Body, Cause, Entry, Gone, Handle, Joined, Line, LineId, MostPlaces, Names, Place, Queues, Singles, Stand, Ticket,
-    Waiter, MOST_OF_AN_ID,
+    load, Body, Cause, Entry, Gone, Handle, Joined, Keys, Line, LineId, Mark, MostPlaces, Names, Place, Queues,
+    Singles, Stand, Ticket, Waiter, MOST_OF_AN_ID,
 };
 use crate::lock::record::Id;
 use crate::lock::time::MonotonicMicros;
@@ -45,11 +45,13 @@ impl<H> Queues<H> {
             }
             (Handle::Blocked { client, .. }, _) => {
                 self.clients.insert(*client, ticket);
+                self.load = self.load.saturating_add(load(names.iter().map(|name| name.len()).sum()));
             }
             (Handle::Channel { .. }, None) => {}
         }
         self.ends.insert((waiter.until, ticket));
-        let line = self.stand(db, names, Some(parked_at), ticket, Body::Waits(waiter));
+        let keys = self.keys_named(db, names);
+        let line = self.stand(db, keys, Some(parked_at), ticket, Body::Waits(waiter));
         Joined { line, earlier, resumed }
     }
 
@@ -65,7 +67,8 @@ impl<H> Queues<H> {
     ) -> Vec<Gone<H>> {
         let Taken { ticket, earlier, since, .. } = self.take_place(db, names, Some(id));
         let ticket = ticket.unwrap_or_else(|| Ticket(self.next_number()));
-        self.keep(db, names, ticket, Place { id, until, since }, most);
+        let keys = self.keys_named(db, names);
+        self.keep(db, keys, ticket, Place { id, until, since }, most);
         earlier
     }
 
@@ -108,48 +111,45 @@ impl<H> Queues<H> {
     }
 
     /// Restores the place of an attempt whose grant could not be delivered, or was not claimed.
-    pub fn restore_place(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place, most: MostPlaces) {
-        let stands = self.own_tickets(db, names, place.id).iter().any(Option::is_some);
-        if !stands && !self.entries.contains_key(&ticket) {
-            self.keep(db, names, ticket, place, most);
+    pub fn restore_place(&mut self, db: i32, keys: Keys, ticket: Ticket, place: Place, most: MostPlaces) {
+        if !self.stands_for_any(db, &keys, place.id) && !self.entries.contains_key(&ticket) {
+            self.keep(db, keys, ticket, place, most);
         }
     }
 
     /// Returns whether there was room for it.
-    pub(super) fn keep(&mut self, db: i32, names: &[&[u8]], ticket: Ticket, place: Place, most: MostPlaces) -> bool {
-        let size = Self::size_of_place(names.iter().map(|name| name.len()));
-        let keys = self.placed.keys.saturating_add(size.keys);
-        let bytes = self.placed.bytes.saturating_add(size.bytes);
-        let takes_id = names.len() == 1 || self.takes_id(db, place.id);
-        if keys > most.keys || bytes > most.bytes || !takes_id {
+    pub(super) fn keep(&mut self, db: i32, keys: Keys, ticket: Ticket, place: Place, most: MostPlaces) -> bool {
+        let takes_id = keys.len() == 1 || self.takes_id(db, place.id);
+        if !takes_id || !self.has_room(&keys, most) {
             return false;
         }
-        self.placed = MostPlaces { keys, bytes };
         self.ends.insert((place.until, ticket));
-        self.stand(db, names, None, ticket, Body::Keeps(place));
+        self.stand(db, keys, None, ticket, Body::Keeps(place));
         true
     }
 
-    /// The size of a place. One for a single key uses the name in its line.
-    fn size_of_place(names: impl ExactSizeIterator<Item = usize>) -> MostPlaces {
-        let keys = names.len();
-        MostPlaces { keys, bytes: if keys > 1 { names.sum() } else { 0 } }
+    /// Whether a place for these keys has room within the limits of `most`.
+    pub(super) fn has_room(&self, keys: &Keys, most: MostPlaces) -> bool {
+        let MostPlaces { keys: count, bytes } = self.placed.with(keys);
+        count <= most.keys && bytes <= most.bytes
     }
 
     /// Puts a ticket in the line of its key, or parks it in the line of one of its keys.
     pub(super) fn stand(
         &mut self,
         db: i32,
-        names: &[&[u8]],
+        keys: Keys,
         parked_at: Option<usize>,
         ticket: Ticket,
         body: Body<H>,
     ) -> Option<LineId> {
-        let line = match names {
-            [name] => Some(self.open(db, name)),
-            names => parked_at.and_then(|at| names.get(at)).map(|name| self.open(db, name)),
+        if !matches!(body, Body::Waits(_)) {
+            self.placed = self.placed.with(&keys);
+        }
+        let line = match &keys {
+            Keys::One(name, mark) => Some(self.open(db, name, *mark, || Rc::clone(name))),
+            Keys::Several(names) => parked_at.and_then(|at| self.open_one_of(db, names, at)),
         };
-        let is_single = names.len() == 1;
         let (waits, id) = match &body {
             Body::Waits(waiter) => (true, waiter.id),
             Body::Keeps(place) | Body::Bars(place) => (false, Some(place.id)),
@@ -162,6 +162,7 @@ impl<H> Queues<H> {
             self.channels.heard_from(channel);
         }
         if let Some(line) = line.and_then(|line| self.lines.get_mut(&line)) {
+            let is_single = matches!(keys, Keys::One(..));
             if let Some(id) = id.filter(|_| is_single) {
                 line.ids.insert(id, ticket);
             }
@@ -175,13 +176,13 @@ impl<H> Queues<H> {
                 }
             }
         }
-        let stand = match line {
-            Some(line) if is_single => Stand::In(line),
-            line => {
+        let stand = match (keys, line) {
+            (Keys::One(..), line) => Stand::In(line?),
+            (Keys::Several(names), line) => {
                 if let Some(id) = id {
                     self.attempts.entry((db, id)).or_default().push(ticket);
                 }
-                Stand::Parked { db, names: Rc::new(Names::of(names, &self.marks)), line }
+                Stand::Parked { db, names, line }
             }
         };
         self.entries.insert(ticket, Box::new(Entry { stand, body }));
@@ -196,7 +197,7 @@ impl<H> Queues<H> {
         let Some(Stand::Parked { db, names, line }) = self.entries.get(&ticket).map(|entry| entry.stand.clone()) else {
             return None;
         };
-        let to = self.open(db, names.get(at)?);
+        let to = self.open_one_of(db, &names, at)?;
         if line == Some(to) {
             return line;
         }
@@ -222,16 +223,23 @@ impl<H> Queues<H> {
         Some(to)
     }
 
-    fn open(&mut self, db: i32, name: &[u8]) -> LineId {
-        if let Some(line) = self.line(db, name) {
+    fn open_one_of(&mut self, db: i32, names: &Names, at: usize) -> Option<LineId> {
+        let (name, mark) = (names.get(at)?, names.mark(at)?);
+        Some(self.open(db, name, mark, || name.into()))
+    }
+
+    fn open(&mut self, db: i32, name: &[u8], mark: Mark, to_keep: impl FnOnce() -> Rc<[u8]>) -> LineId {
+        if let Some((line, _)) = self.find_marked(db, name, mark) {
+            self.found.set(line);
             return line;
         }
         let id = LineId(self.next_number());
-        let name: Rc<[u8]> = name.into();
-        self.index.insert(db, Rc::clone(&name), id);
+        let name = to_keep();
+        self.index.insert(db, Rc::clone(&name), mark, id);
         let line = Line {
             db,
             name,
+            mark,
             single: Singles::default(),
             parked: BTreeSet::new(),
             places: BTreeSet::new(),

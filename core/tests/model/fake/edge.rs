@@ -140,6 +140,12 @@ impl Edge for FakeEdge<'_> {
         Ok(key)
     }
 
+    fn expires_in_ms(&mut self, name: &[u8]) -> Option<u64> {
+        let world = self.node.world.borrow();
+        let at = world.keys.get(&(self.db, name.to_vec()))?.expire_at_ms?;
+        Some(at.saturating_sub(world.wall.0 / 1_000))
+    }
+
     fn write<'n>(
         &mut self,
         permit: Permit,
@@ -173,8 +179,8 @@ impl Edge for FakeEdge<'_> {
 
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>> {
         let mut world = self.node.world.borrow_mut();
-        let mut places: Vec<Place> = keys.into_iter().map(|key| key.place).collect();
-        places.retain(|(_, name)| !world.refused.contains_key(name));
+        let places = keys.into_iter().map(|key| key.place);
+        let places: Vec<Place> = places.take_while(|(_, name)| !world.refused.contains_key(name)).collect();
         for place in &places {
             let deleted = world.change(place, |world| {
                 world.execute(place, &Primitive::Del);

@@ -87,6 +87,10 @@ impl Key for FakeKey {
         Some(at.saturating_sub(self.now.0 / 1_000))
     }
 
+    fn holders_read(&self) -> usize {
+        self.members.as_ref().map_or(0, |members| members.holders.len())
+    }
+
     fn shape(&self) -> Shape {
         if self.members.is_some() {
             Shape::Several

@@ -118,3 +118,37 @@ fn cancel_ends_a_grant_that_came_to_stand_in_the_place_of_the_unclaimed_one_of_i
         [holds, told, pass_us(1_401_000), other, Step::Rename { from: 2, to: 0 }, Step::Cancel { key: 0, id: 3 }];
     is_fine(Plan::Rough, 777_000_002_914, &steps);
 }
+
+#[test]
+fn no_lease_beyond_the_grace_is_granted_when_the_first_in_line_is_not_there() {
+    let told = |client, keys: &[u8], lease, wait, id, channel| {
+        let notify = Some(channel);
+        Call { client, keys: keys.to_vec(), lease, wait, id: Some(id), notify, ..CALL }
+    };
+    let session = |call: Call| Call { session: true, ..call };
+    let ask = |client, key, lease, wait| Call { client, keys: vec![key], lease, wait, ..CALL };
+    let pass = |ms: u32| pass_us(ms * 1_000);
+    let steps = [
+        Step::Acquire(session(told(2, &[3], 1_000, 1_000, 0, 2))),
+        Step::Subscribe { channel: 0, is_there: false },
+        Step::Acquire(Call { share: Share::Limit(1), ..session(told(2, &[0], 10, 2_000, 2, 0)) }),
+        pass(379),
+        Step::Acquire(told(7, &[3], 50, 20, 0, 2)),
+        pass(1_968),
+        Step::Again { call: 2, client: 6 },
+        Step::SetGrace { longer: false },
+        pass(1_774),
+        Step::Acquire(told(8, &[2], 500, 2_000, 1, 0)),
+        Step::AcquireAll(told(4, &[1, 2, 0], 1_000, 10_000, 1, 1)),
+        Step::Acquire(Call { share: Share::Limit(2), ..ask(1, 3, 100, 0) }),
+        Step::Acquire(Call { share: Share::Limit(1), id: Some(1), ..ask(4, 0, 10, 200) }),
+        Step::Acquire(Call { id: Some(3), in_transaction: true, ..ask(1, 1, 500, 0) }),
+        Step::Acquire(Call { share: Share::Shared, ..told(6, &[2], 50, 10_000, 3, 0) }),
+        Step::Again { call: 6, client: 5 },
+        pass(391),
+        Step::Acquire(ask(7, 2, 1_000, 200)),
+        Step::SetGrace { longer: false },
+        Step::ReleaseAll { grant: 4, more: Some(1) },
+    ];
+    is_fine(Plan::Calm, 419_948_675_646, &steps);
+}

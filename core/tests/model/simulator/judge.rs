@@ -146,6 +146,8 @@ pub struct Court {
     open_since: Option<u64>,
     /// A lease limit stands since then.
     pub(super) limit_since: u64,
+    /// When the server last ran on after it had stood still.
+    pub(super) resumed: u64,
     /// How many iterations somebody could have been served in, and a timer was set instead.
     put_off: u32,
     pub grants: u64,
@@ -316,8 +318,11 @@ impl Court {
                 stand.waits && !is_own && is_first && stand.asked.places.contains(place) && stand.earliest < latest
             })
         };
-        let could_have =
-            asked.places.iter().zip(keys).all(|(place, key)| key.admits(most, now.wall) && !is_ahead(place));
+        let could_have = asked
+            .places
+            .iter()
+            .zip(keys)
+            .all(|(place, key)| key.admits(most, now.wall) && !is_ahead(place) && !self.awaits_claim(place, key));
         assert!(!could_have, "{asked:?} is refused what nobody holds or waits for: {keys:?} at {now:?}");
     }
 

@@ -39,10 +39,8 @@ impl Run {
         }
         let gone: Vec<u64> = {
             let driver = self.sites[site].node.driver.borrow();
-            let claims = driver.engine().claims();
             let is_there = |token: u64, place: &Place| {
-                let KeyName { db, name } = key_name(place);
-                claims.of_grant(db, name, Token::new(token).unwrap()).is_some()
+                driver.engine().unclaimed(key_name(place), Token::new(token).unwrap()).is_some()
             };
             let own = self.courts[site].unclaimed.iter().filter(|own| Some(own.token) != cause.told);
             own.filter(|own| !is_there(own.token, &own.stand.asked.places[0])).map(|own| own.token).collect()
@@ -63,7 +61,6 @@ impl Run {
     /// The grants of which no reply tells, and the IDs of the attempts that can claim them.
     pub(super) fn called(&self, site: usize, writes: &Writes, cause: &Cause) -> Vec<(u64, u64)> {
         let driver = self.sites[site].node.driver.borrow();
-        let claims = driver.engine().claims();
         let mut tokens: Vec<u64> = Court::untold(writes);
         tokens.retain(|token| Some(*token) != cause.told);
         tokens.sort_unstable();
@@ -71,9 +68,9 @@ impl Run {
         let id = |token: &u64| {
             let mut claims = (0..KEYS).filter_map(|key| {
                 let (db, name) = place(key);
-                claims.of_grant(db, &name, Token::new(*token).unwrap())
+                driver.engine().unclaimed(KeyName { db, name: &name }, Token::new(*token).unwrap())
             });
-            Some((*token, claims.next()?.1.id.get()))
+            Some((*token, claims.next()?.id.get()))
         };
         tokens.iter().filter_map(id).collect()
     }
@@ -101,7 +98,7 @@ impl Run {
                     };
                     let is_called = |(token, own): &(u64, u64)| {
                         let token = Token::new(*token).unwrap();
-                        *own == id && engine.claims().of_grant(*db, name, token).is_some()
+                        *own == id && engine.unclaimed(KeyName { db: *db, name }, token).is_some()
                     };
                     !called.iter().any(is_called) && !engine.queues().is_waiting(*db, name, id_of(id))
                 })

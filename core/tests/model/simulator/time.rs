@@ -4,6 +4,7 @@
 use super::{us, Blocked, Court, Node, Run, Time, CLIENTS};
 use crate::simulator::raw::Raw;
 use crate::simulator::site::Site;
+use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
 
 impl Run {
@@ -54,6 +55,14 @@ impl Run {
             self.courts[site].gate_is_open = false;
             self.courts[site].limit_since = Site::monotonic(self.now);
             self.excuse(site, 300_000);
+            self.courts[site].resumed = Site::monotonic(self.now);
+            // As after SIGCONT: timers first. No grant ends by that whose claim may wait in a socket.
+            let unclaimed = |node: &Node| node.driver.borrow().engine().counters().get(Counter::Unclaimed);
+            let before = unclaimed(&self.sites[site].node);
+            self.event(site, |node| {
+                node.fire();
+            });
+            assert_eq!(unclaimed(&self.sites[site].node), before, "a grant ended before its claim could be read");
             self.read_backlog(site);
         }
         self.sites[site].read_acks(self.now);

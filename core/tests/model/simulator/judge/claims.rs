@@ -120,6 +120,11 @@ impl Court {
         self.unclaimed.iter().any(|unclaimed| unclaimed.token == token && unclaimed.stand.asked.places.contains(place))
     }
 
+    /// Whether a lock has expired by a grant that can still be claimed: nobody else gets it before its attempt was heard.
+    pub fn awaits_claim(&self, place: &Place, key: &Raw) -> bool {
+        matches!(key, Raw::One(holder) if self.is_unclaimed(holder.token, place))
+    }
+
     /// Whether nobody holds a key by that token, because its attempt never claimed it; nothing: that is not sure.
     pub fn was_never_claimed(&self, token: u64, place: &Place, key: &Raw) -> Option<bool> {
         let lost = self.lost.iter().filter(|lost| lost.was_unclaimed && lost.token == token && lost.place == *place);
@@ -296,7 +301,9 @@ impl Court {
             if is_over && self.line.iter().any(|other| other.waits && other.asked.notify == Some(channel)) {
                 // Its process may be there if it was never told, or could not claim the grant.
                 let could_claim = is_announced && !was_refused && now.monotonic >= self.no_memory_until;
-                let is_sure = could_claim && !has_left && !cause.is_a_call();
+                // Nor if its claim may have waited for a server that stood still.
+                let was_heard = deadline > self.resumed;
+                let is_sure = could_claim && was_heard && !has_left && !cause.is_a_call();
                 let known = self.silent.entry(channel).or_default();
                 *known |= is_sure;
             }

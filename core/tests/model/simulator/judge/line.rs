@@ -269,7 +269,8 @@ impl Court {
             stand.latest = u64::MAX;
         }
         if now.place > 0 {
-            self.bars.insert((place.clone(), id), (now.monotonic + now.place, true));
+            // Out of memory only one that was known.
+            self.bars.insert((place.clone(), id), (now.monotonic + now.place, !self.is_full()));
         }
     }
 
@@ -363,6 +364,9 @@ impl Court {
                     return None;
                 }
                 let raw = key(place, now.wall)?;
+                if self.awaits_claim(place, &raw) {
+                    return None;
+                }
                 // Those for this key alone come first, in their order.
                 let is_ahead = |other: &&Stand| {
                     let wants_it_alone = other.asked.places.len() == 1 && other.asked.places[0] == *place;

@@ -19,7 +19,18 @@ pub struct Names {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark(u32);
 
-/// Makes marks with a secret key, so that nobody can choose names with equal marks.
+impl Mark {
+    /// Not above any other.
+    pub(super) const FIRST: Self = Self(0);
+
+    /// The same for a table, which places names by the lowest and the highest bits.
+    pub(super) fn spread(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
+/// Makes marks with a secret key, so that nobody can choose names with equal marks. Hashing a long name costs more than
+/// anything else that is done with it, so a mark is kept with its name.
 #[derive(Clone, Debug, Default)]
 pub struct Marks(RandomState);
 
@@ -44,8 +55,8 @@ pub struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     /// Prepares to find these names.
     #[must_use]
-    pub fn of(names: &'a [&'a [u8]], marks: &Marks) -> Self {
-        let mut numbers: Vec<(Mark, usize)> = names.iter().enumerate().map(|(at, name)| (marks.of(name), at)).collect();
+    pub fn of(names: &'a [&'a [u8]], marks: impl Iterator<Item = Mark>) -> Self {
+        let mut numbers: Vec<(Mark, usize)> = marks.enumerate().map(|(at, mark)| (mark, at)).collect();
         numbers.sort_unstable();
         Self { names, marks: numbers.iter().map(|(mark, _)| *mark).collect(), numbers }
     }
@@ -104,6 +115,11 @@ impl Names {
         self.bytes.get(range)
     }
 
+    /// The mark of the name with that index.
+    pub(super) fn mark(&self, at: usize) -> Option<Mark> {
+        self.marks.get(at).copied()
+    }
+
     /// Whether a name is among them.
     #[must_use]
     pub fn contains(&self, name: &[u8], mark: Mark) -> bool {
@@ -120,8 +136,8 @@ impl Names {
 /// The keys of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// One.
-    One(Rc<[u8]>),
+    /// One, and its mark.
+    One(Rc<[u8]>, Mark),
     /// Several.
     Several(Rc<Names>),
 }
@@ -131,7 +147,7 @@ impl Keys {
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
-            Self::One(_) => 1,
+            Self::One(..) => 1,
             Self::Several(names) => names.len(),
         }
     }
@@ -142,18 +158,30 @@ impl Keys {
         self.len() == 0
     }
 
-    /// Whether a name is among them.
+    /// The total size of the names in bytes.
     #[must_use]
-    pub fn contains(&self, name: &[u8]) -> bool {
-        self.iter().any(|own| own == name)
+    pub fn size(&self) -> usize {
+        match self {
+            Self::One(name, _) => name.len(),
+            Self::Several(names) => names.size(),
+        }
     }
 
     /// The name with that index.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<&[u8]> {
         match self {
-            Self::One(name) => Some(name.as_ref()).filter(|_| at == 0),
+            Self::One(name, _) => Some(name.as_ref()).filter(|_| at == 0),
             Self::Several(names) => names.get(at),
+        }
+    }
+
+    /// The marks of all names, in the order of the call.
+    #[must_use]
+    pub fn marks(&self) -> &[Mark] {
+        match self {
+            Self::One(_, mark) => std::slice::from_ref(mark),
+            Self::Several(names) => &names.marks,
         }
     }
 

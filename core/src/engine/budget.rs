@@ -1,0 +1,103 @@
+//! How much an event-loop iteration or a command does besides its own work before the server gets its turn.
+//!
+//! Everything that walks over what others have left behind spends from one budget, and goes on in the next iteration
+//! when that is spent. It counts keys and the bytes of their names, since one grant can have 1,024 keys of 4 kB. It is
+//! checked before each piece of work, so one piece may exceed it: by what one waiter or one grant has.
+
+use super::clock::Clock;
+use super::names::Keys;
+use crate::lock::time::{Micros, MonotonicMicros};
+
+/// What may still be done before the server gets its turn.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    /// How many keys may be read or written.
+    most: usize,
+    spent: usize,
+    /// For how long, from the first check of the time on.
+    time: Micros,
+    until: Option<MonotonicMicros>,
+}
+
+impl Budget {
+    /// For one event-loop iteration, beside other work: about a millisecond, unless messages take longer. The server
+    /// compares the channel of each message with all patterns that somebody listens to.
+    pub const ITERATION: Self = Self { most: 2_048, spent: 0, time: Micros(2_000), until: None };
+    /// For a command and what it sets off, beside its own work.
+    pub const COMMAND: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
+    /// For all events that the server reports between two runs of the timer.
+    pub const EVENTS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
+    /// For the answers that leave at the end of a call.
+    pub const ANSWERS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
+    /// What one kind of work gets of an iteration, so that a crowd of that kind keeps no other from its turn.
+    pub const PART: usize = 256;
+    /// How many bytes of names cost as much as a key.
+    const BYTES: usize = 4_096;
+
+    /// So many keys.
+    #[must_use]
+    pub const fn of(keys: usize) -> Self {
+        Self { most: keys, ..Self::ITERATION }
+    }
+
+    /// Whether more keys may be read or written.
+    #[must_use]
+    pub const fn has_left(&self) -> bool {
+        self.spent < self.most
+    }
+
+    /// The same, and whether there is time.
+    pub fn is_left(&mut self, clock: impl Clock) -> bool {
+        let now = clock.monotonic();
+        self.has_left() && now < *self.until.get_or_insert(now.after(self.time))
+    }
+
+    /// So many keys were read or written.
+    pub const fn spend(&mut self, keys: usize) {
+        self.spent = self.spent.saturating_add(keys);
+    }
+
+    /// The same for keys whose names were hashed, copied, compared or freed.
+    pub const fn spend_names(&mut self, keys: usize, bytes: usize) {
+        self.spend(keys.saturating_add(bytes / Self::BYTES));
+    }
+
+    /// One waiter was moved or freed, with its names.
+    pub fn spend_on_waiter(&mut self, keys: &Keys) {
+        self.spend_names(1, keys.size());
+    }
+
+    /// Each of these keys was looked at.
+    pub fn spend_on_each(&mut self, keys: &Keys) {
+        self.spend_names(keys.len(), keys.size());
+    }
+
+    /// Does one kind of work with a part of what is left.
+    pub fn part<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let most = self.most.saturating_sub(self.spent).min(Self::PART);
+        let mut part = Self { most, spent: 0, time: self.time, until: self.until };
+        let done = work(&mut part);
+        self.spend(part.spent);
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_spends_of_the_whole_also_beyond_its_own() {
+        let mut budget = Budget::of(1_000);
+        budget.part(|part| {
+            part.spend(Budget::PART - 1);
+            assert!(part.has_left());
+            part.spend_names(1, 0);
+            assert!(!part.has_left());
+        });
+        assert!(budget.has_left());
+        budget.part(|part| part.spend_names(700, 44 * Budget::BYTES));
+        assert!(!budget.has_left());
+        budget.part(|part| assert!(!part.has_left()));
+    }
+}

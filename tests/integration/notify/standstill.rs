@@ -1,0 +1,86 @@
+//! A server that stands still for longer than claim-ms: a claim that waits in its socket meanwhile counts, and whoever
+//! could not be heard is not passed over afterwards.
+
+use super::{Line, Listener};
+use crate::support::clock::Clocks;
+use crate::support::{until, Conn, Reply};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Longer than the time for a claim; there is no margin.
+const STANDSTILL: Duration = Duration::from_millis(1_500);
+const SETTINGS: [&str; 2] = ["claim-ms", "1000"];
+const CLAIM: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
+
+/// Stops the server for longer than a claim may take, and does something meanwhile.
+fn stand_still(line: &Line, meanwhile: impl FnOnce()) {
+    line.locks.server.signal("STOP");
+    meanwhile();
+    sleep(STANDSTILL);
+    line.locks.server.signal("CONT");
+}
+
+/// An attempt that was just told of its grant, with one more behind it on the same channel, and one that is blocked.
+fn told() -> Option<Line> {
+    let mut line = Line::with(&SETTINGS)?;
+    let token = line.locks.hold();
+    line.ask("7");
+    line.ask("8");
+    line.locks.release(token);
+    line.told.hears("granted 7 k");
+    Some(line)
+}
+
+#[test]
+fn a_claim_that_waits_in_the_socket_counts() {
+    let Some(mut line) = told() else { return };
+    let mut blocked = line.locks.wait(&[]);
+    let (mut newcomer, mut claim): (Conn, Conn) = (line.locks.server.conn(), line.locks.server.conn());
+    let granted = line.locks.conn.lock("k", "token").int();
+    stand_still(&line, || {
+        // One who asks before it finds a lock whose timestamp has passed.
+        newcomer.send(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
+        claim.send(&CLAIM);
+    });
+    assert_eq!(claim.read(), Reply::Int(granted));
+    assert!(newcomer.read().is_nil());
+    line.locks.assert_holds(granted);
+    assert_eq!(["lock_claims", "lock_unclaimed", "lock_recoveries"].map(|field| line.info(field)), [1, 0, 0]);
+    line.locks.release(granted);
+    line.takes_its_turn("8");
+    blocked.granted();
+}
+
+#[test]
+fn a_channel_that_could_not_be_heard_is_not_skipped() {
+    let Some(mut line) = told() else { return };
+    stand_still(&line, || {});
+    // The first does not claim at all; the next on the same channel has its turn.
+    line.told.hears("granted 8 k");
+    assert_eq!(line.info("lock_unclaimed"), 1);
+    line.claim("8");
+}
+
+/// So it is where the clock was set forward: the timestamp has passed, and the time for the claim has not.
+#[test]
+fn a_claim_counts_after_its_timestamp() {
+    let Some(clocks) = Clocks::new(&[0]) else { return };
+    let Some(mut line) = Line::on(clocks.of(crate::support::Server::with().module_args(&SETTINGS)).start()) else {
+        return;
+    };
+    let token = line.locks.hold();
+    line.ask("7");
+    let mut blocked = line.locks.wait(&[]);
+    let mut other = Listener::of(&line.locks.server, "d");
+    line.ask_with(&["LOCK.ACQUIRE", "k"], "9", &["NOTIFY", "d"]);
+    line.locks.release(token);
+    line.told.hears("granted 7 k");
+    let granted = line.locks.conn.lock("k", "token").int();
+    clocks.set(0, &[10_000_000]);
+    until("its timestamp has passed", || (line.locks.conn.state("k") == "expired").then_some(()));
+    assert!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert_eq!(line.claim("7"), granted);
+    line.locks.release(granted);
+    line.locks.release(blocked.granted());
+    other.hears("granted 9 k");
+}

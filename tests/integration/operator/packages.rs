@@ -1,0 +1,194 @@
+//! What docs/OPERATING.md says about applications with the package serverlock, tried with that of Python: the rights that
+//! they need, what the runbook finds of their locks, and how leaked locks are found.
+
+use std::collections::BTreeSet;
+
+use super::watching::page_user;
+use crate::recipes::machine::{machines, python, start_with};
+use crate::support::program::Program;
+use crate::support::{project_file, skipped, until, Conn, Server};
+
+/// Plays what it is told in one line each; `app` logs in as the user of the page.
+const APPLICATION: &str = r"
+import threading, time
+from serverlock import LockError
+def app(user=None):
+    return redis.Redis(port=int(sys.argv[1]), username=user, password=user and 'secret')
+def waits(locks, key, **more):
+    try: locks.lock(key, lease=30, **more).acquire().release()
+    except LockError as error: return type(error).__name__
+    return 'granted'
+def uses():
+    locks = Locks(app('app'))
+    with locks.lock('app:a', lease=30) as held:
+        held.extend(), held.verify(), held.fenced('SET', 'app:data', 'done')
+    with locks.all_of(['app:a', 'app:b'], lease=30) as held:
+        held.extend()
+    waits(locks, 'app:held', wait=0.1)
+    try: locks.recover('app:a', lease=30).acquire()
+    except LockError: pass
+    next(locks.leader('app:leader', lease=30).observe())
+    crowd = [threading.Thread(target=waits, args=(locks, 'app:held'), kwargs={'wait': 600}, daemon=True) for _ in range(2)]
+    for thread in crowd: thread.start()
+def crowd(size):
+    locks = Locks(app('app'))
+    ends = []
+    crowd = [threading.Thread(target=lambda: ends.append(waits(locks, 'app:held', wait=600))) for _ in range(size)]
+    for thread in crowd: thread.start()
+    say('waiting')
+    for thread in crowd: thread.join()
+    return ' '.join(f'{end} {ends.count(end)}' for end in set(ends))
+def holds(lease, key):
+    kept.append(locks.lock(key, lease=lease, owner='reports:3').acquire())
+def session(mine, theirs, owner):
+    held = locks.lock(mine, lease=60, session=True, owner=owner).acquire()
+    say('held')
+    hear()
+    say(waits(locks, theirs, wait=2, session=True, owner=owner))
+kept = []
+while line := hear():
+    words = [int(word) if word.isdigit() else word for word in line.split()]
+    say(globals()[words[0]](*words[1:]) or 'done')
+";
+
+/// A server with the user of an application, and one application; nothing where they cannot be.
+fn with_user() -> Option<(Server, Conn, Program)> {
+    let (server, mut conn, [program]) = machines(APPLICATION)?;
+    if conn.is_before_7() {
+        skipped(
+            "the user of an application with a package",
+            "channels have no rights and NOTIFY is missing before 7.0",
+        );
+        return None;
+    }
+    conn.ok(&page_user("app").iter().map(String::as_str).collect::<Vec<_>>());
+    Some((server, conn, program))
+}
+
+/// What ACL LOG has: commands, keys and channels that were denied.
+fn denied(conn: &mut Conn) -> Vec<String> {
+    conn.call(&["ACL", "LOG"]).list().iter().map(|entry| entry.field("object").text()).collect()
+}
+
+/// The commands that were called since CONFIG RESETSTAT.
+fn called(conn: &mut Conn) -> BTreeSet<String> {
+    let stats = conn.text(&["INFO", "commandstats"]);
+    let name = |line: &str| Some(line.strip_prefix("cmdstat_")?.split_once(':')?.0.replace('|', " "));
+    stats.lines().filter_map(name).collect()
+}
+
+#[test]
+fn the_user_of_an_application_needs_each_of_its_rights_and_no_others() {
+    let Some((_server, mut conn, mut program)) = with_user() else { return };
+    conn.int(&["LOCK.ACQUIRE", "app:held", "EX", "600"]);
+    conn.ok(&["ACL", "SETUSER", "app", "+set"]); // what it runs under the lock
+    conn.ok(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(program.ask("uses"), "done");
+    let rights = page_user("app").into_iter().filter_map(|word| word.strip_prefix('+').map(str::to_string));
+    let rights: BTreeSet<_> = rights.collect();
+    assert!(rights.len() > 10, "{rights:?}");
+    // A subscription on which nothing arrives is asked whether it is still there.
+    until("each right was used", || rights.is_subset(&called(&mut conn)).then_some(()));
+    assert_eq!(denied(&mut conn), [""; 0]);
+}
+
+/// How many connections an application has.
+fn connections(conn: &mut Conn) -> usize {
+    conn.text(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(" user=app ")).count()
+}
+
+#[test]
+fn fifty_waits_use_a_few_connections_with_the_channel_and_ten_without() {
+    let Some((server, mut conn, mut program)) = with_user() else { return };
+    let token = conn.int(&["LOCK.ACQUIRE", "app:held", "EX", "600"]).to_string();
+    assert_eq!(program.ask("crowd 50"), "waiting");
+    conn.until_waiters("app:held", 50);
+    let number = connections(&mut conn);
+    assert!((2..=5).contains(&number), "{number}");
+    // The first of them waited alone, and blocks until its piece of two seconds ends.
+    until("nobody blocks", || (conn.info("lock", "lock_blocked").as_deref() == Some("0")).then_some(()));
+    conn.int(&["LOCK.RELEASE", "app:held", &token]);
+    assert_eq!(program.hear(), "granted 50");
+    assert_eq!(denied(&mut conn), [""; 0]);
+
+    // Without the channel they take turns on eight connections, and nobody is left out.
+    conn.ok(&["ACL", "SETUSER", "app", "resetchannels"]);
+    let token = conn.int(&["LOCK.ACQUIRE", "app:held", "EX", "600"]).to_string();
+    let python = python().expect("it ran before");
+    let mut program = start_with(&python, APPLICATION, &server, &[]);
+    let others = connections(&mut conn);
+    assert_eq!(program.ask("crowd 50"), "waiting");
+    until("they wait on connections", || (conn.info("lock", "lock_blocked").as_deref() == Some("8")).then_some(()));
+    let number = connections(&mut conn) - others;
+    assert!((9..=12).contains(&number), "{number}");
+    let denied = denied(&mut conn);
+    assert!(denied.len() == 1 && denied[0].starts_with("serverlock:"), "{denied:?}");
+    conn.int(&["LOCK.RELEASE", "app:held", &token]);
+    assert_eq!(program.hear(), "granted 50");
+}
+
+#[test]
+fn client_kill_frees_no_lock_that_a_package_renews_and_wipes_the_address_of_its_holder() {
+    let Some((_server, mut conn, [mut program])) = machines(APPLICATION) else { return };
+    assert_eq!(program.ask("holds 6 report"), "done");
+    let before = conn.call(&["LOCK.INFO", "report"]);
+    let (client, token) = (before.field("client").int().to_string(), before.field("token").int());
+    assert!(before.field("addr").text().starts_with("127.0.0.1:"), "{before:?}");
+    assert_eq!(conn.int(&["CLIENT", "KILL", "ID", &client]), 1);
+    let now = conn.call(&["LOCK.INFO", "report"]);
+    assert!(now.field("client").is_nil() && now.field("addr").is_nil(), "{now:?}");
+    // It is renewed over another connection.
+    let extends = |conn: &mut Conn| conn.info("lock", "lock_extends").unwrap().parse::<u64>().unwrap();
+    let first = extends(&mut conn);
+    until("it is renewed", || (extends(&mut conn) > first + 1).then_some(()));
+    let now = conn.call(&["LOCK.INFO", "report"]);
+    assert_eq!((now.field("state").text(), now.field("token").int()), ("held".into(), token), "{now:?}");
+    assert_eq!(now.field("owner").text(), "reports:3");
+}
+
+#[test]
+fn packages_that_wait_for_each_other_get_no_deadlock_and_show_as_no_circle() {
+    let Some((_server, mut conn, [mut one, mut other])) = machines(APPLICATION) else { return };
+    assert_eq!(one.ask("session left right one"), "held");
+    assert_eq!(other.ask("session right left other"), "held");
+    one.say("");
+    other.say("");
+    let mut waits = || {
+        let mut wait = |key: &str| conn.call(&["LOCK.INFO", key, "FULL"]).field("queue").list().first().cloned();
+        Some((wait("left")?, wait("right")?))
+    };
+    let (left, right) = until("both wait", &mut waits);
+    // The one that waits is another connection than the one that holds, or none at all: nothing links the two but the owner.
+    let mut holder = |key: &str| conn.call(&["LOCK.INFO", key]).field("client");
+    assert_ne!(holder("left"), right.field("client"));
+    assert_ne!(holder("right"), left.field("client"));
+    assert_eq!((left.field("owner").text(), right.field("owner").text()), ("other".into(), "one".into()));
+    assert_eq!((one.hear(), other.hear()), ("LockTimeout".into(), "LockTimeout".into()));
+    assert_eq!(conn.info("lock", "lock_deadlocks").as_deref(), Some("0"));
+}
+
+#[test]
+fn the_program_of_the_page_finds_leaked_locks_and_no_others() {
+    let Some((server, mut conn, [mut program])) = machines(APPLICATION) else { return };
+    let page = project_file("docs/OPERATING.md");
+    let section = page.split("### Leaked locks").nth(1).expect("a section");
+    let text = section.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a program");
+    let text = text.replace("Redis(", &format!("Redis(port={}, ", server.port()));
+    let find = |text: &str| {
+        let output = std::process::Command::new(python().unwrap()).args(["-c", text]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(program.ask("holds 60 report"), "done");
+    conn.int(&["LOCK.ACQUIRE", "shared", "EX", "600", "SHARED", "OWNER", "second"]);
+    for n in 0..3000 {
+        conn.call(&["SET", &format!("other:{n}"), "something"]);
+    }
+    assert_eq!(find(&text), "", "none is an hour old");
+    let young = text.replace("3600", "0");
+    assert_ne!(young, text);
+    let found = find(&young);
+    let lines: BTreeSet<_> = found.lines().collect();
+    assert_eq!(lines.len(), 2, "{found}");
+    assert!(found.contains("report") && found.contains("reports:3") && found.contains("second"), "{found}");
+}

@@ -1,0 +1,129 @@
+//! The error codes of docs/COMMANDS.md: those of the server itself are what commands of the module get, they change
+//! nothing, and where the page says so, the same command succeeds later.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::COMMANDS;
+use crate::support::{skipped, temp_dir, until, Conn, Reply, Server};
+
+const ACQUIRE: [&str; 6] = ["LOCK.ACQUIRE", "door", "EX", "60", "ID", "4711"];
+
+/// The codes in the tables of the section on errors, and whether to send the command again.
+fn codes() -> BTreeMap<String, bool> {
+    let section = COMMANDS.split("\n## Errors\n").nth(1).expect("a section on errors");
+    let section = section.split("Some codes have more than one meaning").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+    let codes = rows.flat_map(|(codes, rest)| {
+        let is_again = rest.starts_with("yes");
+        codes.split(',').map(move |code| (code.trim_matches([' ', '`']).to_string(), is_again))
+    });
+    codes.collect()
+}
+
+/// The code of an error.
+#[track_caller]
+fn code(reply: &Reply) -> String {
+    reply.error().split(' ').next().unwrap_or_default().to_string()
+}
+
+/// Brings a server into a state, and ends it.
+type Trouble = (&'static str, fn(&Server, &mut Conn), fn(&Server, &mut Conn));
+
+fn is_busy(conn: &mut Conn) -> bool {
+    matches!(conn.call(&["PING"]), Reply::Error(text) if text.starts_with("BUSY "))
+}
+
+const TROUBLES: [Trouble; 3] = [
+    (
+        "BUSY",
+        |server, conn| {
+            conn.ok(&["CONFIG", "SET", "lua-time-limit", "1"]);
+            drop(server.sent(&["EVAL", "while true do end", "0"]));
+            until("a script runs for too long", || is_busy(conn).then_some(()));
+        },
+        |_, conn| {
+            conn.ok(&["SCRIPT", "KILL"]);
+            until("it has ended", || (!is_busy(conn)).then_some(()));
+        },
+    ),
+    (
+        "MISCONF",
+        |_, conn| {
+            let folder = temp_dir();
+            conn.ok(&["CONFIG", "SET", "save", "3600 1", "dir", folder.to_str().unwrap()]);
+            fs::remove_dir_all(&folder).unwrap();
+            conn.call(&["BGSAVE"]);
+            let failed = |conn: &mut Conn| conn.info("persistence", "rdb_last_bgsave_status").as_deref() == Some("err");
+            until("it could not save", || failed(conn).then_some(()));
+        },
+        |_, conn| conn.ok(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]),
+    ),
+    (
+        "NOREPLICAS",
+        |_, conn| conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]),
+        |_, conn| conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]),
+    ),
+];
+
+#[test]
+fn a_code_to_send_again_after_changes_nothing_and_the_same_command_succeeds_later() {
+    let codes = codes();
+    if Server::connected().1.is_before_7() {
+        return skipped("codes of the server", "CONFIG SET takes one setting at a time before 7.0");
+    }
+    for (code_word, begin, end) in TROUBLES {
+        // The folder of a snapshot can be changed.
+        let (server, mut conn) = Server::with().args(&["--enable-protected-configs", "yes"]).connected();
+        assert_eq!(codes.get(code_word), Some(&true), "{code_word}");
+        let token = conn.int(&["LOCK.ACQUIRE", "held", "EX", "600"]).to_string();
+        begin(&server, &mut conn);
+        assert_eq!(code(&conn.call(&ACQUIRE)), code_word);
+        assert_eq!(code(&conn.call(&["LOCK.RELEASE", "held", &token])), code_word);
+        end(&server, &mut conn);
+        assert_eq!(conn.int(&["EXISTS", "door"]), 0, "{code_word}");
+        assert_eq!(conn.int(&["LOCK.RELEASE", "held", &token]), 1, "{code_word}: it was still held");
+        conn.int(&ACQUIRE);
+    }
+}
+
+#[test]
+fn a_replica_that_has_lost_its_master_answers_nothing_by_the_code_of_the_page() {
+    let (_server, mut conn) = Server::connected();
+    conn.ok(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+    conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
+    let reply = conn.call(&["LOCK.CHECK", "door", "1"]);
+    assert_eq!((code(&reply).as_str(), codes().get("MASTERDOWN")), ("MASTERDOWN", Some(&true)));
+    assert_eq!(code(&conn.call(&ACQUIRE)), "READONLY");
+}
+
+#[test]
+fn a_login_that_is_missing_or_wrong_has_the_codes_of_the_page() {
+    let codes = codes();
+    let (server, mut conn) = Server::connected();
+    conn.ok(&["CONFIG", "SET", "requirepass", "secret"]);
+    let mut stranger = server.conn();
+    assert_eq!((code(&stranger.call(&ACQUIRE)).as_str(), codes.get("NOAUTH")), ("NOAUTH", Some(&false)));
+    assert_eq!((code(&stranger.call(&["AUTH", "no"])).as_str(), codes.get("WRONGPASS")), ("WRONGPASS", Some(&false)));
+    conn.ok(&["ACL", "SETUSER", "poor", "on", ">secret", "~other", "+lock.acquire"]);
+    stranger.ok(&["AUTH", "poor", "secret"]);
+    assert_eq!((code(&stranger.call(&ACQUIRE)).as_str(), codes.get("NOPERM")), ("NOPERM", Some(&false)));
+}
+
+/// Those of a cluster, of MULTI, of EVALSHA and of a start are tried in `cluster::`, `guards::`, `portable::` and
+/// `sessions::late`.
+#[test]
+fn the_page_lists_the_codes_that_clients_of_locks_know() {
+    let codes = codes();
+    let spec = include_str!("../../../docs/CLIENT_SPEC.md");
+    let table = spec.split("| reply | kind |").nth(1).expect("a table of replies").split("\n\n").next().unwrap();
+    let mut named = 0;
+    for line in table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| WRONGTYPE")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        for word in cells[0].split(',').map(|word| word.trim_matches([' ', '`'])).filter(|word| !word.contains(' ')) {
+            assert_eq!(codes.get(word), Some(&(cells[2].trim_end_matches('|').trim() == "yes")), "{word}: {line}");
+            named += 1;
+        }
+    }
+    assert!(named > 15, "{named}");
+}

@@ -1,0 +1,67 @@
+//! Bounds of time. Every assertion that something takes at most so long goes through this file, so that no other work of
+//! the machine makes it fail, and `make busy-tests` finds the tests that have one: `tests/fixtures/bounds.txt` lists
+//! them, and a test that is not listed fails here.
+
+use super::{compiled, project_file};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// How often it is tried. The cache and the hypervisor can slow down any of them.
+const TRIES: usize = 5;
+/// What `speed.c` takes on the machine on which the bounds were set, with nothing beside it.
+const USUAL: Duration = Duration::from_micros(1_800);
+/// A machine that computes more slowly than this is not waited for.
+const SLOWEST: f64 = 5.0;
+
+/// How many times longer this machine computes now than the one on which the bounds were set; at least 1.
+pub fn slowness() -> f64 {
+    let Some(speed) = compiled("speed", &["-O2"]) else { return 1.0 };
+    let output = Command::new(speed).output().unwrap();
+    let took = Duration::from_nanos(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap());
+    (took.as_secs_f64() / USUAL.as_secs_f64()).clamp(1.0, SLOWEST)
+}
+
+/// Asserts that the CPU time which `measure` returns is below `bound`, on a machine that computes as fast as the one on
+/// which the bound was set. It is measured up to five times, and one good time is enough: what takes too long by itself
+/// does so each time. Nothing is asserted where nothing could be measured.
+pub fn cpu(what: &str, bound: Duration, mut measure: impl FnMut() -> Option<Duration>) {
+    assert_is_listed();
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let before = slowness();
+        let Some(took) = measure() else { return };
+        let slow = before.max(slowness());
+        println!("{what}: {took:.1?} of CPU, bound {bound:?} x {slow:.1}");
+        if took < bound.mul_f64(slow) {
+            return;
+        }
+        seen.push(format!("{took:.1?} (bound x {slow:.1})"));
+    }
+    panic!("{what}: each try took more than {bound:?} of CPU: {}", seen.join(", "));
+}
+
+/// Asserts that something took less than `limit` of wall time. That is only for what no CPU time shows, and the limit is
+/// ten times and more what it usually takes, or it is so long that only what was forgotten takes longer.
+pub fn wall(what: &str, limit: Duration, took: Duration) {
+    assert_is_listed();
+    println!("{what}: {took:.1?}, limit {limit:?}");
+    assert!(took < limit, "{what}: {took:?}, limit {limit:?}");
+}
+
+/// The same for what can be repeated: one good time of five is enough.
+pub fn wall_once(what: &str, limit: Duration, mut measure: impl FnMut() -> Duration) {
+    assert_is_listed();
+    let seen: Vec<Duration> = (0..TRIES).map(|_| measure()).take_while(|took| *took >= limit).collect();
+    assert!(seen.len() < TRIES, "{what}: limit {limit:?}, each try took longer: {seen:?}");
+}
+
+/// A test that calls this has a bound, and `make busy-tests` plays it.
+pub fn assert_is_listed() {
+    let thread = std::thread::current();
+    // A run with one thread has no names of tests; other threads are the test's own.
+    let Some(test) = thread.name().filter(|name| name.contains("::")) else { return };
+    let line = format!("{} {test}", env!("CARGO_CRATE_NAME"));
+    let list = project_file("tests/fixtures/bounds.txt");
+    assert!(list.lines().any(|listed| listed == line), "tests/fixtures/bounds.txt does not list '{line}'");
+}

@@ -219,8 +219,8 @@ func TestAnAttemptThatEndsWhileItAsksForTheModuleIsCancelledByScript(t *testing.
 	}()
 	<-asked
 	giveUp()
-	close(goOn)
 	mustKind(t, <-done, context.Canceled)
+	close(goOn) // only now: an attempt that has its reply leaves nothing to cancel
 	server.awaits(t, "EVAL", 1)
 	eventually(t, "nothing is owed", func() bool { return locks.engine.census()["owed"] == 0 })
 	if cancels := len(server.words("LOCK.CANCEL")); cancels != 1 {

@@ -14,6 +14,7 @@ import (
 // gate is a server that answers with the first word, once it is opened.
 type gate struct {
 	opened  chan struct{}
+	takes   time.Duration // an exchange, by the clock of the package
 	mu      sync.Mutex
 	batches []int
 }
@@ -24,6 +25,7 @@ func (g *gate) Exchange(ctx context.Context, calls []*driver.Call) {
 	g.mu.Lock()
 	g.batches = append(g.batches, len(calls))
 	g.mu.Unlock()
+	suspend(g.takes)
 	select {
 	case <-g.opened:
 	case <-ctx.Done():
@@ -147,7 +149,7 @@ func TestCallersThatGiveUpTakeNobodyWithThem(t *testing.T) {
 }
 
 func TestACallToAServerThatIsNearEndsWithTheDeadlineOfItsCaller(t *testing.T) {
-	server := &gate{opened: make(chan struct{})}
+	server := &gate{opened: make(chan struct{}), takes: time.Second}
 	l := &lane{node: server}
 	l.isFast.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)

@@ -34,15 +34,29 @@ func (m *moody) Exchange(_ context.Context, calls []*driver.Call) {
 	}
 }
 
-func (m *moody) hasFailed() bool {
+// failuresLeft reports whether every key has this many failures to come.
+func (m *moody) failuresLeft(count int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, left := range m.fails {
-		if left > 0 {
+		if left != count {
 			return false
 		}
 	}
 	return true
+}
+
+// due counts the holds that the timer looks at within the span.
+func due(t *timer, span time.Duration) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	count := 0
+	for _, one := range t.entries {
+		if one.hold != nil && one.number == one.hold.entry && one.at <= now()+span {
+			count++
+		}
+	}
+	return count
 }
 
 func TestARenewalThatFailsAtOnceIsTriedAgain(t *testing.T) {
@@ -60,12 +74,13 @@ func TestARenewalThatFailsAtOnceIsTriedAgain(t *testing.T) {
 		all = append(all, held)
 	}
 	suspend(lease / 3)
-	// A failure is followed by another try within a twentieth of the lease, so that the fifth comes in time.
-	for range 4 {
-		time.Sleep(2 * longestSleep) // if it takes longer, the try comes later, but still in time
+	// Each failure is followed by another try within a twentieth of the lease, so the fifth comes in time.
+	for left := 3; left >= 0; left-- {
+		eventually(t, "all have failed and are scheduled again", func() bool {
+			return server.failuresLeft(left) && due(locks.engine.timer, lease/20) == len(all)
+		})
 		suspend(lease / 20)
 	}
-	eventually(t, "all have failed four times", server.hasFailed)
 	renewed := func() bool {
 		for _, held := range all {
 			if held.Left() < lease*4/5 {

@@ -48,7 +48,7 @@ func exchange(t *testing.T, n driver.Node, timeout time.Duration, commands ...st
 	defer cancel()
 	began := time.Now()
 	n.Exchange(ctx, calls)
-	if took := time.Since(began); took > timeout+2*time.Second {
+	if took := time.Since(began); took > timeout+10*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	return calls
@@ -81,8 +81,8 @@ func TestACallIsSentOnce(t *testing.T) {
 func TestACallThatIsNotAnsweredEndsInTimeAndClosesItsConnection(t *testing.T) {
 	server := fake.Start(t, answer(fake.Silence))
 	_, n := open(t, &redis.Options{Addr: server.Address})
-	mustBeBroken(t, exchange(t, n, 50*time.Millisecond, "LOCK.1"))
-	mustBeBroken(t, exchange(t, n, 50*time.Millisecond, "LOCK.1", "LOCK.2"))
+	mustBeBroken(t, exchange(t, n, time.Second, "LOCK.1"))
+	mustBeBroken(t, exchange(t, n, time.Second, "LOCK.1", "LOCK.2"))
 	if got := exchange(t, n, 5*time.Second, "OTHER"); got[0].Value != "OK" {
 		t.Errorf("the next call got %v, %v", got[0].Value, got[0].Err)
 	}

@@ -35,7 +35,7 @@ func exchange(t *testing.T, n driver.Node, timeout time.Duration, commands ...st
 	defer cancel()
 	began := time.Now()
 	n.Exchange(ctx, calls)
-	if took := time.Since(began); took > timeout+2*time.Second {
+	if took := time.Since(began); took > timeout+10*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	return calls
@@ -56,7 +56,7 @@ func TestACallIsSentOnce(t *testing.T) {
 
 func TestACallThatIsNotAnsweredEndsInTimeAndClosesItsConnection(t *testing.T) {
 	server, n := start(t, fake.Silence)
-	if calls := exchange(t, n, 50*time.Millisecond, "OTHER", "LOCK.1"); calls[0].Value != "OK" || calls[1].Err == nil {
+	if calls := exchange(t, n, time.Second, "OTHER", "LOCK.1"); calls[0].Value != "OK" || calls[1].Err == nil {
 		t.Errorf("got %v and %v", calls[0].Value, calls[1].Err)
 	}
 	if got := exchange(t, n, 5*time.Second, "OTHER"); got[0].Value != "OK" {

@@ -81,8 +81,8 @@ func TestItEndsWithItsExpiryAndAllOfThatCounts(t *testing.T) {
 	must(t, mutex.Lock())
 	locked := time.Now()
 	// All of the expiry counts, less the drift; for a Held it would be nine tenths.
-	if least, most := began.Add(999*time.Millisecond), locked.Add(1001*time.Millisecond); mutex.Until().Before(least) ||
-		mutex.Until().After(most) {
+	least, most := began.Add(999*time.Millisecond-locked.Sub(began)), locked.Add(1001*time.Millisecond)
+	if mutex.Until().Before(least) || mutex.Until().After(most) {
 		t.Errorf("Until is %v, not between %v and %v", mutex.Until(), least, most)
 	}
 	time.Sleep(time.Until(began.Add(1900 * time.Millisecond))) // Held would count as lost

@@ -48,6 +48,28 @@ func assertAcquired(t *testing.T, client *goredislib.Client, mutex *redsync.Mute
 	}
 }
 
+// expired waits until the server counts the lock of the mutex as expired.
+func expired(t *testing.T, client *goredislib.Client, mutex *redsync.Mutex) {
+	t.Helper()
+	until(t, "the lock has expired", func() bool {
+		left, err := client.Do(background, "LOCK.CHECK", mutex.Name(), mutex.Value()).Int()
+		return err == nil && left == 0
+	})
+}
+
+// expiresAt is when the key expires, by the clock of the server.
+func expiresAt(t *testing.T, client *goredislib.Client, key string) time.Time {
+	t.Helper()
+	var left *goredislib.DurationCmd
+	var clock *goredislib.TimeCmd
+	_, err := client.TxPipelined(background, func(pipe goredislib.Pipeliner) error {
+		left, clock = pipe.PTTL(background, key), pipe.Time(background)
+		return nil
+	})
+	must(t, err)
+	return clock.Val().Add(left.Val())
+}
+
 func TestMutexesOfOneNameExcludeEachOther(t *testing.T) {
 	rs, client := open(t, server.Start(t))
 	var all sync.WaitGroup
@@ -104,24 +126,27 @@ func TestMutexExtend(t *testing.T) {
 	rs, client := open(t, server.Start(t))
 	mutex := rs.NewMutex("test-mutex-extend")
 	must(t, mutex.Lock())
-	time.Sleep(100 * time.Millisecond)
-	before, until := client.PTTL(background, mutex.Name()).Val(), mutex.Until()
+	until(t, "some of its time has passed", func() bool {
+		left, err := client.Do(background, "LOCK.CHECK", mutex.Name(), mutex.Value()).Int()
+		return err == nil && left < 7900
+	})
+	before, end := expiresAt(t, client, mutex.Name()), mutex.Until()
 	if ok, err := mutex.Extend(); err != nil || !ok {
 		t.Fatalf("extend: %v %v", ok, err)
 	}
-	if after := client.PTTL(background, mutex.Name()).Val(); after <= before {
+	if after := expiresAt(t, client, mutex.Name()); !after.After(before) {
 		t.Fatalf("%v became %v", before, after)
 	}
-	if !mutex.Until().After(until) {
-		t.Fatalf("%v became %v", until, mutex.Until())
+	if !mutex.Until().After(end) {
+		t.Fatalf("%v became %v", end, mutex.Until())
 	}
 }
 
 func TestMutexExtendExpired(t *testing.T) {
-	rs, _ := open(t, server.Start(t))
+	rs, client := open(t, server.Start(t))
 	mutex := rs.NewMutex("test-mutex-extend", redsync.WithExpiry(300*time.Millisecond))
 	must(t, mutex.Lock())
-	time.Sleep(500 * time.Millisecond)
+	expired(t, client, mutex)
 	if ok, err := mutex.Extend(); ok || err == nil {
 		t.Fatalf("extend: %v %v", ok, err)
 	}
@@ -129,9 +154,9 @@ func TestMutexExtendExpired(t *testing.T) {
 
 func TestSetNXOnExtendAcquiresLockWhenKeyIsExpired(t *testing.T) {
 	rs, client := open(t, server.Start(t, "margin-ms", "0"))
-	mutex := rs.NewMutex("test-mutex-extend", redsync.WithExpiry(300*time.Millisecond), redsync.WithSetNXOnExtend())
+	mutex := rs.NewMutex("test-mutex-extend", redsync.WithExpiry(2*time.Second), redsync.WithSetNXOnExtend())
 	must(t, mutex.Lock())
-	time.Sleep(500 * time.Millisecond)
+	expired(t, client, mutex)
 	if ok, err := mutex.Extend(); !ok || err != nil {
 		t.Fatalf("extend: %v %v", ok, err)
 	}
@@ -142,7 +167,7 @@ func TestSetNXOnExtendFailsToAcquireLockWhenKeyIsTaken(t *testing.T) {
 	rs, client := open(t, server.Start(t, "margin-ms", "0"))
 	first := rs.NewMutex("test-mutex-extend", redsync.WithExpiry(300*time.Millisecond), redsync.WithSetNXOnExtend())
 	must(t, first.Lock())
-	time.Sleep(500 * time.Millisecond)
+	expired(t, client, first)
 	second := rs.NewMutex("test-mutex-extend")
 	must(t, second.Lock())
 	if ok, err := first.Extend(); ok || err == nil {
@@ -152,10 +177,10 @@ func TestSetNXOnExtendFailsToAcquireLockWhenKeyIsTaken(t *testing.T) {
 }
 
 func TestMutexUnlockExpired(t *testing.T) {
-	rs, _ := open(t, server.Start(t))
+	rs, client := open(t, server.Start(t))
 	mutex := rs.NewMutex("test-mutex-extend", redsync.WithExpiry(300*time.Millisecond))
 	must(t, mutex.Lock())
-	time.Sleep(500 * time.Millisecond)
+	expired(t, client, mutex)
 	if ok, err := mutex.Unlock(); ok || !errors.Is(err, redsync.ErrLockAlreadyExpired) {
 		t.Fatalf("unlock: %v %v", ok, err)
 	}

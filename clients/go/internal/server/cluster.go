@@ -40,9 +40,9 @@ func StartCluster(t testing.TB) *Cluster {
 			must(t, node.ClusterMeet(ctx, host, port).Err())
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); !c.isWhole(ctx); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); !c.isWhole(ctx); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("no cluster within 20 s")
+			t.Fatal("no cluster within 60 s")
 		}
 	}
 	return c

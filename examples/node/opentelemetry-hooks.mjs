@@ -9,7 +9,7 @@ export function telemetry() {
   const lost = meter.createCounter('lock.lost', { description: 'Locks that were lost while they were held' });
   return {
     granted: (key, ms) => waited.record(ms, { 'lock.outcome': 'granted' }),
-    refused: (key, ms, error) => waited.record(ms, { 'lock.outcome': error.name }),
+    refused: (key, ms, error) => waited.record(ms, { 'lock.outcome': error.code }),
     lost: () => lost.add(1),
     released: (key, ms, inTime) => held.record(ms, { 'lock.outcome': inTime ? 'in_time' : 'too_late' }),
   };

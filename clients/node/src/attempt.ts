@@ -7,7 +7,7 @@
 import { randomInt } from 'node:crypto';
 import { now } from './clock.js';
 import type { Engine } from './engine.js';
-import { LockUnavailable, type LockError } from './errors.js';
+import { LockUnavailableError, type LockError } from './errors.js';
 import { predecessor, type Grant } from './hold.js';
 import { confirm } from './replicas.js';
 import type { Request } from './request.js';
@@ -362,7 +362,7 @@ export class Attempt {
   async #poll(): Promise<Grant | undefined> {
     const { request, engine } = this;
     if (request.needsModule) {
-      throw new LockUnavailable(request.name, `${request.needsModule} needs the module, which is not loaded`);
+      throw new LockUnavailableError(request.name, `${request.needsModule} needs the module, which is not loaded`);
     }
     this.#isPortable = true;
     for (;;) {

@@ -4,7 +4,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { Attempt } from './attempt.js';
 import { Callers } from './callers.js';
 import { now } from './clock.js';
-import { LockBadArgument, LockError, LockMisuse, type LockLost } from './errors.js';
+import { LockBadArgumentError, LockError, LockMisuseError, type LockLostError } from './errors.js';
 import { Held } from './hold.js';
 import { Lines } from './lines.js';
 import type { Hooks } from './options.js';
@@ -84,10 +84,10 @@ export class Engine {
   }
 
   async acquire(request: Request, signal?: AbortSignal, isBackground = false): Promise<Held> {
-    if (this.isClosed) throw new LockMisuse(request.name, 'its manager is closed');
+    if (this.isClosed) throw new LockMisuseError(request.name, 'its manager is closed');
     for (const held of this.#scopes.getStore() ?? []) {
       if (held._request.excludes(request) && held.isHeld) {
-        throw new LockMisuse(request.name, 'this caller already holds it, in a scope around this call');
+        throw new LockMisuseError(request.name, 'this caller already holds it, in a scope around this call');
       }
     }
     const attempt = new Attempt(this, request, isBackground, signal);
@@ -200,7 +200,7 @@ export class Engine {
     const given = words.map((word, at): Word => {
       if (word instanceof Uint8Array) return Buffer.from(word);
       if (typeof word === 'string' || typeof word === 'number') return word;
-      throw new LockBadArgument(held.key, `argument ${at} of fenced is ${String(word)}, neither text, bytes nor a number`);
+      throw new LockBadArgumentError(held.key, `argument ${at} of fenced is ${String(word)}, neither text, bytes nor a number`);
     });
     const plain = this.wire.prefixed(given);
     const key = plain[1];
@@ -231,7 +231,7 @@ export class Engine {
 
   /** Whether the lock was held to the end. What cannot be given back now is given back in the background. */
   async release(held: Held): Promise<boolean> {
-    if (held._ended) throw new LockMisuse(held.key, 'it was released before');
+    if (held._ended) throw new LockMisuseError(held.key, 'it was released before');
     const wasLost = held.lost !== undefined;
     held._ended = true;
     this.timer.forget();
@@ -315,7 +315,7 @@ export class Engine {
   }
 
   /** Called once for each hold that is lost. */
-  lost(held: Held, error: LockLost): void {
+  lost(held: Held, error: LockLostError): void {
     this.warn(error.message);
     this.tell(() => this.options.hooks.lost?.(held.key, now() - held._granted, error));
     this.tell(() => held._request.options.onLost?.(held));
@@ -359,7 +359,7 @@ export class Engine {
   close(): void {
     if (this.isClosed) return;
     this.isClosed = true;
-    this.callers.close((attempt) => new LockMisuse(attempt.request.name, 'its manager is closed'));
+    this.callers.close((attempt) => new LockMisuseError(attempt.request.name, 'its manager is closed'));
     this.subscription.close();
     this.lines.close();
     this.solo.end();

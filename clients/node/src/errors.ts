@@ -45,23 +45,23 @@ export abstract class LockError extends Error {
 }
 
 /** Somebody else has the lock; or an operator cancelled the wait. */
-export class LockRefused extends LockError {}
+export class LockRefusedError extends LockError {}
 /** Somebody else still had the lock when the wait ended. */
-export class LockTimeout extends LockRefused {}
+export class LockTimeoutError extends LockRefusedError {}
 /** The lock is not held any more, or not for certain. */
-export class LockLost extends LockError {}
+export class LockLostError extends LockError {}
 /** The wait would close a circle of clients that wait for each other's session locks. */
-export class LockDeadlock extends LockError {}
+export class LockDeadlockError extends LockError {}
 /** The server grants nothing now, or not this: GRACE, NOREPLICAS, OOM, LOADING, BUSY and the like; or it lacks the module. */
-export class LockUnavailable extends LockError {}
+export class LockUnavailableError extends LockError {}
 /** The server does not allow this user the command or the key. */
-export class LockDenied extends LockError {}
+export class LockDeniedError extends LockError {}
 /** No connection to a server, or no reply in time. */
-export class LockNoServer extends LockError {}
+export class LockNoServerError extends LockError {}
 /** An argument is wrong; or the key holds something that is not a lock. */
-export class LockBadArgument extends LockError {}
+export class LockBadArgumentError extends LockError {}
 /** The same lock again within its own scope, a closed manager, a lock released twice. */
-export class LockMisuse extends LockError {}
+export class LockMisuseError extends LockError {}
 
 function kindsOf(value: unknown): string[] | undefined {
   return typeof value === 'object' && value !== null ? (value as { [KINDS]?: string[] })[KINDS] : undefined;
@@ -78,12 +78,12 @@ function define(type: { prototype: LockError }, name: string, ...kinds: string[]
 }
 
 define(LockError, 'LockError', 'error');
-define(LockRefused, 'LockRefused', 'refused', 'error');
-define(LockTimeout, 'LockTimeout', 'timeout', 'refused', 'error');
-define(LockLost, 'LockLost', 'lost', 'error');
-define(LockDeadlock, 'LockDeadlock', 'deadlock', 'error');
-define(LockUnavailable, 'LockUnavailable', 'unavailable', 'error');
-define(LockDenied, 'LockDenied', 'denied', 'error');
-define(LockNoServer, 'LockNoServer', 'no_server', 'error');
-define(LockBadArgument, 'LockBadArgument', 'argument', 'error');
-define(LockMisuse, 'LockMisuse', 'misuse', 'error');
+define(LockRefusedError, 'LockRefusedError', 'refused', 'error');
+define(LockTimeoutError, 'LockTimeoutError', 'timeout', 'refused', 'error');
+define(LockLostError, 'LockLostError', 'lost', 'error');
+define(LockDeadlockError, 'LockDeadlockError', 'deadlock', 'error');
+define(LockUnavailableError, 'LockUnavailableError', 'unavailable', 'error');
+define(LockDeniedError, 'LockDeniedError', 'denied', 'error');
+define(LockNoServerError, 'LockNoServerError', 'no_server', 'error');
+define(LockBadArgumentError, 'LockBadArgumentError', 'argument', 'error');
+define(LockMisuseError, 'LockMisuseError', 'misuse', 'error');

@@ -2,7 +2,7 @@
 
 import { now } from './clock.js';
 import type { Engine } from './engine.js';
-import { LockLost } from './errors.js';
+import { LockLostError } from './errors.js';
 import { msOf, type Key } from './options.js';
 import type { Request } from './request.js';
 import type { Line } from './wire.js';
@@ -62,7 +62,7 @@ export class Held {
   /** @internal */ _entry = 0;
   /** @internal */ _portable: boolean;
   /** @internal */ _line: Line | undefined;
-  #lost: LockLost | undefined;
+  #lost: LockLostError | undefined;
   #onTheirWay = 0;
   #least: Lease = [0, 0];
   /** Made when it is asked for: one costs more than all else of a hold. */
@@ -91,12 +91,12 @@ export class Held {
   }
 
   /** Why the lock is lost; undefined while it is held, and after it was released in time. */
-  get lost(): LockLost | undefined {
+  get lost(): LockLostError | undefined {
     if (!this.#lost && !this._ended && now() >= this._lostAt) this._lose('its lease was not renewed in time');
     return this.#lost;
   }
 
-  /** Aborted when the lock is lost; the reason is the LockLost. */
+  /** Aborted when the lock is lost; the reason is the LockLostError. */
   get signal(): AbortSignal {
     if (!this.#abort) {
       this.#abort = new AbortController();
@@ -115,16 +115,16 @@ export class Held {
     return this.isHeld ? Math.max(0, this._lostAt - now()) : 0;
   }
 
-  /** Throws LockLost unless the lock is held for certain. Asks nobody: call it before each step of the work. */
+  /** Throws LockLostError unless the lock is held for certain. Asks nobody: call it before each step of the work. */
   check(): void {
     const lost = this.lost;
     if (lost) throw lost;
-    if (this._ended) throw new LockLost(this.key, 'it was released');
+    if (this._ended) throw new LockLostError(this.key, 'it was released');
   }
 
   /**
    * Gives the lock back; whether it was held to the end. What the server does not answer is given back in the
-   * background. Rejects with LockMisuse the second time.
+   * background. Rejects with LockMisuseError the second time.
    */
   release(): Promise<boolean> {
     return this._engine.release(this);
@@ -135,13 +135,13 @@ export class Held {
     await this._engine.extend(this, lease === undefined ? this._request.lease : msOf(lease, 'lease', this.key, 1));
   }
 
-  /** Asks the server whether the lock is held; the milliseconds that are left. Rejects with LockLost. */
+  /** Asks the server whether the lock is held; the milliseconds that are left. Rejects with LockLostError. */
   verify(): Promise<number> {
     return this._engine.verify(this);
   }
 
   /**
-   * Runs one command on the same server, only if the lock is held there at that moment. Rejects with LockLost. In a
+   * Runs one command on the same server, only if the lock is held there at that moment. Rejects with LockLostError. In a
    * cluster the key must be in the slot of the lock. A `keyPrefix` of ioredis applies as in its own commands.
    */
   fenced(command: string, key: Key, ...args: (string | Uint8Array | number)[]): Promise<unknown> {
@@ -182,13 +182,13 @@ export class Held {
   _lose(why: string, gone = false, cause?: unknown): void {
     this._gone ||= gone;
     if (this.#lost || this._ended) return;
-    this.#lost = new LockLost(this.key, `lost: ${why}`, cause);
+    this.#lost = new LockLostError(this.key, `lost: ${why}`, cause);
     this.#abort?.abort(this.#lost);
     this._engine.lost(this, this.#lost);
   }
 
   /** @internal */
-  _over(): LockLost {
-    return new LockLost(this.key, 'lost: its grant was over before it was released');
+  _over(): LockLostError {
+    return new LockLostError(this.key, 'lost: its grant was over before it was released');
   }
 }

@@ -8,17 +8,29 @@
  */
 
 export {
-  LockBadArgument,
-  LockDeadlock,
-  LockDenied,
   LockError,
-  LockLost,
-  LockMisuse,
-  LockNoServer,
-  LockRefused,
-  LockTimeout,
-  LockUnavailable,
+  LockBadArgumentError,
+  LockDeadlockError,
+  LockDeniedError,
+  LockLostError,
+  LockMisuseError,
+  LockNoServerError,
+  LockRefusedError,
+  LockTimeoutError,
+  LockUnavailableError,
   type LockErrorCode,
+} from './errors.js';
+// The names of version 1.0 stay.
+export {
+  LockBadArgumentError as LockBadArgument,
+  LockDeadlockError as LockDeadlock,
+  LockDeniedError as LockDenied,
+  LockLostError as LockLost,
+  LockMisuseError as LockMisuse,
+  LockNoServerError as LockNoServer,
+  LockRefusedError as LockRefused,
+  LockTimeoutError as LockTimeout,
+  LockUnavailableError as LockUnavailable,
 } from './errors.js';
 export { Held, type Predecessor } from './hold.js';
 export { Leader, type Leadership } from './leader.js';

@@ -1,7 +1,7 @@
 /** Leader election: a lock that is held for as long as its holder lives, campaigned for until it is stopped. */
 
 import type { Engine } from './engine.js';
-import { LockTimeout } from './errors.js';
+import { LockTimeoutError } from './errors.js';
 import type { Held } from './hold.js';
 import type { LeaderHooks } from './options.js';
 import type { Request } from './request.js';
@@ -74,7 +74,7 @@ export class Leader {
       try {
         held = await this.#engine.acquire(this.#request, stop, true);
       } catch (error) {
-        if (!(error instanceof LockTimeout)) await pause(Math.min(1000, this.#request.lease / 3), stop);
+        if (!(error instanceof LockTimeoutError)) await pause(Math.min(1000, this.#request.lease / 3), stop);
         continue;
       }
       this.#held = held;

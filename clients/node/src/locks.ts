@@ -1,7 +1,7 @@
 /** The manager, and the description of a lock. */
 
 import { Engine } from './engine.js';
-import { LockBadArgument } from './errors.js';
+import { LockBadArgumentError } from './errors.js';
 import type { Held } from './hold.js';
 import { ioredisWire, isIoredis } from './ioredis.js';
 import { Leader } from './leader.js';
@@ -47,11 +47,11 @@ export interface IoredisClient {
 export type RedisClient = NodeRedisClient | IoredisClient;
 
 function wireOf(client: unknown): Wire {
-  if (typeof client !== 'object' || client === null) throw new LockBadArgument('', `client is ${String(client)}`);
+  if (typeof client !== 'object' || client === null) throw new LockBadArgumentError('', `client is ${String(client)}`);
   if (isNodeRedis(client)) return nodeRedisWire(client);
   if (isIoredis(client)) return ioredisWire(client);
-  if (client instanceof Promise) throw new LockBadArgument('', 'client is a Promise: await it first');
-  throw new LockBadArgument('', 'client is neither a client of node-redis nor one of ioredis');
+  if (client instanceof Promise) throw new LockBadArgumentError('', 'client is a Promise: await it first');
+  throw new LockBadArgumentError('', 'client is neither a client of node-redis nor one of ioredis');
 }
 
 /** The locks of one client: make one for each client of the application, and keep it. */
@@ -154,7 +154,7 @@ export class Lock {
     return new Lock(engine, request);
   }
 
-  /** Gets the lock within `wait`; rejects with LockRefused, LockTimeout or another LockError. */
+  /** Gets the lock within `wait`; rejects with LockRefusedError, LockTimeoutError or another LockError. */
   acquire(options: AcquireOptions = {}): Promise<Held> {
     try {
       optionsOf(options, this.#request.name, ACQUIRE_OPTIONS);
@@ -167,10 +167,10 @@ export class Lock {
 
   /**
    * Runs the work while the lock is held, and gives what it gave. The signal is aborted when the lock is lost; then the
-   * promise rejects with LockLost once the work has ended.
+   * promise rejects with LockLostError once the work has ended.
    */
   async run<T>(work: (signal: AbortSignal, held: Held) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
-    if (typeof work !== 'function') throw new LockBadArgument(this.#request.name, `work is ${String(work)}, not a function`);
+    if (typeof work !== 'function') throw new LockBadArgumentError(this.#request.name, `work is ${String(work)}, not a function`);
     const held = await this.acquire(options);
     let result: T;
     try {

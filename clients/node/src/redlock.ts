@@ -13,7 +13,7 @@
 
 import { EventEmitter } from 'node:events';
 import { now } from './clock.js';
-import { LockBadArgument, LockError, LockRefused } from './errors.js';
+import { LockBadArgumentError, LockError, LockRefusedError } from './errors.js';
 import { Held } from './hold.js';
 import { Locks, type RedisClient } from './locks.js';
 import type { Request } from './request.js';
@@ -248,10 +248,10 @@ export default class Redlock extends EventEmitter {
   #failed(error: unknown): unknown {
     if (!(error instanceof LockError || error instanceof ResourceLockedError)) return error;
     // A refusal that has a cause is an error of the server that did not pass.
-    const isTaken = error instanceof LockRefused && error.cause === undefined;
+    const isTaken = error instanceof LockRefusedError && error.cause === undefined;
     const vote = isTaken ? new ResourceLockedError(error.message, error) : error;
     this.emit('error', vote);
-    const text = error instanceof LockBadArgument ? error.message : NO_QUORUM;
+    const text = error instanceof LockBadArgumentError ? error.message : NO_QUORUM;
     return new ExecutionError(text, [this.#stats(vote)], error);
   }
 

@@ -1,6 +1,6 @@
 /** Behind a grant: whether as many replicas have it, or wrote it to disk, as the caller demands. */
 
-import { LockUnavailable } from './errors.js';
+import { LockUnavailableError } from './errors.js';
 import type { Request } from './request.js';
 import { Broken, Said, typed, type Line } from './wire.js';
 
@@ -10,7 +10,7 @@ export async function confirm(line: Line | undefined, request: Request, patience
   const timeout = within + patience;
   const demand = (what: string, have: unknown, want: number): void => {
     if (typeof have === 'number' && have >= want) return;
-    throw new LockUnavailable(request.name, `${String(have)} of ${want} ${what} have the grant; it was given back`);
+    throw new LockUnavailableError(request.name, `${String(have)} of ${want} ${what} have the grant; it was given back`);
   };
   try {
     if (!line) throw new Broken(new Error('the connection of the grant is gone'));

@@ -1,14 +1,14 @@
 /** What the rest needs of a client library, and what errors of the server and the connection mean for a lock. */
 
 import {
-  LockBadArgument,
-  LockDeadlock,
-  LockDenied,
+  LockBadArgumentError,
+  LockDeadlockError,
+  LockDeniedError,
   LockError,
-  LockNoServer,
-  LockRefused,
-  LockTimeout,
-  LockUnavailable,
+  LockNoServerError,
+  LockRefusedError,
+  LockTimeoutError,
+  LockUnavailableError,
 } from './errors.js';
 
 export type Word = string | Buffer | number;
@@ -149,18 +149,18 @@ export function mayPass(error: Said | Broken): boolean {
 /** The error as users get it. */
 export function typed(error: Said | Broken, name: string): LockError {
   const cause = error.cause ?? error;
-  if (error instanceof Broken) return new (error.final ? LockDenied : LockNoServer)(name, error.message, cause);
-  if (error.code === 'DEADLOCK') return new LockDeadlock(name, error.message, cause);
+  if (error instanceof Broken) return new (error.final ? LockDeniedError : LockNoServerError)(name, error.message, cause);
+  if (error.code === 'DEADLOCK') return new LockDeadlockError(name, error.message, cause);
   const isUnavailable = PASSING.has(error.code) || error.code === 'CLOCK' || error.isUnknownCommand;
-  if (isUnavailable) return new LockUnavailable(name, error.message, cause);
-  if (error.code === 'NOPERM') return new LockDenied(name, error.message, cause);
-  return new LockBadArgument(name, error.message, cause);
+  if (isUnavailable) return new LockUnavailableError(name, error.message, cause);
+  if (error.code === 'NOPERM') return new LockDeniedError(name, error.message, cause);
+  return new LockBadArgumentError(name, error.message, cause);
 }
 
-export const refused = (name: string): LockError => new LockRefused(name, 'somebody else has it');
+export const refused = (name: string): LockError => new LockRefusedError(name, 'somebody else has it');
 
 /** The wait is over. With an error, that is what the server said to the last copy. */
 export const timedOut = (name: string, waited: number, error?: Said): LockError =>
   error
-    ? new LockTimeout(name, `not granted within ${Math.round(waited)} ms: ${error.message}`, error)
-    : new LockTimeout(name, `somebody else still had it after ${Math.round(waited)} ms`);
+    ? new LockTimeoutError(name, `not granted within ${Math.round(waited)} ms: ${error.message}`, error)
+    : new LockTimeoutError(name, `somebody else still had it after ${Math.round(waited)} ms`);

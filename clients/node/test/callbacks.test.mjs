@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test';
 import { module, startServer, until } from './servers.mjs';
 
 const built = process.env.SERVERLOCK;
-const { LockBadArgument, Locks } = await import(`file://${built}/dist/index.js`);
+const { LockBadArgumentError, Locks } = await import(`file://${built}/dist/index.js`);
 const { Redis } = createRequire(`${built}/`)('ioredis');
 
 const ends = [];
@@ -59,7 +59,7 @@ test('a hook that fails costs no lock', async () => {
   const locks = new Locks(redis, { hooks: { granted: fails, released: fails, refused: fails } });
   const warnings = await warned(async () => {
     const held = await locks.lock('report', 30_000).acquire();
-    await assert.rejects(locks.lock('report', 30_000).acquire(), { name: 'LockRefused' });
+    await assert.rejects(locks.lock('report', 30_000).acquire(), { name: 'LockRefusedError' });
     assert.equal(await held.release(), true);
   });
   assert.equal(warnings.length, 3, String(warnings));
@@ -138,12 +138,12 @@ test('an argument of a wrong type is named, and nothing is sent', async () => {
   for (const [name, all] of Object.entries(calls)) {
     for (const call of all) {
       const error = await Promise.resolve().then(call).then(() => undefined, (thrown) => thrown);
-      assert(error instanceof LockBadArgument && error.message.includes(name), `${call}: ${error}`);
+      assert(error instanceof LockBadArgumentError && error.message.includes(name), `${call}: ${error}`);
     }
   }
   assert.equal(await sent(), before + 1, 'the second INFO');
   const held = await lock.acquire();
-  for (const words of [['SET', undefined], ['SET', 'a', {}], ['SET', 'a', null]]) await assert.rejects(held.fenced(...words), LockBadArgument);
+  for (const words of [['SET', undefined], ['SET', 'a', {}], ['SET', 'a', null]]) await assert.rejects(held.fenced(...words), LockBadArgumentError);
   await held.release();
   locks.close();
 });

@@ -7,7 +7,7 @@ import { after, before, beforeEach, test } from 'node:test';
 import { module, startServer, until } from './servers.mjs';
 
 const built = process.env.SERVERLOCK;
-const { LockLost, Locks } = await import(`file://${built}/dist/index.js`);
+const { LockLostError, Locks } = await import(`file://${built}/dist/index.js`);
 const { now } = await import(`file://${built}/dist/clock.js`);
 const { Redis } = createRequire(`${built}/`)('ioredis');
 
@@ -36,7 +36,7 @@ test('a suspend that outlasts the lease loses the lock, for `check` at once, for
   held.check();
   const { signal } = held;
   shift += LEASE;
-  assert.throws(() => held.check(), LockLost);
+  assert.throws(() => held.check(), LockLostError);
   assert.equal(held.left(), 0);
   assert(signal.aborted);
 });
@@ -66,7 +66,7 @@ test('a step backwards does not lengthen a lease, and does not hide a suspend', 
   assert(held.left() <= before);
   held.check();
   shift += LEASE; // of which 5 hours only undo the step: the larger of what the clocks say counts
-  assert.throws(() => held.check(), LockLost);
+  assert.throws(() => held.check(), LockLostError);
 });
 
 test('many readings count time once', () => {

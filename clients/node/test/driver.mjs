@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 
 const folder = process.env.SERVERLOCK;
-const { Locks, LockError, LockRefused } = await import(pathToFileURL(`${folder}/dist/index.js`).href);
+const { Locks, LockError, LockRefusedError } = await import(pathToFileURL(`${folder}/dist/index.js`).href);
 const require = createRequire(`${folder}/`);
 const library = process.argv[2];
 
@@ -174,7 +174,7 @@ const acts = {
           await lock[key].run(() => undefined, { signal });
           said.granted += 1;
         } catch (error) {
-          if (error instanceof LockRefused) said.refused += 1;
+          if (error instanceof LockRefusedError) said.refused += 1;
           else if (signal.aborted && error === signal.reason) said.cancelled += 1;
           else said.failed.push(error?.stack ?? String(error));
         } finally {

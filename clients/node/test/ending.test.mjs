@@ -41,7 +41,7 @@ await new Promise((resolve) => setTimeout(resolve, 500)); // it tries to wait ag
 end();
 console.log('done');
 `,
-    'LockTimeout LockTimeout\ndone\n',
+    'LockTimeoutError LockTimeoutError\ndone\n',
   ],
   'a wait that is pending is awaited': [
     `
@@ -51,14 +51,14 @@ console.log(await waits[0], await waits[1]);
 const lone = locks.lock(library, 30_000, { wait: 500 }).acquire().catch((error) => error.name);
 console.log(await lone);
 `,
-    'LockTimeout LockTimeout\nLockTimeout\n',
+    'LockTimeoutError LockTimeoutError\nLockTimeout\n',
   ],
   'a lone wait that is pending is awaited': [
     `
 unref();
 console.log(await locks.lock(library, 30_000, { wait: 1500 }).acquire().catch((error) => error.name));
 `,
-    'LockTimeout\n',
+    'LockTimeoutError\n',
   ],
   'a leader, an observer, a campaign and a lock': [
     `

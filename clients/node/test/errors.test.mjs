@@ -14,15 +14,15 @@ const ours = await load(built);
 
 /** Each class, its code, and the classes that it is one of. */
 const CLASSES = {
-  LockRefused: ['refused', 'LockError'],
-  LockTimeout: ['timeout', 'LockRefused', 'LockError'],
-  LockLost: ['lost', 'LockError'],
-  LockDeadlock: ['deadlock', 'LockError'],
-  LockUnavailable: ['unavailable', 'LockError'],
-  LockDenied: ['denied', 'LockError'],
-  LockNoServer: ['no_server', 'LockError'],
-  LockBadArgument: ['argument', 'LockError'],
-  LockMisuse: ['misuse', 'LockError'],
+  LockRefusedError: ['refused', 'LockError'],
+  LockTimeoutError: ['timeout', 'LockRefusedError', 'LockError'],
+  LockLostError: ['lost', 'LockError'],
+  LockDeadlockError: ['deadlock', 'LockError'],
+  LockUnavailableError: ['unavailable', 'LockError'],
+  LockDeniedError: ['denied', 'LockError'],
+  LockNoServerError: ['no_server', 'LockError'],
+  LockBadArgumentError: ['argument', 'LockError'],
+  LockMisuseError: ['misuse', 'LockError'],
 };
 
 let folder, theirs;
@@ -53,16 +53,20 @@ for (const [name, [code, ...above]] of Object.entries(CLASSES)) {
   });
 }
 
+test('each class has its name of version 1.0 too, without Error', () => {
+  for (const name of Object.keys(CLASSES)) assert.equal(ours[name.replace(/Error$/, '')], ours[name], name);
+});
+
 test('what is not an error of this package is none', () => {
-  for (const value of [new Error('x'), null, undefined, 'LockLost', {}, { code: 'lost', name: 'LockLost' }]) {
-    assert(!(value instanceof ours.LockError) && !(value instanceof ours.LockLost), String(value));
+  for (const value of [new Error('x'), null, undefined, 'LockLostError', {}, { code: 'lost', name: 'LockLostError' }]) {
+    assert(!(value instanceof ours.LockError) && !(value instanceof ours.LockLostError), String(value));
   }
 });
 
 test('a class that an application derives has only its own errors', () => {
-  class Mine extends ours.LockTimeout {}
+  class Mine extends ours.LockTimeoutError {}
   const mine = new Mine("'report'", 'why');
-  assert(mine instanceof Mine && mine instanceof ours.LockTimeout && mine instanceof ours.LockRefused && mine instanceof ours.LockError);
-  assert(!(new ours.LockTimeout("'report'", 'why') instanceof Mine));
+  assert(mine instanceof Mine && mine instanceof ours.LockTimeoutError && mine instanceof ours.LockRefusedError && mine instanceof ours.LockError);
+  assert(!(new ours.LockTimeoutError("'report'", 'why') instanceof Mine));
   assert.equal(mine.code, 'timeout');
 });

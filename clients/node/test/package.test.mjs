@@ -55,7 +55,7 @@ test('`npm install FOLDER` of a fresh clone gives the package, built', () => {
   run('npm', ['install', '--no-audit', '--no-fund', '--cache', join(made, 'cache'), source], user);
   const program = "const all = { ...(await import('serverlock')), ...(await import('serverlock/redlock')) }; console.log(Object.keys(all).join())";
   const said = run(process.execPath, ['--input-type=module', '-e', program], user);
-  for (const name of ['Locks', 'LockTimeout', 'ResourceLockedError']) assert(said.includes(name), said);
+  for (const name of ['Locks', 'LockTimeoutError', 'LockTimeout', 'ResourceLockedError']) assert(said.includes(name), said);
   // A folder that is linked finds the library of the application all the same.
   symlinkSync(join(modules, 'redis'), join(user, 'node_modules/redis'));
   const find = "console.log(typeof (await (await import('./node_modules/serverlock/dist/node-redis.js')).libraryOf()).createClient)";
@@ -105,7 +105,7 @@ test('its users are typed', () => {
 import { Redis } from 'ioredis';
 import { createClientPool, createCluster, createSentinel } from 'redis';
 import { Cluster } from 'ioredis';
-import { Held, Locks, LockError, LockLost, LockTimeout, type LockErrorCode, type LockOptions, type ManagerOptions } from 'serverlock';
+import { Held, Locks, LockError, LockLostError, LockTimeout, LockTimeoutError, type LockErrorCode, type LockOptions, type ManagerOptions } from 'serverlock';
 import Redlock, { ExecutionError, type Lock } from 'serverlock/redlock';
 const lock: Lock = await new Redlock([new Redis()], { retryCount: 3 }).acquire(['a'], 1000);
 const name: string = await lock.redlock.using(['b'], 1000, async (signal) => signal.error?.message ?? ExecutionError.name);
@@ -115,7 +115,7 @@ const locks = [new Locks(createClient()), new Locks(new Redis()), new Locks(new 
 const options: LockOptions = { wait: Infinity, onLost: (one) => console.log(one.token) };
 const manager: ManagerOptions = { warn: console.warn, warnWithoutModule: false, hooks: { refused: (key, ms, error) => console.log(key, ms, error.code) } };
 new Locks(createClient(), manager).lock('a', 1000, options).acquire({ signal: AbortSignal.timeout(5) }).catch((error: unknown) => {
-  if (error instanceof LockTimeout) console.log(error.key);
+  if (error instanceof LockTimeoutError) console.log((error satisfies LockTimeout).key, LockTimeout.name);
   else if (error instanceof LockError) {
     const code: LockErrorCode = error.code;
     console.log(code);
@@ -135,7 +135,7 @@ console.log(held.left() + sum);
     'new Held();',
     'held._engine;',
     'locks[0]!._engine;',
-    "new LockLost('a', 'b').code === 'timeuot';",
+    "new LockLostError('a', 'b').code === 'timeuot';",
   ];
   // The compiler complains of a line that is marked so and is right.
   writeFileSync(join(made, 'use.ts'), use + wrong.map((line) => `// @ts-expect-error\n${line}\n`).join(''));
@@ -204,7 +204,7 @@ test('the hooks of OpenTelemetry count waits and holds', () => {
     'lock.hold.duration in_time 1',
     'lock.hold.duration too_late 1',
     'lock.lost  1',
-    'lock.wait.duration LockRefused 1',
     'lock.wait.duration granted 2',
+    'lock.wait.duration refused 1',
   ]);
 });

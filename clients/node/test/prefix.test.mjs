@@ -6,7 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import { Cluster, module, startServer, until } from './servers.mjs';
 
 const built = process.env.SERVERLOCK;
-const { LockLost, Locks } = await import(`file://${built}/dist/index.js`);
+const { LockLostError, Locks } = await import(`file://${built}/dist/index.js`);
 const { Redis } = createRequire(`${built}/`)('ioredis');
 
 const ends = [];
@@ -106,7 +106,7 @@ for (const [name, open] of Object.entries(PLACES)) {
     test('a lock that is taken away is lost', async () => {
       const held = await locks.lock('{x}', 30_000).acquire();
       await client.del('{x}');
-      await assert.rejects(held.fenced('SET', '{x}:done', 'yes'), LockLost);
+      await assert.rejects(held.fenced('SET', '{x}:done', 'yes'), LockLostError);
       assert.equal(await client.get('{x}:done'), null);
       assert.equal(await held.release(), false);
     });

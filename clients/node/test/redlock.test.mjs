@@ -256,7 +256,7 @@ test('locks fail when redis is unreachable', async () => {
   const [client] = ioredis(await freePort(), { maxRetriesPerRequest: 0, retryStrategy: () => null });
   const { attempts } = await caught(new Redlock([client], HASTY).acquire(['b'], 30_000));
   const [vote] = (await attempts[0]).votesAgainst.values();
-  assert.equal(vote.name, 'LockNoServer');
+  assert.equal(vote.name, 'LockNoServerError');
 });
 
 test('it takes one client, and no scripts', () => {

@@ -10,7 +10,7 @@ import { runInNewContext } from 'node:vm';
 import { module, startServer, until } from './servers.mjs';
 
 const built = process.env.SERVERLOCK;
-const { LockLost, LockMisuse, LockRefused, Locks } = await import(`file://${built}/dist/index.js`);
+const { LockLostError, LockMisuseError, LockRefusedError, Locks } = await import(`file://${built}/dist/index.js`);
 const { Redis } = createRequire(`${built}/`)('ioredis');
 
 const ends = [];
@@ -80,12 +80,12 @@ for (const [name, start] of Object.entries(STARTED)) {
     const lock = locks.lock(name, 30_000);
     const [ask, end] = await lock.run(async () => {
       const started = await start(outcome(lock));
-      assert.equal(await started[0](), 'LockMisuse', 'while it is held');
+      assert.equal(await started[0](), 'LockMisuseError', 'while it is held');
       return started;
     });
     assert.equal(await ask(), 'true');
     const held = await lock.acquire();
-    assert.equal(await ask(), 'LockRefused', 'somebody else has it');
+    assert.equal(await ask(), 'LockRefusedError', 'somebody else has it');
     await held.release();
     assert.equal(await ask(), 'true');
     end();
@@ -95,11 +95,11 @@ for (const [name, start] of Object.entries(STARTED)) {
 test('after a release within its scope the lock can be had again', async () => {
   const lock = locks.lock('released', 30_000);
   await lock.run(async (_, held) => {
-    await assert.rejects(lock.acquire(), LockMisuse);
+    await assert.rejects(lock.acquire(), LockMisuseError);
     assert.equal(await held.release(), true);
     const again = await lock.acquire();
     assert(again.token > held.token);
-    await lock.acquire().then(assert.fail, (error) => assert(error instanceof LockRefused, String(error)));
+    await lock.acquire().then(assert.fail, (error) => assert(error instanceof LockRefusedError, String(error)));
     await again.release();
     await lock.run((_, inner) => assert(inner.token > again.token));
   });
@@ -114,7 +114,7 @@ test('after a loss within its scope the lock can be had again', async () => {
     assert(again.token > held.token);
     await again.release();
   });
-  await assert.rejects(run, LockLost);
+  await assert.rejects(run, LockLostError);
 });
 
 test('a scope within a scope counts for the inner one too, until its own lock is over', async () => {
@@ -122,15 +122,15 @@ test('a scope within a scope counts for the inner one too, until its own lock is
   const pages = locks.shared('pages', 30_000);
   await outer.run(async (_, held) => {
     await inner.run(async () => {
-      await assert.rejects(outer.acquire(), LockMisuse);
-      await assert.rejects(inner.acquire(), LockMisuse);
-      await assert.rejects(locks.allOf(['x', 'outer'], 30_000).acquire(), LockMisuse);
+      await assert.rejects(outer.acquire(), LockMisuseError);
+      await assert.rejects(inner.acquire(), LockMisuseError);
+      await assert.rejects(locks.allOf(['x', 'outer'], 30_000).acquire(), LockMisuseError);
       await held.release();
       await (await outer.acquire()).release();
-      await assert.rejects(inner.acquire(), LockMisuse);
+      await assert.rejects(inner.acquire(), LockMisuseError);
     });
     await (await inner.acquire()).release();
-    await pages.run(() => pages.run(() => assert.rejects(locks.lock('pages', 30_000).acquire(), LockMisuse)));
+    await pages.run(() => pages.run(() => assert.rejects(locks.lock('pages', 30_000).acquire(), LockMisuseError)));
   });
 });
 

@@ -72,7 +72,7 @@ test-top: build ## Run the tests of lock-top, on real servers and in a real term
 test-clients: build ## Test the packages in clients/, in each language that is there
 	@scripts/test-clients.sh
 
-lint: install-deps ## Check format, lints, documentation, crates and scripts, and that it compiles for ARM64
+lint: install-deps ## Check format, lints, documentation, crates, scripts and packages, and that it compiles for ARM64
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	cargo clippy --package lock-top --all-targets -- -D warnings
@@ -84,6 +84,7 @@ lint: install-deps ## Check format, lints, documentation, crates and scripts, an
 	@if command -v shellcheck >/dev/null; then \
 		shellcheck .ci/run scripts/*.sh clients/shell/serverlock packaging/redis-lock-module packaging/deb/p*; \
 	else echo "lint: skipped the shell scripts: shellcheck is missing"; fi
+	@scripts/lint-clients.sh
 
 fmt: ## Format the code
 	cargo fmt --all

@@ -87,15 +87,10 @@ go_is_new() {
 test_go() {
     go_is_new || { debian golang-go && hash -r && go_is_new; } ||
         { say "missing: Go 1.24 or later"; return 1; }
-    local built=$target/serverlock-go folder
-    mkdir -p "$built"
-    (cd clients/go/suite && go build -o "$built/staticcheck" honnef.co/go/tools/cmd/staticcheck &&
-        go build -race -o "$built/driver" .) || return 1
+    local built=$target/serverlock-go
+    scripts/lint-clients.sh go || return 1
+    (cd clients/go/suite && go build -race -o "$built/driver" .) || return 1
     (cd benches/clients/go && go build -o "$built/bench" .) || return 1
-    for folder in clients/go clients/go/suite benches/clients/go; do
-        (cd "$folder" && go vet ./... && "$built/staticcheck" -checks all ./... && test -z "$(gofmt -l . | tee /dev/stderr)") ||
-            return 1
-    done
     (cd clients/go && SERVERLOCK_MODULE=$target/../release/libredis_lock.so go test -race -count=1 ./...) || return 1
     (cd clients/go/suite && go test ./...) || return 1
     python3 benches/clients/run.py --smoke --language go --rounds 1 --pairs 40 --seconds 0.2 --processes 2 --warm 0.2 --waits 20 \

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Lints the packages in clients/ with the tools of their own languages.
+#
+#   scripts/lint-clients.sh            all languages
+#   scripts/lint-clients.sh go         one of them
+#
+# Each language has one function, lint_NAME. If its tools are missing, it says so in one line and returns 0.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/clients
+mkdir -p "$target"
+
+skip() { echo "lint-clients: skipped $1: $2" >&2; }
+
+lint_go() {
+    local built=$target/serverlock-go folder unformatted
+    if ! [[ $(go env GOVERSION 2>/dev/null) =~ ^go1\.([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt 24 ]; then
+        skip go "Go 1.24 or later is missing"
+        return 0
+    fi
+    unformatted=$(gofmt -l clients/go benches/clients/go examples/go) || return 1
+    [ -z "$unformatted" ] || { echo "lint-clients: run gofmt -w on:" "$unformatted" >&2; return 1; }
+    # The driver's go.mod pins the version of staticcheck. Without a network its first build fails.
+    (cd clients/go/suite && go build -o "$built/staticcheck" honnef.co/go/tools/cmd/staticcheck) ||
+        { skip go "staticcheck cannot be built"; return 0; }
+    for folder in clients/go clients/go/suite benches/clients/go; do
+        (cd "$folder" && go vet ./... && "$built/staticcheck" -checks all ./...) || return 1
+    done
+}
+
+if [ $# = 0 ]; then
+    mapfile -t languages < <(declare -F | sed -n 's/^declare -f lint_//p')
+    set -- "${languages[@]}"
+fi
+failed=
+for language; do
+    "lint_$language" || failed="$failed $language"
+done
+[ -z "$failed" ] || { echo "lint-clients: FAILED:$failed" >&2; exit 1; }

@@ -141,12 +141,12 @@ def shown(held):
 
 def left_in(managers):
     """What managers keep for callers."""
-    counts = {"calls": 0, "lines": 0, "waiting": 0, "scopes": 0, "owed": 0}
+    counts = {"calls": 0, "connections": 0, "waiting": 0, "scopes": 0, "owed": 0}
     for manager in managers.values():
         engine = manager._current
         if engine is not None:
             counts["calls"] += engine.wire.in_use
-            counts["lines"] += engine.lines.in_use
+            counts["connections"] += engine.connections.in_use
             counts["waiting"] += len(engine.subscription._by_id)
             counts["scopes"] += len(engine._scopes)
             counts["owed"] += engine.timer.owed

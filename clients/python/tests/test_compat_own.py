@@ -1,4 +1,4 @@
-"""What redis-py's own tests do not ask of `serverlock.compat`: lines, renewal, tokens that travel, its errors."""
+"""What redis-py's own tests do not ask of `serverlock.compat`: queues, renewal, tokens that travel, its errors."""
 
 import asyncio
 import gc
@@ -39,13 +39,13 @@ class Compat(unittest.TestCase):
         with_module.close()
         return found
 
-    def test_waiters_stand_in_line(self) -> None:
+    def test_waiters_queue_in_order(self) -> None:
         order: list[int] = []
         with Lock(self.client, "a", timeout=30):
             waits = [threading.Thread(target=self.take, args=(order, number)) for number in range(5)]
             for number, wait in enumerate(waits, 1):
                 wait.start()
-                until("it stands in line", lambda number=number: self.info("a")["waiters"] == number)
+                until("it waits", lambda number=number: self.info("a")["waiters"] == number)
         for wait in waits:
             wait.join(120)
         self.assertEqual(order, list(range(5)))

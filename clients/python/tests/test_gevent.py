@@ -48,7 +48,7 @@ for wait in (0, 60):
 engine = locks._engine()
 end = time.monotonic() + 60
 def left():
-    return engine.wire.in_use, engine.lines.in_use, len(engine.subscription._by_id), len(engine._scopes), engine.timer.owed
+    return engine.wire.in_use, engine.connections.in_use, len(engine.subscription._by_id), len(engine._scopes), engine.timer.owed
 while any(left()) and time.monotonic() < end:
     gevent.sleep(0.05)
 assert not any(left()), left()

@@ -7,9 +7,9 @@ from datetime import timedelta
 import redis
 
 from serverlock import LockBadArgument, LockDeadlock, LockDenied, Locks, LockTimeout, LockUnavailable
-from serverlock.core import judge
+from serverlock.core import kinds
 from serverlock.core.request import Request
-from serverlock.core.wire import Broken, Said, said
+from serverlock.core.wire import ConnectionLost, ReplyError, reply_error
 
 
 def request(lock: object) -> Request:
@@ -60,8 +60,8 @@ class Errors(unittest.TestCase):
             (redis.exceptions.ResponseError("syntax error"), "ERR"),
             (redis.exceptions.NoPermissionError("this user"), "NOPERM"),
         ):
-            self.assertEqual(said(error).code, code)
-            self.assertTrue(str(said(error)).startswith(code))
+            self.assertEqual(reply_error(error).code, code)
+            self.assertTrue(str(reply_error(error)).startswith(code))
 
     def test_what_may_pass_and_what_it_becomes(self) -> None:
         waited = 1.0
@@ -80,13 +80,13 @@ class Errors(unittest.TestCase):
             ("NOPERM no", False, LockDenied),
             ("WRONGTYPE no", False, LockBadArgument),
         ):
-            error = Said(text.split()[0], text)
-            self.assertEqual(judge.may_pass(error), passes, text)
-            self.assertIs(type(judge.typed(error, "a", waited)), kind, text)
+            error = ReplyError(text.split()[0], text)
+            self.assertEqual(kinds.is_retried(error), passes, text)
+            self.assertIs(type(kinds.typed(error, "a", waited)), kind, text)
             without_wait = LockUnavailable if kind is LockTimeout else kind
-            self.assertIs(type(judge.typed(error, "a")), without_wait, text)
-        self.assertTrue(judge.may_pass(Broken(OSError("gone"))))
-        self.assertFalse(judge.may_pass(Broken(OSError("wrong password"), final=True)))
+            self.assertIs(type(kinds.typed(error, "a")), without_wait, text)
+        self.assertTrue(kinds.is_retried(ConnectionLost(OSError("gone"))))
+        self.assertFalse(kinds.is_retried(ConnectionLost(OSError("wrong password"), final=True)))
 
 
 if __name__ == "__main__":

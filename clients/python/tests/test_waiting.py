@@ -75,7 +75,7 @@ class Waiting(unittest.TestCase):
             self.token = self.conn.call("LOCK.ACQUIRE", "a", "PX", 60_000)
 
     def give_way(self, count: int) -> None:
-        until("all stand in line", lambda: self.conn.info("a")["waiters"] == count)
+        until("all wait", lambda: self.conn.info("a")["waiters"] == count)
         self.conn.call("LOCK.RELEASE", "a", self.token)
 
 

@@ -7,7 +7,7 @@ import unittest
 import redis
 
 from serverlock import Locks
-from serverlock.core.wire import Broken, said
+from serverlock.core.wire import ConnectionLost, reply_error
 from serverlock.threads.runtime import run
 
 
@@ -29,7 +29,7 @@ class HangsUp(unittest.TestCase):
         for patience in (None, 0.2, 30):
             locks = Locks(redis.Redis(port=self.port, socket_timeout=patience), timeout=1)
             replies = run(locks._engine().wire.batch([(b"a", ("PING",)), (b"b", ("PING",))], 1))
-            self.assertEqual([type(reply) for reply in replies], [Broken, Broken], patience)
+            self.assertEqual([type(reply) for reply in replies], [ConnectionLost, ConnectionLost], patience)
 
 
 class Errors(unittest.TestCase):
@@ -43,7 +43,7 @@ class Errors(unittest.TestCase):
             "READONLY this server is a replica": "READONLY",
             "WRONGTYPE Operation against a key": "WRONGTYPE",
         }.items():
-            read = said(parse(text))
+            read = reply_error(parse(text))
             self.assertEqual((read.code, str(read)), (code, text))
 
 

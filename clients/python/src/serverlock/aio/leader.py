@@ -65,7 +65,7 @@ class Leader:
             return
         self._campaign.stop()
         if self._campaign.hold is None:
-            self._task.cancel()  # it stands in line
+            self._task.cancel()  # it waits
         await asyncio.wait([self._task])
 
     def resign(self) -> None:

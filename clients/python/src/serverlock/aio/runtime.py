@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
-from ..core.wire import Line
+from ..core.wire import Connection
 
 FOREVER = 3600.0
 
@@ -43,7 +43,7 @@ class Runtime:
         self.loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._last: set[asyncio.Task[None]] = set()  # they are not cancelled, and end in time
-        self._watched: dict[Line, asyncio.Task[None]] = {}
+        self._watched: dict[Connection, asyncio.Task[None]] = {}
 
     def caller(self) -> Hashable:
         return asyncio.current_task()
@@ -78,16 +78,16 @@ class Runtime:
     def later(self, seconds: float, work: Callable[[], object]) -> None:
         self.loop.call_later(seconds, work)
 
-    def watch(self, line: Any, ended: Callable[[], None]) -> None:
+    def watch(self, connection: Any, ended: Callable[[], None]) -> None:
         async def watching() -> None:
-            await line.ended()
-            if self._watched.pop(line, None) is not None:
+            await connection.ended()
+            if self._watched.pop(connection, None) is not None:
                 ended()
 
-        self._watched[line] = asyncio.create_task(watching(), name="serverlock session")
+        self._watched[connection] = asyncio.create_task(watching(), name="serverlock session")
 
-    async def unwatch(self, line: Line) -> None:
-        task = self._watched.pop(line, None)
+    async def unwatch(self, connection: Connection) -> None:
+        task = self._watched.pop(connection, None)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])

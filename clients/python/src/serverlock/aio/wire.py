@@ -7,26 +7,26 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.lane import Lane, is_demoted
+from ..core.pipeline import Pipeline, is_demoted
 from ..core.library import Library, pool_arguments
-from ..core.wire import Broken, Line, Said, Words
-from .patience import Patience
+from ..core.wire import ConnectionLost, Connection, ReplyError, Words
+from .deadline import Deadline
 from .runtime import Runtime
 
 MOST_HOPS = 5
 
 
-class TaskLine:
+class TaskConnection:
     """A connection outside the pool, for one task at a time."""
 
     def __init__(self, library: Library, connection: Any) -> None:
         self._library, self._connection = library, connection
-        self._patience = Patience()
+        self._deadline = Deadline()
         self._reading: asyncio.Task[Any] | None = None
 
     async def call(self, words: Words, timeout: float) -> Any:
         try:
-            with self._patience.of(timeout):
+            with self._deadline.after(timeout):
                 await self._send(words)
                 return await self._connection.read_response()
         except BaseException as error:
@@ -79,7 +79,7 @@ class TaskLine:
 
     async def _failed(self, error: BaseException) -> BaseException:
         read = self._library.read(error)
-        if not isinstance(read, Said):
+        if not isinstance(read, ReplyError):
             await self._connection.disconnect(nowait=True)
         return read or error
 
@@ -90,40 +90,40 @@ class Wire:
         self.is_cluster = library.is_cluster
         self._pool: Any = None if self.is_cluster else client.connection_pool
         self._arguments = () if self.is_cluster else pool_arguments(self._pool)
-        self._lane = Lane(runtime, lambda calls, timeout: self._exchange(None, calls, timeout))
-        self._lanes: dict[str, tuple[Any, Lane]] = {}
-        self._patience: list[Patience] = []  # as many as there were exchanges at a time
+        self._pipeline = Pipeline(runtime, lambda calls, timeout: self._exchange(None, calls, timeout))
+        self._pipelines: dict[str, tuple[Any, Pipeline]] = {}
+        self._deadlines: list[Deadline] = []  # as many as there were exchanges at a time
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Any:
         if not self.is_cluster:
-            return await self._lane.call(words, timeout)
+            return await self._pipeline.call(words, timeout)
         return await self._routed(key, words, timeout)
 
     async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
         if not self.is_cluster:
-            return await self._lane.calls([words for _, words in calls], timeout)
+            return await self._pipeline.calls([words for _, words in calls], timeout)
         return [await self._settled(key, words, timeout) for key, words in calls]
 
-    def narrow(self, crowded: Callable[[], None]) -> bool:
-        return not self.is_cluster and self._lane.narrow(crowded)
+    def narrow(self, congested: Callable[[], None]) -> bool:
+        return not self.is_cluster and self._pipeline.narrow(congested)
 
     def widen(self) -> None:
-        self._lane.widen()
+        self._pipeline.widen()
 
     @property
     def in_use(self) -> int:
-        return self._lane.in_use + self._lane.queued
+        return self._pipeline.in_use + self._pipeline.queued
 
     async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
         try:
             return await self.call(key, words, timeout)
-        except (Said, Broken) as error:
+        except (ReplyError, ConnectionLost) as error:
             return error
 
-    async def line(self, key: bytes, timeout: float) -> Line:
+    async def connect(self, key: bytes, timeout: float) -> Connection:
         connection: Any = None
         try:
-            with Patience().of(timeout):
+            with Deadline().after(timeout):
                 if self.is_cluster:
                     node = await self._node_of(key)
                     made, kwargs = node.connection_class, node.connection_kwargs
@@ -135,14 +135,14 @@ class Wire:
             if connection is not None:
                 await connection.disconnect(nowait=True)
             raise self._library.read(error) or error from error
-        return TaskLine(self._library, connection)
+        return TaskConnection(self._library, connection)
 
     async def _exchange(self, node: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
         """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
         replies: list[Any] = []
-        patience = self._patience.pop() if self._patience else Patience()
+        deadline = self._deadlines.pop() if self._deadlines else Deadline()
         try:
-            with patience.of(timeout):
+            with deadline.after(timeout):
                 await self._on_connection(node, calls, replies)
         except BaseException as error:
             read = self._library.read(error, chain=True)
@@ -150,7 +150,7 @@ class Wire:
                 raise
             replies += [read] * (len(calls) - len(replies))
         finally:
-            self._patience.append(patience)
+            self._deadlines.append(deadline)
         return replies
 
     async def _on_connection(self, node: Any, calls: Sequence[Words], replies: list[Any]) -> None:
@@ -208,13 +208,13 @@ class Wire:
         await self._client.initialize()
         return self._client.nodes_manager.get_node_from_slot(self._client.keyslot(key), False)
 
-    def _lane_of(self, node: Any) -> Lane:
+    def _pipeline_of(self, node: Any) -> Pipeline:
         name = str(node.name)
-        if self._lanes.get(name, (None, None))[0] is not node:
-            self._lanes[name] = node, Lane(
+        if self._pipelines.get(name, (None, None))[0] is not node:
+            self._pipelines[name] = node, Pipeline(
                 self._runtime, lambda calls, timeout: self._exchange(node, calls, timeout)
             )
-        return self._lanes[name][1]
+        return self._pipelines[name][1]
 
     async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
         """Follows the slot. A node that is gone costs one look at the cluster."""
@@ -224,19 +224,19 @@ class Wire:
                 if node is None:
                     node = await self._node_of(key)
                 if asking:
-                    return (await self._lane_of(node).calls((("ASKING",), words), timeout))[1]
-                return await self._lane_of(node).call(words, timeout)
-            except Said as error:
+                    return (await self._pipeline_of(node).calls((("ASKING",), words), timeout))[1]
+                return await self._pipeline_of(node).call(words, timeout)
+            except ReplyError as error:
                 if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
                     raise
                 asking = error.code == "ASK"
                 node = await self._redirected(error.__cause__)
-            except Broken:
+            except ConnectionLost:
                 await self.refresh()
                 raise
             except Exception as error:
                 raise self._library.read(error) or error from error
-        raise Broken(ConnectionError("the slot moves all the time"))
+        raise ConnectionLost(ConnectionError("the slot moves all the time"))
 
     async def _redirected(self, error: Any) -> Any:
         if isinstance(error, self._library.moved):

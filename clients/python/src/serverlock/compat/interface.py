@@ -13,12 +13,12 @@ from copy import copy
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from ..core import judge
+from ..core import kinds
 from ..core.clock import now
 from ..core.hold import Grant, Hold
 from ..core.library import Library
 from ..core.request import Request
-from ..core.wire import Broken, Said
+from ..core.wire import ConnectionLost, ReplyError
 from ..errors import LockDenied, LockError, LockLost, LockNoServer, LockRefused
 
 # The lease of a lock without a timeout. It is renewed when a third of it has passed.
@@ -189,8 +189,8 @@ class Interface:
         request, engine = self._request(0.0), self._locks._engine()
         try:
             return await engine.wire.call(request.key, (command, request.key) if of_key else (command,), engine.timeout)
-        except (Said, Broken) as error:
-            raise judge.typed(error, request.name) from error
+        except (ReplyError, ConnectionLost) as error:
+            raise kinds.typed(error, request.name) from error
 
     # Errors are those of the library
 
@@ -233,6 +233,6 @@ class Interface:
 
 def _is_unknown(error: LockError) -> bool:
     cause = error.__cause__
-    while cause is not None and not isinstance(cause, Said):
+    while cause is not None and not isinstance(cause, ReplyError):
         cause = cause.__cause__
-    return isinstance(cause, Said) and cause.is_unknown_command
+    return isinstance(cause, ReplyError) and cause.is_unknown_command

@@ -1,4 +1,4 @@
-"""`redis.asyncio.lock.Lock`, over LOCK.*: waiters stand in line, and the token is a fencing token.
+"""`redis.asyncio.lock.Lock`, over LOCK.*: waiters queue in order, and the token is a fencing token.
 
     from serverlock.compat.redis_py_asyncio import Lock    # was: from redis.asyncio.lock import Lock
 
@@ -36,7 +36,7 @@ class Lock(Interface):
         raise_on_release_error: bool = True,
     ) -> None:
         """timeout: how long it is held at most, in seconds; None: until it is released, or this Lock is gone.
-        blocking_timeout: how long to stand in line; None: for ever.
+        blocking_timeout: how long to wait; None: without an end.
         """
         manager = manager_of(redis, Locks, is_async=True)
         super().__init__(

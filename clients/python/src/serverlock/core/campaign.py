@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import LockError, LockLost
 from .hold import Hold
 from .request import Request
-from .wire import Broken, Said
+from .wire import ConnectionLost, ReplyError
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -90,7 +90,7 @@ async def look(engine: "Engine", key: bytes) -> Leadership:
     """The leader, as LOCK.INFO shows it."""
     try:
         reply = await engine.wire.call(key, ("LOCK.INFO", key), engine.timeout)
-    except (Said, Broken):
+    except (ReplyError, ConnectionLost):
         return NOBODY
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=False)
     fields = {_text(name): value for name, value in pairs}

@@ -12,17 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import LockError, LockMisuse
-from . import judge
+from . import kinds
 from .attempt import Attempt
 from .clock import now
 from .hold import Grant, Hold
-from .lines import Lines
+from .connections import Connections
 from .portable import Portable
 from .request import Request
-from .solo import Solo
+from .blocking import Blocking
 from .subscription import Subscription
 from .timer import Timer
-from .wire import Broken, Line, Runtime, Said, Wire, Words
+from .wire import ConnectionLost, Connection, Runtime, ReplyError, Wire, Words
 
 if TYPE_CHECKING:
     from ..hooks import Hooks
@@ -56,8 +56,8 @@ class Engine:
         self.is_closed = False
         self.timer = Timer(self)
         self.subscription = Subscription(self)
-        self.lines = Lines(self)
-        self.solo = Solo(self)
+        self.connections = Connections(self)
+        self.blocking = Blocking(self)
         self.portable = Portable(self)
         self.notifies = True  # until the server says otherwise
         self.notify_works = False
@@ -81,21 +81,21 @@ class Engine:
             if self._hooks is not None:
                 self._hooked(self._hooks.refused, request.name, now() - attempt.began, error)
             raise
-        except (Said, Broken) as error:
-            made = judge.typed(error, request.name, now() - attempt.began)
+        except (ReplyError, ConnectionLost) as error:
+            made = kinds.typed(error, request.name, now() - attempt.began)
             if self._hooks is not None:
                 self._hooked(self._hooks.refused, request.name, now() - attempt.began, made)
             raise made from error
         except BaseException as error:
             if grant is not None:  # the caller is interrupted with a grant that nobody has seen
                 await attempt.abandon(error)
-                if grant.line is not None:
-                    await self.end_session(grant.line)
+                if grant.connection is not None:
+                    await self.end_session(grant.connection)
             raise
 
     def _held(self, hold: H, grant: Grant) -> H:
-        if grant.line is not None:
-            self._watch(hold, grant.line)
+        if grant.connection is not None:
+            self._watch(hold, grant.connection)
         self.timer.add(hold)
         if self._hooks is not None:
             self._hooked(self._hooks.granted, hold.key, hold.waited)
@@ -108,20 +108,20 @@ class Engine:
         except Exception:
             self.log.exception("a hook failed")
 
-    def _watch(self, hold: Hold, line: Line) -> None:
-        """Neither the watcher nor the line keeps a hold that nobody refers to; the line of such a hold is closed."""
-        ref = weakref.ref(hold, lambda _: self.timer.dropped.append(lambda: self.end_session(line)))
+    def _watch(self, hold: Hold, connection: Connection) -> None:
+        """Neither the watcher nor the connection keeps a hold that nobody refers to; the connection of such a hold is closed."""
+        ref = weakref.ref(hold, lambda _: self.timer.dropped.append(lambda: self.end_session(connection)))
 
         def ended() -> None:
             held = ref()
             if held is not None:
                 held._lose("the connection of its session has ended", gone=True)
 
-        self.runtime.watch(line, ended)
+        self.runtime.watch(connection, ended)
 
-    async def end_session(self, line: Line) -> None:
-        await self.runtime.unwatch(line)
-        await line.close()
+    async def end_session(self, connection: Connection) -> None:
+        await self.runtime.unwatch(connection)
+        await connection.close()
 
     def _refuse_again(self, request: Request) -> None:
         for ref in self._scopes.get(self.runtime.caller(), ()):
@@ -175,7 +175,7 @@ class Engine:
             try:
                 await settle()
                 return
-            except (Said, Broken):
+            except (ReplyError, ConnectionLost):
                 pass
         self.timer.owe(now() + max(request.lease + 2, self.timeout), settle)
 
@@ -234,9 +234,9 @@ class Engine:
         while True:
             try:
                 return await self.wire.call(hold._request.key, words(), self.timeout)
-            except (Said, Broken) as error:
+            except (ReplyError, ConnectionLost) as error:
                 if not self.missed(hold, error):
-                    raise judge.typed(error, hold.key) from error
+                    raise kinds.typed(error, hold.key) from error
 
     async def release(self, hold: Hold) -> bool:
         """Whether the lock was held to the end. What cannot be given back now is given back in the background."""
@@ -246,7 +246,7 @@ class Engine:
         if not hold._end():
             raise LockMisuse(hold.key, "it was released before")
         request, at, is_settled = hold._request, now(), False
-        line, hold._line = hold._line, None
+        connection, hold._connection = hold._connection, None
         was_lost = hold._lost is not None or at >= hold._lost_at
         try:
             self.timer.forget()
@@ -264,8 +264,8 @@ class Engine:
         finally:
             if not is_settled:  # the caller is interrupted
                 self._owe_release(hold)
-            if line is not None:
-                await self.runtime.finish(self.end_session(line))
+            if connection is not None:
+                await self.runtime.finish(self.end_session(connection))
         if self._hooks is not None:
             self._hooked(self._hooks.released, request.name, now() - hold._granted, held)
         return held
@@ -277,12 +277,12 @@ class Engine:
         while True:
             try:
                 reply = await self.wire.call(request.key, self._release_words(hold), self.timeout)
-            except (Said, Broken) as error:
+            except (ReplyError, ConnectionLost) as error:
                 if self.missed(hold, error):
                     continue
                 tries += 1
-                if not judge.may_pass(error):
-                    raise judge.typed(error, request.name) from error
+                if not kinds.is_retried(error):
+                    raise kinds.typed(error, request.name) from error
                 if now() >= min(end, hold._lost_at):
                     self._owe_release(hold)
                     self.log.warning("the lock %s is released in the background: %s", hold.key, error)
@@ -306,7 +306,7 @@ class Engine:
         async def settle() -> None:
             try:
                 await self.wire.call(hold._request.key, self._release_words(hold), self.timeout)
-            except Said as error:
+            except ReplyError as error:
                 self.missed(hold, error)
                 raise
 
@@ -347,7 +347,7 @@ class Engine:
         if self._module_missed_until:
             self._module_missed_until = 0.0
 
-    def miss_module(self, error: Said) -> None:
+    def miss_module(self, error: ReplyError) -> None:
         if not self._options.portable:
             raise error
         with self._mutex:
@@ -356,9 +356,9 @@ class Engine:
         if warns:
             self.log.warning("the server has no LOCK.*; locks work by script, without order among waiters: %s", error)
 
-    def missed(self, hold: Hold, error: Said | Broken) -> bool:
+    def missed(self, hold: Hold, error: ReplyError | ConnectionLost) -> bool:
         """The module, or the script, is gone: whether to send the same by script, for the value is the same."""
-        if not isinstance(error, Said):
+        if not isinstance(error, ReplyError):
             return False
         if error.code == "NOSCRIPT" and hold._portable:
             self.portable.missed()
@@ -372,11 +372,11 @@ class Engine:
         self.is_closed = True
         self.timer.close()
         await self.subscription.close()
-        await self.lines.close()
+        await self.connections.close()
         await self.runtime.close()
         # Last: attempts that wait end now, and what they give back must not end with the runtime.
         self.subscription.stir()
-        await self.solo.close()
+        await self.blocking.close()
 
 
 FENCED = (

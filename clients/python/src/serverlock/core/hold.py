@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import LockLost
 from .clock import now
 from .request import Request
-from .wire import Line
+from .wire import Connection
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -35,7 +35,7 @@ class Grant:
     sent: float
     predecessor: Predecessor | None = None
     portable: bool = False
-    line: Line | None = None
+    connection: Connection | None = None
 
 
 class Hold:
@@ -50,7 +50,7 @@ class Hold:
         self._manager = manager  # a manager lives as long as its holds
         self._request = request
         self._portable = grant.portable
-        self._line = grant.line
+        self._connection = grant.connection
         self._pid = engine.pid
         self._mutex = threading.Lock()
         self._began, self._granted = began, now()

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from ..errors import LockBadArgument
-from .wire import Broken, Said, said
+from .wire import ConnectionLost, ReplyError, reply_error
 
 
 class Library:
@@ -54,29 +54,29 @@ class Library:
             and getattr(pool, "cache", None) is None
         )
 
-    def read(self, error: BaseException, *, chain: bool = False) -> Broken | Said | None:
+    def read(self, error: BaseException, *, chain: bool = False) -> ConnectionLost | ReplyError | None:
         """What an exception of the library or the system means; None: something else."""
-        if isinstance(error, (Said, Broken)):
+        if isinstance(error, (ReplyError, ConnectionLost)):
             return error
         read = self._read(error)
         if chain and read is not None:
             read.__cause__ = error
         return read
 
-    def _read(self, error: BaseException) -> Broken | Said | None:
+    def _read(self, error: BaseException) -> ConnectionLost | ReplyError | None:
         if isinstance(error, self._auth_error) or type(error).__name__ == "NoPermissionError" and "AUTH" in str(error):
-            return Broken(error, final=True)
+            return ConnectionLost(error, final=True)
         if isinstance(error, self.response_error):
-            return said(error)
+            return reply_error(error)
         # LOADING and the like are connection errors to the library.
         if type(error).__name__ in ("BusyLoadingError", "MasterDownError", "ClusterDownError", "TryAgainError"):
-            return said(error) if isinstance(error, Exception) else None
+            return reply_error(error) if isinstance(error, Exception) else None
         if isinstance(error, (self.root_error, OSError, TimeoutError, EOFError)):
-            return Broken(error)
+            return ConnectionLost(error)
         return None
 
     def own(self, kwargs: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """The arguments for a line: those of the pool, but RESP2, one try, and time-outs of ours."""
+        """The arguments for a connection: those of the pool, but RESP2, one try, and time-outs of ours."""
         mine = dict(kwargs)
         for name in list(mine):
             if name.startswith("maint_notifications") or name in ("cache", "cache_config", "parser_class"):

@@ -14,7 +14,7 @@ L = TypeVar("L")
 class LockOptions(TypedDict, total=False):
     """What every lock takes besides its key and lease, for wrappers that pass it on. Durations are seconds, or timedelta.
 
-    wait: how long to stand in line; 0: not at all; math.inf: for ever.
+    wait: how long to wait in the queue; 0: not at all; math.inf: without an end.
     owner: a label for people, 1 to 128 visible ASCII characters. It grants nothing.
     session: the lock ends with a connection of its own, one second after it.
     details: fill `predecessor`.
@@ -54,8 +54,8 @@ class Manager(Generic[L]):
         log a warning when that begins. hooks: told of what happens to locks. logger: "serverlock", if it is not another.
         """
         log = logger or logging.getLogger("serverlock")
-        patience = seconds_of(timeout, "timeout", "", 0.001)
-        self._options = Options(patience, bool(portable), bool(warn_without_module), hooks, log)
+        seconds = seconds_of(timeout, "timeout", "", 0.001)
+        self._options = Options(seconds, bool(portable), bool(warn_without_module), hooks, log)
         self._client = client
 
     def _made(self, request: Request) -> L:

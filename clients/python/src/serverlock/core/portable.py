@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .clock import now
 from .request import Request
-from .wire import Broken, Said, Word
+from .wire import ConnectionLost, ReplyError, Word
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -82,7 +82,7 @@ class Portable:
         engine = self._engine
         try:
             reply = await engine.wire.call(request.key, self._words(request, name, *args), engine.timeout)
-        except Said as error:
+        except ReplyError as error:
             if error.code != "NOSCRIPT":
                 raise
             self.missed()
@@ -97,10 +97,10 @@ class Portable:
         self._asked = now()
         try:
             reply = await self._engine.wire.call(request.key, ("INFO", "memory"), self._engine.timeout)
-        except Said:
+        except ReplyError:
             self._retention = -1
             return
-        except Broken:
+        except ConnectionLost:
             self._asked = -POLICY_COUNTS
             raise
         text = reply.decode("ascii", "replace") if isinstance(reply, bytes) else str(reply)

@@ -118,7 +118,7 @@ class Request:
         return not self.kind
 
     @property
-    def needs_line(self) -> bool:
+    def needs_connection(self) -> bool:
         """Whether the grant belongs to a connection."""
         return self.session or self.replicas > 0 or self.fsync
 

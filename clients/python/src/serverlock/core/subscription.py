@@ -1,6 +1,6 @@
-"""Waiting by NOTIFY: one line that is subscribed to the channel of this process, and who hears what.
+"""Waiting by NOTIFY: one connection that is subscribed to the channel of this process, and who hears what.
 
-Messages are hints. An attempt asks the server again when it hears something, and when the line is lost or comes back.
+Messages are hints. An attempt asks the server again when it hears something, and when the connection is lost or comes back.
 """
 
 import random
@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .clock import now
-from .wire import Broken, Line, Said
+from .wire import ConnectionLost, Connection, ReplyError
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -32,11 +32,11 @@ class News:
         self._flag.set()
 
     def stir(self) -> None:
-        """Something about the line has changed."""
+        """Something about the connection has changed."""
         self._flag.set()
 
     async def wait(self, timeout: float) -> str | None:
-        """The next message, or None: the time is over, or something about the line has changed."""
+        """The next message, or None: the time is over, or something about the connection has changed."""
         if not self._heard:
             await self._flag.wait(max(0.0, timeout))
         self._flag.clear()
@@ -53,18 +53,18 @@ class Subscription:
         self._mutex = threading.Lock()
         # An attempt owns its entry: one that a signal handler ends in the middle of `unregister` leaves nothing behind.
         self._by_id: weakref.WeakValueDictionary[str, News] = weakref.WeakValueDictionary()
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self._listener = engine.runtime.worker(self._listen, "serverlock subscription")
         self._key = b""
         self.channel = f"serverlock:{secrets.token_hex(8)}"
         self.is_up = False
-        self.refusal: Said | None = None
+        self.refusal: ReplyError | None = None
 
     def flag(self) -> Any:
         return self._engine.runtime.flag()
 
     def register(self, id_: str, key: bytes) -> News:
-        """Opens the line when it is the first."""
+        """Opens the connection when it is the first."""
         news = News(self)
         with self._mutex:
             self._by_id[id_] = news
@@ -77,7 +77,7 @@ class Subscription:
             self._by_id.pop(id_, None)
 
     async def ready(self, news: News, timeout: float) -> bool:
-        """Waits until the line is subscribed, or it is clear that it cannot be."""
+        """Waits until the connection is subscribed, or it is clear that it cannot be."""
         end = now() + timeout
         while not (self.is_up or self._engine.is_closed) and self.refusal is None and (left := end - now()) > 0:
             await news.wait(left)
@@ -93,9 +93,9 @@ class Subscription:
             news.stir()
 
     async def close(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            await line.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
 
     async def _listen(self) -> None:
         pause = 0.0
@@ -106,11 +106,11 @@ class Subscription:
                 await self._subscribe()
                 pause = 0.0
                 await self._read()
-            except Said as error:
+            except ReplyError as error:
                 self.refusal = error
                 self.stir()
                 return
-            except Broken as error:
+            except ConnectionLost as error:
                 if self._engine.is_closed:
                     return
                 if self.is_up:
@@ -123,24 +123,24 @@ class Subscription:
 
     async def _subscribe(self) -> None:
         timeout = self._engine.timeout
-        line = self._line = await self._engine.wire.line(self._key, timeout)
-        reply = await line.call(("SUBSCRIBE", self.channel), timeout)
+        connection = self._connection = await self._engine.wire.connect(self._key, timeout)
+        reply = await connection.call(("SUBSCRIBE", self.channel), timeout)
         if not (isinstance(reply, list) and _text(reply[0]) == "subscribe"):
-            raise Broken(ValueError(f"SUBSCRIBE was answered {reply!r}"))
+            raise ConnectionLost(ValueError(f"SUBSCRIBE was answered {reply!r}"))
         self.is_up = True
         self.send_again()
 
     async def _read(self) -> None:
-        line = self._line
-        if line is None:
+        connection = self._connection
+        if connection is None:
             return
         is_asked = False
-        while not self._engine.is_closed:  # it may have been closed while this line was opened
-            message = await line.read(IDLE_PING)
+        while not self._engine.is_closed:  # it may have been closed while this connection was opened
+            message = await connection.read(IDLE_PING)
             if message is None:
                 if is_asked:
-                    raise Broken(TimeoutError("no reply to PING"))
-                await line.send(("PING",))
+                    raise ConnectionLost(TimeoutError("no reply to PING"))
+                await connection.send(("PING",))
                 is_asked = True
                 continue
             is_asked = False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .clock import now
 from .hold import Hold
-from .wire import Broken, Said
+from .wire import ConnectionLost, ReplyError
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -167,9 +167,9 @@ class Timer:
     async def _settle(self, until: float, debt: Debt) -> bool:
         try:
             await debt()
-        except Broken as error:
+        except ConnectionLost as error:
             return error.final or now() >= until
-        except Said:
+        except ReplyError:
             return now() >= until
         return True
 
@@ -187,7 +187,7 @@ class Timer:
             replies = await self._engine.wire.batch(calls, timeout)
         except Exception as error:  # whatever it is, the other locks of this manager must not go without renewal
             self._engine.log.exception("renewing locks failed")
-            replies = [Broken(error)] * len(holds)
+            replies = [ConnectionLost(error)] * len(holds)
         for hold, reply in zip(holds, replies, strict=True):
             self._renewed(hold, sent, reply)
 

@@ -7,7 +7,7 @@ Word: TypeAlias = bytes | str | int
 Words: TypeAlias = Sequence[Word]
 
 
-class Broken(Exception):
+class ConnectionLost(Exception):
     """No connection, or no reply in time; the connection is closed. `final`: it makes no sense to try again."""
 
     def __init__(self, cause: BaseException, *, final: bool = False) -> None:
@@ -16,7 +16,7 @@ class Broken(Exception):
         self.final = final
 
 
-class Said(Exception):
+class ReplyError(Exception):
     """An error that the server replied."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -50,20 +50,20 @@ CODES = {
 OPTIONS = {"NOTIFY", "SNOTIFY", "SESSION", "SHARED", "LIMIT", "WAIT", "ID", "EX", "PX", "OWNER", "DETAILS"}
 
 
-def said(error: Exception) -> Said:
+def reply_error(error: Exception) -> ReplyError:
     """The error of a library as what the server said."""
     text = str(error)
     known = next((CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in CODES), None)
     first = text.split(" ", 1)[0]
     code = known or (first if first.isalpha() and first.isupper() and first not in OPTIONS else "ERR")
-    return Said(code, text if text.startswith(code) else f"{code} {text}")
+    return ReplyError(code, text if text.startswith(code) else f"{code} {text}")
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """A connection of the manager's own."""
 
     async def call(self, words: Words, timeout: float) -> Any:
-        """One exchange; after Broken the line is closed."""
+        """One exchange; after ConnectionLost the connection is closed."""
 
     async def send(self, words: Words) -> None: ...
 
@@ -80,17 +80,17 @@ class Wire(Protocol):
     """The application's own client."""
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Any:
-        """One exchange, never sent twice, on the server that has the key. Raises Said or Broken."""
+        """One exchange, never sent twice, on the server that has the key. Raises ReplyError or ConnectionLost."""
 
     async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
-        """Many exchanges at once, each with its reply, Said or Broken."""
+        """Many exchanges at once, each with its reply, ReplyError or ConnectionLost."""
 
-    async def line(self, key: bytes, timeout: float) -> Line:
-        """A new line to the server that has the key."""
+    async def connect(self, key: bytes, timeout: float) -> Connection:
+        """A new connection to the server that has the key."""
 
-    def narrow(self, crowded: Callable[[], None]) -> bool:
+    def narrow(self, congested: Callable[[], None]) -> bool:
         """Keeps calls to one connection of the pool until `widen`, if they never used two at a time; whether it did.
-        `crowded` is called when callers have to stand in line for it."""
+        `congested` is called when callers have to queue for it."""
 
     def widen(self) -> None: ...
 
@@ -150,10 +150,10 @@ class Runtime(Protocol):
     def tell(self, work: Callable[[], object]) -> None:
         """Calls code of the user's, which may take its time."""
 
-    def watch(self, line: Line, ended: Callable[[], None]) -> None:
-        """Calls `ended` when that line ends, unless it is unwatched before."""
+    def watch(self, connection: Connection, ended: Callable[[], None]) -> None:
+        """Calls `ended` when that connection ends, unless it is unwatched before."""
 
-    async def unwatch(self, line: Line) -> None: ...
+    async def unwatch(self, connection: Connection) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -63,7 +63,7 @@ class Leader:
         return self
 
     def stop(self, timeout: float | None = None) -> None:
-        """Steps down and campaigns no more. Waits until that is done; a campaign that stands in line notices later."""
+        """Steps down and campaigns no more. Waits until that is done; a campaign that waits for the lock notices later."""
         self._stopped.set()
         if self._campaign is not None:
             leads = self._campaign.hold is not None

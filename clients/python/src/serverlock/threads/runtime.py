@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, TypeVar
 
-from ..core.wire import Line
+from ..core.wire import Connection
 
 T = TypeVar("T")
 
@@ -142,15 +142,15 @@ class Runtime:
         except RuntimeError:
             pass  # the interpreter ends, and takes everybody along who could be told
 
-    def watch(self, line: Line, ended: Callable[[], None]) -> None:
+    def watch(self, connection: Connection, ended: Callable[[], None]) -> None:
         with self._mutex:
             if self._watcher is None:
                 self._watcher = Watcher()
-        self._watcher.watch(line, ended)
+        self._watcher.watch(connection, ended)
 
-    async def unwatch(self, line: Line) -> None:
+    async def unwatch(self, connection: Connection) -> None:
         if self._watcher is not None:
-            self._watcher.unwatch(line)
+            self._watcher.unwatch(connection)
 
     async def close(self) -> None:
         if self._watcher is not None:
@@ -158,12 +158,12 @@ class Runtime:
 
 
 class Watcher:
-    """One thread that sees the lines of sessions end."""
+    """One thread that sees the connections of sessions end."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._mutex = threading.Lock()
-        self._lines: dict[Line, tuple[int, Callable[[], None]]] = {}
+        self._connections: dict[Connection, tuple[int, Callable[[], None]]] = {}
         self._wake, woken = socket.socketpair()
         self._selector.register(woken, selectors.EVENT_READ)
         self._woken = woken
@@ -171,19 +171,19 @@ class Watcher:
         self._worker = Worker(self._run, "serverlock sessions", lambda: False)
         self._worker.start()
 
-    def watch(self, line: Any, ended: Callable[[], None]) -> None:
-        number = line.fileno()
+    def watch(self, connection: Any, ended: Callable[[], None]) -> None:
+        number = connection.fileno()
         if number < 0:
             ended()
             return
         with self._mutex:
-            self._lines[line] = number, ended
-            self._selector.register(number, selectors.EVENT_READ, line)
+            self._connections[connection] = number, ended
+            self._selector.register(number, selectors.EVENT_READ, connection)
         self._worker.start()
 
-    def unwatch(self, line: Line) -> None:
+    def unwatch(self, connection: Connection) -> None:
         with self._mutex:
-            known = self._lines.pop(line, None)
+            known = self._connections.pop(connection, None)
             if known is not None:
                 self._selector.unregister(known[0])
 
@@ -197,11 +197,11 @@ class Watcher:
     async def _run(self) -> None:
         while not self._is_closed:
             for key, _ in self._selector.select():
-                line = key.data
-                # The server says nothing on such a line: it has ended, unless TLS has something to say.
-                if line is not None and not line.is_alive():
+                connection = key.data
+                # The server says nothing on such a connection: it has ended, unless TLS has something to say.
+                if connection is not None and not connection.is_alive():
                     with self._mutex:
-                        known = self._lines.pop(line, None)
+                        known = self._connections.pop(connection, None)
                         if known is not None:
                             self._selector.unregister(known[0])
                     if known is not None:

@@ -8,15 +8,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.lane import Lane, is_demoted
+from ..core.pipeline import Pipeline, is_demoted
 from ..core.library import Library, pool_arguments
-from ..core.wire import Broken, Line, Said, Words
+from ..core.wire import ConnectionLost, Connection, ReplyError, Words
 from .runtime import Runtime, run
 
 MOST_HOPS = 5
 
 
-class ThreadLine:
+class ThreadConnection:
     """A connection outside the pool. One thread at a time; `close` from any."""
 
     def __init__(self, library: Library, connection: Any) -> None:
@@ -69,11 +69,11 @@ class ThreadLine:
 
     def _failed(self, error: BaseException) -> BaseException:
         read = self._library.read(error)
-        if isinstance(read, Said):
+        if isinstance(read, ReplyError):
             return read
         self._connection.disconnect()
         if read is None and self._is_closed and isinstance(error, Exception):
-            return Broken(error)  # the library says anything at all when a connection is closed under its hands
+            return ConnectionLost(error)  # the library says anything at all when a connection is closed under its hands
         return read or error
 
 
@@ -85,43 +85,43 @@ class Wire:
         self._client_of = library.client_of(client)
         pool = self._client_of(next(iter(client.get_nodes()))).connection_pool if self.is_cluster else self._pool
         self._arguments = pool_arguments(pool)
-        self._lane = Lane(runtime, lambda calls, timeout: self._exchange(self._pool, calls, timeout))
-        self._lanes: weakref.WeakKeyDictionary[Any, Lane] = weakref.WeakKeyDictionary()
+        self._pipeline = Pipeline(runtime, lambda calls, timeout: self._exchange(self._pool, calls, timeout))
+        self._pipelines: weakref.WeakKeyDictionary[Any, Pipeline] = weakref.WeakKeyDictionary()
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Any:
         if not self.is_cluster:
-            return await self._lane.call(words, timeout)
+            return await self._pipeline.call(words, timeout)
         return await self._routed(key, words, timeout)
 
     async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
         if not self.is_cluster:
-            return await self._lane.calls([words for _, words in calls], timeout)
+            return await self._pipeline.calls([words for _, words in calls], timeout)
         return [await self._settled(key, words, timeout) for key, words in calls]
 
-    def narrow(self, crowded: Callable[[], None]) -> bool:
-        return not self.is_cluster and self._lane.narrow(crowded)
+    def narrow(self, congested: Callable[[], None]) -> bool:
+        return not self.is_cluster and self._pipeline.narrow(congested)
 
     def widen(self) -> None:
-        self._lane.widen()
+        self._pipeline.widen()
 
     @property
     def in_use(self) -> int:
-        return self._lane.in_use + self._lane.queued
+        return self._pipeline.in_use + self._pipeline.queued
 
     async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
         try:
             return await self.call(key, words, timeout)
-        except (Said, Broken) as error:
+        except (ReplyError, ConnectionLost) as error:
             return error
 
-    async def line(self, key: bytes, timeout: float) -> Line:
+    async def connect(self, key: bytes, timeout: float) -> Connection:
         try:
             pool = self._pool_of(key) if self.is_cluster else self._pool
         except Exception as error:
             raise self._library.read(error) or error from error
-        return self._line_of(pool, timeout)
+        return self._connect_to(pool, timeout)
 
-    def _line_of(self, pool: Any, timeout: float) -> ThreadLine:
+    def _connect_to(self, pool: Any, timeout: float) -> ThreadConnection:
         connection: Any = None
         try:
             connection = pool.connection_class(**self._library.own(pool.connection_kwargs, timeout))
@@ -130,7 +130,7 @@ class Wire:
             if connection is not None:
                 connection.disconnect()
             raise self._library.read(error) or error from error
-        return ThreadLine(self._library, connection)
+        return ThreadConnection(self._library, connection)
 
     async def _exchange(self, pool: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
         """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
@@ -138,17 +138,17 @@ class Wire:
         try:
             connection = self._taken(pool, timeout)
         except BaseException as error:
-            return [self._broken(error)] * len(calls)
+            return [self._failure(error)] * len(calls)
         try:
             if len(calls) == 1:
                 connection.send_command(*calls[0])
             else:
                 connection.send_packed_command(connection.pack_commands(calls))
-            end, patience = time.monotonic() + timeout, connection.socket_timeout
+            end, limit = time.monotonic() + timeout, connection.socket_timeout
             # The library's own time-out is enough for one reply if it is not longer.
-            is_patient = len(calls) > 1 or not patience or patience > timeout
+            must_wait = len(calls) > 1 or not limit or limit > timeout
             while len(replies) < len(calls):
-                if is_patient and not connection.can_read(max(0.0, end - time.monotonic())):
+                if must_wait and not connection.can_read(max(0.0, end - time.monotonic())):
                     raise TimeoutError(f"no reply within {timeout:g} s")
                 try:
                     replies.append(connection.read_response())
@@ -158,12 +158,12 @@ class Wire:
                 connection.disconnect()  # the next one may lead to the new master
         except BaseException as error:
             connection.disconnect()
-            replies += [self._broken(error)] * (len(calls) - len(replies))
+            replies += [self._failure(error)] * (len(calls) - len(replies))
         finally:
             pool.release(connection)
         return replies
 
-    def _broken(self, error: BaseException) -> Said | Broken:
+    def _failure(self, error: BaseException) -> ReplyError | ConnectionLost:
         """Raises what is not the connection's fault, a KeyboardInterrupt for one."""
         read = self._library.read(error, chain=True)
         if read is None:
@@ -204,8 +204,8 @@ class Wire:
         return connection
 
     def _connect(self, pool: Any, connection: Any, timeout: float) -> None:
-        patience = connection.socket_timeout
-        if patience is None or patience > timeout:
+        limit = connection.socket_timeout
+        if limit is None or limit > timeout:
             # It would wait for a server that is stopped for as long as the application lets it.
             run(self._probe(pool, timeout))
         kept, connection.retry = connection.retry, self._library.no_retry()
@@ -215,11 +215,11 @@ class Wire:
             connection.retry = kept
 
     async def _probe(self, pool: Any, timeout: float) -> None:
-        line = self._line_of(pool, timeout)
+        connection = self._connect_to(pool, timeout)
         try:
-            await line.call(("PING",), timeout)
+            await connection.call(("PING",), timeout)
         finally:
-            await line.close()
+            await connection.close()
 
     # In a cluster
 
@@ -228,11 +228,11 @@ class Wire:
         node = client.nodes_manager.get_node_from_slot(client.keyslot(key), False)
         return self._client_of(node).connection_pool
 
-    def _lane_of(self, pool: Any) -> Lane:
-        lane = self._lanes.get(pool)
-        if lane is None:
-            lane = self._lanes.setdefault(pool, Lane(self._runtime, lambda calls, timeout: self._exchange(pool, calls, timeout)))
-        return lane
+    def _pipeline_of(self, pool: Any) -> Pipeline:
+        pipeline = self._pipelines.get(pool)
+        if pipeline is None:
+            pipeline = self._pipelines.setdefault(pool, Pipeline(self._runtime, lambda calls, timeout: self._exchange(pool, calls, timeout)))
+        return pipeline
 
     async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
         """Follows the slot. A node that is gone costs one look at the cluster."""
@@ -242,18 +242,18 @@ class Wire:
                 if pool is None:
                     pool = self._pool_of(key)
                 if asking:
-                    return (await self._lane_of(pool).calls((("ASKING",), words), timeout))[1]
-                return await self._lane_of(pool).call(words, timeout)
-            except Said as error:
+                    return (await self._pipeline_of(pool).calls((("ASKING",), words), timeout))[1]
+                return await self._pipeline_of(pool).call(words, timeout)
+            except ReplyError as error:
                 if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
                     raise
                 asking, pool = error.code == "ASK", self._redirected(error.__cause__)
-            except Broken:
+            except ConnectionLost:
                 self._refresh()
                 raise
             except self._library.response_error as error:
-                raise self._broken(error) from error
-        raise Broken(ConnectionError("the slot moves all the time"))
+                raise self._failure(error) from error
+        raise ConnectionLost(ConnectionError("the slot moves all the time"))
 
     def _redirected(self, error: Any) -> Any:
         manager = self._client.nodes_manager

@@ -1,13 +1,13 @@
-"""Time-outs of exchanges that follow each other, by one timer: `asyncio.timeout` makes and drops a timer for each."""
+"""Time-outs for a series of exchanges, with one timer: `asyncio.timeout` creates and drops a timer for each."""
 
 import asyncio
 
 
-class Patience:
-    """`with patience.of(5): await ...` raises TimeoutError when that takes longer. One such block at a time.
+class Deadline:
+    """`with deadline.after(5): await ...` raises TimeoutError after 5 s. One such block at a time.
 
-    It also raises a cancellation that was swallowed within: `asyncio.wait_for` does so before Python 3.12, and the
-    client libraries send by it.
+    It also raises a cancellation that was swallowed inside: before Python 3.12 `asyncio.wait_for` swallows some, and
+    the client libraries use it to send.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Patience:
         self._before = 0
         self._is_over = False
 
-    def of(self, seconds: float) -> "Patience":
+    def after(self, seconds: float) -> "Deadline":
         self._seconds = seconds
         return self
 
@@ -30,7 +30,7 @@ class Patience:
         if self._timer is None or self._timer.when() > self._end:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(self._end, self._look)
+            self._timer = self._loop.call_at(self._end, self._expire)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         task, self._task = self._task, None
@@ -42,13 +42,13 @@ class Patience:
         elif kind is None and task.cancelling() > self._before:
             raise asyncio.CancelledError
 
-    def _look(self) -> None:
-        """The timer lags behind: it was set for an earlier block, and is set anew for the one that runs."""
+    def _expire(self) -> None:
+        """The timer may have been set for an earlier block: then it is set again for the current one."""
         self._timer = None
         if self._task is None:
             return
         if self._loop.time() < self._end:
-            self._timer = self._loop.call_at(self._end, self._look)
+            self._timer = self._loop.call_at(self._end, self._expire)
         else:
             self._is_over = True
             self._task.cancel()

@@ -1,6 +1,6 @@
 """How many callers share two connections of the application's pool.
 
-A caller that finds a seat sends its own calls. The others leave theirs in a queue, which a sender of the manager's own
+A caller that finds a permit sends its own calls. The others leave theirs in a queue, which a sender of the manager's own
 takes as one pipeline: it belongs to no caller, so that a caller that is cancelled or interrupted takes nobody along.
 
 Against a semaphore of two or four over the same exchanges, in alternating rounds beside other work, the CPU of process
@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from .seats import BACKSTOP, Seats
-from .wire import Broken, Runtime, Said, Words
+from .semaphore import BACKSTOP, Permits
+from .wire import ConnectionLost, Runtime, ReplyError, Words
 
 AT_ONCE = 2
 MOST = 128
@@ -23,7 +23,7 @@ Exchange: TypeAlias = Callable[[Sequence[Words], float], Awaitable[list[Any]]]
 
 
 class Owner:
-    """Has a seat for as long as it lives."""
+    """Has a permit for as long as it lives."""
 
     __slots__ = ("__weakref__",)
 
@@ -42,38 +42,38 @@ class Entry:
 class Sender:
     """Sends what is queued, and belongs to no caller."""
 
-    def __init__(self, lane: "Lane") -> None:
-        self.flag = lane._runtime.flag()
+    def __init__(self, pipeline: "Pipeline") -> None:
+        self.flag = pipeline._runtime.flag()
         self.is_busy = False
-        self.worker = lane._runtime.worker(lambda: lane._send(self), "serverlock sender", lambda: bool(lane._queue))
+        self.worker = pipeline._runtime.worker(lambda: pipeline._send(self), "serverlock sender", lambda: bool(pipeline._queue))
 
 
-class Lane:
-    """`exchange` sends calls over one connection and gives a reply, Said or Broken for each; it raises nothing else."""
+class Pipeline:
+    """`exchange` sends calls over one connection and gives a reply, ReplyError or ConnectionLost for each; it raises nothing else."""
 
     def __init__(self, runtime: Runtime, exchange: Exchange) -> None:
         self._runtime, self._exchange = runtime, exchange
         self._mutex = threading.Lock()
         self._queue: deque[Entry] = deque()
-        self._seats = Seats(AT_ONCE)
+        self._permits = Permits(AT_ONCE)
         self._at_once = AT_ONCE
         self._was_wide = False
-        self._crowded: Callable[[], None] | None = None
+        self._congested: Callable[[], None] | None = None
         self._senders = [Sender(self) for _ in range(AT_ONCE)]
 
-    def narrow(self, crowded: Callable[[], None]) -> bool:
-        """One exchange at a time from now on, if there never were two; whether it is so. `crowded` is called when that
+    def narrow(self, congested: Callable[[], None]) -> bool:
+        """One exchange at a time from now on, if there never were two; whether it is so. `congested` is called when that
         is not enough: more than one caller has to wait for another."""
         if not self._was_wide:
-            self._at_once, self._crowded = 1, crowded
+            self._at_once, self._congested = 1, congested
         return not self._was_wide
 
     def widen(self) -> None:
-        self._at_once, self._crowded = AT_ONCE, None
+        self._at_once, self._congested = AT_ONCE, None
 
     @property
     def in_use(self) -> int:
-        return self._seats.in_use
+        return self._permits.in_use
 
     @property
     def queued(self) -> int:
@@ -81,17 +81,17 @@ class Lane:
 
     async def call(self, words: Words, timeout: float) -> Any:
         reply = (await self.calls((words,), timeout))[0]
-        if isinstance(reply, (Said, Broken)):
+        if isinstance(reply, (ReplyError, ConnectionLost)):
             raise reply.with_traceback(None)
         return reply
 
     async def calls(self, calls: Sequence[Words], timeout: float) -> list[Any]:
         owner = Owner()
         try:
-            if not self._queue and self._take(owner):
+            if not self._queue and self._acquire(owner):
                 return await self._exchange(calls, timeout)
         finally:
-            self._seats.leave(owner)
+            self._permits.release(owner)
             if self._queue:
                 self._staff()
         return await self._queued(calls, timeout)
@@ -100,40 +100,40 @@ class Lane:
         entry = Entry(calls, timeout, self._runtime.flag())
         try:
             self._queue.append(entry)
-            crowded = self._crowded
-            if crowded is not None and len(self._queue) > 1:
-                self._crowded = None
-                crowded()
+            congested = self._congested
+            if congested is not None and len(self._queue) > 1:
+                self._congested = None
+                congested()
             left = timeout  # in pieces: what this process was stopped for does not count
             while entry.replies is None:
                 self._staff()
                 await entry.flag.wait(min(BACKSTOP, timeout))
                 left -= BACKSTOP
-                if left <= 0 and entry.replies is None and self._leave(entry):
-                    late = Broken(TimeoutError(f"no connection came free within {timeout:g} s"))
+                if left <= 0 and entry.replies is None and self._withdraw(entry):
+                    late = ConnectionLost(TimeoutError(f"no connection came free within {timeout:g} s"))
                     return [late] * len(calls)
         except BaseException:
-            if not self._leave(entry):
+            if not self._withdraw(entry):
                 # It has been sent: what is sent to undo it must not overtake it.
                 await self._runtime.finish(_answered(entry))
             raise
         return entry.replies
 
-    def _take(self, owner: Owner) -> bool:
-        has_seat = self._seats.take(owner, self._at_once)
-        if has_seat and not self._was_wide:
-            self._was_wide = self._seats.in_use > 1
-        return has_seat
+    def _acquire(self, owner: Owner) -> bool:
+        has_permit = self._permits.acquire(owner, self._at_once)
+        if has_permit and not self._was_wide:
+            self._was_wide = self._permits.in_use > 1
+        return has_permit
 
-    def _leave(self, entry: Entry) -> bool:
+    def _withdraw(self, entry: Entry) -> bool:
         """Whether it was not sent, and will not be."""
         with self._mutex:
             entry.has_left = not entry.is_sent
         return entry.has_left
 
     def _staff(self) -> None:
-        """Has a sender come if there are calls, and a seat for it."""
-        if self._queue and self._seats.in_use < self._at_once:
+        """Has a sender come if there are calls, and a permit for it."""
+        if self._queue and self._permits.in_use < self._at_once:
             sender = next((sender for sender in self._senders if not sender.is_busy), self._senders[0])
             sender.flag.set()
             sender.worker.start()
@@ -143,13 +143,13 @@ class Lane:
             owner = Owner()
             sender.is_busy = True
             try:
-                while self._queue and self._take(owner):
+                while self._queue and self._acquire(owner):
                     while batch := self._batch():
                         await self._send_batch(batch)
-                    self._seats.leave(owner)  # then it looks again: somebody may have come meanwhile
+                    self._permits.release(owner)  # then it looks again: somebody may have come meanwhile
             finally:
                 sender.is_busy = False
-                self._seats.leave(owner)
+                self._permits.release(owner)
             if not self._runtime.linger or not await sender.flag.wait(self._runtime.linger):
                 return
             sender.flag.clear()
@@ -174,7 +174,7 @@ class Lane:
             for entry in batch:
                 mine, replies = replies[: len(entry.calls)], replies[len(entry.calls) :]
                 missing = len(entry.calls) - len(mine)
-                entry.replies = mine + [Broken(ConnectionError("the exchange was interrupted"))] * missing
+                entry.replies = mine + [ConnectionLost(ConnectionError("the exchange was interrupted"))] * missing
                 entry.flag.set()
 
 
@@ -185,4 +185,4 @@ async def _answered(entry: Entry) -> None:
 
 
 def is_demoted(replies: Sequence[Any]) -> bool:
-    return any(isinstance(reply, Said) and reply.code == "READONLY" for reply in replies)
+    return any(isinstance(reply, ReplyError) and reply.code == "READONLY" for reply in replies)

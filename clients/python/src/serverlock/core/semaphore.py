@@ -1,7 +1,7 @@
-"""Seats for a few at a time, and a gate in front of some.
+"""A semaphore whose permits belong to objects: a permit is free again once its owner releases it or is gone.
 
-A seat belongs to an object, and is free again when that leaves it or is gone. So nothing is lost if a caller ends
-between two statements: handlers of signals raise there (a soft time limit, Ctrl-C), and cleaning up may be cut short too.
+So no permit is lost if a caller ends between two statements. Signal handlers raise there (a soft time limit, Ctrl-C),
+and may also cut cleaning up short.
 """
 
 import threading
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 BACKSTOP = 0.5
 
 
-class Seats:
+class Permits:
     def __init__(self, size: int) -> None:
         self._mutex = threading.Lock()
         self._owners: list[weakref.ref[Any] | None] = [None] * size
 
-    def take(self, owner: object, of: int | None = None) -> bool:
-        """Whether the owner got one of the first `of` seats."""
+    def acquire(self, owner: object, of: int | None = None) -> bool:
+        """Whether the owner got one of the first `of` permits. Never waits."""
         with self._mutex:
             for number, ref in enumerate(self._owners[:of]):
                 if ref is None or ref() is None:
@@ -31,8 +31,8 @@ class Seats:
                     return True
             return False
 
-    def leave(self, owner: object) -> bool:
-        """Whether it had one."""
+    def release(self, owner: object) -> bool:
+        """Whether the owner had a permit."""
         with self._mutex:
             for number, ref in enumerate(self._owners):
                 if ref is not None and ref() is owner:
@@ -45,21 +45,21 @@ class Seats:
         return sum(ref is not None and ref() is not None for ref in tuple(self._owners))
 
 
-class Gate:
-    """Callers that wait for a seat."""
+class Semaphore:
+    """Permits that callers wait for, in order."""
 
     def __init__(self, runtime: "Runtime", size: int) -> None:
-        self._runtime, self._seats = runtime, Seats(size)
+        self._runtime, self._permits = runtime, Permits(size)
         self._waiting: deque[Flag] = deque()
 
-    async def enter(self, owner: object, timeout: float) -> bool:
-        if not self._waiting and self._seats.take(owner):
+    async def acquire(self, owner: object, timeout: float) -> bool:
+        if not self._waiting and self._permits.acquire(owner):
             return True
         end = time.monotonic() + timeout
         flag = self._runtime.flag()
         try:
             self._waiting.append(flag)
-            while not self._seats.take(owner):
+            while not self._permits.acquire(owner):
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
@@ -73,8 +73,8 @@ class Gate:
                 pass
             self._wake()
 
-    def leave(self, owner: object) -> None:
-        if self._seats.leave(owner):
+    def release(self, owner: object) -> None:
+        if self._permits.release(owner):
             self._wake()
 
     def _wake(self) -> None:
@@ -84,10 +84,10 @@ class Gate:
             pass
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether somebody waits in front of it."""
+    def has_waiters(self) -> bool:
+        """Whether somebody waits for a permit."""
         return bool(self._waiting)
 
     @property
     def in_use(self) -> int:
-        return self._seats.in_use
+        return self._permits.in_use

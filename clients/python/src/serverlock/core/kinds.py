@@ -10,7 +10,7 @@ from ..errors import (
     LockTimeout,
     LockUnavailable,
 )
-from .wire import Broken, Said
+from .wire import ConnectionLost, ReplyError
 
 # The server, or its part in the group, is changing, or grants nothing now: the same call may succeed later.
 PASSING = {
@@ -21,19 +21,19 @@ PASSING = {
 LASTING = ("GRACE lease", "BUSYLOCKS 64 waits")
 
 
-def may_pass(error: Broken | Said) -> bool:
+def is_retried(error: ConnectionLost | ReplyError) -> bool:
     """Whether to try again while wait time remains."""
-    if isinstance(error, Broken):
+    if isinstance(error, ConnectionLost):
         return not error.final
     return error.code in PASSING and not str(error).startswith(LASTING)
 
 
-def typed(error: Broken | Said, name: str, waited: float | None = None) -> LockError:
+def typed(error: ConnectionLost | ReplyError, name: str, waited: float | None = None) -> LockError:
     """The error as users get it. `waited`: for how long it was tried, if the attempt had time to wait."""
     made: LockError
-    if isinstance(error, Broken):
+    if isinstance(error, ConnectionLost):
         made = (LockDenied if error.final else LockNoServer)(name, str(error))
-    elif error.code in PASSING and waited is not None and may_pass(error):
+    elif error.code in PASSING and waited is not None and is_retried(error):
         made = LockTimeout(name, f"not granted within {waited:.3g} s: {error}")
     elif error.code == "DEADLOCK":
         made = LockDeadlock(name, str(error))

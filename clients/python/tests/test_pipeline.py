@@ -9,16 +9,16 @@ import unittest
 from collections.abc import Sequence
 from typing import Any
 
-from serverlock.aio.patience import Patience
+from serverlock.aio.deadline import Deadline
 from serverlock.aio.runtime import Runtime as Tasks
-from serverlock.core.lane import AT_ONCE, MOST, Lane, Owner
-from serverlock.core.seats import Gate, Seats
-from serverlock.core.wire import Broken, Said, Words
+from serverlock.core.pipeline import AT_ONCE, MOST, Pipeline, Owner
+from serverlock.core.semaphore import Semaphore, Permits
+from serverlock.core.wire import ConnectionLost, ReplyError, Words
 from serverlock.threads.runtime import Runtime as Threads
 from serverlock.threads.runtime import run
 
 
-class LaneWithThreads(unittest.TestCase):
+class PipelineWithThreads(unittest.TestCase):
     def test_a_crowd_shares_two_connections_and_each_gets_its_own_reply(self) -> None:
         batches: list[int] = []
         opened = threading.Event()
@@ -26,98 +26,98 @@ class LaneWithThreads(unittest.TestCase):
         async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
             batches.append(len(calls))
             opened.wait(30)
-            return [Said("ERR", "ERR no") if words[0] == 13 else [words[0]] for words in calls]
+            return [ReplyError("ERR", "ERR no") if words[0] == 13 else [words[0]] for words in calls]
 
-        lane = Lane(Threads(), exchange)
+        pipeline = Pipeline(Threads(), exchange)
         got: dict[int, Any] = {}
 
         def call(number: int) -> None:
             try:
-                got[number] = run(lane.call((number,), 30))
-            except Said as error:
+                got[number] = run(pipeline.call((number,), 30))
+            except ReplyError as error:
                 got[number] = error
 
         threads = [threading.Thread(target=call, args=(number,)) for number in range(200)]
         for thread in threads:
             thread.start()
         end = time.monotonic() + 30
-        while lane.queued < 200 - AT_ONCE and time.monotonic() < end:
+        while pipeline.queued < 200 - AT_ONCE and time.monotonic() < end:
             time.sleep(0.01)
         opened.set()
         for thread in threads:
             thread.join()
-        self.assertIsInstance(got.pop(13), Said)
+        self.assertIsInstance(got.pop(13), ReplyError)
         self.assertEqual(got, {number: [number] for number in range(200) if number != 13})
         self.assertEqual(sorted(batches), [1, 1, 200 - AT_ONCE - MOST, MOST])
-        self.assertEqual((lane.in_use, lane.queued), (0, 0))
+        self.assertEqual((pipeline.in_use, pipeline.queued), (0, 0))
 
-    def test_a_seat_whose_owner_is_gone_is_free(self) -> None:
+    def test_a_permit_whose_owner_is_gone_is_free(self) -> None:
         """An exception can come between any two statements, also within the cleaning up after another one."""
-        seats = Seats(1)
+        permits = Permits(1)
         owner = Owner()
-        self.assertTrue(seats.take(owner))
-        self.assertFalse(seats.take(Owner()))
+        self.assertTrue(permits.acquire(owner))
+        self.assertFalse(permits.acquire(Owner()))
         del owner
-        self.assertEqual(seats.in_use, 0)
+        self.assertEqual(permits.in_use, 0)
         second = Owner()
-        self.assertTrue(seats.take(second))
-        self.assertTrue(seats.leave(second))
-        self.assertFalse(seats.leave(second))
+        self.assertTrue(permits.acquire(second))
+        self.assertTrue(permits.release(second))
+        self.assertFalse(permits.release(second))
 
-    def test_callers_go_on_when_the_one_with_the_seat_never_said_that_it_left(self) -> None:
+    def test_callers_go_on_when_the_one_with_the_permit_never_said_that_it_left(self) -> None:
         async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
             return [words[0] for words in calls]
 
-        lane = Lane(Threads(), exchange)
+        pipeline = Pipeline(Threads(), exchange)
         gone = [Owner(), Owner()]
-        self.assertTrue(all(lane._take(owner) for owner in gone))
-        waiting = threading.Thread(target=lambda: run(lane.call((1,), 30)))
+        self.assertTrue(all(pipeline._acquire(owner) for owner in gone))
+        waiting = threading.Thread(target=lambda: run(pipeline.call((1,), 30)))
         waiting.start()
         end = time.monotonic() + 30
-        while lane.queued < 1 and time.monotonic() < end:
+        while pipeline.queued < 1 and time.monotonic() < end:
             time.sleep(0.01)
         gone.clear()
         waiting.join(30)
         self.assertFalse(waiting.is_alive())
 
     def test_a_gate_lets_the_next_one_in_when_a_holder_is_gone(self) -> None:
-        gate = Gate(Threads(), 1)
+        semaphore = Semaphore(Threads(), 1)
         owner, second = Owner(), Owner()
-        self.assertTrue(run(gate.enter(owner, 1)))
-        self.assertFalse(run(gate.enter(second, 0.05)))
+        self.assertTrue(run(semaphore.acquire(owner, 1)))
+        self.assertFalse(run(semaphore.acquire(second, 0.05)))
         del owner
-        self.assertTrue(run(gate.enter(second, 30)))
-        gate.leave(second)
-        self.assertEqual(gate.in_use, 0)
+        self.assertTrue(run(semaphore.acquire(second, 30)))
+        semaphore.release(second)
+        self.assertEqual(semaphore.in_use, 0)
 
     def test_a_broken_connection_breaks_only_its_batch(self) -> None:
         async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
             time.sleep(0.05)
-            return [Broken(OSError("gone")) if calls[0][0] == 0 else words[0] for words in calls]
+            return [ConnectionLost(OSError("gone")) if calls[0][0] == 0 else words[0] for words in calls]
 
-        lane = Lane(Threads(), exchange)
-        with self.assertRaises(Broken):
-            run(lane.call((0,), 5))
-        self.assertEqual(run(lane.call((1,), 5)), 1)
+        pipeline = Pipeline(Threads(), exchange)
+        with self.assertRaises(ConnectionLost):
+            run(pipeline.call((0,), 5))
+        self.assertEqual(run(pipeline.call((1,), 5)), 1)
 
 
-class LaneWithTasks(unittest.IsolatedAsyncioTestCase):
+class PipelineWithTasks(unittest.IsolatedAsyncioTestCase):
     async def test_callers_that_are_cancelled_take_nobody_with_them(self) -> None:
         async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
             await asyncio.sleep(0.01)
             return [words[0] for words in calls]
 
         for doomed in range(12):
-            lane = Lane(Tasks(), exchange)
-            tasks = [asyncio.create_task(lane.call((number,), 60)) for number in range(12)]
+            pipeline = Pipeline(Tasks(), exchange)
+            tasks = [asyncio.create_task(pipeline.call((number,), 60)) for number in range(12)]
             await asyncio.sleep(0.005 if doomed % 2 else 0.012)
             tasks[doomed].cancel()
             replies = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
             for number, reply in enumerate(replies):
                 if number != doomed:
                     self.assertEqual(reply, number, replies)
-            self.assertEqual(await lane.call((99,), 60), 99)
-            self.assertEqual((lane.in_use, lane.queued), (0, 0))
+            self.assertEqual(await pipeline.call((99,), 60), 99)
+            self.assertEqual((pipeline.in_use, pipeline.queued), (0, 0))
 
     async def test_callers_that_are_cancelled_in_one_batch_take_nobody_with_them(self) -> None:
         dice = random.Random(7)
@@ -126,9 +126,9 @@ class LaneWithTasks(unittest.IsolatedAsyncioTestCase):
             await asyncio.sleep(0.001)
             return [words[0] for words in calls]
 
-        lane = Lane(Tasks(), exchange)
+        pipeline = Pipeline(Tasks(), exchange)
         for _ in range(200):
-            tasks = [asyncio.create_task(lane.call((number,), 60)) for number in range(20)]
+            tasks = [asyncio.create_task(pipeline.call((number,), 60)) for number in range(20)]
             for _ in range(dice.randrange(8)):
                 await asyncio.sleep(0)
             doomed = set(dice.sample(range(20), 8))
@@ -137,13 +137,13 @@ class LaneWithTasks(unittest.IsolatedAsyncioTestCase):
             replies = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
             self.assertEqual([reply for number, reply in enumerate(replies) if number not in doomed],
                              [number for number in range(20) if number not in doomed])
-        self.assertEqual((lane.in_use, lane.queued), (0, 0))
+        self.assertEqual((pipeline.in_use, pipeline.queued), (0, 0))
 
 
 class Waits(unittest.IsolatedAsyncioTestCase):
     async def test_a_cancellation_that_the_library_swallows_is_raised(self) -> None:
         async def send(reply: asyncio.Future[int]) -> int:
-            with Patience().of(30):
+            with Deadline().after(30):
                 try:
                     return await reply
                 except asyncio.CancelledError:
@@ -157,21 +157,21 @@ class Waits(unittest.IsolatedAsyncioTestCase):
             await task
 
     async def test_each_block_has_its_own_end_though_they_share_a_timer(self) -> None:
-        patience = Patience()
+        deadline = Deadline()
         began = time.monotonic()
         for seconds in (300, 0.05, 0.2):  # shorter than the timer that is set, and longer
             with self.assertRaises(TimeoutError) if seconds < 1 else contextlib.nullcontext():
-                with patience.of(seconds):
+                with deadline.after(seconds):
                     await asyncio.sleep(300 if seconds < 1 else 0)
         self.assertGreaterEqual(time.monotonic() - began, 0.25)
         await asyncio.sleep(0)  # nothing is left of its cancellations
-        with patience.of(0.05):
+        with deadline.after(0.05):
             pass
         await asyncio.sleep(0.1)
 
     async def test_a_caller_that_is_cancelled_is_not_told_of_a_time_out(self) -> None:
         async def wait() -> None:
-            with Patience().of(30):
+            with Deadline().after(30):
                 await asyncio.sleep(30)
 
         task = asyncio.create_task(wait())

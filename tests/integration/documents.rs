@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 2] = ["docs/FAILURE.md", "docs/TESTING.md"];
+const DOCUMENTS: [&str; 2] = ["docs/TESTING.md", "docs/TRACK_RECORD.md"];
 const SOURCES: [&str; 4] = ["tests/integration", "core/tests/model", "core/src", "src"];
 
 fn root() -> &'static Path {

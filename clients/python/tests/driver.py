@@ -146,10 +146,10 @@ def left_in(managers):
         engine = manager._current
         if engine is not None:
             counts["calls"] += engine.wire.in_use
-            counts["connections"] += engine.connections.in_use
-            counts["waiting"] += len(engine.subscription._by_id)
-            counts["scopes"] += len(engine._scopes)
-            counts["owed"] += engine.timer.owed
+            counts["connections"] += engine.resources.connections.in_use
+            counts["waiting"] += len(engine.resources.subscription._by_id)
+            counts["scopes"] += len(engine.scopes)
+            counts["owed"] += engine.resources.debts.count
     return counts
 
 

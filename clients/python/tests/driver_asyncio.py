@@ -10,7 +10,6 @@ import sys
 import threading
 import traceback
 
-import serverlock
 from driver import (
     Work,
     answer,
@@ -26,7 +25,7 @@ from driver import (
     tally_of,
 )
 
-
+import serverlock
 from serverlock.aio import Locks
 
 clients, managers, holds, objects, bodies, workers, leaders = {}, {}, {}, {}, {}, {}, {}

@@ -10,7 +10,6 @@ import sys
 import threading
 import traceback
 
-import serverlock
 from driver import (
     Work,
     answer,
@@ -25,6 +24,8 @@ from driver import (
     shown,
     tally_of,
 )
+
+import serverlock
 
 clients, managers, holds, objects, bodies, workers, leaders = {}, {}, {}, {}, {}, {}, {}
 main = queue.SimpleQueue()  # what the main thread does: handlers of signals run in no other

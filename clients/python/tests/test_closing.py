@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
 from servers import Server, until  # noqa: E402
 
-
 SESSION = """
 import redis, serverlock
 locks = serverlock.Locks(redis.Redis(port=PORT))

@@ -46,9 +46,10 @@ for wait in (0, 60):
     assert all(greenlet.successful() for greenlet in greenlets), [greenlet.exception for greenlet in greenlets]
 
 engine = locks._engine()
+used = engine.resources
 end = time.monotonic() + 60
 def left():
-    return engine.wire.in_use, engine.connections.in_use, len(engine.subscription._by_id), len(engine._scopes), engine.timer.owed
+    return engine.wire.in_use, used.connections.in_use, len(used.subscription._by_id), len(engine.scopes), used.debts.count
 while any(left()) and time.monotonic() < end:
     gevent.sleep(0.05)
 assert not any(left()), left()

@@ -105,7 +105,7 @@ class Package(unittest.TestCase):
         use = self.folder / "use.py"
         use.write_text(USE)
         mypy = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(self.folder / "cache"))
-        self.assertIn('Revealed type is "serverlock.threads.locks.Held"', run(*mypy, use, MYPYPATH=str(PACKAGE / "src")))
+        self.assertIn('Revealed type is "serverlock.threads.held.Held"', run(*mypy, use, MYPYPATH=str(PACKAGE / "src")))
         use.write_text(USE.replace("wait=60", "wiat=60"))
         with self.assertRaisesRegex(AssertionError, "wiat"):
             run(*mypy, use, MYPYPATH=str(PACKAGE / "src"))

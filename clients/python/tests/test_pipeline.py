@@ -11,8 +11,8 @@ from typing import Any
 
 from serverlock.aio.deadline import Deadline
 from serverlock.aio.runtime import Runtime as Tasks
-from serverlock.core.pipeline import AT_ONCE, MOST, Pipeline, Owner
-from serverlock.core.semaphore import Semaphore, Permits
+from serverlock.core.pipeline import AT_ONCE, MOST, Owner, Pipeline
+from serverlock.core.semaphore import Permits, Semaphore
 from serverlock.core.wire import ConnectionLost, ReplyError, Words
 from serverlock.threads.runtime import Runtime as Threads
 from serverlock.threads.runtime import run

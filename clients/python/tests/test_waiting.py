@@ -25,7 +25,7 @@ class Registration(unittest.TestCase):
         """As one does that a signal handler ends at the beginning of `unregister`."""
         locks = Locks(redis.Redis(port=1))
         self.addCleanup(locks.close)
-        subscription = locks._engine().subscription
+        subscription = locks._engine().resources.subscription
         news = subscription.register("1", b"report")
         self.assertIs(subscription._by_id["1"], news)
         del news

@@ -10,6 +10,7 @@
 
 from .core.campaign import Leadership
 from .core.hold import Predecessor
+from .core.manager import LockOptions
 from .errors import (
     LockBadArgument,
     LockDeadlock,
@@ -23,8 +24,9 @@ from .errors import (
     LockUnavailable,
 )
 from .hooks import Hooks
+from .threads.held import Held
 from .threads.leader import Leader
-from .threads.locks import Held, Lock, LockOptions, Locks
+from .threads.locks import Lock, Locks
 
 __version__ = "1.0.0"
 

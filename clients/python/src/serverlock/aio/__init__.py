@@ -9,7 +9,8 @@ If the lock is lost, the task that entered the block is cancelled there, and the
 
 from ..core.campaign import Leadership
 from ..core.hold import Predecessor
+from .held import Held
 from .leader import Leader
-from .locks import Held, Lock, Locks
+from .locks import Lock, Locks
 
 __all__ = ["Held", "Leader", "Leadership", "Lock", "Locks", "Predecessor"]

@@ -2,25 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..core.campaign import Campaign, Leadership, look
-from ..core.manager import request_of
+from ..core.campaign import Campaign, Leadership, leader_of
+from ..core.manager import Manager, request_of
 from ..core.request import Duration, Key
-
-if TYPE_CHECKING:
-    from .locks import Locks
+from .held import Held
 
 
 class Leader:
     """Campaigns for a key in a task of its own, from `start` until `stop`.
 
-    on_elected is called with the token when this process leads, on_lost with the same token when it does not any more.
+    That task calls on_elected with the token when this process becomes the leader, and on_lost with the same token
+    when it no longer is.
     """
 
     def __init__(
         self,
-        locks: "Locks",
+        locks: Manager[Any],
         key: Key,
         lease: Duration,
         *,
@@ -35,7 +34,7 @@ class Leader:
     ) -> None:
         self._locks = locks
         self._on_elected, self._on_lost = on_elected, on_lost
-        self._campaign: Campaign | None = None
+        self._campaign: Campaign[Held] | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._request = request_of(
@@ -45,13 +44,11 @@ class Leader:
 
     @property
     def token(self) -> int | None:
-        """The token, while this process leads."""
+        """The token while this process is the leader, else None."""
         hold = None if self._campaign is None else self._campaign.hold
         return hold.token if hold is not None and hold.is_held else None
 
     def start(self) -> "Leader":
-        from .locks import Held
-
         self._campaign = Campaign(
             self._locks._engine(), self._locks, self._request, Held, self._on_elected, self._on_lost
         )
@@ -59,7 +56,7 @@ class Leader:
         return self
 
     async def stop(self) -> None:
-        """Steps down and campaigns no more."""
+        """Steps down for good."""
         self._is_stopped = True
         if self._campaign is None or self._task is None:
             return
@@ -69,15 +66,15 @@ class Leader:
         await asyncio.wait([self._task])
 
     def resign(self) -> None:
-        """Steps down, and campaigns again after others had their turn."""
+        """Steps down, and campaigns again once others had a chance."""
         if self._campaign is not None:
             self._campaign.resign()
 
     async def observe(self) -> AsyncIterator[Leadership]:
-        """Yields the leader, first the current one, then each change, until `stop`. Looks every third of the lease."""
+        """Yields the current leader, then each change, until `stop`. Asks the server every third of the lease."""
         before: Leadership | None = None
         while not self._is_stopped:
-            now = await look(self._locks._engine(), self._request.key)
+            now = await leader_of(self._locks._engine(), self._request.key)
             if now != before:
                 before = now
                 yield now
@@ -91,4 +88,4 @@ class Leader:
 
     def _woken(self, _: object) -> None:
         if self._campaign is not None:
-            self._campaign.woken()
+            self._campaign.wake()

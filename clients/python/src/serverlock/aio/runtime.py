@@ -42,7 +42,7 @@ class Runtime:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._last: set[asyncio.Task[None]] = set()  # they are not cancelled, and end in time
+        self._last: set[asyncio.Task[None]] = set()  # not cancelled by `close`; they end in time
         self._watched: dict[Connection, asyncio.Task[None]] = {}
 
     def caller(self) -> Hashable:
@@ -57,7 +57,7 @@ class Runtime:
     def worker(
         self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool] = lambda: False
     ) -> Worker:
-        return Worker(self, work, name)  # nothing comes between its last look and its end
+        return Worker(self, work, name)  # a task cannot miss work between its last check and its end
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         task = asyncio.create_task(work, name=name)
@@ -72,7 +72,7 @@ class Runtime:
         task.add_done_callback(self._last.discard)
         await asyncio.shield(task)
 
-    def tell(self, work: Callable[[], object]) -> None:
+    def call_back(self, work: Callable[[], object]) -> None:
         self.loop.call_soon_threadsafe(work)
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.pipeline import Pipeline, is_demoted
 from ..core.library import Library, pool_arguments
-from ..core.wire import ConnectionLost, Connection, ReplyError, Words
+from ..core.pipeline import Pipeline, is_demoted
+from ..core.wire import Connection, ConnectionLost, ReplyError, Words
 from .deadline import Deadline
 from .runtime import Runtime
 

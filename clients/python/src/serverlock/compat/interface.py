@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from ..core import kinds
 from ..core.clock import now
-from ..core.hold import Grant, Hold
+from ..core.engine import BoundHold
+from ..core.hold import Grant
 from ..core.library import Library
 from ..core.request import Request
 from ..core.wire import ConnectionLost, ReplyError
@@ -38,14 +39,11 @@ def manager_of(client: Any, kind: Any, *, is_async: bool) -> Any:
     return known
 
 
-class Timed(Hold):
+class Timed(BoundHold):
     """A hold with a timeout: nothing renews it, and all of its lease counts."""
 
     _is_renewed = False
-
-    @property
-    def _lost_at(self) -> float:
-        return self._sent + self._lease
+    _margin = 0.0
 
 
 class Interface:
@@ -86,7 +84,7 @@ class Interface:
         with self._in_their_words():
             request = self._request(wait if (self.blocking if blocking is None else blocking) else 0.0)
             try:
-                hold = await self._locks._engine().acquire(self._locks, request, Timed if self.timeout else Hold)
+                hold = await self._locks._engine().acquire(self._locks, request, Timed if self.timeout else BoundHold)
             except LockRefused as error:
                 if isinstance(error.__cause__, self._library.root_error):
                     raise
@@ -173,16 +171,16 @@ class Interface:
         request: Request = self._locks.lock(self.name, self.timeout or LEASE, wait=wait)._request
         return request
 
-    def _hold(self, token: object) -> Hold | None:
+    def _hold(self, token: object) -> BoundHold | None:
         """The hold with this token. A token may come from elsewhere; None: no server made it."""
         text = token.decode("ascii", "replace") if isinstance(token, bytes) else str(token)
-        hold: Hold | None = getattr(self.local, "hold", None)
+        hold: BoundHold | None = getattr(self.local, "hold", None)
         if hold is not None and str(hold.token) == text and hold._ended is None:
             return hold
         if not text.isdecimal() or len(text) > 18:
             return None
         engine = self._locks._engine()
-        grant = Grant(int(text), now(), None, engine.is_portable())
+        grant = Grant(int(text), now(), None, engine.module.is_missing)
         return Timed(engine, self._locks, self._request(0.0), grant, grant.sent)
 
     async def _ask(self, command: str, *, of_key: bool = True) -> Any:

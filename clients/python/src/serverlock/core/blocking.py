@@ -1,33 +1,31 @@
-"""The one connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message.
+"""The connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message.
 
-It is for processes that do one thing at a time. From the second attempt that waits at the same time on, all attempts
-wait by NOTIFY. While the connection is open, calls keep to one connection of the pool, so that there are never more than
-three in all; congestion on that one connection ends it too.
+It serves processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait by
+NOTIFY. While this connection is open, commands keep to one connection of the pool, so a manager has at most three. If
+commands queue for that one, this connection is closed too.
 """
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from .clock import now
+from .debts import Debt
 from .semaphore import Permits
-from .wire import Connection
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .wire import Connection, Wire
 
 
 class Blocking:
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
+    def __init__(self, wire: Wire, timeout: float, owe: Callable[[float, Debt], None]) -> None:
+        self._wire, self._timeout, self._owe = wire, timeout, owe
         self._mutex = threading.Lock()
         self._connection: Connection | None = None
         self._permit = Permits(1)
-        self._is_used = False  # calls are narrowed for it
+        self._is_used = False  # commands keep to one connection for it
         self.is_over = False  # a second attempt has waited
 
     @property
     def is_ready(self) -> bool:
-        """Whether an attempt may begin on it: the connection is open, and nobody waits."""
+        """Whether an attempt may begin here: the connection is open, and nobody waits on it."""
         return self._connection is not None and self._connection.is_open and not self._permit.in_use
 
     def enter(self, waiter: object) -> bool:
@@ -35,7 +33,7 @@ class Blocking:
         with self._mutex:
             if self.is_over or not self._permit.acquire(waiter):
                 return False
-            if not self._is_used and not self._engine.wire.narrow(self._congested):
+            if not self._is_used and not self._wire.narrow(self._congested):
                 self._permit.release(waiter)
                 return False
             self._is_used = True
@@ -44,7 +42,7 @@ class Blocking:
     async def get(self, key: bytes) -> Connection:
         connection = self._connection
         if connection is None or not connection.is_open:
-            connection = self._connection = await self._engine.wire.connect(key, self._engine.timeout)
+            connection = self._connection = await self._wire.connect(key, self._timeout)
         return connection
 
     async def leave(self, waiter: object) -> None:
@@ -53,7 +51,7 @@ class Blocking:
             await self.end()
 
     def _congested(self) -> None:
-        self._engine.timer.owe(now(), self.end)
+        self._owe(now(), self.end)
 
     async def close(self) -> None:
         """The manager is closed: ends the wait as well."""
@@ -64,7 +62,7 @@ class Blocking:
         await self.end()
 
     async def end(self) -> None:
-        """Others wait or call. An attempt that blocks on the connection does so to the end of its piece."""
+        """Others wait or send commands. An attempt that blocks here does so to the end of its piece."""
         with self._mutex:
             self.is_over = True
             if self._permit.in_use:
@@ -73,4 +71,4 @@ class Blocking:
         if connection is not None:
             await connection.close()
         if was_used:
-            self._engine.wire.widen()
+            self._wire.widen()

@@ -1,17 +1,13 @@
 """Leader election: a lock that is held for as long as its holder lives, campaigned for until it is stopped."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic
 
-from ..errors import LockError, LockLost
-from .hold import Hold
+from ..errors import LockError
+from .engine import Engine, H
 from .request import Request
 from .wire import ConnectionLost, ReplyError
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 PIECE = 60.0
 PAUSE = 1.0
@@ -28,15 +24,15 @@ class Leadership:
 NOBODY = Leadership(None, None)
 
 
-class Campaign:
-    """Runs until `stop`. Elected and deposed are told in turns, always in this order."""
+class Campaign(Generic[H]):
+    """Runs until `stop`. Calls `elected` and `deposed` in turns."""
 
     def __init__(
         self,
-        engine: "Engine",
+        engine: Engine,
         manager: object,
         request: Request,
-        kind: Callable[..., Hold],
+        kind: type[H],
         elected: Callable[[int], object],
         deposed: Callable[[int], object],
     ) -> None:
@@ -44,7 +40,7 @@ class Campaign:
         self._elected, self._deposed = elected, deposed
         self._flag = engine.runtime.flag()
         self._is_stopped = self._resigns = False
-        self.hold: Hold | None = None
+        self.hold: H | None = None
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -54,13 +50,13 @@ class Campaign:
         self._resigns = True
         self._flag.set()
 
-    def woken(self, _: object = None) -> None:
+    def wake(self) -> None:
         self._flag.set()
 
     async def run(self) -> None:
         while not self._is_stopped and not self._engine.is_closed:
             try:
-                hold: Any = await self._engine.acquire(self._manager, self._request, self._kind)  # type: ignore[arg-type]
+                hold = await self._engine.acquire(self._manager, self._request, self._kind)
             except LockError as error:
                 if not isinstance(error, TimeoutError):
                     self._engine.log.debug("campaigning goes on: %s", error)
@@ -74,7 +70,7 @@ class Campaign:
                 while hold.is_held and not self._is_stopped and not self._resigns:
                     await self._flag.wait(max(0.01, hold.left()))
                     self._flag.clear()
-            # Whoever leads next must not be told before this one has heard that it does not.
+            # Before the release: `deposed` must come before the next leader is elected.
             self._deposed(hold.token)
             self.hold = None
             if hold._ended is None:
@@ -86,8 +82,8 @@ class Campaign:
                 await self._engine.runtime.sleep(min(PAUSE, self._request.lease / 3))
 
 
-async def look(engine: "Engine", key: bytes) -> Leadership:
-    """The leader, as LOCK.INFO shows it."""
+async def leader_of(engine: Engine, key: bytes) -> Leadership:
+    """The leader that LOCK.INFO reports."""
     try:
         reply = await engine.wire.call(key, ("LOCK.INFO", key), engine.timeout)
     except (ReplyError, ConnectionLost):
@@ -103,5 +99,3 @@ async def look(engine: "Engine", key: bytes) -> Leadership:
 def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
-
-__all__ = ["NOBODY", "Campaign", "Leadership", "LockLost", "look", "time"]

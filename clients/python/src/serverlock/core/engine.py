@@ -1,116 +1,95 @@
-"""What a manager does in one process (with asyncio: in one loop): attempts, renewal, release, and what is left to do.
+"""What a manager does in one process (with asyncio: in one loop): acquire, renew, release.
 
 After a fork, the child has an engine of its own.
 """
 
-import logging
 import os
-import threading
 import weakref
-from collections.abc import Callable, Coroutine, Hashable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 from ..errors import LockError, LockMisuse
 from . import kinds
 from .attempt import Attempt
 from .clock import now
+from .debts import Debt
 from .hold import Grant, Hold
-from .connections import Connections
-from .portable import Portable
+from .options import Options
 from .request import Request
-from .blocking import Blocking
-from .subscription import Subscription
+from .resources import Resources
+from .scopes import Scopes
 from .timer import Timer
-from .wire import ConnectionLost, Connection, Runtime, ReplyError, Wire, Words
+from .wire import Connection, ConnectionLost, ReplyError, Runtime, Wire, Words
 
-if TYPE_CHECKING:
-    from ..hooks import Hooks
-
-ASK_FOR_MODULE = 5.0
-
-
-class Options:
-    """What a manager was made with."""
-
-    def __init__(
-        self, timeout: float, portable: bool, warn_without_module: bool, hooks: "Hooks | None", log: logging.Logger
-    ) -> None:
-        self.timeout, self.portable, self.hooks, self.log = timeout, portable, hooks, log
-        self.warn_without_module = warn_without_module  # until that has been done
-
-
-class MakesHold(Protocol):
-    def __call__(self, engine: "Engine", manager: object, request: Request, grant: Grant, began: float) -> Any: ...
-
-
-H = TypeVar("H", bound=Hold)
+PAUSE = 0.02
+TAKEN_AWAY = "somebody has taken it away"
 
 
 class Engine:
     def __init__(self, runtime: Runtime, wire: Wire, options: Options) -> None:
         self.runtime, self.wire = runtime, wire
         self.timeout, self.log, self._hooks = options.timeout, options.log, options.hooks
-        self._options = options
         self.pid = os.getpid()
-        self.is_closed = False
-        self.timer = Timer(self)
-        self.subscription = Subscription(self)
-        self.connections = Connections(self)
-        self.blocking = Blocking(self)
-        self.portable = Portable(self)
-        self.notifies = True  # until the server says otherwise
-        self.notify_works = False
-        self._module_missed_until = 0.0
-        self._scopes: dict[Hashable, list[weakref.ref[Hold]]] = {}
-        self._mutex = threading.Lock()
+        self.resources = Resources(runtime, wire, options)
+        self._debts, self.module = self.resources.debts, self.resources.module
+        self._timer = Timer(runtime, wire, self.module, self.timeout, self.log)
+        self.scopes = Scopes(runtime)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.resources.is_closed
+
+    async def close(self) -> None:
+        self.resources.is_closed = True
+        self._timer.close()
+        await self.resources.close()
 
     # Attempts
 
-    async def acquire(self, manager: object, request: Request, kind: type[H]) -> H:
+    async def acquire(self, manager: object, request: Request, kind: "type[H]") -> "H":
         if self.is_closed:
             raise LockMisuse(request.name, "its manager is closed")
-        if self._scopes:
-            self._refuse_again(request)
-        attempt = Attempt(self, request)
+        if self.scopes:
+            self.scopes.refuse_again(request)
+        attempt = Attempt(self.resources, request)
         try:
             grant = None
             grant = await attempt.run()
             return self._held(kind(self, manager, request, grant, attempt.began), grant)
         except LockError as error:
             if self._hooks is not None:
-                self._hooked(self._hooks.refused, request.name, now() - attempt.began, error)
+                self._call_hook(self._hooks.refused, request.name, now() - attempt.began, error)
             raise
         except (ReplyError, ConnectionLost) as error:
-            made = kinds.typed(error, request.name, now() - attempt.began)
+            typed = kinds.typed(error, request.name, now() - attempt.began)
             if self._hooks is not None:
-                self._hooked(self._hooks.refused, request.name, now() - attempt.began, made)
-            raise made from error
+                self._call_hook(self._hooks.refused, request.name, now() - attempt.began, typed)
+            raise typed from error
         except BaseException as error:
-            if grant is not None:  # the caller is interrupted with a grant that nobody has seen
+            if grant is not None:  # the caller was interrupted before it got the hold
                 await attempt.abandon(error)
                 if grant.connection is not None:
-                    await self.end_session(grant.connection)
+                    await self._end_session(grant.connection)
             raise
 
-    def _held(self, hold: H, grant: Grant) -> H:
+    def _held(self, hold: "H", grant: Grant) -> "H":
         if grant.connection is not None:
             self._watch(hold, grant.connection)
-        self.timer.add(hold)
+        self._timer.add(hold)
         if self._hooks is not None:
-            self._hooked(self._hooks.granted, hold.key, hold.waited)
+            self._call_hook(self._hooks.granted, hold.key, hold.waited)
         return hold
 
-    def _hooked(self, hook: Callable[..., None], *args: object) -> None:
-        """An error of the application's own must not cost a lock."""
+    def _call_hook(self, hook: Callable[..., None], *args: object) -> None:
+        """An error in a hook of the application must not cost a lock."""
         try:
             hook(*args)
         except Exception:
             self.log.exception("a hook failed")
 
     def _watch(self, hold: Hold, connection: Connection) -> None:
-        """Neither the watcher nor the connection keeps a hold that nobody refers to; the connection of such a hold is closed."""
-        ref = weakref.ref(hold, lambda _: self.timer.dropped.append(lambda: self.end_session(connection)))
+        """Keeps only a weak reference to the hold. Its connection closes once nobody refers to the hold."""
+        ref = weakref.ref(hold, lambda _: self._timer.dropped.append(lambda: self._end_session(connection)))
 
         def ended() -> None:
             held = ref()
@@ -119,75 +98,29 @@ class Engine:
 
         self.runtime.watch(connection, ended)
 
-    async def end_session(self, connection: Connection) -> None:
+    async def _end_session(self, connection: Connection) -> None:
         await self.runtime.unwatch(connection)
         await connection.close()
 
-    def _refuse_again(self, request: Request) -> None:
-        for ref in self._scopes.get(self.runtime.caller(), ()):
-            hold = ref()
-            if hold is None or not hold.is_held or not set(hold._request.keys) & set(request.keys):
-                continue
-            if hold._request.is_exclusive or request.is_exclusive:
-                raise LockMisuse(request.name, "this caller already holds it, in a scope around this call")
-
     def enter_scope(self, hold: Hold) -> Hashable:
-        """The caller that is in the scope of this hold from now on."""
-        caller = self.runtime.caller()
+        """The caller, which is in the scope of this hold from now on."""
         request, token, portable = hold._request, hold.token, hold._portable
         until = now() + request.lease
 
-        def cut_short() -> Coroutine[Any, Any, None]:
-            return self._settle_grant(request, token, portable, until)
-
-        # An exception can come before the first statement of __exit__: then the hold is dropped, and nobody released it.
-        hold._dropped = weakref.ref(hold, lambda _: self.timer.dropped.append(cut_short))
-        with self._mutex:
-            self._scopes.setdefault(caller, []).append(weakref.ref(hold))
-        return caller
-
-    def leave_scope(self, hold: Hold, caller: Hashable) -> None:
-        with self._mutex:
-            rest = [ref for ref in self._scopes.get(caller, ()) if ref() not in (hold, None)]
-            if rest:
-                self._scopes[caller] = rest
-            else:
-                self._scopes.pop(caller, None)
-
-    async def _settle_grant(self, request: Request, token: int, portable: bool, until: float) -> None:
         async def settle() -> None:
-            words = self.portable.release(request, token) if portable else request.release(token)
-            await self.wire.call(request.key, words, self.timeout)
+            await self.wire.call(request.key, self.module.release(request, token, portable), self.timeout)
 
-        self.timer.owe(until, settle)
+        async def owe() -> None:
+            self._debts.owe(until, settle)
 
-    async def cancel(self, request: Request, id_: str, portable: bool, is_reachable: bool) -> None:
-        """Ends an attempt: at once if that can be done, else in the background."""
-
-        async def settle() -> None:
-            if portable:
-                await self.portable.cancel(request, id_, self.timeout)
-                return
-            for key in request.keys:
-                await self.wire.call(key, ("LOCK.CANCEL", key, id_), self.timeout)
-
-        if is_reachable:
-            try:
-                await settle()
-                return
-            except (ReplyError, ConnectionLost):
-                pass
-        self.timer.owe(now() + max(request.lease + 2, self.timeout), settle)
+        # If an exception comes before the first statement of __exit__, the hold is dropped without a release.
+        hold._dropped = weakref.ref(hold, lambda _: self._timer.dropped.append(owe))
+        return self.scopes.enter(hold)
 
     # Holds
 
-    def extend_words(self, hold: Hold, lease_ms: int) -> Words:
-        if hold._portable:
-            return self.portable.extend(hold._request, hold.token, lease_ms)
-        return hold._request.extend(hold.token, lease_ms)
-
     async def extend(self, hold: Hold, lease: float | None) -> None:
-        """Sets a new lease; raises LockLost if the lock is not held any more."""
+        """Sets a new lease. Raises LockLost if the lock is not held any more."""
         hold.check()
         lease = hold._request.lease if lease is None else lease
         sent = now()
@@ -195,38 +128,32 @@ class Engine:
         reply = None
         hold._extending(sent, lease)
         try:
-            reply = await self._ask(hold, lambda: self.extend_words(hold, lease_ms))
+            reply = await self._ask(hold, lambda: self.module.extend(hold, lease_ms))
         finally:
             hold._extended(sent, lease, reply == 1)
-            self.timer.add(hold)
+            self._timer.add(hold)
         if reply != 1:
-            hold._lose("somebody has taken it away", gone=True)
+            hold._lose(TAKEN_AWAY, gone=True)
             hold.check()
 
     async def verify(self, hold: Hold) -> float:
-        """Asks the server; the seconds that are left, at most what this side believes."""
+        """Asks the server. Returns the seconds that are left, at most what this side believes."""
         hold.check()
-        left = min([await self._ask(hold, partial(self._check_words, hold, key)) for key in hold._request.keys])
+        left = min([await self._check(hold, key) for key in hold._request.keys])
         if left <= 0:
-            hold._lose("somebody has taken it away", gone=True)
+            hold._lose(TAKEN_AWAY, gone=True)
             hold.check()
-        return min(float(left) / 1000, hold.left())
+        return min(left / 1000, hold.left())
 
-    def _check_words(self, hold: Hold, key: bytes) -> Words:
-        return self.portable.check(hold._request, hold.token) if hold._portable else ("LOCK.CHECK", key, hold.token)
+    async def _check(self, hold: Hold, key: bytes) -> float:
+        return float(await self._ask(hold, lambda: self.module.check(hold, key)))
 
     async def fenced(self, hold: Hold, words: Words) -> Any:
         """Runs one command on the server, only if this lock is still held there."""
         hold.check()
-        keys = (*hold._request.keys[:1], *words[1:2])
-
-        def fenced() -> Words:
-            script = self.portable.fenced if hold._portable else FENCED
-            return ("EVAL", script, len(keys), *keys, hold.token, *words)
-
-        reply = await self._ask(hold, fenced)
+        reply = await self._ask(hold, lambda: self.module.fenced(hold, words))
         if isinstance(reply, list) and reply and reply[0] in (b"LOCK.LOST", "LOCK.LOST"):
-            hold._lose("somebody has taken it away", gone=True)
+            hold._lose(TAKEN_AWAY, gone=True)
             hold.check()
         return reply[0] if isinstance(reply, list) and reply else None
 
@@ -235,11 +162,11 @@ class Engine:
             try:
                 return await self.wire.call(hold._request.key, words(), self.timeout)
             except (ReplyError, ConnectionLost) as error:
-                if not self.missed(hold, error):
+                if not self.module.falls_back(hold, error):
                     raise kinds.typed(error, hold.key) from error
 
     async def release(self, hold: Hold) -> bool:
-        """Whether the lock was held to the end. What cannot be given back now is given back in the background."""
+        """Whether the lock was held to the end. If it cannot be released now, that is done in the background."""
         if hold._pid != os.getpid():
             hold._end()
             return False
@@ -247,9 +174,9 @@ class Engine:
             raise LockMisuse(hold.key, "it was released before")
         request, at, is_settled = hold._request, now(), False
         connection, hold._connection = hold._connection, None
-        was_lost = hold._lost is not None or at >= hold._lost_at
+        was_lost = hold._lost is not None or at >= hold._lease.lost_at
         try:
-            self.timer.forget()
+            self._timer.forget()
             wait = hold._granted + request.at_least - at
             if hold._gone:
                 held = False
@@ -262,61 +189,59 @@ class Engine:
             is_settled = True
             raise
         finally:
-            if not is_settled:  # the caller is interrupted
+            if not is_settled:  # the caller was interrupted
                 self._owe_release(hold)
             if connection is not None:
-                await self.runtime.finish(self.end_session(connection))
+                await self.runtime.finish(self._end_session(connection))
         if self._hooks is not None:
-            self._hooked(self._hooks.released, request.name, now() - hold._granted, held)
+            self._call_hook(self._hooks.released, request.name, now() - hold._granted, held)
         return held
 
     async def _release_now(self, hold: Hold) -> bool:
-        """Sent until it is answered, for as long as a call may take; then by the worker, until the lease ends."""
+        """Tries for as long as a call may take. Then the release goes on in the background, until the lease ends."""
         request, tries = hold._request, 0
         end = now() + self.timeout
         while True:
             try:
                 reply = await self.wire.call(request.key, self._release_words(hold), self.timeout)
             except (ReplyError, ConnectionLost) as error:
-                if self.missed(hold, error):
+                if self.module.falls_back(hold, error):
                     continue
                 tries += 1
                 if not kinds.is_retried(error):
                     raise kinds.typed(error, request.name) from error
-                if now() >= min(end, hold._lost_at):
+                if now() >= min(end, hold._lease.lost_at):
                     self._owe_release(hold)
                     self.log.warning("the lock %s is released in the background: %s", hold.key, error)
-                    return now() < hold._lost_at
-                await self.runtime.sleep(0.02 * tries)
+                    return now() < hold._lease.lost_at
+                await self.runtime.sleep(PAUSE * tries)
                 continue
             if request.was_held(reply):
                 return True
-            # Sent twice, it may find its own work done.
-            return reply == 0 and tries > 0 and now() < hold._lost_at
+            # A 0 after a second try may mean that the first one released it.
+            return reply == 0 and tries > 0 and now() < hold._lease.lost_at
 
     def _release_words(self, hold: Hold) -> Words:
-        if hold._portable:
-            return self.portable.release(hold._request, hold.token)
-        return hold._request.release(hold.token)
+        return self.module.release(hold._request, hold.token, hold._portable)
 
     def _owe_release(self, hold: Hold) -> None:
-        self.timer.owe(hold._sent + hold._lease, self._settling(hold))
+        self._debts.owe(hold._lease.ends_at, self._settling(hold))
 
-    def _settling(self, hold: Hold) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _settling(self, hold: Hold) -> Debt:
         async def settle() -> None:
             try:
                 await self.wire.call(hold._request.key, self._release_words(hold), self.timeout)
             except ReplyError as error:
-                self.missed(hold, error)
+                self.module.falls_back(hold, error)
                 raise
 
         return settle
 
     async def _release_later(self, hold: Hold, wait: float) -> bool:
-        """Cuts the lease to what is left of `at_least`; the timer releases when it is over."""
-        reply = await self._ask(hold, lambda: self.extend_words(hold, max(1, round(wait * 1000))))
+        """Cuts the lease to what is left of `at_least`. The timer releases the lock then."""
+        reply = await self._ask(hold, lambda: self.module.extend(hold, max(1, round(wait * 1000))))
         at, settle = now() + wait, self._settling(hold)
-        self.timer.later(at, lambda: self.timer.owe(at + 1, settle))
+        self._timer.later(at, lambda: self._debts.owe(at + 1, settle))
         return bool(reply == 1)
 
     def lost(self, hold: Hold) -> None:
@@ -324,62 +249,19 @@ class Engine:
         self.log.warning("%s", hold._lost)
         if self._hooks is not None:
             hooks, held = self._hooks, now() - hold._granted
-            self.runtime.tell(lambda: hooks.lost(hold.key, held, hold._lost))
-        hold._tell()
-
-    # The module
-
-    def is_portable(self) -> bool:
-        """Whether to ask with the scripts, because the server did not know LOCK.* a moment ago."""
-        return now() < self._module_missed_until
-
-    def asks_for_module(self) -> bool:
-        """Whether an attempt is to try LOCK.*: where they were missing, one does so every five seconds."""
-        if self._module_missed_until:
-            with self._mutex:
-                if now() < self._module_missed_until:
-                    return False
-                self._module_missed_until = now() + ASK_FOR_MODULE
-        return True
-
-    def find_module(self) -> None:
-        """It has replied: attempts that poll move over."""
-        if self._module_missed_until:
-            self._module_missed_until = 0.0
-
-    def miss_module(self, error: ReplyError) -> None:
-        if not self._options.portable:
-            raise error
-        with self._mutex:
-            warns, self._options.warn_without_module = self._options.warn_without_module, False
-            self._module_missed_until = now() + ASK_FOR_MODULE
-        if warns:
-            self.log.warning("the server has no LOCK.*; locks work by script, without order among waiters: %s", error)
-
-    def missed(self, hold: Hold, error: ReplyError | ConnectionLost) -> bool:
-        """The module, or the script, is gone: whether to send the same by script, for the value is the same."""
-        if not isinstance(error, ReplyError):
-            return False
-        if error.code == "NOSCRIPT" and hold._portable:
-            self.portable.missed()
-            return True
-        if error.is_unknown_command and not hold._portable:
-            hold._portable = hold._request.needs_module is None and self._options.portable
-            return hold._portable
-        return False
-
-    async def close(self) -> None:
-        self.is_closed = True
-        self.timer.close()
-        await self.subscription.close()
-        await self.connections.close()
-        await self.runtime.close()
-        # Last: attempts that wait end now, and what they give back must not end with the runtime.
-        self.subscription.stir()
-        await self.blocking.close()
+            self.runtime.call_back(lambda: hooks.lost(hold.key, held, hold._lost))
+        hold._stop_work()
+        on_lost = hold._request.on_lost
+        if on_lost is not None:
+            self.runtime.call_back(lambda: on_lost(hold))
 
 
-FENCED = (
-    "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end "
-    "return {redis.call(unpack(ARGV, 2))}"
-)
+class BoundHold(Hold):
+    """A hold with the engine that extends, verifies and releases it."""
+
+    def __init__(self, engine: Engine, manager: object, request: Request, grant: Grant, began: float) -> None:
+        super().__init__(manager, request, grant, began=began, pid=engine.pid, on_lost=engine.lost)
+        self._engine = engine
+
+
+H = TypeVar("H", bound=BoundHold)

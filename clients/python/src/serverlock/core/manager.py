@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypedDict, TypeVar
 
 from ..hooks import Hooks
-from .engine import Options
+from .engine import Engine
+from .options import Options
 from .request import MOST_HOLDERS, Duration, Key, Request, checked, count_of, key_of, seconds_of, shown
 
 L = TypeVar("L")
@@ -57,8 +58,17 @@ class Manager(Generic[L]):
         seconds = seconds_of(timeout, "timeout", "", 0.001)
         self._options = Options(seconds, bool(portable), bool(warn_without_module), hooks, log)
         self._client = client
+        self._set_up()
 
-    def _made(self, request: Request) -> L:
+    def _set_up(self) -> None:
+        """Checks the client, before anything is sent."""
+        raise NotImplementedError
+
+    def _lock_of(self, request: Request) -> L:
+        raise NotImplementedError
+
+    def _engine(self) -> Engine:
+        """The engine of this process, or loop."""
         raise NotImplementedError
 
     def lock(
@@ -177,7 +187,7 @@ class Manager(Generic[L]):
 
 
     def _of(self, keys: Iterable[object], lease: object, **options: Any) -> L:
-        return self._made(request_of(keys, lease, **options))
+        return self._lock_of(request_of(keys, lease, **options))
 
 
 def request_of(

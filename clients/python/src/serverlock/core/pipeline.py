@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from .semaphore import BACKSTOP, Permits
-from .wire import ConnectionLost, Runtime, ReplyError, Words
+from .wire import ConnectionLost, ReplyError, Runtime, Words
 
 AT_ONCE = 2
 MOST = 128

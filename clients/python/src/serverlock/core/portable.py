@@ -6,21 +6,18 @@ Keys, values, replies and errors are those of the commands, for one key with one
 import hashlib
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .clock import now
 from .request import Request
-from .wire import ConnectionLost, ReplyError, Word
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .wire import ConnectionLost, ReplyError, Wire, Word
 
 MARGIN_MS = 1000
 RETENTION_MS = 60_000
-# How long an answer about the eviction policy counts: a failover brings another server.
+# Ask for the eviction policy again after this time: a failover brings another server.
 POLICY_COUNTS = 60.0
 
-# The CHECK of the scripts, before one command of the user's.
+# Checks the lock, then runs one command of the user.
 FENCED = """
 local value, time = redis.call('GET', KEYS[1]), redis.call('TIME')
 local ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. ('%016.0f'):format(ARGV[1]))
@@ -44,8 +41,8 @@ def digest() -> str:
 class Portable:
     fenced = FENCED
 
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
+    def __init__(self, wire: Wire, timeout: float) -> None:
+        self._wire, self._timeout = wire, timeout
         self._is_loaded = False
         self._retention = -1
         self._asked = -POLICY_COUNTS
@@ -55,8 +52,8 @@ class Portable:
         name = "lock_recover" if request.recover else "lock_acquire"
         return await self._call(request, name, *request.acquire(id_)[2:])
 
-    async def cancel(self, request: Request, id_: str, timeout: float) -> None:
-        """Gives back what this ID may have been granted: the same ID gets the same token."""
+    async def cancel(self, request: Request, id_: str) -> None:
+        """Gives back what this ID may have been granted. The same ID gets the same token."""
         reply = await self._call(request, "lock_acquire", b"PX", 1, b"ID", id_)
         if isinstance(reply, int):
             await self._call(request, "lock_release", reply)
@@ -71,7 +68,7 @@ class Portable:
         return self._words(request, "lock_check", token)
 
     def missed(self) -> None:
-        """The server does not have the script any more."""
+        """The server lost the script."""
         self._is_loaded = False
 
     def _words(self, request: Request, name: str, *args: Word) -> tuple[Word, ...]:
@@ -79,24 +76,23 @@ class Portable:
         return (*by, 1, request.key, name, MARGIN_MS, self._retention, *args)
 
     async def _call(self, request: Request, name: str, *args: Word) -> Any:
-        engine = self._engine
         try:
-            reply = await engine.wire.call(request.key, self._words(request, name, *args), engine.timeout)
+            reply = await self._wire.call(request.key, self._words(request, name, *args), self._timeout)
         except ReplyError as error:
             if error.code != "NOSCRIPT":
                 raise
             self.missed()
-            reply = await engine.wire.call(request.key, self._words(request, name, *args), engine.timeout)
+            reply = await self._wire.call(request.key, self._words(request, name, *args), self._timeout)
         self._is_loaded = True
         return reply
 
     async def _ask_policy(self, request: Request) -> None:
-        """Under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell."""
+        """A volatile policy may evict keys with an expiry, so locks get none; nor do they if INFO is not allowed."""
         if now() < self._asked + POLICY_COUNTS:
             return
         self._asked = now()
         try:
-            reply = await self._engine.wire.call(request.key, ("INFO", "memory"), self._engine.timeout)
+            reply = await self._wire.call(request.key, ("INFO", "memory"), self._timeout)
         except ReplyError:
             self._retention = -1
             return

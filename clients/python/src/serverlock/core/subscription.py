@@ -1,71 +1,66 @@
-"""Waiting by NOTIFY: one connection that is subscribed to the channel of this process, and who hears what.
+"""Waiting by NOTIFY: one connection subscribes to the channel of this process, and passes its messages to attempts.
 
-Messages are hints. An attempt asks the server again when it hears something, and when the connection is lost or comes back.
+Messages are hints. An attempt asks the server again after a message, and when the connection is lost or comes back.
 """
 
 import random
 import secrets
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from logging import Logger
+from typing import Any
 
 from .clock import now
-from .wire import ConnectionLost, Connection, ReplyError
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .wire import Connection, ConnectionLost, Flag, ReplyError, Runtime, Wire
 
 IDLE_PING = 3.0
 
 
 class News:
-    """What one attempt hears."""
+    """The messages for one attempt."""
 
-    def __init__(self, subscription: "Subscription") -> None:
-        self._subscription = subscription
-        self._flag = subscription.flag()
-        self._heard: list[str] = []
+    def __init__(self, flag: Flag) -> None:
+        self._flag = flag
+        self._messages: list[str] = []
         self.again_at = float("inf")
 
     def put(self, kind: str) -> None:
-        self._heard.append(kind)
+        self._messages.append(kind)
         self._flag.set()
 
     def stir(self) -> None:
-        """Something about the connection has changed."""
+        """The connection came up, or was lost."""
         self._flag.set()
 
     async def wait(self, timeout: float) -> str | None:
-        """The next message, or None: the time is over, or something about the connection has changed."""
-        if not self._heard:
+        """The next message. None: the time is over, or the connection came up or was lost."""
+        if not self._messages:
             await self._flag.wait(max(0.0, timeout))
         self._flag.clear()
-        return self._heard.pop(0) if self._heard else None
+        return self._messages.pop(0) if self._messages else None
 
     def forget(self) -> None:
-        """What was heard before a new call says nothing about it."""
-        self._heard.clear()
+        """Messages that came before a new ACQUIRE say nothing about it."""
+        self._messages.clear()
 
 
 class Subscription:
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
+    def __init__(self, runtime: Runtime, wire: Wire, timeout: float, log: Logger) -> None:
+        self._runtime, self._wire, self._timeout, self._log = runtime, wire, timeout, log
+        self._is_closed = False
         self._mutex = threading.Lock()
-        # An attempt owns its entry: one that a signal handler ends in the middle of `unregister` leaves nothing behind.
+        # An attempt owns its entry, so nothing stays behind if a signal handler ends it in the middle of `unregister`.
         self._by_id: weakref.WeakValueDictionary[str, News] = weakref.WeakValueDictionary()
         self._connection: Connection | None = None
-        self._listener = engine.runtime.worker(self._listen, "serverlock subscription")
+        self._listener = runtime.worker(self._listen, "serverlock subscription")
         self._key = b""
         self.channel = f"serverlock:{secrets.token_hex(8)}"
         self.is_up = False
         self.refusal: ReplyError | None = None
 
-    def flag(self) -> Any:
-        return self._engine.runtime.flag()
-
     def register(self, id_: str, key: bytes) -> News:
-        """Opens the connection when it is the first."""
-        news = News(self)
+        """The first one opens the connection."""
+        news = News(self._runtime.flag())
         with self._mutex:
             self._by_id[id_] = news
             self._key = self._key or key
@@ -77,14 +72,14 @@ class Subscription:
             self._by_id.pop(id_, None)
 
     async def ready(self, news: News, timeout: float) -> bool:
-        """Waits until the connection is subscribed, or it is clear that it cannot be."""
+        """Waits until the connection is subscribed, or cannot be."""
         end = now() + timeout
-        while not (self.is_up or self._engine.is_closed) and self.refusal is None and (left := end - now()) > 0:
+        while not (self.is_up or self._is_closed) and self.refusal is None and (left := end - now()) > 0:
             await news.wait(left)
         return self.is_up
 
     def send_again(self) -> None:
-        """Has all attempts sent again, within a second: not all at once."""
+        """All attempts ask again, spread over a second."""
         at = now()
         with self._mutex:
             waiting = list(self._by_id.values())
@@ -93,15 +88,19 @@ class Subscription:
             news.stir()
 
     async def close(self) -> None:
+        self._is_closed = True
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
     async def _listen(self) -> None:
         pause = 0.0
-        while not self._engine.is_closed:
+        while not self._is_closed:
             if pause:
-                await self._engine.runtime.sleep(pause)
+                await self._runtime.sleep(pause)
             try:
                 await self._subscribe()
                 pause = 0.0
@@ -111,22 +110,21 @@ class Subscription:
                 self.stir()
                 return
             except ConnectionLost as error:
-                if self._engine.is_closed:
+                if self._is_closed:
                     return
                 if self.is_up:
-                    self._engine.log.warning("the connection for waiting was lost, and is opened again: %s", error)
+                    self._log.warning("the connection for waiting was lost, and is opened again: %s", error)
                 pause = min(1.0, pause * 2 or 0.05)
             finally:
                 self.is_up = False
-                await self.close()
+                await self._disconnect()
             self.stir()
 
     async def _subscribe(self) -> None:
-        timeout = self._engine.timeout
-        connection = self._connection = await self._engine.wire.connect(self._key, timeout)
-        reply = await connection.call(("SUBSCRIBE", self.channel), timeout)
+        connection = self._connection = await self._wire.connect(self._key, self._timeout)
+        reply = await connection.call(("SUBSCRIBE", self.channel), self._timeout)
         if not (isinstance(reply, list) and _text(reply[0]) == "subscribe"):
-            raise ConnectionLost(ValueError(f"SUBSCRIBE was answered {reply!r}"))
+            raise ConnectionLost(ValueError(f"unexpected reply to SUBSCRIBE: {reply!r}"))
         self.is_up = True
         self.send_again()
 
@@ -135,7 +133,7 @@ class Subscription:
         if connection is None:
             return
         is_asked = False
-        while not self._engine.is_closed:  # it may have been closed while this connection was opened
+        while not self._is_closed:  # the manager may have been closed while this connection opened
             message = await connection.read(IDLE_PING)
             if message is None:
                 if is_asked:
@@ -157,6 +155,7 @@ class Subscription:
                 news.put(words[0].decode("ascii", "replace"))
 
     def stir(self) -> None:
+        """Wakes all attempts."""
         with self._mutex:
             waiting = list(self._by_id.values())
         for news in waiting:

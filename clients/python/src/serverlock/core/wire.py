@@ -1,4 +1,4 @@
-"""What the rest needs of a client library and of threads or asyncio, and how errors of the server are read."""
+"""What the core needs of a client library (Wire, Connection) and of threads or asyncio (Runtime), and their errors."""
 
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -147,8 +147,8 @@ class Runtime(Protocol):
     def later(self, seconds: float, work: Callable[[], object]) -> None:
         """Calls it once, also after `close`. It keeps neither the process nor the loop from ending."""
 
-    def tell(self, work: Callable[[], object]) -> None:
-        """Calls code of the user's, which may take its time."""
+    def call_back(self, work: Callable[[], object]) -> None:
+        """Calls code of the user, which may take long."""
 
     def watch(self, connection: Connection, ended: Callable[[], None]) -> None:
         """Calls `ended` when that connection ends, unless it is unwatched before."""

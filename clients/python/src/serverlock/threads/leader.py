@@ -2,27 +2,25 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..core.campaign import NOBODY, Campaign, Leadership, look
-from ..core.manager import request_of
+from ..core.campaign import Campaign, Leadership, leader_of
+from ..core.manager import Manager, request_of
 from ..core.request import Duration, Key
+from .held import Held
 from .runtime import run
-
-if TYPE_CHECKING:
-    from .locks import Locks
 
 
 class Leader:
     """Campaigns for a key in a thread of its own, from `start` until `stop`.
 
-    on_elected is called with the token when this process leads, on_lost with the same token when it does not any more:
-    both from that thread. The work belongs elsewhere; both have to return soon.
+    That thread calls on_elected with the token when this process becomes the leader, and on_lost with the same token
+    when it no longer is. Both must return soon: do the work elsewhere.
     """
 
     def __init__(
         self,
-        locks: "Locks",
+        locks: Manager[Any],
         key: Key,
         lease: Duration,
         *,
@@ -38,7 +36,7 @@ class Leader:
         self._locks = locks
         self._on_elected, self._on_lost = on_elected, on_lost
         self._stopped = threading.Event()
-        self._campaign: Campaign | None = None
+        self._campaign: Campaign[Held] | None = None
         self._thread: threading.Thread | None = None
         self._request = request_of(
             [key], lease, wait=wait, owner=owner, session=session, replicas=replicas, replicas_within=replicas_within,
@@ -47,13 +45,11 @@ class Leader:
 
     @property
     def token(self) -> int | None:
-        """The token, while this process leads."""
+        """The token while this process is the leader, else None."""
         hold = None if self._campaign is None else self._campaign.hold
         return hold.token if hold is not None and hold.is_held else None
 
     def start(self) -> "Leader":
-        from .locks import Held
-
         campaign = Campaign(
             self._locks._engine(), self._locks, self._request, Held, self._on_elected, self._on_lost
         )
@@ -63,7 +59,7 @@ class Leader:
         return self
 
     def stop(self, timeout: float | None = None) -> None:
-        """Steps down and campaigns no more. Waits until that is done; a campaign that waits for the lock notices later."""
+        """Steps down for good, and waits until that is done. A campaign that waits for the lock ends later."""
         self._stopped.set()
         if self._campaign is not None:
             leads = self._campaign.hold is not None
@@ -72,15 +68,15 @@ class Leader:
                 self._thread.join(timeout)
 
     def resign(self) -> None:
-        """Steps down, and campaigns again after others had their turn."""
+        """Steps down, and campaigns again once others had a chance."""
         if self._campaign is not None:
             self._campaign.resign()
 
     def observe(self) -> Iterator[Leadership]:
-        """Yields the leader, first the current one, then each change, until `stop`. Looks every third of the lease."""
+        """Yields the current leader, then each change, until `stop`. Asks the server every third of the lease."""
         before: Leadership | None = None
         while not self._stopped.is_set():
-            now = run(look(self._locks._engine(), self._request.key))
+            now = run(leader_of(self._locks._engine(), self._request.key))
             if now != before:
                 before = now
                 yield now
@@ -94,7 +90,4 @@ class Leader:
 
     def _woken(self, _: object) -> None:
         if self._campaign is not None:
-            self._campaign.woken()
-
-
-__all__ = ["NOBODY", "Leader", "Leadership"]
+            self._campaign.wake()

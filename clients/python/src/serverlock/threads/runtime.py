@@ -76,24 +76,24 @@ class Worker:
                 self.start()
 
 
-class Tellers:
-    """A few threads that call code of the user's, and end when there is no more for a while."""
+class Callbacks:
+    """A few threads that call code of the user. They end when there is no more for a while."""
 
     MOST = 3
 
     def __init__(self, linger: float) -> None:
         self._linger = linger
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._workers = [Worker(self._tell, "serverlock told", lambda: not self._work.empty()) for _ in range(self.MOST)]
+        self._workers = [Worker(self._run, "serverlock callbacks", lambda: not self._work.empty()) for _ in range(self.MOST)]
 
-    def tell(self, work: Callable[[], object]) -> None:
+    def call(self, work: Callable[[], object]) -> None:
         self._work.put(work)
         for worker in self._workers:
             if not worker.runs:
                 worker.start()
                 break
 
-    async def _tell(self) -> None:
+    async def _run(self) -> None:
         while True:
             try:
                 work = self._work.get(timeout=self._linger)
@@ -110,7 +110,7 @@ class Runtime:
     linger = 2.0
 
     def __init__(self) -> None:
-        self._tellers = Tellers(self.linger)
+        self._callbacks = Callbacks(self.linger)
         self._watcher: Watcher | None = None
         self._mutex = threading.Lock()
 
@@ -131,8 +131,8 @@ class Runtime:
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         await work
 
-    def tell(self, work: Callable[[], object]) -> None:
-        self._tellers.tell(work)
+    def call_back(self, work: Callable[[], object]) -> None:
+        self._callbacks.call(work)
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
         timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), work)
@@ -140,7 +140,7 @@ class Runtime:
         try:
             timer.start()
         except RuntimeError:
-            pass  # the interpreter ends, and takes everybody along who could be told
+            pass  # the interpreter ends
 
     def watch(self, connection: Connection, ended: Callable[[], None]) -> None:
         with self._mutex:

@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.pipeline import Pipeline, is_demoted
 from ..core.library import Library, pool_arguments
-from ..core.wire import ConnectionLost, Connection, ReplyError, Words
+from ..core.pipeline import Pipeline, is_demoted
+from ..core.wire import Connection, ConnectionLost, ReplyError, Words
 from .runtime import Runtime, run
 
 MOST_HOPS = 5

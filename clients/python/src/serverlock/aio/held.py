@@ -1,0 +1,79 @@
+"""A lock that is held, with asyncio."""
+
+import asyncio
+import os
+from typing import Any
+
+from ..core.engine import BoundHold, Engine
+from ..core.hold import Grant
+from ..core.request import Duration, Key, Request, seconds_of
+
+
+class Held(BoundHold):
+    """A lock that is held. Any task may check, extend or release it."""
+
+    def __init__(self, engine: Engine, manager: object, request: Request, grant: Grant, began: float) -> None:
+        super().__init__(engine, manager, request, grant, began)
+        self._over_flag = asyncio.Event()
+        self._work: asyncio.Task[Any] | None = None
+        self._cancels_before = 0
+        self._has_cancelled = False
+
+    async def release(self) -> bool:
+        """Gives the lock back; whether it was held to the end."""
+        return await self._engine.release(self)
+
+    async def extend(self, lease: Duration | None = None) -> None:
+        """Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock."""
+        made = None if lease is None else seconds_of(lease, "lease", self.key, 0.001)
+        await self._engine.extend(self, made)
+
+    async def verify(self) -> float:
+        """Asks the server whether the lock is held; the seconds that are left. Raises LockLost."""
+        return await self._engine.verify(self)
+
+    async def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Any:
+        """Runs one command on the same server, only if the lock is held there at that moment. Raises LockLost.
+
+        In a cluster, `key` has to be in the slot of the lock.
+        """
+        return await self._engine.fenced(self, (command, key, *args))
+
+    async def until_lost(self) -> None:
+        """Returns when the lock is lost, for tasks that did not enter the scope."""
+        await self._over_flag.wait()
+
+    def _stop_work(self) -> None:
+        self._over_flag.set()
+        if self._work is not None and not self._has_cancelled:
+            self._has_cancelled = self._work.cancel()
+
+    def _enter(self) -> None:
+        self._work = asyncio.current_task()
+        self._cancels_before = 0 if self._work is None else self._work.cancelling()
+        if self._lost is not None:
+            self._stop_work()
+
+    async def _leave(self, error: BaseException | None) -> None:
+        """The end of the scope. An error of the body wins over a loss, unless it is the cancellation by `_stop_work`."""
+        work, self._work = self._work, None
+        stopped = False
+        if self._has_cancelled and work is not None:
+            stopped = work.uncancel() <= self._cancels_before
+            if stopped and not isinstance(error, asyncio.CancelledError):
+                try:
+                    await asyncio.sleep(0)  # the cancellation was for a body that has ended
+                except asyncio.CancelledError:
+                    pass
+        if isinstance(error, asyncio.CancelledError) and stopped:
+            error = None
+        if self._pid != os.getpid() or self._ended is not None:
+            return
+        try:
+            in_time = await self.release()
+        except Exception:
+            if error is None:
+                raise
+            return
+        if not in_time and error is None:
+            raise self._lost or self._released_late()

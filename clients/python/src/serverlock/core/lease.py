@@ -1,0 +1,47 @@
+"""Decides how long a hold counts, by the holder's own clock. Pure: the caller passes the time. Times are seconds."""
+
+import math
+
+
+class Lease:
+    """It ends a tenth (`margin`) early for its holder, whatever the network does."""
+
+    def __init__(self, sent: float, seconds: float, renewed_until: float = math.inf, margin: float = 0.1) -> None:
+        """sent: when the request was sent that the server granted."""
+        self.sent, self.seconds = sent, seconds
+        self._margin = margin
+        self._renewed_until = renewed_until
+        self._in_flight = 0  # EXTENDs
+        self._earliest = math.inf  # the earliest end of the leases in flight
+
+    @property
+    def ends_at(self) -> float:
+        """When the server may grant the lock to others."""
+        return self.sent + self.seconds
+
+    @property
+    def lost_at(self) -> float:
+        return self.sent + self.seconds * (1 - self._margin)
+
+    @property
+    def renew_at(self) -> float:
+        return self.sent + self.seconds / 3
+
+    def may_renew(self, now: float) -> bool:
+        return now < self._renewed_until
+
+    def extending(self, sent: float, seconds: float) -> None:
+        """An EXTEND is sent. Its reply may be lost, so a lease that ends earlier counts at once.
+
+        Nobody knows in which order the server runs several that are in flight, so the earliest end counts.
+        """
+        self._earliest = min(sent + seconds, self._earliest if self._in_flight else math.inf)
+        self._in_flight += 1
+        if sent + seconds < self.ends_at:
+            self.sent, self.seconds = sent, seconds
+
+    def extended(self, sent: float, seconds: float, *, counts: bool) -> None:
+        """That EXTEND was answered, or failed. counts: the server confirmed it, and the lock was not lost meanwhile."""
+        self._in_flight -= 1
+        if counts:
+            self.sent, self.seconds = sent, min(sent + seconds, self._earliest) - sent

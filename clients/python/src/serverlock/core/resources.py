@@ -1,0 +1,34 @@
+"""What a manager owns in one process, and what its attempts use: connections, ways to wait, work left to do."""
+
+from .blocking import Blocking
+from .connections import Connections
+from .debts import Debts
+from .module import Module
+from .options import Options
+from .portable import Portable
+from .subscription import Subscription
+from .wire import Runtime, Wire
+
+
+class Resources:
+    def __init__(self, runtime: Runtime, wire: Wire, options: Options) -> None:
+        self.runtime, self.wire = runtime, wire
+        self.timeout, self.log = options.timeout, options.log
+        self.debts = Debts(runtime)
+        self.module = Module(Portable(wire, self.timeout), options)
+        self.subscription = Subscription(runtime, wire, self.timeout, self.log)
+        self.connections = Connections(runtime, wire, self.timeout)
+        self.blocking = Blocking(wire, self.timeout, self.debts.owe)
+        self.notifies = True  # until the server refuses NOTIFY
+        self.notify_works = False
+        self.is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+        self.debts.close()
+        await self.subscription.close()
+        await self.connections.close()
+        await self.runtime.close()
+        # Last: waiting attempts end now, and what they give back must not end with the runtime.
+        self.subscription.stir()
+        await self.blocking.close()

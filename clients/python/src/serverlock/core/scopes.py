@@ -1,0 +1,58 @@
+"""Which caller is in the scope of which hold."""
+
+import threading
+import weakref
+from collections.abc import Hashable, Sequence
+from types import FrameType
+from typing import TypeAlias, TypeVar
+
+from ..errors import LockMisuse
+from .hold import Hold
+from .request import Request
+from .wire import Runtime
+
+H = TypeVar("H", bound=Hold)
+Entered: TypeAlias = tuple[FrameType, Hashable, H]
+
+
+class Scopes:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._mutex = threading.Lock()
+        self._by_caller: dict[Hashable, list[weakref.ref[Hold]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_caller)
+
+    def refuse_again(self, request: Request) -> None:
+        """Raises LockMisuse if this caller already holds the lock in a scope around this call."""
+        for ref in self._by_caller.get(self._runtime.caller(), ()):
+            hold = ref()
+            if hold is None or not hold.is_held or not set(hold._request.keys) & set(request.keys):
+                continue
+            if hold._request.is_exclusive or request.is_exclusive:
+                raise LockMisuse(request.name, "this caller already holds it, in a scope around this call")
+
+    def enter(self, hold: Hold) -> Hashable:
+        """The caller, which is in the scope of this hold from now on."""
+        caller = self._runtime.caller()
+        with self._mutex:
+            self._by_caller.setdefault(caller, []).append(weakref.ref(hold))
+        return caller
+
+    def leave(self, hold: Hold, caller: Hashable) -> None:
+        with self._mutex:
+            rest = [ref for ref in self._by_caller.get(caller, ()) if ref() not in (hold, None)]
+            if rest:
+                self._by_caller[caller] = rest
+            else:
+                self._by_caller.pop(caller, None)
+
+
+def left_by(entered: Sequence[Entered[H]], frame: FrameType, caller: Hashable) -> Entered[H] | None:
+    """The scope that ends: that of this `with`, else the last one of this caller, else the only one there is.
+
+    Frameworks leave a scope in another thread or task than they entered it in, while others use the same Lock.
+    """
+    mine = [entry for entry in entered if entry[0] is frame] or [entry for entry in entered if entry[1] is caller]
+    return mine[-1] if mine else entered[0] if len(entered) == 1 else None

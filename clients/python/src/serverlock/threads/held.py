@@ -1,0 +1,53 @@
+"""A lock that is held, with threads."""
+
+import os
+from types import TracebackType
+from typing import Any
+
+from ..core.engine import BoundHold
+from ..core.request import Duration, Key, seconds_of
+from .runtime import run
+
+
+class Held(BoundHold):
+    """A lock that is held. Any thread may check, extend or release it."""
+
+    def release(self) -> bool:
+        """Gives the lock back; whether it was held to the end."""
+        return run(self._engine.release(self))
+
+    def extend(self, lease: Duration | None = None) -> None:
+        """Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock."""
+        made = None if lease is None else seconds_of(lease, "lease", self.key, 0.001)
+        run(self._engine.extend(self, made))
+
+    def verify(self) -> float:
+        """Asks the server whether the lock is held; the seconds that are left. Raises LockLost."""
+        return run(self._engine.verify(self))
+
+    def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Any:
+        """Runs one command on the same server, only if the lock is held there at that moment. Raises LockLost.
+
+        In a cluster, `key` has to be in the slot of the lock.
+        """
+        return run(self._engine.fenced(self, (command, key, *args)))
+
+    def __enter__(self) -> "Held":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        leave(self, error)
+
+
+def leave(held: Held, error: BaseException | None) -> None:
+    """The end of a scope. An error of the body wins over a loss."""
+    if held._pid != os.getpid() or held._ended is not None:
+        return
+    try:
+        in_time = held.release()
+    except Exception:
+        if error is None:
+            raise
+        return
+    if not in_time and error is None:
+        raise held._lost or held._released_late()

@@ -1,0 +1,48 @@
+"""How long a hold counts. The tests pass the time, so they need neither a server nor a clock."""
+
+import unittest
+
+from serverlock.core.lease import Lease
+
+
+class Leases(unittest.TestCase):
+    def test_the_holder_stops_a_tenth_before_the_end(self) -> None:
+        lease = Lease(100.0, 30.0)
+        self.assertEqual((lease.renew_at, lease.lost_at, lease.ends_at), (110.0, 127.0, 130.0))
+        self.assertEqual(Lease(100.0, 30.0, margin=0.0).lost_at, 130.0)
+
+    def test_a_confirmed_extension_counts_from_its_sending(self) -> None:
+        lease = Lease(100.0, 30.0)
+        lease.extending(110.0, 30.0)
+        self.assertEqual(lease.ends_at, 130.0)
+        lease.extended(110.0, 30.0, counts=True)
+        self.assertEqual(lease.ends_at, 140.0)
+
+    def test_an_extension_that_shortens_counts_at_once_and_for_good(self) -> None:
+        lease = Lease(100.0, 30.0)
+        lease.extending(110.0, 5.0)
+        self.assertEqual(lease.ends_at, 115.0)
+        lease.extended(110.0, 5.0, counts=False)
+        self.assertEqual(lease.ends_at, 115.0)
+
+    def test_the_earliest_end_counts_among_extensions_in_flight(self) -> None:
+        lease = Lease(100.0, 30.0)
+        lease.extending(110.0, 60.0)
+        lease.extending(111.0, 10.0)
+        lease.extended(110.0, 60.0, counts=True)
+        self.assertEqual(lease.ends_at, 121.0)
+        lease.extended(111.0, 10.0, counts=True)
+        self.assertEqual(lease.ends_at, 121.0)
+        lease.extending(112.0, 60.0)
+        lease.extended(112.0, 60.0, counts=True)
+        self.assertEqual(lease.ends_at, 172.0)
+
+    def test_a_lease_is_renewed_until_max_hold(self) -> None:
+        lease = Lease(100.0, 30.0, renewed_until=150.0)
+        self.assertTrue(lease.may_renew(149.9))
+        self.assertFalse(lease.may_renew(150.0))
+        self.assertTrue(Lease(100.0, 30.0).may_renew(1e12))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import re
 import sys
 import threading
 import unittest
@@ -17,7 +19,7 @@ from serverlock import LockMisuse, Locks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
-from servers import Server  # noqa: E402
+from servers import Server, until  # noqa: E402
 
 
 class Worker:
@@ -75,6 +77,16 @@ class Threads(unittest.TestCase):
         self.assertEqual(self.conn.info("pool")["state"], "held")
         one(lambda: second.__exit__(None, None, None))
         self.assertEqual(self.conn.info("pool")["state"], "free")
+
+    def test_a_scope_releases_once(self) -> None:
+        with self.locks.lock("a", 60):
+            pass
+        ended = self.locks._engine()._timer.dropped
+        gc.collect()
+        until("nothing is left to do", lambda: not ended and not self.locks._engine().resources.debts.count)
+        stats = self.conn.call("INFO", "commandstats")
+        calls = dict(re.findall(r"cmdstat_lock\.(\w+):calls=(\d+)", stats, re.I))
+        self.assertEqual(calls, {"acquire": "1", "release": "1"})
 
     def test_a_thread_may_lock_what_another_one_left_for_it(self) -> None:
         one, two = Worker(), Worker()

@@ -49,10 +49,13 @@ class Debts:
             with self._mutex:
                 debts, self._debts = self._debts, []
                 self._settling = len(debts)
-            owed = [debt for debt in debts if not await _settle(*debt)]
+            owed = []
+            for debt in debts:
+                if not await _settle(*debt):
+                    owed.append(debt)
+                self._settling -= 1
             with self._mutex:
                 self._debts += owed
-                self._settling = 0
             pause = PAUSE if owed else 0.0
             del debts, owed
 

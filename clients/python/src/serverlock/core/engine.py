@@ -191,6 +191,7 @@ class Engine:
         finally:
             if not is_settled:  # the caller was interrupted
                 self._owe_release(hold)
+            hold._dropped = None
             if connection is not None:
                 await self.runtime.finish(self._end_session(connection))
         if self._hooks is not None:

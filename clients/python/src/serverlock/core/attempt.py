@@ -374,14 +374,16 @@ class Attempt:
 
     async def _abandon(self, error: BaseException) -> None:
         # The lock may have been granted without the caller knowing.
-        if self._connection is not None:
-            # The next caller must not read a reply that is still to come.
-            if not isinstance(error, LockError):
-                await self._connection.close()
-            await self._give_back_connection()
-        if self._may_wait:
-            is_reachable = not isinstance(error.__cause__, (ConnectionLost, OSError))
-            await self._cancel(is_reachable)
+        try:
+            if self._connection is not None:
+                # The next caller must not read a reply that is still to come.
+                if not isinstance(error, LockError):
+                    await self._connection.close()
+                await self._give_back_connection()
+        finally:  # the caller may be interrupted again
+            if self._may_wait:
+                is_reachable = not isinstance(error.__cause__, (ConnectionLost, OSError))
+                await self._cancel(is_reachable)
 
     async def _cancel(self, is_reachable: bool) -> None:
         """Cancels the attempt on the server: at once if possible, else in the background."""
@@ -394,13 +396,16 @@ class Attempt:
             for key in request.keys:
                 await resources.wire.call(key, ("LOCK.CANCEL", key, id_), resources.timeout)
 
-        if is_reachable:
-            try:
+        is_settled = False
+        try:
+            if is_reachable:
                 await settle()
-                return
-            except (ReplyError, ConnectionLost):
-                pass
-        resources.debts.owe(now() + max(request.lease + 2, resources.timeout), settle)
+                is_settled = True
+        except (ReplyError, ConnectionLost):
+            pass
+        finally:  # the caller may be interrupted again
+            if not is_settled:
+                resources.debts.owe(now() + max(request.lease + 2, resources.timeout), settle)
 
 
 class Waiting(Exception):

@@ -67,9 +67,11 @@ class Engine:
             raise typed from error
         except BaseException as error:
             if grant is not None:  # the caller was interrupted before it got the hold
-                await attempt.abandon(error)
-                if grant.connection is not None:
-                    await self._end_session(grant.connection)
+                try:
+                    await attempt.abandon(error)
+                finally:
+                    if grant.connection is not None:
+                        await self._end_session(grant.connection)
             raise
 
     def _held(self, hold: "H", grant: Grant) -> "H":

@@ -1,0 +1,64 @@
+"""A caller that is interrupted, and again while it gives up: nothing stays behind on the server."""
+
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from serverlock import Locks
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
+
+from servers import Server, until  # noqa: E402
+
+
+class Interrupt(BaseException):
+    """As gevent's GreenletExit, or what a signal handler raises."""
+
+
+class Interrupts(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server = Server()
+        self.addCleanup(self.server.end)
+        self.conn: Any = self.server.connect()
+        self.addCleanup(self.conn.close)
+        self.locks = Locks(redis.Redis(port=self.server.port))
+        self.addCleanup(self.locks.close)
+        self.locks.lock("warm", 30).acquire().release()
+
+    def interrupt(self, *commands: str) -> list[str]:
+        """Interrupts the caller once in each of these commands, after the server has the first and before it has others."""
+        wire: Any = self.locks._engine().wire
+        call, left = wire.call, list(commands)
+
+        async def interrupted(key: bytes, words: Any, timeout: float) -> Any:
+            if words[0] not in left:
+                return await call(key, words, timeout)
+            if words[0] == commands[0]:
+                await call(key, words, timeout)
+            left.remove(words[0])
+            raise Interrupt
+
+        wire.call = interrupted
+        return left
+
+    def test_an_attempt_that_is_interrupted_twice_leaves_no_lock(self) -> None:
+        left = self.interrupt("LOCK.ACQUIRE", "LOCK.CANCEL")
+        with self.assertRaises(Interrupt):
+            self.locks.lock("a", 30).acquire()
+        self.assertEqual(left, [])
+        until("the lock is free", lambda: self.conn.info("a")["state"] == "free")
+
+    def test_a_release_that_is_interrupted_goes_on_in_the_background(self) -> None:
+        held = self.locks.lock("a", 30).acquire()
+        left = self.interrupt("LOCK.CHECK", "LOCK.RELEASE")
+        with self.assertRaises(Interrupt):
+            held.release()
+        self.assertEqual(left, ["LOCK.CHECK"])
+        until("the lock is free", lambda: self.conn.info("a")["state"] == "free")
+
+
+if __name__ == "__main__":
+    unittest.main()

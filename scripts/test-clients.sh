@@ -25,7 +25,11 @@ debian() {
     say "installing $*"
     local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends
         -o DPkg::Lock::Timeout=120 "$@")
-    "${install[@]}" >/dev/null 2>&1 || { apt-get update -qq >/dev/null 2>&1 && "${install[@]}" >/dev/null; }
+    # Two languages may need packages at the same time.
+    (
+        flock 8
+        "${install[@]}" >/dev/null 2>&1 || { apt-get update -qq >/dev/null 2>&1 && "${install[@]}" >/dev/null; }
+    ) 8>"$target/.apt"
 }
 
 # complete NAME STAMP COMMAND ...: runs the command unless $target/NAME was made from the same stamp.
@@ -164,10 +168,25 @@ languages=${*:-$(for folder in clients/*/; do
     name=$(basename "$folder")
     ! declare -F "test_$name" >/dev/null || echo "$name"
 done)}
+# They mostly wait, so two at a time; each line says which one it is of.
+at_once=${AT_ONCE:-2}
+play() {
+    local began=$SECONDS verdict=passed
+    { "test_$1" && python3 clients/suite/install.py "$1"; } >"$target/$1.log" 2>&1 || verdict=failed
+    echo "$verdict" >"$target/$1.verdict"
+    echo "== $1 $verdict after $((SECONDS - began)) s"
+}
+follow() { tail -n +1 --follow --pid="$2" --sleep-interval=0.2 "$target/$1.log" | sed -u "s/^/$1: /"; }
 for language in $languages; do
-    echo "== $language"
-    { "test_$language" && python3 clients/suite/install.py "$language"; } 2>&1 | tee "$target/$language.log" ||
-        failed="$failed $language"
+    while [ "$(jobs -rp | wc -l)" -ge $((2 * at_once)) ]; do wait -n || true; done
+    rm -f "$target/$language.verdict"
+    : >"$target/$language.log"
+    play "$language" &
+    follow "$language" $! &
+done
+wait
+for language in $languages; do
+    [ "$(cat "$target/$language.verdict" 2>/dev/null)" = passed ] || failed="$failed $language"
 done
 if [ -n "$failed" ]; then
     # Other languages have printed much since.

@@ -9,24 +9,26 @@ import (
 	"time"
 )
 
-// How long a cancelled caller waits for its attempt to be given up at the server. It goes on in the background.
+// How long a cancelled caller waits for its attempt to be withdrawn on the server. After that, cleanup continues in
+// the background.
 const farewell = 100 * time.Millisecond
 
 var (
-	// errNoNotify: this server, or this user, cannot wait by NOTIFY.
+	// errNoNotify: this server or this user cannot use NOTIFY.
 	errNoNotify = errors.New("no NOTIFY")
-	// errStanding: the attempt stands in line.
-	errStanding = errors.New("WAITING")
-	// errAskForModule: it may be loaded by now.
+	// errWaiting: the attempt is in the queue.
+	errWaiting = errors.New("WAITING")
+	// errAskForModule: it is time to check whether the module has been loaded.
 	errAskForModule = errors.New("ask for the module")
-	// errNotAlone: others wait too.
+	// errNotAlone: another attempt is waiting too.
 	errNotAlone = errors.New("not alone")
 )
 
-// attempt is one try to get a lock: sent, waited for, and given up without leaving anything behind. It asks without
-// waiting first, over the application's own client. Only if somebody else has the lock, it stands in line: alone by blocking
-// in pieces on one line, beside others by NOTIFY, else by blocking on one of a few lines, else by polling with the
-// portable script.
+// attempt is one try to acquire a lock. It sends the request, waits, and leaves nothing behind when it gives up.
+//
+// It first asks without waiting, over the application's own client. If the lock is taken, it joins the queue in one of
+// four ways: as the only waiter, by blocking in pieces on a dedicated connection; otherwise by NOTIFY; without NOTIFY,
+// by blocking on one of a few shared connections; without the module, by polling with the script.
 type attempt struct {
 	engine  *engine
 	request *request
@@ -34,56 +36,56 @@ type attempt struct {
 	id      string
 	began   time.Duration
 
-	tries      int
-	line       *line
-	isPooled   bool // the line is one of the few
-	isSolo     bool // the line is that of the only wait
-	usesLine   bool
-	mayStand   bool // the server may know of it
-	stood      bool
-	isPortable bool
-	noNotify   bool
-	settled    <-chan struct{} // closed when nothing is on its way any more
+	tries       int
+	conn        *connection
+	isShared    bool // conn is one of the shared ones
+	isBlocking  bool // conn is that of the only waiter
+	needsConn   bool
+	mayBeQueued bool // there may be something to cancel on the server
+	wasQueued   bool
+	isPortable  bool
+	noNotify    bool
+	settled     <-chan struct{} // closed when no request is in flight
 }
 
-// grant is what the server said, and what belongs to it.
+// grant is a granted request, with what belongs to it.
 type grant struct {
 	token       int64
-	sent        time.Duration // when the request was sent that it answers
+	sent        time.Duration // when its request was sent
 	predecessor *Predecessor
 	isPortable  bool
-	line        *line
+	conn        *connection
 }
 
 func newAttempt(ctx context.Context, e *engine, r *request) *attempt {
 	id := strconv.FormatUint(rand.Uint64N(999_999_999_999_999_999)+1, 10)
-	return &attempt{engine: e, request: r, ctx: ctx, id: id, began: now(), usesLine: r.needsLine()}
+	return &attempt{engine: e, request: r, ctx: ctx, id: id, began: now(), needsConn: r.needsConnection()}
 }
 
-// run gives the grant or the typed error.
+// run returns the grant, or the error that the user gets.
 func (a *attempt) run() (*grant, error) {
 	got, err := a.whole()
 	if err != nil {
 		a.abandon(err)
-		if _, isTyped := err.(*Error); !isTyped && a.ctx.Err() != nil {
+		if _, ok := as[*Error](err); !ok && a.ctx.Err() != nil {
 			return nil, givenUp(a.ctx, a.request.name)
 		}
 		return nil, a.failure(err)
 	}
 	if a.request.session {
-		got.line, a.line = a.line, nil
+		got.conn, a.conn = a.conn, nil
 	}
-	a.giveBackLine()
+	a.giveBackConnection()
 	return got, nil
 }
 
-// failure is the error as users get it. Where the server was changing for all of the wait, that has ended.
+// failure returns the error that the user gets. If the server kept refusing for the whole wait, that is a timeout.
 func (a *attempt) failure(err error) error {
-	reply, isSaid := err.(*said)
+	reply, isReply := as[*replyError](err)
 	err = typed(err, a.request.name)
-	if made, isOurs := err.(*Error); isOurs && isSaid && reply.passes() && a.request.wait > 0 {
-		made.Kind = ErrTimeout
-		made.Reason = fmt.Sprintf("not granted within %v: %s", (now() - a.began).Round(time.Millisecond), reply.text)
+	if e, ok := as[*Error](err); ok && isReply && reply.passes() && a.request.wait > 0 {
+		e.Kind = ErrTimeout
+		e.Reason = fmt.Sprintf("not granted within %v: %s", (now() - a.began).Round(time.Millisecond), reply.text)
 	}
 	return err
 }
@@ -103,17 +105,17 @@ func (a *attempt) get() (*grant, error) {
 	for {
 		var got *grant
 		var err error
-		mayStand := a.mayStand
+		mayBeQueued := a.mayBeQueued
 		if a.isPortable = a.engine.isPortable(); a.isPortable {
 			got, err = a.poll()
 		} else {
 			got, err = a.byModule()
 		}
-		reply, isSaid := err.(*said)
+		reply, ok := as[*replyError](err)
 		switch {
-		case err == errAskForModule:
-		case isSaid && reply.isUnknownCommand() && !a.isPortable && a.engine.missModule(reply):
-			a.mayStand = mayStand
+		case errors.Is(err, errAskForModule):
+		case ok && reply.isUnknownCommand() && !a.isPortable && a.engine.missModule(reply):
+			a.mayBeQueued = mayBeQueued
 		default:
 			return got, err
 		}
@@ -121,14 +123,14 @@ func (a *attempt) get() (*grant, error) {
 }
 
 func (a *attempt) byModule() (*grant, error) {
-	if a.engine.solo.isReady() {
-		if got, err := a.alone(); err != errNotAlone {
+	if a.engine.blocking.isReady() {
+		if got, err := a.byBlockingAlone(); !errors.Is(err, errNotAlone) {
 			return got, err
 		}
 	}
 	isUp, _ := a.engine.subscription.state()
 	if a.request.wait > 0 && isUp && a.engine.notifies.Load() {
-		if got, err := a.byNotify(); err != errNoNotify {
+		if got, err := a.byNotify(); !errors.Is(err, errNoNotify) {
 			return got, err
 		}
 	}
@@ -137,17 +139,17 @@ func (a *attempt) byModule() (*grant, error) {
 		return got, err
 	}
 	if a.left() <= 0 {
-		a.mayStand = false // its place holds nobody up
+		a.mayBeQueued = false // a try that does not wait leaves nothing behind
 		if a.request.wait > 0 {
 			return nil, a.timedOut()
 		}
 		return nil, refusedError(a.request.name)
 	}
-	if got, err := a.alone(); err != errNotAlone {
+	if got, err := a.byBlockingAlone(); !errors.Is(err, errNotAlone) {
 		return got, err
 	}
 	if a.engine.notifies.Load() && !a.noNotify {
-		if got, err := a.byNotify(); err != errNoNotify {
+		if got, err := a.byNotify(); !errors.Is(err, errNoNotify) {
 			return got, err
 		}
 	}
@@ -158,7 +160,7 @@ func (a *attempt) left() time.Duration {
 	return a.request.wait - (now() - a.began)
 }
 
-// over is the error of an attempt that nobody waits for any more.
+// over returns an error if nobody wants the result any more.
 func (a *attempt) over() error {
 	if a.ctx.Err() != nil {
 		return givenUp(a.ctx, a.request.name)
@@ -169,7 +171,8 @@ func (a *attempt) over() error {
 	return nil
 }
 
-// ask sends it, and again after errors that may pass. No grant and no error: nil. errStanding: WAITING.
+// ask sends the request, and retries after transient errors. It returns nil and no error if the lock was not granted,
+// and errWaiting if the attempt was queued.
 func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration) (*grant, error) {
 	for {
 		sent := now()
@@ -178,7 +181,7 @@ func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration)
 			a.tries = 0
 			return a.granted(reply, sent)
 		}
-		if reply, isSaid := err.(*said); isSaid && channel != "" && !a.engine.notifyWorks.Load() &&
+		if reply, ok := as[*replyError](err); ok && channel != "" && !a.engine.notifyWorks.Load() &&
 			!reply.isUnknownCommand() && (reply.code == "ERR" || reply.code == "NOPERM") {
 			a.noNotify = true
 			return nil, errNoNotify
@@ -206,13 +209,13 @@ func (a *attempt) granted(reply any, sent time.Duration) (*grant, error) {
 		}
 	default:
 		if text(reply) == "WAITING" {
-			a.stood = true
+			a.wasQueued = true
 			a.engine.notifyWorks.Store(true)
-			return nil, errStanding
+			return nil, errWaiting
 		}
 	}
 	if got.token <= 0 {
-		return nil, failed(ErrArgument, a.request.name, fmt.Sprintf("the server answered %v", reply))
+		return nil, failed(ErrArgument, a.request.name, fmt.Sprintf("the server replied %v", reply))
 	}
 	return got, nil
 }
@@ -221,49 +224,49 @@ func (a *attempt) exchange(words []any, timeout time.Duration) (any, error) {
 	if err := a.over(); err != nil {
 		return nil, err
 	}
-	if a.usesLine && (a.line == nil || !a.line.isOpen()) {
-		if err := a.takeLine(); err != nil {
+	if a.needsConn && (a.conn == nil || !a.conn.isOpen()) {
+		if err := a.takeConnection(); err != nil {
 			return nil, err
 		}
 	}
-	a.mayStand = true
+	a.mayBeQueued = true
 	var reply any
 	var err error
-	if a.line != nil {
-		reply, err = a.line.call(a.ctx, words, timeout)
+	if a.conn != nil {
+		reply, err = a.conn.call(a.ctx, words, timeout)
 	} else {
 		reply, err = a.engine.router.call(a.ctx, a.request.key(), words, timeout)
 	}
-	if gone, isAbandoned := err.(*abandoned); isAbandoned {
+	if gone, ok := as[*abandoned](err); ok {
 		a.settled = gone.settled
 		return nil, givenUp(a.ctx, a.request.name)
 	}
 	return reply, err
 }
 
-// pauseAfter waits a little before the next copy, or gives the error if there is to be none. The connection of the copy
-// before is closed, or has answered.
+// pauseAfter waits before the next try, or returns the error if there should be none. The previous try no longer has a
+// reply to come: it was answered, or its connection is closed.
 func (a *attempt) pauseAfter(err error) error {
 	var ours *Error
 	if errors.As(err, &ours) {
 		return err
 	}
 	a.tries++
-	reply, isSaid := err.(*said)
-	if isSaid && reply.isUnknownCommand() {
+	reply, isReply := as[*replyError](err)
+	if isReply && reply.isUnknownCommand() {
 		return err
 	}
-	if a.line != nil {
-		a.line.close() // it may lead to a server that does not have the key any more
+	if a.conn != nil {
+		a.conn.close() // the key may have moved to another server
 	}
-	if a.engine.router.isCluster() && (a.usesLine || !isSaid) {
+	if a.engine.router.isCluster() && (a.needsConn || !isReply) {
 		ctx, cancel := context.WithTimeout(a.ctx, a.engine.timeout)
 		_ = a.engine.router.refresh(ctx)
 		cancel()
 	}
 	if !mayPass(err) {
-		if isSaid && !a.stood && a.tries == 1 {
-			a.mayStand = false // after an error nothing has changed
+		if isReply && !a.wasQueued && a.tries == 1 {
+			a.mayBeQueued = false // an error reply means that nothing was queued
 		}
 		return err
 	}
@@ -283,71 +286,71 @@ func (a *attempt) timedOut() error {
 	return timedOutError(a.request.name, now()-a.began)
 }
 
-// takeLine takes a line for the whole attempt: its own for a session, one of the few for WAIT.
-func (a *attempt) takeLine() error {
-	a.giveBackLine()
+// takeConnection gets a connection for the attempt: its own for a session or the only waiter, otherwise a shared one.
+func (a *attempt) takeConnection() error {
+	a.giveBackConnection()
 	e, r := a.engine, a.request
-	if a.isSolo || r.session {
-		take := e.solo.take
+	if a.isBlocking || r.session {
+		take := e.blocking.take
 		if r.session {
-			take = func(ctx context.Context, key string) (*line, error) { return e.router.dial(ctx, key, e.timeout) }
+			take = func(ctx context.Context, key string) (*connection, error) { return e.router.dial(ctx, key, e.timeout) }
 		}
-		line, err := take(a.ctx, r.key())
-		a.line = line
+		conn, err := take(a.ctx, r.key())
+		a.conn = conn
 		return err
 	}
 	patience := e.timeout
 	if r.wait > 0 {
 		patience = max(0, a.left())
 	}
-	line, err := e.lines.take(a.ctx, r.key(), patience)
+	conn, err := e.connections.take(a.ctx, r.key(), patience)
 	if err != nil {
 		return err
 	}
-	if line == nil {
+	if conn == nil {
 		if err := a.over(); err != nil {
 			return err
 		}
 		if r.wait > 0 {
 			return a.timedOut()
 		}
-		return brokenf("no connection came free within %v", patience)
+		return connectionLostf("no connection came free within %v", patience)
 	}
-	a.line, a.isPooled = line, true
+	a.conn, a.isShared = conn, true
 	return nil
 }
 
-func (a *attempt) giveBackLine() {
-	line := a.line
-	a.line = nil
-	if line == nil {
+func (a *attempt) giveBackConnection() {
+	conn := a.conn
+	a.conn = nil
+	if conn == nil {
 		return
 	}
-	if a.isPooled {
-		a.engine.lines.giveBack(line)
-	} else if !a.isSolo {
-		line.close()
+	if a.isShared {
+		a.engine.connections.giveBack(conn)
+	} else if !a.isBlocking {
+		conn.close()
 	}
-	a.isPooled = false
+	a.isShared = false
 }
 
-// abandon leaves the line, and gives back what was granted without its being known.
+// abandon leaves the queue, and releases a grant whose reply did not arrive.
 func (a *attempt) abandon(err error) {
-	if a.line != nil && a.ctx.Err() != nil {
-		a.line.close() // a reply that is on its way must not be read as that to another call
+	if a.conn != nil && a.ctx.Err() != nil {
+		a.conn.close() // a late reply must not be taken for that of the next call
 	}
-	a.giveBackLine()
-	if !a.mayStand {
+	a.giveBackConnection()
+	if !a.mayBeQueued {
 		return
 	}
 	done := make(chan struct{})
-	_, isBroken := err.(*broken)
+	_, isLost := as[*connectionLost](err)
 	go func() {
 		defer close(done)
 		if a.settled != nil {
 			<-a.settled
 		}
-		a.engine.cancel(a.request, a.id, a.isPortable, !isBroken)
+		a.engine.cancel(a.request, a.id, a.isPortable, !isLost)
 	}()
 	if a.ctx.Err() == nil {
 		<-done
@@ -359,10 +362,10 @@ func (a *attempt) abandon(err error) {
 	}
 }
 
-// predecessor reads token, overdue-ms, previous token and previous owner. nil: the lock was free.
+// predecessor reads token, overdue-ms, previous token and previous owner. It returns nil if the lock was free.
 func predecessor(details []any) *Predecessor {
-	overdue, isNumber := details[1].(int64)
-	if !isNumber {
+	overdue, ok := details[1].(int64)
+	if !ok {
 		return nil
 	}
 	token, _ := details[2].(int64)

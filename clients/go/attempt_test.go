@@ -10,33 +10,33 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// shy is a server that takes a connection at the third try only, and grants everything over it.
-type shy struct {
-	*moody
+// lateNode is a server that accepts the third connection, and grants everything over it.
+type lateNode struct {
+	*flakyNode
 	dials int
 }
 
-func (s *shy) Node(context.Context, string) (driver.Node, error) { return s, nil }
+func (n *lateNode) Node(context.Context, string) (driver.Node, error) { return n, nil }
 
-func (s *shy) Dial(context.Context) (driver.Conn, error) {
-	s.dials++
-	if s.dials < 3 {
+func (n *lateNode) Dial(context.Context) (driver.Conn, error) {
+	n.dials++
+	if n.dials < 3 {
 		return nil, io.EOF
 	}
-	return &grants{sent: make(chan struct{}, 1), closed: make(chan struct{})}, nil
+	return &grantingConn{sent: make(chan struct{}, 1), closed: make(chan struct{})}, nil
 }
 
-type grants struct {
+type grantingConn struct {
 	sent   chan struct{}
 	closed chan struct{}
 }
 
-func (g *grants) Send([]any) error {
+func (g *grantingConn) Send([]any) error {
 	g.sent <- struct{}{}
 	return nil
 }
 
-func (g *grants) Receive() (any, error) {
+func (g *grantingConn) Receive() (any, error) {
 	select {
 	case <-g.sent:
 		return int64(7), nil
@@ -45,7 +45,7 @@ func (g *grants) Receive() (any, error) {
 	}
 }
 
-func (g *grants) Close() error {
+func (g *grantingConn) Close() error {
 	select {
 	case <-g.closed:
 	default:
@@ -54,14 +54,14 @@ func (g *grants) Close() error {
 	return nil
 }
 
-func TestASessionThatWaitsTriesToConnectAgain(t *testing.T) {
-	locks := New(&shy{moody: &moody{}}, WithLogger(slog.New(slog.DiscardHandler)))
+func TestAWaitingSessionRetriesToConnect(t *testing.T) {
+	locks := New(&lateNode{flakyNode: &flakyNode{}}, WithLogger(slog.New(slog.DiscardHandler)))
 	defer locks.Close()
 	held, err := locks.Lock("a", time.Minute, Session(), Wait(time.Minute)).Acquire(context.Background())
 	if err != nil || held.Token() != 7 {
 		t.Fatalf("got %v, %v", held, err)
 	}
-	once := New(&shy{moody: &moody{}}, WithLogger(slog.New(slog.DiscardHandler)))
+	once := New(&lateNode{flakyNode: &flakyNode{}}, WithLogger(slog.New(slog.DiscardHandler)))
 	defer once.Close()
 	_, err = once.Lock("a", time.Minute, Session()).Acquire(context.Background())
 	mustKind(t, err, ErrNoServer)

@@ -13,23 +13,24 @@ var (
 	ticks = newClock(system)
 )
 
-// now is the time since the start of the process, suspends of the machine included.
+// now is the time since the process started, including time for which the machine was suspended.
 func now() time.Duration { return ticks.now() }
 
-// clock runs on while the machine is suspended. Go's monotonic clock stands still then, so the larger counts of what it and
-// the wall clock say has passed. A step of the wall clock backwards lengthens no lease; one forwards ends leases early.
+// clock keeps running while the machine is suspended. Go's monotonic clock stops then, so the larger of what it and
+// the wall clock say has passed counts. Setting the wall clock back never lengthens a lease; setting it forward ends
+// leases early.
 type clock struct {
 	read  func() (monotonic, wall time.Duration)
 	mu    sync.Mutex
 	known atomic.Pointer[lead]
 }
 
-// lead is by how much the wall clock is ahead of the monotonic one, and the time that the latter has missed so far.
+// lead is how far the wall clock is ahead of the monotonic one, and the time that the monotonic clock has missed.
 type lead struct {
 	ahead, missed time.Duration
 }
 
-// Readings of the two clocks are not quite of the same moment.
+// The two clocks are not read at exactly the same moment.
 const jitter = 10 * time.Millisecond
 
 func newClock(read func() (monotonic, wall time.Duration)) *clock {
@@ -41,7 +42,7 @@ func newClock(read func() (monotonic, wall time.Duration)) *clock {
 
 func system() (monotonic, wall time.Duration) {
 	read := time.Now()
-	return read.Sub(start), read.Round(0).Sub(start.Round(0)) // Round takes the monotonic reading away
+	return read.Sub(start), read.Round(0).Sub(start.Round(0)) // Round strips the monotonic reading
 }
 
 func (c *clock) now() time.Duration {
@@ -53,7 +54,7 @@ func (c *clock) now() time.Duration {
 	return monotonic + known.missed
 }
 
-// learn reads again: the goroutine may have been interrupted between the two readings before.
+// learn reads both clocks again: the goroutine may have been preempted between the first two readings.
 func (c *clock) learn() *lead {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +70,7 @@ func (c *clock) learn() *lead {
 	return known
 }
 
-// after is base + span, or the end of time.
+// after returns base + span, or the largest duration if that overflows.
 func after(base, span time.Duration) time.Duration {
 	if span > math.MaxInt64-base {
 		return math.MaxInt64
@@ -77,7 +78,7 @@ func after(base, span time.Duration) time.Duration {
 	return base + span
 }
 
-// pause waits; it reports whether the time is over, and not ctx or the manager.
+// pause sleeps; it reports false if ctx or the manager ended first.
 func pause(ctx context.Context, closed <-chan struct{}, span time.Duration) bool {
 	timer := time.NewTimer(span)
 	defer timer.Stop()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The tests of this module can suspend the machine, and set its wall clock.
+// These tests can suspend the machine and set its wall clock.
 var suspended, stepped atomic.Int64
 
 func init() {
@@ -38,8 +38,8 @@ func TestTheClockCountsTheLargerOfMonotonicAndWallTime(t *testing.T) {
 		{"a suspend after a step backwards", 0, 30 * s, 30 * s},
 		{"a step forwards", s, 100 * s, 100 * s},
 		{"nothing", 0, 0, 0},
-		{"a reading that was interrupted", 0, time.Millisecond, 0},
-		{"and comes right again", s, s - time.Millisecond, s},
+		{"an interrupted reading", 0, time.Millisecond, 0},
+		{"its correction", s, s - time.Millisecond, s},
 	} {
 		before := c.now()
 		monotonic, wall = monotonic+one.monotonic, wall+one.wall
@@ -86,7 +86,7 @@ func TestManyReadersOfTheClockCountASuspendOnce(t *testing.T) {
 }
 
 func TestALeaseEndsDuringASuspend(t *testing.T) {
-	locks := New(&moody{}, WithLogger(slog.New(slog.DiscardHandler)))
+	locks := New(&flakyNode{}, WithLogger(slog.New(slog.DiscardHandler)))
 	defer locks.Close()
 	const lease = 10 * time.Minute
 	held, err := locks.Lock("a", lease).Acquire(context.Background())
@@ -103,7 +103,7 @@ func TestALeaseEndsDuringASuspend(t *testing.T) {
 	suspend(lease)
 	mustKind(t, held.Check(), ErrLost)
 
-	// Nobody asks: the timer has to notice it after the resume, long before a renewal would have been due.
+	// Without a Check, the timer must notice the loss after the resume, long before a renewal would be due.
 	held, err = locks.Lock("b", lease).Acquire(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -16,14 +16,14 @@ const (
 		"return {redis.call(unpack(ARGV, 2))}"
 )
 
-// engine is what a manager does: attempts, renewal, release, and what is left to do.
+// engine runs a manager: attempts, renewals, releases, and cleanup in the background.
 type engine struct {
 	timeout      time.Duration
 	router       *router
 	timer        *timer
 	subscription *subscription
-	lines        *lines
-	solo         *solo
+	connections  *connections
+	blocking     *blocking
 	portable     *portable
 	hooks        Hooks
 	log          *slog.Logger
@@ -31,7 +31,7 @@ type engine struct {
 
 	warnsWithoutModule bool
 
-	notifies    atomic.Bool // until the server says otherwise
+	notifies    atomic.Bool // until the server refuses NOTIFY
 	notifyWorks atomic.Bool
 	missedUntil atomic.Int64
 	hasWarned   atomic.Bool
@@ -39,18 +39,18 @@ type engine struct {
 	closed  chan struct{}
 	closing sync.Once
 	mu      sync.Mutex
-	session map[*line]struct{}
+	session map[*connection]struct{}
 }
 
 func newEngine(client driver.Client, s *managerSettings) *engine {
 	e := &engine{
 		timeout: s.timeout, router: newRouter(client), hooks: s.hooks, log: s.log, mayBeScript: s.isPortable,
-		warnsWithoutModule: !s.isSilent, closed: make(chan struct{}), session: map[*line]struct{}{},
+		warnsWithoutModule: !s.isSilent, closed: make(chan struct{}), session: map[*connection]struct{}{},
 	}
 	e.timer = newTimer(e)
 	e.subscription = newSubscription(e)
-	e.lines = newLines(e)
-	e.solo = &solo{engine: e}
+	e.connections = newConnections(e)
+	e.blocking = &blocking{engine: e}
 	e.portable = newPortable(e)
 	e.notifies.Store(true)
 	return e
@@ -89,7 +89,7 @@ func (e *engine) acquire(ctx context.Context, r *request) (*Held, error) {
 	}
 	h := newHold(e, r, got, attempt.began)
 	held := newHeld(h)
-	if h.line != nil {
+	if h.conn != nil {
 		e.watch(h)
 	}
 	e.timer.add(h)
@@ -101,23 +101,23 @@ func (e *engine) acquire(ctx context.Context, r *request) (*Held, error) {
 
 func (e *engine) watch(h *hold) {
 	e.mu.Lock()
-	e.session[h.line] = struct{}{}
+	e.session[h.conn] = struct{}{}
 	e.mu.Unlock()
-	h.line.whenEnded(func() {
+	h.conn.whenEnded(func() {
 		e.mu.Lock()
-		delete(e.session, h.line)
+		delete(e.session, h.conn)
 		e.mu.Unlock()
 		h.lose("the connection of its session has ended", true)
 	})
 }
 
 func (e *engine) endSession(h *hold) {
-	if h.line != nil {
-		h.line.close()
+	if h.conn != nil {
+		h.conn.close()
 	}
 }
 
-// cancel ends an attempt: at once if that can be done, else in the background.
+// cancel withdraws an attempt: at once if the server answers, otherwise in the background.
 func (e *engine) cancel(r *request, id string, isPortable, isReachable bool) {
 	settle := func(ctx context.Context) error {
 		if isPortable {
@@ -125,9 +125,9 @@ func (e *engine) cancel(r *request, id string, isPortable, isReachable bool) {
 		}
 		for _, key := range r.keys {
 			_, err := e.router.call(ctx, key, []any{"LOCK.CANCEL", key, id}, e.timeout)
-			if reply, isSaid := err.(*said); isSaid && reply.isUnknownCommand() && r.needsModule() == "" {
-				return e.portable.cancel(ctx, r, id) // it was asked for the module, which is not loaded
-			} else if err != nil && !(isSaid && reply.isUnknownCommand()) {
+			if reply, ok := as[*replyError](err); ok && reply.isUnknownCommand() && r.needsModule() == "" {
+				return e.portable.cancel(ctx, r, id) // the attempt asked whether the module is loaded
+			} else if err != nil && !(ok && reply.isUnknownCommand()) {
 				return err
 			}
 		}
@@ -220,10 +220,10 @@ func (e *engine) fenced(ctx context.Context, h *hold, command []any) (any, error
 	return list[0], nil
 }
 
-// ask sends a command for a lock that is held.
+// ask sends a command for a held lock.
 func (e *engine) ask(ctx context.Context, h *hold, key string, words func() []any) (any, error) {
 	reply, err := e.sent(ctx, h, key, words)
-	if _, isAbandoned := err.(*abandoned); isAbandoned {
+	if _, ok := as[*abandoned](err); ok {
 		return nil, givenUp(ctx, h.request.name)
 	}
 	if err != nil {
@@ -232,7 +232,8 @@ func (e *engine) ask(ctx context.Context, h *hold, key string, words func() []an
 	return reply, nil
 }
 
-// sent sends it, again if the module, or the script, is gone. The error is said, broken or abandoned.
+// sent sends a command, and again if the module or the script is missing. The error is a replyError, connectionLost or
+// abandoned.
 func (e *engine) sent(ctx context.Context, h *hold, key string, words func() []any) (any, error) {
 	for tries := 0; ; tries++ {
 		reply, err := e.router.call(ctx, key, words(), e.timeout)
@@ -242,7 +243,7 @@ func (e *engine) sent(ctx context.Context, h *hold, key string, words func() []a
 	}
 }
 
-// lost is called once for each hold that is lost, in a goroutine of its own.
+// lost runs once for each lost hold, in a goroutine of its own.
 func (e *engine) lost(h *hold, lost *Error) {
 	e.warn(lost.Error())
 	if e.hooks.Lost != nil {
@@ -253,11 +254,11 @@ func (e *engine) lost(h *hold, lost *Error) {
 	}
 }
 
-// isPortable reports whether to ask with the scripts, because the server did not know LOCK.* a moment ago.
+// isPortable reports whether to use the script, because the server did not know LOCK.* a moment ago.
 func (e *engine) isPortable() bool { return int64(now()) < e.missedUntil.Load() }
 
-// missModule reports whether to go on with the scripts.
-func (e *engine) missModule(reply *said) bool {
+// missModule is called when the server does not know LOCK.*; it reports whether to continue with the script.
+func (e *engine) missModule(reply *replyError) bool {
 	if !e.mayBeScript {
 		return false
 	}
@@ -268,11 +269,11 @@ func (e *engine) missModule(reply *said) bool {
 	return true
 }
 
-// missed reports whether to go on because the module, or the script, is gone. The scripts know the same value.
+// missed reports whether to retry because the module or the script is missing. Both use the same value.
 func (e *engine) missed(h *hold, err error) bool {
-	reply, isSaid := err.(*said)
+	reply, ok := as[*replyError](err)
 	switch {
-	case !isSaid:
+	case !ok:
 		return false
 	case reply.code == "NOSCRIPT" && h.portable():
 		e.portable.missed()
@@ -288,12 +289,12 @@ func (e *engine) missed(h *hold, err error) bool {
 }
 
 func (e *engine) census() map[string]int {
-	counts := map[string]int{"lines": len(e.lines.turns)}
-	e.lines.mu.Lock()
-	counts["idle"] = len(e.lines.idle) // each is read by a goroutine, and kept for the next wait
-	e.lines.mu.Unlock()
+	counts := map[string]int{"connections": len(e.connections.turns)}
+	e.connections.mu.Lock()
+	counts["idle"] = len(e.connections.idle) // each has a goroutine, and is kept for the next wait
+	e.connections.mu.Unlock()
 	e.router.mu.Lock()
-	for _, l := range e.router.lanes {
+	for _, l := range e.router.pipelines {
 		l.mu.Lock()
 		counts["slots"] += l.running
 		counts["queue"] += len(l.queue)
@@ -306,11 +307,11 @@ func (e *engine) census() map[string]int {
 	e.mu.Lock()
 	counts["sessions"] = len(e.session)
 	e.mu.Unlock()
-	e.solo.mu.Lock()
-	if e.solo.isTaken {
-		counts["alone"] = 1
+	e.blocking.mu.Lock()
+	if e.blocking.isTaken {
+		counts["blocking"] = 1
 	}
-	e.solo.mu.Unlock()
+	e.blocking.mu.Unlock()
 	e.timer.mu.Lock()
 	for _, one := range e.timer.entries {
 		if one.hold == nil {
@@ -326,14 +327,14 @@ func (e *engine) close() {
 		close(e.closed)
 		e.timer.close()
 		e.subscription.close()
-		e.lines.close()
-		e.solo.close()
+		e.connections.close()
+		e.blocking.close()
 		e.mu.Lock()
 		sessions := e.session
-		e.session = map[*line]struct{}{}
+		e.session = map[*connection]struct{}{}
 		e.mu.Unlock()
-		for line := range sessions {
-			line.close()
+		for conn := range sessions {
+			conn.close()
 		}
 	})
 }

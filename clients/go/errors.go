@@ -10,22 +10,24 @@ import (
 var (
 	// ErrRefused: somebody else has the lock, or an operator cancelled the wait. [ErrTimeout] is a case of it.
 	ErrRefused = errors.New("somebody else has the lock")
-	// ErrTimeout: somebody else still had the lock when the wait ended, or the server was changing all that time.
+	// ErrTimeout: somebody else still had the lock when the wait ended, or the server kept refusing for the whole
+	// wait.
 	ErrTimeout = errors.New("the wait for the lock has ended")
-	// ErrLost: the lock is not held any more, or not for certain.
+	// ErrLost: the lock is no longer held, or not certainly.
 	ErrLost = errors.New("the lock is lost")
-	// ErrDeadlock: the wait would close a circle of clients that wait for each other's session locks.
+	// ErrDeadlock: waiting would complete a cycle of clients that wait for each other's session locks.
 	ErrDeadlock = errors.New("the wait would be a deadlock")
-	// ErrUnavailable: the server grants nothing now, or not this (BUSY, MISCONF, LOADING, READONLY, OOM, NOREPLICAS, GRACE,
-	// BUSYLOCKS, CLOCK and others), or it lacks the module.
+	// ErrUnavailable: the server refuses to grant this lock now (BUSY, MISCONF, LOADING, READONLY, OOM, NOREPLICAS,
+	// GRACE, BUSYLOCKS, CLOCK and others), or it lacks the module.
 	ErrUnavailable = errors.New("the server does not grant locks")
-	// ErrDenied: the server does not allow this user the command, the key or the connection.
+	// ErrDenied: this user may not use the command, the key or the connection.
 	ErrDenied = errors.New("the server does not allow it")
-	// ErrNoServer: no connection to a server, or no reply in time.
+	// ErrNoServer: there is no connection to a server, or no reply came in time.
 	ErrNoServer = errors.New("the server does not answer")
-	// ErrArgument: an argument is wrong, or the key holds something that is no lock.
+	// ErrArgument: an argument is wrong, or the key holds something that is not a lock.
 	ErrArgument = errors.New("an argument is wrong")
-	// ErrMisuse: the same lock again within its own scope, closed Locks, a lock that was released before.
+	// ErrMisuse: the same lock was requested within its own scope, the Locks are closed, or the lock was released
+	// before.
 	ErrMisuse = errors.New("the lock is misused")
 )
 
@@ -38,15 +40,15 @@ var codes = []struct {
 	{ErrMisuse, "misuse"}, {context.Canceled, "cancelled"}, {context.DeadlineExceeded, "cancelled"},
 }
 
-// Error is the error of all functions of this package.
+// Error is the type of all errors of this package.
 type Error struct {
-	// Key is the key of the lock, or its keys, quoted.
+	// Key is the key of the lock, quoted; several are separated by commas.
 	Key string
 	// Kind is one of the variables of this package, or the error of the context that ended the attempt.
 	Kind error
-	// Reason says what happened, for people.
+	// Reason describes what happened.
 	Reason string
-	// Cause is the error of the server or the connection, if there was one.
+	// Cause is the error of the server, the connection or the context, if there was one.
 	Cause error
 }
 
@@ -57,8 +59,8 @@ func (e *Error) Error() string {
 	return "the lock " + e.Key + ": " + e.Reason
 }
 
-// Code is the kind as a word that no version changes, for logs and metrics: refused, timeout, lost, deadlock, unavailable,
-// denied, no_server, argument or misuse; cancelled if the context of the attempt was done.
+// Code returns the kind as a word for logs and metrics, the same in all versions: refused, timeout, lost, deadlock,
+// unavailable, denied, no_server, argument or misuse; cancelled if the context of the attempt was done.
 func (e *Error) Code() string {
 	for _, known := range codes {
 		if e.Kind == known.kind {
@@ -68,15 +70,16 @@ func (e *Error) Code() string {
 	return "unknown"
 }
 
-// Is reports whether the target is the kind of the error. A wait that has ended is also a [context.DeadlineExceeded].
+// Is reports whether target is the kind of the error. [ErrTimeout] is also [ErrRefused] and
+// [context.DeadlineExceeded].
 func (e *Error) Is(target error) bool {
 	return target == e.Kind || e.Kind == ErrTimeout && (target == ErrRefused || target == context.DeadlineExceeded)
 }
 
-// Timeout reports whether the wait, or the time of the context, is over, as errors of package net do.
+// Timeout reports whether the wait or the time of the context is over, like the errors of package net.
 func (e *Error) Timeout() bool { return e.Kind == ErrTimeout || e.Kind == context.DeadlineExceeded }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
 func failed(kind error, key, reason string) *Error {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Predecessor is a holder that never released: its work may be half done.
+// Predecessor is a holder that never released the lock: its work may be half done.
 type Predecessor struct {
 	Overdue time.Duration
 	Token   int64
 	Owner   string
 }
 
-// Held is a lock that is held, until it is released or lost. Its methods may be called by any goroutine. A Held that
-// nobody refers to any more is not renewed.
+// Held is a lock that is held until it is released or lost. Its methods are safe for concurrent use. A Held that is
+// garbage collected is no longer renewed.
 type Held struct {
 	hold *hold
 }
@@ -25,26 +25,26 @@ func newHeld(h *hold) *Held {
 	return held
 }
 
-// Key is the key, or the keys, quoted.
+// Key returns the key, quoted; several are separated by commas.
 func (h *Held) Key() string { return h.hold.request.name }
 
-// Token is the fencing token. It grows with each grant of the key: give it to the storage that is written to.
+// Token returns the fencing token. It grows with each grant of the key: pass it to the storage you write to.
 func (h *Held) Token() int64 { return h.hold.token }
 
-// Predecessor is the holder that did not release the lock before, if the lock was asked for with [Details] or Recover.
+// Predecessor returns the previous holder if it never released the lock. It is set only with [Details] or Recover.
 func (h *Held) Predecessor() *Predecessor { return h.hold.predecessor }
 
-// Waited is how long it took to get the lock.
+// Waited returns how long it took to acquire the lock.
 func (h *Held) Waited() time.Duration { return h.hold.granted - h.hold.began }
 
-// Left is for how long the lock is held for certain if no renewal succeeds; 0 when it is lost or released.
+// Left returns for how long the lock is certainly held if no renewal succeeds; 0 if it was lost or released.
 func (h *Held) Left() time.Duration {
 	defer runtime.KeepAlive(h)
 	return h.hold.left()
 }
 
-// Check gives an error of kind [ErrLost] unless the lock is held for certain. It asks nobody: call it before each step
-// of the work.
+// Check returns an error of kind [ErrLost] unless the lock is certainly held. It sends nothing: call it before each
+// step of the work.
 func (h *Held) Check() error {
 	defer runtime.KeepAlive(h)
 	return h.hold.check()
@@ -53,17 +53,17 @@ func (h *Held) Check() error {
 // Done is closed when the lock is lost or released; [Held.Check] says why.
 func (h *Held) Done() <-chan struct{} { return h.hold.ctx.Done() }
 
-// Context gives a copy of parent for the work under the lock. It is cancelled when the lock is lost or released, with
+// Context returns a copy of parent for work under the lock. It is cancelled when the lock is lost or released, with
 // that error as its cause. It refers to the Held: see [FromContext].
 func (h *Held) Context(parent context.Context) context.Context {
 	ctx, _ := h.scope(parent)
 	return ctx
 }
 
-// scope gives such a context, and what ends it before the lock is released.
+// scope returns such a context, and a function that ends it before the lock is released.
 func (h *Held) scope(parent context.Context) (scoped context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(parent)
-	// This must not refer to h: the contexts of a hold do not keep it.
+	// The closure must not refer to h: it would keep the Held alive.
 	over := h.hold.ctx
 	stop := context.AfterFunc(over, func() { cancel(context.Cause(over)) })
 	end = func() {
@@ -73,7 +73,7 @@ func (h *Held) scope(parent context.Context) (scoped context.Context, end func()
 	return context.WithValue(ctx, scopeKey{}, &scope{held: h, around: scopeOf(parent)}), end
 }
 
-// FromContext gives the lock that is held by the innermost [Lock.Do] or [Held.Context] around ctx; nil if there is none.
+// FromContext returns the lock of the innermost [Lock.Do] or [Held.Context] around ctx, or nil.
 func FromContext(ctx context.Context) *Held {
 	if around := scopeOf(ctx); around != nil {
 		return around.held
@@ -81,30 +81,32 @@ func FromContext(ctx context.Context) *Held {
 	return nil
 }
 
-// Release gives the lock back. The error is nil if it was held to the end, of kind [ErrLost] if it was not, and of kind
-// [ErrMisuse] if it was released before.
+// Release releases the lock. The error is nil if the lock was held to the end, of kind [ErrLost] if it was not, and of
+// kind [ErrMisuse] if it was released before.
 //
-// It is sent also if ctx is done, and takes at most the time-out of one call. What cannot be given back by then is given
-// back in the background, and ends with its lease at the latest.
+// The command is sent even if ctx is done, and takes at most the time-out of one call. If the server does not answer
+// by then, the release continues in the background; the lease ends at the latest when it expires.
 func (h *Held) Release(ctx context.Context) error {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.release(context.WithoutCancel(ctx), h.hold)
 }
 
-// Extend sets a new lease, counted from now; 0: that of the lock. Renewal does so by itself with the lease of the lock.
+// Extend sets a new lease, counted from now; 0 means the lease of the lock. Renewal extends by itself with the lease
+// of the lock.
 func (h *Held) Extend(ctx context.Context, lease time.Duration) error {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.extend(ctx, h.hold, lease)
 }
 
-// Verify asks the server whether the lock is held. It gives the time that is left, or an error of kind [ErrLost].
+// Verify asks the server whether the lock is held. It returns the time left, or an error of kind [ErrLost].
 func (h *Held) Verify(ctx context.Context) (time.Duration, error) {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.verify(ctx, h.hold)
 }
 
-// Fenced runs one command on the server of the lock, only if the lock is held there at that moment; else the error is of
-// kind [ErrLost]. In a cluster the key must be in the slot of the lock. The reply is as the library gives it.
+// Fenced runs one command on the server of the lock, only if the lock is held there at that moment; otherwise the
+// error is of kind [ErrLost]. In a cluster the key must be in the slot of the lock. The reply is as the library
+// returns it.
 func (h *Held) Fenced(ctx context.Context, command, key string, args ...any) (any, error) {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.fenced(ctx, h.hold, append([]any{command, key}, args...))
@@ -112,7 +114,7 @@ func (h *Held) Fenced(ctx context.Context, command, key string, args ...any) (an
 
 type scopeKey struct{}
 
-// scope is a lock that is held around a call, and the scope around that one.
+// scope is a lock held around a call, and the scope around that one.
 type scope struct {
 	held   *Held
 	around *scope
@@ -123,7 +125,7 @@ func scopeOf(ctx context.Context) *scope {
 	return found
 }
 
-// refuseAgain: a caller that asks for a lock within its own scope would wait for itself.
+// refuseAgain returns an error if the caller asks for a lock within its own scope, where it would wait for itself.
 func (e *engine) refuseAgain(ctx context.Context, r *request) error {
 	for around := scopeOf(ctx); around != nil; around = around.around {
 		hold := around.held.hold

@@ -6,44 +6,44 @@ import (
 	"time"
 )
 
-// hold is one grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost.
-// Renewal, loss and release meet here from several goroutines. It does not know the [Held] that users have, so that one
-// that was dropped is noticed.
+// hold is one grant as its holder sees it: when its lease ends by the local clock, and whether it was lost. Renewal,
+// loss and release run in different goroutines and meet here. It does not refer to the [Held] of the user, so that a
+// dropped Held can be detected.
 type hold struct {
 	engine         *engine
 	request        *request
 	token          int64
 	predecessor    *Predecessor
 	began, granted time.Duration
-	line           *line // of a session
+	conn           *connection // for a session
 	ctx            context.Context
 	cancel         context.CancelCauseFunc
 
 	mu         sync.Mutex
-	sent       time.Duration // what the lease counts from
+	sent       time.Duration // the lease counts from here
 	lease      time.Duration
 	isPortable bool
 	isEnded    bool // released
-	isDropped  bool // nobody refers to it any more
-	isGone     bool // the server has said that the grant is over
+	isDropped  bool // the Held was garbage collected
+	isGone     bool // the grant is over on the server
 	isRenewing bool
-	onTheirWay int           // EXTENDs
-	least      time.Duration // when the lease ends that ends first of them
+	inFlight   int           // EXTENDs
+	earliest   time.Duration // end of the shortest lease among those
 	lostWhy    *Error
 
-	entry uint64 // the number of its entry in the timer, which guards it
+	entry uint64 // the number of its newest entry; guarded by the timer
 }
 
 func newHold(e *engine, r *request, got *grant, began time.Duration) *hold {
 	h := &hold{
 		engine: e, request: r, token: got.token, predecessor: got.predecessor, began: began, granted: now(),
-		line: got.line, sent: got.sent, lease: r.lease, isPortable: got.isPortable,
+		conn: got.conn, sent: got.sent, lease: r.lease, isPortable: got.isPortable,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h
 }
 
-// lostAt is a tenth of the lease before its end. mu is held.
+// lostAt is a tenth of the lease before its end. The caller holds mu.
 func (h *hold) lostAt() time.Duration {
 	if h.request.timed {
 		return h.sent + h.lease
@@ -51,10 +51,10 @@ func (h *hold) lostAt() time.Duration {
 	return h.sent + h.lease - h.lease/10
 }
 
-// renewAt: mu is held.
+// The caller holds mu.
 func (h *hold) renewAt() time.Duration { return h.sent + h.lease/3 }
 
-// lost gives why the lock is lost; nil while it is held, and after it was released in time.
+// lost returns why the lock is lost; nil while it is held, and after a release in time.
 func (h *hold) lost() *Error {
 	h.mu.Lock()
 	isLate := h.lostWhy == nil && !h.isEnded && now() >= h.lostAt()
@@ -88,7 +88,7 @@ func (h *hold) left() time.Duration {
 	return max(0, h.lostAt()-now())
 }
 
-// lose: the lock is over without having been released. Its user is told once.
+// lose ends the hold without a release. The user is notified once.
 func (h *hold) lose(why string, isGone bool) {
 	h.mu.Lock()
 	h.isGone = h.isGone || isGone
@@ -103,34 +103,34 @@ func (h *hold) lose(why string, isGone bool) {
 	go h.engine.lost(h, lost)
 }
 
-// taken: the server does not know the grant any more.
+// taken: the server no longer knows the grant.
 func (h *hold) taken() error {
 	h.lose("somebody has taken it away", true)
 	return h.check()
 }
 
-// extending: an EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. Of those that
-// are on their way together nobody knows which the server does last: the one that ends first counts.
+// extending is called before an EXTEND is sent. Its reply may be lost, so a shorter lease counts at once. The order in
+// which the server runs several in flight is unknown, so the one that ends first counts.
 func (h *hold) extending(sent, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.onTheirWay == 0 {
-		h.least = Forever
+	if h.inFlight == 0 {
+		h.earliest = Forever
 	}
-	h.onTheirWay++
-	h.least = min(h.least, sent+lease)
+	h.inFlight++
+	h.earliest = min(h.earliest, sent+lease)
 	if sent+lease < h.sent+h.lease {
 		h.sent, h.lease = sent, lease
 	}
 }
 
-// extended: what became of it.
+// extended is called with the outcome of that EXTEND.
 func (h *hold) extended(sent, lease time.Duration, isDone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.onTheirWay--
+	h.inFlight--
 	if isDone && h.lostWhy == nil {
-		h.sent, h.lease = sent, min(sent+lease, h.least)-sent
+		h.sent, h.lease = sent, min(sent+lease, h.earliest)-sent
 	}
 }
 
@@ -140,7 +140,8 @@ func (h *hold) portable() bool {
 	return h.isPortable
 }
 
-// end marks it as released. It reports whether it was not before, whether it was lost, and whether its grant is gone.
+// end marks the hold as released. It reports whether this was the first call, whether the lock was lost, and whether
+// the server has already ended the grant.
 func (h *hold) end() (isFirst, wasLost, isGone bool) {
 	wasLost = h.lost() != nil
 	h.mu.Lock()
@@ -153,7 +154,7 @@ func (h *hold) end() (isFirst, wasLost, isGone bool) {
 	return isFirst, wasLost, isGone
 }
 
-// drop: nobody refers to it any more, so it is not renewed. A session ends.
+// drop: the Held was garbage collected, so the lease is not renewed. A session ends.
 func (h *hold) drop() {
 	h.mu.Lock()
 	h.isDropped = true
@@ -165,7 +166,7 @@ func (h *hold) drop() {
 	}
 }
 
-// needsRenewal tells the timer what is due: whether to go on with it, whether to renew it now, and when it is lost.
+// needsRenewal tells the timer whether to keep the hold, whether to renew it now, and when it will be lost.
 func (h *hold) needsRenewal() (goesOn, renews bool, lostAt time.Duration) {
 	if h.check() != nil {
 		return false, false, 0
@@ -175,9 +176,9 @@ func (h *hold) needsRenewal() (goesOn, renews bool, lostAt time.Duration) {
 	if h.isDropped {
 		return false, false, 0
 	}
-	time := now()
-	mayRenew := !h.engine.isClosed() && (h.request.maxHold == 0 || time < after(h.granted, h.request.maxHold))
-	renews = mayRenew && !h.isRenewing && time >= h.renewAt()
+	at := now()
+	mayRenew := !h.engine.isClosed() && (h.request.maxHold == 0 || at < after(h.granted, h.request.maxHold))
+	renews = mayRenew && !h.isRenewing && at >= h.renewAt()
 	h.isRenewing = h.isRenewing || renews
 	return true, renews, h.lostAt()
 }

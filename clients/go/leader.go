@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Leadership says who leads. Token is 0 while nobody does.
+// Leadership names the leader. Token is 0 while there is none.
 type Leadership struct {
 	Token int64
 	Owner string
 }
 
-// Leader campaigns for a key: a lock that is held for as long as its holder lives.
+// Leader campaigns for a key: its lock is held for as long as the holder lives.
 type Leader struct {
 	engine  *engine
 	request *request
@@ -24,18 +24,18 @@ type Leader struct {
 	turn context.CancelFunc
 }
 
-// Leader describes a campaign for a key. It begins with [Leader.Run].
+// Leader describes a campaign for a key. [Leader.Run] starts it.
 func (l *Locks) Leader(key string, lease time.Duration, options ...Option) *Leader {
 	options = append([]Option{Wait(time.Minute)}, options...)
 	return &Leader{engine: l.engine, request: newRequest([]string{key}, lease, one, nil, options)}
 }
 
-// Run campaigns until ctx is done, then steps down. It returns nil then, or an error that no campaign can pass: of kind
-// [ErrArgument] or [ErrMisuse].
+// Run campaigns until ctx is done, then steps down. It returns nil then, or an error that makes campaigning pointless,
+// of kind [ErrArgument] or [ErrMisuse].
 //
-// Each time that it is elected it calls lead with the token. The context of lead is cancelled when the leadership is over,
-// because it was lost, or by [Leader.Resign], or because ctx is done. Others are elected once lead has returned, or the
-// lease has ended.
+// Each time it is elected, it calls lead with the token. The context of lead is cancelled when the leadership ends:
+// because it was lost, by [Leader.Resign], or because ctx is done. Others can be elected once lead has returned, or
+// the lease has expired.
 func (l *Leader) Run(ctx context.Context, lead func(ctx context.Context, token int64)) error {
 	span := min(time.Second, l.request.lease/3)
 	known := ""
@@ -56,13 +56,13 @@ func (l *Leader) Run(ctx context.Context, lead func(ctx context.Context, token i
 		}
 		known = ""
 		if l.lead(ctx, held, lead) {
-			pause(ctx, l.engine.closed, span) // others have their turn
+			pause(ctx, l.engine.closed, span) // gives others a chance
 		}
 	}
 	return nil
 }
 
-// lead reports whether it resigned.
+// lead reports whether the leader resigned.
 func (l *Leader) lead(ctx context.Context, held *Held, lead func(ctx context.Context, token int64)) bool {
 	turn, cancel := context.WithCancel(held.Context(ctx))
 	defer cancel()
@@ -83,7 +83,7 @@ func (l *Leader) set(held *Held, cancel context.CancelFunc) {
 	l.held, l.turn = held, cancel
 }
 
-// Token is the token while this Leader leads, else 0.
+// Token returns the token while this Leader leads, otherwise 0.
 func (l *Leader) Token() int64 {
 	l.mu.Lock()
 	held := l.held
@@ -94,7 +94,7 @@ func (l *Leader) Token() int64 {
 	return held.Token()
 }
 
-// Resign steps down, and campaigns again after others had their turn.
+// Resign steps down, and campaigns again after others have had a chance.
 func (l *Leader) Resign() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,14 +103,13 @@ func (l *Leader) Resign() {
 	}
 }
 
-// Observe yields who leads, first the current leader, then each change, until ctx is done. It looks every third of the
-// lease.
+// Observe yields the current leader and then each change, until ctx is done. It polls every third of the lease.
 func (l *Leader) Observe(ctx context.Context) iter.Seq[Leadership] {
 	return func(yield func(Leadership) bool) {
 		before := Leadership{Token: -1}
 		for ctx.Err() == nil && !l.engine.isClosed() {
-			leader, isKnown := l.look(ctx)
-			if isKnown && leader.Token != before.Token {
+			leader, ok := l.current(ctx)
+			if ok && leader.Token != before.Token {
 				before = leader
 				if !yield(leader) {
 					return
@@ -121,16 +120,16 @@ func (l *Leader) Observe(ctx context.Context) iter.Seq[Leadership] {
 	}
 }
 
-// look gives who leads. Where no server answers, nobody knows.
-func (l *Leader) look(ctx context.Context) (leader Leadership, isKnown bool) {
+// current asks the server for the leader. ok is false if it does not answer.
+func (l *Leader) current(ctx context.Context) (leader Leadership, ok bool) {
 	if l.request.err != nil {
 		return Leadership{}, true
 	}
 	key := l.request.key()
 	reply, err := l.engine.router.call(ctx, key, []any{"LOCK.INFO", key}, l.engine.timeout)
 	if err != nil {
-		_, isSaid := err.(*said)
-		return Leadership{}, isSaid
+		_, ok := as[*replyError](err)
+		return Leadership{}, ok
 	}
 	fields := map[string]any{}
 	switch reply := reply.(type) {

@@ -9,13 +9,13 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// Locks are the locks of one client: make one for each client of the application, and keep it. Two Locks do not know what
-// the other holds: an acquisition within the scope of the other waits for itself.
+// Locks are the locks of one client: create one for each client of the application, and keep it. Two Locks do not know
+// each other's scopes: acquiring a lock within a scope of the other waits for itself.
 type Locks struct {
 	engine *engine
 }
 
-// New makes the Locks of a client, as the packages goredis and redigo give it.
+// New creates the Locks of a client, which the packages goredis and redigo provide.
 func New(client driver.Client, options ...ManagerOption) *Locks {
 	s := &managerSettings{timeout: 5 * time.Second, isPortable: true}
 	for _, option := range options {
@@ -32,59 +32,59 @@ func New(client driver.Client, options ...ManagerOption) *Locks {
 
 // Lock has one holder at a time.
 func (l *Locks) Lock(key string, lease time.Duration, options ...Option) *Lock {
-	return l.made([]string{key}, lease, one, nil, options)
+	return l.newLock([]string{key}, lease, one, nil, options)
 }
 
-// Shared has any number of holders that share it (readers); none beside a holder of Lock (a writer).
+// Shared has any number of holders that share it (readers), but none beside a holder of Lock (a writer).
 func (l *Locks) Shared(key string, lease time.Duration, options ...Option) *Lock {
-	return l.made([]string{key}, lease, one, []any{"SHARED"}, options)
+	return l.newLock([]string{key}, lease, one, []any{"SHARED"}, options)
 }
 
 // Limit has at most n holders at a time.
 func (l *Locks) Limit(key string, n int, lease time.Duration, options ...Option) *Lock {
-	return l.made([]string{key}, lease, one, []any{"LIMIT", int64(n)}, options)
+	return l.newLock([]string{key}, lease, one, []any{"LIMIT", int64(n)}, options)
 }
 
-// AllOf gets all of the keys or none, under one token. While it waits it holds none. In a cluster the keys have to be in
-// one slot.
+// AllOf acquires all of the keys or none, under one token. It holds none of them while it waits. In a cluster, the
+// keys must be in one slot.
 func (l *Locks) AllOf(keys []string, lease time.Duration, options ...Option) *Lock {
-	return l.made(append([]string(nil), keys...), lease, many, nil, options)
+	return l.newLock(append([]string(nil), keys...), lease, many, nil, options)
 }
 
-// Recover gets only a lock that its last holder never released; [Held.Predecessor] says whose it was. It does not wait.
+// Recover acquires a lock only if its last holder never released it; [Held.Predecessor] names that holder. It does not
+// wait.
 func (l *Locks) Recover(key string, lease time.Duration, options ...Option) *Lock {
-	return l.made([]string{key}, lease, recovery, nil, options)
+	return l.newLock([]string{key}, lease, recovery, nil, options)
 }
 
-func (l *Locks) made(keys []string, lease time.Duration, form form, kind []any, options []Option) *Lock {
+func (l *Locks) newLock(keys []string, lease time.Duration, form form, kind []any, options []Option) *Lock {
 	return &Lock{engine: l.engine, request: newRequest(keys, lease, form, kind, options)}
 }
 
-// Close ends the connections of its own. Locks that are held are not renewed any more, and attempts fail with
-// [ErrMisuse]. The client stays open.
+// Close closes the dedicated connections. Held locks are no longer renewed, and attempts fail with [ErrMisuse]. The
+// client stays open.
 func (l *Locks) Close() { l.engine.close() }
 
-// Lock is a description of a lock: it holds nothing, and any number of goroutines may use it. Each gets a [Held] of its
-// own.
+// Lock describes a lock: it holds nothing, and is safe for concurrent use. Each acquisition returns its own [Held].
 type Lock struct {
 	engine  *engine
 	request *request
 }
 
-// Acquire gets the lock within [Wait]. If ctx is done first, the attempt is given up and leaves nothing behind; the error
-// is that of ctx. (If it is cancelled just when the server stops answering, that takes the time-out of one call.) Once
-// the lock is held, it does not depend on ctx.
+// Acquire acquires the lock within [Wait]. If ctx is done first, the attempt is withdrawn and leaves nothing behind;
+// the error is that of ctx. (If the server stops answering at that moment, this takes the time-out of one call.) A
+// held lock does not depend on ctx.
 //
-// The caller has to call [Held.Release].
+// The caller must call [Held.Release].
 func (l *Lock) Acquire(ctx context.Context) (*Held, error) {
 	return l.engine.acquire(ctx, l.request)
 }
 
-// Do runs the work while the lock is held. Its context is cancelled when the lock is lost, with that error as its cause;
-// [FromContext] gives the [Held]. Do returns the error of the work. If the work has none, or was stopped by the loss, it
-// returns the error of kind [ErrLost].
+// Do runs work while the lock is held. The context of work is cancelled when the lock is lost, with that error as its
+// cause; [FromContext] returns the [Held]. Do returns the error of work. If there is none, or the loss stopped the
+// work, it returns the error of kind [ErrLost].
 //
-// To ask for the same lock with the context of the work is an error of kind [ErrMisuse].
+// Requesting the same lock with the context of work is an error of kind [ErrMisuse].
 func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) error {
 	held, err := l.Acquire(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 	scoped, end := held.scope(ctx)
 	hasReturned := false
 	defer func() {
-		if !hasReturned { // a panic goes on
+		if !hasReturned { // work panicked
 			_ = held.Release(ctx)
 		}
 	}()
@@ -103,7 +103,7 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 	lost := held.hold.lost()
 	released := held.Release(ctx)
 	if errors.Is(released, ErrMisuse) {
-		released = nil // by the work
+		released = nil // work has released it
 	}
 	if err == nil {
 		return released

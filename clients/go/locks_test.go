@@ -12,7 +12,7 @@ import (
 	"example.com/serverlock/internal/adapter"
 )
 
-// What only Go has, on a real server. What all languages have is in clients/suite.
+// Tests of what only Go has, on a real server. clients/suite tests what all languages have.
 
 var background = context.Background()
 
@@ -21,7 +21,7 @@ func TestAPanicInTheWorkReleases(t *testing.T) {
 	func() {
 		defer func() {
 			if recover() != "work" {
-				t.Error("the panic did not go on")
+				t.Error("the panic did not propagate")
 			}
 		}()
 		_ = locks.Lock("a", time.Minute).Do(background, func(context.Context) error { panic("work") })
@@ -33,15 +33,15 @@ func TestAPanicInTheWorkReleases(t *testing.T) {
 
 func TestALossCancelsContextsWithItsCause(t *testing.T) {
 	locks, client := open(t, startServer(t))
-	told := make(chan error, 2)
-	lock := locks.Lock("a", 600*time.Millisecond, serverlock.OnLost(func(err error) { told <- err }))
+	losses := make(chan error, 2)
+	lock := locks.Lock("a", 600*time.Millisecond, serverlock.OnLost(func(err error) { losses <- err }))
 	held, err := lock.Acquire(background)
 	must(t, err)
 	parent, cancel := context.WithCancel(background)
 	defer cancel()
 	first, second := held.Context(parent), held.Context(background)
 	if serverlock.FromContext(first) != held || serverlock.FromContext(background) != nil {
-		t.Error("FromContext gives another lock")
+		t.Error("FromContext returns another lock")
 	}
 	must(t, client.Del(background, "a").Err())
 	for _, ctx := range []context.Context{first, second} {
@@ -53,13 +53,13 @@ func TestALossCancelsContextsWithItsCause(t *testing.T) {
 		}
 	}
 	<-held.Done()
-	mustBe(t, <-told, serverlock.ErrLost)
+	mustBe(t, <-losses, serverlock.ErrLost)
 	mustBe(t, held.Check(), serverlock.ErrLost)
 	mustBe(t, held.Release(background), serverlock.ErrLost)
 	mustBe(t, held.Release(background), serverlock.ErrMisuse)
 }
 
-func TestWorkThatIsStoppedByALossGivesTheLoss(t *testing.T) {
+func TestWorkStoppedByALossReturnsTheLoss(t *testing.T) {
 	locks, client := open(t, startServer(t))
 	err := locks.Lock("a", 300*time.Millisecond).Do(background, func(ctx context.Context) error {
 		must(t, client.Del(background, "a").Err())
@@ -73,7 +73,7 @@ func TestWorkThatIsStoppedByALossGivesTheLoss(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	if err != context.Canceled {
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller's own cancellation became %v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestTheContextOfTheWorkEndsWithIt(t *testing.T) {
 	mustBe(t, context.Cause(kept), serverlock.ErrLost)
 }
 
-func TestReleaseIsSentAlsoIfTheContextIsDone(t *testing.T) {
+func TestReleaseIsSentEvenIfTheContextIsDone(t *testing.T) {
 	locks, client := open(t, startServer(t))
 	ctx, cancel := context.WithCancel(background)
 	held, err := locks.Lock("a", time.Minute).Acquire(ctx)
@@ -119,7 +119,7 @@ func TestAnAttemptEndsWithItsContext(t *testing.T) {
 	until(t, "nobody waits", waiting(0))
 	must(t, theirs.Release(background))
 	if !isFree(t, client, "a") {
-		t.Error("the attempt has got the lock")
+		t.Error("the attempt acquired the lock")
 	}
 	_, err = locks.Lock("a", time.Minute).Acquire(background)
 	must(t, err)
@@ -153,7 +153,7 @@ func TestScopesKnowTheLocksAroundThem(t *testing.T) {
 	err := locks.Lock("a", time.Minute).Do(background, func(ctx context.Context) error {
 		_, err := inner.Acquire(ctx)
 		mustBe(t, err, serverlock.ErrMisuse)
-		_, err = inner.Acquire(background) // it cannot be told that this is the same caller
+		_, err = inner.Acquire(background) // without the context, it is another caller
 		mustBe(t, err, serverlock.ErrRefused)
 		_, err = others.Lock("a", time.Minute).Acquire(ctx)
 		mustBe(t, err, serverlock.ErrRefused)
@@ -196,7 +196,7 @@ func TestCloseEndsWaitsAndGoroutines(t *testing.T) {
 	until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-func TestALoneWaitBlocksUntilAnotherJoinsIt(t *testing.T) {
+func TestTheOnlyWaiterBlocksUntilAnotherJoins(t *testing.T) {
 	locks, client := open(t, startServer(t))
 	other, err := locks.Lock("a", time.Minute).Acquire(background)
 	must(t, err)
@@ -233,7 +233,7 @@ func TestALoneWaitBlocksUntilAnotherJoinsIt(t *testing.T) {
 	})
 }
 
-func TestALeaderThatHasBadArgumentsSaysSo(t *testing.T) {
+func TestALeaderWithBadArgumentsReturnsAnError(t *testing.T) {
 	locks, _ := open(t, startServer(t))
 	err := locks.Leader("a", 0).Run(background, func(context.Context, int64) { t.Error("elected") })
 	mustBe(t, err, serverlock.ErrArgument)
@@ -248,7 +248,7 @@ func TestErrorsNameTheLockAndTheirKind(t *testing.T) {
 		t.Error(err)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) || !err.Timeout() {
-		t.Error("the end of a wait is no time-out of the language")
+		t.Error("the end of a wait is not a timeout")
 	}
 	for kind, code := range map[error]string{
 		serverlock.ErrRefused: "refused", serverlock.ErrTimeout: "timeout", serverlock.ErrLost: "lost",

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// docs/MIGRATING.md names the line to change: a program does the same before and after.
+// docs/MIGRATING.md shows which line to change: a program does the same before and after.
 
 const redsyncProgram = `package main
 
@@ -87,8 +87,8 @@ func TestAProgramMovesOverAsTheDocumentSays(t *testing.T) {
 			},
 		},
 	} {
-		change, isThere := changes[one.old]
-		if !isThere || !strings.Contains(one.program, one.old+"\n") {
+		change, ok := changes[one.old]
+		if !ok || !strings.Contains(one.program, one.old+"\n") {
 			t.Errorf("%s: the document has another line", one.name)
 			continue
 		}
@@ -105,8 +105,8 @@ func TestAProgramMovesOverAsTheDocumentSays(t *testing.T) {
 			} else {
 				p.run(append([]string{"get", "github.com/redis/go-redis/v9@v9.17.3"}, one.needs...)...)
 			}
-			if said := p.run("run", "."); said != one.says {
-				t.Errorf("%s, changed: %v, said\n%s", one.name, isNew, said)
+			if output := p.run("run", "."); output != one.says {
+				t.Errorf("%s, changed: %v, printed\n%s", one.name, isNew, output)
 			}
 			stats := strings.ToLower(client.Info(background, "commandstats").Val())
 			if strings.Contains(stats, "cmdstat_lock.acquire") != isNew {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Forever is a wait without an end.
+// Forever is a wait without end.
 const Forever = time.Duration(math.MaxInt64)
 
 // An Option of one lock.
@@ -15,48 +15,48 @@ type Option func(*settings)
 type settings struct {
 	wait, atLeast, maxHold, within time.Duration
 	session, details, fsync, owned bool
-	timed                          bool // nothing renews the lease, and all of it counts
+	timed                          bool // the lease is not renewed, and counts to its end
 	owner                          string
 	replicas                       int
 	onLost                         func(error)
 }
 
-// Wait makes attempts stand in line for so long. Without it an attempt is refused at once.
+// Wait makes attempts wait in the queue for at most that long. Without it, an attempt is refused at once.
 func Wait(wait time.Duration) Option { return func(s *settings) { s.wait = wait } }
 
-// Owner is a label for people, 1 to 128 visible ASCII characters. It grants nothing.
+// Owner sets a label for people, 1 to 128 visible ASCII characters. It does not identify the holder to the server.
 func Owner(owner string) Option {
 	return func(s *settings) { s.owner, s.owned = owner, true }
 }
 
-// Session makes the lock end with a connection of its own, one second after it.
+// Session ties the lock to a connection of its own: the lock ends one second after the connection does.
 func Session() Option { return func(s *settings) { s.session = true } }
 
 // Details fills [Held.Predecessor].
 func Details() Option { return func(s *settings) { s.details = true } }
 
-// Replicas demands that so many replicas have the grant within that time; else it is given back.
+// Replicas requires that many replicas to have the grant within that time; otherwise it is released.
 func Replicas(count int, within time.Duration) Option {
 	return func(s *settings) { s.replicas, s.within = count, within }
 }
 
-// Fsync demands that this server, and as many others as [Replicas] says, have the grant on disk within that time (WAITAOF,
-// from Redis 7.2); else it is given back.
+// Fsync requires this server, and as many others as [Replicas] says, to have the grant on disk within that time
+// (WAITAOF, Redis 7.2 and later); otherwise it is released.
 func Fsync(within time.Duration) Option {
 	return func(s *settings) { s.fsync, s.within = true, max(within, s.within) }
 }
 
-// AtLeast keeps the lock from others for that time, however soon it is released.
+// AtLeast keeps the lock from others for that long, however soon it is released.
 func AtLeast(atLeast time.Duration) Option { return func(s *settings) { s.atLeast = atLeast } }
 
-// MaxHold ends the renewal of the lease after that time.
+// MaxHold stops renewing the lease after that time.
 func MaxHold(maxHold time.Duration) Option { return func(s *settings) { s.maxHold = maxHold } }
 
-// OnLost is called once, in a goroutine of its own, when the lock is lost. The contexts of the lock are cancelled as well.
+// OnLost sets a function that runs once, in a goroutine of its own, when the lock is lost. The contexts of the lock
+// are cancelled as well.
 func OnLost(lost func(err error)) Option { return func(s *settings) { s.onLost = lost } }
 
-// Hooks are called with the key and the time that was waited, or for which the lock was held. They must not block. Those
-// that are nil are left out.
+// Hooks are functions called with the key, and the time waited or held. They must not block. A nil hook is not called.
 type Hooks struct {
 	Granted  func(key string, waited time.Duration)
 	Refused  func(key string, waited time.Duration, err error)
@@ -75,21 +75,21 @@ type managerSettings struct {
 	log        *slog.Logger
 }
 
-// WithTimeout sets how long one reply may take. The default is 5 seconds.
+// WithTimeout sets how long a reply may take. The default is 5 seconds.
 func WithTimeout(timeout time.Duration) ManagerOption {
 	return func(s *managerSettings) { s.timeout = timeout }
 }
 
-// WithHooks sets what is called when locks are granted, refused, lost and released.
+// WithHooks sets the functions to call when locks are granted, refused, lost and released.
 func WithHooks(hooks Hooks) ManagerOption { return func(s *managerSettings) { s.hooks = hooks } }
 
-// WithLogger sets where warnings go. The default is [slog.Default], which hears nothing unless something is wrong.
+// WithLogger sets the logger for warnings. The default is [slog.Default].
 func WithLogger(log *slog.Logger) ManagerOption { return func(s *managerSettings) { s.log = log } }
 
-// WarnWithoutModule sets whether the log hears, once, that the module is not loaded. The default is true.
+// WarnWithoutModule sets whether a missing module is logged, once. The default is true.
 func WarnWithoutModule(warns bool) ManagerOption {
 	return func(s *managerSettings) { s.isSilent = !warns }
 }
 
-// WithoutScripts makes attempts fail with [ErrUnavailable] where the module is not loaded.
+// WithoutScripts makes attempts fail with [ErrUnavailable] if the module is not loaded.
 func WithoutScripts() ManagerOption { return func(s *managerSettings) { s.isPortable = false } }

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// The module as users get it: a zip file of a module proxy, required by an empty project; its README runs there.
+// Tests the module as users get it: from a module proxy, in an empty project, which runs the examples of the README.
 
 const path = "example.com/serverlock"
 
-// The go command remembers a version for ever, so each run has its own.
+// The go command caches a version for ever, so each run has its own.
 var version = fmt.Sprintf("v0.1.0-test.%d", time.Now().UnixNano())
 
-// publish makes a proxy of files with this module, as the go command would zip it, and gives its folder.
+// publish creates a file proxy with this module, zipped like the go command does, and returns its folder.
 func publish(t *testing.T) string {
 	t.Helper()
 	proxy := filepath.Join(t.TempDir(), "proxy")
@@ -38,7 +38,7 @@ func publish(t *testing.T) string {
 		if entry.IsDir() {
 			_, noModule := os.Stat(filepath.Join(name, "go.mod"))
 			if name != "." && noModule == nil {
-				return fs.SkipDir // a module of its own
+				return fs.SkipDir // a separate module
 			}
 			return nil
 		}
@@ -80,7 +80,7 @@ func publish(t *testing.T) string {
 	return proxy
 }
 
-// project is empty but for the module, which it gets from the proxy.
+// project is a Go module that is empty but for serverlock, which comes from the proxy.
 type project struct {
 	t      *testing.T
 	folder string
@@ -101,18 +101,18 @@ func newProject(t *testing.T, proxy, name string) *project {
 
 func (p *project) run(words ...string) string {
 	p.t.Helper()
-	said, err := p.try(words...)
+	output, err := p.try(words...)
 	if err != nil {
-		p.t.Fatalf("go %s: %v\n%s", strings.Join(words, " "), err, said)
+		p.t.Fatalf("go %s: %v\n%s", strings.Join(words, " "), err, output)
 	}
-	return said
+	return output
 }
 
 func (p *project) try(words ...string) (string, error) {
 	command := exec.Command("go", words...)
 	command.Dir, command.Env = p.folder, p.env
-	said, err := command.CombinedOutput()
-	return string(said), err
+	output, err := command.CombinedOutput()
+	return string(output), err
 }
 
 func (p *project) write(name, content string) {
@@ -138,12 +138,12 @@ func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
 		p.run("get", path+"/"+driver.name+"@"+version)
 		example := strings.ReplaceAll(blocks[at][1], "localhost:6379", address)
 		if example == blocks[at][1] {
-			t.Error("the example names no server")
+			t.Error("the example does not name the server")
 		}
 		p.write("main.go", example)
 		p.run("vet", ".")
-		if said := p.run("run", "."); !strings.Contains(said, driver.says) {
-			t.Errorf("%s said %s", driver.name, said)
+		if output := p.run("run", "."); !strings.Contains(output, driver.says) {
+			t.Errorf("%s printed %s", driver.name, output)
 		}
 		if driver.name == "goredis" {
 			runExample(t, p, address)
@@ -172,8 +172,8 @@ func runExample(t *testing.T, p *project, address string) {
 	}
 	p.write("main.go", strings.ReplaceAll(example, "step < 10", "step < 1"))
 	p.run("vet", ".")
-	if said := p.run("run", "."); !strings.HasPrefix(said, "working, token 1") {
-		t.Errorf("the example said %s", said)
+	if output := p.run("run", "."); !strings.HasPrefix(output, "working, token 1") {
+		t.Errorf("the example printed %s", output)
 	}
 }
 

@@ -13,14 +13,14 @@ import (
 const (
 	portableMargin    = int64(1000)
 	portableRetention = int64(60_000)
-	// How long an answer about the eviction policy counts: a failover brings another server.
+	// How long the reply about the eviction policy is valid: a failover may bring another server.
 	policyCounts = time.Minute
 )
 
 //go:embed lock.lua
 var library string
 
-// The script is the function library without its first line.
+// script is the function library without its first line.
 var script, scriptDigest = func() (string, string) {
 	source := library
 	if strings.HasPrefix(source, "#!") {
@@ -30,15 +30,15 @@ var script, scriptDigest = func() (string, string) {
 	return source, hex.EncodeToString(digest[:])
 }()
 
-// portableFenced is the CHECK of the scripts, before one command of the user's.
+// portableFenced is the CHECK of the script, followed by one command of the user.
 const portableFenced = `
 local value, time = redis.call('GET', KEYS[1]), redis.call('TIME')
 local ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. ('%016.0f'):format(ARGV[1]))
 if not ends or tonumber(ends) - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
 return {redis.call(unpack(ARGV, 2))}`
 
-// portable is the same lock where the module is not loaded: the scripts, sent by hash. Keys, values, replies and errors
-// are those of the commands, for one key with one holder.
+// portable is the same lock without the module: the script, called by its hash. Keys, values, replies and errors are
+// those of the commands, for one key with one holder.
 type portable struct {
 	engine *engine
 
@@ -51,7 +51,7 @@ type portable struct {
 
 func newPortable(e *engine) *portable { return &portable{engine: e, retention: -1} }
 
-// send is one exchange with the server of a key.
+// send sends one command to the server of a key.
 type send func(words []any) (any, error)
 
 func (p *portable) acquire(send send, r *request, id string) (any, error) {
@@ -65,11 +65,11 @@ func (p *portable) acquire(send send, r *request, id string) (any, error) {
 	return p.call(send, r, name, r.acquire(id, 0, "")[2:]...)
 }
 
-// cancel gives back what this ID may have been granted: the same ID gets the same token.
+// cancel releases what this ID may have been granted: acquiring with the same ID returns the same token.
 func (p *portable) cancel(ctx context.Context, r *request, id string) error {
 	send := func(words []any) (any, error) { return p.engine.router.call(ctx, r.key(), words, p.engine.timeout) }
 	reply, err := p.call(send, r, "lock_acquire", "PX", int64(1), "ID", id)
-	if token, isGrant := reply.(int64); isGrant && err == nil {
+	if token, ok := reply.(int64); ok && err == nil {
 		_, err = p.call(send, r, "lock_release", token)
 	}
 	return err
@@ -85,7 +85,7 @@ func (p *portable) words(r *request, name string, args ...any) []any {
 	return append([]any{by, source, int64(1), r.key(), name, portableMargin, p.retention}, args...)
 }
 
-// missed: the server does not have the script any more.
+// missed is called when the server does not have the script.
 func (p *portable) missed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,14 +103,15 @@ func (p *portable) call(send send, r *request, name string, args ...any) (any, e
 		return reply, err
 	}
 	reply, err := call()
-	if answer, isSaid := err.(*said); isSaid && answer.code == "NOSCRIPT" {
+	if answer, ok := as[*replyError](err); ok && answer.code == "NOSCRIPT" {
 		p.missed()
 		return call()
 	}
 	return reply, err
 }
 
-// askPolicy: under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell.
+// askPolicy decides how long released and expired keys stay. A volatile eviction policy may evict keys that have an
+// expiry, so lock keys get none under it, nor while the policy is unknown.
 func (p *portable) askPolicy(send send) error {
 	p.mu.Lock()
 	isKnown := p.hasAsked && now() < p.askedAt+policyCounts
@@ -119,14 +120,14 @@ func (p *portable) askPolicy(send send) error {
 		return nil
 	}
 	reply, err := send([]any{"INFO", "memory"})
-	if _, isSaid := err.(*said); err != nil && !isSaid {
+	if _, ok := as[*replyError](err); err != nil && !ok {
 		return err
 	}
-	_, policy, isThere := strings.Cut(text(reply), "maxmemory_policy:")
+	_, policy, ok := strings.Cut(text(reply), "maxmemory_policy:")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hasAsked, p.askedAt, p.retention = true, now(), -1
-	if isThere && !strings.HasPrefix(policy, "volatile") {
+	if ok && !strings.HasPrefix(policy, "volatile") {
 		p.retention = portableRetention
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// release gives a lock back. The error is nil if it was held to the end.
+// release releases a lock. The error is nil if it was held to the end.
 func (e *engine) release(ctx context.Context, h *hold) error {
 	isFirst, wasLost, isGone := h.end()
 	if !isFirst {
@@ -45,7 +45,8 @@ func (e *engine) releaseWords(h *hold) []any {
 	return h.request.release(h.token)
 }
 
-// releaseNow sends it until it is answered, for as long as a call may take; then in the background, until the lease ends.
+// releaseNow retries until the time-out of one call; then the release continues in the background until the lease
+// ends.
 func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err error) {
 	h.mu.Lock()
 	lostAt, leaseEnds := h.lostAt(), h.sent+h.lease
@@ -57,7 +58,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 		case err == nil && h.request.wasHeld(reply):
 			return true, nil
 		case err == nil:
-			// Sent twice, it may find its own work done.
+			// The first try may have released it.
 			return reply == int64(0) && tries > 1 && now() < lostAt, nil
 		case e.missed(h, err):
 			tries--
@@ -83,7 +84,7 @@ func (e *engine) warnOfRelease(h *hold, err error) {
 	e.warn(fmt.Sprintf("the lock %s is released in the background", h.request.name), "error", err)
 }
 
-// releaseLater cuts the lease to what is left of AtLeast; the timer releases when that is over.
+// releaseLater cuts the lease to what is left of AtLeast; the timer then releases the lock.
 func (e *engine) releaseLater(ctx context.Context, h *hold, wait time.Duration) (wasHeld bool, err error) {
 	h.mu.Lock()
 	lostAt, until := h.lostAt(), h.sent+h.lease

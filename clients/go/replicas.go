@@ -2,17 +2,17 @@ package serverlock
 
 import "fmt"
 
-// confirm fails unless enough replicas have the grant.
+// confirm returns an error unless enough replicas have the grant.
 func (a *attempt) confirm() error {
 	r := a.request
 	timeout := r.within + a.engine.timeout
-	line := a.line
-	if line == nil {
-		return brokenf("the connection of the grant is gone")
+	conn := a.conn
+	if conn == nil {
+		return connectionLostf("the connection of the grant is gone")
 	}
 	within := milliseconds(r.within)
 	if r.replicas > 0 {
-		reply, err := line.call(a.ctx, []any{"WAIT", int64(r.replicas), within}, timeout)
+		reply, err := conn.call(a.ctx, []any{"WAIT", int64(r.replicas), within}, timeout)
 		if err != nil {
 			return a.unconfirmed(err)
 		}
@@ -22,12 +22,12 @@ func (a *attempt) confirm() error {
 		}
 	}
 	if r.fsync {
-		reply, err := line.call(a.ctx, []any{"WAITAOF", int64(1), int64(r.replicas), within}, timeout)
+		reply, err := conn.call(a.ctx, []any{"WAITAOF", int64(1), int64(r.replicas), within}, timeout)
 		if err != nil {
 			return a.unconfirmed(err)
 		}
 		have, want := int64(0), int64(1+r.replicas)
-		if counts, isList := reply.([]any); isList && len(counts) == 2 {
+		if counts, ok := reply.([]any); ok && len(counts) == 2 {
 			local, _ := counts[0].(int64)
 			remote, _ := counts[1].(int64)
 			have = local + remote
@@ -40,16 +40,17 @@ func (a *attempt) confirm() error {
 	return nil
 }
 
-// unconfirmed: a server that cannot confirm, because it has no WAITAOF or no AOF, is of no use for this lock.
+// unconfirmed turns the error of WAIT or WAITAOF into that of the attempt. A server without WAITAOF or AOF cannot
+// grant this lock.
 func (a *attempt) unconfirmed(err error) error {
 	switch err := err.(type) {
 	case *abandoned:
 		return givenUp(a.ctx, a.request.name)
-	case *said:
+	case *replyError:
 		if err.code == "ERR" {
-			made := failed(ErrUnavailable, a.request.name, "the grant cannot be confirmed: "+err.text)
-			made.Cause = typed(err, a.request.name)
-			return made
+			e := failed(ErrUnavailable, a.request.name, "the grant cannot be confirmed: "+err.text)
+			e.Cause = typed(err, a.request.name)
+			return e
 		}
 	}
 	return err

@@ -9,9 +9,9 @@ import (
 const (
 	tenYears      = 3650 * 24 * time.Hour
 	longestNotify = time.Hour
-	mostHolders   = 4096
-	mostKeys      = 1024
-	longestKey    = 4096
+	maxHolders    = 4096
+	maxKeys       = 1024
+	maxKeyLength  = 4096
 )
 
 type form int
@@ -30,7 +30,7 @@ type request struct {
 	lease time.Duration
 	form  form
 	kind  []any // SHARED, or LIMIT n
-	err   error // of a bad argument
+	err   error // a bad argument
 	head  []any
 	tail  []any
 }
@@ -63,18 +63,18 @@ func newRequest(keys []string, lease time.Duration, form form, kind []any, optio
 	return r
 }
 
-// fault names the first argument that is wrong, and what is allowed.
+// fault names the first wrong argument and what is allowed.
 func (r *request) fault() string {
 	if len(r.keys) == 0 {
 		return "keys is empty: AllOf needs at least one"
 	}
-	if len(r.keys) > mostKeys {
-		return fmt.Sprintf("keys are %d, more than %d", len(r.keys), mostKeys)
+	if len(r.keys) > maxKeys {
+		return fmt.Sprintf("keys are %d, more than %d", len(r.keys), maxKeys)
 	}
 	seen := make(map[string]bool, len(r.keys))
 	for _, key := range r.keys {
-		if len(key) > longestKey {
-			return fmt.Sprintf("a key is longer than %d bytes", longestKey)
+		if len(key) > maxKeyLength {
+			return fmt.Sprintf("a key is longer than %d bytes", maxKeyLength)
 		}
 		if seen[key] {
 			return "keys has the same key twice"
@@ -82,8 +82,8 @@ func (r *request) fault() string {
 		seen[key] = true
 	}
 	if len(r.kind) == 2 {
-		if n := r.kind[1].(int64); n < 1 || n > mostHolders {
-			return fmt.Sprintf("n is %d, not between 1 and %d", n, mostHolders)
+		if n := r.kind[1].(int64); n < 1 || n > maxHolders {
+			return fmt.Sprintf("n is %d, not between 1 and %d", n, maxHolders)
 		}
 	}
 	for _, span := range []struct {
@@ -118,15 +118,15 @@ func isOwner(owner string) bool {
 	return len(owner) >= 1 && len(owner) <= 128
 }
 
-// key decides which server it is.
+// key decides which server is asked.
 func (r *request) key() string { return r.keys[0] }
 
 func (r *request) isExclusive() bool { return len(r.kind) == 0 }
 
-// needsLine reports whether the grant belongs to a connection.
-func (r *request) needsLine() bool { return r.session || r.replicas > 0 || r.fsync }
+// needsConnection reports whether the grant is tied to a connection.
+func (r *request) needsConnection() bool { return r.session || r.replicas > 0 || r.fsync }
 
-// needsModule names what of it no script can do.
+// needsModule names an option that the script does not support.
 func (r *request) needsModule() string {
 	switch {
 	case r.session:
@@ -193,7 +193,7 @@ func (r *request) wasHeld(reply any) bool {
 	return reply == int64(1)
 }
 
-// milliseconds rounds, but never to nothing.
+// milliseconds rounds, but never to 0.
 func milliseconds(span time.Duration) int64 {
 	return max(1, int64(math.Round(float64(span)/float64(time.Millisecond))))
 }

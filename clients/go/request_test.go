@@ -13,7 +13,7 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// nobody is a client that must not be asked.
+// nobody is a client that must not be used.
 type nobody struct{ t *testing.T }
 
 func (n nobody) Node(context.Context, string) (driver.Node, error) {
@@ -55,7 +55,7 @@ func TestOptionsBecomeWords(t *testing.T) {
 	}
 	several := locks.AllOf([]string{"a", "b"}, time.Second).request
 	if several.wasHeld(int64(1)) || !several.wasHeld(int64(2)) {
-		t.Error("a release of two keys gives 2 if both were held")
+		t.Error("releasing two held keys must return 2")
 	}
 }
 
@@ -127,10 +127,10 @@ func TestWhatErrorsMean(t *testing.T) {
 		if mayPass(err) != one.passes {
 			t.Errorf("%v may pass: %v", one.err, !one.passes)
 		}
-		made := typed(err, `"a"`)
-		mustKind(t, made, one.kind)
-		if errors.Is(made, context.DeadlineExceeded) {
-			t.Errorf("%v looks as if the caller's own time were over", made)
+		got := typed(err, `"a"`)
+		mustKind(t, got, one.kind)
+		if errors.Is(got, context.DeadlineExceeded) {
+			t.Errorf("%v looks like the deadline of the caller", got)
 		}
 	}
 }

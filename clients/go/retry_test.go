@@ -14,7 +14,7 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// scripted is a server whose replies a test decides. It takes no connections besides.
+// scripted is a server whose replies the test decides. It accepts no dedicated connections.
 type scripted struct {
 	reply func(words []any) (any, error)
 	mu    sync.Mutex
@@ -23,7 +23,9 @@ type scripted struct {
 
 func (s *scripted) Node(context.Context, string) (driver.Node, error) { return s, nil }
 
-func (s *scripted) Dial(context.Context) (driver.Conn, error) { return nil, errors.New("no lines") }
+func (s *scripted) Dial(context.Context) (driver.Conn, error) {
+	return nil, errors.New("no dedicated connections")
+}
 
 func (s *scripted) Exchange(_ context.Context, calls []*driver.Call) {
 	for _, call := range calls {
@@ -34,7 +36,7 @@ func (s *scripted) Exchange(_ context.Context, calls []*driver.Call) {
 	}
 }
 
-// words gives what was sent of a command.
+// words returns what was sent of a command.
 func (s *scripted) words(command string) [][]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,12 +52,12 @@ func (s *scripted) awaits(t *testing.T, command string, count int) {
 	}
 }
 
-// flaky grants every lock, and replies the error to the first so many of a command.
-func flaky(command, said string, times int) *scripted {
+// flaky grants every lock, but replies the error to the first calls of a command.
+func flaky(command, reply string, times int) *scripted {
 	return &scripted{reply: func(words []any) (any, error) {
 		if words[0] == command && times > 0 {
 			times--
-			return nil, driver.ReplyError(said)
+			return nil, driver.ReplyError(reply)
 		}
 		return int64(1), nil
 	}}
@@ -71,38 +73,38 @@ func opened(t *testing.T, client driver.Client, options ...ManagerOption) *Locks
 
 const always = 1 << 30
 
-func TestAnAttemptOutlivesAServerThatIsBusy(t *testing.T) {
-	for _, said := range []string{"BUSY running a script", "MISCONF no disk", "OOM full", "GRACE this server", "NOREPLICAS no"} {
-		server := flaky("LOCK.ACQUIRE", said, 3)
+func TestAnAttemptOutlivesABusyServer(t *testing.T) {
+	for _, reply := range []string{"BUSY running a script", "MISCONF no disk", "OOM full", "GRACE this server", "NOREPLICAS no"} {
+		server := flaky("LOCK.ACQUIRE", reply, 3)
 		held, err := opened(t, server).Lock("a", time.Minute, Wait(time.Minute)).Acquire(context.Background())
 		if err != nil {
-			t.Errorf("%s: %v", said, err)
+			t.Errorf("%s: %v", reply, err)
 			continue
 		}
 		sent := server.words("LOCK.ACQUIRE")
 		if len(sent) != 4 || held.Token() != 1 || !slices.Equal(sent[0][len(sent[0])-2:], sent[3][len(sent[3])-2:]) {
-			t.Errorf("%s: it sent %v", said, sent)
+			t.Errorf("%s: it sent %v", reply, sent)
 		}
-		server = flaky("LOCK.ACQUIRE", said, always)
+		server = flaky("LOCK.ACQUIRE", reply, always)
 		_, err = opened(t, server).Lock("a", time.Minute).Acquire(context.Background())
 		mustKind(t, err, ErrUnavailable)
-		if sent := len(server.words("LOCK.ACQUIRE")); sent != 2 || !strings.Contains(err.Error(), said) {
-			t.Errorf("%s: it was sent %d times: %v", said, sent, err)
+		if sent := len(server.words("LOCK.ACQUIRE")); sent != 2 || !strings.Contains(err.Error(), reply) {
+			t.Errorf("%s: it was sent %d times: %v", reply, sent, err)
 		}
 		_, err = opened(t, server).Lock("a", time.Minute, Wait(50*time.Millisecond)).Acquire(context.Background())
 		mustKind(t, err, ErrTimeout)
 	}
-	for _, said := range []string{"GRACE lease is longer", "BUSYLOCKS 64 waits for several", "CLOCK before 2001"} {
-		server := flaky("LOCK.ACQUIRE", said, always)
+	for _, reply := range []string{"GRACE lease is longer", "BUSYLOCKS 64 waits for several", "CLOCK before 2001"} {
+		server := flaky("LOCK.ACQUIRE", reply, always)
 		_, err := opened(t, server).Lock("a", time.Minute, Wait(time.Minute)).Acquire(context.Background())
 		mustKind(t, err, ErrUnavailable)
 		if sent := len(server.words("LOCK.ACQUIRE")); sent != 1 {
-			t.Errorf("%s: it was sent %d times", said, sent)
+			t.Errorf("%s: it was sent %d times", reply, sent)
 		}
 	}
 }
 
-func TestAReleaseAndACancelThatMeetABusyServerAreSettledInTheBackground(t *testing.T) {
+func TestReleaseAndCancelContinueInTheBackgroundOnABusyServer(t *testing.T) {
 	for _, atLeast := range []time.Duration{0, time.Second} {
 		server := flaky("LOCK.RELEASE", "MISCONF no disk", 6)
 		if atLeast == time.Second {
@@ -114,7 +116,7 @@ func TestAReleaseAndACancelThatMeetABusyServerAreSettledInTheBackground(t *testi
 			t.Fatal(err)
 		}
 		if err := held.Release(context.Background()); err != nil {
-			t.Errorf("at least %v: release said %v", atLeast, err)
+			t.Errorf("at least %v: release returned %v", atLeast, err)
 		}
 		count := 7
 		if atLeast == time.Second {
@@ -138,7 +140,7 @@ func TestAReleaseAndACancelThatMeetABusyServerAreSettledInTheBackground(t *testi
 	server.awaits(t, "LOCK.CANCEL", 4)
 }
 
-func TestAnAttemptThatPollsMovesOverWhenTheModuleIsLoaded(t *testing.T) {
+func TestAPollingAttemptMovesToTheModuleOnceItIsLoaded(t *testing.T) {
 	isLoaded := false
 	var asked []time.Duration
 	server := &scripted{}
@@ -156,8 +158,8 @@ func TestAnAttemptThatPollsMovesOverWhenTheModuleIsLoaded(t *testing.T) {
 		}
 		return nil, driver.ReplyError("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: 'a'")
 	}
-	var said bytes.Buffer
-	locks := opened(t, server, WithLogger(slog.New(slog.NewTextHandler(&said, nil))))
+	var log bytes.Buffer
+	locks := opened(t, server, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	type result struct {
 		held *Held
 		err  error
@@ -169,7 +171,7 @@ func TestAnAttemptThatPollsMovesOverWhenTheModuleIsLoaded(t *testing.T) {
 	}()
 	server.awaits(t, "EVALSHA", 2)
 	suspend(askForModule)
-	server.awaits(t, "LOCK.ACQUIRE", 2) // it is still not there
+	server.awaits(t, "LOCK.ACQUIRE", 2) // still not loaded
 	polls := len(server.words("EVALSHA"))
 	server.awaits(t, "EVALSHA", polls+2)
 	server.mu.Lock()
@@ -197,12 +199,12 @@ func TestAnAttemptThatPollsMovesOverWhenTheModuleIsLoaded(t *testing.T) {
 	if len(ids) != 1 {
 		t.Errorf("the attempt had the IDs %v", ids)
 	}
-	if warnings := strings.Count(said.String(), "the server has no LOCK"); warnings != 1 {
-		t.Errorf("the log has %d warnings:\n%s", warnings, &said)
+	if warnings := strings.Count(log.String(), "the server has no LOCK"); warnings != 1 {
+		t.Errorf("the log has %d warnings:\n%s", warnings, &log)
 	}
 }
 
-func TestAnAttemptThatEndsWhileItAsksForTheModuleIsCancelledByScript(t *testing.T) {
+func TestAnAttemptCancelledWhileItAsksForTheModuleIsWithdrawnByScript(t *testing.T) {
 	asked, goOn := make(chan struct{}), make(chan struct{})
 	server := &scripted{reply: func(words []any) (any, error) {
 		switch words[0] {
@@ -240,12 +242,12 @@ func TestTheWarningAboutAMissingModuleCanBeTurnedOff(t *testing.T) {
 		}
 		return int64(1), nil
 	}}
-	var said bytes.Buffer
-	log := slog.New(slog.NewTextHandler(&said, nil))
-	if _, err := New(server, WithLogger(log), WarnWithoutModule(false)).Lock("a", time.Minute).Acquire(context.Background()); err != nil {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	if _, err := New(server, WithLogger(logger), WarnWithoutModule(false)).Lock("a", time.Minute).Acquire(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if said.Len() > 0 {
-		t.Errorf("the log has %s", &said)
+	if log.Len() > 0 {
+		t.Errorf("the log has %s", &log)
 	}
 }

@@ -9,25 +9,25 @@ import (
 	"example.com/serverlock/driver"
 )
 
-const mostHops = 5
+const maxHops = 5
 
-// router leads calls to the server that has the key, and follows MOVED and ASK.
+// router sends calls to the server that has the key, and follows MOVED and ASK.
 type router struct {
-	client  driver.Client
-	cluster driver.Cluster // nil if there is one server
-	mu      sync.Mutex
-	lanes   map[driver.Node]*lane
+	client    driver.Client
+	cluster   driver.Cluster // nil for a single server
+	mu        sync.Mutex
+	pipelines map[driver.Node]*pipeline
 }
 
 func newRouter(client driver.Client) *router {
-	r := &router{client: client, lanes: map[driver.Node]*lane{}}
+	r := &router{client: client, pipelines: map[driver.Node]*pipeline{}}
 	r.cluster, _ = client.(driver.Cluster)
 	return r
 }
 
 func (r *router) isCluster() bool { return r.cluster != nil }
 
-// call is one exchange. The error is said, broken or abandoned.
+// call sends one command. The error is a replyError, connectionLost or abandoned.
 func (r *router) call(ctx context.Context, key string, words []any, timeout time.Duration) (any, error) {
 	node, err := r.node(ctx, key, timeout)
 	isAsking := false
@@ -37,9 +37,9 @@ func (r *router) call(ctx context.Context, key string, words []any, timeout time
 		}
 		call := &driver.Call{Words: words}
 		if isAsking {
-			err = r.lane(node).do(ctx, timeout, &driver.Call{Words: []any{"ASKING"}}, call)
+			err = r.pipeline(node).do(ctx, timeout, &driver.Call{Words: []any{"ASKING"}}, call)
 		} else {
-			err = r.lane(node).do(ctx, timeout, call)
+			err = r.pipeline(node).do(ctx, timeout, call)
 		}
 		if err == nil {
 			err = call.Err
@@ -48,8 +48,8 @@ func (r *router) call(ctx context.Context, key string, words []any, timeout time
 			return call.Value, nil
 		}
 		err = read(err)
-		reply, _ := err.(*said)
-		if reply == nil || r.cluster == nil || reply.code != "MOVED" && reply.code != "ASK" || hop == mostHops {
+		reply, _ := err.(*replyError)
+		if reply == nil || r.cluster == nil || reply.code != "MOVED" && reply.code != "ASK" || hop == maxHops {
 			return nil, err
 		}
 		isAsking = reply.code == "ASK"
@@ -58,7 +58,7 @@ func (r *router) call(ctx context.Context, key string, words []any, timeout time
 }
 
 func (r *router) redirected(
-	ctx context.Context, key string, reply *said, from driver.Node, timeout time.Duration,
+	ctx context.Context, key string, reply *replyError, from driver.Node, timeout time.Duration,
 ) (driver.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -74,7 +74,7 @@ func (r *router) redirected(
 	}
 	node, err := r.cluster.NodeAt(ctx, words[2])
 	if err != nil {
-		return nil, reply // to be tried again
+		return nil, reply // transient, so it is retried
 	}
 	return node, nil
 }
@@ -88,47 +88,47 @@ func (r *router) node(ctx context.Context, key string, timeout time.Duration) (d
 	return r.client.Node(ctx, key)
 }
 
-func (r *router) lane(node driver.Node) *lane {
+func (r *router) pipeline(node driver.Node) *pipeline {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	found := r.lanes[node]
+	found := r.pipelines[node]
 	if found == nil {
-		found = &lane{node: node}
-		r.lanes[node] = found
+		found = &pipeline{node: node}
+		r.pipelines[node] = found
 	}
 	return found
 }
 
-// narrow and widen are about the one server; a cluster cannot be narrowed.
-func (r *router) narrow(crowded func()) bool {
+// narrow and widen apply to a single server; a cluster is never narrowed.
+func (r *router) narrow(onQueued func()) bool {
 	if r.cluster != nil {
 		return false
 	}
 	node, err := r.client.Node(context.Background(), "")
-	return err == nil && r.lane(node).narrow(crowded)
+	return err == nil && r.pipeline(node).narrow(onQueued)
 }
 
 func (r *router) widen() {
 	if node, err := r.client.Node(context.Background(), ""); err == nil {
-		r.lane(node).widen()
+		r.pipeline(node).widen()
 	}
 }
 
-// refresh finds out anew which server has which keys. Servers that are gone leave no lanes behind.
+// refresh reloads the slot map of the cluster. Pipelines of servers that have left are dropped.
 func (r *router) refresh(ctx context.Context) error {
 	if r.cluster == nil {
 		return nil
 	}
 	r.mu.Lock()
-	if len(r.lanes) > 1000 {
-		clear(r.lanes)
+	if len(r.pipelines) > 1000 {
+		clear(r.pipelines)
 	}
 	r.mu.Unlock()
 	return r.cluster.Refresh(ctx)
 }
 
-// dial opens a line to the server that has the key. The error is said or broken.
-func (r *router) dial(ctx context.Context, key string, timeout time.Duration) (*line, error) {
+// dial opens a connection to the server that has the key. The error is a replyError or connectionLost.
+func (r *router) dial(ctx context.Context, key string, timeout time.Duration) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	node, err := r.client.Node(ctx, key)
@@ -139,5 +139,5 @@ func (r *router) dial(ctx context.Context, key string, timeout time.Duration) (*
 	if err != nil {
 		return nil, read(err)
 	}
-	return newLine(conn), nil
+	return newConnection(conn), nil
 }

@@ -14,13 +14,13 @@ import (
 	"example.com/serverlock/internal/server"
 )
 
-// startServer starts a server of the test's own, and gives its address.
+// startServer starts a server for the test, and returns its address.
 func startServer(t *testing.T) string {
 	t.Helper()
 	return server.Start(t)
 }
 
-// open gives Locks of a new client, and the client.
+// open returns the Locks of a new client, and the client.
 func open(t *testing.T, address string, options ...serverlock.ManagerOption) (*serverlock.Locks, *redis.Client) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: address})

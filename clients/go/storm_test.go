@@ -18,15 +18,15 @@ import (
 	"example.com/serverlock/redigo"
 )
 
-// Thousands of attempts are given up at random moments, some one by one, some many at a time. It costs those attempts, and
-// nothing and nobody else.
+// Thousands of attempts are cancelled at random moments, one by one or many at a time. That ends those attempts, and
+// affects no other.
 
 const (
 	stormers = 100
 	turns    = 50
 )
 
-// slow answers after a moment, so that calls are cancelled on their way, and a crowd forms behind them.
+// slow delays each exchange, so that calls are cancelled in flight and others queue behind them.
 type slow struct{ node driver.Node }
 
 func (s slow) Node(context.Context, string) (driver.Node, error) { return s, nil }
@@ -38,7 +38,7 @@ func (s slow) Exchange(ctx context.Context, calls []*driver.Call) {
 
 func (s slow) Dial(ctx context.Context) (driver.Conn, error) { return s.node.Dial(ctx) }
 
-func TestAStormOfCancellationsCostsTheCancelledAndNobodyElse(t *testing.T) {
+func TestAStormOfCancellationsAffectsNoOtherCaller(t *testing.T) {
 	for _, one := range []struct {
 		name string
 		open func(address string) driver.Client
@@ -92,7 +92,8 @@ func TestAStormOfCancellationsCostsTheCancelledAndNobodyElse(t *testing.T) {
 	}
 }
 
-// storm: each goroutine gives up attempts for its own key, for one that all pass on, and for one that is never free.
+// storm: each goroutine cancels attempts for a key of its own, for one that all pass on, and for one that is never
+// free.
 func storm(t *testing.T, locks *Locks) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -108,7 +109,7 @@ func storm(t *testing.T, locks *Locks) {
 			}
 			for turn := range turns {
 				mu.Lock()
-				if turn%5 == 4 && rand.N(10) == 0 { // all that share this context, in one batch or in several
+				if turn%5 == 4 && rand.N(10) == 0 { // ends all that share the context, in one batch or several
 					giveUp()
 					together, giveUp = context.WithCancel(context.Background())
 				}
@@ -118,7 +119,7 @@ func storm(t *testing.T, locks *Locks) {
 				held, err := kinds[rand.N(len(kinds))].Acquire(ctx)
 				if err == nil {
 					err = held.Release(ctx)
-				} else if code := err.(*Error).Code(); code == "cancelled" || code == "refused" { // by one that was cancelled before
+				} else if code := err.(*Error).Code(); code == "cancelled" || code == "refused" { // by an attempt that was cancelled before
 					err = nil
 				}
 				cancel()
@@ -141,7 +142,7 @@ func storm(t *testing.T, locks *Locks) {
 	giveUp()
 }
 
-// fresh gets a lock over calls and over a wait. A manager that is wedged would fail, after its time-out.
+// fresh acquires a lock without and with a wait. A stuck manager would fail after its time-out.
 func fresh(t *testing.T, locks *Locks) {
 	t.Helper()
 	held, err := locks.Lock("fresh", time.Minute).Acquire(context.Background())

@@ -12,46 +12,45 @@ import (
 
 const pingEvery = 3 * time.Second
 
-// subscription is how attempts wait by NOTIFY: one line that is subscribed to the channel of this manager, and who hears
-// what. Messages are hints: an attempt asks the server again when it hears something, and when the line is lost or comes
-// back.
+// subscription is how attempts wait by NOTIFY: one connection that is subscribed to the channel of this manager.
+// Messages are hints: an attempt asks the server again after a message, and when the connection is lost or restored.
 type subscription struct {
 	engine  *engine
 	channel string
 
 	mu        sync.Mutex
-	byID      map[string]*news
-	line      *line
+	byID      map[string]*updates
+	conn      *connection
 	isRunning bool
 	isUp      bool
 	isRefused bool
 }
 
-// news is what one attempt hears.
-type news struct {
-	heard chan string
-	stir  chan struct{} // something about the line has changed
-	mu    sync.Mutex
-	again time.Duration // when to ask again after the line came back
+// updates are what one attempt receives.
+type updates struct {
+	messages chan string
+	changed  chan struct{} // the connection has come or gone
+	mu       sync.Mutex
+	again    time.Duration // when to send the request again
 }
 
 func newSubscription(e *engine) *subscription {
 	digits := make([]byte, 8)
-	_, _ = rand.Read(digits) // it never fails
-	return &subscription{engine: e, channel: "serverlock:" + hex.EncodeToString(digits), byID: map[string]*news{}}
+	_, _ = rand.Read(digits) // never fails
+	return &subscription{engine: e, channel: "serverlock:" + hex.EncodeToString(digits), byID: map[string]*updates{}}
 }
 
-// register opens the line when it is the first.
-func (s *subscription) register(id, key string) *news {
-	made := &news{heard: make(chan string, 16), stir: make(chan struct{}, 1), again: Forever}
+// register opens the connection for the first attempt.
+func (s *subscription) register(id, key string) *updates {
+	update := &updates{messages: make(chan string, 16), changed: make(chan struct{}, 1), again: Forever}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.byID[id] = made
+	s.byID[id] = update
 	if !s.isRunning {
 		s.isRunning = true
 		go s.listen(key)
 	}
-	return made
+	return update
 }
 
 func (s *subscription) unregister(id string) {
@@ -66,8 +65,8 @@ func (s *subscription) state() (isUp, isRefused bool) {
 	return s.isUp, s.isRefused
 }
 
-// ready waits until the line is subscribed, or it is clear that it cannot be.
-func (s *subscription) ready(ctx context.Context, mine *news, timeout time.Duration) (isUp, isRefused bool) {
+// ready waits until the connection is subscribed, or the server has refused.
+func (s *subscription) ready(ctx context.Context, mine *updates, timeout time.Duration) (isUp, isRefused bool) {
 	end := after(now(), timeout)
 	for {
 		isUp, isRefused = s.state()
@@ -81,10 +80,10 @@ func (s *subscription) ready(ctx context.Context, mine *news, timeout time.Durat
 
 func (s *subscription) close() {
 	s.mu.Lock()
-	line := s.line
+	conn := s.conn
 	s.mu.Unlock()
-	if line != nil {
-		line.close()
+	if conn != nil {
+		conn.close()
 	}
 }
 
@@ -92,14 +91,14 @@ func (s *subscription) listen(key string) {
 	const shortest, longest = 50 * time.Millisecond, time.Second
 	span := shortest
 	for !s.engine.isClosed() {
-		line, err := s.subscribed(key)
+		conn, err := s.subscribed(key)
 		if err == nil {
 			span = shortest
-			s.watch(line)
+			s.watch(conn)
 			if !s.engine.isClosed() {
 				s.engine.warn("the connection for waiting was lost, and is opened again")
 			}
-		} else if reply, isSaid := err.(*said); isSaid && !mayPass(reply) {
+		} else if reply, ok := as[*replyError](err); ok && !mayPass(reply) {
 			s.refused()
 			return
 		} else if s.engine.router.isCluster() {
@@ -113,67 +112,67 @@ func (s *subscription) listen(key string) {
 	}
 }
 
-func (s *subscription) subscribed(key string) (*line, error) {
-	line, err := s.engine.router.dial(context.Background(), key, s.engine.timeout)
+func (s *subscription) subscribed(key string) (*connection, error) {
+	conn, err := s.engine.router.dial(context.Background(), key, s.engine.timeout)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.line = line
+	s.conn = conn
 	s.mu.Unlock()
-	if s.engine.isClosed() { // close came before the line
-		line.close()
+	if s.engine.isClosed() { // close was called meanwhile
+		conn.close()
 	}
-	if err := line.subscribe(s.channel, s.engine.timeout, s.pass); err != nil {
-		line.close()
+	if err := conn.subscribe(s.channel, s.engine.timeout, s.pass); err != nil {
+		conn.close()
 		return nil, err
 	}
 	s.mu.Lock()
 	s.isUp = true
 	s.mu.Unlock()
 	s.sendAgain()
-	return line, nil
+	return conn, nil
 }
 
-// watch returns when the line has ended. A network that swallows everything is noticed by the silence.
-func (s *subscription) watch(line *line) {
+// watch returns when the connection has ended. PING detects a network that drops everything.
+func (s *subscription) watch(conn *connection) {
 	ticker := time.NewTicker(pingEvery)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-line.ended:
+		case <-conn.ended:
 			return
 		case <-ticker.C:
-			if _, err := line.call(context.Background(), []any{"PING"}, s.engine.timeout); err != nil {
-				line.close()
+			if _, err := conn.call(context.Background(), []any{"PING"}, s.engine.timeout); err != nil {
+				conn.close()
 				return
 			}
 		}
 	}
 }
 
-// sendAgain has all attempts sent again, within a second: not all at once.
+// sendAgain makes all attempts send their requests again, spread over a second.
 func (s *subscription) sendAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, news := range s.byID {
+	for _, update := range s.byID {
 		at := now()
 		if len(s.byID) > 1 {
 			at += mrand.N(time.Second)
 		}
-		news.mu.Lock()
-		news.again = min(news.again, at)
-		news.mu.Unlock()
-		news.stirred()
+		update.mu.Lock()
+		update.again = min(update.again, at)
+		update.mu.Unlock()
+		update.wake()
 	}
 }
 
 func (s *subscription) down() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isUp, s.line = false, nil
-	for _, news := range s.byID {
-		news.stirred()
+	s.isUp, s.conn = false, nil
+	for _, update := range s.byID {
+		update.wake()
 	}
 }
 
@@ -181,56 +180,57 @@ func (s *subscription) refused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.isRefused, s.isRunning = true, false
-	for _, news := range s.byID {
-		news.stirred()
+	for _, update := range s.byID {
+		update.wake()
 	}
 }
 
-// pass reads "granted <id> <key>".
+// pass delivers a message: "granted <id> <key>".
 func (s *subscription) pass(message string) {
 	kind, rest, _ := strings.Cut(message, " ")
 	id, _, _ := strings.Cut(rest, " ")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if news := s.byID[id]; news != nil {
+	if update := s.byID[id]; update != nil {
 		select {
-		case news.heard <- kind:
-		default: // it has more to read than it needs
+		case update.messages <- kind:
+		default: // one unread message is enough
 		}
 	}
 }
 
-func (n *news) stirred() {
+func (n *updates) wake() {
 	select {
-	case n.stir <- struct{}{}:
+	case n.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (n *news) againAt() time.Duration {
+func (n *updates) retryAt() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.again
 }
 
-// forget: what was heard before a new call says nothing about it.
-func (n *news) forget() {
-	for len(n.heard) > 0 {
-		<-n.heard
+// reset drops messages from before a new request: they do not answer it.
+func (n *updates) reset() {
+	for len(n.messages) > 0 {
+		<-n.messages
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.again = Forever
 }
 
-// wait gives the next message; "": the time is over, the caller or the manager is done, or the line has changed.
-func (n *news) wait(ctx context.Context, closed <-chan struct{}, timeout time.Duration) string {
+// wait returns the next message. It returns "" after the timeout, if the caller or the manager is done, or if the
+// connection has changed.
+func (n *updates) wait(ctx context.Context, closed <-chan struct{}, timeout time.Duration) string {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
-	case kind := <-n.heard:
+	case kind := <-n.messages:
 		return kind
-	case <-n.stir:
+	case <-n.changed:
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-closed:

@@ -12,24 +12,24 @@ import (
 const (
 	debtPause   = 250 * time.Millisecond
 	sweepsAfter = 1000
-	// Timers stand still while the machine is suspended, so none sleeps for longer.
+	// Timers stand still while the machine is suspended, so none sleeps longer than this.
 	longestSleep = time.Second
 )
 
-// timer is one timer for all holds of a manager, and for debts: what could not be given back at once, and is tried until
-// it works. It has no goroutine while nothing is due.
+// timer is one timer for all holds of a manager, and for debts: releases and cancellations that failed and are retried
+// in the background. It has no goroutine while nothing is due.
 type timer struct {
 	engine *engine
 
 	mu      sync.Mutex
 	entries entries
 	count   uint64
-	dead    int
+	stale   int
 	timer   *time.Timer
 	wakesAt time.Duration
 }
 
-// entry is a hold to look at, or work to do.
+// entry is a hold to check, or work to run.
 type entry struct {
 	at     time.Duration
 	number uint64
@@ -51,7 +51,7 @@ func (t *timer) add(h *hold) {
 	t.again(h, at)
 }
 
-// again looks at a hold at that time. Only its newest entry counts.
+// again schedules a check of the hold. Only the newest entry of a hold counts.
 func (t *timer) again(h *hold, at time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,29 +66,29 @@ func (t *timer) later(at time.Duration, work func()) {
 	t.push(entry{at: at, work: work})
 }
 
-// owe tries to give something back in the background until it works, or that time has come.
+// owe retries in the background until it succeeds or the time is over.
 func (t *timer) owe(until time.Duration, debt func(ctx context.Context) error) {
 	go func() {
 		err := debt(context.Background())
 		if err == nil || t.engine.isClosed() || now() >= until {
 			return
 		}
-		if lost, isBroken := err.(*broken); isBroken && lost.final {
+		if lost, ok := as[*connectionLost](err); ok && lost.final {
 			return
 		}
 		t.later(now()+debtPause, func() { t.owe(until, debt) })
 	}()
 }
 
-// forget: a hold has ended before its entry was due. Old entries are swept when they are most of them.
+// forget counts a hold that ended before its entry was due. Once most entries are stale, they are swept.
 func (t *timer) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.dead++
-	if (t.dead <= sweepsAfter || t.dead*2 <= len(t.entries)) && !t.engine.isClosed() {
+	t.stale++
+	if (t.stale <= sweepsAfter || t.stale*2 <= len(t.entries)) && !t.engine.isClosed() {
 		return
 	}
-	t.dead = 0
+	t.stale = 0
 	t.entries = slices.DeleteFunc(t.entries, func(e entry) bool {
 		if e.hold == nil {
 			return false
@@ -100,7 +100,7 @@ func (t *timer) forget() {
 	heap.Init(&t.entries)
 }
 
-// close: holds are not renewed any more; that they are lost then is still told.
+// close stops renewals. Losses are still reported.
 func (t *timer) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +108,7 @@ func (t *timer) close() {
 	heap.Init(&t.entries)
 }
 
-// push: mu is held.
+// The caller holds mu.
 func (t *timer) push(one entry) {
 	if one.hold == nil && t.engine.isClosed() {
 		return
@@ -117,7 +117,7 @@ func (t *timer) push(one entry) {
 	t.set()
 }
 
-// set: mu is held.
+// The caller holds mu.
 func (t *timer) set() {
 	if len(t.entries) == 0 || t.entries[0].at >= t.wakesAt {
 		return
@@ -134,9 +134,9 @@ func (t *timer) set() {
 func (t *timer) run() {
 	t.mu.Lock()
 	t.wakesAt = Forever
-	time := now()
+	at := now()
 	var due []entry
-	for len(t.entries) > 0 && t.entries[0].at <= time {
+	for len(t.entries) > 0 && t.entries[0].at <= at {
 		one := heap.Pop(&t.entries).(entry)
 		if one.hold == nil || one.number == one.hold.entry {
 			due = append(due, one)
@@ -148,7 +148,7 @@ func (t *timer) run() {
 		if one.hold == nil {
 			one.work()
 		} else if goesOn, renews, lostAt := one.hold.needsRenewal(); goesOn {
-			t.again(one.hold, lostAt) // first: what becomes of the renewal has the last word
+			t.again(one.hold, lostAt) // before the renewal, whose outcome replaces this entry
 			if renews {
 				go t.renew(one.hold)
 			}
@@ -184,7 +184,7 @@ func (t *timer) renew(h *hold) {
 	}
 }
 
-// entries are a heap.
+// entries are a container/heap.
 type entries []entry
 
 func (e entries) Len() int           { return len(e) }

@@ -11,17 +11,19 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// moody is a server that grants every lock, and whose connection fails at once for the first EXTENDs of each.
-type moody struct {
+// flakyNode is a server that grants every lock, and whose connection fails for the first EXTENDs of each.
+type flakyNode struct {
 	mu    sync.Mutex
 	fails map[string]int
 }
 
-func (m *moody) Node(context.Context, string) (driver.Node, error) { return m, nil }
+func (m *flakyNode) Node(context.Context, string) (driver.Node, error) { return m, nil }
 
-func (m *moody) Dial(context.Context) (driver.Conn, error) { return nil, errors.New("no lines") }
+func (m *flakyNode) Dial(context.Context) (driver.Conn, error) {
+	return nil, errors.New("no dedicated connections")
+}
 
-func (m *moody) Exchange(_ context.Context, calls []*driver.Call) {
+func (m *flakyNode) Exchange(_ context.Context, calls []*driver.Call) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, call := range calls {
@@ -35,7 +37,7 @@ func (m *moody) Exchange(_ context.Context, calls []*driver.Call) {
 }
 
 // failuresLeft reports whether every key has this many failures to come.
-func (m *moody) failuresLeft(count int) bool {
+func (m *flakyNode) failuresLeft(count int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, left := range m.fails {
@@ -46,7 +48,7 @@ func (m *moody) failuresLeft(count int) bool {
 	return true
 }
 
-// due counts the holds that the timer looks at within the span.
+// due counts the holds that the timer checks within the span.
 func due(t *timer, span time.Duration) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +62,7 @@ func due(t *timer, span time.Duration) int {
 }
 
 func TestARenewalThatFailsAtOnceIsTriedAgain(t *testing.T) {
-	server := &moody{fails: map[string]int{}}
+	server := &flakyNode{fails: map[string]int{}}
 	locks := opened(t, server)
 	const lease = 10 * time.Minute
 	var all []*Held

@@ -1,50 +1,51 @@
 package serverlock
 
 import (
+	"errors"
 	"math/rand/v2"
 	"time"
 )
 
 const (
-	piece        = 5 * time.Second
-	soloPiece    = 2 * time.Second
-	crowdedPiece = time.Second
-	resend       = 5 * time.Second
-	resendDown   = time.Second
-	// A server whose clock runs a little ahead ends a wait a little early.
+	piece         = 5 * time.Second
+	blockingPiece = 2 * time.Second
+	sharedPiece   = time.Second
+	resend        = 5 * time.Second
+	resendDown    = time.Second
+	// A server whose clock runs a little fast ends a wait a little early.
 	slack = 100 * time.Millisecond
 )
 
-// byNotify stands in line without a connection, and claims the lock when the server says that it is granted.
+// byNotify waits in the queue without a connection, and claims the lock when it is notified of the grant.
 func (a *attempt) byNotify() (*grant, error) {
 	subscription := a.engine.subscription
-	a.engine.solo.end()
-	news := subscription.register(a.id, a.request.key())
+	a.engine.blocking.end()
+	update := subscription.register(a.id, a.request.key())
 	defer subscription.unregister(a.id)
-	if _, isRefused := subscription.ready(a.ctx, news, min(resendDown, a.left())); isRefused {
+	if _, isRefused := subscription.ready(a.ctx, update, min(resendDown, a.left())); isRefused {
 		a.engine.notifies.Store(false)
 		return nil, errNoNotify
 	}
-	heard := ""
+	message := ""
 	for {
 		left := a.left()
 		if left <= 0 {
 			return nil, a.timedOut()
 		}
-		news.forget()
+		update.reset()
 		got, err := a.ask(left, subscription.channel, a.engine.timeout)
 		switch {
-		case err == errStanding:
-			if heard == "granted" { // too late: the server passes this process over until it hears from it
+		case errors.Is(err, errWaiting):
+			if message == "granted" { // the claim came too late: the server skips this channel until a command names it
 				subscription.sendAgain()
 			}
-			if heard, err = a.hear(news); err != nil {
+			if message, err = a.awaitMessage(update); err != nil {
 				return nil, err
 			}
 		case got != nil || err != nil:
 			return got, err
 		default:
-			a.mayStand = false
+			a.mayBeQueued = false
 			if a.left() > slack {
 				return nil, refusedError(a.request.name)
 			}
@@ -52,8 +53,8 @@ func (a *attempt) byNotify() (*grant, error) {
 	}
 }
 
-// hear returns when it is time to send it again, with the message that says so, if one does.
-func (a *attempt) hear(news *news) (string, error) {
+// awaitMessage waits until the request should be sent again. It returns the message that says so, if there is one.
+func (a *attempt) awaitMessage(update *updates) (string, error) {
 	asked := now()
 	for {
 		if err := a.over(); err != nil {
@@ -63,19 +64,19 @@ func (a *attempt) hear(news *news) (string, error) {
 		if isUp, _ := a.engine.subscription.state(); !isUp {
 			span = resendDown
 		}
-		time := now()
-		left := min(asked+span-time, news.againAt()-time, a.left())
+		at := now()
+		left := min(asked+span-at, update.retryAt()-at, a.left())
 		if left <= 0 {
 			return "", nil
 		}
-		switch kind := news.wait(a.ctx, a.engine.closed, left); kind {
+		switch kind := update.wait(a.ctx, a.engine.closed, left); kind {
 		case "":
 		case "cancelled":
-			a.mayStand = false
+			a.mayBeQueued = false
 			return "", refusedError(a.request.name)
 		case "timeout":
 			if a.left() <= slack {
-				a.mayStand = false
+				a.mayBeQueued = false
 				return "", a.timedOut()
 			}
 			return kind, nil
@@ -85,42 +86,42 @@ func (a *attempt) hear(news *news) (string, error) {
 	}
 }
 
-// alone waits as the only attempt of the manager. errNotAlone: it is not, or no longer.
-func (a *attempt) alone() (*grant, error) {
+// byBlockingAlone blocks as the only waiter of the manager. errNotAlone: there is another one.
+func (a *attempt) byBlockingAlone() (*grant, error) {
 	e := a.engine
-	if a.request.wait == 0 || a.request.needsLine() || !e.notifies.Load() || !e.solo.enter() {
+	if a.request.wait == 0 || a.request.needsConnection() || !e.notifies.Load() || !e.blocking.enter() {
 		return nil, errNotAlone
 	}
-	a.isSolo = true
+	a.isBlocking = true
 	defer func() {
-		a.isSolo = false
-		e.solo.leave()
+		a.isBlocking = false
+		e.blocking.leave()
 	}()
 	return a.byBlocking()
 }
 
-// byBlocking waits in pieces: lines are few, and a reply that is lost is noticed after one.
+// byBlocking waits in pieces, because connections are few, and so that a lost reply is noticed.
 func (a *attempt) byBlocking() (*grant, error) {
 	for a.left() > 0 {
-		if a.isSolo && a.engine.solo.hasEnded() {
+		if a.isBlocking && a.engine.blocking.hasEnded() {
 			return nil, errNotAlone
 		}
 		got, isCancelled, err := a.onePiece()
 		switch {
 		case err != nil:
-			if _, isBroken := err.(*broken); !isBroken {
+			if _, ok := as[*connectionLost](err); !ok {
 				return nil, err
 			}
 			if err := a.pauseAfter(err); err != nil {
 				return nil, err
 			}
 		case got != nil:
-			isOurs, err := a.countAnew(got)
-			if isOurs || err != nil {
+			isHeld, err := a.restartLease(got)
+			if isHeld || err != nil {
 				return got, err
 			}
 		case isCancelled:
-			a.mayStand = false
+			a.mayBeQueued = false
 			return nil, refusedError(a.request.name)
 		}
 	}
@@ -128,26 +129,26 @@ func (a *attempt) byBlocking() (*grant, error) {
 }
 
 func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
-	a.usesLine = true
+	a.needsConn = true
 	defer func() {
-		a.usesLine = a.request.needsLine()
-		if a.ctx.Err() != nil && a.line != nil {
-			a.line.close()
+		a.needsConn = a.request.needsConnection()
+		if a.ctx.Err() != nil && a.conn != nil {
+			a.conn.close()
 		}
-		if !a.usesLine {
-			a.giveBackLine()
+		if !a.needsConn {
+			a.giveBackConnection()
 		}
 	}()
-	if a.line == nil {
-		if err := a.takeLine(); err != nil {
+	if a.conn == nil {
+		if err := a.takeConnection(); err != nil {
 			return nil, false, err
 		}
 	}
 	longest := piece
-	if a.isSolo {
-		longest = soloPiece
-	} else if a.engine.lines.isCrowded() {
-		longest = crowdedPiece
+	if a.isBlocking {
+		longest = blockingPiece
+	} else if a.engine.connections.hasWaiters() {
+		longest = sharedPiece
 	}
 	span := max(time.Millisecond, min(a.left(), longest))
 	began := now()
@@ -158,20 +159,20 @@ func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
 	if a.noNotify { // the plain form is what works here
 		a.engine.notifies.Store(false)
 	}
-	a.stood = true
+	a.wasQueued = true
 	// LOCK.CANCEL, or CLIENT UNBLOCK
 	isCancelled = got == nil && now() < began+span-slack && a.left() > slack
 	return got, isCancelled, nil
 }
 
-// countAnew: the grant may be as old as the call. If that is long, its lease counts from an EXTEND. It reports whether
-// the grant still stands.
-func (a *attempt) countAnew(got *grant) (bool, error) {
+// restartLease extends a grant that may be old, because it came at an unknown time within a blocking call: its lease
+// then counts from the EXTEND. It reports whether the grant is still held.
+func (a *attempt) restartLease(got *grant) (bool, error) {
 	for now() >= got.sent+a.request.lease/3 {
 		sent := now()
 		reply, err := a.engine.router.call(
 			a.ctx, a.request.key(), a.request.extend(got.token, a.request.lease), a.engine.timeout)
-		if gone, isAbandoned := err.(*abandoned); isAbandoned {
+		if gone, ok := as[*abandoned](err); ok {
 			a.settled = gone.settled
 			return false, givenUp(a.ctx, a.request.name)
 		}
@@ -187,10 +188,10 @@ func (a *attempt) countAnew(got *grant) (bool, error) {
 	return true, nil
 }
 
-// exchanged is one exchange of the portable script.
+// exchanged sends one call of the portable script.
 func (a *attempt) exchanged(words []any) (any, error) { return a.exchange(words, a.engine.timeout) }
 
-// poll asks by script, where the module is not loaded. errAskForModule: it has not been asked for lately.
+// poll tries the script until the lock is granted. errAskForModule: it is time to ask for the module again.
 func (a *attempt) poll() (*grant, error) {
 	if what := a.request.needsModule(); what != "" {
 		return nil, failed(ErrUnavailable, a.request.name, what+" needs the module, which is not loaded")
@@ -209,7 +210,7 @@ func (a *attempt) poll() (*grant, error) {
 		if got != nil || err != nil {
 			return got, err
 		}
-		a.mayStand = false
+		a.mayBeQueued = false
 		if a.left() <= 0 {
 			if a.request.wait > 0 {
 				return nil, a.timedOut()

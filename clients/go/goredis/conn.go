@@ -17,8 +17,8 @@ import (
 
 const writeTimeout = 10 * time.Second
 
-// conn is a connection that go-redis has dialed, authenticated and prepared, and does not touch any more. It is read
-// here, because go-redis reads only while it waits for a reply, and so would not notice its end.
+// conn is a connection that go-redis has dialed and authenticated, and no longer uses. It is read here, because
+// go-redis reads only while it waits for a reply, and so would not notice that it was closed.
 type conn struct {
 	net.Conn
 	client *redis.Client
@@ -27,8 +27,7 @@ type conn struct {
 
 func (n *node) Dial(ctx context.Context) (driver.Conn, error) {
 	options := *n.client.Options()
-	// That of the application's client is written to while its first connections are made. Announcements of a server
-	// would not be understood here anyway.
+	// The library writes to the original while it opens its first connections. Push messages are not understood here.
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	dialed := dialer{dial: options.Dialer}
 	options.Dialer = dialed.keep
@@ -37,30 +36,30 @@ func (n *node) Dial(ctx context.Context) (driver.Conn, error) {
 	options.ConnMaxIdleTime, options.ConnMaxLifetime = -1, 0
 	options.MaxRetries, options.DialerRetries = -1, 1
 	options.ContextTimeoutEnabled = true
-	options.ReadTimeout, options.WriteTimeout = -1, -1 // as the context says
+	options.ReadTimeout, options.WriteTimeout = -1, -1 // the context decides
 	options.Limiter = nil
 	if provider := options.StreamingCredentialsProvider; provider != nil {
-		// It would authenticate the connection again while it is used here.
+		// It would re-authenticate the connection while it is in use here.
 		options.StreamingCredentialsProvider = nil
 		options.CredentialsProviderContext = func(context.Context) (string, string, error) { return credentials(provider) }
 	}
 	client := redis.NewClient(&options)
 	err := client.Ping(ctx).Err()
-	made := dialed.conn()
-	if err == nil && made == nil {
-		err = errors.New("go-redis has not dialed")
+	netConn := dialed.conn()
+	if err == nil && netConn == nil {
+		err = errors.New("go-redis did not dial")
 	}
 	if err == nil {
-		err = made.SetDeadline(time.Time{})
+		err = netConn.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		if made != nil {
-			_ = made.Close()
+		if netConn != nil {
+			_ = netConn.Close()
 		}
 		_ = client.Close()
 		return nil, read(err)
 	}
-	return &conn{Conn: made, client: client, reader: resp.NewReader(made)}, nil
+	return &conn{Conn: netConn, client: client, reader: resp.NewReader(netConn)}, nil
 }
 
 func (c *conn) Send(words []any) error {
@@ -83,28 +82,28 @@ func (c *conn) Close() error {
 	return err
 }
 
-// dialer keeps the connection that the library dials for the handshake. One that comes after it, the library closes with
-// its client.
+// dialer keeps the connection that the library dials for the handshake. The library closes any later one with its
+// client.
 type dialer struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	mu   sync.Mutex
-	made net.Conn
+	kept net.Conn
 }
 
 func (d *dialer) keep(ctx context.Context, network, address string) (net.Conn, error) {
-	made, err := d.dial(ctx, network, address)
+	conn, err := d.dial(ctx, network, address)
 	if err == nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.made = made
+		d.kept = conn
 	}
-	return made, err
+	return conn, err
 }
 
 func (d *dialer) conn() net.Conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.made
+	return d.kept
 }
 
 func credentials(provider auth.StreamingCredentialsProvider) (user, password string, err error) {
@@ -117,7 +116,7 @@ func credentials(provider auth.StreamingCredentialsProvider) (user, password str
 	return user, password, nil
 }
 
-// listener has no use for news.
+// listener ignores changes.
 type listener struct{}
 
 func (listener) OnNext(auth.Credentials) {}

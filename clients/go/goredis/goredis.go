@@ -1,4 +1,4 @@
-// Package goredis lets serverlock use the clients of go-redis: a Client, also one for Sentinel, or a ClusterClient.
+// Package goredis adapts the clients of go-redis to serverlock: Client, also with Sentinel, and ClusterClient.
 //
 //	locks := serverlock.New(goredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"})))
 package goredis
@@ -15,10 +15,10 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// New is for a client of one server: redis.NewClient, or redis.NewFailoverClient with Sentinel.
+// New adapts a client of one server: redis.NewClient, or redis.NewFailoverClient with Sentinel.
 func New(client *redis.Client) driver.Client { return newNode(client) }
 
-// NewCluster is for the client of a cluster.
+// NewCluster adapts a client of a cluster.
 func NewCluster(client *redis.ClusterClient) driver.Client {
 	return &cluster{client: client, nodes: map[*redis.Client]*node{}}
 }
@@ -29,8 +29,7 @@ type node struct {
 }
 
 func newNode(client *redis.Client) *node {
-	// A copy with options of its own: no retries, which would send a call twice without our knowing, and deadlines as the
-	// context says.
+	// A copy with its own options: no retries, which could send a call twice, and deadlines from the context.
 	own := client.WithTimeout(client.Options().ReadTimeout)
 	options := own.Options()
 	options.ReadTimeout, options.WriteTimeout = 0, 0
@@ -53,7 +52,7 @@ func (n *node) Exchange(ctx context.Context, calls []*driver.Call) {
 	for at, call := range calls {
 		cmds[at] = pipe.Do(ctx, call.Words...)
 	}
-	_, _ = pipe.Exec(ctx) // each has its own error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	for at, call := range calls {
 		call.Value, call.Err = result(cmds[at])
 	}
@@ -67,7 +66,7 @@ func result(cmd *redis.Cmd) (any, error) {
 	return nil, read(err)
 }
 
-// read gives an error reply as such, also one to a command of the handshake.
+// read returns an error reply as a ReplyError, even if it replied to a command of the handshake.
 func read(err error) error {
 	var reply redis.Error
 	if errors.As(err, &reply) {
@@ -107,7 +106,7 @@ func (c *cluster) NodeAt(ctx context.Context, address string) (driver.Node, erro
 	return c.node(found), nil
 }
 
-// Refresh: the library looks at its cluster before it visits the masters. Servers that are gone are forgotten.
+// Refresh: ForEachMaster reloads the slot map first. Nodes of servers that have left are dropped.
 func (c *cluster) Refresh(ctx context.Context) error {
 	var mu sync.Mutex
 	seen := map[*redis.Client]bool{}

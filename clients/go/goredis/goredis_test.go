@@ -16,7 +16,7 @@ import (
 	"example.com/serverlock/internal/fake"
 )
 
-// answer is that of a server before HELLO; what begins with LOCK gets the reply.
+// answer replies like a server without HELLO; commands that begin with LOCK get the reply.
 func answer(reply string) func(words []string) string {
 	return func(words []string) string {
 		switch strings.ToLower(words[0]) {
@@ -72,13 +72,13 @@ func TestACallIsSentOnce(t *testing.T) {
 	if server.Count("LOCK.1") != 1 || server.Count("LOCK.2") != 1 {
 		t.Errorf("sent %d and %d times", server.Count("LOCK.1"), server.Count("LOCK.2"))
 	}
-	// The application's own client is as it was.
+	// The application's own client is unchanged.
 	if client.Options().MaxRetries != 3 || client.Options().ReadTimeout == 0 || client.Options().ContextTimeoutEnabled {
 		t.Errorf("its options are %+v", client.Options())
 	}
 }
 
-func TestACallThatIsNotAnsweredEndsInTimeAndClosesItsConnection(t *testing.T) {
+func TestACallWithoutAReplyTimesOutAndClosesItsConnection(t *testing.T) {
 	server := fake.Start(t, answer(fake.Silence))
 	_, n := open(t, &redis.Options{Addr: server.Address})
 	mustBeBroken(t, exchange(t, n, time.Second, "LOCK.1"))
@@ -91,7 +91,7 @@ func TestACallThatIsNotAnsweredEndsInTimeAndClosesItsConnection(t *testing.T) {
 	}
 }
 
-func TestRepliesAndErrorsAreTold(t *testing.T) {
+func TestRepliesAndErrorsAreReturned(t *testing.T) {
 	server := fake.Start(t, func(words []string) string {
 		return map[string]string{"LOCK.1": "$-1\r\n", "LOCK.2": "-GRACE not yet\r\n"}[words[0]] + answer("")(words)
 	})
@@ -107,7 +107,7 @@ func TestRepliesAndErrorsAreTold(t *testing.T) {
 	}
 }
 
-func TestALineIsPreparedByTheLibraryAndDiesAlone(t *testing.T) {
+func TestTheLibraryPreparesADedicatedConnection(t *testing.T) {
 	server := fake.Start(t, answer(fake.Close))
 	_, n := open(t, &redis.Options{Addr: server.Address, Password: "secret", DB: 3, ClientName: "app"})
 	conn, err := n.Dial(context.Background())
@@ -125,7 +125,7 @@ func TestALineIsPreparedByTheLibraryAndDiesAlone(t *testing.T) {
 	}
 	_ = conn.Send([]any{"LOCK.1"})
 	if got, err := conn.Receive(); err == nil {
-		t.Errorf("a closed connection said %v", got)
+		t.Errorf("a closed connection replied %v", got)
 	}
 	if err := conn.Send([]any{"PING"}); err == nil {
 		if _, err := conn.Receive(); err == nil {
@@ -144,7 +144,7 @@ func (p *provider) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.U
 	return auth.NewBasicCredentials("user", "token"), func() error { p.unsubscribed++; return nil }, nil
 }
 
-func TestALineLogsInOnceWithCredentialsThatChange(t *testing.T) {
+func TestADedicatedConnectionAuthenticatesOnceWithChangingCredentials(t *testing.T) {
 	given := &provider{}
 	server := fake.Start(t, answer("+OK\r\n"))
 	_, n := open(t, &redis.Options{Addr: server.Address, StreamingCredentialsProvider: given})
@@ -158,7 +158,7 @@ func TestALineLogsInOnceWithCredentialsThatChange(t *testing.T) {
 	}
 }
 
-func TestALineThatComesTooLateIsClosed(t *testing.T) {
+func TestADedicatedConnectionThatComesTooLateIsClosed(t *testing.T) {
 	server := fake.Start(t, answer(fake.Silence))
 	closed, dials := make(chan struct{}), make(chan struct{})
 	_, n := open(t, &redis.Options{Addr: server.Address, Dialer: func(context.Context, string, string) (net.Conn, error) {
@@ -189,7 +189,7 @@ func (w *watched) Close() error {
 	return w.Conn.Close()
 }
 
-func TestALineThatCannotLogInSaysWhy(t *testing.T) {
+func TestADedicatedConnectionReportsAFailedLogin(t *testing.T) {
 	server := fake.Start(t, func(words []string) string {
 		return "-WRONGPASS invalid username-password pair\r\n"
 	})
@@ -205,8 +205,8 @@ func TestALineThatCannotLogInSaysWhy(t *testing.T) {
 	}
 }
 
-// The library writes to the options of a client whose first connections learn what the server can do.
-func TestALineIsDialedWhileTheLibraryMakesConnections(t *testing.T) {
+// The library writes to the options of a client while its first connections find out what the server supports.
+func TestADedicatedConnectionIsDialedWhileTheLibraryOpensOthers(t *testing.T) {
 	server := fake.Start(t, func(words []string) string {
 		switch {
 		case strings.EqualFold(words[0], "hello"):

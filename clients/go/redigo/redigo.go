@@ -1,5 +1,5 @@
-// Package redigo lets serverlock use a pool of redigo. The pool decides which server it is, also with Sentinel, and how
-// to log in: with its Dial or DialContext.
+// Package redigo adapts a pool of redigo to serverlock. The Dial or DialContext of the pool chooses the server, also with
+// Sentinel, and authenticates.
 //
 //	locks := serverlock.New(redigo.New(&redis.Pool{Dial: dial}))
 package redigo
@@ -15,7 +15,7 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// New is for the pool of one server.
+// New adapts the pool of one server.
 func New(pool *redis.Pool) driver.Client { return &node{pool: pool} }
 
 type node struct {
@@ -47,20 +47,20 @@ func (n *node) Exchange(ctx context.Context, calls []*driver.Call) {
 		if call.Err == nil {
 			continue
 		}
-		reply, isReply := call.Err.(driver.ReplyError)
-		if !isReply {
+		var reply driver.ReplyError
+		if !errors.As(call.Err, &reply) {
 			fail(calls[at:], call.Err)
 			return
 		}
 		isDemoted = isDemoted || strings.HasPrefix(string(reply), "READONLY")
 	}
 	if isDemoted {
-		// The pool has to dial again, and may find the new master. A connection whose read failed is not kept.
+		// Make the pool dial again, to find the new master: it drops a connection whose read has failed.
 		_, _ = redis.ReceiveWithTimeout(conn, time.Nanosecond)
 	}
 }
 
-// get takes a connection of the pool. A Dial that knows no context does not hold up the caller for longer than it has.
+// get takes a connection from the pool, and returns by the deadline even if Dial takes no context.
 func (n *node) get(ctx context.Context) (redis.Conn, error) {
 	if n.pool.DialContext != nil || n.pool.IdleCount() > 0 {
 		conn, err := n.pool.GetContext(ctx)
@@ -97,8 +97,8 @@ func bounded(ctx context.Context, dial func(context.Context) (redis.Conn, error)
 		done <- dialed{conn, err}
 	}()
 	select {
-	case made := <-done:
-		return made.conn, read(made.err)
+	case got := <-done:
+		return got.conn, read(got.err)
 	case <-ctx.Done():
 		go func() {
 			if late := <-done; late.err == nil {
@@ -122,7 +122,7 @@ func (c *conn) Send(words []any) error {
 
 func (c *conn) Receive() (any, error) { return receive(c.Conn, 0) }
 
-// receive waits for so long; 0: as long as it takes.
+// receive waits up to the timeout; 0 means without limit.
 func receive(conn redis.Conn, timeout time.Duration) (any, error) {
 	var value any
 	var err error
@@ -134,7 +134,7 @@ func receive(conn redis.Conn, timeout time.Duration) (any, error) {
 	return value, read(err)
 }
 
-// patience is what is left until the deadline; never 0, which would be for ever.
+// patience is the time until the deadline; never 0, which means without limit.
 func patience(ctx context.Context) time.Duration {
 	deadline, _ := ctx.Deadline()
 	return max(time.Nanosecond, time.Until(deadline))

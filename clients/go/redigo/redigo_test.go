@@ -54,7 +54,7 @@ func TestACallIsSentOnce(t *testing.T) {
 	}
 }
 
-func TestACallThatIsNotAnsweredEndsInTimeAndClosesItsConnection(t *testing.T) {
+func TestACallWithoutAReplyTimesOutAndClosesItsConnection(t *testing.T) {
 	server, n := start(t, fake.Silence)
 	if calls := exchange(t, n, time.Second, "OTHER", "LOCK.1"); calls[0].Value != "OK" || calls[1].Err == nil {
 		t.Errorf("got %v and %v", calls[0].Value, calls[1].Err)
@@ -67,10 +67,11 @@ func TestACallThatIsNotAnsweredEndsInTimeAndClosesItsConnection(t *testing.T) {
 	}
 }
 
-func TestAServerThatWasDemotedIsLeft(t *testing.T) {
+func TestADemotedServerIsLeft(t *testing.T) {
 	server, n := start(t, "-READONLY You can't write against a read only replica.\r\n")
 	calls := exchange(t, n, 5*time.Second, "LOCK.1", "OTHER")
-	if _, isReply := calls[0].Err.(driver.ReplyError); !isReply || calls[1].Value != "OK" {
+	var reply driver.ReplyError
+	if !errors.As(calls[0].Err, &reply) || calls[1].Value != "OK" {
 		t.Errorf("got %v and %v", calls[0].Err, calls[1].Value)
 	}
 	exchange(t, n, 5*time.Second, "OTHER")
@@ -83,7 +84,7 @@ func TestAServerThatWasDemotedIsLeft(t *testing.T) {
 	}
 }
 
-func TestADialThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
+func TestAHangingDialDoesNotBlockTheCaller(t *testing.T) {
 	hangs := make(chan struct{})
 	defer close(hangs)
 	n := New(&redis.Pool{Dial: func() (redis.Conn, error) {
@@ -100,7 +101,7 @@ func TestADialThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 	}
 }
 
-func TestALineWaitsForAsLongAsItTakes(t *testing.T) {
+func TestADedicatedConnectionWaitsWithoutATimeout(t *testing.T) {
 	server := fake.Start(t, func([]string) string {
 		time.Sleep(100 * time.Millisecond)
 		return "+OK\r\n"

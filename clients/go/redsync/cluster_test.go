@@ -16,7 +16,7 @@ import (
 	"example.com/serverlock/redsync"
 )
 
-// openCluster gives a Redsync over a client of its own, and that client.
+// openCluster returns a Redsync over its own client, and that client.
 func openCluster(t *testing.T, cluster *server.Cluster) (*redsync.Redsync, *goredislib.ClusterClient) {
 	t.Helper()
 	client := goredislib.NewClusterClient(&goredislib.ClusterOptions{Addrs: cluster.Addresses[:1]})
@@ -28,7 +28,7 @@ func openCluster(t *testing.T, cluster *server.Cluster) (*redsync.Redsync, *gore
 	return redsync.New(locks), client
 }
 
-// keysOfAll gives a key of each master.
+// keysOfAll returns a key of each master.
 func keysOfAll(t *testing.T, cluster *server.Cluster) []string {
 	t.Helper()
 	keys := make([]string, len(cluster.Addresses))
@@ -39,7 +39,7 @@ func keysOfAll(t *testing.T, cluster *server.Cluster) []string {
 	return keys
 }
 
-func standing(t *testing.T, client *goredislib.ClusterClient, key string) int64 {
+func queued(t *testing.T, client *goredislib.ClusterClient, key string) int64 {
 	t.Helper()
 	master, err := client.MasterForKey(background, key)
 	must(t, err)
@@ -80,7 +80,7 @@ func TestInACluster(t *testing.T) {
 		}
 	})
 
-	t.Run("waiters of any master stand in line", func(t *testing.T) {
+	t.Run("waiters of any master queue", func(t *testing.T) {
 		for _, key := range keysOfAll(t, cluster) {
 			first := rs.NewMutex(key)
 			must(t, first.Lock())
@@ -95,7 +95,7 @@ func TestInACluster(t *testing.T) {
 					served <- number
 					_, _ = mutex.Unlock()
 				}()
-				until(t, "it stands in line", func() bool { return standing(t, client, key) == int64(number+1) })
+				until(t, "it is queued", func() bool { return queued(t, client, key) == int64(number+1) })
 			}
 			mustWork(t, first.Unlock)
 			for number := range 3 {
@@ -118,13 +118,13 @@ func TestInACluster(t *testing.T) {
 		}
 	})
 
-	t.Run("a mutex and who waits for it move with their slot", func(t *testing.T) {
+	t.Run("a mutex and its waiter move with their slot", func(t *testing.T) {
 		mutex := rs.NewMutex("moves")
 		must(t, mutex.Lock())
 		waiting := make(chan error, 1)
 		next := other.NewMutex("moves", redsync.WithTries(1000))
 		go func() { waiting <- next.Lock() }()
-		until(t, "it stands in line", func() bool { return standing(t, client, "moves") == 1 })
+		until(t, "it is queued", func() bool { return queued(t, client, "moves") == 1 })
 		cluster.Move(t, "moves")
 		mustWork(t, mutex.Extend, mutex.Valid)
 		copied := other.NewMutex("moves", redsync.WithValue(mutex.Value()))

@@ -7,16 +7,16 @@ import (
 	"example.com/serverlock"
 )
 
-// ErrFailed says that the context ended the attempt.
+// ErrFailed means that the context ended the attempt.
 var ErrFailed = errors.New("redsync: failed to acquire lock")
 
-// ErrExtendFailed says that the lock was extended, but the reply took longer than its expiry.
+// ErrExtendFailed means that the lock was extended, but the reply took longer than its expiry.
 var ErrExtendFailed = errors.New("redsync: failed to extend lock")
 
-// ErrLockAlreadyExpired says that the lock to unlock is not held any more.
+// ErrLockAlreadyExpired means that the lock to unlock is no longer held.
 var ErrLockAlreadyExpired = errors.New("redsync: failed to unlock, lock was already expired")
 
-// ErrTaken says that somebody else has the lock. Nodes has one entry, for the one server.
+// ErrTaken means that somebody else has the lock. Nodes has one entry, for the one server.
 type ErrTaken struct {
 	Nodes []int
 }
@@ -33,12 +33,12 @@ type RedisError struct {
 
 func (e RedisError) Error() string { return fmt.Sprintf("node #%d: %s", e.Node, e.Err) }
 
-// Unwrap gives the error of package serverlock.
+// Unwrap returns the error of package serverlock.
 func (e RedisError) Unwrap() error { return e.Err }
 
 func taken() error { return &ErrTaken{Nodes: []int{0}} }
 
-// translated gives the error of an attempt as redsync would.
+// translated converts the error of an attempt to that of redsync.
 func translated(err error) error {
 	var ours *serverlock.Error
 	if !errors.As(err, &ours) {
@@ -46,7 +46,7 @@ func translated(err error) error {
 	}
 	switch {
 	case errors.Is(ours.Kind, serverlock.ErrRefused), errors.Is(ours.Kind, serverlock.ErrTimeout):
-		if ours.Cause != nil { // the server was changing all the time
+		if ours.Cause != nil { // the server kept refusing
 			return &RedisError{Err: err}
 		}
 		return taken()

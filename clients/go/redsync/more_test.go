@@ -27,7 +27,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// waiters gives how many stand in line.
+// waiters returns the length of the queue.
 func waiters(t *testing.T, client *goredislib.Client, key string) int64 {
 	t.Helper()
 	reply, err := client.Do(background, "LOCK.INFO", key).Result()
@@ -38,11 +38,11 @@ func waiters(t *testing.T, client *goredislib.Client, key string) int64 {
 	case []any:
 		return fields[slices.Index(fields, any("waiters"))+1].(int64)
 	}
-	t.Fatalf("LOCK.INFO gave a %T", reply)
+	t.Fatalf("LOCK.INFO returned a %T", reply)
 	return 0
 }
 
-func TestWaitersStandInLine(t *testing.T) {
+func TestWaitersQueue(t *testing.T) {
 	rs, client := open(t, server.Start(t))
 	first := rs.NewMutex("a")
 	must(t, first.Lock())
@@ -63,7 +63,7 @@ func TestWaitersStandInLine(t *testing.T) {
 			mu.Unlock()
 			_, _ = mutex.Unlock()
 		}()
-		until(t, "it stands in line", func() bool { return waiters(t, client, "a") == int64(number+1) })
+		until(t, "it is queued", func() bool { return waiters(t, client, "a") == int64(number+1) })
 	}
 	if ok, err := first.Unlock(); !ok || err != nil {
 		t.Fatal(ok, err)
@@ -74,7 +74,7 @@ func TestWaitersStandInLine(t *testing.T) {
 	}
 }
 
-func TestItEndsWithItsExpiryAndAllOfThatCounts(t *testing.T) {
+func TestAMutexIsValidUntilItsExpiry(t *testing.T) {
 	rs, client := open(t, server.Start(t))
 	mutex := rs.NewMutex("a", redsync.WithExpiry(2*time.Second), redsync.WithDriftFactor(0.5))
 	began := time.Now()

@@ -10,8 +10,8 @@ import (
 	"example.com/serverlock"
 )
 
-// A Mutex is one lock. Its methods may be called by any goroutine, but it holds one grant at a time: give each caller that
-// competes for the lock a Mutex of its own.
+// A Mutex is one lock. Its methods are safe for concurrent use, but it holds one grant at a time: give each caller
+// that competes for the lock its own Mutex.
 type Mutex struct {
 	name          string
 	locks         *serverlock.Locks
@@ -27,30 +27,30 @@ type Mutex struct {
 	until time.Time
 }
 
-// Name is the key of the lock.
+// Name returns the key of the lock.
 func (m *Mutex) Name() string { return m.name }
 
-// Value is the fencing token as text. It is empty before the first lock, unless [WithValue] set it.
+// Value returns the fencing token as text. It is empty before the first lock, unless [WithValue] set it.
 func (m *Mutex) Value() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.value
 }
 
-// Until is when the lock ends for its holder, by this machine's clock. It is zero before the first lock.
+// Until returns when the lock ends for its holder, by the local clock. It is zero before the first lock.
 func (m *Mutex) Until() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.until
 }
 
-// TryLock gets the lock if it is free, and does not wait.
+// TryLock acquires the lock if it is free, and does not wait.
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
 // TryLockContext is TryLock with a context.
 func (m *Mutex) TryLockContext(ctx context.Context) error { return m.lock(ctx, 1) }
 
-// Lock gets the lock, and stands in line for it for as long as [WithTries] says.
+// Lock acquires the lock, and waits in the queue for as long as [WithTries] says.
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext is Lock with a context. If that is done first, the error is [ErrFailed].
@@ -71,16 +71,16 @@ func (m *Mutex) lock(ctx context.Context, tries int) error {
 	return nil
 }
 
-// setUntil: mu is held.
+// The caller holds mu.
 func (m *Mutex) setUntil() {
 	m.until = time.Now().Add(m.held.Left() - time.Duration(float64(m.expiry)*m.driftFactor))
 }
 
-// Unlock gives the lock back. It reports whether the lock was held to the end; if not, the error is
-// [ErrLockAlreadyExpired], or a [RedisError].
+// Unlock releases the lock. It reports whether the lock was held to the end; if not, the error is
+// [ErrLockAlreadyExpired] or a [RedisError].
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext is Unlock with a context. It is sent also if that is done.
+// UnlockContext is Unlock with a context. The command is sent even if ctx is done.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	held, err := m.current()
 	if err != nil {
@@ -101,7 +101,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return false, &RedisError{Err: err}
 }
 
-// Extend sets the expiry anew, counted from now. If the lock is not held any more, the error is an [ErrTaken].
+// Extend sets the expiry anew, counted from now. If the lock is no longer held, the error is an [ErrTaken].
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
 // ExtendContext is Extend with a context.
@@ -148,7 +148,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	return false, translated(err)
 }
 
-// current gives the grant of the mutex. One that is known by its value alone may come from another process.
+// current returns the grant of the mutex. If only its value is known, the grant may come from another process.
 func (m *Mutex) current() (*serverlock.Held, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,7 +157,7 @@ func (m *Mutex) current() (*serverlock.Held, error) {
 	}
 	token, err := strconv.ParseInt(m.value, 10, 64)
 	if err != nil || token <= 0 {
-		return nil, ErrLockAlreadyExpired // no server has made this value
+		return nil, ErrLockAlreadyExpired // not a token
 	}
 	held, err := adopted(m.locks, m.name, token, m.expiry)
 	if err != nil {
@@ -174,7 +174,7 @@ func isOfContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// some: redsync takes a nil context too.
+// some: redsync also accepts a nil context.
 func some(ctx context.Context) context.Context {
 	if ctx == nil {
 		return context.Background()

@@ -1,12 +1,12 @@
-// Package redsync has the interface of github.com/go-redsync/redsync/v4, over LOCK.*: waiters stand in line, and the
+// Package redsync has the interface of github.com/go-redsync/redsync/v4, over LOCK.*: waiters queue, and the
 // value is a fencing token. Only the import and the call of [New] change:
 //
 //	rs := redsync.New(serverlock.New(goredis.New(client))) // was: redsync.New(goredis.NewPool(client))
 //	mutex := rs.NewMutex("report", redsync.WithExpiry(30*time.Second))
 //	err := mutex.Lock()
 //
-// As with redsync, a lock ends with its expiry unless [Mutex.Extend] is called: nothing renews it. There is one server, and
-// its replicas, in the place of several. WithGenValueFunc does not exist, because the server makes the value.
+// As with redsync, a lock is not renewed: it ends with its expiry unless [Mutex.Extend] is called. One server and its
+// replicas take the place of several. There is no WithGenValueFunc, because the server generates the value.
 package redsync
 
 import (
@@ -18,15 +18,15 @@ import (
 	"example.com/serverlock/internal/adapter"
 )
 
-// Redsync makes mutexes.
+// Redsync creates mutexes.
 type Redsync struct {
 	locks *serverlock.Locks
 }
 
-// New gives a Redsync of the locks of one client.
+// New returns a Redsync over the locks of one client.
 func New(locks *serverlock.Locks) *Redsync { return &Redsync{locks: locks} }
 
-// NewMutex gives a mutex with this name, which is the key of its lock.
+// NewMutex returns a mutex with this name, which is the key of its lock.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := &Mutex{name: name, locks: r.locks, expiry: 8 * time.Second, tries: 32, driftFactor: 0.01}
 	m.delayFunc = func(int) time.Duration {
@@ -43,22 +43,22 @@ type Option interface {
 	Apply(*Mutex)
 }
 
-// OptionFunc is a function that is an [Option].
+// OptionFunc is an [Option] that is a function.
 type OptionFunc func(*Mutex)
 
 // Apply calls the function.
 func (f OptionFunc) Apply(mutex *Mutex) { f(mutex) }
 
-// A DelayFunc is how long redsync would wait before each try.
+// A DelayFunc returns how long redsync would wait before a try.
 type DelayFunc func(tries int) time.Duration
 
-// WithExpiry sets for how long the lock is held. The default is 8 seconds.
+// WithExpiry sets how long the lock is held. The default is 8 seconds.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.expiry = expiry })
 }
 
-// WithTries sets how often redsync would try. The default is 32. [Mutex.Lock] stands in line for as long as the delays
-// between so many tries take together; with one try it does not wait.
+// WithTries sets how often redsync would try. The default is 32. [Mutex.Lock] waits in the queue for the sum of the
+// delays between that many tries; with one try it does not wait.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.tries = tries })
 }
@@ -73,34 +73,34 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	return OptionFunc(func(m *Mutex) { m.delayFunc = delayFunc })
 }
 
-// WithDriftFactor sets which part of the expiry [Mutex.Until] leaves out. The default is 0.01.
+// WithDriftFactor sets the part of the expiry that [Mutex.Until] leaves out. The default is 0.01.
 func WithDriftFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.driftFactor = factor })
 }
 
-// WithSetNXOnExtend lets [Mutex.Extend] take a lock whose expiry has passed, if nobody else has it.
+// WithSetNXOnExtend lets [Mutex.Extend] acquire a lock that has expired, if nobody else has it.
 func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.takesOnExtend = true })
 }
 
-// WithValue makes the mutex one that holds the lock already, with the value of another mutex of this package.
+// WithValue creates a mutex that already holds the lock, with the value of another mutex of this package.
 func WithValue(value string) Option {
 	return OptionFunc(func(m *Mutex) { m.value = value })
 }
 
-// WithTimeoutFactor does nothing: the time-out of a call is that of the [serverlock.Locks].
+// WithTimeoutFactor does nothing: [serverlock.Locks] sets the time-out of a call.
 func WithTimeoutFactor(float64) Option { return OptionFunc(func(*Mutex) {}) }
 
-// WithFailFast does nothing: there is one server to ask.
+// WithFailFast does nothing: there is only one server.
 func WithFailFast(bool) Option { return OptionFunc(func(*Mutex) {}) }
 
-// WithShufflePools does nothing: there is one server to ask.
+// WithShufflePools does nothing: there is only one server.
 func WithShufflePools(bool) Option { return OptionFunc(func(*Mutex) {}) }
 
-// mostDelays are asked for. The delays of more tries are taken to be like these.
+// More tries than this are assumed to have similar delays.
 const mostDelays = 1000
 
-// wait is how long redsync would try.
+// wait returns how long redsync would keep trying.
 func (m *Mutex) wait(tries int) time.Duration {
 	asked := min(tries-1, mostDelays)
 	if asked <= 0 {

@@ -17,9 +17,9 @@ import (
 	"example.com/serverlock/redsync"
 )
 
-// The cases of redsync's own tests (v4.18.1, mutex_test.go and redsync_test.go), which use what is inside of redsync and
-// cannot run as they are. Left out: TestMutexQuorum (there is one server). Where those compare the value of the key with
-// that of the mutex, these ask LOCK.INFO for the token. What redsync does not test is in more_test.go.
+// The cases of redsync's own tests (v4.18.1, mutex_test.go and redsync_test.go), which use internals of redsync and
+// cannot run unchanged. TestMutexQuorum is left out: there is one server. Where redsync compares the value of the key
+// with that of the mutex, these use LOCK.CHECK. more_test.go has what redsync does not test.
 
 var background = context.Background()
 

@@ -32,7 +32,7 @@ type library struct {
 
 var libraries = map[string]library{
 	"go-redis": {"github.com/redis/go-redis/v9", []string{"sentinel", "cluster"}, openGoRedis},
-	// Its pool dials with a function of the application's, which may ask Sentinels.
+	// The application's own dial function may ask Sentinels.
 	"redigo": {"github.com/gomodule/redigo", []string{"sentinel"}, openRedigo},
 }
 
@@ -40,7 +40,7 @@ func ms(span time.Duration) float64 { return float64(span) / float64(time.Millis
 
 func isLost(err error) bool { return errors.Is(err, serverlock.ErrLost) }
 
-// plain makes texts of bytes, for JSON.
+// plain converts bytes to a string, for JSON.
 func plain(reply any) any {
 	if bytes, isBytes := reply.([]byte); isBytes {
 		return string(bytes)
@@ -77,11 +77,11 @@ func openGoRedis(o *order) (client, error) {
 	}
 	switch at.Kind {
 	case "cluster":
-		made := goredislib.NewClusterClient(&goredislib.ClusterOptions{
+		cluster := goredislib.NewClusterClient(&goredislib.ClusterOptions{
 			Addrs: addresses(at.Nodes), Username: at.User, Password: at.Password, Protocol: o.Protocol,
 		})
-		return client{goredis.NewCluster(made), func(ctx context.Context, words []any) (any, error) {
-			return made.Do(ctx, words...).Result()
+		return client{goredis.NewCluster(cluster), func(ctx context.Context, words []any) (any, error) {
+			return cluster.Do(ctx, words...).Result()
 		}}, nil
 	case "sentinel":
 		return ofGoRedis(goredislib.NewFailoverClient(&goredislib.FailoverOptions{
@@ -99,9 +99,9 @@ func openGoRedis(o *order) (client, error) {
 	return ofGoRedis(goredislib.NewClient(options)), nil
 }
 
-func ofGoRedis(made *goredislib.Client) client {
-	return client{goredis.New(made), func(ctx context.Context, words []any) (any, error) {
-		return made.Do(ctx, words...).Result()
+func ofGoRedis(c *goredislib.Client) client {
+	return client{goredis.New(c), func(ctx context.Context, words []any) (any, error) {
+		return c.Do(ctx, words...).Result()
 	}}
 }
 
@@ -134,7 +134,7 @@ func openRedigo(o *order) (client, error) {
 	}}, nil
 }
 
-// dialMaster asks Sentinels where the master is.
+// dialMaster asks the Sentinels for the master.
 func dialMaster(at *place, options []redigolib.DialOption) (redigolib.Conn, error) {
 	limits := []redigolib.DialOption{
 		redigolib.DialConnectTimeout(time.Second), redigolib.DialReadTimeout(time.Second),

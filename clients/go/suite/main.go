@@ -1,5 +1,5 @@
-// Plays the orders of clients/suite with this package: "driver go-redis" or "driver redigo". docs/CLIENT_SPEC.md describes
-// the lines.
+// Carries out the orders of clients/suite with this package: "driver go-redis" or "driver redigo". docs/CLIENT_SPEC.md
+// describes the protocol.
 package main
 
 import (
@@ -22,7 +22,7 @@ var (
 
 type fields map[string]any
 
-// cannot says what this language has no way to do.
+// cannot names what this language cannot express.
 type cannot string
 
 func (c cannot) Error() string { return string(c) }
@@ -72,8 +72,8 @@ func version(path string) string {
 }
 
 func main() {
-	library, isKnown := libraries[os.Args[1]]
-	if !isKnown {
+	library, ok := libraries[os.Args[1]]
+	if !ok {
 		fmt.Fprintln(os.Stderr, "no such library:", os.Args[1])
 		os.Exit(2)
 	}
@@ -86,14 +86,14 @@ func main() {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			os.Exit(0) // at once, and releases nothing
+			os.Exit(0) // at once, without releasing anything
 		}
 		var read order
 		if err := json.Unmarshal(line, &read); err != nil {
 			answer(read.N, nil, cannot(err.Error()))
 			continue
 		}
-		ctx := player.begin(read.N) // here, so that an order to cancel it comes after it
+		ctx := player.begin(read.N) // before the next order, which may cancel this one
 		go func() {
 			ok, err := player.play(ctx, &read)
 			player.end(read.N)

@@ -26,11 +26,11 @@ type player struct {
 	pending map[int]context.CancelFunc
 }
 
-// body is the work of a scope, which does what it is told.
+// body is the work of a scope, which runs what it receives.
 type body struct {
 	lock       *serverlock.Lock
 	held       *serverlock.Held
-	tell       chan func(ctx context.Context) (isOver bool, err error)
+	steps      chan func(ctx context.Context) (isOver bool, err error)
 	isReleased atomic.Bool
 }
 
@@ -41,7 +41,7 @@ type campaign struct {
 }
 
 func newBody(lock *serverlock.Lock) *body {
-	return &body{lock: lock, tell: make(chan func(context.Context) (bool, error))}
+	return &body{lock: lock, steps: make(chan func(context.Context) (bool, error))}
 }
 
 func newPlayer(library library) *player {
@@ -64,7 +64,7 @@ func put[K comparable, V any](p *player, into map[K]V, name K, value V) {
 	into[name] = value
 }
 
-// begin gives the context of an order, which another one may cancel until it has ended.
+// begin returns the context of an order, which another order may cancel until it has ended.
 func (p *player) begin(n int) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	put(p, p.pending, n, cancel)
@@ -195,14 +195,14 @@ func (p *player) open(o *order) error {
 }
 
 func hooks(manager string) serverlock.Hooks {
-	tell := func(name, key, field string, span time.Duration) {
+	report := func(name, key, field string, span time.Duration) {
 		say(fields{"event": "hook", "manager": manager, "name": name, "key": key, field: ms(span)})
 	}
 	return serverlock.Hooks{
-		Granted:  func(key string, waited time.Duration) { tell("granted", key, "waited_ms", waited) },
-		Refused:  func(key string, waited time.Duration, _ error) { tell("refused", key, "waited_ms", waited) },
-		Lost:     func(key string, held time.Duration, _ error) { tell("lost", key, "held_ms", held) },
-		Released: func(key string, held time.Duration, _ bool) { tell("released", key, "held_ms", held) },
+		Granted:  func(key string, waited time.Duration) { report("granted", key, "waited_ms", waited) },
+		Refused:  func(key string, waited time.Duration, _ error) { report("refused", key, "waited_ms", waited) },
+		Lost:     func(key string, held time.Duration, _ error) { report("lost", key, "held_ms", held) },
+		Released: func(key string, held time.Duration, _ bool) { report("released", key, "held_ms", held) },
 	}
 }
 
@@ -247,8 +247,8 @@ func (p *player) scope(ctx context.Context, o *order) error {
 		lost := ctx.Done()
 		for {
 			select {
-			case told := <-mine.tell:
-				if isOver, err := told(ctx); isOver {
+			case step := <-mine.steps:
+				if isOver, err := step(ctx); isOver {
 					return err
 				}
 			case <-lost:
@@ -265,14 +265,14 @@ func (p *player) scope(ctx context.Context, o *order) error {
 	})
 }
 
-// within makes the body of a scope do something.
+// within runs something in the body of a scope.
 func (p *player) within(o *order) (ok fields, err error) {
 	mine := get(p, p.scopes, o.Scope)
 	if o.Worker != "" && o.Do == "again" {
 		mine = get(p, p.workers, o.Worker)
 	}
 	done := make(chan struct{})
-	mine.tell <- func(ctx context.Context) (isOver bool, failure error) {
+	mine.steps <- func(ctx context.Context) (isOver bool, failure error) {
 		defer close(done)
 		switch o.Do {
 		case "leave":
@@ -283,8 +283,8 @@ func (p *player) within(o *order) (ok fields, err error) {
 			worker := newBody(mine.lock)
 			put(p, p.workers, o.Worker, worker)
 			go func() {
-				for told := range worker.tell {
-					_, _ = told(ctx)
+				for step := range worker.steps {
+					_, _ = step(ctx)
 				}
 			}()
 			return false, nil
@@ -327,13 +327,13 @@ func (p *player) lead(o *order) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	made := &campaign{leader: get(p, p.locks, o.Manager).Leader(key, lease, options...), stop: stop, ended: make(chan struct{})}
+	c := &campaign{leader: get(p, p.locks, o.Manager).Leader(key, lease, options...), stop: stop, ended: make(chan struct{})}
 	if o.Do == "observe" {
-		go made.observe(ctx, o.Observer)
+		go c.observe(ctx, o.Observer)
 		return nil
 	}
-	put(p, p.leaders, o.Leader, made)
-	go made.run(ctx, o.Leader)
+	put(p, p.leaders, o.Leader, c)
+	go c.run(ctx, o.Leader)
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 	"example.com/serverlock/internal/adapter"
 )
 
-// storm plays attempts that are cancelled at random moments, some of them together.
+// storm runs attempts that are cancelled at random moments, some of them together.
 func (p *player) storm(ctx context.Context, o *order) (fields, error) {
 	lease, err := span(o.LeaseMs)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *player) storm(ctx context.Context, o *order) (fields, error) {
 	}, nil
 }
 
-// cancelled gives a context that is done at a random moment, mostly soon.
+// cancelled returns a context that is done at a random moment, mostly soon.
 func cancelled(ctx context.Context, o *order) (context.Context, context.CancelFunc) {
 	const together = 5e6
 	at := time.Now().Add(time.Duration(o.Within * math.Pow(rand.Float64(), 3) * float64(time.Millisecond)))
@@ -98,8 +98,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// census counts what is left: by all managers, and of goroutines besides those of the orders and of connections that are
-// kept for the next wait.
+// census counts what all managers keep, and goroutines other than those of orders and of idle connections.
 func (p *player) census() (fields, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,15 +1,15 @@
-// Package adapter gives the packages that have the interface of another library what users of serverlock have no use
-// for. serverlock fills it in.
+// Package adapter gives packages that imitate other libraries access to what the API of serverlock leaves out. Package
+// serverlock sets its variables.
 package adapter
 
 import "time"
 
 var (
-	// Timed gives a serverlock.Option: nothing renews the lease, and all of it counts.
+	// Timed returns a serverlock.Option: the lease is not renewed, and counts to its end.
 	Timed func() any
-	// Adopt gives the *serverlock.Held of a grant whose token came from elsewhere. locks is a *serverlock.Locks.
+	// Adopt returns the *serverlock.Held of a grant whose token came from elsewhere. locks is a *serverlock.Locks.
 	Adopt func(locks any, key string, token int64, lease time.Duration) (any, error)
 )
 
-// Census gives what Locks keep for callers, by name: for tests that look for leaks.
+// Census counts what Locks keep for callers, by name, for tests that look for leaks.
 var Census func(locks any) map[string]int

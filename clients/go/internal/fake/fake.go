@@ -1,4 +1,4 @@
-// Package fake is a server for tests that answers what it is told to.
+// Package fake is a server for tests that replies as they say.
 package fake
 
 import (
@@ -9,13 +9,13 @@ import (
 	"example.com/serverlock/internal/resp"
 )
 
-// Close, as a reply, closes the connection instead. Silence lets the client wait.
+// As a reply, Close closes the connection, and Silence leaves the client without one.
 const (
 	Close   = "close"
 	Silence = ""
 )
 
-// Server knows what was sent to it.
+// Server counts the commands and connections it receives.
 type Server struct {
 	Address string
 	answer  func(words []string) string
@@ -25,7 +25,7 @@ type Server struct {
 	accepted int
 }
 
-// Start answers each command with what answer gives, as bytes of RESP2.
+// Start starts a server that replies to each command with the RESP2 bytes that answer returns.
 func Start(t *testing.T, answer func(words []string) string) *Server {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,14 +49,14 @@ func Start(t *testing.T, answer func(words []string) string) *Server {
 	return s
 }
 
-// Count gives how often a command was sent.
+// Count returns how often a command was sent.
 func (s *Server) Count(command string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.commands[command]
 }
 
-// Accepted gives how many connections there were.
+// Accepted returns the number of connections.
 func (s *Server) Accepted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +68,8 @@ func (s *Server) serve(conn net.Conn) {
 	reader := resp.NewReader(conn)
 	for {
 		read, err := reader.Read()
-		list, isList := read.([]any)
-		if err != nil || !isList || len(list) == 0 {
+		list, ok := read.([]any)
+		if err != nil || !ok || len(list) == 0 {
 			return
 		}
 		words := make([]string, len(list))

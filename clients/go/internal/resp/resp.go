@@ -1,8 +1,9 @@
-// Package resp speaks RESP2 over one connection: as much as a line needs, whose handshake a client library has done.
+// Package resp speaks RESP2 on a connection after a client library has done the handshake.
 package resp
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -16,7 +17,7 @@ const (
 	deepest     = 16
 )
 
-// Pack gives the bytes of one command.
+// Pack encodes one command.
 func Pack(words []any) ([]byte, error) {
 	packed := size(make([]byte, 0, 256), '*', len(words))
 	for _, word := range words {
@@ -46,11 +47,11 @@ type Reader struct {
 	reader *bufio.Reader
 }
 
-// NewReader reads from one connection.
+// NewReader returns a Reader for one connection.
 func NewReader(source io.Reader) *Reader { return &Reader{reader: bufio.NewReader(source)} }
 
-// Read gives the next reply: nil, int64, string or []any. An error reply is a [driver.ReplyError]; after any other error
-// there is no next one.
+// Read returns the next reply: nil, int64, string or []any. An error reply is a [driver.ReplyError]; after any other
+// error the connection is unusable.
 func (r *Reader) Read() (any, error) {
 	return r.read(0)
 }
@@ -95,8 +96,8 @@ func (r *Reader) list(size, depth int) (any, error) {
 	var list []any
 	for range size {
 		item, err := r.read(depth + 1)
-		reply, isReply := err.(driver.ReplyError)
-		if isReply {
+		var reply driver.ReplyError
+		if errors.As(err, &reply) {
 			item = reply
 		} else if err != nil {
 			return nil, err
@@ -120,7 +121,7 @@ func (r *Reader) line() (string, error) {
 	return line[:len(line)-2], nil
 }
 
-// length reads -1, or a size up to most.
+// length parses -1, or a size up to most.
 func length(text string, most int) (int, error) {
 	size, err := strconv.Atoi(text)
 	if err != nil || size < -1 || size > most {

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"errors"
 	"io"
 	"reflect"
 	"strings"
@@ -17,7 +18,8 @@ func TestReplies(t *testing.T) {
 		[]any{int64(1), []any{"x"}, driver.ReplyError("ERR in a list")}, driver.ReplyError("MOVED 1 x"),
 	} {
 		got, err := reader.Read()
-		if reply, isReply := err.(driver.ReplyError); isReply {
+		var reply driver.ReplyError
+		if errors.As(err, &reply) {
 			got = reply
 		} else if err != nil {
 			t.Fatal(err)
@@ -26,12 +28,12 @@ func TestReplies(t *testing.T) {
 			t.Errorf("%#v is not %#v", got, want)
 		}
 	}
-	if _, err := reader.Read(); err != io.EOF {
+	if _, err := reader.Read(); !errors.Is(err, io.EOF) {
 		t.Errorf("the end is %v", err)
 	}
 }
 
-func TestWhatIsNoReplyIsAnError(t *testing.T) {
+func TestAMalformedReplyIsAnError(t *testing.T) {
 	for _, bad := range []string{
 		"", "+OK", "+OK\n", "\r\n", "?x\r\n", ":x\r\n", "$x\r\n", "$-2\r\n", "$999999999999\r\n", "$5\r\nab\r\n",
 		"*x\r\n", "*2\r\n:1\r\n", "*9999999\r\n", strings.Repeat("*1\r\n", 100) + ":1\r\n",

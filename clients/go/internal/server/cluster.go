@@ -20,7 +20,7 @@ type Cluster struct {
 	nodes     []*redis.Client
 }
 
-// StartCluster starts a cluster of the test's own.
+// StartCluster starts a cluster for the test.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	ctx := context.Background()
@@ -48,7 +48,7 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// isWhole: each node knows who has each slot.
+// isWhole reports whether each node knows the owner of each slot.
 func (c *Cluster) isWhole(ctx context.Context) bool {
 	for _, node := range c.nodes {
 		known := 0
@@ -63,7 +63,7 @@ func (c *Cluster) isWhole(ctx context.Context) bool {
 	return true
 }
 
-// Owner gives the number of the master that has the key.
+// Owner returns the number of the master that has the key.
 func (c *Cluster) Owner(t testing.TB, key string) int {
 	t.Helper()
 	ctx := context.Background()
@@ -84,7 +84,7 @@ func (c *Cluster) Owner(t testing.TB, key string) int {
 	return 0
 }
 
-// Move gives the slot of a key, and what is in it, to another master.
+// Move moves the slot of a key, with its keys, to another master.
 func (c *Cluster) Move(t testing.TB, key string) {
 	t.Helper()
 	ctx := context.Background()
@@ -106,11 +106,11 @@ func (c *Cluster) Move(t testing.TB, key string) {
 	}
 }
 
-// freePortWithBus: the bus of a cluster has the port plus 10,000.
+// freePortWithBus also checks the port of the cluster bus, 10,000 higher.
 func freePortWithBus(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
-		port := 10_000 + rand.IntN(22_000) // below those that the system gives to connections
+		port := 10_000 + rand.IntN(22_000) // below the ephemeral ports
 		if isFree(port) && isFree(port+10_000) {
 			return port
 		}

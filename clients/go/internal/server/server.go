@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// module is the file of the server's module. Without the rest of the repository there is none, and the test is skipped.
+// module returns the path of the server's module. Outside the repository there is none, and the test is skipped.
 func module(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv("SERVERLOCK_MODULE")
@@ -31,7 +31,7 @@ func module(t testing.TB) string {
 	return absolute
 }
 
-// Start starts a server of the test's own, with these arguments of the module, and gives its address.
+// Start starts a server for the test, with these arguments of the module, and returns its address.
 func Start(t testing.TB, arguments ...string) string {
 	t.Helper()
 	words := append([]string{"--loadmodule", module(t)}, arguments...)
@@ -54,14 +54,14 @@ func freePort(t testing.TB) int {
 	return probe.Addr().(*net.TCPAddr).Port
 }
 
-// start starts a server with these words, on a port that free gives.
+// start starts a server with these words, on a port from free.
 func start(t testing.TB, words []string, free func(testing.TB) int) string {
 	t.Helper()
 	binary := os.Getenv("REDIS_SERVER")
 	if binary == "" {
 		binary = "redis-server"
 	}
-	for range 5 { // somebody else may take the port first
+	for range 5 { // another process may take the port first
 		port := free(t)
 		log := filepath.Join(t.TempDir(), "log")
 		server := exec.Command(binary, append(words, "--port", fmt.Sprint(port), "--logfile", log)...)
@@ -75,8 +75,8 @@ func start(t testing.TB, words []string, free func(testing.TB) int) string {
 		if answers(address, ended) {
 			return address
 		}
-		said, _ := os.ReadFile(log)
-		t.Logf("the server ended:\n%s", said)
+		text, _ := os.ReadFile(log)
+		t.Logf("the server ended:\n%s", text)
 	}
 	t.Fatal("no server")
 	return ""
@@ -103,9 +103,9 @@ func ping(address string) bool {
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	said := make([]byte, 5)
+	reply := make([]byte, 5)
 	if _, err = conn.Write([]byte("PING\r\n")); err == nil {
-		_, err = conn.Read(said)
+		_, err = conn.Read(reply)
 	}
-	return err == nil && bytes.HasPrefix(said, []byte("+PON"))
+	return err == nil && bytes.HasPrefix(reply, []byte("+PON"))
 }

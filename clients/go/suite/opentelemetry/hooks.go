@@ -1,4 +1,4 @@
-// Package opentelemetry shows locks as metrics of OpenTelemetry: copy it.
+// Package opentelemetry records OpenTelemetry metrics of locks: copy it.
 //
 //	locks := serverlock.New(client, serverlock.WithHooks(hooks))
 package opentelemetry
@@ -14,8 +14,8 @@ import (
 	"example.com/serverlock"
 )
 
-// Hooks record how long attempts and holds took, in seconds, and count losses. Keys are not among the attributes: they
-// can be any number.
+// Hooks record how long waits and holds took, in seconds, and count losses. Keys are not attributes: there may be any
+// number of them.
 func Hooks(meter metric.Meter) (serverlock.Hooks, error) {
 	waited, err1 := meter.Float64Histogram("lock.wait.duration", metric.WithUnit("s"))
 	held, err2 := meter.Float64Histogram("lock.hold.duration", metric.WithUnit("s"))

@@ -11,15 +11,17 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// gate is a server that answers with the first word, once it is opened.
+// gate is a server that replies with the first word of each call, once it is opened.
 type gate struct {
 	opened  chan struct{}
-	takes   time.Duration // an exchange, by the clock of the package
+	takes   time.Duration // duration of an exchange by the clock of the package
 	mu      sync.Mutex
 	batches []int
 }
 
-func (g *gate) Dial(context.Context) (driver.Conn, error) { return nil, errors.New("no lines") }
+func (g *gate) Dial(context.Context) (driver.Conn, error) {
+	return nil, errors.New("no dedicated connections")
+}
 
 func (g *gate) Exchange(ctx context.Context, calls []*driver.Call) {
 	g.mu.Lock()
@@ -51,17 +53,17 @@ func (g *gate) has(t *testing.T, batches int) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("no %d batches", batches)
+			t.Fatalf("fewer than %d batches", batches)
 		}
 	}
 }
 
-func queued(t *testing.T, l *lane, count int) {
+func queued(t *testing.T, p *pipeline, count int) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		l.mu.Lock()
-		enough := len(l.queue) == count
-		l.mu.Unlock()
+		p.mu.Lock()
+		enough := len(p.queue) == count
+		p.mu.Unlock()
 		if enough {
 			return
 		}
@@ -71,9 +73,9 @@ func queued(t *testing.T, l *lane, count int) {
 	}
 }
 
-func TestACrowdSharesTwoConnectionsAndEachGetsItsOwnReply(t *testing.T) {
+func TestManyCallersShareTwoConnectionsAndEachGetsItsOwnReply(t *testing.T) {
 	server := &gate{opened: make(chan struct{})}
-	l := &lane{node: server}
+	p := &pipeline{node: server}
 	var all sync.WaitGroup
 	for number := range 200 {
 		all.Add(1)
@@ -84,32 +86,32 @@ func TestACrowdSharesTwoConnectionsAndEachGetsItsOwnReply(t *testing.T) {
 				word = "bad"
 			}
 			call := &driver.Call{Words: []any{word}}
-			err := l.do(context.Background(), 30*time.Second, call)
+			err := p.do(context.Background(), 30*time.Second, call)
 			if err != nil || number != 13 && call.Value != word || (call.Err != nil) != (number == 13) {
 				t.Errorf("%d got %v, %v, %v", number, call.Value, call.Err, err)
 			}
 		}()
 	}
-	queued(t, l, 200-atOnce)
+	queued(t, p, 200-maxExchanges)
 	close(server.opened)
 	all.Wait()
 	slices.Sort(server.batches)
-	if !slices.Equal(server.batches, []int{1, 1, 200 - atOnce - mostCalls, mostCalls}) {
+	if !slices.Equal(server.batches, []int{1, 1, 200 - maxExchanges - maxBatch, maxBatch}) {
 		t.Errorf("the batches were %v", server.batches)
 	}
-	if l.running != 0 {
-		t.Errorf("%d are running", l.running)
+	if p.running != 0 {
+		t.Errorf("%d are running", p.running)
 	}
 }
 
-func TestCallersThatGiveUpTakeNobodyWithThem(t *testing.T) {
+func TestCancellingACallerAffectsNoOther(t *testing.T) {
 	server := &gate{opened: make(chan struct{})}
-	l := &lane{node: server}
+	p := &pipeline{node: server}
 	ctx, giveUp := context.WithCancel(context.Background())
 	results := make(chan error)
 	do := func(ctx context.Context, word string) *driver.Call {
 		call := &driver.Call{Words: []any{word}}
-		go func() { results <- l.do(ctx, 30*time.Second, call) }()
+		go func() { results <- p.do(ctx, 30*time.Second, call) }()
 		return call
 	}
 	do(ctx, "sent")
@@ -117,7 +119,7 @@ func TestCallersThatGiveUpTakeNobodyWithThem(t *testing.T) {
 	do(context.Background(), "second")
 	server.has(t, 2)
 	do(ctx, "withdrawn")
-	queued(t, l, 1)
+	queued(t, p, 1)
 	giveUp()
 	var settled []<-chan struct{}
 	for range 2 {
@@ -127,7 +129,7 @@ func TestCallersThatGiveUpTakeNobodyWithThem(t *testing.T) {
 		}
 		settled = append(settled, gone.settled)
 	}
-	queued(t, l, 0)
+	queued(t, p, 0)
 	open := 0
 	for _, one := range settled {
 		select {
@@ -137,7 +139,7 @@ func TestCallersThatGiveUpTakeNobodyWithThem(t *testing.T) {
 		}
 	}
 	if open != 1 {
-		t.Errorf("%d calls are said to be on their way, not the one that is", open)
+		t.Errorf("%d calls count as in flight, not 1", open)
 	}
 	close(server.opened)
 	if err := <-results; err != nil {
@@ -148,37 +150,37 @@ func TestCallersThatGiveUpTakeNobodyWithThem(t *testing.T) {
 	}
 }
 
-func TestACallToAServerThatIsNearEndsWithTheDeadlineOfItsCaller(t *testing.T) {
+func TestACallToANearServerEndsWithTheDeadlineOfItsCaller(t *testing.T) {
 	server := &gate{opened: make(chan struct{}), takes: time.Second}
-	l := &lane{node: server}
-	l.isFast.Store(true)
+	p := &pipeline{node: server}
+	p.isFast.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	err := l.do(ctx, 30*time.Second, &driver.Call{Words: []any{"late"}})
+	err := p.do(ctx, 30*time.Second, &driver.Call{Words: []any{"late"}})
 	var gone *abandoned
 	if !errors.As(err, &gone) {
 		t.Fatalf("the caller got %v", err)
 	}
 	<-gone.settled
-	if l.isFast.Load() {
-		t.Error("the server counts as near")
+	if p.isFast.Load() {
+		t.Error("the server still counts as near")
 	}
 	close(server.opened)
-	if err := l.do(context.Background(), 30*time.Second, &driver.Call{Words: []any{"now"}}); err != nil {
+	if err := p.do(context.Background(), 30*time.Second, &driver.Call{Words: []any{"now"}}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestALateTurnIsNoServer(t *testing.T) {
+func TestACallThatWaitsTooLongForAConnectionGetsErrNoServer(t *testing.T) {
 	server := &gate{opened: make(chan struct{})}
-	l := &lane{node: server}
-	for range atOnce {
-		go func() { _ = l.do(context.Background(), 30*time.Second, &driver.Call{Words: []any{"x"}}) }()
+	p := &pipeline{node: server}
+	for range maxExchanges {
+		go func() { _ = p.do(context.Background(), 30*time.Second, &driver.Call{Words: []any{"x"}}) }()
 	}
-	server.has(t, atOnce)
-	err := l.do(context.Background(), 20*time.Millisecond, &driver.Call{Words: []any{"late"}})
+	server.has(t, maxExchanges)
+	err := p.do(context.Background(), 20*time.Millisecond, &driver.Call{Words: []any{"late"}})
 	mustKind(t, typed(read(err), `"a"`), ErrNoServer)
-	queued(t, l, 0)
+	queued(t, p, 0)
 	close(server.opened)
 }
 

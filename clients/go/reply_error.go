@@ -11,27 +11,30 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// broken: no connection, or no reply in time; the connection is closed. final: it makes no sense to try again.
-type broken struct {
+// connectionLost: there is no connection, or no reply came in time; the connection is closed. final means that a retry
+// is pointless.
+type connectionLost struct {
 	cause error
 	final bool
 }
 
-func (b *broken) Error() string { return b.cause.Error() }
-func (b *broken) Unwrap() error { return b.cause }
+func (b *connectionLost) Error() string { return b.cause.Error() }
+func (b *connectionLost) Unwrap() error { return b.cause }
 
-func brokenf(format string, args ...any) *broken { return &broken{cause: fmt.Errorf(format, args...)} }
+func connectionLostf(format string, args ...any) *connectionLost {
+	return &connectionLost{cause: fmt.Errorf(format, args...)}
+}
 
-// said: an error that the server replied.
-type said struct {
+// replyError is an error that the server replied.
+type replyError struct {
 	code, text string
 }
 
-func (s *said) Error() string { return s.text }
+func (s *replyError) Error() string { return s.text }
 
-func (s *said) isUnknownCommand() bool { return unknownCommand.MatchString(s.text) }
+func (s *replyError) isUnknownCommand() bool { return unknownCommand.MatchString(s.text) }
 
-// abandoned: the context of the caller is done. The call may still be on its way until settled is closed.
+// abandoned: the context of the caller is done. The call may be in flight until settled is closed.
 type abandoned struct {
 	settled <-chan struct{}
 }
@@ -39,47 +42,52 @@ type abandoned struct {
 func (a *abandoned) Error() string { return "the caller has given up" }
 
 var (
-	// The second word comes from within a script.
+	// With "redis" if a script called the command.
 	unknownCommand = regexp.MustCompile(`(?i)^ERR unknown (redis )?command`)
 
 	codeWord = regexp.MustCompile(`^[A-Z]+ `)
 	noAccess = regexp.MustCompile(`^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)`)
 )
 
-// read gives what an error of a driver means: said, broken, or abandoned.
+// as is errors.As for a single type.
+func as[E error](err error) (target E, ok bool) {
+	ok = errors.As(err, &target)
+	return target, ok
+}
+
+// read turns the error of a driver into a *replyError, *connectionLost or *abandoned.
 func read(err error) error {
 	switch err.(type) {
-	case *said, *broken, *abandoned:
+	case *replyError, *connectionLost, *abandoned:
 		return err
 	}
 	var reply driver.ReplyError
 	if !errors.As(err, &reply) {
-		return &broken{cause: err}
+		return &connectionLost{cause: err}
 	}
 	text := string(reply)
 	if noAccess.MatchString(text) {
-		return &broken{cause: err, final: true}
+		return &connectionLost{cause: err, final: true}
 	}
 	code := strings.TrimSuffix(codeWord.FindString(text), " ")
 	if code == "" {
 		code = "ERR"
 	}
-	return &said{code: code, text: text}
+	return &replyError{code: code, text: text}
 }
 
-// mayPass reports whether to try again while wait time remains: the server, or its part in the group, is changing, or it
-// cannot grant just now.
+// mayPass reports whether the error is transient, so that a retry makes sense while wait time remains.
 func mayPass(err error) bool {
 	switch err := err.(type) {
-	case *broken:
+	case *connectionLost:
 		return !err.final
-	case *said:
+	case *replyError:
 		return err.passes()
 	}
 	return false
 }
 
-func (s *said) passes() bool {
+func (s *replyError) passes() bool {
 	switch s.code {
 	case "UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN",
 		"BUSY", "MISCONF", "OOM", "NOREPLICAS":
@@ -92,37 +100,37 @@ func (s *said) passes() bool {
 	return false
 }
 
-// typed gives the error as users get it.
+// typed returns the error that the user gets.
 func typed(err error, key string) error {
 	var ours *Error
 	if errors.As(err, &ours) {
 		return err
 	}
-	made := &Error{Key: key, Kind: ErrArgument, Reason: err.Error(), Cause: err}
+	e := &Error{Key: key, Kind: ErrArgument, Reason: err.Error(), Cause: err}
 	switch err := err.(type) {
-	case *broken:
-		made.Kind, made.Cause = ErrNoServer, err.cause
+	case *connectionLost:
+		e.Kind, e.Cause = ErrNoServer, err.cause
 		if err.final {
-			made.Kind = ErrDenied
+			e.Kind = ErrDenied
 		} else if errors.Is(err.cause, context.DeadlineExceeded) {
-			made.Reason = "no reply in time: " + made.Reason
-			// The deadline of one call is no deadline of the caller's.
-			made.Cause = errors.New(err.cause.Error())
+			e.Reason = "no reply in time: " + e.Reason
+			// The time-out of one call is not the deadline of the caller.
+			e.Cause = errors.New(err.cause.Error())
 		}
-	case *said:
-		made.Cause = driver.ReplyError(err.text)
+	case *replyError:
+		e.Cause = driver.ReplyError(err.text)
 		switch {
 		case err.code == "DEADLOCK":
-			made.Kind = ErrDeadlock
+			e.Kind = ErrDeadlock
 		case err.code == "NOPERM":
-			made.Kind = ErrDenied
+			e.Kind = ErrDenied
 		case err.isUnknownCommand():
-			made.Kind = ErrUnavailable
+			e.Kind = ErrUnavailable
 		case err.passes(), err.code == "GRACE", err.code == "BUSYLOCKS", err.code == "CLOCK":
-			made.Kind = ErrUnavailable
+			e.Kind = ErrUnavailable
 		}
 	}
-	return made
+	return e
 }
 
 func refusedError(key string) *Error { return failed(ErrRefused, key, "somebody else has it") }
@@ -131,7 +139,7 @@ func timedOutError(key string, waited time.Duration) *Error {
 	return failed(ErrTimeout, key, fmt.Sprintf("somebody else still had it after %v", waited.Round(time.Millisecond)))
 }
 
-// text gives a word of a reply, which libraries give as string or bytes.
+// text converts a string in a reply, which libraries return as string or []byte.
 func text(value any) string {
 	switch value := value.(type) {
 	case string:

@@ -66,10 +66,13 @@ class Options(unittest.TestCase):
                 lambda locks=locks: locks.limit("a", 2, 30, wiat=60),
                 lambda locks=locks: locks.all_of(["a"], 30, wiat=60),
                 lambda locks=locks: locks.recover("a", 30, onwer="x"),
+                lambda locks=locks: locks.lock("a", 30, many="wiat"),
+                lambda locks=locks: locks.recover("a", 30, wait="wiat"),
+                lambda locks=locks: locks.all_of(["a"], 30, details="wiat"),
                 lambda locks=locks: locks.leader("a", 30, wiat=60),
                 lambda kind=kind, client=client: kind(client, tiemout=2),
             ):
-                with self.assertRaisesRegex(TypeError, "wiat|onwer|tiemout"):
+                with self.assertRaisesRegex(TypeError, "wiat|onwer|tiemout|unknown option"):
                     wrong()
 
     def test_editors_see_them(self) -> None:
@@ -79,6 +82,8 @@ class Options(unittest.TestCase):
                 self.assertLessEqual({"wait", "owner", "on_lost", "max_hold"},
                                      set(inspect.signature(getattr(kind, name)).parameters))
             self.assertIn("owner", inspect.signature(kind.leader).parameters)
+            self.assertEqual(inspect.signature(kind.lock).parameters["wait"].default, 0.0)
+            self.assertNotIn("details", inspect.signature(kind.all_of).parameters)
 
 
 class Warnings(unittest.TestCase):

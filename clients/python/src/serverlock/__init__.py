@@ -10,7 +10,7 @@
 
 from .core.campaign import Leadership
 from .core.hold import Predecessor
-from .core.manager import LockOptions
+from .core.options import LockOptions
 from .errors import (
     LockBadArgument,
     LockDeadlock,

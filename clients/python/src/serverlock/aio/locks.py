@@ -6,16 +6,18 @@ import sys
 import weakref
 from collections.abc import Callable, Coroutine
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Unpack
 
+from ..core.campaign import PIECE
 from ..core.engine import Engine
 from ..core.library import Library
-from ..core.manager import Manager
+from ..core.manager import Manager, shows
+from ..core.options import LeaderOptions
 from ..core.request import Duration, Key, Request
 from ..core.scopes import Entered, left_by
 from ..errors import LockMisuse
 from .held import Held
-from .leader import Leader
+from .leader import Leader, ignore
 from .runtime import Runtime
 from .wire import Wire
 
@@ -44,25 +46,18 @@ class Locks(Manager["Lock"]):
             weakref.finalize(self, _drop, engine, self._loop)
         return engine
 
+    @shows(LeaderOptions, wait=PIECE)
     def leader(
         self,
         key: Key,
         lease: Duration,
         *,
-        on_elected: Callable[[int], object] = lambda token: None,
-        on_lost: Callable[[int], object] = lambda token: None,
-        wait: Duration = 60.0,
-        owner: str | None = None,
-        session: bool = False,
-        replicas: int = 0,
-        replicas_within: Duration = 1.0,
-        fsync: bool = False,
+        on_elected: Callable[[int], object] = ignore,
+        on_lost: Callable[[int], object] = ignore,
+        **options: Unpack[LeaderOptions],
     ) -> Leader:
         """Campaigns for a key until it is stopped: see Leader."""
-        return Leader(
-            self, key, lease, on_elected=on_elected, on_lost=on_lost, wait=wait, owner=owner, session=session,
-            replicas=replicas, replicas_within=replicas_within, fsync=fsync,
-        )
+        return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     async def aclose(self) -> None:
         """Ends its tasks and its own connections. Locks that are held are not renewed any more."""

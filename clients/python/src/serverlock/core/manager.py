@@ -1,45 +1,46 @@
 """The calls that describe a lock: the same for threads and asyncio."""
 
+import inspect
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypedDict, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Generic, TypeVar, Unpack
 
 from ..hooks import Hooks
 from .engine import Engine
-from .options import Options
-from .request import MOST_HOLDERS, Duration, Key, Request, checked, count_of, key_of, seconds_of, shown
+from .options import AllOfOptions, LockOptions, Options, RecoverOptions
+from .request import MOST_HOLDERS, Duration, Key, Request, count_of, key_of, request_of, seconds_of, shown
+from .wire import Word
 
 L = TypeVar("L")
+F = TypeVar("F", bound=Callable[..., object])
 
 
-class LockOptions(TypedDict, total=False):
-    """What every lock takes besides its key and lease, for wrappers that pass it on. Durations are seconds, or timedelta.
+def shows(options: type, **defaults: object) -> Callable[[F], F]:
+    """Lists each option with its default in `help` and `inspect.signature`, which do not expand Unpack.
 
-    wait: how long to wait in the queue; 0: not at all; math.inf: without an end.
-    owner: a label for people, 1 to 128 visible ASCII characters. It grants nothing.
-    session: the lock ends with a connection of its own, one second after it.
-    details: fill `predecessor`.
-    replicas, replicas_within: so many replicas must have the grant, within that time, or it is given back.
-    fsync: this server, and as many replicas, must have it on disk (WAITAOF).
-    at_least: the lock is not free for others before that time, however soon it is released.
-    max_hold: the lease is not renewed any more after that time.
-    on_lost: called with the hold when it is lost.
+    The defaults are those of `request_of`, and `defaults`.
     """
+    known = inspect.signature(request_of).parameters
 
-    wait: Duration
-    owner: str | None
-    session: bool
-    details: bool
-    replicas: int
-    replicas_within: Duration
-    fsync: bool
-    at_least: Duration
-    max_hold: Duration | None
-    on_lost: Callable[[Any], object] | None
+    def show(function: F) -> F:
+        signature = inspect.signature(function)
+        named = [it for it in signature.parameters.values() if it.kind is not inspect.Parameter.VAR_KEYWORD]
+        for name, kind in options.__annotations__.items():
+            named.append(known[name].replace(annotation=kind, default=defaults.get(name, known[name].default)))
+        function.__dict__["__signature__"] = signature.replace(parameters=named)
+        return function
+
+    return show
+
+
+def check_names(options: Collection[str], known: Collection[str]) -> None:
+    for name in options:
+        if name not in known:
+            raise TypeError(f"unknown option {name!r}; the options are {', '.join(sorted(known))}")
 
 
 class Manager(Generic[L]):
-    """Locks of one client. Make one for each client of the application, and keep it."""
+    """The locks of one client. Create one for each client of the application, and keep it."""
 
     def __init__(
         self,
@@ -51,8 +52,12 @@ class Manager(Generic[L]):
         hooks: Hooks | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        """timeout: how long a reply may take. portable: without the module, lock by script. warn_without_module: and
-        log a warning when that begins. hooks: told of what happens to locks. logger: "serverlock", if it is not another.
+        """client: of redis-py or valkey-py.
+        timeout: how long a reply may take.
+        portable: lock by script where the module is missing.
+        warn_without_module: log a warning when that begins.
+        hooks: called when a lock is granted, refused, lost or released.
+        logger: the default is "serverlock".
         """
         log = logger or logging.getLogger("serverlock")
         seconds = seconds_of(timeout, "timeout", "", 0.001)
@@ -71,143 +76,34 @@ class Manager(Generic[L]):
         """The engine of this process, or loop."""
         raise NotImplementedError
 
-    def lock(
-        self,
-        key: Key,
-        lease: Duration,
-        *,
-        wait: Duration = 0.0,
-        owner: str | None = None,
-        session: bool = False,
-        details: bool = False,
-        replicas: int = 0,
-        replicas_within: Duration = 1.0,
-        fsync: bool = False,
-        at_least: Duration = 0.0,
-        max_hold: Duration | None = None,
-        on_lost: Callable[[Any], object] | None = None,
-    ) -> L:
-        """One holder at a time."""
-        return self._of(
-            [key], lease, wait=wait, owner=owner, session=session, details=details,
-            replicas=replicas, replicas_within=replicas_within, fsync=fsync, at_least=at_least,
-            max_hold=max_hold, on_lost=on_lost,
-        )
+    @shows(LockOptions)
+    def lock(self, key: Key, lease: Duration, **options: Unpack[LockOptions]) -> L:
+        """One holder at a time. For the options see LockOptions."""
+        return self._one(key, lease, options)
 
-    def shared(
-        self,
-        key: Key,
-        lease: Duration,
-        *,
-        wait: Duration = 0.0,
-        owner: str | None = None,
-        session: bool = False,
-        details: bool = False,
-        replicas: int = 0,
-        replicas_within: Duration = 1.0,
-        fsync: bool = False,
-        at_least: Duration = 0.0,
-        max_hold: Duration | None = None,
-        on_lost: Callable[[Any], object] | None = None,
-    ) -> L:
-        """Any number of holders that share it (readers); none beside a holder of `lock` (a writer)."""
-        return self._of(
-            [key], lease, wait=wait, owner=owner, session=session, details=details,
-            replicas=replicas, replicas_within=replicas_within, fsync=fsync, at_least=at_least,
-            max_hold=max_hold, on_lost=on_lost, kind=(b"SHARED",),
-        )
+    @shows(LockOptions)
+    def shared(self, key: Key, lease: Duration, **options: Unpack[LockOptions]) -> L:
+        """Any number of holders that share it (readers), but none beside a holder of `lock` (a writer)."""
+        return self._one(key, lease, options, (b"SHARED",))
 
-    def limit(
-        self,
-        key: Key,
-        n: int,
-        lease: Duration,
-        *,
-        wait: Duration = 0.0,
-        owner: str | None = None,
-        session: bool = False,
-        details: bool = False,
-        replicas: int = 0,
-        replicas_within: Duration = 1.0,
-        fsync: bool = False,
-        at_least: Duration = 0.0,
-        max_hold: Duration | None = None,
-        on_lost: Callable[[Any], object] | None = None,
-    ) -> L:
+    @shows(LockOptions)
+    def limit(self, key: Key, n: int, lease: Duration, **options: Unpack[LockOptions]) -> L:
         """At most n holders at a time."""
-        number = count_of(n, "n", shown([key_of(key)]), 1, MOST_HOLDERS)
-        return self._of(
-            [key], lease, wait=wait, owner=owner, session=session, details=details,
-            replicas=replicas, replicas_within=replicas_within, fsync=fsync, at_least=at_least,
-            max_hold=max_hold, on_lost=on_lost, kind=(b"LIMIT", number),
-        )
+        return self._one(key, lease, options, (b"LIMIT", count_of(n, "n", shown([key_of(key)]), 1, MOST_HOLDERS)))
 
-    def all_of(
-        self,
-        keys: Iterable[Key],
-        lease: Duration,
-        *,
-        wait: Duration = 0.0,
-        owner: str | None = None,
-        session: bool = False,
-        replicas: int = 0,
-        replicas_within: Duration = 1.0,
-        fsync: bool = False,
-        at_least: Duration = 0.0,
-        max_hold: Duration | None = None,
-        on_lost: Callable[[Any], object] | None = None,
-    ) -> L:
-        """All of the keys or none, under one token. While it waits it holds none. No details."""
-        return self._of(
-            [keys] if isinstance(keys, (str, bytes)) else keys, lease, wait=wait, owner=owner,
-            session=session, replicas=replicas, replicas_within=replicas_within, fsync=fsync,
-            at_least=at_least, max_hold=max_hold, on_lost=on_lost, many=True,
-        )
+    @shows(AllOfOptions)
+    def all_of(self, keys: Iterable[Key], lease: Duration, **options: Unpack[AllOfOptions]) -> L:
+        """All of the keys or none, under one token. While it waits it holds none."""
+        check_names(options, AllOfOptions.__optional_keys__)
+        every = [keys] if isinstance(keys, (str, bytes)) else keys
+        return self._lock_of(request_of(every, lease, **options, many=True))
 
-    def recover(
-        self,
-        key: Key,
-        lease: Duration,
-        *,
-        owner: str | None = None,
-        session: bool = False,
-        replicas: int = 0,
-        replicas_within: Duration = 1.0,
-        fsync: bool = False,
-        at_least: Duration = 0.0,
-        max_hold: Duration | None = None,
-        on_lost: Callable[[Any], object] | None = None,
-    ) -> L:
+    @shows(RecoverOptions)
+    def recover(self, key: Key, lease: Duration, **options: Unpack[RecoverOptions]) -> L:
         """Only a lock that its last holder never released; `predecessor` says whose it was. It does not wait."""
-        return self._of(
-            [key], lease, owner=owner, session=session, replicas=replicas,
-            replicas_within=replicas_within, fsync=fsync, at_least=at_least, max_hold=max_hold,
-            on_lost=on_lost, recover=True,
-        )
+        check_names(options, RecoverOptions.__optional_keys__)
+        return self._lock_of(request_of([key], lease, **options, recover=True))
 
-
-    def _of(self, keys: Iterable[object], lease: object, **options: Any) -> L:
-        return self._lock_of(request_of(keys, lease, **options))
-
-
-def request_of(
-    keys: Iterable[object],
-    lease: object,
-    *,
-    wait: object = 0,
-    owner: object = None,
-    session: object = False,
-    details: object = False,
-    replicas: object = 0,
-    replicas_within: object = 1,
-    fsync: object = False,
-    at_least: object = 0,
-    max_hold: object = None,
-    on_lost: object = None,
-    **more: Any,
-) -> Request:
-    """What these options describe; anything else than `kind`, `many` and `recover` is a TypeError."""
-    return checked(
-        keys, lease, wait, owner, at_least, max_hold, replicas, replicas_within,
-        session=bool(session), details=bool(details), fsync=bool(fsync), on_lost=on_lost, **more,
-    )
+    def _one(self, key: Key, lease: Duration, options: LockOptions, kind: tuple[Word, ...] = ()) -> L:
+        check_names(options, LockOptions.__optional_keys__)
+        return self._lock_of(request_of([key], lease, **options, kind=kind))

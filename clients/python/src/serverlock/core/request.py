@@ -155,38 +155,51 @@ class Request:
         return reply == len(self.keys) if self.many else reply == 1
 
 
-def checked(
+def request_of(
     keys: Iterable[object],
     lease: object,
-    wait: object,
-    owner: object,
-    at_least: object,
-    max_hold: object,
-    replicas: object,
-    replicas_within: object,
-    **more: Any,
+    *,
+    wait: object = 0.0,
+    owner: object = None,
+    session: object = False,
+    details: object = False,
+    replicas: object = 0,
+    replicas_within: object = 1.0,
+    fsync: object = False,
+    at_least: object = 0.0,
+    max_hold: object = None,
+    on_lost: Callable[[Any], object] | None = None,
+    kind: tuple[Word, ...] = (),
+    many: bool = False,
+    recover: bool = False,
 ) -> Request:
-    """A request, or LockBadArgument with the lock and the argument."""
-    made = tuple(key_of(key) for key in keys)
-    name = shown(made)
-    if not made:
+    """The request that these options describe. Raises LockBadArgument with the lock and the argument."""
+    named = tuple(key_of(key) for key in keys)
+    name = shown(named)
+    if not named:
         raise LockBadArgument("", "keys is empty: all_of needs at least one")
-    if len(made) > MOST_KEYS:
-        raise LockBadArgument(f"{name[:64]}...", f"keys are {len(made)}, more than {MOST_KEYS}")
-    if len(set(made)) < len(made):
+    if len(named) > MOST_KEYS:
+        raise LockBadArgument(f"{name[:64]}...", f"keys are {len(named)}, more than {MOST_KEYS}")
+    if len(set(named)) < len(named):
         raise LockBadArgument(name, "keys has the same key twice")
     if owner is not None and not (
         isinstance(owner, str) and 1 <= len(owner) <= 128 and all("!" <= letter <= "~" for letter in owner)
     ):
         raise LockBadArgument(name, f"owner is {owner!r}, not 1 to 128 visible ASCII characters without a space")
     return Request(
-        made,
+        named,
         seconds_of(lease, "lease", name, 0.001),
         seconds_of(wait, "wait", name, 0, math.inf),
         owner=owner,
+        session=bool(session),
+        details=bool(details),
+        fsync=bool(fsync),
         at_least=seconds_of(at_least, "at_least", name, 0),
         max_hold=math.inf if max_hold is None else seconds_of(max_hold, "max_hold", name, 0.001, math.inf),
         replicas=count_of(replicas, "replicas", name, 0, 1000),
         replicas_within=seconds_of(replicas_within, "replicas_within", name, 0.001, 3600),
-        **more,
+        on_lost=on_lost,
+        kind=kind,
+        many=many,
+        recover=recover,
     )

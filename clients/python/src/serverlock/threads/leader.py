@@ -2,13 +2,18 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
-from ..core.campaign import Campaign, Leadership, leader_of
-from ..core.manager import Manager, request_of
-from ..core.request import Duration, Key
+from ..core.campaign import PIECE, Campaign, Leadership, leader_of
+from ..core.manager import Manager, check_names
+from ..core.options import LeaderOptions
+from ..core.request import Duration, Key, request_of
 from .held import Held
 from .runtime import run
+
+
+def ignore(token: int) -> None:
+    """The default of the callbacks."""
 
 
 class Leader:
@@ -24,24 +29,18 @@ class Leader:
         key: Key,
         lease: Duration,
         *,
-        on_elected: Callable[[int], object] = lambda token: None,
-        on_lost: Callable[[int], object] = lambda token: None,
-        wait: Duration = 60.0,
-        owner: str | None = None,
-        session: bool = False,
-        replicas: int = 0,
-        replicas_within: Duration = 1.0,
-        fsync: bool = False,
+        on_elected: Callable[[int], object] = ignore,
+        on_lost: Callable[[int], object] = ignore,
+        **options: Unpack[LeaderOptions],
     ) -> None:
         self._locks = locks
         self._on_elected, self._on_lost = on_elected, on_lost
         self._stopped = threading.Event()
         self._campaign: Campaign[Held] | None = None
         self._thread: threading.Thread | None = None
-        self._request = request_of(
-            [key], lease, wait=wait, owner=owner, session=session, replicas=replicas, replicas_within=replicas_within,
-            fsync=fsync, on_lost=self._woken,
-        )
+        check_names(options, LeaderOptions.__optional_keys__)
+        options.setdefault("wait", PIECE)
+        self._request = request_of([key], lease, **options, on_lost=self._woken)
 
     @property
     def token(self) -> int | None:

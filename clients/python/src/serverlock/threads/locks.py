@@ -6,15 +6,18 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import TracebackType
+from typing import Unpack
 
+from ..core.campaign import PIECE
 from ..core.engine import Engine
 from ..core.library import Library
-from ..core.manager import Manager
+from ..core.manager import Manager, shows
+from ..core.options import LeaderOptions
 from ..core.request import Duration, Key, Request
 from ..core.scopes import Entered, left_by
 from ..errors import LockMisuse
 from .held import Held, leave
-from .leader import Leader
+from .leader import Leader, ignore
 from .runtime import Runtime, run
 from .wire import Wire
 
@@ -51,25 +54,18 @@ class Locks(Manager["Lock"]):
                 weakref.finalize(self, _close, self._current)
             return self._current
 
+    @shows(LeaderOptions, wait=PIECE)
     def leader(
         self,
         key: Key,
         lease: Duration,
         *,
-        on_elected: Callable[[int], object] = lambda token: None,
-        on_lost: Callable[[int], object] = lambda token: None,
-        wait: Duration = 60.0,
-        owner: str | None = None,
-        session: bool = False,
-        replicas: int = 0,
-        replicas_within: Duration = 1.0,
-        fsync: bool = False,
+        on_elected: Callable[[int], object] = ignore,
+        on_lost: Callable[[int], object] = ignore,
+        **options: Unpack[LeaderOptions],
     ) -> Leader:
         """Campaigns for a key until it is stopped: see Leader."""
-        return Leader(
-            self, key, lease, on_elected=on_elected, on_lost=on_lost, wait=wait, owner=owner, session=session,
-            replicas=replicas, replicas_within=replicas_within, fsync=fsync,
-        )
+        return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     def close(self) -> None:
         """Ends its threads and its own connections. Locks that are held are not renewed any more."""

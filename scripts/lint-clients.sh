@@ -29,6 +29,20 @@ lint_go() {
     done
 }
 
+lint_python() {
+    local built=$target/lint-python pinned
+    pinned=$(grep '^ruff==' clients/python/tests/requirements.txt)
+    if [ "$("$built/bin/ruff" --version 2>/dev/null)" != "${pinned/==/ }" ]; then
+        if ! { python3 -m venv "$built" &&
+            "$built/bin/python" -m pip install --disable-pip-version-check --no-input "$pinned"; } >/dev/null 2>&1; then
+            skip python "$pinned cannot be installed"
+            return 0
+        fi
+    fi
+    (cd clients/python && "$built/bin/ruff" format --quiet --diff . && "$built/bin/ruff" check --quiet .) ||
+        { echo "lint-clients: run target/clients/lint-python/bin/ruff format clients/python" >&2; return 1; }
+}
+
 if [ $# = 0 ]; then
     mapfile -t languages < <(declare -F | sed -n 's/^declare -f lint_//p')
     set -- "${languages[@]}"

@@ -13,8 +13,24 @@ import serverlock
 
 NAMES = ("redis-py", "valkey-py", "redis-py-asyncio", "valkey-py-asyncio")
 CAN = [
-    "sentinel", "cluster", "tls", "unix", "fork", "drop", "background", "session", "leader", "pooled", "storm", "census",
-    "clock", "refusals", "scopes", "moves", "few_threads", "half_open",
+    "sentinel",
+    "cluster",
+    "tls",
+    "unix",
+    "fork",
+    "drop",
+    "background",
+    "session",
+    "leader",
+    "pooled",
+    "storm",
+    "census",
+    "clock",
+    "refusals",
+    "scopes",
+    "moves",
+    "few_threads",
+    "half_open",
 ]
 
 _writing = threading.Lock()
@@ -187,8 +203,14 @@ if __name__ == "__main__":
         sys.exit(f"the client is one of {', '.join(NAMES)}")
     version = importlib.import_module(library.split("-")[0]).__version__
     is_async = library.endswith("asyncio")
-    say(event="ready", language="python", client=library, version=version,
-        can=CAN + (["cancel", "stop"] if is_async else []), storms=["cancel", "timeout"] if is_async else ["signal"])
+    say(
+        event="ready",
+        language="python",
+        client=library,
+        version=version,
+        can=CAN + (["cancel", "stop"] if is_async else []),
+        storms=["cancel", "timeout"] if is_async else ["signal"],
+    )
     importlib.import_module("driver_asyncio" if library.endswith("asyncio") else "driver_threads").play(library)
     sys.stdout.flush()
     os._exit(0)

@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 
+import serverlock
 from driver import (
     Work,
     answer,
@@ -24,8 +25,6 @@ from driver import (
     shown,
     tally_of,
 )
-
-import serverlock
 from serverlock.aio import Locks
 
 clients, managers, holds, objects, bodies, workers, leaders = {}, {}, {}, {}, {}, {}, {}
@@ -275,10 +274,17 @@ async def do_drop(order, _):
 
 async def do_lead(order, _):
     name = order["leader"]
-    leaders[name] = managers[order["manager"]].leader(
-        order["key"], order["lease_ms"] / 1000, owner=order.get("owner"),
-        on_elected=lambda token: say(event="elected", leader=name, token=token),
-        on_lost=lambda token: say(event="deposed", leader=name, token=token)).start()
+    leaders[name] = (
+        managers[order["manager"]]
+        .leader(
+            order["key"],
+            order["lease_ms"] / 1000,
+            owner=order.get("owner"),
+            on_elected=lambda token: say(event="elected", leader=name, token=token),
+            on_lost=lambda token: say(event="deposed", leader=name, token=token),
+        )
+        .start()
+    )
 
 
 async def do_resign(order, _):

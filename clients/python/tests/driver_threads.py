@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 
+import serverlock
 from driver import (
     Work,
     answer,
@@ -24,8 +25,6 @@ from driver import (
     shown,
     tally_of,
 )
-
-import serverlock
 
 clients, managers, holds, objects, bodies, workers, leaders = {}, {}, {}, {}, {}, {}, {}
 main = queue.SimpleQueue()  # what the main thread does: handlers of signals run in no other
@@ -310,10 +309,17 @@ def do_drop(order, _):
 
 def do_lead(order, _):
     name = order["leader"]
-    leaders[name] = managers[order["manager"]].leader(
-        order["key"], order["lease_ms"] / 1000, owner=order.get("owner"),
-        on_elected=lambda token: say(event="elected", leader=name, token=token),
-        on_lost=lambda token: say(event="deposed", leader=name, token=token)).start()
+    leaders[name] = (
+        managers[order["manager"]]
+        .leader(
+            order["key"],
+            order["lease_ms"] / 1000,
+            owner=order.get("owner"),
+            on_elected=lambda token: say(event="elected", leader=name, token=token),
+            on_lost=lambda token: say(event="deposed", leader=name, token=token),
+        )
+        .start()
+    )
 
 
 def do_resign(order, _):

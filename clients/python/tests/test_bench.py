@@ -11,12 +11,31 @@ RUN = Path(__file__).resolve().parents[3] / "benches/clients/run.py"
 
 class Bench(unittest.TestCase):
     def test_each_part_measures_the_package_beside_raw_commands(self) -> None:
-        words = ["--smoke", "--language", "python", "--rounds", "1", "--pairs", "40", "--seconds", "0.2",
-                 "--processes", "2", "--warm", "0.2", "--waits", "20"]
+        words = [
+            "--smoke",
+            "--language",
+            "python",
+            "--rounds",
+            "1",
+            "--pairs",
+            "40",
+            "--seconds",
+            "0.2",
+            "--processes",
+            "2",
+            "--warm",
+            "0.2",
+            "--waits",
+            "20",
+        ]
         done = subprocess.run([sys.executable, str(RUN), *words], capture_output=True, text=True, timeout=900)
         self.assertEqual(done.returncode, 0, done.stderr)
-        found = {(part, measure, name): float(value) for part, measure, name, value in re.findall(
-            r"^(\w+) +(\w+) +(redis\S+ .*?) {2,}([\d.]+)", done.stdout, re.M)}
+        found = {
+            (part, measure, name): float(value)
+            for part, measure, name, value in re.findall(
+                r"^(\w+) +(\w+) +(redis\S+ .*?) {2,}([\d.]+)", done.stdout, re.M
+            )
+        }
         for part, measure in (("pair", "us"), ("hot", "per_second"), ("start", "ms"), ("trips", "trips")):
             for name in ("redis-py package", "redis-py raw"):
                 self.assertGreater(found[part, measure, name], 0, done.stdout)

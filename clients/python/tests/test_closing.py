@@ -14,7 +14,7 @@ from serverlock import Hooks, LockLost, LockMisuse, LockRefused, Locks, LockTime
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
-from servers import Server, until  # noqa: E402
+from servers import Server, until
 
 SESSION = """
 import redis, serverlock
@@ -30,8 +30,12 @@ class Closing(unittest.TestCase):
         server = Server()
         self.addCleanup(server.end)
         for _ in range(5):
-            done = subprocess.run([sys.executable, "-c", SESSION.replace("PORT", str(server.port))], capture_output=True,
-                                  text=True, env={"PYTHONPATH": str(Path(__file__).resolve().parents[1] / "src")})
+            done = subprocess.run(
+                [sys.executable, "-c", SESSION.replace("PORT", str(server.port))],
+                capture_output=True,
+                text=True,
+                env={"PYTHONPATH": str(Path(__file__).resolve().parents[1] / "src")},
+            )
             self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_threads_end_quietly(self) -> None:

@@ -10,8 +10,8 @@ import sys
 import tarfile
 import tempfile
 import unittest
-import xml.etree.ElementTree as xml
 from pathlib import Path
+from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "suite"))
@@ -88,7 +88,8 @@ class TheirTests(unittest.TestCase):
 
     def test_of_asyncio(self) -> None:
         self.run_theirs(
-            "tests/test_asyncio/test_lock.py", "redis.asyncio.lock", "serverlock.compat.redis_py_asyncio", 30)
+            "tests/test_asyncio/test_lock.py", "redis.asyncio.lock", "serverlock.compat.redis_py_asyncio", 30
+        )
 
     def run_theirs(self, file: str, theirs: str, ours: str, count: int) -> None:
         archive = next(Path(sys.prefix).glob("sources/redis-*.tar.gz"), None)
@@ -102,18 +103,36 @@ class TheirTests(unittest.TestCase):
             changed = text.replace(f"from {theirs} import Lock", f"from {ours} import Lock")
             self.assertNotEqual(changed, text)
             for made, content in {
-                "tests/__init__.py": "", "tests/conftest.py": FIXTURES,
-                "tests/test_asyncio/__init__.py": "", "tests/test_asyncio/conftest.py": FIXTURES_ASYNCIO,
+                "tests/__init__.py": "",
+                "tests/conftest.py": FIXTURES,
+                "tests/test_asyncio/__init__.py": "",
+                "tests/test_asyncio/conftest.py": FIXTURES_ASYNCIO,
                 file: changed,
             }.items():
                 (folder / made).parent.mkdir(parents=True, exist_ok=True)
                 (folder / made).write_text(content)
             done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto",
-                 "-o", "markers=onlynoncluster", "--junitxml", folder / "result.xml", folder / file],
-                capture_output=True, text=True, cwd=folder,
-                env={**os.environ, "PORT": str(server.port), "PYTHONPATH": str(HERE.parent / "src")})
-            results = xml.parse(folder / "result.xml").getroot().iter("testcase")
+                [
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    "-q",
+                    "-p",
+                    "no:cacheprovider",
+                    "-o",
+                    "asyncio_mode=auto",
+                    "-o",
+                    "markers=onlynoncluster",
+                    "--junitxml",
+                    folder / "result.xml",
+                    folder / file,
+                ],
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                env={**os.environ, "PORT": str(server.port), "PYTHONPATH": str(HERE.parent / "src")},
+            )
+            results = ElementTree.parse(folder / "result.xml").getroot().iter("testcase")
             passed = {case.get("name"): len(case) == 0 for case in results}
         self.assertEqual(len(passed), count, done.stdout)
         self.assertEqual({name for name in passed if not passed[name]}, DIFFERS.keys() & passed.keys(), done.stdout)
@@ -174,8 +193,12 @@ class Migrating(unittest.TestCase):
         server = Server()
         self.addCleanup(server.end)
         for text in (program, changed):
-            done = subprocess.run([sys.executable, "-c", text.replace("PORT", str(server.port))], text=True,
-                                  capture_output=True, env={**os.environ, "PYTHONPATH": str(HERE.parent / "src")})
+            done = subprocess.run(
+                [sys.executable, "-c", text.replace("PORT", str(server.port))],
+                text=True,
+                capture_output=True,
+                env={**os.environ, "PYTHONPATH": str(HERE.parent / "src")},
+            )
             self.assertEqual((done.stdout, done.stderr), (says, ""))
             conn = server.connect()
             stats = conn.call("INFO", "commandstats").lower()

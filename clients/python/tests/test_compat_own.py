@@ -23,7 +23,7 @@ from serverlock.compat.redis_py import Lock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
-from servers import Cluster, Server, free_port, until  # noqa: E402
+from servers import Cluster, Server, free_port, until
 
 
 class Compat(unittest.TestCase):
@@ -117,7 +117,7 @@ class Compat(unittest.TestCase):
             client: Any = redis.Redis(port=server.port)
             lock = Lock(client, "a", timeout=0.2)
             self.assertTrue(lock.acquire() and lock.locked())
-            until("it has expired", lambda: not lock.locked())
+            until("it has expired", lambda lock=lock: not lock.locked())
             self.assertIsNotNone(client.get("a"))
             client.set("a", "somebody's")
             self.assertTrue(lock.locked())

@@ -45,9 +45,9 @@ class Errors(unittest.TestCase):
                 self.assertEqual((str(made), made.key), ("the lock 'report': somebody else has it", "'report'"))
 
     def test_they_reach_the_parent_of_a_pool(self) -> None:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            with self.assertRaisesRegex(LockRefused, "the lock '7': somebody else has it"):
-                pool.apply_async(refuse, (7,)).get(60)
+        theirs = self.assertRaisesRegex(LockRefused, "the lock '7': somebody else has it")
+        with multiprocessing.get_context("spawn").Pool(1) as pool, theirs:
+            pool.apply_async(refuse, (7,)).get(60)
 
     def test_each_has_a_code_of_its_own(self) -> None:
         codes = [kind.code for kind in KINDS]
@@ -79,8 +79,9 @@ class Options(unittest.TestCase):
         for kind in (Locks, serverlock.aio.Locks):
             self.assertIn("timeout", inspect.signature(kind).parameters)
             for name in ("lock", "shared", "limit", "all_of"):
-                self.assertLessEqual({"wait", "owner", "on_lost", "max_hold"},
-                                     set(inspect.signature(getattr(kind, name)).parameters))
+                self.assertLessEqual(
+                    {"wait", "owner", "on_lost", "max_hold"}, set(inspect.signature(getattr(kind, name)).parameters)
+                )
             self.assertIn("owner", inspect.signature(kind.leader).parameters)
             self.assertEqual(inspect.signature(kind.lock).parameters["wait"].default, 0.0)
             self.assertNotIn("details", inspect.signature(kind.all_of).parameters)
@@ -92,8 +93,13 @@ class Warnings(unittest.TestCase):
         self.addCleanup(server.end)
         for options, count in (("", 1), ("warn_without_module=False", 0)):
             program = MISSING.replace("PORT", str(server.port)).replace("OPTIONS", options)
-            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
-                                  env={"PYTHONPATH": str(HERE.parent / "src")})
+            done = subprocess.run(
+                [sys.executable, "-c", program],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={"PYTHONPATH": str(HERE.parent / "src")},
+            )
             self.assertEqual(done.stderr.count("no LOCK.*"), count, done.stderr)
 
 

@@ -49,7 +49,8 @@ engine = locks._engine()
 used = engine.resources
 end = time.monotonic() + 60
 def left():
-    return engine.wire.in_use, used.connections.in_use, len(used.subscription._by_id), len(engine.scopes), used.debts.count
+    waiting = len(used.subscription._by_id)
+    return engine.wire.in_use, used.connections.in_use, waiting, len(engine.scopes), used.debts.count
 while any(left()) and time.monotonic() < end:
     gevent.sleep(0.05)
 assert not any(left()), left()
@@ -65,8 +66,13 @@ class Greenlets(unittest.TestCase):
     def test_a_storm_leaves_nothing(self) -> None:
         server = Server()
         self.addCleanup(server.end)
-        done = subprocess.run([sys.executable, "-c", STORM.replace("PORT", str(server.port))], capture_output=True,
-                              text=True, timeout=600, env={"PYTHONPATH": str(HERE.parent / "src")})
+        done = subprocess.run(
+            [sys.executable, "-c", STORM.replace("PORT", str(server.port))],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env={"PYTHONPATH": str(HERE.parent / "src")},
+        )
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
         conn = server.connect()
         self.addCleanup(conn.close)

@@ -137,11 +137,24 @@ class Package(unittest.TestCase):
     def test_the_hooks_of_opentelemetry_count_waits_and_holds(self) -> None:
         server = Server()
         self.addCleanup(server.end)
-        said = run(sys.executable, "-W", "error", "-c", TELEMETRY.replace("PORT", str(server.port)),
-                   PYTHONPATH=f"{PACKAGE / 'src'}:{ROOT / 'examples/python'}")
-        self.assertEqual(said.splitlines(), [
-            "lock.hold.duration in_time 1", "lock.hold.duration too_late 1", "lock.lost None 1",
-            "lock.wait.duration LockRefused 1", "lock.wait.duration granted 2"])
+        said = run(
+            sys.executable,
+            "-W",
+            "error",
+            "-c",
+            TELEMETRY.replace("PORT", str(server.port)),
+            PYTHONPATH=f"{PACKAGE / 'src'}:{ROOT / 'examples/python'}",
+        )
+        self.assertEqual(
+            said.splitlines(),
+            [
+                "lock.hold.duration in_time 1",
+                "lock.hold.duration too_late 1",
+                "lock.lost None 1",
+                "lock.wait.duration LockRefused 1",
+                "lock.wait.duration granted 2",
+            ],
+        )
 
 
 if __name__ == "__main__":

@@ -135,8 +135,10 @@ class PipelineWithTasks(unittest.IsolatedAsyncioTestCase):
             for number in doomed:
                 tasks[number].cancel()
             replies = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
-            self.assertEqual([reply for number, reply in enumerate(replies) if number not in doomed],
-                             [number for number in range(20) if number not in doomed])
+            self.assertEqual(
+                [reply for number, reply in enumerate(replies) if number not in doomed],
+                [number for number in range(20) if number not in doomed],
+            )
         self.assertEqual((pipeline.in_use, pipeline.queued), (0, 0))
 
 
@@ -160,9 +162,9 @@ class Waits(unittest.IsolatedAsyncioTestCase):
         deadline = Deadline()
         began = time.monotonic()
         for seconds in (300, 0.05, 0.2):  # shorter than the timer that is set, and longer
-            with self.assertRaises(TimeoutError) if seconds < 1 else contextlib.nullcontext():
-                with deadline.after(seconds):
-                    await asyncio.sleep(300 if seconds < 1 else 0)
+            late = self.assertRaises(TimeoutError) if seconds < 1 else contextlib.nullcontext()
+            with late, deadline.after(seconds):
+                await asyncio.sleep(300 if seconds < 1 else 0)
         self.assertGreaterEqual(time.monotonic() - began, 0.25)
         await asyncio.sleep(0)  # nothing is left of its cancellations
         with deadline.after(0.05):

@@ -27,8 +27,9 @@ class Words(unittest.TestCase):
         words = ("LOCK.ACQUIRE", b"a", b"PX", 1500, b"ID", "7", b"OWNER", "bob", b"SESSION", b"DETAILS")
         self.assertEqual(request(lock).acquire("7"), words)
         waiting = request(self.locks.limit(b"a", 3, 2)).acquire("7", 500, "channel")
-        self.assertEqual(waiting, ("LOCK.ACQUIRE", b"a", b"PX", 2000, b"WAIT", 500, b"ID", "7", b"NOTIFY", "channel",
-                                   b"LIMIT", 3))
+        self.assertEqual(
+            waiting, ("LOCK.ACQUIRE", b"a", b"PX", 2000, b"WAIT", 500, b"ID", "7", b"NOTIFY", "channel", b"LIMIT", 3)
+        )
         many = request(self.locks.all_of(["a", "b"], 2))
         self.assertEqual(many.acquire("7", 9), ("LOCK.MACQUIRE", 2, b"a", b"b", b"PX", 2000, b"WAIT", 9, b"ID", "7"))
         self.assertEqual(many.extend(5, 10), ("LOCK.MEXTEND", 2, b"a", b"b", 5, b"PX", 10))

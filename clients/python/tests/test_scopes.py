@@ -19,7 +19,7 @@ from serverlock import LockMisuse, Locks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
-from servers import Server, until  # noqa: E402
+from servers import Server, until
 
 
 class Worker:

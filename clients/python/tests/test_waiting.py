@@ -17,7 +17,7 @@ from serverlock import Locks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
-from servers import Server, until  # noqa: E402
+from servers import Server, until
 
 
 class Registration(unittest.TestCase):
@@ -45,8 +45,12 @@ class Waiting(unittest.TestCase):
         locks = Locks(redis.Redis(port=self.server.port))
         for count in (1, 3):  # alone it blocks, beside others it waits by NOTIFY
             got: list[bool] = []
-            waits = [threading.Thread(target=lambda: got.append(locks.lock("a", 30, wait=math.inf).acquire().release()))
-                     for _ in range(count)]
+            waits = [
+                threading.Thread(
+                    target=lambda got=got: got.append(locks.lock("a", 30, wait=math.inf).acquire().release())
+                )
+                for _ in range(count)
+            ]
             for wait in waits:
                 wait.start()
             self.give_way(count)

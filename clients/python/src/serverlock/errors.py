@@ -4,14 +4,14 @@
 class LockError(Exception):
     """Whatever goes wrong with a lock. The cause, if a library raised one, is `__cause__`."""
 
-    code = "error"  # the kind, as CLIENT_SPEC names it: it is never renamed
+    code = "error"  # the kind, as docs/CLIENT_SPEC.md names it; it is never renamed
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"the lock {key}: {text}" if key else text)
         self.key, self._text = key, text
 
     def __reduce__(self) -> "tuple[type[LockError], tuple[str, str]]":
-        # The arguments of an exception are its text: by them it could neither be copied nor sent to another process.
+        # By default an exception is copied and pickled by its text alone, which does not suffice here.
         return type(self), (self.key, self._text)
 
 
@@ -34,7 +34,7 @@ class LockLost(LockError):
 
 
 class LockDeadlock(LockError):
-    """The wait would close a circle of clients that wait for each other's session locks."""
+    """This wait would deadlock: clients would wait for each other's session locks in a circle."""
 
     code = "deadlock"
 
@@ -46,7 +46,7 @@ class LockUnavailable(LockError):
 
 
 class LockDenied(LockError):
-    """The server does not allow this user the command or the key."""
+    """This user is not allowed to use the command or the key."""
 
     code = "denied"
 
@@ -58,7 +58,7 @@ class LockNoServer(LockError):
 
 
 class LockBadArgument(LockError, ValueError):
-    """An argument is wrong; or the key holds something that is no lock."""
+    """An argument is wrong, or the key holds something that is not a lock."""
 
     code = "argument"
 

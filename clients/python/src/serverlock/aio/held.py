@@ -55,7 +55,7 @@ class Held(BoundHold):
             self._stop_work()
 
     async def _leave(self, error: BaseException | None) -> None:
-        """The end of the scope. An error of the body wins over a loss, unless it is the cancellation by `_stop_work`."""
+        """Ends the scope. An error of the body wins over a loss, unless it is the cancellation by `_stop_work`."""
         work, self._work = self._work, None
         stopped = False
         if self._has_cancelled and work is not None:

@@ -44,7 +44,7 @@ class TaskConnection:
         await self._connection.send_packed_command(self._connection.pack_command(*words), False)
 
     async def read(self, timeout: float) -> Any:
-        """A read that is cancelled could lose half a message: it goes on until the next call."""
+        """A cancelled read could lose half a message, so it goes on until the next call."""
         try:
             reading = self._reading
             if reading is None:
@@ -60,7 +60,7 @@ class TaskConnection:
             raise await self._failed(error) from error
 
     async def ended(self) -> None:
-        """Returns when the connection has ended; or something unasked for has come, which is as bad."""
+        """Returns once the connection has ended, or something unexpected arrived."""
         try:
             await self._connection.read_response()
         except Exception:
@@ -138,7 +138,7 @@ class Wire:
         return TaskConnection(self._library, connection)
 
     async def _exchange(self, node: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
-        """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
+        """Sends calls over one connection of the pool, and closes it if a reply is missing."""
         replies: list[Any] = []
         deadline = self._deadlines.pop() if self._deadlines else Deadline()
         try:
@@ -171,7 +171,7 @@ class Wire:
                 await self._pool.release(connection)
 
     async def _talk(self, connection: Any, calls: Sequence[Words], replies: list[Any]) -> None:
-        # Time-outs are kept here: the library would make a task for each of its own.
+        # `_exchange` has the time-out: that of the library would cost a task for each call.
         kept, connection.socket_timeout = connection.socket_timeout, None
         try:
             if len(calls) == 1:
@@ -187,7 +187,7 @@ class Wire:
             connection.socket_timeout = kept
 
     async def _taken(self) -> Any:
-        """A connection of the pool, connected by one try: the library would try ten times."""
+        """A connection of the pool, connected in one try: the library would try ten times."""
         pool = self._pool
         if not (self._library.is_plain_pool(pool) and hasattr(pool, "get_available_connection")):
             return await pool.get_connection(*self._arguments)
@@ -211,13 +211,14 @@ class Wire:
     def _pipeline_of(self, node: Any) -> Pipeline:
         name = str(node.name)
         if self._pipelines.get(name, (None, None))[0] is not node:
-            self._pipelines[name] = node, Pipeline(
-                self._runtime, lambda calls, timeout: self._exchange(node, calls, timeout)
+            self._pipelines[name] = (
+                node,
+                Pipeline(self._runtime, lambda calls, timeout: self._exchange(node, calls, timeout)),
             )
         return self._pipelines[name][1]
 
     async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
-        """Follows the slot. A node that is gone costs one look at the cluster."""
+        """Follows the slot. If a node is gone, asks the cluster for its nodes once."""
         node, asking = None, False
         for hop in range(MOST_HOPS):
             try:

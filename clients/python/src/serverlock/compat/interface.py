@@ -1,4 +1,4 @@
-"""What redis-py's Lock does, with LOCK.*: the part that threads and asyncio have in common.
+"""The Lock of redis-py, with LOCK.*: what threads and asyncio have in common.
 
 The token is the server's fencing token. With a timeout, the lock ends when the server says so, and is not renewed.
 Without one it is renewed for as long as its owner keeps the Lock.
@@ -33,7 +33,7 @@ def manager_of(client: Any, kind: Any, *, is_async: bool) -> Any:
     known = _managers.get(client)
     if known is None:
         library = Library(client, is_async=is_async)
-        # A manager of the client itself would keep it for ever. Of a cluster there is no other way.
+        # A manager of the client itself would keep it alive. With a cluster there is no other way.
         twin = client if library.is_cluster else library.client_class(connection_pool=client.connection_pool)
         known = _managers.setdefault(client, kind(twin))
     return known
@@ -77,11 +77,11 @@ class Interface:
 
     async def _acquire(self, blocking: bool | None, blocking_timeout: float | None, token: object) -> bool:
         if token is not None:
-            raise self._error("The token cannot be chosen: the server makes it. Read it from `local.token`")
+            raise self._error("The token cannot be chosen: the server creates it. Read it from `local.token`")
         if blocking_timeout is None:
             blocking_timeout = self.blocking_timeout
         wait = float("inf") if blocking_timeout is None else max(0.0, blocking_timeout)
-        with self._in_their_words():
+        with self._with_their_errors():
             request = self._request(wait if (self.blocking if blocking is None else blocking) else 0.0)
             try:
                 hold = await self._locks._engine().acquire(self._locks, request, Timed if self.timeout else BoundHold)
@@ -94,7 +94,7 @@ class Interface:
         return True
 
     async def _locked(self) -> bool:
-        with self._in_their_words():
+        with self._with_their_errors():
             try:
                 reply = await self._ask("LOCK.INFO")
             except LockError as error:
@@ -119,7 +119,7 @@ class Interface:
         token = self._token
         if token is None:
             return False
-        with self._in_their_words():
+        with self._with_their_errors():
             try:
                 hold = self._hold(token)
                 return hold is not None and await hold._engine.verify(hold) > 0
@@ -127,14 +127,14 @@ class Interface:
                 return False
 
     async def _release(self, token: object) -> None:
-        with self._in_their_words():
+        with self._with_their_errors():
             hold = self._hold(token)
             held = hold is not None and await hold._engine.release(hold)
         if not held:
             raise self._not_owned("release")
 
     async def _extend(self, what: str, lease: float, *, adds: bool = False) -> Literal[True]:
-        with self._in_their_words():
+        with self._with_their_errors():
             hold = self._hold(self._token)
             if hold is None:
                 raise self._not_owned(what)
@@ -172,7 +172,7 @@ class Interface:
         return request
 
     def _hold(self, token: object) -> BoundHold | None:
-        """The hold with this token. A token may come from elsewhere; None: no server made it."""
+        """The hold with this token, which may come from elsewhere. None: it is not a token of a server."""
         text = token.decode("ascii", "replace") if isinstance(token, bytes) else str(token)
         hold: BoundHold | None = getattr(self.local, "hold", None)
         if hold is not None and str(hold.token) == text and hold._ended is None:
@@ -193,14 +193,14 @@ class Interface:
     # Errors are those of the library
 
     @contextmanager
-    def _in_their_words(self) -> Iterator[None]:
+    def _with_their_errors(self) -> Iterator[None]:
         try:
             yield
         except LockError as error:
             raise self._theirs(error) from error
 
     def _theirs(self, error: LockError) -> BaseException:
-        """One as the library raised it below, else one as it would raise it."""
+        """The error that the library raised below, else one that it would raise."""
         cause = error.__cause__
         while cause is not None and not isinstance(cause, (self._library.root_error, TimeoutError)):
             cause = cause.__cause__

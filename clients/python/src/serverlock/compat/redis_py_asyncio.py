@@ -46,7 +46,7 @@ class Lock(Interface):
     async def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
     ) -> bool:
-        """Whether the lock was got, within `blocking_timeout`."""
+        """Whether it got the lock within `blocking_timeout`."""
         return await self._acquire(blocking, blocking_timeout, token)
 
     async def locked(self) -> bool:
@@ -74,12 +74,12 @@ class Lock(Interface):
         await self._release(expected_token)
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Awaitable[Literal[True]]:
-        """Adds to the time that is left, or replaces it."""
+        """Adds to the remaining time, or replaces it."""
         self._check_extensible("extend")
         return self._extend("extend", additional_time, adds=not replace_ttl)
 
     def reacquire(self) -> Awaitable[Literal[True]]:
-        """Sets the time that is left to `timeout` again."""
+        """Sets the remaining time to `timeout` again."""
         self._check_extensible("reacquire")
         return self._extend("reacquire", self.timeout or LEASE)
 

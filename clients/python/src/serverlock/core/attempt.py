@@ -248,7 +248,7 @@ class Attempt:
             await resources.blocking.leave(self)
 
     async def _by_blocking(self) -> Grant | None:
-        """In pieces: connections are few, and a lost reply is noticed after one piece. None: it is not alone any more."""
+        """In pieces: connections are few, and and a lost reply is noticed after one piece. None: others wait too."""
         resources = self._resources
         while self._left() > 0 and not (self._is_alone and resources.blocking.is_over):
             self._uses_connection = True
@@ -355,7 +355,9 @@ class Attempt:
         if self._is_alone:
             self._connection = await resources.blocking.get(key)
             return
-        self._connection = await resources.connections.take(self, key, self._left() if self._request.wait else resources.timeout)
+        self._connection = await resources.connections.take(
+            self, key, self._left() if self._request.wait else resources.timeout
+        )
         if self._connection is None:
             raise self._timed_out() if self._request.wait else ConnectionLost(TimeoutError("no connection came free"))
         self._is_pooled = True

@@ -98,4 +98,3 @@ async def leader_of(engine: Engine, key: bytes) -> Leadership:
 
 def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-

@@ -1,4 +1,4 @@
-"""The clock of leases: it runs on while the machine is suspended, as the server's does, and is never set back."""
+"""The clock of leases: it runs on while the machine is suspended, like the server's, and never goes back."""
 
 import sys
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def _of_system() -> Callable[[], float] | None:
-    """A clock of the system that counts a suspend."""
+    """The clock of the system that counts a suspend, if it has one."""
     name = "CLOCK_BOOTTIME" if sys.platform == "linux" else "CLOCK_MONOTONIC" if sys.platform == "darwin" else ""
     number = getattr(time, name, None)
     if number is None:
@@ -21,9 +21,9 @@ def _of_system() -> Callable[[], float] | None:
 
 
 class Larger:
-    """Where the system has none: the larger of what the monotonic and the wall clock say has passed since the last look.
+    """Where the system has no such clock: adds the larger of what the monotonic and the wall clock advanced.
 
-    A wall clock that is set back adds nothing; one that is set forwards ends leases early, which is safe.
+    Setting the wall clock back adds nothing. Setting it forwards ends leases early, which is safe.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:

@@ -100,7 +100,7 @@ class Hold:
         return max(0.0, self._lease.lost_at - now()) if self.is_held else 0.0
 
     def check(self) -> None:
-        """Raises LockLost unless the lock is held for certain. It sends nothing: call it before each step of the work."""
+        """Raises LockLost unless the lock is held for certain. Sends nothing: call it before each step of the work."""
         lost = self.lost
         if lost is not None:
             raise lost.with_traceback(None)

@@ -1,4 +1,4 @@
-"""Which client library a client is of, and what differs between them. redis-py and valkey-py are nearly the same code."""
+"""The differences between client libraries. redis-py and valkey-py are nearly the same code."""
 
 import inspect
 import sys
@@ -17,11 +17,13 @@ class Library:
             raise LockBadArgument("", f"client is {type(client).__name__}, not a client of redis-py or valkey-py")
         if looks_async != is_async:
             other = "serverlock.aio.Locks" if looks_async else "serverlock.Locks"
-            raise LockBadArgument("", f"client is {names[0]}, which takes {other}")
+            raise LockBadArgument("", f"client is {names[0]}, which needs {other}")
         if any(name.endswith("Pipeline") for name in names):
-            raise LockBadArgument("", "client is a pipeline: give the client that made it")
+            raise LockBadArgument("", "client is a pipeline: pass the client that created it")
         self.is_cluster = any(name.endswith("Cluster") for name in names)
-        self.client_class: Any = next((kind for kind in type(client).__mro__ if kind.__name__ in ("Redis", "Valkey")), None)
+        self.client_class: Any = next(
+            (kind for kind in type(client).__mro__ if kind.__name__ in ("Redis", "Valkey")), None
+        )
         errors: Any = sys.modules[f"{root}.exceptions"]
         self.errors = errors
         self.response_error: type[Exception] = errors.ResponseError
@@ -37,7 +39,7 @@ class Library:
         self._backoff: Any = backoff.NoBackoff
 
     def client_of(self, cluster: Any) -> Any:
-        """What gives the client of a node of a cluster."""
+        """The method of a cluster client that returns the client of a node."""
         names = (f"get_{root}_connection" for root in ("redis", "valkey"))
         return next((getattr(cluster, name) for name in names if hasattr(cluster, name)), None)
 
@@ -45,7 +47,7 @@ class Library:
         return self._retry(self._backoff(), 0)
 
     def is_plain_pool(self, pool: Any) -> bool:
-        """Whether it takes connections as the library's plain pool does."""
+        """Whether the pool takes connections like the plain pool of the library."""
         return (
             getattr(type(pool), "get_connection", None) is self._plain
             and hasattr(pool, "_available_connections")
@@ -55,7 +57,7 @@ class Library:
         )
 
     def read(self, error: BaseException, *, chain: bool = False) -> ConnectionLost | ReplyError | None:
-        """What an exception of the library or the system means; None: something else."""
+        """Translates an exception of the library or the system. None: it is neither."""
         if isinstance(error, (ReplyError, ConnectionLost)):
             return error
         read = self._read(error)
@@ -64,7 +66,9 @@ class Library:
         return read
 
     def _read(self, error: BaseException) -> ConnectionLost | ReplyError | None:
-        if isinstance(error, self._auth_error) or type(error).__name__ == "NoPermissionError" and "AUTH" in str(error):
+        if isinstance(error, self._auth_error) or (
+            type(error).__name__ == "NoPermissionError" and "AUTH" in str(error)
+        ):
             return ConnectionLost(error, final=True)
         if isinstance(error, self.response_error):
             return reply_error(error)
@@ -76,7 +80,7 @@ class Library:
         return None
 
     def own(self, kwargs: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """The arguments for a connection: those of the pool, but RESP2, one try, and time-outs of ours."""
+        """The arguments for a dedicated connection: those of the pool, but RESP2, one try, and our time-outs."""
         mine = dict(kwargs)
         for name in list(mine):
             if name.startswith("maint_notifications") or name in ("cache", "cache_config", "parser_class"):
@@ -96,7 +100,7 @@ class Library:
 
 
 def pool_arguments(pool: Any) -> tuple[str, ...]:
-    """Older libraries want the name of the command when a connection is taken."""
+    """Older libraries need the name of the command to take a connection."""
     parameters = inspect.signature(type(pool).get_connection).parameters
     named = parameters.get("command_name")
     return ("LOCK",) if named is not None and named.default is inspect.Parameter.empty else ()

@@ -1,11 +1,11 @@
-"""How many callers share two connections of the application's pool.
+"""Two connections of the application's pool, shared by any number of callers.
 
-A caller that finds a permit sends its own calls. The others leave theirs in a queue, which a sender of the manager's own
-takes as one pipeline: it belongs to no caller, so that a caller that is cancelled or interrupted takes nobody along.
+A caller that gets a permit sends its own calls. The others queue theirs, and a sender of the manager sends the queue as
+one pipeline. The pipeline belongs to no caller, so a caller that is cancelled or interrupted fails no other.
 
-Against a semaphore of two or four over the same exchanges, in alternating rounds beside other work, the CPU of process
-and server: with 1,000 threads the semaphore takes 1.5 to 1.6 times as much, with 500 tasks of asyncio 1.4 to 1.9 times.
-So the queue is worth its code (rule W8).
+Measured against a semaphore of two or four over the same exchanges, in alternating rounds beside other work: the
+semaphore takes 1.5 to 1.6 times the CPU of process and server with 1,000 threads, 1.4 to 1.9 times with 500 tasks of
+asyncio. So the queue is worth its code (rule W8).
 """
 
 import threading
@@ -23,13 +23,13 @@ Exchange: TypeAlias = Callable[[Sequence[Words], float], Awaitable[list[Any]]]
 
 
 class Owner:
-    """Has a permit for as long as it lives."""
+    """Holds a permit for as long as it lives."""
 
     __slots__ = ("__weakref__",)
 
 
 class Entry:
-    """The calls of one caller, and what becomes of them."""
+    """The calls of one caller, and their replies."""
 
     __slots__ = ("calls", "flag", "has_left", "is_sent", "replies", "timeout")
 
@@ -40,16 +40,18 @@ class Entry:
 
 
 class Sender:
-    """Sends what is queued, and belongs to no caller."""
+    """Sends the queue, and belongs to no caller."""
 
     def __init__(self, pipeline: "Pipeline") -> None:
         self.flag = pipeline._runtime.flag()
         self.is_busy = False
-        self.worker = pipeline._runtime.worker(lambda: pipeline._send(self), "serverlock sender", lambda: bool(pipeline._queue))
+        self.worker = pipeline._runtime.worker(
+            lambda: pipeline._send(self), "serverlock sender", lambda: bool(pipeline._queue)
+        )
 
 
 class Pipeline:
-    """`exchange` sends calls over one connection and gives a reply, ReplyError or ConnectionLost for each; it raises nothing else."""
+    """`exchange` sends calls over one connection. For each it returns a reply, ReplyError or ConnectionLost."""
 
     def __init__(self, runtime: Runtime, exchange: Exchange) -> None:
         self._runtime, self._exchange = runtime, exchange
@@ -62,8 +64,10 @@ class Pipeline:
         self._senders = [Sender(self) for _ in range(AT_ONCE)]
 
     def narrow(self, congested: Callable[[], None]) -> bool:
-        """One exchange at a time from now on, if there never were two; whether it is so. `congested` is called when that
-        is not enough: more than one caller has to wait for another."""
+        """Runs one exchange at a time from now on. False: there were two at once before.
+
+        `congested` is called when that is not enough: more than one caller queues.
+        """
         if not self._was_wide:
             self._at_once, self._congested = 1, congested
         return not self._was_wide
@@ -104,7 +108,7 @@ class Pipeline:
             if congested is not None and len(self._queue) > 1:
                 self._congested = None
                 congested()
-            left = timeout  # in pieces: what this process was stopped for does not count
+            left = timeout  # counted in pieces, so that time in which this process was stopped does not count
             while entry.replies is None:
                 self._staff()
                 await entry.flag.wait(min(BACKSTOP, timeout))
@@ -114,7 +118,7 @@ class Pipeline:
                     return [late] * len(calls)
         except BaseException:
             if not self._withdraw(entry):
-                # It has been sent: what is sent to undo it must not overtake it.
+                # It was sent: whatever undoes it must not overtake it.
                 await self._runtime.finish(_answered(entry))
             raise
         return entry.replies
@@ -126,13 +130,13 @@ class Pipeline:
         return has_permit
 
     def _withdraw(self, entry: Entry) -> bool:
-        """Whether it was not sent, and will not be."""
+        """Whether it was not sent yet, and now never is."""
         with self._mutex:
             entry.has_left = not entry.is_sent
         return entry.has_left
 
     def _staff(self) -> None:
-        """Has a sender come if there are calls, and a permit for it."""
+        """Starts a sender if there are calls, and a permit for it."""
         if self._queue and self._permits.in_use < self._at_once:
             sender = next((sender for sender in self._senders if not sender.is_busy), self._senders[0])
             sender.flag.set()
@@ -146,7 +150,7 @@ class Pipeline:
                 while self._queue and self._acquire(owner):
                     while batch := self._batch():
                         await self._send_batch(batch)
-                    self._permits.release(owner)  # then it looks again: somebody may have come meanwhile
+                    self._permits.release(owner)  # then it checks again: a caller may have come meanwhile
             finally:
                 sender.is_busy = False
                 self._permits.release(owner)
@@ -170,7 +174,7 @@ class Pipeline:
             calls = [words for entry in batch for words in entry.calls]
             replies = await self._exchange(calls, max(entry.timeout for entry in batch))
         finally:
-            # Also when the manager is closed meanwhile: the callers have to know.
+            # Also if the manager was closed meanwhile: the callers must know.
             for entry in batch:
                 mine, replies = replies[: len(entry.calls)], replies[len(entry.calls) :]
                 missing = len(entry.calls) - len(mine)

@@ -1,4 +1,4 @@
-"""What a lock asks for, checked before anything is sent, and the words of its commands. Pure: no clock, no connection."""
+"""What a lock asks for, checked before anything is sent, and its commands. Pure: no clock, no connection."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ MOST_KEYS = 1024
 
 
 def shown(keys: Iterable[bytes]) -> str:
-    """The keys as texts show them."""
+    """The keys as error texts show them."""
     return ", ".join(repr(key.decode()) if _is_text(key) else repr(key) for key in keys)
 
 
@@ -106,7 +106,7 @@ class Request:
 
     @property
     def key(self) -> bytes:
-        """The key that decides which server it is."""
+        """The key that decides which server of a cluster it is."""
         return self.keys[0]
 
     @property
@@ -124,7 +124,7 @@ class Request:
 
     @property
     def needs_module(self) -> str | None:
-        """What of it no script can do."""
+        """The option that only the module supports, if there is one."""
         if self.session:
             return "session"
         if self.kind:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .wire import Flag, Runtime
 
-# How long a wake-up that was lost with its caller delays the next one.
+# A wake-up can be lost with its caller. This is how long that may delay the next caller.
 BACKSTOP = 0.5
 
 

@@ -1,7 +1,7 @@
 """One timer renews all holds of a manager.
 
-The timer itself only keeps time, so a loss is noticed in time whatever the network does. A worker sends the EXTENDs that
-are due together. Both know holds by weak references: a hold that was dropped is not renewed.
+The timer itself only keeps time, so it notices a loss in time whatever the network does. A worker sends the EXTENDs
+that are due together. Both have only weak references to holds: a hold that was dropped is not renewed.
 """
 
 import heapq

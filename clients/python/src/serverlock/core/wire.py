@@ -8,7 +8,7 @@ Words: TypeAlias = Sequence[Word]
 
 
 class ConnectionLost(Exception):
-    """No connection, or no reply in time; the connection is closed. `final`: it makes no sense to try again."""
+    """No connection, or no reply in time; the connection is closed. `final`: another try is useless."""
 
     def __init__(self, cause: BaseException, *, final: bool = False) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__)
@@ -17,7 +17,7 @@ class ConnectionLost(Exception):
 
 
 class ReplyError(Exception):
-    """An error that the server replied."""
+    """An error reply of the server."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -29,7 +29,7 @@ class ReplyError(Exception):
         return self.code == "ERR" and str(self).lower().startswith(("err unknown command", "err unknown redis command"))
 
 
-# Client libraries strip the first word of errors that they have a class for.
+# Client libraries strip the code from errors that they have a class for.
 CODES = {
     "ReadOnlyError": "READONLY",
     "NoPermissionError": "NOPERM",
@@ -46,12 +46,12 @@ CODES = {
     "ModuleError": "ERR",
 }
 
-# Others come as they are. But ERR is stripped too, and its text may begin with an option: "NOTIFY and SNOTIFY need ...".
+# Other codes are kept. But ERR is stripped too, and its text may begin with an option: "NOTIFY and SNOTIFY need ...".
 OPTIONS = {"NOTIFY", "SNOTIFY", "SESSION", "SHARED", "LIMIT", "WAIT", "ID", "EX", "PX", "OWNER", "DETAILS"}
 
 
 def reply_error(error: Exception) -> ReplyError:
-    """The error of a library as what the server said."""
+    """The error reply behind an error of the library."""
     text = str(error)
     known = next((CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in CODES), None)
     first = text.split(" ", 1)[0]
@@ -60,7 +60,7 @@ def reply_error(error: Exception) -> ReplyError:
 
 
 class Connection(Protocol):
-    """A connection of the manager's own."""
+    """A dedicated connection."""
 
     async def call(self, words: Words, timeout: float) -> Any:
         """One exchange; after ConnectionLost the connection is closed."""
@@ -89,13 +89,15 @@ class Wire(Protocol):
         """A new connection to the server that has the key."""
 
     def narrow(self, congested: Callable[[], None]) -> bool:
-        """Keeps calls to one connection of the pool until `widen`, if they never used two at a time; whether it did.
-        `congested` is called when callers have to queue for it."""
+        """Keeps calls to one connection of the pool until `widen`. False: they used two at once before.
+
+        `congested` is called when callers queue for it.
+        """
 
     def widen(self) -> None: ...
 
     async def refresh(self) -> None:
-        """Asks a cluster anew which server has which slot."""
+        """Asks a cluster again which server has which slot."""
 
     @property
     def in_use(self) -> int:
@@ -106,7 +108,7 @@ class Wire(Protocol):
 
 
 class Flag(Protocol):
-    """Raised from anywhere, awaited by one."""
+    """Set from anywhere, awaited by one."""
 
     def set(self) -> None: ...
 
@@ -116,10 +118,10 @@ class Flag(Protocol):
 
 
 class Worker(Protocol):
-    """Work that runs beside everything else, without keeping the process from ending, once something needs it."""
+    """Background work, started once something needs it. It does not keep the process from ending."""
 
     def start(self) -> None:
-        """Sees to it that it runs. Nothing is lost if the caller is interrupted here: the next one starts it."""
+        """Starts it unless it runs. If the caller is interrupted here, the next one starts it."""
 
 
 class Runtime(Protocol):
@@ -139,22 +141,20 @@ class Runtime(Protocol):
     def worker(
         self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool] = lambda: False
     ) -> Worker:
-        """`more`: whether it has to be started again as soon as it has ended."""
+        """`more`: whether to start it again as soon as it ends."""
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs it to its end, even if the caller is cancelled meanwhile."""
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
-        """Calls it once, also after `close`. It keeps neither the process nor the loop from ending."""
+        """Calls it once, also after `close`. It does not keep the process or the loop from ending."""
 
     def call_back(self, work: Callable[[], object]) -> None:
         """Calls code of the user, which may take long."""
 
     def watch(self, connection: Connection, ended: Callable[[], None]) -> None:
-        """Calls `ended` when that connection ends, unless it is unwatched before."""
+        """Calls `ended` when the connection ends, unless `unwatch` comes first."""
 
     async def unwatch(self, connection: Connection) -> None: ...
 
     async def close(self) -> None: ...
-
-

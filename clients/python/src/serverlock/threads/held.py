@@ -35,7 +35,9 @@ class Held(BoundHold):
     def __enter__(self) -> "Held":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         leave(self, error)
 
 

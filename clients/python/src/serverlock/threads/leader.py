@@ -49,9 +49,7 @@ class Leader:
         return hold.token if hold is not None and hold.is_held else None
 
     def start(self) -> "Leader":
-        campaign = Campaign(
-            self._locks._engine(), self._locks, self._request, Held, self._on_elected, self._on_lost
-        )
+        campaign = Campaign(self._locks._engine(), self._locks, self._request, Held, self._on_elected, self._on_lost)
         self._campaign = campaign
         self._thread = threading.Thread(target=lambda: run(campaign.run()), name="serverlock leader", daemon=True)
         self._thread.start()

@@ -104,7 +104,9 @@ class Lock:
             leave(held, error)
             raise
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         held: Held | None = None
         try:
             entry = left_by(self._entered, sys._getframe(1), self._locks._engine().runtime.caller())

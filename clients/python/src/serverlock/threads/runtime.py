@@ -1,4 +1,4 @@
-"""Threads, as the core sees them. Nothing here ever suspends, so `run` drives a coroutine to its end in one step."""
+"""Threads, as the core sees them. Nothing here suspends, so `run` drives a coroutine to its end in one step."""
 
 import _thread
 import logging
@@ -28,7 +28,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 class Flag:
     """A lock that is free while the flag is set. Waiting clears it.
 
-    Not an Event: a handler of a signal that raises within one leaves its inner lock taken, for all threads.
+    Not an Event: a signal handler that raises inside one leaves its inner lock taken, for all threads.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Flag:
 
 
 class Worker:
-    """A thread. It is started by a thread of the interpreter's own kind, for `Thread.start` has an Event: see Flag."""
+    """A thread. A low-level thread starts it, because `Thread.start` uses an Event: see Flag."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool]) -> None:
         self._work, self._name, self._more = work, name, more
@@ -84,7 +84,9 @@ class Callbacks:
     def __init__(self, linger: float) -> None:
         self._linger = linger
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._workers = [Worker(self._run, "serverlock callbacks", lambda: not self._work.empty()) for _ in range(self.MOST)]
+        self._workers = [
+            Worker(self._run, "serverlock callbacks", lambda: not self._work.empty()) for _ in range(self.MOST)
+        ]
 
     def call(self, work: Callable[[], object]) -> None:
         self._work.put(work)
@@ -158,7 +160,7 @@ class Runtime:
 
 
 class Watcher:
-    """One thread that sees the connections of sessions end."""
+    """One thread that notices the end of session connections."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -188,7 +190,7 @@ class Watcher:
                 self._selector.unregister(known[0])
 
     def close(self) -> None:
-        """Managers are closed by their users, and once more when the interpreter ends."""
+        """May run twice: the user closes the manager, and the interpreter does so at its end."""
         with self._mutex:
             is_first, self._is_closed = not self._is_closed, True
         if is_first:
@@ -198,7 +200,7 @@ class Watcher:
         while not self._is_closed:
             for key, _ in self._selector.select():
                 connection = key.data
-                # The server says nothing on such a connection: it has ended, unless TLS has something to say.
+                # The server sends nothing on such a connection: it has ended, unless TLS sent something.
                 if connection is not None and not connection.is_alive():
                     with self._mutex:
                         known = self._connections.pop(connection, None)

@@ -61,7 +61,7 @@ class ThreadConnection:
         return -1 if sock is None else int(sock.fileno())
 
     def is_alive(self) -> bool:
-        """Whether nothing has come, not even the end. Something unasked for is an end too."""
+        """False once it has ended, or something unexpected arrived."""
         try:
             return not self._connection.can_read(0)
         except BaseException:
@@ -73,7 +73,9 @@ class ThreadConnection:
             return read
         self._connection.disconnect()
         if read is None and self._is_closed and isinstance(error, Exception):
-            return ConnectionLost(error)  # the library says anything at all when a connection is closed under its hands
+            return ConnectionLost(
+                error
+            )  # the library raises all sorts of errors if another thread closes its connection
         return read or error
 
 
@@ -133,7 +135,7 @@ class Wire:
         return ThreadConnection(self._library, connection)
 
     async def _exchange(self, pool: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
-        """Sends calls over one connection of the pool. It is closed if one of their replies is still to come."""
+        """Sends calls over one connection of the pool, and closes it if a reply is missing."""
         replies: list[Any] = []
         try:
             connection = self._taken(pool, timeout)
@@ -145,7 +147,7 @@ class Wire:
             else:
                 connection.send_packed_command(connection.pack_commands(calls))
             end, limit = time.monotonic() + timeout, connection.socket_timeout
-            # The library's own time-out is enough for one reply if it is not longer.
+            # For one reply the time-out of the library is enough, if it is not longer.
             must_wait = len(calls) > 1 or not limit or limit > timeout
             while len(replies) < len(calls):
                 if must_wait and not connection.can_read(max(0.0, end - time.monotonic())):
@@ -164,16 +166,16 @@ class Wire:
         return replies
 
     def _failure(self, error: BaseException) -> ReplyError | ConnectionLost:
-        """Raises what is not the connection's fault, a KeyboardInterrupt for one."""
+        """Raises the error itself if the connection did not cause it: a KeyboardInterrupt, for example."""
         read = self._library.read(error, chain=True)
         if read is None:
             raise error
         return read
 
     def _taken(self, pool: Any, timeout: float) -> Any:
-        """A connection of the pool, connected by one try: the library would try ten times, for a minute or more.
+        """A connection of the pool, connected in one try: the library would try ten times, for a minute or more.
 
-        This does what `get_connection` of the library's plain pool does. Other pools are asked in their own way.
+        This does what `get_connection` of the plain pool of the library does. Other pools use their own.
         """
         if not self._library.is_plain_pool(pool):
             return pool.get_connection(*self._arguments)
@@ -188,7 +190,7 @@ class Wire:
                 pool._in_use_connections.add(connection)
             if connection._sock is not None:
                 try:
-                    # Something to read is the end of an idle connection, or a reply that nobody waits for.
+                    # Data on an idle connection is its end, or a reply that nobody waits for.
                     if not connection.can_read():
                         return connection
                 except Exception as error:
@@ -206,7 +208,7 @@ class Wire:
     def _connect(self, pool: Any, connection: Any, timeout: float) -> None:
         limit = connection.socket_timeout
         if limit is None or limit > timeout:
-            # It would wait for a server that is stopped for as long as the application lets it.
+            # With this time-out it would wait too long for a server that is stopped.
             run(self._probe(pool, timeout))
         kept, connection.retry = connection.retry, self._library.no_retry()
         try:
@@ -231,11 +233,13 @@ class Wire:
     def _pipeline_of(self, pool: Any) -> Pipeline:
         pipeline = self._pipelines.get(pool)
         if pipeline is None:
-            pipeline = self._pipelines.setdefault(pool, Pipeline(self._runtime, lambda calls, timeout: self._exchange(pool, calls, timeout)))
+            pipeline = self._pipelines.setdefault(
+                pool, Pipeline(self._runtime, lambda calls, timeout: self._exchange(pool, calls, timeout))
+            )
         return pipeline
 
     async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
-        """Follows the slot. A node that is gone costs one look at the cluster."""
+        """Follows the slot. If a node is gone, asks the cluster for its nodes once."""
         pool, asking = None, False
         for hop in range(MOST_HOPS):
             try:
@@ -278,4 +282,3 @@ class Wire:
             read = self._library.read(error)
             if read is None:
                 raise
-

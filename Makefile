@@ -1,20 +1,20 @@
-# The commands of the project. `make help` lists them; the work is done by cargo and the scripts in scripts/.
+# The commands of the project. `make help` lists them; cargo and the scripts in scripts/ do the work.
 
 PORT ?= 6379
-# The server to run, and to test and measure against: another one, for example .servers/valkey-9.1.2/server.
+# The server to run, test and measure, for example .servers/valkey-9.1.2/server.
 REDIS_SERVER ?= redis-server
 export PORT REDIS_SERVER
-# Tests wait more than they compute.
+# Tests spend more time waiting than computing.
 export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc) + 1)
-# A cargo that rustup has just installed is not yet in the PATH of the shell that is open.
+# The PATH of an open shell does not have a cargo that rustup has just installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 ifdef LIBCLANG_PATH
-# The libclang of a Python wheel comes without the headers that belong to it; those of the C compiler will do.
+# The libclang of a Python wheel comes without its headers; those of the C compiler do as well.
 export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
-# How long torture, simulation and fuzzing take.
+# The duration of torture, simulation and fuzzing.
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
@@ -39,11 +39,11 @@ run: build ## Start a server with the module on PORT, in the foreground
 sentinel: build ## Start a master, two replicas and three sentinels from PORT on, in the foreground
 	@scripts/sentinel.sh
 
-# Servers of a cluster use their ports plus 10000 too, so it has a place of its own unless one is named.
+# Servers of a cluster also use their ports plus 10000, so its default is a port range of its own.
 cluster: build ## Start a cluster of three masters and three replicas from PORT (7000) on, in the foreground
 	@CLUSTER_PORT=$(if $(filter file,$(origin PORT)),$${CLUSTER_PORT:-7000},'$(PORT)') scripts/cluster.sh
 
-demo: build ## Show how the hand-made lock fails and LOCK.* does not
+demo: build ## Show how a hand-made lock fails and LOCK.* does not
 	cargo run --quiet --example demo
 
 servers: ## Fetch other server versions into .servers/, to test and measure against
@@ -69,7 +69,7 @@ test-top: build ## Run the tests of lock-top, on real servers and in a real term
 	@command -v tmux >/dev/null || scripts/install-deps.sh tmux || true
 	cargo test --package lock-top
 
-test-clients: build ## Test the packages in clients/, in each language that is there
+test-clients: build ## Test the packages in clients/, in each language
 	@scripts/test-clients.sh
 
 lint: install-deps ## Check format, lints, documentation, crates, scripts and packages, and that it compiles for ARM64
@@ -95,23 +95,23 @@ copies: ## Copy portable/lock.lua into the packages that carry it
 simulate: install-deps ## Simulate servers, clients, clocks and failovers for SECONDS=60, from SEED if given
 	@SIMULATE_SECONDS=$(SECONDS) SIMULATE_SEED=$(SEED) cargo test --quiet -p redis-lock-core --test model simulator::fresh -- --nocapture
 
-torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge what clients saw
+torture: build ## Break things at random for SECONDS=60, from SEED if given, and judge the clients' histories
 	@set -eu; seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
 		TORTURE_SEED=$$seed TORTURE_SECONDS=$(SECONDS) cargo test --quiet --test torture run:: -- --nocapture; \
 		LOCK_SEED=$$seed LOCK_FAILOVERS=$$(($(SECONDS) / 20 + 1)) \
 			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
 
-mutants: install-deps ## Make faults on purpose, and check that the tests find them: some ten minutes
+mutants: install-deps ## Apply each mutant, and check that the tests find it: some ten minutes
 	@scripts/mutants.sh
 
-# From where a branch left main, unless it is said.
+# By default from where the branch left main.
 SINCE ?= origin/main
 subjects: ## Check the subjects of the commits since SINCE=origin/main
 	@git log --no-merges --format=%s $(SINCE)..HEAD | scripts/subjects.sh
 
 ##@ Slow and rare checks
 
-# .github/workflows/nightly.yml runs the same, each on a machine of its own.
+# .github/workflows/nightly.yml runs the same, each on its own machine.
 NIGHTLY = torture simulate fuzz mutants memcheck busy-tests test-arm64 reproducible msrv advisories
 nightly: build ## Run the slow checks one after the other, the random ones for SECONDS each: an hour or two
 	@failed=; for check in $(NIGHTLY); do \
@@ -125,11 +125,11 @@ upgrade-test: build ## Upgrade a group and a cluster under load from the build o
 test-matrix: build ## Run the integration tests on every server that can be fetched; writes docs/SERVERS.md
 	@scripts/test-matrix.sh
 
-# PIECE=2/5 plays the second of five pieces.
-busy-tests: build ## Play every test with a bound on time TIMES=50 times beside busy loops: an hour and more
+# PIECE=2/5 runs the second of five pieces.
+busy-tests: build ## Run every test with a bound on time TIMES=50 times beside busy loops: an hour and more
 	@scripts/busy-tests.sh $(TESTS)
 
-# A service that skips it every night would never say so.
+# In CI a skip is a failure, or nobody would notice.
 test-arm64: install-deps ## Run the tests of commands, waiting, sessions and persistence on ARM64, under qemu
 	@scripts/arm64.sh test || [ "$$?$$CI" = 3 ]
 
@@ -139,7 +139,7 @@ fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, S
 memcheck: install-deps ## Run the integration tests with AddressSanitizer: some minutes
 	@scripts/memcheck.sh
 
-cargo-mutants: install-deps ## Make every small change of the core, and check that its tests fail: two hours (cargo-mutants)
+cargo-mutants: install-deps ## Make small changes of the core, and check that tests fail: two hours (cargo-mutants)
 	@scripts/cargo-mutants.sh
 
 msrv: install-deps ## Check that the module compiles with the oldest Rust that Cargo.toml names (rustup)
@@ -147,7 +147,7 @@ msrv: install-deps ## Check that the module compiles with the oldest Rust that C
 		rustup toolchain install --no-self-update --profile minimal $$rust; \
 		cargo +$$rust check --locked --lib --target-dir target/msrv
 
-# cargo-deny asks for what is linked in, cargo-audit for each Cargo.lock: also those of the client, the fuzzers and benches.
+# cargo-deny checks the linked crates, cargo-audit each Cargo.lock, including those of the clients, fuzzers and benches.
 advisories: ## Ask the RustSec database about all crates (cargo-deny, cargo-audit; needs the network)
 	@for tool in deny audit; do \
 		cargo $$tool --version >/dev/null 2>&1 || \
@@ -160,16 +160,16 @@ advisories: ## Ask the RustSec database about all crates (cargo-deny, cargo-audi
 
 ##@ Measure and draw
 
-bench: build ## Measure against what people use instead; keeps the raw rounds in benches/runs/
+bench: build ## Compare with the locks that people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench lock
 
-bench-bounds: build ## Measure what the bounds need, and print each with its verdict: some 20 minutes
+bench-bounds: build ## Run the benches with bounds, and print each verdict: some 20 minutes
 	BENCH_ROUNDS=$${BENCH_ROUNDS:-5} cargo bench --bench lock -- bounds --measure
 
 bench-clients: build ## Measure the packages of clients/ beside raw commands and other libraries: some forty minutes
 	python3 benches/clients/run.py
 
-bench-instructions: build ## Count the instructions of each command, twice, where valgrind is installed
+bench-instructions: build ## Count the instructions of each command, twice, with valgrind
 	cargo bench --bench lock -- instructions
 
 bench-tables: ## Fill the tables and draw the plots of README.md and benches/README.md from the newest raw runs
@@ -181,12 +181,12 @@ pictures: ## Draw the pictures of the documents from the texts in docs/pictures
 
 ##@ Release
 
-# COMPLETE=1 fails where something would be left out.
+# COMPLETE=1 fails if anything would be left out.
 export COMPLETE
-package: install-deps ## Make the archives and Debian packages of a release, in target/package/, for ARM64 too
+package: install-deps ## Build the archives and Debian packages of a release in target/package/, for ARM64 too
 	@scripts/package.sh
 
-reproducible: install-deps ## Make the packages twice, in two folders, and compare them: some minutes
+reproducible: install-deps ## Build the packages twice, in two folders, and compare them: some minutes
 	@scripts/reproducible.sh
 
 ##@ The rest
@@ -194,6 +194,6 @@ reproducible: install-deps ## Make the packages twice, in two folders, and compa
 install-deps: ## Install what is missing (the other targets do it themselves)
 	@scripts/install-deps.sh
 
-clean: ## Remove what was built and the data of `make run`
+clean: ## Remove build results and the data of `make run`
 	cargo clean
 	rm -rf .data

@@ -1,14 +1,14 @@
 #!/bin/sh
 # Checks, builds and tests the module for 64-bit ARM on another machine: `make lint`, `make package`, `make test-arm64`.
 #
-#   arm64.sh check             see whether it compiles; needs rustup, but no compiler for ARM
-#   arm64.sh build OPTIONS...  build what OPTIONS say, as for cargo; CARGO_ENCODED_RUSTFLAGS and CFLAGS count
-#   arm64.sh tools             have Rust's standard library and binutils for it, for whoever has another linker
+#   arm64.sh check             check that it compiles; needs rustup, but no compiler for ARM
+#   arm64.sh build OPTIONS...  build with the OPTIONS of cargo; CARGO_ENCODED_RUSTFLAGS and CFLAGS apply
+#   arm64.sh tools             install Rust's standard library and binutils for it, for use with another linker
 #   arm64.sh test [FILES]      run the tests of FILES (`waiting|wire`) on Debian's ARM64 redis-server, under qemu
 #
 # Debian's cross compiler and qemu are installed if root runs this (packages for this machine's own architecture). The
 # server comes unpacked from Debian's arm64 packages, with lists of packages of its own: the system's apt and dpkg stay
-# as they are. If something cannot be installed, one line says so, and the script ends with 3.
+# as they are. If something cannot be installed, the script says so in one line and exits with 3.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -65,8 +65,8 @@ cross() {
 check() {
     case $(uname -m) in aarch64 | arm64) return 0 ;; esac
     rust_for compiled
-    # Nothing is linked, so that the compiler and the headers of this machine will do: what counts are Rust's types.
-    # The headers are told that they are those of a 64-bit machine.
+    # Nothing is linked, so this machine's compiler and headers are enough: only Rust's types matter. A define makes the
+    # headers those of a 64-bit machine.
     env BINDGEN_EXTRA_CLANG_ARGS="${BINDGEN_EXTRA_CLANG_ARGS:-} -I/usr/include/$(cc -print-multiarch) -D__x86_64__" \
         CC_aarch64_unknown_linux_gnu=cc AR_aarch64_unknown_linux_gnu=ar cargo check --quiet --lib --target $triple
 }
@@ -97,7 +97,7 @@ fetch_server() {
     cp "$folder/root/usr/bin/redis-check-rdb" "$folder/root/usr/bin/redis-server"
     cat >"$folder/server.new" <<'SERVER'
 #!/bin/sh
-# A file name in front of the server's own is looked for below `root` first: there are its libraries.
+# Looks for its libraries below `root` first.
 here=$(cd "$(dirname "$0")" && pwd)
 exec qemu-aarch64-static -L "$here/root" "$here/root/usr/bin/redis-server" "$@"
 SERVER
@@ -113,9 +113,9 @@ run_tests() {
     cross build --release --lib --target-dir "$folder/build"
     say "$("$folder/server" --version)"
     cargo build --quiet --test integration
-    # The runner takes words that are anywhere in a name, as in cluster::sessions; these are the tests of whole files.
+    # The runner matches words anywhere in a name, such as cluster::sessions; these are the tests of whole files.
     tests=$(cargo test --quiet --test integration -- --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "^($1)::")
-    # Emulated, a server is some ten times as slow: fewer at once, so that no deadline passes for that.
+    # An emulated server is some ten times as slow: run fewer at once, so that no deadline passes.
     # shellcheck disable=SC2086 # one name is one word
     REDIS_SERVER=$folder/server LOCK_MODULE=$folder/build/$triple/release/libredis_lock.so RUST_TEST_THREADS=2 \
         cargo test --test integration -- --exact $tests

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Plays every test with a bound on time TIMES=50 times beside busy loops, two for each core, and prints which failed how
-# often. Ends non-zero if one did. It takes long: PIECE=2/5 plays the second of five pieces, and arguments play only the
+# Runs every test with a bound on time TIMES=50 times beside busy loops, two for each core, and prints how often each
+# failed. Exits non-zero if one did. It takes long: PIECE=2/5 runs the second of five pieces, and arguments select the
 # tests whose names contain one of them.
 #
-# tests/fixtures/bounds.txt lists these tests, and tests/support/bound.rs sees that it does. Of clients/suite it plays the
-# scenarios whose leases have to be renewed in time, in the languages that `make test-clients` has prepared, in the last
-# piece, and with the argument `clients` alone.
+# tests/fixtures/bounds.txt lists these tests, and tests/support/bound.rs checks that it does. The last piece, or the
+# argument `clients` alone, also plays the scenarios of clients/suite whose leases have to be renewed in time, in the
+# languages that `make test-clients` has prepared.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -54,7 +54,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-# They end also when this script is killed and can end nothing any more.
+# They also end when this script is killed.
 for ((loop = 0; loop < loops; loop++)); do
     (
         trap - EXIT INT TERM HUP
@@ -70,7 +70,7 @@ for ((round = 1; round <= times; round++)); do
         names=$(echo "$tests" | sed -n "s/^$binary //p")
         # shellcheck disable=SC2046,SC2086 # The words are meant to be split.
         if ! cargo test --quiet $(cargo_of "$binary") -- --exact $names >"$output" 2>&1; then
-            # The names come last, after what each printed.
+            # The names come last, after the output of each.
             failed=$(awk '/^failures:$/ { names = ""; next } /^    [a-z_0-9:]+$/ { names = names $1 "\n" } END { printf "%s", names }' "$output")
             [ -n "$failed" ] || failed="(no test: the run ended)"
             echo "busy-tests: round $round: failed: $(echo "$failed" | tr '\n' ' ')"

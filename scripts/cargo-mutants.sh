@@ -1,14 +1,14 @@
 #!/bin/sh
-# Makes each small change of the core that cargo-mutants knows, one at a time, and runs the tests. Fails when they miss
-# too many: at least LEAST percent (95) of the changes that compile have to be caught. FOLDERS names the folders to
-# change. Arguments go to cargo-mutants: `--shard 0/20` makes every twentieth change.
+# Applies the small changes of cargo-mutants to the core, one at a time, and runs the tests. Fails unless at least LEAST
+# percent (95) of the changes that compile are caught. FOLDERS names the folders to change. Arguments go to cargo-mutants:
+# `--shard 0/20` takes every twentieth change.
 set -eu
 cd "$(dirname "$0")/.."
 
 cargo mutants --version >/dev/null 2>&1 || { echo "mutants: 'cargo install cargo-mutants --locked' first" >&2; exit 1; }
 
-# Each change runs all unit tests and the quick ones of the models, with fewer random steps. The slow models look at
-# millions of states and find hardly a change that the others do not.
+# Each change runs all unit tests and the quick ones of the models, with fewer random steps. The slow models visit
+# millions of states and find hardly any change that the others miss.
 export SEVERAL_STEPS="${SEVERAL_STEPS:-40000}" PROPTEST_CASES="${PROPTEST_CASES:-64}"
 slow="simulator::fresh mutants:: failover:: scopes::a_lock_ends scopes::a_call_that scopes::a_queue scopes::leases scopes::clients_of"
 

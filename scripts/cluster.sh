@@ -5,11 +5,11 @@
 #
 # From the environment:
 #   CLUSTER_PORT         the first of six ports in a row, 7000 if not given; the cluster's own traffic takes them plus 10000
-#   CLUSTER_DIR          the folder for its data, which must not be there yet; a new temporary one if not given
+#   CLUSTER_DIR          the folder for its data, which must not exist yet; a new temporary one if not given
 #   CLUSTER_SETTINGS     settings of the servers that differ from redis.conf, one a line
 #   CLUSTER_MODULE_ARGS  settings of the module instead of those in redis.conf: name value ...
-#   CLUSTER_UNTIL_EOF=1  it also ends when its standard input does, as that of a test that died
-#   LOCK_MODULE, REDIS_SERVER, REDIS_CLI   other files than the usual ones
+#   CLUSTER_UNTIL_EOF=1  it also ends at the end of its standard input, for example when a test dies
+#   LOCK_MODULE, REDIS_SERVER, REDIS_CLI   files other than the usual ones
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ port=${CLUSTER_PORT:-7000}
 server=${REDIS_SERVER:-redis-server}
 cli=${REDIS_CLI:-redis-cli}
 module=${LOCK_MODULE:-${CARGO_TARGET_DIR:-$PWD/target}/release/libredis_lock.so}
-# Redis 6.2 does not know the settings of modules in its configuration: they are given to the module itself.
+# Redis 6.2 has no settings of modules in its configuration: they are arguments of the module.
 module_args=${CLUSTER_MODULE_ARGS-$(sed -n 's/^lock\.//p' redis.conf | tr '\n' ' ')}
 
 fail() {
@@ -38,7 +38,7 @@ else
     dir=$(cd "$(mktemp -d)" && pwd -P)
 fi
 
-# is_ours PORT PID: a server that died and was started again by hand is, another process with its old number is not.
+# is_ours PORT PID: true for a server that died and was restarted by hand, false for another process with its old PID.
 is_ours() {
     [ "$(readlink "/proc/$2/cwd" 2>/dev/null)" = "$dir/$1" ] ||
         grep -q -x "PPid:[[:space:]]*$$" "/proc/$2/status" 2>/dev/null
@@ -47,7 +47,7 @@ stop() {
     trap '' INT TERM HUP
     for node in $ports; do
         pid=$(cat "$dir/$node/pid" 2>/dev/null) || continue
-        # Their data go too: there is nothing that they had to save.
+        # Their data is removed too, so they need not save it.
         if is_ours "$node" "$pid"; then kill -KILL "$pid" 2>/dev/null || true; fi
     done
     rm -rf "$dir"
@@ -76,7 +76,7 @@ ask() {
     shift
     "$cli" -h 127.0.0.1 -p "$to" "$@" 2>/dev/null </dev/null
 }
-# Another server could have the port already.
+# Another server may already use the port.
 is_up() { ask "$1" INFO server | tr -d '\r' | grep -q -x "process_id:$(cat "$dir/$1/pid")"; }
 is_in_cluster() {
     ask "$1" CLUSTER INFO | grep -q '^cluster_state:ok' && [ "$(ask "$1" CLUSTER NODES | grep -c ' connected')" = 6 ]
@@ -88,7 +88,7 @@ is_in_sync() {
     *) echo "$info" | grep -q '^slave0:.*state=online' ;;
     esac
 }
-# until_all CHECK: waits until it is true of all servers.
+# until_all CHECK: waits until it is true for all servers.
 until_all() {
     for node in $ports; do
         tries=0
@@ -106,7 +106,7 @@ echo "Starting ${server##*/} six times with the module, in $dir"
 until_all is_up
 addresses=$(for node in $ports; do echo "127.0.0.1:$node"; done)
 # shellcheck disable=SC2086 # the addresses are meant to be split
-# redis-cli waits without end for servers that were too busy to meet.
+# redis-cli waits forever for servers that were too busy to meet.
 timeout --foreground 30 "$cli" --cluster create $addresses --cluster-replicas 1 --cluster-yes \
     </dev/null >"$dir/create" 2>&1 || fail "the cluster was not created: $(tail -n 5 "$dir/create")"
 until_all is_in_cluster
@@ -123,7 +123,7 @@ cat <<TEXT
   Start again:  $server $dir/$port/redis.conf
   Stop it:      Ctrl-C
 TEXT
-# In the background, because the shell notices a signal only when a command in the foreground has ended.
+# In the background, because the shell handles a signal only after a foreground command has ended.
 if [ "${CLUSTER_UNTIL_EOF:-0}" = 1 ]; then
     exec 3<&0
     cat <&3 >/dev/null &

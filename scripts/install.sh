@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the module into this machine's server, or takes it away: `make install`, `make uninstall`.
+# Installs the module into this machine's server, or removes it: `make install`, `make uninstall`.
 #
-# PREFIX, MODULEDIR, CONF and DESTDIR are read from the environment. No server is started, stopped or restarted.
+# Reads PREFIX, MODULEDIR, CONF and DESTDIR from the environment. Does not start, stop or restart servers.
 set -eu
 
 # Not /usr/local: Debian's units let their servers run code from /usr/lib and /lib only.
@@ -9,7 +9,7 @@ prefix=${PREFIX:-/usr}
 moduledir=${MODULEDIR:-$prefix/lib/redis/modules}
 destdir=${DESTDIR:-}
 here=$(cd "$(dirname "$0")/.." && pwd)
-# In a release archive the module is there; in the source tree it was built.
+# In a release archive the module is beside the script; in the source tree it was built.
 built=$here/libredis_lock.so
 [ -f "$built" ] || built=${CARGO_TARGET_DIR:-$here/target}/release/libredis_lock.so
 built=${MODULE:-$built}
@@ -28,7 +28,7 @@ esac
 if [ -n "$destdir" ]; then
     mkdir -p "$destdir"
     destdir=$(cd "$destdir" && pwd)
-    # The root of the system is no DESTDIR.
+    # The root of the system is not a DESTDIR.
     destdir=${destdir%/}
 fi
 if [ -z "$destdir" ] && [ "$(id -u)" != 0 ]; then
@@ -38,7 +38,7 @@ if [ -z "$destdir" ] && command -v dpkg-query >/dev/null && dpkg-query -S "$modu
     die "$module belongs to the package $(dpkg-query -S "$module" | cut -d: -f1): apt installs and removes that"
 fi
 
-# configured enable|disable: the line in the configurations that CONF lists, or in those that are there.
+# configured enable|disable: the line in the configurations that CONF lists, or in the existing ones.
 configured() {
     # shellcheck disable=SC2086 # CONF is a list
     "$tool" "$1" --module "$module" --root "$destdir" ${CONF:-}
@@ -51,8 +51,8 @@ install)
         say "note: the sources are newer than what was built; 'make build' first if that is not meant"
     fi
     mkdir -p "$destdir$moduledir"
-    # A new file in the place of the old one: a server that runs goes on with the old, which it has open. Writing into
-    # that one would end the server.
+    # Replace the file instead of writing into it: a running server has the old one open, and writing into it would end
+    # the server.
     cp "$built" "$destdir$module.new"
     # Servers refuse a module that is not executable.
     chmod 755 "$destdir$module.new"
@@ -61,11 +61,11 @@ install)
     configured enable
     ;;
 uninstall)
-    # First the line: a server that is told to load a file that is gone does not start.
+    # The line first: a server whose configuration loads a missing file does not start.
     configured disable
     rm -f "$destdir$module"
     say "$destdir$module is gone"
-    # The folders too, if nothing else is in them.
+    # The folders too, if they are empty.
     rmdir "$destdir$moduledir" 2>/dev/null || true
     case $moduledir in */redis/modules) rmdir "$destdir${moduledir%/*}" 2>/dev/null || true ;; esac
     ;;

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs the integration tests with the module built for AddressSanitizer: no access to memory that is freed or another's,
-# and nothing of the module's left unfreed when a server ends. Some minutes. Arguments: only tests of these names.
+# Runs the integration tests with the module built for AddressSanitizer: no access to freed or foreign memory, and no
+# memory of the module left when a server ends. Some minutes. Arguments: only tests of these names.
 #
-# It needs a server with a shared allocator or none of its own, as Debian's: the sanitizer's takes its place. First it
-# shows that it finds a deliberate fault of each kind (tests/mutants). Ends non-zero on any report.
+# It needs a server with a shared allocator or none of its own, such as Debian's: the sanitizer's replaces it. First it
+# shows that it finds a mutant of each kind (tests/mutants). Exits non-zero on any report.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,8 +11,9 @@ target=$PWD/target/asan
 host=$(rustc -vV | sed -n 's/^host: //p')
 asan=$(${CC:-cc} -print-file-name=libasan.so)
 [ -e "$asan" ] || { echo "memcheck: the C compiler has no libasan" >&2; exit 1; }
-# A stable compiler knows sanitizers too, but does not promise them. The target is named so that what runs while
-# building is left alone. All is built of the copy that gets the faults: cargo takes two trees in one target for the same.
+# A stable compiler has sanitizers too, but does not promise them. The target is named so that build scripts and macros
+# are not instrumented. Everything is built from the copy that gets the mutants: cargo cannot tell two trees in one target
+# folder apart.
 build() {
     tree=$(cargo run --quiet --example mutants -- plant "$@")
     (cd "$tree" && RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address ${RUSTFLAGS:-}" \
@@ -30,11 +31,11 @@ LD_PRELOAD=$asan ASAN_OPTIONS=log_path=$reports/report:detect_odr_violation=0:fa
 SERVER
 chmod +x "$reports/server"
 export LOCK_MODULE="$target/$host/release/libredis_lock.so" REDIS_SERVER="$reports/server"
-# Servers end themselves, and tell then what is left.
+# Servers list unfreed memory when they exit.
 export LOCK_TERM=1 RUST_BACKTRACE=0
 
 run() { cargo test --quiet --test integration -- "$@"; }
-# Reports that have the module in them; those of the server alone are not about this project.
+# Only reports with the module in the stack; others are about the server alone.
 found() { grep -l "$1" "$reports"/report.* 2>/dev/null | xargs -r grep -l libredis_lock; }
 
 cargo run --quiet --example mutants -- memory >"$reports/faults"
@@ -48,7 +49,7 @@ while read -r fault report tests; do
 done <"$reports/faults"
 
 build
-# Without those that measure time or memory, set the clock, need ten thousand clients, or start no server from
+# Without tests that measure time or memory, set the clock, need ten thousand clients, or start no server from
 # REDIS_SERVER.
 status=0
 if [ $# -gt 0 ]; then

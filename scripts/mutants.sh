@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes each fault of tests/mutants in a copy of the tree and runs the tests that have to find it. Fails when one
-# survives. Takes some ten minutes. Arguments: only these faults.
+# Applies each mutant of tests/mutants to a copy of the tree and runs the tests that must find it. Fails if one survives.
+# Takes some ten minutes. Arguments: only these mutants.
 set -eu
 cd "$(dirname "$0")/.."
 exec cargo run --quiet --example mutants -- run "$@"

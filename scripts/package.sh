@@ -1,21 +1,20 @@
 #!/bin/sh
-# Makes the archives and Debian packages of a release, in target/package/: `make package`.
+# Builds the archives and Debian packages of a release in target/package/: `make package`.
 #
 #   redis-lock-VERSION-TARGET.tar.gz        the module, lock-top, documents, portable/lock.lua, scripts/install.sh
 #   redis-lock-VERSION-TARGET-debug.tar.gz  its debug information
-#   redis-lock_VERSION-1_ARCHITECTURE.deb   for redis-server and valkey-server; only where dpkg-deb is
-#   redis-lock-VERSION.cdx.json             the crates that are linked in, for scanners; only where cargo-cyclonedx is
-#   redis-lock-top-VERSION.cdx.json         those of lock-top
+#   redis-lock_VERSION-1_ARCHITECTURE.deb   for redis-server and valkey-server; needs dpkg-deb
+#   redis-lock-VERSION.cdx.json             the linked crates, for scanners; needs cargo-cyclonedx
+#   redis-lock-top-VERSION.cdx.json         the same for lock-top
 #   SHA256SUMS
 #
-# Both for this machine and for 64-bit ARM, where that can be built (scripts/arm64.sh); NATIVE_ONLY=1 leaves ARM out.
-# COMPLETE=1, for a release, fails where anything would be left out, or would need a newer glibc than it has to.
+# For this machine and, if it can be built, for 64-bit ARM (scripts/arm64.sh); NATIVE_ONLY=1 leaves ARM out. COMPLETE=1,
+# for a release, fails if anything would be left out, or would need a newer glibc than necessary.
 #
-# The same commit and compiler give the same bytes, in whatever folder and target folder: times are that of the commit
-# (or SOURCE_DATE_EPOCH), and no path of this machine is in them. `make reproducible` shows it. Where cargo-zigbuild is,
-# what is built runs with glibc 2.17 (2012) and later; otherwise it needs at least the glibc of this machine, if it uses
-# what came with that (ZIG=0 has it so). The environment can name a MAINTAINER of the package, and a MODULE and a LOCK_TOP
-# that were built before, as the tests do.
+# The same commit and compiler give the same bytes, in any folder and target folder: times are that of the commit (or
+# SOURCE_DATE_EPOCH), and they contain no path of this machine. `make reproducible` shows it. Built with cargo-zigbuild,
+# they run with glibc 2.17 (2012) and later; otherwise, or with ZIG=0, they may need the glibc of this machine. The
+# environment can name a MAINTAINER of the package, and a prebuilt MODULE and LOCK_TOP, as the tests do.
 set -eu
 umask 022
 export LC_ALL=C TZ=UTC
@@ -30,7 +29,7 @@ die() {
     exit 1
 }
 have() { command -v "$1" >/dev/null 2>&1; }
-# lacks WHAT: says that it is left out, or fails.
+# lacks WHAT: reports that it is left out, or fails.
 lacks() {
     [ "${COMPLETE:-}" != 1 ] || die "$*"
     say "$*"
@@ -42,7 +41,7 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 rustc=$(rustc -vV)
 host=$(echo "$rustc" | sed -n 's/^host: //p')
 arm=aarch64-unknown-linux-gnu
-# The oldest that Rust's standard library runs with.
+# The oldest glibc that Rust's standard library supports.
 glibc=2.17
 zig=${ZIG:-1}
 have cargo-zigbuild || zig=0
@@ -56,17 +55,17 @@ if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
 fi
 export SOURCE_DATE_EPOCH
 
-# Where a path of this machine would be in what is built, another stands for it. Of several that match, the last counts.
+# Replaces paths of this machine in the output. If several match, the last one counts.
 sources=${CARGO_HOME:-$HOME/.cargo}/registry
 maps="$root=/redis-lock $target=/redis-lock/target $sources=/crates"
 flags='' c_flags=${CFLAGS:-}
 for map in $maps; do
     flags="$flags${flags:+$(printf '\037')}--remap-path-prefix=$map"
-    # One of the crates compiles a file in C.
+    # One of the crates compiles a C file.
     c_flags="$c_flags -ffile-prefix-map=$map"
 done
 
-# has_path FILE: whether one of the paths begins a word of it.
+# has_path FILE: whether a word in it begins with one of the paths.
 has_path() {
     for map in $maps; do
         [ "${map%=*}" != "${map#*=}" ] || continue
@@ -78,7 +77,7 @@ has_path() {
     return 1
 }
 
-# compile TRIPLE OPTIONS...: apart from other builds, which have other flags and would be made anew each time.
+# compile TRIPLE OPTIONS...: apart from other builds, which have other flags and would be rebuilt each time.
 compile() {
     triple=$1
     shift
@@ -111,8 +110,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# split: what was built in two. Function names stay in (perf, gdb and core dumps are readable at once; 0.2 MB); file names
-# and lines, 11 MB, go into a file of their own, which gdb and addr2line find by the build ID.
+# split: separates the debug information. Function names stay (perf, gdb and core dumps are readable at once; 0.2 MB); file
+# names and lines, 11 MB, go into a separate file, which gdb and addr2line find by the build ID.
 split() {
     so=$work/$triple/libredis_lock.so
     mkdir "$work/$triple"
@@ -129,14 +128,14 @@ split() {
     [ -z "$lock_top" ] || install -m 755 "$lock_top" "$work/$triple/lock-top"
 }
 
-# The licences of what is linked in ask for their text to come along.
+# The licences of the linked crates require their text to be included.
 licences() {
     echo "libredis_lock.so and lock-top contain the crates below, and the standard library of Rust (MIT OR Apache-2.0)."
-    # Without what only ran while it was built: macros, and build scripts.
+    # Without crates that only run at build time: macros and build scripts.
     cargo tree --locked --package redis-lock --package lock-top --edges normal,no-proc-macro --prefix none --no-dedupe \
         --format '{p}|{l}' >"$work/crates"
     sort -u "$work/crates" | while IFS='|' read -r crate licence; do
-        # Ours have their folder behind their version.
+        # Our own crates have their folder behind their version.
         case $crate in '' | *' ('*/*) continue ;; esac
         crate=$(echo "$crate" | sed 's/ v/-/; s/ .*//')
         printf '\n%s\n%s: %s\n' "------------------------------------------------------------" "$crate" "$licence"
@@ -145,7 +144,7 @@ licences() {
             case ${text##*/} in
             LICEN[CS]E* | COPYING* | COPYRIGHT* | UNLICENSE* | license*)
                 [ -f "$text" ] || continue
-                # Of several to choose from, not the long one.
+                # If there is a choice, the shorter one.
                 case $licence:${text##*/} in *MIT*:*[Aa][Pp][Aa][Cc][Hh][Ee]*) continue ;; esac
                 found=1
                 echo
@@ -157,13 +156,13 @@ licences() {
     done
 }
 
-# bill_of_materials: $out/redis-lock-$version.cdx.json and that of lock-top, in which no path of this machine is.
+# bill_of_materials: $out/redis-lock-$version.cdx.json and that of lock-top, without paths of this machine.
 bill_of_materials() {
     if ! cargo cyclonedx --version >/dev/null 2>&1; then
         lacks "no SBOM: 'cargo install cargo-cyclonedx --locked' first"
         return
     fi
-    # It writes beside the Cargo.toml of each crate: in a copy, so that the sources stay as they are.
+    # It writes beside the Cargo.toml of each crate, so it works on a copy of the sources.
     mkdir "$work/sources"
     tar --exclude=./target --exclude=./.git --exclude=./.servers --exclude=./.data --create . |
         tar --extract --directory="$work/sources"
@@ -175,7 +174,7 @@ bill_of_materials() {
     sed "s|$work/sources|/redis-lock|g" "$work/sources/tools/lock-top/sbom.json" >"$out/redis-lock-top-$version.cdx.json"
 }
 
-# pack NAME: the folder NAME as NAME.tar.gz.
+# pack NAME: packs the folder NAME as NAME.tar.gz.
 pack() {
     tar --directory="$work" --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
         --create "$1" | gzip -9n >"$out/$1.tar.gz"
@@ -195,7 +194,7 @@ archives() {
     pack "$name-debug"
 }
 
-# Depends of the libraries that the module and lock-top ask for, and the newest version of each that they need.
+# The libraries that the module and lock-top need, each with the newest version needed.
 needs() {
     files="$so${lock_top:+ $work/$triple/lock-top}"
     newest() {
@@ -247,7 +246,7 @@ package() {
     dpkg-deb --root-owner-group -Zxz --build "$tree" "$out/redis-lock_${deb_version}_$architecture.deb" >/dev/null
 }
 
-# make_for TRIPLE ARCHITECTURE [TOOLS]: all of it for one kind of machine, of which $module is.
+# make_for TRIPLE ARCHITECTURE [TOOLS]: everything for one kind of machine, for which $module was built.
 make_for() {
     triple=$1 architecture=$2 tools=${3:-}
     split
@@ -286,7 +285,7 @@ if [ -z "${MODULE:-}" ] && [ "$host" != $arm ] && [ "${NATIVE_ONLY:-0}" != 1 ]; 
     build $arm || code=$?
     case $code in
     0) make_for $arm "${architecture:+arm64}" aarch64-linux-gnu- ;;
-    # It has said why.
+    # It has already printed why.
     3) lacks "nothing for ARM64" ;;
     *) exit "$code" ;;
     esac

@@ -18,7 +18,7 @@ if redis-cli -p "$port" PING >/dev/null 2>&1; then
     exit 1
 fi
 
-# redis.conf names this folder. Servers on different ports must not share their files.
+# redis.conf names this folder. Servers on different ports must not share files.
 mkdir -p ".data/$port"
 
 cat <<EOF
@@ -31,7 +31,7 @@ Starting ${server##*/} with the module on port $port.
   Its data: .data/$port
 
 EOF
-# Redis 6.2 does not know the settings of modules: they are given to the module itself.
+# Redis 6.2 has no settings of modules: they are arguments of the module.
 config=redis.conf settings=
 case $("$server" --version) in
 *v=6.*)

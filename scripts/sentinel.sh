@@ -1,12 +1,12 @@
 #!/bin/sh
 # Starts a master, two replicas and three sentinels with the module, in the foreground: `make sentinel`.
 #
-# Ctrl-C, TERM or any end of the script stops all of them and removes their data. Until then a server that ends is
-# started again, as a service manager does; a stopped one (kill -STOP) is left alone. Their ports are the first free
-# ones from PORT on. When all know each other it prints a line
+# Ctrl-C, TERM or any end of the script stops all of them and removes their data. Until then it restarts a server that
+# ends, as a service manager does, and leaves a stopped one (kill -STOP) alone. Their ports are the first free ones from
+# PORT on. When all know each other it prints a line
 #     ready PORT PORT PORT  PORT PORT PORT
 # with the master, the replicas and the sentinels. From the environment:
-#   PORT            where to look for free ports from; 6379
+#   PORT            the first port to try; 6379
 #   REDIS_SERVER    the server binary; redis-server
 #   LOCK_MODULE     the module; target/release/libredis_lock.so
 #   SENTINEL_DIR    a folder for the data, which must not exist; .data/sentinel-PORT
@@ -15,11 +15,11 @@
 #   MAX_LAG_S       min-replicas-max-lag; 2
 #   MIN_REPLICAS    min-replicas-to-write; 2, the number of replicas
 #   APPENDONLY      appendonly; yes
-#   DOWN_AFTER_MS   for how long a server is silent before it counts as down; 2000
-#   RESTART_S       how long after its end a server is started again; 5
+#   DOWN_AFTER_MS   how long a server is unreachable before it counts as down; 2000
+#   RESTART_S       how long after its end a server is restarted; 5
 #   ANNOUNCE        three ports that lead to the servers: they and the sentinels use these to reach one another
-#   QUICK           1: the sentinels look and tell more often than they do in earnest (not on 6.2)
-#   OWNER_PID       ends when this process has ended
+#   QUICK           1: the sentinels check and gossip more often than in production (not on 6.2)
+#   OWNER_PID       the script ends when this process has ended
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -43,7 +43,7 @@ case $module in
 *) module=$PWD/$module ;;
 esac
 
-# ask PORT COMMAND...: the reply; nothing from a port where no server answers.
+# ask PORT COMMAND...: the reply; empty if no server answers at that port.
 ask() {
     asked=$1
     shift
@@ -67,7 +67,6 @@ master=$1 data="$1 $2 $3" sentinels="$4 $5 $6"
 set -- ${ANNOUNCE:-$data}
 announced_master=$1 announced="$1 $2 $3"
 
-# Where the file of what a server is, and whether it runs, are.
 dir=${SENTINEL_DIR:-.data/sentinel-$master}
 mkdir -p "$(dirname "$dir")"
 mkdir "$dir" || fail "the folder for the data is there already"
@@ -77,7 +76,7 @@ stop_all() {
     trap - EXIT INT TERM
     for port in $data $sentinels; do
         pid=$(cat "$dir/$port/pid" 2>/dev/null) || continue
-        # Not a polite end: a stopped one would not hear of it, and the data goes anyway.
+        # SIGKILL, because a stopped process would not react to anything else, and the data is removed anyway.
         kill -s KILL "$pid" 2>/dev/null || true
     done
     wait
@@ -88,16 +87,16 @@ trap 'stop_all $?' EXIT
 trap 'stop_all 130' INT
 trap 'stop_all 143' TERM
 
-# start PORT [--sentinel]: starts what the folder of that port is for.
+# start PORT [--sentinel]: starts the server or sentinel of that port's folder.
 start() {
     started=$1
     shift
-    # Of a group of its own, so that Ctrl-C in a terminal comes to the script alone.
+    # In a process group of its own, so that Ctrl-C in a terminal reaches only the script.
     setsid "$server" "$dir/$started/server.conf" "$@" >>"$dir/$started/log" 2>&1 </dev/null &
     echo $! >"$dir/$started/pid"
 }
 
-# Redis 6.2 does not know the settings of modules: they are given to the module itself.
+# Redis 6.2 has no settings of modules: they are arguments of the module.
 case $("$server" --version) in
 *v=6.*)
     arguments="failover-grace-ms $grace margin-ms $margin" settings=''
@@ -122,10 +121,10 @@ save ""
 appendonly ${APPENDONLY:-yes}
 replica-announce-ip 127.0.0.1
 replica-announce-port $announce
-# Nothing is granted that not all of them have heard of lately. Without it, a master that was replaced grants on.
+# Nothing is granted unless all replicas have answered lately. Without it, a replaced master keeps granting.
 min-replicas-to-write $min_replicas
 min-replicas-max-lag $max_lag
-# After the master stood still it grants when its replicas have answered something newer: this is sent then.
+# After a stall the master grants once its replicas have acknowledged something newer: these PINGs.
 repl-ping-replica-period 1
 repl-diskless-sync-delay 0
 loadmodule $module $arguments
@@ -212,13 +211,13 @@ if [ "$grace" -gt 0 ]; then
 fi
 echo "ready $data  $sentinels"
 
-# Starts again what has ended, until told to stop.
+# Restarts whatever has ended, until it is stopped.
 while sleep 0.2; do
     [ -z "${OWNER_PID:-}" ] || kill -0 "$OWNER_PID" 2>/dev/null || exit 0
     for port in $data $sentinels; do
         ! kill -0 "$(cat "$dir/$port/pid")" 2>/dev/null || continue
         now=$(date +%s)
-        # When its end was seen first.
+        # When its end was first seen.
         [ -f "$dir/$port/ended" ] || echo "$now" >"$dir/$port/ended"
         [ $((now - $(cat "$dir/$port/ended"))) -ge "$restart" ] || continue
         rm "$dir/$port/ended"

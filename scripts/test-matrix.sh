@@ -3,11 +3,11 @@
 # docs/SERVERS.md. Fails when a test failed or a server took too long.
 #
 # One build of module and tests is used for all. From the environment:
-#   MATRIX_SERVERS  names under .servers/ (and redis-server, that of the PATH); all there are if not given
-#   MATRIX_TESTS    only tests whose name contains this; the table is printed then, not written
-#   MATRIX_LIMIT    seconds that the tests may take on one server, 900 if not given
+#   MATRIX_SERVERS  names under .servers/ (and redis-server, the one in the PATH); by default all of them
+#   MATRIX_TESTS    only tests whose name contains this; the table is then printed, not written
+#   MATRIX_LIMIT    how many seconds the tests may take on one server; 900
 #   MATRIX_FETCH=0  fetches nothing
-#   MATRIX_BUILD=1  also compiles the server that nobody has ready-made
+#   MATRIX_BUILD=1  also compiles the server for which there is no binary
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -20,7 +20,7 @@ say() { echo "test-matrix: $*" >&2; }
 
 [ "${MATRIX_FETCH:-1}" = 0 ] || scripts/fetch-servers.sh >&2
 
-# A copy, so that work that goes on in the meantime does not change what is tested.
+# A copy, so that edits during the run do not change what is tested.
 say "building"
 cargo build --release --lib --quiet
 cp "${CARGO_TARGET_DIR:-target}/release/libredis_lock.so" "$work/"
@@ -72,7 +72,7 @@ run() {
     fi
 }
 
-# The version of a server that has no version in its name.
+# The version of a server without a version in its name.
 version() { "$1" --version | sed -n 's/.* v=\([0-9.]*\).*/\1/p'; }
 
 default=

@@ -2,7 +2,7 @@
 # Upgrades a Sentinel group and a cluster under load from an earlier build of the module to this one, and back:
 # `make upgrade-test FROM=v1.0.0`. Without FROM the last tag is the earlier build. docs/UPGRADING.md has the steps.
 #
-# The earlier commit is built in a folder of its own under target/upgrade, which stays, so that a second run is quick.
+# Builds the earlier commit in a folder under target/upgrade, and keeps it, so that a second run is quick.
 set -eu
 
 cd "$(dirname "$0")/.."

@@ -46,8 +46,10 @@ fn the_settings_are_those_of_the_table() {
 #[test]
 fn the_commands_are_those_of_the_server() {
     let (_server, mut conn) = Server::connected();
-    let table: BTreeSet<String> =
-        rows(README, "| [`LOCK.").iter().map(|row| row[0].split('`').nth(1).expect("a command").to_string()).collect();
+    let table: BTreeSet<String> = rows(COMMANDS, "| [`LOCK.")
+        .iter()
+        .map(|row| row[0].split('`').nth(1).expect("a command").to_string())
+        .collect();
     // `    LOCK.INFO key [FULL]`, below the heading of the command; one line for each form.
     let syntax: BTreeSet<String> = COMMANDS
         .split("\n### ")

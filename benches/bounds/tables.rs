@@ -1,6 +1,6 @@
 //! The tables of the READMEs, from the newest raw runs.
 
-use super::list::{Bound, BOUNDS, EXTEND, HAND_OFF, HOT_CPU, HOT_TIME, MEMORY, OURS, PAIR, REFUSED};
+use super::list::{BOUNDS, OURS, PAIR};
 use super::{commands, Outcome};
 use crate::measure::runs::{cpu_us, number, servers, Row, Run};
 use crate::measure::state::State;
@@ -12,8 +12,6 @@ use std::path::Path;
 
 /// The server of the tables that are of one server.
 const MAIN: &str = "redis-7.0.15";
-
-const MAIN_BOUNDS: [&str; 7] = [PAIR, REFUSED, EXTEND, HAND_OFF, HOT_TIME, HOT_CPU, MEMORY];
 
 const START: &str = "<!-- table: ";
 const END: &str = "<!-- end of table -->";
@@ -39,12 +37,9 @@ pub fn fill(path: &Path) {
 
 fn table(name: &str) -> String {
     match name {
-        "bounds" => bounds(|_| true),
-        // What fits into a README, and all that missed its bound.
-        "main bounds" => bounds(|bound| {
-            let is_missed = |server: &String| Outcome::of(bound, server).is_some_and(|it| it.is_missed(bound, server));
-            bound.state == State::Nobody && MAIN_BOUNDS.contains(&bound.operation) || measured().iter().any(is_missed)
-        }),
+        "bounds" => bounds(),
+        "main hot lock" => main_hot(),
+        "main pair" => main_pair(),
         "pair" | "several" => ways(name),
         "instructions" => instructions(),
         "memory" => memory(),
@@ -61,11 +56,11 @@ fn table(name: &str) -> String {
 
 /// One row for each bound, one column for each server: server CPU, and the instructions behind it where they were
 /// counted; in bold what missed it.
-fn bounds(is_wanted: impl Fn(&Bound) -> bool) -> String {
+fn bounds() -> String {
     let servers = measured();
     let mut header = vec!["LOCK.*", "against", "state", "at most"];
     header.extend(servers.iter().map(String::as_str));
-    let rows = BOUNDS.iter().filter(|bound| is_wanted(bound)).map(|bound| {
+    let rows = BOUNDS.iter().map(|bound| {
         let mut row: Vec<String> = vec![bound.operation.into(), bound.against.into(), bound.state.name().into()];
         row.push(format!("{:.2}", bound.at_most));
         row.extend(servers.iter().map(|server| {
@@ -107,6 +102,24 @@ fn middle(values: Vec<f64>, decimals: usize) -> String {
         return String::new();
     }
     format!("{:.decimals$}", median(values))
+}
+
+/// µs of server CPU of an acquire and a release with an AOF and a replica.
+fn main_pair() -> String {
+    let servers = measured();
+    let wanted = |row: &Row| row["operation"] == PAIR && State::AofAndReplica.is_of(row);
+    let runs: Vec<Option<Run>> = servers.iter().map(|server| Run::newest_of("pair", server)).collect();
+    let rows = runs.iter().flatten().flat_map(|run| &run.rows).filter(|row| wanted(row));
+    let ways: BTreeSet<(bool, &String)> = rows.map(|row| (row["contender"] != OURS, &row["contender"])).collect();
+    let rows = ways.iter().map(|(_, way)| {
+        let is_it = |row: &Row| wanted(row) && row["contender"] == **way;
+        let cells =
+            runs.iter().map(|run| run.as_ref().map_or(String::new(), |run| middle(run.rounds(is_it, cpu_us), 2)));
+        [(*way).clone()].into_iter().chain(cells).collect()
+    });
+    let mut header = vec!["acquire and release, µs"];
+    header.extend(servers.iter().map(String::as_str));
+    markdown(1, &header, &rows.collect::<Vec<Vec<String>>>())
 }
 
 /// µs of server CPU, for each way and server.
@@ -279,28 +292,55 @@ fn crowd() -> String {
 
 /// One lock that 64 clients want.
 fn hot() -> String {
-    let Some(run) = Run::newest("handoff", MAIN, is("part", "hot lock")) else { return "not measured\n".into() };
-    let mut run = run.filtered("part", "hot lock").filtered("clients", "64");
-    run.rows.retain(|row| State::Nobody.is_of(row));
-    let mut names = in_order(run.rows.iter().map(|row| &row["contender"]));
-    names.sort_by_key(|name| (**name != OURS, !name.starts_with("BLPOP"), (*name).clone()));
-    let mut rows = Vec::new();
-    for name in names {
-        let of = |value: &dyn Fn(&Row) -> Option<f64>| run.rounds(is("contender", name), value);
-        let ms = |column: &'static str| move |row: &Row| Some(number(row, column)? / 1_000.0);
-        rows.push(vec![
-            name.clone(),
-            middle(of(&|row| Some(number(row, "hand_offs")? / number(row, "wall_ns")? * 1e9)), 0),
-            middle(of(&|row| Some(number(row, "commands")? / number(row, "hand_offs")?)), 1),
-            middle(of(&cpu_us), 1),
-            middle(of(&ms("p50_us")), 1),
-            middle(of(&ms("p99_us")), 1),
-            format!("{} / {}", middle(of(&|row| number(row, "most")), 0), middle(of(&|row| number(row, "least")), 0)),
-        ]);
-    }
+    let Some((run, names)) = hot_run() else { return "not measured\n".into() };
+    let rows: Vec<Vec<String>> = names
+        .iter()
+        .map(|name| {
+            let of = |value: &dyn Fn(&Row) -> Option<f64>| run.rounds(is("contender", name), value);
+            let commands = of(&|row| Some(number(row, "commands")? / number(row, "hand_offs")?));
+            let p50 = of(&|row| Some(number(row, "p50_us")? / 1_000.0));
+            let mut row = vec![name.clone(), rate(&run, name), middle(commands, 1), middle(of(&cpu_us), 1)];
+            row.push(middle(p50, 1));
+            row.extend(slowest_and_shares(&run, name));
+            row
+        })
+        .collect();
     let header =
         ["64 clients", "hand-offs/s", "commands each", "server CPU, µs", "p50, ms", "p99, ms", "most / least served"];
     markdown(1, &header, &rows)
+}
+
+/// The columns of the same table that the README shows.
+fn main_hot() -> String {
+    let Some((run, names)) = hot_run() else { return "not measured\n".into() };
+    let row = |name: &String| {
+        let [p99, shares] = slowest_and_shares(&run, name);
+        vec![name.clone(), rate(&run, name), p99, shares]
+    };
+    let header = ["64 clients", "hand-offs/s", "p99 of the wait, ms", "most / least served"];
+    markdown(1, &header, &names.iter().map(row).collect::<Vec<_>>())
+}
+
+/// The newest run of the hot lock with 64 clients while nothing is replicated, and its contenders.
+fn hot_run() -> Option<(Run, Vec<String>)> {
+    let run = Run::newest("handoff", MAIN, is("part", "hot lock"))?;
+    let mut run = run.filtered("part", "hot lock").filtered("clients", "64");
+    run.rows.retain(|row| State::Nobody.is_of(row));
+    let mut names: Vec<String> = in_order(run.rows.iter().map(|row| &row["contender"])).into_iter().cloned().collect();
+    names.sort_by_key(|name| (name != OURS, !name.starts_with("BLPOP"), name.clone()));
+    Some((run, names))
+}
+
+fn rate(run: &Run, name: &str) -> String {
+    let rate = |row: &Row| Some(number(row, "hand_offs")? / number(row, "wall_ns")? * 1e9);
+    middle(run.rounds(is("contender", name), rate), 0)
+}
+
+fn slowest_and_shares(run: &Run, name: &str) -> [String; 2] {
+    let of = |value: &dyn Fn(&Row) -> Option<f64>| run.rounds(is("contender", name), value);
+    let share = |column: &'static str| middle(of(&|row| number(row, column)), 0);
+    let p99 = middle(of(&|row| Some(number(row, "p99_us")? / 1_000.0)), 1);
+    [p99, format!("{} / {}", share("most"), share("least"))]
 }
 
 /// Waits without a connection, by keys and waits.

@@ -134,8 +134,8 @@ fn until_held(conn: &mut Conn) -> i64 {
 #[test]
 fn every_block_is_run_below() {
     let headings: Vec<&str> = blocks().into_iter().map(|(heading, _)| heading).collect();
-    let run = "Try|Wait in line|Renew|Run a command under a lock|See who holds|\
-        See who holds|Take a lock away from its holder";
+    let run = "Try|Wait for a lock|Renew|Run a command under a lock|Show the holder|\
+        Show the holder|Take a lock away from its holder";
     assert_eq!(headings.join("|"), run);
     assert_eq!(DOCUMENT.matches("```").count(), headings.len() * 2, "a block that is not sh");
 }
@@ -160,12 +160,12 @@ fn a_try_takes_a_free_lock_and_is_refused_a_held_one() {
 fn a_wait_is_granted_in_its_turn_and_ends_when_it_is_cancelled() {
     let Some((_server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
-    let cancelled = shell.start(block("Wait in line"));
+    let cancelled = shell.start(block("Wait for a lock"));
     conn.until_waiters("report", 1);
     let id = conn.call(&["LOCK.INFO", "report", "FULL"]).field("queue").list()[0].field("id").text();
     assert_eq!(conn.int(&["LOCK.CANCEL", "report", &id]), 1);
     assert_eq!(cancelled.end().status.code(), Some(75));
-    let script = shell.start(block("Wait in line"));
+    let script = shell.start(block("Wait for a lock"));
     conn.until_waiters("report", 1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "report", &token]), 1);
     let output = script.end();
@@ -354,7 +354,7 @@ fn who_holds_is_seen_in_columns_and_as_json() {
     let Some((server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60", "OWNER", "alice"]);
     let _waiter = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "bob"]);
-    let columns = said(&shell.run(block("See who holds")));
+    let columns = said(&shell.run(block("Show the holder")));
     for line in ["state\theld", &format!("token\t{token}"), "owner\talice", "waiters\t1", "overdue-ms\t"] {
         assert!(columns.lines().any(|found| found == line), "{line}: {columns}");
     }

@@ -63,7 +63,7 @@ impl Default for Settings {
     }
 }
 
-/// Why there is no lock. What was granted has been given back where a server answered.
+/// Why there is no lock. Granted locks have been given back on every server that replied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotLocked {
     /// How many servers granted it, the last time.
@@ -91,7 +91,7 @@ impl Redlock {
     /// a replica of another.
     ///
     /// # Errors
-    /// An address that is none.
+    /// An address is invalid.
     pub fn new<A: AsRef<str>>(addresses: &[A], settings: Settings) -> RedisResult<Self> {
         let server = |address: &A| Server::at(address.as_ref(), settings.timeout);
         Ok(Self { servers: addresses.iter().map(server).collect::<RedisResult<_>>()?, settings })
@@ -132,7 +132,7 @@ impl Redlock {
             return Ok(guard);
         }
         let refused = guard.answers.iter().filter(|answer| **answer == Answer::Refused).count();
-        // The guard is dropped here: what was granted is given back before anybody is told.
+        // The guard is dropped here, so granted locks are given back before the caller learns of the refusal.
         Err(NotLocked { granted, refused, failed: self.servers.len() - granted - refused, quorum })
     }
 
@@ -223,7 +223,7 @@ impl Server {
             Answer::Refused | Answer::None => cmd("LOCK.CANCEL").arg(key).arg(id).to_owned(),
         };
         if self.send::<i64>(&command).is_err() {
-            // What does not answer is left behind; a new connection may get through.
+            // Give up a connection that does not reply; a new one may get through.
             self.disconnect();
             let _ = self.send::<i64>(&command);
         }

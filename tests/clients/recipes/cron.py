@@ -4,12 +4,12 @@ from serverlock import LockRefused
 
 
 def once_per_period(client, locks, name, period_s, most_s, job):
-    """Runs the job if no machine has run it in this period, and none is at it. True if it ran here.
+    """Runs the job unless another machine runs it, or has run it, in this period. True if it ran here.
 
     LockLost: the job took longer than most_s, and another machine may have run it meanwhile.
     """
-    seconds, _ = client.time()  # the server's clock: those of the machines may differ
-    period = int(seconds + period_s / 2) // period_s  # the nearest beginning: a cron may fire a little early
+    seconds, _ = client.time()  # the server's clock: the clocks of the machines may differ
+    period = int(seconds + period_s / 2) // period_s  # the nearest start: cron may fire a little early
     lock = locks.lock(
         f"cron:{name}:{period}", min(5, most_s), max_hold=most_s, owner=socket.gethostname(), details=True
     )
@@ -18,10 +18,10 @@ def once_per_period(client, locks, name, period_s, most_s, job):
     except LockRefused:
         return False
     try:
-        job(held.token, held.predecessor is not None)  # True: a machine died at it, or was too slow
+        job(held.token, held.predecessor is not None)  # True: a machine died during the job, or was too slow
     except BaseException:
         held.release()  # another may try again in this period
         raise
-    # Not released, and not renewed any more: for the rest of the period, and one more, nobody runs it again.
+    # Neither released nor renewed: no machine runs it again in this period or the next.
     held.extend(2 * period_s)
     return True

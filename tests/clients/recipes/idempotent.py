@@ -2,11 +2,11 @@ from serverlock import LockLost, LockTimeout
 
 
 class Busy(Exception):
-    """Another call with this key is at it, or was when this one was too slow: ask again."""
+    """Another call with this key is running, or ran when this one was too slow: ask again."""
 
 
 def once(client, locks, key, most_s, keep_s, work):
-    """The result of work() for this idempotency key, from now or from the call that was first."""
+    """Returns the result of work() for this idempotency key, from this call or an earlier one."""
     lock, kept = f"{{{key}}}:lock", f"{{{key}}}:result"  # one slot of a cluster
     if (result := client.get(kept)) is not None:
         return result

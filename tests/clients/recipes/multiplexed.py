@@ -5,13 +5,13 @@ import time
 
 
 class Waiting:
-    """Any number of waits over one connection for calls and one for messages. `listen` runs beside them, as a task."""
+    """Any number of waits over one connection for commands and one for messages. Run `listen` as a task."""
 
     def __init__(self, client, again_s=5):
         self.client = client
-        self.channel = f"locks:{secrets.token_hex(8)}"  # of this process, and of no other
+        self.channel = f"locks:{secrets.token_hex(8)}"  # for this process alone
         self.again_s = again_s  # shorter than lock.place-ms, 10 s
-        self.turns = {}  # the attempts that wait, by their IDs
+        self.turns = {}  # the waiting attempts, by ID
 
     async def listen(self):
         async with self.client.pubsub() as messages:
@@ -27,9 +27,9 @@ class Waiting:
                         turn.set()
 
     async def acquire(self, key, lease_s, wait_s):
-        """The token and the time until which it is good; None if somebody else has the lock after that wait."""
+        """Returns the token and the time when its lease ends; None if the lock is still taken after that wait."""
         attempt, until = str(secrets.randbelow(10**18)), time.monotonic() + wait_s
-        turn = self.turns[attempt] = asyncio.Event()  # before the call: a message may overtake its reply
+        turn = self.turns[attempt] = asyncio.Event()  # before the command: a message may overtake its reply
         token = None
         try:
             while (left_s := until - time.monotonic()) > 0:
@@ -44,5 +44,5 @@ class Waiting:
                     await asyncio.wait_for(turn.wait(), min(left_s, self.again_s))
         finally:
             del self.turns[attempt]
-            if token is None:  # it gives up, or does not know: nobody must wait for it
+            if token is None:  # it gives up, or does not know the outcome: do not delay others
                 await self.client.execute_command("LOCK.CANCEL", key, attempt)

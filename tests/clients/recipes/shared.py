@@ -1,16 +1,16 @@
 def read(locks, index, lease_s, look):
-    """Beside all others who read."""
+    """Runs look() beside other readers."""
     with locks.shared(index, lease_s, wait=20):
         return look()
 
 
 def rebuild(locks, index, lease_s, build):
-    """Alone: nobody reads meanwhile."""
+    """Runs build() alone, without readers."""
     with locks.lock(index, lease_s, wait=20):
         return build()
 
 
 def ask(locks, service, n, lease_s, call):
-    """At most n at a time."""
+    """Runs at most n calls at a time."""
     with locks.limit(service, n, lease_s, wait=20):
         return call()

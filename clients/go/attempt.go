@@ -28,7 +28,7 @@ var (
 //
 // It first asks without waiting, over the application's own client. If the lock is taken, it joins the queue in one of
 // four ways: as the only waiter, by blocking in pieces on a dedicated connection; otherwise by NOTIFY; without NOTIFY,
-// by blocking on one of a few shared connections; without the module, by polling with the script.
+// by blocking on one of a few dedicated connections; without the module, by polling with the script.
 type attempt struct {
 	engine  *engine
 	request *request
@@ -38,7 +38,7 @@ type attempt struct {
 
 	tries       int
 	conn        *connection
-	isShared    bool // conn is one of the shared ones
+	isPooled    bool // conn is one of engine.connections
 	isBlocking  bool // conn is that of the only waiter
 	needsConn   bool
 	mayBeQueued bool // there may be something to cancel on the server
@@ -160,7 +160,7 @@ func (a *attempt) left() time.Duration {
 	return a.request.wait - (now() - a.began)
 }
 
-// over returns an error if nobody wants the result any more.
+// over returns an error if the result is no longer wanted.
 func (a *attempt) over() error {
 	if a.ctx.Err() != nil {
 		return givenUp(a.ctx, a.request.name)
@@ -286,7 +286,7 @@ func (a *attempt) timedOut() error {
 	return timedOutError(a.request.name, now()-a.began)
 }
 
-// takeConnection gets a connection for the attempt: its own for a session or the only waiter, otherwise a shared one.
+// takeConnection gets a connection for the attempt: its own for a session or the only waiter, otherwise one of the few.
 func (a *attempt) takeConnection() error {
 	a.giveBackConnection()
 	e, r := a.engine, a.request
@@ -316,7 +316,7 @@ func (a *attempt) takeConnection() error {
 		}
 		return connectionLostf("no connection came free within %v", patience)
 	}
-	a.conn, a.isShared = conn, true
+	a.conn, a.isPooled = conn, true
 	return nil
 }
 
@@ -326,12 +326,12 @@ func (a *attempt) giveBackConnection() {
 	if conn == nil {
 		return
 	}
-	if a.isShared {
+	if a.isPooled {
 		a.engine.connections.giveBack(conn)
 	} else if !a.isBlocking {
 		conn.close()
 	}
-	a.isShared = false
+	a.isPooled = false
 }
 
 // abandon leaves the queue, and releases a grant whose reply did not arrive.

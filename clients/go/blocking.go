@@ -17,7 +17,7 @@ type blocking struct {
 	mu      sync.Mutex
 	conn    *connection
 	isTaken bool
-	isUsed  bool // calls are narrowed for it
+	isUsed  bool // the pipeline is narrowed for it
 	isOver  bool // a second attempt has waited
 }
 

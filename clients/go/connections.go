@@ -9,8 +9,7 @@ import (
 
 const maxConnections = 8
 
-// connections are the few connections shared by calls that need one to themselves: blocking waits, and WAIT after a
-// grant.
+// connections are a few dedicated connections that attempts take in turn for blocking waits, and for WAIT after a grant.
 type connections struct {
 	engine  *engine
 	turns   chan struct{}

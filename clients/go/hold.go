@@ -51,7 +51,7 @@ func (h *hold) lostAt() time.Duration {
 	return h.sent + h.lease - h.lease/10
 }
 
-// The caller holds mu.
+// renewAt is after a third of the lease. The caller holds mu.
 func (h *hold) renewAt() time.Duration { return h.sent + h.lease/3 }
 
 // lost returns why the lock is lost; nil while it is held, and after a release in time.

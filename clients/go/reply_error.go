@@ -18,8 +18,8 @@ type connectionLost struct {
 	final bool
 }
 
-func (b *connectionLost) Error() string { return b.cause.Error() }
-func (b *connectionLost) Unwrap() error { return b.cause }
+func (c *connectionLost) Error() string { return c.cause.Error() }
+func (c *connectionLost) Unwrap() error { return c.cause }
 
 func connectionLostf(format string, args ...any) *connectionLost {
 	return &connectionLost{cause: fmt.Errorf(format, args...)}
@@ -30,9 +30,9 @@ type replyError struct {
 	code, text string
 }
 
-func (s *replyError) Error() string { return s.text }
+func (r *replyError) Error() string { return r.text }
 
-func (s *replyError) isUnknownCommand() bool { return unknownCommand.MatchString(s.text) }
+func (r *replyError) isUnknownCommand() bool { return unknownCommand.MatchString(r.text) }
 
 // abandoned: the context of the caller is done. The call may be in flight until settled is closed.
 type abandoned struct {
@@ -87,15 +87,15 @@ func mayPass(err error) bool {
 	return false
 }
 
-func (s *replyError) passes() bool {
-	switch s.code {
+func (r *replyError) passes() bool {
+	switch r.code {
 	case "UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN",
 		"BUSY", "MISCONF", "OOM", "NOREPLICAS":
 		return true
 	case "GRACE":
-		return !strings.HasPrefix(s.text, "GRACE lease") // longer than any grace covers
+		return !strings.HasPrefix(r.text, "GRACE lease") // longer than any grace covers
 	case "BUSYLOCKS":
-		return !strings.HasPrefix(s.text, "BUSYLOCKS 64 waits") // of this ID
+		return !strings.HasPrefix(r.text, "BUSYLOCKS 64 waits") // of this ID
 	}
 	return false
 }

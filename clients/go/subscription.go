@@ -194,7 +194,7 @@ func (s *subscription) pass(message string) {
 	if update := s.byID[id]; update != nil {
 		select {
 		case update.messages <- kind:
-		default: // one unread message is enough
+		default: // it has unread messages that make it ask again
 		}
 	}
 }

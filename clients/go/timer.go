@@ -108,7 +108,7 @@ func (t *timer) close() {
 	heap.Init(&t.entries)
 }
 
-// The caller holds mu.
+// push adds an entry. The caller holds mu.
 func (t *timer) push(one entry) {
 	if one.hold == nil && t.engine.isClosed() {
 		return
@@ -117,7 +117,7 @@ func (t *timer) push(one entry) {
 	t.set()
 }
 
-// The caller holds mu.
+// set starts the timer for the earliest entry. The caller holds mu.
 func (t *timer) set() {
 	if len(t.entries) == 0 || t.entries[0].at >= t.wakesAt {
 		return

@@ -71,7 +71,7 @@ func (m *Mutex) lock(ctx context.Context, tries int) error {
 	return nil
 }
 
-// The caller holds mu.
+// setUntil counts from the last grant or EXTEND. The caller holds mu.
 func (m *Mutex) setUntil() {
 	m.until = time.Now().Add(m.held.Left() - time.Duration(float64(m.expiry)*m.driftFactor))
 }

@@ -163,16 +163,28 @@ test_php() {
     python3 clients/suite/run.py php ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
-# clients/suite and clients/shell are no languages of this script.
+# What plays one language: a process of its own, which can be ended when it hangs.
+if [ "${1:-}" = --play ]; then
+    "test_$2" && python3 clients/suite/install.py "$2"
+    exit
+fi
+
+# clients/suite and clients/shell are not languages of this script.
 languages=${*:-$(for folder in clients/*/; do
     name=$(basename "$folder")
     ! declare -F "test_$name" >/dev/null || echo "$name"
 done)}
-# They mostly wait, so two at a time; each line says which one it is of.
+# They mostly wait, so two run at a time. Each line says which language it comes from.
 at_once=${AT_ONCE:-2}
+# Several times what one takes on an idle machine, in seconds.
+limit=${LIMIT:-1500}
 play() {
     local began=$SECONDS verdict=passed
-    { "test_$1" && python3 clients/suite/install.py "$1"; } >"$target/$1.log" 2>&1 || verdict=failed
+    timeout --kill-after=30 "$limit" scripts/test-clients.sh --play "$1" >"$target/$1.log" 2>&1 &
+    # timeout has a process group of its own.
+    trap 'kill $!' TERM INT
+    wait $! || verdict=failed
+    [ $((SECONDS - began)) -lt "$limit" ] || echo "it took longer than $limit s" >>"$target/$1.log"
     echo "$verdict" >"$target/$1.verdict"
     echo "== $1 $verdict after $((SECONDS - began)) s"
 }

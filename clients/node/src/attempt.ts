@@ -1,7 +1,7 @@
 /**
  * One attempt at a lock: sent, waited for, and given up without leaving anything behind. It asks without waiting first,
- * over the application's own client. Only if somebody else has the lock, it stands in line: alone by blocking in pieces
- * on one line, beside others by NOTIFY, else by blocking on one of a few lines, else by polling with the portable script.
+ * over the application's own client. Only if somebody else has the lock, it joins the queue: alone by blocking in pieces
+ * on one connection, beside others by NOTIFY, else by blocking on one of a few connections, else by polling with the portable script.
  */
 
 import { randomInt } from 'node:crypto';
@@ -12,10 +12,10 @@ import { predecessor, type Grant } from './hold.js';
 import { confirm } from './replicas.js';
 import type { Request } from './request.js';
 import type { News } from './subscription.js';
-import { Broken, mayPass, read, refused, Said, timedOut, typed, type Line, type Words } from './wire.js';
+import { ConnectionLost, mayPass, read, refused, ReplyError, timedOut, typed, type Connection, type Words } from './wire.js';
 
 const PIECE = 5000;
-const SOLO_PIECE = 2000;
+const BLOCKING_PIECE = 2000;
 const CROWDED_PIECE = 1000;
 const RESEND = 5000;
 const RESEND_DOWN = 1000;
@@ -24,7 +24,7 @@ const SLACK = 100;
 
 /** This server, or this user, cannot wait by NOTIFY. */
 class NoNotify extends Error {}
-/** The attempt stands in line. */
+/** The attempt is in the queue. */
 class Standing extends Error {}
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)).unref());
@@ -34,10 +34,10 @@ export class Attempt {
   readonly began = now();
   readonly #deadline: number;
   #tries = 0;
-  #line: Line | undefined;
+  #connection: Connection | undefined;
   #isPooled = false;
-  #isSolo = false;
-  #usesLine: boolean;
+  #isBlocking = false;
+  #usesConnection: boolean;
   #mayStand = false;
   #stood = false;
   #isPortable = false;
@@ -55,7 +55,7 @@ export class Attempt {
     readonly signal?: AbortSignal,
   ) {
     this.#deadline = this.began + request.wait;
-    this.#usesLine = request.needsLine;
+    this.#usesConnection = request.needsConnection;
   }
 
   /** The caller does not want it any more, or the manager is closed. */
@@ -75,9 +75,9 @@ export class Attempt {
     this.signal?.throwIfAborted();
     this.engine.callers.enter(this);
     try {
-      if (this.request.needsLine) await this.#takeLine();
+      if (this.request.needsConnection) await this.#takeConnection();
       grant = await this.#get();
-      if (this.request.replicas || this.request.options.fsync) await confirm(this.#line, this.request, this.engine.timeout);
+      if (this.request.replicas || this.request.options.fsync) await confirm(this.#connection, this.request, this.engine.timeout);
       this.#throwIfOver();
     } catch (error) {
       await this.#abandon(error);
@@ -86,10 +86,10 @@ export class Attempt {
       this.engine.callers.leave(this);
     }
     if (this.request.options.session) {
-      grant.line = this.#line;
-      this.#line = undefined;
+      grant.connection = this.#connection;
+      this.#connection = undefined;
     } else {
-      this.#giveBackLine();
+      this.#giveBackConnection();
     }
     return grant;
   }
@@ -102,7 +102,7 @@ export class Attempt {
           this.#isPortable = false;
           return await this.#byModule();
         } catch (error) {
-          if (!(error instanceof Said && error.isUnknownCommand)) throw error;
+          if (!(error instanceof ReplyError && error.isUnknownCommand)) throw error;
           this.engine.missModule(error);
         }
         this.#mayStand = false;
@@ -114,7 +114,7 @@ export class Attempt {
 
   async #byModule(): Promise<Grant> {
     const { engine, request } = this;
-    const alone = engine.solo.isReady ? await this.#alone() : undefined;
+    const alone = engine.blocking.isReady ? await this.#alone() : undefined;
     if (alone) return alone;
     if (request.wait && engine.notifies && engine.subscription.isUp) {
       const grant = await this.#byNotify();
@@ -158,7 +158,7 @@ export class Attempt {
         reply = await this.#exchange(this.request.acquire(this.id, wait, channel), timeout);
       } catch (thrown) {
         const error = read(thrown);
-        const isRefusal = error instanceof Said && !error.isUnknownCommand && /^(ERR|NOPERM)$/.test(error.code);
+        const isRefusal = error instanceof ReplyError && !error.isUnknownCommand && /^(ERR|NOPERM)$/.test(error.code);
         if (channel !== undefined && isRefusal && !this.engine.notifyWorks) {
           this.engine.notifies = false;
           throw new NoNotify();
@@ -182,23 +182,23 @@ export class Attempt {
       this.#stood = this.engine.notifyWorks = true;
       throw new Standing();
     }
-    const grant = { sent, portable: this.#isPortable, line: undefined };
+    const grant = { sent, portable: this.#isPortable, connection: undefined };
     if (typeof reply === 'number' && reply > 0) return { token: reply, predecessor: null, ...grant };
     if (Array.isArray(reply) && reply.length === 4 && typeof reply[0] === 'number') {
       return { token: reply[0], predecessor: predecessor(reply), ...grant };
     }
-    throw typed(new Said(`ERR the server answered ${JSON.stringify(reply)}`), this.request.name);
+    throw typed(new ReplyError(`ERR the server answered ${JSON.stringify(reply)}`), this.request.name);
   }
 
   #exchange(words: Words, timeout: number): Promise<unknown> {
     this.#throwIfOver();
-    if (this.#usesLine && !this.#line?.isOpen) return this.#takeLine().then(() => this.#send(words, timeout));
+    if (this.#usesConnection && !this.#connection?.isOpen) return this.#takeConnection().then(() => this.#send(words, timeout));
     return this.#send(words, timeout);
   }
 
   #send(words: Words, timeout: number): Promise<unknown> {
     this.#mayStand = true;
-    if (this.#line) return this.#line.call(words, timeout);
+    if (this.#connection) return this.#connection.call(words, timeout);
     return this.engine.wire.call(this.request.key, words, timeout);
   }
 
@@ -206,19 +206,19 @@ export class Attempt {
    * Waits a little before the next copy; throws the typed error if there is to be none. A copy whose reply may still
    * come on a shared connection is awaited: two must never be on their way.
    */
-  async #pauseAfter(error: Said | Broken): Promise<{ reply: unknown } | undefined> {
+  async #pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined> {
     this.#tries += 1;
     const { name } = this.request;
-    if (error instanceof Said && error.isUnknownCommand) throw error;
-    this.#line?.close();
-    if (this.engine.wire.isCluster && (this.#usesLine || error instanceof Broken)) await this.engine.wire.refresh(this.request.key);
-    if (error instanceof Said && !this.#stood && this.#tries === 1) this.#mayStand = false;
+    if (error instanceof ReplyError && error.isUnknownCommand) throw error;
+    this.#connection?.close();
+    if (this.engine.wire.isCluster && (this.#usesConnection || error instanceof ConnectionLost)) await this.engine.wire.refresh(this.request.key);
+    if (error instanceof ReplyError && !this.#stood && this.#tries === 1) this.#mayStand = false;
     if (!mayPass(error)) throw typed(error, name);
-    const isPending = error instanceof Broken && error.settled;
+    const isPending = error instanceof ConnectionLost && error.settled;
     if (this.#left() <= 0 && (this.request.wait || this.#tries >= 2 || isPending)) {
-      throw this.request.wait && error instanceof Said ? timedOut(name, now() - this.began, error) : typed(error, name);
+      throw this.request.wait && error instanceof ReplyError ? timedOut(name, now() - this.began, error) : typed(error, name);
     }
-    if (error instanceof Broken && error.settled) {
+    if (error instanceof ConnectionLost && error.settled) {
       const late = error.settled.then(
         (reply) => ({ reply }),
         () => undefined,
@@ -235,7 +235,7 @@ export class Attempt {
 
   async #byNotify(): Promise<Grant | undefined> {
     const { subscription } = this.engine;
-    this.engine.solo.end();
+    this.engine.blocking.end();
     const news = (this.#news = subscription.register(this.id, this.request.key));
     let heard: string | undefined;
     try {
@@ -296,39 +296,39 @@ export class Attempt {
   /** As the only wait of the manager. undefined: it is not, or no longer. */
   async #alone(): Promise<Grant | undefined> {
     const { engine, request } = this;
-    if (!request.wait || request.needsLine || !engine.notifies || !engine.solo.enter()) return undefined;
-    this.#isSolo = true;
+    if (!request.wait || request.needsConnection || !engine.notifies || !engine.blocking.enter()) return undefined;
+    this.#isBlocking = true;
     try {
       return await this.#byBlocking();
     } finally {
-      this.#isSolo = false;
-      engine.solo.leave();
+      this.#isBlocking = false;
+      engine.blocking.leave();
     }
   }
 
-  /** In pieces: lines are few, and a reply that is lost is noticed after one. undefined: it is not alone any more. */
+  /** In pieces: connections are few, and a reply that is lost is noticed after one. undefined: it is not alone any more. */
   async #byBlocking(): Promise<Grant | undefined> {
     const { engine, request } = this;
-    while (this.#left() > 0 && !(this.#isSolo && engine.solo.isOver)) {
-      this.#usesLine = true;
+    while (this.#left() > 0 && !(this.#isBlocking && engine.blocking.isOver)) {
+      this.#usesConnection = true;
       let grant: Grant | undefined;
       let began: number;
       let piece: number;
       try {
-        if (this.#isSolo) this.#line ??= engine.solo.openLine;
-        if (!this.#line) await this.#takeLine();
-        const most = this.#isSolo ? SOLO_PIECE : engine.lines.isCrowded ? CROWDED_PIECE : PIECE;
+        if (this.#isBlocking) this.#connection ??= engine.blocking.openConnection;
+        if (!this.#connection) await this.#takeConnection();
+        const most = this.#isBlocking ? BLOCKING_PIECE : engine.connections.isCrowded ? CROWDED_PIECE : PIECE;
         piece = Math.max(1, Math.min(this.#left(), most));
         began = now();
         grant = await this.#unlessGivenUp(this.#ask(piece, undefined, piece + engine.timeout));
       } catch (error) {
-        if (!(error instanceof Broken)) throw error;
+        if (!(error instanceof ConnectionLost)) throw error;
         await this.#pauseAfter(error);
         continue;
       } finally {
-        this.#usesLine = request.needsLine;
-        if (this.#over) this.#line?.close();
-        if (!this.#usesLine) this.#giveBackLine();
+        this.#usesConnection = request.needsConnection;
+        if (this.#over) this.#connection?.close();
+        if (!this.#usesConnection) this.#giveBackConnection();
       }
       this.#stood = true;
       if (grant) {
@@ -386,41 +386,41 @@ export class Attempt {
     }
   }
 
-  /** A line for the whole attempt: its own for a session, one of the few for WAIT. */
-  async #takeLine(): Promise<void> {
+  /** A connection for the whole attempt: its own for a session, one of the few for WAIT. */
+  async #takeConnection(): Promise<void> {
     const { engine, request } = this;
-    this.#giveBackLine();
+    this.#giveBackConnection();
     if (request.options.session) {
-      this.#line = await engine.wire.line(request.key, engine.timeout);
+      this.#connection = await engine.wire.connect(request.key, engine.timeout);
       return;
     }
-    if (this.#isSolo) {
-      this.#line = await engine.solo.line(request.key);
+    if (this.#isBlocking) {
+      this.#connection = await engine.blocking.open(request.key);
       return;
     }
-    this.#line = await engine.lines.take(request.key, request.wait ? this.#left() : engine.timeout, (turn) => this.#unlessGivenUp(turn));
-    if (!this.#line) this.#throwIfOver();
-    if (!this.#line) throw request.wait ? this.#timedOut() : new Broken(new Error('no connection came free'));
+    this.#connection = await engine.connections.take(request.key, request.wait ? this.#left() : engine.timeout, (turn) => this.#unlessGivenUp(turn));
+    if (!this.#connection) this.#throwIfOver();
+    if (!this.#connection) throw request.wait ? this.#timedOut() : new ConnectionLost(new Error('no connection came free'));
     this.#isPooled = true;
     this.#throwIfOver();
   }
 
-  #giveBackLine(): void {
-    const line = this.#line;
-    this.#line = undefined;
-    if (line && this.#isPooled) this.engine.lines.giveBack(line);
-    else if (!this.#isSolo) line?.close();
+  #giveBackConnection(): void {
+    const connection = this.#connection;
+    this.#connection = undefined;
+    if (connection && this.#isPooled) this.engine.connections.giveBack(connection);
+    else if (!this.#isBlocking) connection?.close();
     this.#isPooled = false;
   }
 
-  /** Leaves the line, and gives back what was granted without its being known. */
+  /** Leaves the queue, and gives back what was granted without its being known. */
   async #abandon(error: unknown): Promise<void> {
     // A reply that is on its way must not be read as that to another call.
-    if (this.#over) this.#line?.close();
-    this.#giveBackLine();
+    if (this.#over) this.#connection?.close();
+    this.#giveBackConnection();
     if (!this.#mayStand) return;
     const cause = error instanceof Error ? error.cause : undefined;
-    const isReachable = !(error instanceof Broken || cause instanceof Broken);
+    const isReachable = !(error instanceof ConnectionLost || cause instanceof ConnectionLost);
     await this.engine.cancel(this.request, this.id, this.#isPortable, isReachable);
   }
 }

@@ -6,14 +6,14 @@ import { Callers } from './callers.js';
 import { now } from './clock.js';
 import { LockBadArgumentError, LockError, LockMisuseError, type LockLostError } from './errors.js';
 import { Held } from './hold.js';
-import { Lines } from './lines.js';
+import { Connections } from './connections.js';
 import type { Hooks } from './options.js';
 import { FENCED, Portable } from './portable.js';
 import type { Request } from './request.js';
-import { Solo } from './solo.js';
+import { Blocking } from './blocking.js';
 import { Subscription } from './subscription.js';
 import { Timer } from './timer.js';
-import { Broken, mayPass, read, Said, typed, type Line, type Wire, type Word, type Words } from './wire.js';
+import { ConnectionLost, mayPass, read, ReplyError, typed, type Connection, type Wire, type Word, type Words } from './wire.js';
 
 export interface Settings {
   timeout: number;
@@ -32,8 +32,8 @@ export class Engine {
   readonly timeout: number;
   readonly timer: Timer;
   readonly subscription: Subscription;
-  readonly lines: Lines;
-  readonly solo: Solo;
+  readonly connections: Connections;
+  readonly blocking: Blocking;
   readonly portable: Portable;
   /** The holds of the scopes around the running call. What was started in a scope may outlive it. */
   readonly #scopes = new AsyncLocalStorage<readonly Held[]>();
@@ -47,8 +47,8 @@ export class Engine {
   #hasWarned = false;
   /** A call over the application's connection that got no reply in time, until it gets one or the connection ends. */
   #silent: Promise<unknown> | undefined;
-  readonly #sessions = new Set<Line>();
-  readonly #dropped = new FinalizationRegistry<Line>((line) => line.close());
+  readonly #sessions = new Set<Connection>();
+  readonly #dropped = new FinalizationRegistry<Connection>((connection) => connection.close());
 
   constructor(
     readonly wire: Wire,
@@ -57,8 +57,8 @@ export class Engine {
     this.timeout = options.timeout;
     this.timer = new Timer(this);
     this.subscription = new Subscription(this);
-    this.lines = new Lines(this);
-    this.solo = new Solo(this);
+    this.connections = new Connections(this);
+    this.blocking = new Blocking(this);
     this.portable = new Portable(this);
   }
 
@@ -95,10 +95,10 @@ export class Engine {
     try {
       const grant = await attempt.run();
       held = Held._of(this, request, grant, attempt.began);
-      if (grant.line) this.#watch(grant.line, held);
+      if (grant.connection) this.#watch(grant.connection, held);
     } catch (thrown) {
       const waited = now() - attempt.began;
-      const isOurs = thrown instanceof Said || thrown instanceof Broken;
+      const isOurs = thrown instanceof ReplyError || thrown instanceof ConnectionLost;
       const error = isOurs ? typed(thrown, request.name) : thrown;
       if (error instanceof LockError) this.tell(() => this.options.hooks.refused?.(request.name, waited, error));
       throw error;
@@ -108,13 +108,13 @@ export class Engine {
     return held;
   }
 
-  /** The line does not keep a hold that nobody refers to; the line of such a hold is closed. */
-  #watch(line: Line, held: Held): void {
+  /** The connection does not keep a hold that nobody refers to; that of such a hold is closed. */
+  #watch(connection: Connection, held: Held): void {
     const ref = new WeakRef(held);
-    this.#sessions.add(line);
-    this.#dropped.register(held, line);
-    line.onEnd(() => {
-      this.#sessions.delete(line);
+    this.#sessions.add(connection);
+    this.#dropped.register(held, connection);
+    connection.onEnd(() => {
+      this.#sessions.delete(connection);
       ref.deref()?._lose('the connection of its session has ended', true);
     });
   }
@@ -141,14 +141,14 @@ export class Engine {
    */
   async send(key: Buffer, words: Words, timeout: number): Promise<unknown> {
     if (this.#silent) {
-      const line = await this.lines.take(key, timeout, (turn) => turn);
-      if (!line) throw new Broken(new Error('no connection came free'));
-      return line.call(words, timeout).finally(() => this.lines.giveBack(line));
+      const connection = await this.connections.take(key, timeout, (turn) => turn);
+      if (!connection) throw new ConnectionLost(new Error('no connection came free'));
+      return connection.call(words, timeout).finally(() => this.connections.giveBack(connection));
     }
     try {
       return await this.wire.call(key, words, timeout);
     } catch (error) {
-      if (error instanceof Broken && error.settled && this.wire.hasOneConnection) this.#fellSilent(error.settled);
+      if (error instanceof ConnectionLost && error.settled && this.wire.hasOneConnection) this.#fellSilent(error.settled);
       throw error;
     }
   }
@@ -224,7 +224,7 @@ export class Engine {
         return await this.wire.call(held._request.key, words(), this.timeout);
       } catch (thrown) {
         const error = read(thrown);
-        if (!(error instanceof Said && this.missed(held, error))) throw typed(error, held.key);
+        if (!(error instanceof ReplyError && this.missed(held, error))) throw typed(error, held.key);
       }
     }
   }
@@ -243,8 +243,8 @@ export class Engine {
       else if (wait > 0 && !wasLost) inTime = await this.#releaseLater(held, wait);
       else inTime = (await this.#releaseNow(held)) && !wasLost;
     } finally {
-      if (held._line) this.#sessions.delete(held._line);
-      held._line?.close();
+      if (held._connection) this.#sessions.delete(held._connection);
+      held._connection?.close();
     }
     if (this.options.hooks.released) this.tell(() => this.options.hooks.released?.(request.name, now() - held._granted, inTime));
     return inTime;
@@ -270,13 +270,13 @@ export class Engine {
     return held._request.wasHeld(reply) || (reply === 0 && sentTwice && now() < held._lostAt);
   }
 
-  async #releaseAgain(held: Held, first: Said | Broken, end: number): Promise<boolean> {
+  async #releaseAgain(held: Held, first: ReplyError | ConnectionLost, end: number): Promise<boolean> {
     const request = held._request;
     for (let tries = 0, error = first; ; ) {
-      if (!(error instanceof Said && this.missed(held, error))) {
+      if (!(error instanceof ReplyError && this.missed(held, error))) {
         tries += 1;
         if (!mayPass(error)) throw typed(error, request.name);
-        const settled = error instanceof Broken ? error.settled : undefined;
+        const settled = error instanceof ConnectionLost ? error.settled : undefined;
         if (settled || now() >= Math.min(end, held._lostAt)) {
           // The copy that is on its way may do the work. Then this one finds nothing to do.
           this.timer.owe(held._sent + held._lease, this.#settling(held));
@@ -308,7 +308,7 @@ export class Engine {
         return await this.#sendRelease(held);
       } catch (thrown) {
         const error = read(thrown);
-        if (error instanceof Said) this.missed(held, error);
+        if (error instanceof ReplyError) this.missed(held, error);
         throw error;
       }
     };
@@ -329,7 +329,7 @@ export class Engine {
     return true;
   }
 
-  missModule(error: Said): void {
+  missModule(error: ReplyError): void {
     if (!this.options.portable) throw error;
     this.isPortable = true;
     this.#askForModule = now() + ASK_FOR_MODULE;
@@ -341,7 +341,7 @@ export class Engine {
   }
 
   /** The module, or the script, is gone: whether to go on with the scripts, which know the same value. */
-  missed(held: Held, error: Said): boolean {
+  missed(held: Held, error: ReplyError): boolean {
     if (error.code === 'NOSCRIPT' && held._portable) {
       this.portable.missed();
       return true;
@@ -353,7 +353,7 @@ export class Engine {
 
   /** What it keeps for callers. */
   census(): Record<string, number> {
-    return { attempts: this.callers.size, waiting: this.subscription.size, owed: this.timer.owed, ...this.lines.counts };
+    return { attempts: this.callers.size, waiting: this.subscription.size, owed: this.timer.owed, ...this.connections.counts };
   }
 
   close(): void {
@@ -361,9 +361,9 @@ export class Engine {
     this.isClosed = true;
     this.callers.close((attempt) => new LockMisuseError(attempt.request.name, 'its manager is closed'));
     this.subscription.close();
-    this.lines.close();
-    this.solo.end();
-    for (const line of this.#sessions) line.close();
+    this.connections.close();
+    this.blocking.end();
+    for (const connection of this.#sessions) connection.close();
     this.timer.close();
   }
 }

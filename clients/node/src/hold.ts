@@ -5,7 +5,7 @@ import type { Engine } from './engine.js';
 import { LockLostError } from './errors.js';
 import { msOf, type Key } from './options.js';
 import type { Request } from './request.js';
-import type { Line } from './wire.js';
+import type { Connection } from './wire.js';
 
 /** A holder that never released: its work may be half done. */
 export interface Predecessor {
@@ -35,7 +35,7 @@ export interface Grant {
   sent: number;
   predecessor: Predecessor | null;
   portable: boolean;
-  line: Line | undefined;
+  connection: Connection | undefined;
 }
 
 type Lease = [sent: number, lease: number];
@@ -61,7 +61,7 @@ export class Held {
   /** @internal */ _renewing = false;
   /** @internal */ _entry = 0;
   /** @internal */ _portable: boolean;
-  /** @internal */ _line: Line | undefined;
+  /** @internal */ _connection: Connection | undefined;
   #lost: LockLostError | undefined;
   #onTheirWay = 0;
   #least: Lease = [0, 0];
@@ -77,7 +77,7 @@ export class Held {
     this._sent = grant.sent;
     this._lease = request.lease;
     this._portable = grant.portable;
-    this._line = grant.line;
+    this._connection = grant.connection;
   }
 
   /** @internal */

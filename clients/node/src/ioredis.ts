@@ -4,7 +4,7 @@
  */
 
 import { slotOf } from './slot.js';
-import { asked, Broken, read, Said, silent, text, within, type Line, type Wire, type Word, type Words } from './wire.js';
+import { asked, ConnectionLost, read, ReplyError, silent, text, within, type Connection, type Wire, type Word, type Words } from './wire.js';
 
 /* eslint-disable @typescript-eslint/no-explicit-any -- any version of the library will do */
 type Any = any;
@@ -65,7 +65,7 @@ class Ioredis implements Wire {
         return await send(node, words);
       } catch (thrown) {
         const error = read(thrown);
-        const moved = error instanceof Said && /^(MOVED|ASK) \d+ (\S+)/.exec(error.message);
+        const moved = error instanceof ReplyError && /^(MOVED|ASK) \d+ (\S+)/.exec(error.message);
         if (!moved || hop === MOST_HOPS) throw error;
         asking = moved[1] === 'ASK';
         if (!asking) await this.refresh();
@@ -82,12 +82,12 @@ class Ioredis implements Wire {
     const node = master && cluster.connectionPool.getInstanceByKey(master);
     if (node) return node;
     const some = cluster.nodes('master')[0];
-    if (!some) throw new Broken(new Error('the cluster has no masters'));
+    if (!some) throw new ConnectionLost(new Error('the cluster has no masters'));
     return some;
   }
 
-  async line(key: Buffer, timeout: number): Promise<Line> {
-    let line: IoredisLine | undefined;
+  async connect(key: Buffer, timeout: number): Promise<Connection> {
+    let connection: IoredisConnection | undefined;
     try {
       const source = this.isCluster ? await this.#node(key) : this.#client;
       const made = source.duplicate({
@@ -106,12 +106,12 @@ class Ioredis implements Wire {
         protocol: 2,
         readOnly: false,
       });
-      line = new IoredisLine(made);
-      await within(made.connect(), timeout, () => new Broken(new Error(`no connection within ${timeout} ms`)));
+      connection = new IoredisConnection(made);
+      await within(made.connect(), timeout, () => new ConnectionLost(new Error(`no connection within ${timeout} ms`)));
       made.stream?.unref?.();
-      return line;
+      return connection;
     } catch (error) {
-      line?.close();
+      connection?.close();
       throw read(error);
     }
   }
@@ -128,9 +128,9 @@ function send(client: Any, words: (string | Buffer)[]): Promise<unknown> {
   return asked(() => client.sendCommand(commandOf(client, words, '')));
 }
 
-class IoredisLine implements Line {
+class IoredisConnection implements Connection {
   readonly #client: Any;
-  readonly #broken = (): void => this.close();
+  readonly #fail = (): void => this.close();
   readonly #ended: (() => void)[] = [];
   #isOpen = true;
 
@@ -146,13 +146,13 @@ class IoredisLine implements Line {
   }
 
   call(words: Words, timeout: number): Promise<unknown> {
-    if (!this.#isOpen) return Promise.reject(new Broken(new Error('the connection is closed')));
-    return within(send(this.#client, text(words)), timeout, () => silent(timeout), this.#broken);
+    if (!this.#isOpen) return Promise.reject(new ConnectionLost(new Error('the connection is closed')));
+    return within(send(this.#client, text(words)), timeout, () => silent(timeout), this.#fail);
   }
 
   async subscribe(channel: string, heard: (message: string) => void, timeout: number): Promise<void> {
     this.#client.on('message', (_: string, message: string) => heard(message));
-    await within(this.#client.subscribe(channel), timeout, () => silent(timeout), this.#broken);
+    await within(this.#client.subscribe(channel), timeout, () => silent(timeout), this.#fail);
   }
 
   onEnd(ended: () => void): void {

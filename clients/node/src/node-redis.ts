@@ -2,8 +2,8 @@
 
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { Turns } from './turns.js';
-import { asked, Broken, read, silent, text, within, type Line, type Wire, type Words } from './wire.js';
+import { Semaphore } from './semaphore.js';
+import { asked, ConnectionLost, read, silent, text, within, type Connection, type Wire, type Words } from './wire.js';
 
 /* eslint-disable @typescript-eslint/no-explicit-any -- the types of the library are as many as its modules */
 type Any = any;
@@ -30,7 +30,7 @@ export async function libraryOf(): Promise<Any> {
       }
     }
   }
-  throw new Broken(new Error('@redis/client cannot be found'));
+  throw new ConnectionLost(new Error('@redis/client cannot be found'));
 }
 
 /** The time-outs of commands are kept here. */
@@ -47,7 +47,7 @@ function kindOf(client: Any): Kind {
 class NodeRedis implements Wire {
   readonly #client: Any;
   readonly #kind: Kind;
-  readonly #turns = new Turns();
+  readonly #semaphore = new Semaphore();
   readonly prefix = '';
 
   constructor(client: object) {
@@ -95,7 +95,7 @@ class NodeRedis implements Wire {
     let sent: Promise<unknown> | undefined;
     let leave = (): void => undefined;
     const reply = new Promise<unknown>((resolve, reject) => {
-      leave = this.#turns.take(() => {
+      leave = this.#semaphore.take(() => {
         sent = asked(() => this.#client.sendCommand(text(words), { abortSignal: waiting.signal, timeout: undefined }));
         sent.then(resolve, reject);
       });
@@ -114,18 +114,18 @@ class NodeRedis implements Wire {
     return this.#client.sendCommand(words, options);
   }
 
-  async line(key: Buffer, timeout: number): Promise<Line> {
+  async connect(key: Buffer, timeout: number): Promise<Connection> {
     try {
       const made = await this.#duplicate(key, timeout);
-      const line = new NodeRedisLine(made);
+      const connection = new NodeRedisConnection(made);
       try {
-        await within(made.connect(), timeout, () => new Broken(new Error(`no connection within ${timeout} ms`)));
+        await within(made.connect(), timeout, () => new ConnectionLost(new Error(`no connection within ${timeout} ms`)));
         made.unref?.();
       } catch (error) {
-        line.close();
+        connection.close();
         throw error;
       }
-      return line;
+      return connection;
     } catch (error) {
       throw read(error);
     }
@@ -151,7 +151,7 @@ class NodeRedis implements Wire {
       case 'sentinel': {
         // The sentinel keeps its options to itself; a client of its pool has them.
         const master = await client.getMasterNode();
-        if (!master) throw new Broken(new Error('the sentinels know no master'));
+        if (!master) throw new ConnectionLost(new Error('the sentinels know no master'));
         const { createClient } = await libraryOf();
         return createClient({ ...this.#nodeOptions(), ...own({ host: master.host, port: master.port }) });
       }
@@ -165,9 +165,9 @@ class NodeRedis implements Wire {
   }
 }
 
-class NodeRedisLine implements Line {
+class NodeRedisConnection implements Connection {
   readonly #client: Any;
-  readonly #broken = (): void => this.close();
+  readonly #fail = (): void => this.close();
   readonly #ended: (() => void)[] = [];
   #isOpen = true;
 
@@ -188,13 +188,13 @@ class NodeRedisLine implements Line {
   }
 
   call(words: Words, timeout: number): Promise<unknown> {
-    if (!this.#isOpen) return Promise.reject(new Broken(new Error('the connection is closed')));
+    if (!this.#isOpen) return Promise.reject(new ConnectionLost(new Error('the connection is closed')));
     const sent = asked(() => this.#client.sendCommand(text(words), PATIENT));
-    return within(sent, timeout, () => silent(timeout), this.#broken);
+    return within(sent, timeout, () => silent(timeout), this.#fail);
   }
 
   async subscribe(channel: string, heard: (message: string) => void, timeout: number): Promise<void> {
-    await within(this.#client.subscribe(channel, heard), timeout, () => silent(timeout), this.#broken);
+    await within(this.#client.subscribe(channel, heard), timeout, () => silent(timeout), this.#fail);
   }
 
   onEnd(ended: () => void): void {

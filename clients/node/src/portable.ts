@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs';
 import { now } from './clock.js';
 import type { Engine } from './engine.js';
 import type { Request } from './request.js';
-import { Said, type Word } from './wire.js';
+import { ReplyError, type Word } from './wire.js';
 
 const MARGIN = 1000;
 const RETENTION = 60_000;
@@ -71,7 +71,7 @@ export class Portable {
       this.#isLoaded = true;
       return reply;
     } catch (error) {
-      if (!(error instanceof Said && error.code === 'NOSCRIPT')) throw error;
+      if (!(error instanceof ReplyError && error.code === 'NOSCRIPT')) throw error;
       this.missed();
     }
     const reply = await wire.call(request.key, this.words(request, name, ...args), timeout);
@@ -86,7 +86,7 @@ export class Portable {
     try {
       reply = await this.#engine.wire.call(request.key, ['INFO', 'memory'], this.#engine.timeout);
     } catch (error) {
-      if (!(error instanceof Said)) throw error;
+      if (!(error instanceof ReplyError)) throw error;
       reply = '';
     }
     this.#asked = now();

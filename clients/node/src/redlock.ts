@@ -1,5 +1,5 @@
 /**
- * The interface of redlock 5, over LOCK.*: waiters stand in line, and the value of a lock is its fencing token.
+ * The interface of redlock 5, over LOCK.*: waiters queue, and the value of a lock is its fencing token.
  *
  *     import Redlock from 'serverlock/redlock'; // was: from 'redlock'
  *
@@ -224,7 +224,7 @@ export default class Redlock extends EventEmitter {
     if (known || !/^[1-9]\d{0,15}$/.test(lock.value)) return known;
     const engine = this.#locks._engine;
     const left = Math.max(1, lock.expiration - Date.now());
-    const grant = { token: Number(lock.value), sent: now(), predecessor: null, portable: engine.isPortable, line: undefined };
+    const grant = { token: Number(lock.value), sent: now(), predecessor: null, portable: engine.isPortable, connection: undefined };
     return Held._of(engine, this.#request(lock.resources, left, true), grant, now());
   }
 

@@ -2,10 +2,10 @@
 
 import { LockUnavailableError } from './errors.js';
 import type { Request } from './request.js';
-import { Broken, Said, typed, type Line } from './wire.js';
+import { ConnectionLost, ReplyError, typed, type Connection } from './wire.js';
 
-/** Throws unless enough of them have the grant, which came over that line. */
-export async function confirm(line: Line | undefined, request: Request, patience: number): Promise<void> {
+/** Throws unless enough of them have the grant, which came over that connection. */
+export async function confirm(connection: Connection | undefined, request: Request, patience: number): Promise<void> {
   const { replicas, replicasWithin: within } = request;
   const timeout = within + patience;
   const demand = (what: string, have: unknown, want: number): void => {
@@ -13,15 +13,15 @@ export async function confirm(line: Line | undefined, request: Request, patience
     throw new LockUnavailableError(request.name, `${String(have)} of ${want} ${what} have the grant; it was given back`);
   };
   try {
-    if (!line) throw new Broken(new Error('the connection of the grant is gone'));
-    if (replicas) demand('replicas', await line.call(['WAIT', replicas, Math.round(within)], timeout), replicas);
+    if (!connection) throw new ConnectionLost(new Error('the connection of the grant is gone'));
+    if (replicas) demand('replicas', await connection.call(['WAIT', replicas, Math.round(within)], timeout), replicas);
     if (request.options.fsync) {
-      const reply = await line.call(['WAITAOF', 1, replicas, Math.round(within)], timeout);
+      const reply = await connection.call(['WAITAOF', 1, replicas, Math.round(within)], timeout);
       const [local, remote] = reply as [number, number];
       demand('servers that wrote it to disk', local + remote, 1 + replicas);
     }
   } catch (error) {
-    if (error instanceof Said || error instanceof Broken) throw typed(error, request.name);
+    if (error instanceof ReplyError || error instanceof ConnectionLost) throw typed(error, request.name);
     throw error;
   }
 }

@@ -105,7 +105,7 @@ export class Request {
   }
 
   /** Whether the grant belongs to a connection. */
-  get needsLine(): boolean {
+  get needsConnection(): boolean {
     return Boolean(this.options.session || this.replicas || this.options.fsync);
   }
 

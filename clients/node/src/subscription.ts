@@ -1,12 +1,12 @@
 /**
- * Waiting by NOTIFY: one line that is subscribed to the channel of this process, and who hears what. Messages are hints:
- * an attempt asks the server again when it hears something, and when the line is lost or comes back.
+ * Waiting by NOTIFY: one connection that is subscribed to the channel of this process, and who hears what. Messages are hints:
+ * an attempt asks the server again when it hears something, and when the connection is lost or comes back.
  */
 
 import { randomBytes } from 'node:crypto';
 import { now } from './clock.js';
 import type { Engine } from './engine.js';
-import { read, Said, type Line } from './wire.js';
+import { read, ReplyError, type Connection } from './wire.js';
 
 const PING = 3000;
 
@@ -21,7 +21,7 @@ export class News {
     this.#wake?.();
   }
 
-  /** Something about the line has changed, or the attempt was cancelled. */
+  /** Something about the connection has changed, or the attempt was cancelled. */
   stir(): void {
     this.#wake?.();
   }
@@ -31,7 +31,7 @@ export class News {
     this.#heard = [];
   }
 
-  /** The next message; undefined: the time is over, or something about the line has changed. */
+  /** The next message; undefined: the time is over, or something about the connection has changed. */
   async wait(timeout: number): Promise<string | undefined> {
     if (this.#heard.length === 0) {
       await new Promise<void>((resolve) => {
@@ -50,10 +50,10 @@ export class News {
 export class Subscription {
   readonly channel: string;
   isUp = false;
-  refusal: Said | undefined;
+  refusal: ReplyError | undefined;
   readonly #engine: Engine;
   readonly #byId = new Map<string, News>();
-  #line: Line | undefined;
+  #connection: Connection | undefined;
   #isRunning = false;
 
   constructor(engine: Engine) {
@@ -65,7 +65,7 @@ export class Subscription {
     return this.#byId.size;
   }
 
-  /** Opens the line when it is the first. */
+  /** Opens the connection when it is the first. */
   register(id: string, key: Buffer): News {
     const news = new News();
     this.#byId.set(id, news);
@@ -80,7 +80,7 @@ export class Subscription {
     this.#byId.delete(id);
   }
 
-  /** Waits until the line is subscribed, or it is clear that it cannot be. */
+  /** Waits until the connection is subscribed, or it is clear that it cannot be. */
   async ready(news: News, timeout: number): Promise<boolean> {
     const end = now() + timeout;
     while (!this.isUp && !this.refusal && now() < end) await news.wait(end - now());
@@ -88,32 +88,32 @@ export class Subscription {
   }
 
   close(): void {
-    this.#line?.close();
+    this.#connection?.close();
   }
 
   async #listen(key: Buffer): Promise<void> {
     let pause = 0;
     while (!this.#engine.isClosed) {
       try {
-        const line = await this.#engine.wire.line(key, this.#engine.timeout);
-        this.#line = line;
-        const ended = new Promise<void>((resolve) => line.onEnd(resolve));
-        await line.subscribe(this.channel, (message) => this.#pass(message), this.#engine.timeout);
+        const connection = await this.#engine.wire.connect(key, this.#engine.timeout);
+        this.#connection = connection;
+        const ended = new Promise<void>((resolve) => connection.onEnd(resolve));
+        await connection.subscribe(this.channel, (message) => this.#pass(message), this.#engine.timeout);
         this.isUp = true;
         this.sendAgain();
         pause = 0;
         // A network that swallows everything is noticed by the silence.
         const timer = setInterval(() => {
-          line.call(['PING'], this.#engine.timeout).catch(() => line.close());
+          connection.call(['PING'], this.#engine.timeout).catch(() => connection.close());
         }, PING).unref();
         await ended;
         clearInterval(timer);
         if (!this.#engine.isClosed) this.#engine.warn('the connection for waiting was lost, and is opened again');
       } catch (thrown) {
-        this.#line?.close();
-        this.#line = undefined;
+        this.#connection?.close();
+        this.#connection = undefined;
         const error = read(thrown);
-        if (error instanceof Said) {
+        if (error instanceof ReplyError) {
           this.refusal = error;
           this.#isRunning = false;
           this.#stir();

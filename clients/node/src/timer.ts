@@ -6,7 +6,7 @@
 import { now } from './clock.js';
 import type { Engine } from './engine.js';
 import type { Held } from './hold.js';
-import { Broken, mayPass, Said } from './wire.js';
+import { ConnectionLost, mayPass, ReplyError } from './wire.js';
 
 type Work = () => void;
 type Entry = [at: number, number: number, what: WeakRef<Held> | Work];
@@ -53,7 +53,7 @@ export class Timer {
   /** Something to be given back in the background, tried until it works or that time has come. */
   owe(until: number, debt: () => Promise<unknown>): void {
     debt().catch((error: unknown) => {
-      const isOurs = error instanceof Broken || error instanceof Said;
+      const isOurs = error instanceof ConnectionLost || error instanceof ReplyError;
       if (isOurs && mayPass(error) && now() < until && !this.#engine.isClosed) this.later(now() + 250, () => this.owe(until, debt));
     });
   }
@@ -125,7 +125,7 @@ export class Timer {
     } else if (reply === 0) {
       held._lose('somebody has taken it away', true);
     } else {
-      if (reply instanceof Said) engine.missed(held, reply);
+      if (reply instanceof ReplyError) engine.missed(held, reply);
       engine.warn(`renewing the lock ${held.key} failed, and is tried again: ${String(reply)}`);
       this.#again(held, Math.min(held._lostAt, now() + Math.max(held._lease / 20, 10)));
     }

@@ -15,7 +15,7 @@ export type Word = string | Buffer | number;
 export type Words = readonly Word[];
 
 /** No connection, or no reply in time. `settled`: the reply may still come, on a connection that others share. */
-export class Broken extends Error {
+export class ConnectionLost extends Error {
   constructor(
     override readonly cause: unknown,
     readonly settled?: Promise<unknown>,
@@ -26,7 +26,7 @@ export class Broken extends Error {
 }
 
 /** An error that the server replied. */
-export class Said extends Error {
+export class ReplyError extends Error {
   readonly code: string;
 
   constructor(text: string) {
@@ -40,7 +40,7 @@ export class Said extends Error {
 }
 
 /** A connection of the manager's own. */
-export interface Line {
+export interface Connection {
   call(words: Words, timeout: number): Promise<unknown>;
   subscribe(channel: string, heard: (message: string) => void, timeout: number): Promise<void>;
   readonly isOpen: boolean;
@@ -51,9 +51,9 @@ export interface Line {
 
 /** The application's own client. */
 export interface Wire {
-  /** One exchange. Rejects with Said or Broken. */
+  /** One exchange. Rejects with ReplyError or ConnectionLost. */
   call(key: Buffer, words: Words, timeout: number): Promise<unknown>;
-  line(key: Buffer, timeout: number): Promise<Line>;
+  connect(key: Buffer, timeout: number): Promise<Connection>;
   /** Changes whenever the library may have sent a command twice: it sends again after it has reconnected. */
   epoch(): number;
   /** Finds out anew which server of a cluster has the key. */
@@ -68,21 +68,21 @@ export interface Wire {
 }
 
 /**
- * A promise with a time-out; `late` makes its error. Rejects with Said or Broken; `broken` is called before the latter,
+ * A promise with a time-out; `late` makes its error. Rejects with ReplyError or ConnectionLost; `onFailure` is called before the latter,
  * and given by connections of the manager's own, which keep no process from ending.
  *
  * No async function around it, nor in what only passes its result on: each would make more garbage than the rest.
  */
-export function within<T>(promise: Promise<T>, timeout: number, late: () => Broken, broken?: () => void): Promise<T> {
+export function within<T>(promise: Promise<T>, timeout: number, late: () => ConnectionLost, onFailure?: () => void): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const fail = (thrown: unknown): void => {
       clearTimeout(timer);
       const error = read(thrown);
-      if (error instanceof Broken) broken?.();
+      if (error instanceof ConnectionLost) onFailure?.();
       reject(error);
     };
     const timer = setTimeout(() => fail(late()), timeout);
-    if (broken) timer.unref();
+    if (onFailure) timer.unref();
     promise.then((value) => {
       clearTimeout(timer);
       resolve(value);
@@ -100,24 +100,24 @@ export function asked(ask: () => Promise<unknown>): Promise<unknown> {
 }
 
 /** No reply has come. `settled`: it still may. */
-export const silent = (timeout: number, settled?: Promise<unknown>): Broken =>
-  new Broken(new Error(`no reply within ${timeout} ms`), settled);
+export const silent = (timeout: number, settled?: Promise<unknown>): ConnectionLost =>
+  new ConnectionLost(new Error(`no reply within ${timeout} ms`), settled);
 
 export const text = (words: Words): (string | Buffer)[] =>
   words.map((word) => (typeof word === 'number' ? String(word) : word));
 
 /** What an exception of a library means. */
-export function read(error: unknown): Said | Broken {
-  if (error instanceof Said || error instanceof Broken) return error;
+export function read(error: unknown): ReplyError | ConnectionLost {
+  if (error instanceof ReplyError || error instanceof ConnectionLost) return error;
   const message = error instanceof Error ? error.message : String(error);
   const name = error instanceof Error ? error.constructor.name : '';
   if (/^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)/.test(message)) {
-    return new Broken(error, undefined, true);
+    return new ConnectionLost(error, undefined, true);
   }
   if (/^(ReplyError|SimpleError|ErrorReply|BlobError)$/.test(name) || /^[A-Z]{3,} \S/.test(message)) {
-    return new Said(message);
+    return new ReplyError(message);
   }
-  return new Broken(error);
+  return new ConnectionLost(error);
 }
 
 /** States of a server that pass. */
@@ -141,15 +141,15 @@ const PASSING = new Set([
 const LASTING = /^(GRACE lease|BUSYLOCKS 64 waits)/;
 
 /** Whether to try again while wait time remains. */
-export function mayPass(error: Said | Broken): boolean {
-  if (error instanceof Broken) return !error.final;
+export function mayPass(error: ReplyError | ConnectionLost): boolean {
+  if (error instanceof ConnectionLost) return !error.final;
   return PASSING.has(error.code) && !LASTING.test(error.message);
 }
 
 /** The error as users get it. */
-export function typed(error: Said | Broken, name: string): LockError {
+export function typed(error: ReplyError | ConnectionLost, name: string): LockError {
   const cause = error.cause ?? error;
-  if (error instanceof Broken) return new (error.final ? LockDeniedError : LockNoServerError)(name, error.message, cause);
+  if (error instanceof ConnectionLost) return new (error.final ? LockDeniedError : LockNoServerError)(name, error.message, cause);
   if (error.code === 'DEADLOCK') return new LockDeadlockError(name, error.message, cause);
   const isUnavailable = PASSING.has(error.code) || error.code === 'CLOCK' || error.isUnknownCommand;
   if (isUnavailable) return new LockUnavailableError(name, error.message, cause);
@@ -160,7 +160,7 @@ export function typed(error: Said | Broken, name: string): LockError {
 export const refused = (name: string): LockError => new LockRefusedError(name, 'somebody else has it');
 
 /** The wait is over. With an error, that is what the server said to the last copy. */
-export const timedOut = (name: string, waited: number, error?: Said): LockError =>
+export const timedOut = (name: string, waited: number, error?: ReplyError): LockError =>
   error
     ? new LockTimeoutError(name, `not granted within ${Math.round(waited)} ms: ${error.message}`, error)
     : new LockTimeoutError(name, `somebody else still had it after ${Math.round(waited)} ms`);

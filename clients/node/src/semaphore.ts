@@ -6,7 +6,7 @@
 
 const AT_ONCE = 4;
 
-export class Turns {
+export class Semaphore {
   #free = AT_ONCE;
   readonly #waiting = new Set<() => void>();
 

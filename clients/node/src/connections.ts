@@ -1,18 +1,18 @@
-/** A few lines for calls that need a connection to themselves: blocking waits, and WAIT behind a grant. */
+/** A few connections for calls that need a connection to themselves: blocking waits, and WAIT behind a grant. */
 
 import type { Engine } from './engine.js';
-import type { Line } from './wire.js';
+import type { Connection } from './wire.js';
 
 const SIZE = 8;
 
 /** Rejects when the caller does not want it any more. */
 type Patience = <T>(work: Promise<T>) => Promise<T>;
 
-export class Lines {
+export class Connections {
   readonly #engine: Engine;
   #free = SIZE;
   readonly #waiting: ((has: boolean) => void)[] = [];
-  #idle: Line[] = [];
+  #idle: Connection[] = [];
 
   constructor(engine: Engine) {
     this.#engine = engine;
@@ -22,37 +22,37 @@ export class Lines {
     return this.#waiting.length > 0;
   }
 
-  /** How many lines are in use, and how many attempts wait for one. */
+  /** How many connections are in use, and how many attempts wait for one. */
   get counts(): { slots: number; queue: number } {
     return { slots: SIZE - this.#free, queue: this.#waiting.length };
   }
 
-  /** A line; undefined when none came free in time. Rejects with Broken. */
-  async take(key: Buffer, timeout: number, unlessGivenUp: Patience): Promise<Line | undefined> {
+  /** A connection; undefined when none came free in time. Rejects with ConnectionLost. */
+  async take(key: Buffer, timeout: number, unlessGivenUp: Patience): Promise<Connection | undefined> {
     if (this.#free > 0) this.#free -= 1;
     else if (!(await this.#turn(timeout, unlessGivenUp))) return undefined;
-    // In a cluster each key has its own server: a line kept for another one would be of no use.
+    // In a cluster each key has its own server: a connection kept for another one would be of no use.
     while (!this.#engine.wire.isCluster) {
-      const line = this.#idle.pop();
-      if (!line) break;
-      if (line.isOpen) return line;
+      const connection = this.#idle.pop();
+      if (!connection) break;
+      if (connection.isOpen) return connection;
     }
     try {
-      return await this.#engine.wire.line(key, this.#engine.timeout);
+      return await this.#engine.wire.connect(key, this.#engine.timeout);
     } catch (error) {
       this.#leave();
       throw error;
     }
   }
 
-  giveBack(line: Line): void {
-    if (line.isOpen && !this.#engine.wire.isCluster && !this.#engine.isClosed) this.#idle.push(line);
-    else line.close();
+  giveBack(connection: Connection): void {
+    if (connection.isOpen && !this.#engine.wire.isCluster && !this.#engine.isClosed) this.#idle.push(connection);
+    else connection.close();
     this.#leave();
   }
 
   close(): void {
-    for (const line of this.#idle) line.close();
+    for (const connection of this.#idle) connection.close();
     this.#idle = [];
   }
 

@@ -1,0 +1,53 @@
+/**
+ * The one connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message. It is
+ * for processes that do one thing at a time. From the second attempt that waits at the same time on, all attempts wait
+ * by NOTIFY.
+ */
+
+import type { Engine } from './engine.js';
+import type { Connection } from './wire.js';
+
+export class Blocking {
+  readonly #engine: Engine;
+  #connection: Connection | undefined;
+  #isTaken = false;
+  /** A second attempt has waited. */
+  isOver = false;
+
+  constructor(engine: Engine) {
+    this.#engine = engine;
+  }
+
+  /** Whether an attempt may begin on it: the connection is open, and nobody waits. */
+  get isReady(): boolean {
+    return !this.#isTaken && this.openConnection !== undefined;
+  }
+
+  /** Whether the caller waits alone. If so, the connection is its own until `leave`. */
+  enter(): boolean {
+    if (this.#isTaken || this.isOver || !this.#engine.wire.hasOneConnection) return false;
+    this.#isTaken = true;
+    return true;
+  }
+
+  get openConnection(): Connection | undefined {
+    return this.#connection?.isOpen ? this.#connection : undefined;
+  }
+
+  async open(key: Buffer): Promise<Connection> {
+    return this.openConnection ?? (this.#connection = await this.#engine.wire.connect(key, this.#engine.timeout));
+  }
+
+  leave(): void {
+    this.#isTaken = false;
+    if (this.isOver) this.end();
+  }
+
+  /** Others wait too, or the manager is closed. An attempt that blocks on the connection does so to the end of its piece. */
+  end(): void {
+    this.isOver = true;
+    if (this.#isTaken) return;
+    this.#connection?.close();
+    this.#connection = undefined;
+  }
+}

@@ -11,7 +11,7 @@ from serverlock import Locks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
-from servers import Server, until  # noqa: E402
+from servers import Server, until
 
 
 class Interrupt(BaseException):
@@ -29,7 +29,7 @@ class Interrupts(unittest.TestCase):
         self.locks.lock("warm", 30).acquire().release()
 
     def interrupt(self, *commands: str) -> list[str]:
-        """Interrupts the caller once in each of these commands, after the server has the first and before it has others."""
+        """Interrupts the caller once in each of these commands: the server gets only the first of them."""
         wire: Any = self.locks._engine().wire
         call, left = wire.call, list(commands)
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from typing import Any
 
 from ..core.engine import BoundHold, Engine
 from ..core.hold import Grant
 from ..core.request import Duration, Key, Request, seconds_of
+from ..core.wire import Reply
 
 
 class Held(BoundHold):
@@ -15,7 +15,7 @@ class Held(BoundHold):
     def __init__(self, engine: Engine, manager: object, request: Request, grant: Grant, began: float) -> None:
         super().__init__(engine, manager, request, grant, began)
         self._over_flag = asyncio.Event()
-        self._work: asyncio.Task[Any] | None = None
+        self._work: asyncio.Task[object] | None = None
         self._cancels_before = 0
         self._has_cancelled = False
 
@@ -32,7 +32,7 @@ class Held(BoundHold):
         """Asks the server whether the lock is held; the seconds that are left. Raises LockLost."""
         return await self._engine.verify(self)
 
-    async def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Any:
+    async def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
         """Runs one command on the same server, only if the lock is held there at that moment. Raises LockLost.
 
         In a cluster, `key` has to be in the slot of the lock.

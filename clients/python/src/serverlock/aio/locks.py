@@ -6,11 +6,10 @@ import sys
 import weakref
 from collections.abc import Callable, Coroutine
 from types import FrameType, TracebackType
-from typing import Any, Unpack
+from typing import Unpack
 
 from ..core.campaign import PIECE
 from ..core.engine import Engine
-from ..core.library import Library
 from ..core.manager import Manager, shows
 from ..core.options import LeaderOptions
 from ..core.request import Duration, Key, Request
@@ -28,9 +27,9 @@ class Locks(Manager["Lock"]):
     It sends its commands over the client's own connections. The first wait opens one more, for all waits.
     """
 
+    _is_async = True
+
     def _set_up(self) -> None:
-        self._library = Library(self._client, is_async=True)
-        self._current: Engine | None = None
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
 
     def _lock_of(self, request: Request) -> "Lock":
@@ -91,7 +90,7 @@ class Lock:
         """
         return await self._locks._engine().acquire(self._locks, self._request, Held)
 
-    def __aenter__(self) -> Coroutine[Any, Any, Held]:
+    def __aenter__(self) -> Coroutine[None, None, Held]:
         return self._enter(sys._getframe(1))
 
     async def _enter(self, frame: FrameType) -> Held:
@@ -102,7 +101,7 @@ class Lock:
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[Any, Any, None]:
+    ) -> Coroutine[None, None, None]:
         return self._leave(sys._getframe(1), error)
 
     async def _leave(self, frame: FrameType, error: BaseException | None) -> None:

@@ -27,7 +27,7 @@ class Flag:
 class Worker:
     """A task."""
 
-    def __init__(self, runtime: "Runtime", work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+    def __init__(self, runtime: "Runtime", work: Callable[[], Coroutine[None, None, None]], name: str) -> None:
         self._runtime, self._work, self._name = runtime, work, name
         self._task: asyncio.Task[None] | None = None
 
@@ -55,17 +55,17 @@ class Runtime:
         await asyncio.sleep(seconds)
 
     def worker(
-        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool] = lambda: False
+        self, work: Callable[[], Coroutine[None, None, None]], name: str, more: Callable[[], bool] = lambda: False
     ) -> Worker:
         return Worker(self, work, name)  # a task cannot miss work between its last check and its end
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+    def spawn(self, work: Coroutine[None, None, None], name: str) -> "asyncio.Task[None]":
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+    async def finish(self, work: Coroutine[None, None, None]) -> None:
         """To its end, even if the caller is cancelled again; the task goes on in that case."""
         task = asyncio.ensure_future(work)
         self._last.add(task)

@@ -5,11 +5,10 @@ Connections are taken from its pool for one exchange each, so the library never 
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from ..core.library import Library, pool_arguments
+from ..core.library import Library, Raw, pool_arguments
 from ..core.pipeline import Pipeline, is_demoted
-from ..core.wire import Connection, ConnectionLost, ReplyError, Words
+from ..core.wire import Connection, ConnectionLost, Reply, ReplyError, Words
 from .deadline import Deadline
 from .runtime import Runtime
 
@@ -19,12 +18,12 @@ MOST_HOPS = 5
 class TaskConnection:
     """A connection outside the pool, for one task at a time."""
 
-    def __init__(self, library: Library, connection: Any) -> None:
+    def __init__(self, library: Library, connection: Raw) -> None:
         self._library, self._connection = library, connection
         self._deadline = Deadline()
-        self._reading: asyncio.Task[Any] | None = None
+        self._reading: asyncio.Task[Reply] | None = None
 
-    async def call(self, words: Words, timeout: float) -> Any:
+    async def call(self, words: Words, timeout: float) -> Reply:
         try:
             with self._deadline.after(timeout):
                 await self._send(words)
@@ -43,7 +42,7 @@ class TaskConnection:
             raise ConnectionError("the connection is closed")
         await self._connection.send_packed_command(self._connection.pack_command(*words), False)
 
-    async def read(self, timeout: float) -> Any:
+    async def read(self, timeout: float) -> Reply:
         """A cancelled read could lose half a message, so it goes on until the next call."""
         try:
             reading = self._reading
@@ -85,21 +84,21 @@ class TaskConnection:
 
 
 class Wire:
-    def __init__(self, client: Any, library: Library, runtime: Runtime) -> None:
+    def __init__(self, client: Raw, library: Library, runtime: Runtime) -> None:
         self._client, self._library, self._runtime = client, library, runtime
         self.is_cluster = library.is_cluster
-        self._pool: Any = None if self.is_cluster else client.connection_pool
+        self._pool: Raw = None if self.is_cluster else client.connection_pool
         self._arguments = () if self.is_cluster else pool_arguments(self._pool)
         self._pipeline = Pipeline(runtime, lambda calls, timeout: self._exchange(None, calls, timeout))
-        self._pipelines: dict[str, tuple[Any, Pipeline]] = {}
+        self._pipelines: dict[str, tuple[Raw, Pipeline]] = {}
         self._deadlines: list[Deadline] = []  # as many as there were exchanges at a time
 
-    async def call(self, key: bytes, words: Words, timeout: float) -> Any:
+    async def call(self, key: bytes, words: Words, timeout: float) -> Reply:
         if not self.is_cluster:
             return await self._pipeline.call(words, timeout)
         return await self._routed(key, words, timeout)
 
-    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
+    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Reply]:
         if not self.is_cluster:
             return await self._pipeline.calls([words for _, words in calls], timeout)
         return [await self._settled(key, words, timeout) for key, words in calls]
@@ -114,14 +113,14 @@ class Wire:
     def in_use(self) -> int:
         return self._pipeline.in_use + self._pipeline.queued
 
-    async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
+    async def _settled(self, key: bytes, words: Words, timeout: float) -> Reply:
         try:
             return await self.call(key, words, timeout)
         except (ReplyError, ConnectionLost) as error:
             return error
 
     async def connect(self, key: bytes, timeout: float) -> Connection:
-        connection: Any = None
+        connection: Raw = None
         try:
             with Deadline().after(timeout):
                 if self.is_cluster:
@@ -137,9 +136,9 @@ class Wire:
             raise self._library.read(error) or error from error
         return TaskConnection(self._library, connection)
 
-    async def _exchange(self, node: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
+    async def _exchange(self, node: Raw, calls: Sequence[Words], timeout: float) -> list[Reply]:
         """Sends calls over one connection of the pool, and closes it if a reply is missing."""
-        replies: list[Any] = []
+        replies: list[Reply] = []
         deadline = self._deadlines.pop() if self._deadlines else Deadline()
         try:
             with deadline.after(timeout):
@@ -153,7 +152,7 @@ class Wire:
             self._deadlines.append(deadline)
         return replies
 
-    async def _on_connection(self, node: Any, calls: Sequence[Words], replies: list[Any]) -> None:
+    async def _on_connection(self, node: Raw, calls: Sequence[Words], replies: list[Reply]) -> None:
         connection = node.acquire_connection() if node else await self._taken()
         try:
             if node:
@@ -170,7 +169,7 @@ class Wire:
             else:
                 await self._pool.release(connection)
 
-    async def _talk(self, connection: Any, calls: Sequence[Words], replies: list[Any]) -> None:
+    async def _talk(self, connection: Raw, calls: Sequence[Words], replies: list[Reply]) -> None:
         # `_exchange` has the time-out: that of the library would cost a task for each call.
         kept, connection.socket_timeout = connection.socket_timeout, None
         try:
@@ -186,7 +185,7 @@ class Wire:
         finally:
             connection.socket_timeout = kept
 
-    async def _taken(self) -> Any:
+    async def _taken(self) -> Raw:
         """A connection of the pool, connected in one try: the library would try ten times."""
         pool = self._pool
         if not (self._library.is_plain_pool(pool) and hasattr(pool, "get_available_connection")):
@@ -204,11 +203,11 @@ class Wire:
 
     # In a cluster
 
-    async def _node_of(self, key: bytes) -> Any:
+    async def _node_of(self, key: bytes) -> Raw:
         await self._client.initialize()
         return self._client.nodes_manager.get_node_from_slot(self._client.keyslot(key), False)
 
-    def _pipeline_of(self, node: Any) -> Pipeline:
+    def _pipeline_of(self, node: Raw) -> Pipeline:
         name = str(node.name)
         if self._pipelines.get(name, (None, None))[0] is not node:
             self._pipelines[name] = (
@@ -217,7 +216,7 @@ class Wire:
             )
         return self._pipelines[name][1]
 
-    async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
+    async def _routed(self, key: bytes, words: Words, timeout: float) -> Reply:
         """Follows the slot. If a node is gone, asks the cluster for its nodes once."""
         node, asking = None, False
         for hop in range(MOST_HOPS):
@@ -239,7 +238,7 @@ class Wire:
                 raise self._library.read(error) or error from error
         raise ConnectionLost(ConnectionError("the slot moves all the time"))
 
-    async def _redirected(self, error: Any) -> Any:
+    async def _redirected(self, error: Raw) -> Raw:
         if isinstance(error, self._library.moved):
             await self.refresh()
         node = self._client.get_node(host=error.host, port=error.port)
@@ -256,7 +255,7 @@ class Wire:
                 raise
 
 
-def _give_back(node: Any, connection: Any) -> None:
+def _give_back(node: Raw, connection: Raw) -> None:
     if hasattr(node, "release"):
         node.release(connection)
     else:

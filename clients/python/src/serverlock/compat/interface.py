@@ -11,24 +11,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..core import kinds
 from ..core.clock import now
 from ..core.engine import BoundHold
 from ..core.hold import Grant
-from ..core.library import Library
-from ..core.request import Request
-from ..core.wire import ConnectionLost, ReplyError
+from ..core.library import Library, Raw
+from ..core.manager import Manager
+from ..core.request import Request, request_of
+from ..core.wire import ConnectionLost, Reply, ReplyError
 from ..errors import LockDenied, LockError, LockLost, LockNoServer, LockRefused
 
 # The lease of a lock without a timeout. It is renewed when a third of it has passed.
 LEASE = 30.0
 
-_managers: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
+M = TypeVar("M", bound=Manager[Any])
+
+_managers: "weakref.WeakKeyDictionary[Raw, Any]" = weakref.WeakKeyDictionary()  # of an M each
 
 
-def manager_of(client: Any, kind: Any, *, is_async: bool) -> Any:
+def manager_of(client: Raw, kind: type[M], *, is_async: bool) -> M:
     """The one manager of a client."""
     known = _managers.get(client)
     if known is None:
@@ -36,7 +39,8 @@ def manager_of(client: Any, kind: Any, *, is_async: bool) -> Any:
         # A manager of the client itself would keep it alive. With a cluster there is no other way.
         twin = client if library.is_cluster else library.client_class(connection_pool=client.connection_pool)
         known = _managers.setdefault(client, kind(twin))
-    return known
+    manager: M = known
+    return manager
 
 
 class Timed(BoundHold):
@@ -51,8 +55,8 @@ class Interface:
 
     def __init__(
         self,
-        manager: Any,
-        redis: Any,
+        manager: Manager[Any],
+        redis: Raw,
         name: str | bytes | memoryview,
         timeout: float | None,
         sleep: float,
@@ -154,22 +158,21 @@ class Interface:
     # What it needs for that
 
     @property
-    def _token(self) -> Any:
+    def _token(self) -> bytes | None:
         # A thread that has never acquired has no attribute there.
-        return getattr(self.local, "token", None)
+        token: bytes | None = getattr(self.local, "token", None)
+        return token
 
     @property
     def _library(self) -> Library:
-        library: Library = self._locks._library
-        return library
+        return self._locks._library
 
     @property
-    def _errors(self) -> Any:
+    def _errors(self) -> Raw:
         return self._library.errors
 
     def _request(self, wait: float) -> Request:
-        request: Request = self._locks.lock(self.name, self.timeout or LEASE, wait=wait)._request
-        return request
+        return request_of([self.name], self.timeout or LEASE, wait=wait)
 
     def _hold(self, token: object) -> BoundHold | None:
         """The hold with this token, which may come from elsewhere. None: it is not a token of a server."""
@@ -183,7 +186,7 @@ class Interface:
         grant = Grant(int(text), now(), None, engine.module.is_missing)
         return Timed(engine, self._locks, self._request(0.0), grant, grant.sent)
 
-    async def _ask(self, command: str, *, of_key: bool = True) -> Any:
+    async def _ask(self, command: str, *, of_key: bool = True) -> Reply:
         request, engine = self._request(0.0), self._locks._engine()
         try:
             return await engine.wire.call(request.key, (command, request.key) if of_key else (command,), engine.timeout)
@@ -205,28 +208,22 @@ class Interface:
         while cause is not None and not isinstance(cause, (self._library.root_error, TimeoutError)):
             cause = cause.__cause__
         if isinstance(cause, self._library.root_error):
-            return copy(cause)  # not itself: ours is to be its cause, and causes must not be a circle
+            return copy(cause)  # a copy, because its cause is set to ours: causes must not form a circle
         if cause is not None:
-            return self._made(self._errors.TimeoutError, str(error))
+            return self._error(str(error), "TimeoutError")
         if isinstance(error, LockNoServer):
-            return self._made(self._errors.ConnectionError, str(error))
+            return self._error(str(error), "ConnectionError")
         if isinstance(error, LockDenied):
-            return self._made(self._errors.AuthenticationError, str(error))
+            return self._error(str(error), "AuthenticationError")
         return self._error(str(error))
 
-    def _made(self, kind: Any, text: str) -> BaseException:
-        made: BaseException = kind(text)
-        return made
-
-    def _error(self, text: str) -> BaseException:
-        made: Any = self._made(self._errors.LockError, text)
-        made.lock_name = self.name
-        return made  # type: ignore[no-any-return]
+    def _error(self, text: str, kind: str = "LockError") -> BaseException:
+        error = getattr(self._errors, kind)(text)
+        error.lock_name = self.name
+        return error  # type: ignore[no-any-return]
 
     def _not_owned(self, what: str) -> BaseException:
-        made: Any = self._made(self._errors.LockNotOwnedError, f"Cannot {what} a lock that's no longer owned")
-        made.lock_name = self.name
-        return made  # type: ignore[no-any-return]
+        return self._error(f"Cannot {what} a lock that's no longer owned", "LockNotOwnedError")
 
 
 def _is_unknown(error: LockError) -> bool:

@@ -10,8 +10,9 @@ It raises the exceptions of the client's library, redis-py or valkey-py. What di
 
 import logging
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
+from ..core.library import Raw
 from ..threads.locks import Locks
 from ..threads.runtime import run
 from .interface import LEASE, Interface, manager_of
@@ -26,7 +27,7 @@ class Lock(Interface):
 
     def __init__(
         self,
-        redis: Any,
+        redis: Raw,
         name: str | bytes | memoryview,
         timeout: float | None = None,
         sleep: float = 0.1,

@@ -11,9 +11,10 @@ It raises the exceptions of the client's library, redis-py or valkey-py. What di
 import logging
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 from ..aio.locks import Locks
+from ..core.library import Raw
 from .interface import LEASE, Interface, manager_of
 
 __all__ = ["Lock"]
@@ -26,7 +27,7 @@ class Lock(Interface):
 
     def __init__(
         self,
-        redis: Any,
+        redis: Raw,
         name: str | bytes | memoryview,
         timeout: float | None = None,
         sleep: float = 0.1,

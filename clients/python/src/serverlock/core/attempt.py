@@ -10,7 +10,6 @@ It first asks without a wait, over the application's own client. If somebody els
 
 import random
 import secrets
-from typing import Any
 
 from ..errors import LockError, LockMisuse, LockTimeout, LockUnavailable
 from . import kinds
@@ -19,7 +18,7 @@ from .hold import Grant, Predecessor
 from .request import TEN_YEARS, Request
 from .resources import Resources
 from .subscription import News
-from .wire import Connection, ConnectionLost, ReplyError, Words
+from .wire import Connection, ConnectionLost, Reply, ReplyError, Words
 
 PIECE = 5.0
 LONE_PIECE = 2.0
@@ -139,7 +138,7 @@ class Attempt:
             self._tries = 0
             return self._granted(reply, sent)
 
-    def _granted(self, reply: Any, sent: float) -> Grant | None:
+    def _granted(self, reply: Reply, sent: float) -> Grant | None:
         if not self._is_portable:
             self._resources.module.found()
         if reply is None:
@@ -153,7 +152,7 @@ class Attempt:
             return Grant(reply[0], sent, _predecessor(reply), self._is_portable)
         raise kinds.typed(ReplyError("ERR", f"unexpected reply {reply!r}"), self._request.name)
 
-    async def _exchange(self, words: Words, timeout: float) -> Any:
+    async def _exchange(self, words: Words, timeout: float) -> Reply:
         self._check_open()
         if self._uses_connection and (self._connection is None or not self._connection.is_open):
             await self._take_connection()
@@ -414,7 +413,7 @@ class Waiting(Exception):
     """The attempt waits in the queue."""
 
 
-def _demand(request: Request, what: str, have: Any, want: int) -> None:
+def _demand(request: Request, what: str, have: Reply, want: int) -> None:
     if not isinstance(have, int) or have < want:
         raise LockUnavailable(request.name, f"{have} of {want} {what} have the grant; it was given back")
 
@@ -423,7 +422,7 @@ def _is_refusal(error: ReplyError | ConnectionLost) -> bool:
     return isinstance(error, ReplyError) and error.code in ("ERR", "NOPERM") and not error.is_unknown_command
 
 
-def _predecessor(details: list[Any]) -> Predecessor | None:
+def _predecessor(details: list[Reply]) -> Predecessor | None:
     """From token, overdue-ms, previous token, previous owner. None: the lock was free."""
     if details[1] is None:
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Generic
 
 from ..errors import LockError
 from .engine import Engine, H
@@ -96,5 +96,5 @@ async def leader_of(engine: Engine, key: bytes) -> Leadership:
     return Leadership(int(fields["token"]), None if owner is None else _text(owner))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

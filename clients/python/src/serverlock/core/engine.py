@@ -6,7 +6,7 @@ After a fork, the child has an engine of its own.
 import os
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..errors import LockError, LockMisuse
 from . import kinds
@@ -19,7 +19,7 @@ from .request import Request
 from .resources import Resources
 from .scopes import Scopes
 from .timer import Timer
-from .wire import Connection, ConnectionLost, ReplyError, Runtime, Wire, Words
+from .wire import Connection, ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
 
 PAUSE = 0.02
 TAKEN_AWAY = "somebody has taken it away"
@@ -150,7 +150,7 @@ class Engine:
     async def _check(self, hold: Hold, key: bytes) -> float:
         return float(await self._ask(hold, lambda: self.module.check(hold, key)))
 
-    async def fenced(self, hold: Hold, words: Words) -> Any:
+    async def fenced(self, hold: Hold, words: Words) -> Reply:
         """Runs one command on the server, only if this lock is still held there."""
         hold.check()
         reply = await self._ask(hold, lambda: self.module.fenced(hold, words))
@@ -159,7 +159,7 @@ class Engine:
             hold.check()
         return reply[0] if isinstance(reply, list) and reply else None
 
-    async def _ask(self, hold: Hold, words: Callable[[], Words]) -> Any:
+    async def _ask(self, hold: Hold, words: Callable[[], Words]) -> Reply:
         while True:
             try:
                 return await self.wire.call(hold._request.key, words(), self.timeout)

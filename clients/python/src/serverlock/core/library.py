@@ -2,10 +2,13 @@
 
 import inspect
 import sys
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import LockBadArgument
 from .wire import ConnectionLost, ReplyError, reply_error
+
+# An object of the client library. Its types differ between versions, and it is not a dependency.
+Raw: TypeAlias = Any
 
 
 class Library:
@@ -21,32 +24,32 @@ class Library:
         if any(name.endswith("Pipeline") for name in names):
             raise LockBadArgument("", "client is a pipeline: pass the client that created it")
         self.is_cluster = any(name.endswith("Cluster") for name in names)
-        self.client_class: Any = next(
+        self.client_class: Raw = next(
             (kind for kind in type(client).__mro__ if kind.__name__ in ("Redis", "Valkey")), None
         )
-        errors: Any = sys.modules[f"{root}.exceptions"]
+        errors: Raw = sys.modules[f"{root}.exceptions"]
         self.errors = errors
         self.response_error: type[Exception] = errors.ResponseError
         self.moved: type[Exception] = errors.MovedError
         self.ask: type[Exception] = errors.AskError
         self.root_error: type[Exception] = getattr(errors, "RedisError", None) or errors.ValkeyError
         self._auth_error: type[Exception] = errors.AuthenticationError
-        retry: Any = sys.modules[f"{root}.asyncio.retry" if is_async else f"{root}.retry"]
-        backoff: Any = sys.modules[f"{root}.backoff"]
-        pools: Any = sys.modules[f"{root}.asyncio.connection" if is_async else f"{root}.connection"]
-        self._plain: Any = pools.ConnectionPool.get_connection
-        self._retry: Any = retry.Retry
-        self._backoff: Any = backoff.NoBackoff
+        retry: Raw = sys.modules[f"{root}.asyncio.retry" if is_async else f"{root}.retry"]
+        backoff: Raw = sys.modules[f"{root}.backoff"]
+        pools: Raw = sys.modules[f"{root}.asyncio.connection" if is_async else f"{root}.connection"]
+        self._plain: object = pools.ConnectionPool.get_connection
+        self._retry: Raw = retry.Retry
+        self._backoff: Raw = backoff.NoBackoff
 
-    def client_of(self, cluster: Any) -> Any:
+    def client_of(self, cluster: Raw) -> Raw:
         """The method of a cluster client that returns the client of a node."""
         names = (f"get_{root}_connection" for root in ("redis", "valkey"))
         return next((getattr(cluster, name) for name in names if hasattr(cluster, name)), None)
 
-    def no_retry(self) -> Any:
+    def no_retry(self) -> Raw:
         return self._retry(self._backoff(), 0)
 
-    def is_plain_pool(self, pool: Any) -> bool:
+    def is_plain_pool(self, pool: Raw) -> bool:
         """Whether the pool takes connections like the plain pool of the library."""
         return (
             getattr(type(pool), "get_connection", None) is self._plain
@@ -79,7 +82,7 @@ class Library:
             return ConnectionLost(error)
         return None
 
-    def own(self, kwargs: dict[str, Any], timeout: float) -> dict[str, Any]:
+    def own(self, kwargs: dict[str, Raw], timeout: float) -> dict[str, Raw]:
         """The arguments for a dedicated connection: those of the pool, but RESP2, one try, and our time-outs."""
         mine = dict(kwargs)
         for name in list(mine):
@@ -99,7 +102,7 @@ class Library:
         return mine
 
 
-def pool_arguments(pool: Any) -> tuple[str, ...]:
+def pool_arguments(pool: Raw) -> tuple[str, ...]:
     """Older libraries need the name of the command to take a connection."""
     parameters = inspect.signature(type(pool).get_connection).parameters
     named = parameters.get("command_name")

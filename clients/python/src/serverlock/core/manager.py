@@ -3,10 +3,11 @@
 import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Generic, TypeVar, Unpack
 
 from ..hooks import Hooks
 from .engine import Engine
+from .library import Library, Raw
 from .options import AllOfOptions, LockOptions, Options, RecoverOptions
 from .request import MOST_HOLDERS, Duration, Key, Request, count_of, key_of, request_of, seconds_of, shown
 from .wire import Word
@@ -42,9 +43,11 @@ def check_names(options: Collection[str], known: Collection[str]) -> None:
 class Manager(Generic[L]):
     """The locks of one client. Create one for each client of the application, and keep it."""
 
+    _is_async = False
+
     def __init__(
         self,
-        client: Any,
+        client: Raw,
         *,
         timeout: Duration = 5.0,
         portable: bool = True,
@@ -63,11 +66,12 @@ class Manager(Generic[L]):
         seconds = seconds_of(timeout, "timeout", "", 0.001)
         self._options = Options(seconds, bool(portable), bool(warn_without_module), hooks, log)
         self._client = client
+        self._library = Library(client, is_async=self._is_async)
+        self._current: Engine | None = None
         self._set_up()
 
     def _set_up(self) -> None:
-        """Checks the client, before anything is sent."""
-        raise NotImplementedError
+        """Creates what threads or asyncio need besides."""
 
     def _lock_of(self, request: Request) -> L:
         raise NotImplementedError

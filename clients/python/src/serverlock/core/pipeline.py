@@ -11,15 +11,15 @@ asyncio. So the queue is worth its code (rule W8).
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from .semaphore import BACKSTOP, Permits
-from .wire import ConnectionLost, ReplyError, Runtime, Words
+from .wire import ConnectionLost, Flag, Reply, ReplyError, Runtime, Words
 
 AT_ONCE = 2
 MOST = 128
 
-Exchange: TypeAlias = Callable[[Sequence[Words], float], Awaitable[list[Any]]]
+Exchange: TypeAlias = Callable[[Sequence[Words], float], Awaitable[list[Reply]]]
 
 
 class Owner:
@@ -33,10 +33,10 @@ class Entry:
 
     __slots__ = ("calls", "flag", "has_left", "is_sent", "replies", "timeout")
 
-    def __init__(self, calls: Sequence[Words], timeout: float, flag: Any) -> None:
+    def __init__(self, calls: Sequence[Words], timeout: float, flag: Flag) -> None:
         self.calls, self.timeout, self.flag = calls, timeout, flag
         self.has_left = self.is_sent = False
-        self.replies: list[Any] | None = None
+        self.replies: list[Reply] | None = None
 
 
 class Sender:
@@ -83,13 +83,13 @@ class Pipeline:
     def queued(self) -> int:
         return len(self._queue)
 
-    async def call(self, words: Words, timeout: float) -> Any:
+    async def call(self, words: Words, timeout: float) -> Reply:
         reply = (await self.calls((words,), timeout))[0]
         if isinstance(reply, (ReplyError, ConnectionLost)):
             raise reply.with_traceback(None)
         return reply
 
-    async def calls(self, calls: Sequence[Words], timeout: float) -> list[Any]:
+    async def calls(self, calls: Sequence[Words], timeout: float) -> list[Reply]:
         owner = Owner()
         try:
             if not self._queue and self._acquire(owner):
@@ -100,7 +100,7 @@ class Pipeline:
                 self._staff()
         return await self._queued(calls, timeout)
 
-    async def _queued(self, calls: Sequence[Words], timeout: float) -> list[Any]:
+    async def _queued(self, calls: Sequence[Words], timeout: float) -> list[Reply]:
         entry = Entry(calls, timeout, self._runtime.flag())
         try:
             self._queue.append(entry)
@@ -169,7 +169,7 @@ class Pipeline:
         return batch
 
     async def _send_batch(self, batch: list[Entry]) -> None:
-        replies: list[Any] = []
+        replies: list[Reply] = []
         try:
             calls = [words for entry in batch for words in entry.calls]
             replies = await self._exchange(calls, max(entry.timeout for entry in batch))
@@ -188,5 +188,5 @@ async def _answered(entry: Entry) -> None:
         await entry.flag.wait(entry.timeout)
 
 
-def is_demoted(replies: Sequence[Any]) -> bool:
+def is_demoted(replies: Sequence[Reply]) -> bool:
     return any(isinstance(reply, ReplyError) and reply.code == "READONLY" for reply in replies)

@@ -6,11 +6,10 @@ Keys, values, replies and errors are those of the commands, for one key with one
 import hashlib
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from .clock import now
 from .request import Request
-from .wire import ConnectionLost, ReplyError, Wire, Word
+from .wire import ConnectionLost, Reply, ReplyError, Wire, Word
 
 MARGIN_MS = 1000
 RETENTION_MS = 60_000
@@ -47,7 +46,7 @@ class Portable:
         self._retention = -1
         self._asked = -POLICY_COUNTS
 
-    async def acquire(self, request: Request, id_: str) -> Any:
+    async def acquire(self, request: Request, id_: str) -> Reply:
         await self._ask_policy(request)
         name = "lock_recover" if request.recover else "lock_acquire"
         return await self._call(request, name, *request.acquire(id_)[2:])
@@ -75,7 +74,7 @@ class Portable:
         by = ("EVALSHA", digest()) if self._is_loaded else ("EVAL", source())
         return (*by, 1, request.key, name, MARGIN_MS, self._retention, *args)
 
-    async def _call(self, request: Request, name: str, *args: Word) -> Any:
+    async def _call(self, request: Request, name: str, *args: Word) -> Reply:
         try:
             reply = await self._wire.call(request.key, self._words(request, name, *args), self._timeout)
         except ReplyError as error:

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .wire import Flag, Runtime
@@ -20,7 +20,7 @@ BACKSTOP = 0.5
 class Permits:
     def __init__(self, size: int) -> None:
         self._mutex = threading.Lock()
-        self._owners: list[weakref.ref[Any] | None] = [None] * size
+        self._owners: list[weakref.ref[object] | None] = [None] * size
 
     def acquire(self, owner: object, of: int | None = None) -> bool:
         """Whether the owner got one of the first `of` permits. Never waits."""

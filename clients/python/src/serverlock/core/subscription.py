@@ -8,10 +8,9 @@ import secrets
 import threading
 import weakref
 from logging import Logger
-from typing import Any
 
 from .clock import now
-from .wire import Connection, ConnectionLost, Flag, ReplyError, Runtime, Wire
+from .wire import Connection, ConnectionLost, Flag, Reply, ReplyError, Runtime, Wire
 
 IDLE_PING = 3.0
 
@@ -145,7 +144,7 @@ class Subscription:
             if isinstance(message, list) and len(message) == 3 and _text(message[0]) == "message":
                 self._pass_on(message[2])
 
-    def _pass_on(self, payload: Any) -> None:
+    def _pass_on(self, payload: Reply) -> None:
         """`granted <id> <key>`"""
         words = (payload.encode() if isinstance(payload, str) else bytes(payload)).split(b" ", 2)
         if len(words) == 3:
@@ -162,5 +161,5 @@ class Subscription:
             news.stir()
 
 
-def _text(word: Any) -> str:
+def _text(word: object) -> str:
     return word.decode("ascii", "replace") if isinstance(word, bytes) else str(word)

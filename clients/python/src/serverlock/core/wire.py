@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeAlias
 
 Word: TypeAlias = bytes | str | int
 Words: TypeAlias = Sequence[Word]
+Reply: TypeAlias = Any  # an int, bytes, None, or a list of those: checked where it is read
 
 
 class ConnectionLost(Exception):
@@ -62,12 +63,12 @@ def reply_error(error: Exception) -> ReplyError:
 class Connection(Protocol):
     """A dedicated connection."""
 
-    async def call(self, words: Words, timeout: float) -> Any:
+    async def call(self, words: Words, timeout: float) -> Reply:
         """One exchange; after ConnectionLost the connection is closed."""
 
     async def send(self, words: Words) -> None: ...
 
-    async def read(self, timeout: float) -> Any:
+    async def read(self, timeout: float) -> Reply:
         """The next reply or message; None when there was none in time."""
 
     async def close(self) -> None: ...
@@ -79,10 +80,10 @@ class Connection(Protocol):
 class Wire(Protocol):
     """The application's own client."""
 
-    async def call(self, key: bytes, words: Words, timeout: float) -> Any:
+    async def call(self, key: bytes, words: Words, timeout: float) -> Reply:
         """One exchange, never sent twice, on the server that has the key. Raises ReplyError or ConnectionLost."""
 
-    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
+    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Reply]:
         """Many exchanges at once, each with its reply, ReplyError or ConnectionLost."""
 
     async def connect(self, key: bytes, timeout: float) -> Connection:
@@ -139,11 +140,11 @@ class Runtime(Protocol):
         """For how many seconds a worker without work waits for more."""
 
     def worker(
-        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool] = lambda: False
+        self, work: Callable[[], Coroutine[None, None, None]], name: str, more: Callable[[], bool] = lambda: False
     ) -> Worker:
         """`more`: whether to start it again as soon as it ends."""
 
-    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+    async def finish(self, work: Coroutine[None, None, None]) -> None:
         """Runs it to its end, even if the caller is cancelled meanwhile."""
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:

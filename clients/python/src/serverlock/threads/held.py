@@ -2,10 +2,10 @@
 
 import os
 from types import TracebackType
-from typing import Any
 
 from ..core.engine import BoundHold
 from ..core.request import Duration, Key, seconds_of
+from ..core.wire import Reply
 from .runtime import run
 
 
@@ -25,7 +25,7 @@ class Held(BoundHold):
         """Asks the server whether the lock is held; the seconds that are left. Raises LockLost."""
         return run(self._engine.verify(self))
 
-    def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Any:
+    def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
         """Runs one command on the same server, only if the lock is held there at that moment. Raises LockLost.
 
         In a cluster, `key` has to be in the slot of the lock.

@@ -10,7 +10,6 @@ from typing import Unpack
 
 from ..core.campaign import PIECE
 from ..core.engine import Engine
-from ..core.library import Library
 from ..core.manager import Manager, shows
 from ..core.options import LeaderOptions
 from ..core.request import Duration, Key, Request
@@ -30,9 +29,7 @@ class Locks(Manager["Lock"]):
     """
 
     def _set_up(self) -> None:
-        self._library = Library(self._client, is_async=False)
         self._mutex = threading.Lock()
-        self._current: Engine | None = None
 
     def _lock_of(self, request: Request) -> "Lock":
         return Lock(self, request)

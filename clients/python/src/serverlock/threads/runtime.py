@@ -15,7 +15,7 @@ from ..core.wire import Connection
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[None, None, T]) -> T:
     try:
         work.send(None)
     except StopIteration as end:
@@ -51,7 +51,7 @@ class Flag:
 class Worker:
     """A thread. A low-level thread starts it, because `Thread.start` uses an Event: see Flag."""
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool]) -> None:
+    def __init__(self, work: Callable[[], Coroutine[None, None, None]], name: str, more: Callable[[], bool]) -> None:
         self._work, self._name, self._more = work, name, more
         self._mutex = threading.Lock()
         self.runs = False
@@ -126,11 +126,11 @@ class Runtime:
         time.sleep(seconds)
 
     def worker(
-        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, more: Callable[[], bool] = lambda: False
+        self, work: Callable[[], Coroutine[None, None, None]], name: str, more: Callable[[], bool] = lambda: False
     ) -> Worker:
         return Worker(work, name, more)
 
-    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+    async def finish(self, work: Coroutine[None, None, None]) -> None:
         await work
 
     def call_back(self, work: Callable[[], object]) -> None:

@@ -6,11 +6,10 @@ Connections are taken from its pool for one exchange each, so the library never 
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from ..core.library import Library, pool_arguments
+from ..core.library import Library, Raw, pool_arguments
 from ..core.pipeline import Pipeline, is_demoted
-from ..core.wire import Connection, ConnectionLost, ReplyError, Words
+from ..core.wire import Connection, ConnectionLost, Reply, ReplyError, Words
 from .runtime import Runtime, run
 
 MOST_HOPS = 5
@@ -19,11 +18,11 @@ MOST_HOPS = 5
 class ThreadConnection:
     """A connection outside the pool. One thread at a time; `close` from any."""
 
-    def __init__(self, library: Library, connection: Any) -> None:
+    def __init__(self, library: Library, connection: Raw) -> None:
         self._library, self._connection = library, connection
         self._is_closed = False
 
-    async def call(self, words: Words, timeout: float) -> Any:
+    async def call(self, words: Words, timeout: float) -> Reply:
         await self.send(words)
         try:
             if not self._connection.can_read(timeout):
@@ -40,7 +39,7 @@ class ThreadConnection:
         except BaseException as error:
             raise self._failed(error) from error
 
-    async def read(self, timeout: float) -> Any:
+    async def read(self, timeout: float) -> Reply:
         try:
             if not self._connection.can_read(timeout):
                 return None
@@ -80,22 +79,22 @@ class ThreadConnection:
 
 
 class Wire:
-    def __init__(self, client: Any, library: Library, runtime: Runtime) -> None:
+    def __init__(self, client: Raw, library: Library, runtime: Runtime) -> None:
         self._client, self._library, self._runtime = client, library, runtime
         self.is_cluster = library.is_cluster
-        self._pool: Any = None if self.is_cluster else client.connection_pool
+        self._pool: Raw = None if self.is_cluster else client.connection_pool
         self._client_of = library.client_of(client)
         pool = self._client_of(next(iter(client.get_nodes()))).connection_pool if self.is_cluster else self._pool
         self._arguments = pool_arguments(pool)
         self._pipeline = Pipeline(runtime, lambda calls, timeout: self._exchange(self._pool, calls, timeout))
-        self._pipelines: weakref.WeakKeyDictionary[Any, Pipeline] = weakref.WeakKeyDictionary()
+        self._pipelines: weakref.WeakKeyDictionary[Raw, Pipeline] = weakref.WeakKeyDictionary()
 
-    async def call(self, key: bytes, words: Words, timeout: float) -> Any:
+    async def call(self, key: bytes, words: Words, timeout: float) -> Reply:
         if not self.is_cluster:
             return await self._pipeline.call(words, timeout)
         return await self._routed(key, words, timeout)
 
-    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Any]:
+    async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Reply]:
         if not self.is_cluster:
             return await self._pipeline.calls([words for _, words in calls], timeout)
         return [await self._settled(key, words, timeout) for key, words in calls]
@@ -110,7 +109,7 @@ class Wire:
     def in_use(self) -> int:
         return self._pipeline.in_use + self._pipeline.queued
 
-    async def _settled(self, key: bytes, words: Words, timeout: float) -> Any:
+    async def _settled(self, key: bytes, words: Words, timeout: float) -> Reply:
         try:
             return await self.call(key, words, timeout)
         except (ReplyError, ConnectionLost) as error:
@@ -123,8 +122,8 @@ class Wire:
             raise self._library.read(error) or error from error
         return self._connect_to(pool, timeout)
 
-    def _connect_to(self, pool: Any, timeout: float) -> ThreadConnection:
-        connection: Any = None
+    def _connect_to(self, pool: Raw, timeout: float) -> ThreadConnection:
+        connection: Raw = None
         try:
             connection = pool.connection_class(**self._library.own(pool.connection_kwargs, timeout))
             connection.connect()
@@ -134,9 +133,9 @@ class Wire:
             raise self._library.read(error) or error from error
         return ThreadConnection(self._library, connection)
 
-    async def _exchange(self, pool: Any, calls: Sequence[Words], timeout: float) -> list[Any]:
+    async def _exchange(self, pool: Raw, calls: Sequence[Words], timeout: float) -> list[Reply]:
         """Sends calls over one connection of the pool, and closes it if a reply is missing."""
-        replies: list[Any] = []
+        replies: list[Reply] = []
         try:
             connection = self._taken(pool, timeout)
         except BaseException as error:
@@ -172,7 +171,7 @@ class Wire:
             raise error
         return read
 
-    def _taken(self, pool: Any, timeout: float) -> Any:
+    def _taken(self, pool: Raw, timeout: float) -> Raw:
         """A connection of the pool, connected in one try: the library would try ten times, for a minute or more.
 
         This does what `get_connection` of the plain pool of the library does. Other pools use their own.
@@ -205,7 +204,7 @@ class Wire:
             raise
         return connection
 
-    def _connect(self, pool: Any, connection: Any, timeout: float) -> None:
+    def _connect(self, pool: Raw, connection: Raw, timeout: float) -> None:
         limit = connection.socket_timeout
         if limit is None or limit > timeout:
             # With this time-out it would wait too long for a server that is stopped.
@@ -216,7 +215,7 @@ class Wire:
         finally:
             connection.retry = kept
 
-    async def _probe(self, pool: Any, timeout: float) -> None:
+    async def _probe(self, pool: Raw, timeout: float) -> None:
         connection = self._connect_to(pool, timeout)
         try:
             await connection.call(("PING",), timeout)
@@ -225,12 +224,12 @@ class Wire:
 
     # In a cluster
 
-    def _pool_of(self, key: bytes) -> Any:
+    def _pool_of(self, key: bytes) -> Raw:
         client = self._client
         node = client.nodes_manager.get_node_from_slot(client.keyslot(key), False)
         return self._client_of(node).connection_pool
 
-    def _pipeline_of(self, pool: Any) -> Pipeline:
+    def _pipeline_of(self, pool: Raw) -> Pipeline:
         pipeline = self._pipelines.get(pool)
         if pipeline is None:
             pipeline = self._pipelines.setdefault(
@@ -238,7 +237,7 @@ class Wire:
             )
         return pipeline
 
-    async def _routed(self, key: bytes, words: Words, timeout: float) -> Any:
+    async def _routed(self, key: bytes, words: Words, timeout: float) -> Reply:
         """Follows the slot. If a node is gone, asks the cluster for its nodes once."""
         pool, asking = None, False
         for hop in range(MOST_HOPS):
@@ -259,7 +258,7 @@ class Wire:
                 raise self._failure(error) from error
         raise ConnectionLost(ConnectionError("the slot moves all the time"))
 
-    def _redirected(self, error: Any) -> Any:
+    def _redirected(self, error: Raw) -> Raw:
         manager = self._client.nodes_manager
         if isinstance(error, self._library.moved):
             if hasattr(manager, "move_slot"):

@@ -1,8 +1,6 @@
 """The driver with threads: each order has one."""
 
-import gc
 import json
-import os
 import queue
 import random
 import signal
@@ -11,22 +9,33 @@ import threading
 import traceback
 
 import serverlock
-from driver import (
+from orders import (
     Work,
+    act_for,
     answer,
     answer_error,
     beside,
-    client_of,
-    left_in,
-    lock_of,
-    manager_options,
+    bodies,
+    clients,
+    fork,
+    held_for,
+    keep,
+    leaders,
+    lease_of,
+    left_in_managers,
+    lock_for,
+    managers,
+    observed,
+    observer_of,
+    open_manager,
     plain,
     say,
-    shown,
+    start_leader,
     tally_of,
+    what_child_saw,
+    workers,
 )
 
-clients, managers, holds, objects, bodies, workers, leaders = {}, {}, {}, {}, {}, {}, {}
 main = queue.SimpleQueue()  # what the main thread does: handlers of signals run in no other
 
 
@@ -45,17 +54,9 @@ def _read(library):
 
 def _play(library, order):
     try:
-        act = globals().get(f"do_{order['do']}")
-        if act is None:
-            raise NotImplementedError(order["do"])
-        answer(order, act(order, library))
+        answer(order, act_for(order, globals())(order, library))
     except BaseException as error:
         answer_error(order, error)
-
-
-def do_open(order, library):
-    client = clients[order["manager"]] = client_of(library, order["at"], order)
-    managers[order["manager"]] = serverlock.Locks(client, **manager_options(order))
 
 
 def do_close(order, _):
@@ -64,21 +65,6 @@ def do_close(order, _):
 
 def do_raw(order, _):
     return {"reply": plain(clients[order["manager"]].execute_command(*order["args"]))}
-
-
-def do_object(order, _):
-    objects[order["object"]] = lock_of(managers[order["manager"]], order, {"object": order["object"]})
-
-
-def _lock(order, **name):
-    if "object" in order:
-        return objects[order["object"]]
-    return lock_of(managers[order["manager"]], order, name)
-
-
-def do_acquire(order, _):
-    held = holds[order["hold"]] = _lock(order, hold=order["hold"]).acquire()
-    return shown(held)
 
 
 class Interrupted(Exception):
@@ -107,7 +93,7 @@ def _storm(order):
     dice, tallies, is_over = random.Random(), [], threading.Event()
 
     def attempt():
-        with _lock(order | {"key": dice.choice(order["among"])}):
+        with lock_for(order | {"key": dice.choice(order["among"])}):
             pass
 
     def beside():
@@ -150,17 +136,17 @@ def _storm(order):
 def do_census(_, __):
     """The threads of the package: each order of the driver has one of its own."""
     names = [thread.name for thread in threading.enumerate() if thread.name.startswith("serverlock")]
-    return left_in(managers) | {"threads": beside(names)}
+    return left_in_managers() | {"threads": beside(names)}
 
 
 class Body:
-    """What the body of a scope is told to do."""
+    """The orders for the body of a scope."""
 
     def __init__(self, lock):
         self.lock, self.held, self.is_stopped = lock, None, False
         self.orders, self.wakes = [], threading.Condition()
 
-    def tell(self, work):
+    def add(self, work):
         with self.wakes:
             self.orders.append(work)
             self.wakes.notify()
@@ -173,7 +159,7 @@ class Body:
 
 
 def do_scope(order, _):
-    body = bodies[order["scope"]] = Body(_lock(order, scope=order["scope"]))
+    body = bodies[order["scope"]] = Body(lock_for(order, scope=order["scope"]))
     with body.lock as held:
         body.held = held
         say(event="entered", scope=order["scope"], token=held.token)
@@ -193,14 +179,6 @@ def do_scope(order, _):
                     held.check()
 
 
-def do_leave(order, _):
-    bodies[order["scope"]].tell("leave")
-
-
-def do_fail(order, _):
-    bodies[order["scope"]].tell("fail")
-
-
 def _within(body, work):
     """Runs it in the body of a scope, or a worker; gives what it gave, or raises what it raised."""
     done, box = threading.Event(), {}
@@ -212,7 +190,7 @@ def _within(body, work):
             box["error"] = error
         done.set()
 
-    body.tell(run)
+    body.add(run)
     done.wait()
     if "error" in box:
         raise box["error"]
@@ -232,109 +210,60 @@ def do_spawn(order, _):
     _within(bodies[order["scope"]], threading.Thread(target=work, daemon=True).start)
 
 
-def do_again(order, _):
-    def again():
-        held = bodies[order["scope"]].lock.acquire()
-        if "hold" in order:
-            holds[order["hold"]] = held
-        return shown(held)
-
-    return _within(workers[order["worker"]] if "worker" in order else bodies[order["scope"]], again)
-
-
-def do_fork(order, _):
-    return _within(bodies[order["scope"]], lambda: _fork(order))
-
-
-def _fork(order):
-    body = bodies[order["scope"]]
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        said = {}
-        try:
-            try:
-                body.held.check()
-                said["check"] = "held"
-            except serverlock.LockLost:
-                said["check"] = "lost"
-            body.lock.__exit__(KeyError, KeyError("unwinding"), None)
-            own = managers[order["manager"]].lock("the child's", 5).acquire()
-            said["own"] = own.release()
-        except BaseException:
-            said["error"] = traceback.format_exc()
-        os.write(writing, json.dumps(said).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = json.loads(pipe.read())
-    os.waitpid(child, 0)
-    return said
-
-
-def _held(order):
-    return holds[order["hold"]] if "hold" in order else bodies[order["scope"]].held
-
-
-def do_check(order, _):
-    held = _held(order)
-    held.check()
-    return {"left_ms": held.left() * 1000}
-
-
-def do_left(order, _):
-    return {"left_ms": _held(order).left() * 1000}
-
-
 def do_verify(order, _):
-    return {"left_ms": _held(order).verify() * 1000}
-
-
-def do_extend(order, _):
-    _held(order).extend(order["lease_ms"] / 1000 if "lease_ms" in order else None)
+    return {"left_ms": held_for(order).verify() * 1000}
 
 
 def do_release(order, _):
-    return {"held": _held(order).release()}
+    return {"held": held_for(order).release()}
 
 
 def do_fenced(order, _):
-    return {"reply": plain(_held(order).fenced(*order["args"]))}
-
-
-def do_drop(order, _):
-    del holds[order["hold"]]
-    gc.collect()
-
-
-def do_lead(order, _):
-    name = order["leader"]
-    leaders[name] = (
-        managers[order["manager"]]
-        .leader(
-            order["key"],
-            order["lease_ms"] / 1000,
-            owner=order.get("owner"),
-            on_elected=lambda token: say(event="elected", leader=name, token=token),
-            on_lost=lambda token: say(event="deposed", leader=name, token=token),
-        )
-        .start()
-    )
-
-
-def do_resign(order, _):
-    leaders[order["leader"]].resign()
+    return {"reply": plain(held_for(order).fenced(*order["args"]))}
 
 
 def do_stop(order, _):
     leaders[order["leader"]].stop()
 
 
+def do_open(order, library):
+    open_manager(order, library, serverlock.Locks)
+
+
+def do_acquire(order, _):
+    return keep(order, lock_for(order, hold=order["hold"]).acquire())
+
+
+def do_again(order, _):
+    body = workers[order["worker"]] if "worker" in order else bodies[order["scope"]]
+    return _within(body, lambda: keep(order, bodies[order["scope"]].lock.acquire()))
+
+
+def do_extend(order, _):
+    held_for(order).extend(lease_of(order))
+
+
+def do_fork(order, _):
+    body, locks = bodies[order["scope"]], managers[order["manager"]]
+
+    def leave():
+        body.lock.__exit__(KeyError, KeyError("unwinding"), None)
+
+    def own():
+        return locks.lock("the child's", 5).acquire().release()
+
+    return what_child_saw(*_within(body, lambda: fork(body, leave, own)))
+
+
+def do_lead(order, _):
+    start_leader(order)
+
+
 def do_observe(order, _):
-    observer = managers[order["manager"]].leader(order["key"], order["lease_ms"] / 1000)
+    observer = observer_of(order)
 
     def observe():
-        for now in observer.observe():
-            say(event="leader", observer=order["observer"], token=now.token, owner=now.owner)
+        for leader in observer.observe():
+            observed(order, leader)
 
     threading.Thread(target=observe, daemon=True).start()

@@ -1,0 +1,293 @@
+"""What the drivers for threads and for asyncio share: what they keep, and orders that are the same in both."""
+
+import gc
+import importlib
+import json
+import os
+import threading
+import time
+import traceback
+
+import serverlock
+
+_writing = threading.Lock()
+
+
+class Work(Exception):
+    """The error of a body."""
+
+
+def say(**line):
+    with _writing:
+        print(json.dumps(line), flush=True)
+
+
+def answer(order, ok):
+    say(n=order["n"], ok=ok or {})
+
+
+def answer_error(order, error):
+    if isinstance(error, serverlock.LockError):
+        kind, text = error.code, str(error)
+    elif isinstance(error, Work):
+        kind, text = "work", str(error)
+    elif isinstance(error, NotImplementedError):
+        kind, text = "cannot", str(error)
+    elif type(error).__name__ == "CancelledError":
+        kind, text = "cancelled", ""
+    else:
+        kind, text = "unknown", "".join(traceback.format_exception(error))
+    say(n=order["n"], error={"kind": kind, "text": text})
+
+
+class Reporter(serverlock.Hooks):
+    """Reports each hook to the suite."""
+
+    def __init__(self, manager):
+        self._manager = manager
+
+    def granted(self, key, waited):
+        say(event="hook", manager=self._manager, name="granted", key=key, waited_ms=waited * 1000)
+
+    def refused(self, key, waited, error):
+        say(event="hook", manager=self._manager, name="refused", key=key, waited_ms=waited * 1000)
+
+    def lost(self, key, held, error):
+        say(event="hook", manager=self._manager, name="lost", key=key, held_ms=held * 1000)
+
+    def released(self, key, held, in_time):
+        say(event="hook", manager=self._manager, name="released", key=key, held_ms=held * 1000)
+
+
+def client_of(library, at, options):
+    """A client of redis or valkey, or of their asyncio twins."""
+    root = library.split("-")[0]
+    is_async = library.endswith("asyncio")
+    name = {"redis": "Redis", "valkey": "Valkey"}[root]
+    module = importlib.import_module(f"{root}.asyncio" if is_async else root)
+    auth = {field: at[name] for field, name in (("username", "user"), ("password", "password")) if name in at}
+    more = {**auth, "protocol": options.get("protocol", 2)}
+    if "tls" in at:
+        more |= {"ssl": True, "ssl_ca_certs": at["tls"]["ca"], "ssl_check_hostname": False}
+    if at["kind"] == "single":
+        return getattr(module, name)(host=at["host"], port=at["port"], **more)
+    if at["kind"] == "unix":
+        return getattr(module, name)(unix_socket_path=at["path"], **more)
+    if at["kind"] == "sentinel":
+        sentinel = importlib.import_module(f"{root}.asyncio.sentinel" if is_async else f"{root}.sentinel").Sentinel
+        return sentinel([tuple(it) for it in at["sentinels"]], socket_timeout=1).master_for(at["master"], **more)
+    host, port = at["nodes"][0]
+    return getattr(module, f"{name}Cluster")(host=host, port=port, **more)
+
+
+def manager_options(order):
+    made = {}
+    if "timeout_ms" in order:
+        made["timeout"] = order["timeout_ms"] / 1000
+    if "portable" in order:
+        made["portable"] = order["portable"]
+    if order.get("hooks"):
+        made["hooks"] = Reporter(order["manager"])
+    return made
+
+
+def _duration(value):
+    return value / 1000 if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _key(key):
+    return bytes.fromhex(key["hex"]) if isinstance(key, dict) else key
+
+
+def lost(held, order, name):
+    say(event="lost", **name, text=str(held.lost))
+    time.sleep(order.get("lost_takes_ms", 0) / 1000)
+
+
+def lock_of(locks, order, name):
+    """The lock object that an order describes. `name`: what is said when it is lost."""
+    options = {field: order[field] for field in ("session", "owner", "details", "replicas", "fsync") if field in order}
+    for field in ("wait", "at_least", "max_hold", "replicas_within"):
+        if f"{field}_ms" in order:
+            options[field] = _duration(order[f"{field}_ms"])
+    options["on_lost"] = lambda held: lost(held, order, name)
+    lease = _duration(order["lease_ms"])
+    if "keys" in order:
+        return locks.all_of([_key(key) for key in order["keys"]], lease, **options)
+    key = _key(order["key"])
+    if order.get("shared"):
+        return locks.shared(key, lease, **options)
+    if "limit" in order:
+        return locks.limit(key, order["limit"], lease, **options)
+    if order.get("recover"):
+        return locks.recover(key, lease, **options)
+    return locks.lock(key, lease, **options)
+
+
+def shown(held):
+    before = held.predecessor
+    return {
+        "token": held.token,
+        "predecessor": before and {"overdue_ms": before.overdue * 1000, "token": before.token, "owner": before.owner},
+    }
+
+
+def left_in_managers():
+    """What managers keep for callers."""
+    counts = {"calls": 0, "connections": 0, "waiting": 0, "scopes": 0, "owed": 0}
+    for manager in managers.values():
+        engine = manager._current
+        if engine is not None:
+            counts["calls"] += engine.wire.in_use
+            counts["connections"] += engine.resources.connections.in_use
+            counts["waiting"] += len(engine.resources.subscription._by_id)
+            counts["scopes"] += len(engine.scopes)
+            counts["owed"] += engine.resources.debts.count
+    return counts
+
+
+def beside(names):
+    """How many run beside the callers: of each worker of a manager one is usual, once something needed it."""
+    usual = {f"serverlock {worker}" for worker in ("timer", "renewal", "debts", "subscription")}
+    return len(names) - len(usual & set(names))
+
+
+def tally_of(tallies):
+    """What became of the attempts of a storm."""
+    made = {"granted": 0, "cancelled": 0, "refused": 0, "failed": []}
+    for what in tallies:
+        if what in made:
+            made[what] += 1
+        else:
+            made["failed"].append(what)
+    return made | {"failed": made["failed"][:10]}
+
+
+def plain(reply):
+    if isinstance(reply, bytes):
+        return reply.decode("utf-8", "replace")
+    if isinstance(reply, list):
+        return [plain(item) for item in reply]
+    return reply
+
+
+# What orders refer to by name.
+clients, managers, holds, objects, bodies, workers, leaders = {}, {}, {}, {}, {}, {}, {}
+
+
+def lock_for(order, **name):
+    if "object" in order:
+        return objects[order["object"]]
+    return lock_of(managers[order["manager"]], order, name)
+
+
+def held_for(order):
+    return holds[order["hold"]] if "hold" in order else bodies[order["scope"]].held
+
+
+def open_manager(order, library, kind):
+    client = clients[order["manager"]] = client_of(library, order["at"], order)
+    managers[order["manager"]] = kind(client, **manager_options(order))
+
+
+def keep(order, held):
+    """The answer to an order that acquires."""
+    if "hold" in order:
+        holds[order["hold"]] = held
+    return shown(held)
+
+
+def lease_of(order):
+    return order["lease_ms"] / 1000 if "lease_ms" in order else None
+
+
+def start_leader(order):
+    name = order["leader"]
+    leaders[name] = (
+        managers[order["manager"]]
+        .leader(
+            order["key"],
+            lease_of(order),
+            owner=order.get("owner"),
+            on_elected=lambda token: say(event="elected", leader=name, token=token),
+            on_lost=lambda token: say(event="deposed", leader=name, token=token),
+        )
+        .start()
+    )
+
+
+def observer_of(order):
+    return managers[order["manager"]].leader(order["key"], lease_of(order))
+
+
+def observed(order, leader):
+    say(event="leader", observer=order["observer"], token=leader.token, owner=leader.owner)
+
+
+def fork(body, leave, own):
+    """The child checks the hold, leaves its scope and takes a lock of its own. Returns its pid and a pipe from it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        seen = {}
+        try:
+            try:
+                body.held.check()
+                seen["check"] = "held"
+            except serverlock.LockLost:
+                seen["check"] = "lost"
+            leave()
+            seen["own"] = own()
+        except BaseException:
+            seen["error"] = traceback.format_exc()
+        os.write(writing, json.dumps(seen).encode())
+        os._exit(0)
+    os.close(writing)
+    return child, reading
+
+
+def what_child_saw(child, reading):
+    with os.fdopen(reading, "rb") as pipe:
+        seen = json.loads(pipe.read())
+    os.waitpid(child, 0)
+    return seen
+
+
+def do_object(order, _):
+    objects[order["object"]] = lock_of(managers[order["manager"]], order, {"object": order["object"]})
+
+
+def do_check(order, _):
+    held = held_for(order)
+    held.check()
+    return {"left_ms": held.left() * 1000}
+
+
+def do_left(order, _):
+    return {"left_ms": held_for(order).left() * 1000}
+
+
+def do_drop(order, _):
+    del holds[order["hold"]]
+    gc.collect()
+
+
+def do_leave(order, _):
+    bodies[order["scope"]].add("leave")
+
+
+def do_fail(order, _):
+    bodies[order["scope"]].add("fail")
+
+
+def do_resign(order, _):
+    leaders[order["leader"]].resign()
+
+
+def act_for(order, driver):
+    """The function for an order: the driver's own, else the one here."""
+    name = f"do_{order['do']}"
+    act = driver.get(name) or globals().get(name)
+    if act is None:
+        raise NotImplementedError(order["do"])
+    return act

@@ -6,13 +6,17 @@
 
 import { randomInt } from 'node:crypto';
 import { now } from './clock.js';
-import type { Engine } from './engine.js';
+import type { Blocking } from './blocking.js';
+import type { Callers } from './callers.js';
+import type { Connections } from './connections.js';
+import type { Portable } from './portable.js';
 import { LockUnavailableError, type LockError } from './errors.js';
 import { predecessor, type Grant } from './hold.js';
 import { confirm } from './replicas.js';
 import type { Request } from './request.js';
-import type { News } from './subscription.js';
-import { ConnectionLost, mayPass, read, refused, ReplyError, timedOut, typed, type Connection, type Words } from './wire.js';
+import type { News, Subscription } from './subscription.js';
+import { ConnectionLost, mayPass, read, refused, ReplyError, timedOut, typed } from './failures.js';
+import type { Connection, Reach, Words } from './wire.js';
 
 const PIECE = 5000;
 const BLOCKING_PIECE = 2000;
@@ -22,12 +26,26 @@ const RESEND_DOWN = 1000;
 /** A server whose clock runs a little ahead ends a wait a little early. */
 const SLACK = 100;
 
-/** This server, or this user, cannot wait by NOTIFY. */
-class NoNotify extends Error {}
-/** The attempt is in the queue. */
-class Standing extends Error {}
+/** The attempt has joined the queue; or this server, or this user, cannot wait by NOTIFY. */
+type Waiting = 'waiting' | 'no notify';
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)).unref());
+
+/** What an attempt asks of the manager, and shares with its other attempts. */
+export interface Parts extends Reach {
+  readonly callers: Callers;
+  readonly connections: Connections;
+  readonly blocking: Blocking;
+  readonly subscription: Subscription;
+  readonly portable: Portable;
+  /** Whether to wait by NOTIFY; and whether that has worked before. */
+  notifies: boolean;
+  notifyWorks: boolean;
+  isPortable: boolean;
+  asksForModule(): boolean;
+  missModule(error: ReplyError): void;
+  cancel(request: Request, id: string, portable: boolean, isReachable: boolean): Promise<void>;
+}
 
 export class Attempt {
   readonly id = String(randomInt(1, 2 ** 47) * 1000 + randomInt(0, 1000));
@@ -49,7 +67,7 @@ export class Attempt {
   #reject: ((reason: unknown) => void) | undefined;
 
   constructor(
-    readonly engine: Engine,
+    readonly parts: Parts,
     readonly request: Request,
     readonly isBackground = false,
     readonly signal?: AbortSignal,
@@ -73,17 +91,17 @@ export class Attempt {
   async run(): Promise<Grant> {
     let grant: Grant;
     this.signal?.throwIfAborted();
-    this.engine.callers.enter(this);
+    this.parts.callers.enter(this);
     try {
       if (this.request.needsConnection) await this.#takeConnection();
       grant = await this.#get();
-      if (this.request.replicas || this.request.options.fsync) await confirm(this.#connection, this.request, this.engine.timeout);
+      if (this.request.replicas || this.request.options.fsync) await confirm(this.#connection, this.request, this.parts.timeout);
       this.#throwIfOver();
     } catch (error) {
       await this.#abandon(error);
       throw error;
     } finally {
-      this.engine.callers.leave(this);
+      this.parts.callers.leave(this);
     }
     if (this.request.options.session) {
       grant.connection = this.#connection;
@@ -96,14 +114,14 @@ export class Attempt {
 
   /** By the module, else by script. The module may be loaded meanwhile: the same ID then goes on with it. */
   async #get(): Promise<Grant> {
-    for (let asks = this.engine.asksForModule(); ; asks = true) {
+    for (let asks = this.parts.asksForModule(); ; asks = true) {
       if (asks) {
         try {
           this.#isPortable = false;
           return await this.#byModule();
         } catch (error) {
           if (!(error instanceof ReplyError && error.isUnknownCommand)) throw error;
-          this.engine.missModule(error);
+          this.parts.missModule(error);
         }
         this.#mayStand = false;
       }
@@ -113,10 +131,10 @@ export class Attempt {
   }
 
   async #byModule(): Promise<Grant> {
-    const { engine, request } = this;
-    const alone = engine.blocking.isReady ? await this.#alone() : undefined;
+    const { parts, request } = this;
+    const alone = parts.blocking.isReady ? await this.#alone() : undefined;
     if (alone) return alone;
-    if (request.wait && engine.notifies && engine.subscription.isUp) {
+    if (request.wait && parts.notifies && parts.subscription.isUp) {
       const grant = await this.#byNotify();
       if (grant) return grant;
     }
@@ -128,7 +146,7 @@ export class Attempt {
     }
     const grantAlone = await this.#alone();
     if (grantAlone) return grantAlone;
-    if (engine.notifies) {
+    if (parts.notifies) {
       const notified = await this.#byNotify();
       if (notified) return notified;
     }
@@ -149,8 +167,10 @@ export class Attempt {
     return this.#deadline - now();
   }
 
-  /** Sends it, and again after errors that may pass. undefined: nil. Throws Standing for WAITING. */
-  async #ask(wait: number, channel?: string, timeout = this.engine.timeout): Promise<Grant | undefined> {
+  /** Sends it, and again after errors that may pass. undefined: nil. */
+  #ask(wait: number, channel?: undefined, timeout?: number): Promise<Grant | undefined>;
+  #ask(wait: number, channel: string): Promise<Grant | Waiting | undefined>;
+  async #ask(wait: number, channel?: string, timeout = this.parts.timeout): Promise<Grant | Waiting | undefined> {
     for (;;) {
       const sent = now();
       let reply: unknown;
@@ -159,9 +179,9 @@ export class Attempt {
       } catch (thrown) {
         const error = read(thrown);
         const isRefusal = error instanceof ReplyError && !error.isUnknownCommand && /^(ERR|NOPERM)$/.test(error.code);
-        if (channel !== undefined && isRefusal && !this.engine.notifyWorks) {
-          this.engine.notifies = false;
-          throw new NoNotify();
+        if (channel !== undefined && isRefusal && !this.parts.notifyWorks) {
+          this.parts.notifies = false;
+          return 'no notify';
         }
         const late = await this.#pauseAfter(error);
         if (late === undefined) {
@@ -171,17 +191,17 @@ export class Attempt {
         reply = late.reply; // of the first copy
       }
       this.#tries = 0;
-      this.engine.isPortable = false;
+      this.parts.isPortable = false;
+      if (channel !== undefined && String(reply) === 'WAITING') {
+        this.#stood = this.parts.notifyWorks = true;
+        return 'waiting';
+      }
       return this.#granted(reply, sent);
     }
   }
 
   #granted(reply: unknown, sent: number): Grant | undefined {
     if (reply === null || reply === undefined) return undefined;
-    if (String(reply) === 'WAITING') {
-      this.#stood = this.engine.notifyWorks = true;
-      throw new Standing();
-    }
     const grant = { sent, portable: this.#isPortable, connection: undefined };
     if (typeof reply === 'number' && reply > 0) return { token: reply, predecessor: null, ...grant };
     if (Array.isArray(reply) && reply.length === 4 && typeof reply[0] === 'number') {
@@ -199,7 +219,7 @@ export class Attempt {
   #send(words: Words, timeout: number): Promise<unknown> {
     this.#mayStand = true;
     if (this.#connection) return this.#connection.call(words, timeout);
-    return this.engine.wire.call(this.request.key, words, timeout);
+    return this.parts.wire.call(this.request.key, words, timeout);
   }
 
   /**
@@ -211,7 +231,7 @@ export class Attempt {
     const { name } = this.request;
     if (error instanceof ReplyError && error.isUnknownCommand) throw error;
     this.#connection?.close();
-    if (this.engine.wire.isCluster && (this.#usesConnection || error instanceof ConnectionLost)) await this.engine.wire.refresh(this.request.key);
+    if (this.parts.wire.isCluster && (this.#usesConnection || error instanceof ConnectionLost)) await this.parts.wire.refresh(this.request.key);
     if (error instanceof ReplyError && !this.#stood && this.#tries === 1) this.#mayStand = false;
     if (!mayPass(error)) throw typed(error, name);
     const isPending = error instanceof ConnectionLost && error.settled;
@@ -234,13 +254,13 @@ export class Attempt {
   }
 
   async #byNotify(): Promise<Grant | undefined> {
-    const { subscription } = this.engine;
-    this.engine.blocking.end();
+    const { subscription } = this.parts;
+    this.parts.blocking.end();
     const news = (this.#news = subscription.register(this.id, this.request.key));
     let heard: string | undefined;
     try {
       if (!(await subscription.ready(news, Math.min(RESEND_DOWN, this.#left()))) && subscription.refusal) {
-        this.engine.notifies = false;
+        this.parts.notifies = false;
         return undefined;
       }
       let left: number;
@@ -248,17 +268,15 @@ export class Attempt {
         this.#throwIfOver();
         news.forget();
         news.againAt = Infinity;
-        try {
-          const grant = await this.#ask(left, subscription.channel);
-          if (grant) return grant;
-        } catch (error) {
-          if (error instanceof NoNotify) return undefined;
-          if (!(error instanceof Standing)) throw error;
+        const answer = await this.#ask(left, subscription.channel);
+        if (answer === 'no notify') return undefined;
+        if (answer === 'waiting') {
           // Too late: the server passes this process over until it hears from it.
           if (heard === 'granted') subscription.sendAgain();
           heard = await this.#hear(news);
           continue;
         }
+        if (answer) return answer;
         this.#mayStand = false;
         if (this.#left() > SLACK) throw refused(this.request.name);
       }
@@ -273,7 +291,7 @@ export class Attempt {
     const asked = now();
     for (;;) {
       this.#throwIfOver();
-      const resend = this.engine.subscription.isUp ? RESEND : RESEND_DOWN;
+      const resend = this.parts.subscription.isUp ? RESEND : RESEND_DOWN;
       const again = Math.min(asked + resend, news.againAt, this.#deadline);
       if (now() >= again) return undefined;
       const kind = await news.wait(again - now());
@@ -295,32 +313,32 @@ export class Attempt {
 
   /** As the only wait of the manager. undefined: it is not, or no longer. */
   async #alone(): Promise<Grant | undefined> {
-    const { engine, request } = this;
-    if (!request.wait || request.needsConnection || !engine.notifies || !engine.blocking.enter()) return undefined;
+    const { parts, request } = this;
+    if (!request.wait || request.needsConnection || !parts.notifies || !parts.blocking.enter()) return undefined;
     this.#isBlocking = true;
     try {
       return await this.#byBlocking();
     } finally {
       this.#isBlocking = false;
-      engine.blocking.leave();
+      parts.blocking.leave();
     }
   }
 
   /** In pieces: connections are few, and a reply that is lost is noticed after one. undefined: it is not alone any more. */
   async #byBlocking(): Promise<Grant | undefined> {
-    const { engine, request } = this;
-    while (this.#left() > 0 && !(this.#isBlocking && engine.blocking.isOver)) {
+    const { parts, request } = this;
+    while (this.#left() > 0 && !(this.#isBlocking && parts.blocking.isOver)) {
       this.#usesConnection = true;
       let grant: Grant | undefined;
       let began: number;
       let piece: number;
       try {
-        if (this.#isBlocking) this.#connection ??= engine.blocking.openConnection;
+        if (this.#isBlocking) this.#connection ??= parts.blocking.openConnection;
         if (!this.#connection) await this.#takeConnection();
-        const most = this.#isBlocking ? BLOCKING_PIECE : engine.connections.isCrowded ? CROWDED_PIECE : PIECE;
+        const most = this.#isBlocking ? BLOCKING_PIECE : parts.connections.isCrowded ? CROWDED_PIECE : PIECE;
         piece = Math.max(1, Math.min(this.#left(), most));
         began = now();
-        grant = await this.#unlessGivenUp(this.#ask(piece, undefined, piece + engine.timeout));
+        grant = await this.#unlessGivenUp(this.#ask(piece, undefined, piece + parts.timeout));
       } catch (error) {
         if (!(error instanceof ConnectionLost)) throw error;
         await this.#pauseAfter(error);
@@ -348,7 +366,7 @@ export class Attempt {
       const sent = now();
       try {
         const words = this.request.extend(grant.token, this.request.lease);
-        const reply = await this.engine.wire.call(this.request.key, words, this.engine.timeout);
+        const reply = await this.parts.wire.call(this.request.key, words, this.parts.timeout);
         grant.sent = sent;
         return reply === 1;
       } catch (error) {
@@ -360,7 +378,7 @@ export class Attempt {
 
   /** undefined: it is time to ask for the module again. */
   async #poll(): Promise<Grant | undefined> {
-    const { request, engine } = this;
+    const { request, parts } = this;
     if (request.needsModule) {
       throw new LockUnavailableError(request.name, `${request.needsModule} needs the module, which is not loaded`);
     }
@@ -371,7 +389,7 @@ export class Attempt {
       let reply: unknown;
       try {
         this.#mayStand = true;
-        reply = await engine.portable.acquire(request, this.id);
+        reply = await parts.portable.acquire(request, this.id);
       } catch (error) {
         await this.#pauseAfter(read(error));
         continue;
@@ -382,23 +400,23 @@ export class Attempt {
       this.#mayStand = false;
       if (this.#left() <= 0) throw request.wait ? this.#timedOut() : refused(request.name);
       await this.#unlessGivenUp(sleep(Math.min(50 + Math.random() * 100, this.#left())));
-      if (engine.asksForModule()) return undefined;
+      if (parts.asksForModule()) return undefined;
     }
   }
 
   /** A connection for the whole attempt: its own for a session, one of the few for WAIT. */
   async #takeConnection(): Promise<void> {
-    const { engine, request } = this;
+    const { parts, request } = this;
     this.#giveBackConnection();
     if (request.options.session) {
-      this.#connection = await engine.wire.connect(request.key, engine.timeout);
+      this.#connection = await parts.wire.connect(request.key, parts.timeout);
       return;
     }
     if (this.#isBlocking) {
-      this.#connection = await engine.blocking.open(request.key);
+      this.#connection = await parts.blocking.open(request.key);
       return;
     }
-    this.#connection = await engine.connections.take(request.key, request.wait ? this.#left() : engine.timeout, (turn) => this.#unlessGivenUp(turn));
+    this.#connection = await parts.connections.take(request.key, request.wait ? this.#left() : parts.timeout, (turn) => this.#unlessGivenUp(turn));
     if (!this.#connection) this.#throwIfOver();
     if (!this.#connection) throw request.wait ? this.#timedOut() : new ConnectionLost(new Error('no connection came free'));
     this.#isPooled = true;
@@ -408,7 +426,7 @@ export class Attempt {
   #giveBackConnection(): void {
     const connection = this.#connection;
     this.#connection = undefined;
-    if (connection && this.#isPooled) this.engine.connections.giveBack(connection);
+    if (connection && this.#isPooled) this.parts.connections.giveBack(connection);
     else if (!this.#isBlocking) connection?.close();
     this.#isPooled = false;
   }
@@ -421,6 +439,6 @@ export class Attempt {
     if (!this.#mayStand) return;
     const cause = error instanceof Error ? error.cause : undefined;
     const isReachable = !(error instanceof ConnectionLost || cause instanceof ConnectionLost);
-    await this.engine.cancel(this.request, this.id, this.#isPortable, isReachable);
+    await this.parts.cancel(this.request, this.id, this.#isPortable, isReachable);
   }
 }

@@ -4,18 +4,17 @@
  * by NOTIFY.
  */
 
-import type { Engine } from './engine.js';
-import type { Connection } from './wire.js';
+import type { Connection, Reach } from './wire.js';
 
 export class Blocking {
-  readonly #engine: Engine;
+  readonly #reach: Reach;
   #connection: Connection | undefined;
   #isTaken = false;
   /** A second attempt has waited. */
   isOver = false;
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
+  constructor(reach: Reach) {
+    this.#reach = reach;
   }
 
   /** Whether an attempt may begin on it: the connection is open, and nobody waits. */
@@ -25,7 +24,7 @@ export class Blocking {
 
   /** Whether the caller waits alone. If so, the connection is its own until `leave`. */
   enter(): boolean {
-    if (this.#isTaken || this.isOver || !this.#engine.wire.hasOneConnection) return false;
+    if (this.#isTaken || this.isOver || !this.#reach.wire.hasOneConnection) return false;
     this.#isTaken = true;
     return true;
   }
@@ -35,7 +34,7 @@ export class Blocking {
   }
 
   async open(key: Buffer): Promise<Connection> {
-    return this.openConnection ?? (this.#connection = await this.#engine.wire.connect(key, this.#engine.timeout));
+    return this.openConnection ?? (this.#connection = await this.#reach.wire.connect(key, this.#reach.timeout));
   }
 
   leave(): void {

@@ -1,7 +1,6 @@
 /** A few connections for calls that need a connection to themselves: blocking waits, and WAIT behind a grant. */
 
-import type { Engine } from './engine.js';
-import type { Connection } from './wire.js';
+import type { Connection, Reach } from './wire.js';
 
 const SIZE = 8;
 
@@ -9,13 +8,14 @@ const SIZE = 8;
 type Patience = <T>(work: Promise<T>) => Promise<T>;
 
 export class Connections {
-  readonly #engine: Engine;
+  readonly #reach: Reach;
   #free = SIZE;
   readonly #waiting: ((has: boolean) => void)[] = [];
   #idle: Connection[] = [];
+  #isClosed = false;
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
+  constructor(reach: Reach) {
+    this.#reach = reach;
   }
 
   get isCrowded(): boolean {
@@ -32,13 +32,13 @@ export class Connections {
     if (this.#free > 0) this.#free -= 1;
     else if (!(await this.#turn(timeout, unlessGivenUp))) return undefined;
     // In a cluster each key has its own server: a connection kept for another one would be of no use.
-    while (!this.#engine.wire.isCluster) {
+    while (!this.#reach.wire.isCluster) {
       const connection = this.#idle.pop();
       if (!connection) break;
       if (connection.isOpen) return connection;
     }
     try {
-      return await this.#engine.wire.connect(key, this.#engine.timeout);
+      return await this.#reach.wire.connect(key, this.#reach.timeout);
     } catch (error) {
       this.#leave();
       throw error;
@@ -46,12 +46,13 @@ export class Connections {
   }
 
   giveBack(connection: Connection): void {
-    if (connection.isOpen && !this.#engine.wire.isCluster && !this.#engine.isClosed) this.#idle.push(connection);
+    if (connection.isOpen && !this.#reach.wire.isCluster && !this.#isClosed) this.#idle.push(connection);
     else connection.close();
     this.#leave();
   }
 
   close(): void {
+    this.#isClosed = true;
     for (const connection of this.#idle) connection.close();
     this.#idle = [];
   }

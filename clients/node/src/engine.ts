@@ -7,13 +7,14 @@ import { now } from './clock.js';
 import { LockBadArgumentError, LockError, LockMisuseError, type LockLostError } from './errors.js';
 import { Held } from './hold.js';
 import { Connections } from './connections.js';
-import type { Hooks } from './options.js';
+import type { Hooks, LockOptions } from './options.js';
 import { FENCED, Portable } from './portable.js';
 import type { Request } from './request.js';
 import { Blocking } from './blocking.js';
 import { Subscription } from './subscription.js';
 import { Timer } from './timer.js';
-import { ConnectionLost, mayPass, read, ReplyError, typed, type Connection, type Wire, type Word, type Words } from './wire.js';
+import { ConnectionLost, mayPass, read, ReplyError, typed } from './failures.js';
+import type { Connection, Wire, Word, Words } from './wire.js';
 
 export interface Settings {
   timeout: number;
@@ -55,11 +56,12 @@ export class Engine {
     readonly options: Settings,
   ) {
     this.timeout = options.timeout;
+    const reach = { wire, timeout: options.timeout };
     this.timer = new Timer(this);
-    this.subscription = new Subscription(this);
-    this.connections = new Connections(this);
-    this.blocking = new Blocking(this);
-    this.portable = new Portable(this);
+    this.subscription = new Subscription(reach, (text) => this.warn(text));
+    this.connections = new Connections(reach);
+    this.blocking = new Blocking(reach);
+    this.portable = new Portable(reach);
   }
 
   warn(text: string): void {
@@ -318,7 +320,7 @@ export class Engine {
   lost(held: Held, error: LockLostError): void {
     this.warn(error.message);
     this.tell(() => this.options.hooks.lost?.(held.key, now() - held._granted, error));
-    this.tell(() => held._request.options.onLost?.(held));
+    this.tell(() => (held._request.onLost as LockOptions['onLost'])?.(held));
   }
 
   /** Whether to send LOCK.*. Where it was missing, one attempt every few seconds does, and the others go on by script. */

@@ -1,9 +1,8 @@
 /** One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost. */
 
 import { now } from './clock.js';
-import type { Engine } from './engine.js';
 import { LockLostError } from './errors.js';
-import { msOf, type Key } from './options.js';
+import { msOf, type Key } from './checks.js';
 import type { Request } from './request.js';
 import type { Connection } from './wire.js';
 
@@ -38,6 +37,16 @@ export interface Grant {
   connection: Connection | undefined;
 }
 
+/** @internal What the methods of a hold ask of the manager. */
+export interface Keeper {
+  release(held: Held): Promise<boolean>;
+  extend(held: Held, lease: number): Promise<void>;
+  verify(held: Held): Promise<number>;
+  fenced(held: Held, words: (string | Uint8Array | number)[]): Promise<unknown>;
+  /** The hold is lost: called once. */
+  lost(held: Held, error: LockLostError): void;
+}
+
 type Lease = [sent: number, lease: number];
 
 const sooner = (a: Lease, b: Lease): Lease => (b[0] + b[1] < a[0] + a[1] ? b : a);
@@ -51,7 +60,7 @@ export class Held {
   /** How long it took to get the lock, in milliseconds. */
   readonly waited: number;
 
-  /** @internal */ readonly _engine: Engine;
+  /** @internal */ readonly _keeper: Keeper;
   /** @internal */ readonly _request: Request;
   /** @internal */ readonly _granted = now();
   /** @internal */ _sent: number;
@@ -68,8 +77,8 @@ export class Held {
   /** Made when it is asked for: one costs more than all else of a hold. */
   #abort: AbortController | undefined;
 
-  private constructor(engine: Engine, request: Request, grant: Grant, began: number) {
-    this._engine = engine;
+  private constructor(keeper: Keeper, request: Request, grant: Grant, began: number) {
+    this._keeper = keeper;
     this._request = request;
     this.token = grant.token;
     this.predecessor = grant.predecessor;
@@ -81,8 +90,8 @@ export class Held {
   }
 
   /** @internal */
-  static _of(engine: Engine, request: Request, grant: Grant, began: number): Held {
-    return new Held(engine, request, grant, began);
+  static _of(keeper: Keeper, request: Request, grant: Grant, began: number): Held {
+    return new Held(keeper, request, grant, began);
   }
 
   /** The key, or the keys, as texts show them. */
@@ -127,17 +136,17 @@ export class Held {
    * background. Rejects with LockMisuseError the second time.
    */
   release(): Promise<boolean> {
-    return this._engine.release(this);
+    return this._keeper.release(this);
   }
 
   /** Sets a new lease in milliseconds, counted from now. Renewal does so by itself with the lease of the lock. */
   async extend(lease?: number): Promise<void> {
-    await this._engine.extend(this, lease === undefined ? this._request.lease : msOf(lease, 'lease', this.key, 1));
+    await this._keeper.extend(this, lease === undefined ? this._request.lease : msOf(lease, 'lease', this.key, 1));
   }
 
   /** Asks the server whether the lock is held; the milliseconds that are left. Rejects with LockLostError. */
   verify(): Promise<number> {
-    return this._engine.verify(this);
+    return this._keeper.verify(this);
   }
 
   /**
@@ -145,7 +154,7 @@ export class Held {
    * cluster the key must be in the slot of the lock. A `keyPrefix` of ioredis applies as in its own commands.
    */
   fenced(command: string, key: Key, ...args: (string | Uint8Array | number)[]): Promise<unknown> {
-    return this._engine.fenced(this, [command, key, ...args]);
+    return this._keeper.fenced(this, [command, key, ...args]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -184,7 +193,7 @@ export class Held {
     if (this.#lost || this._ended) return;
     this.#lost = new LockLostError(this.key, `lost: ${why}`, cause);
     this.#abort?.abort(this.#lost);
-    this._engine.lost(this, this.#lost);
+    this._keeper.lost(this, this.#lost);
   }
 
   /** @internal */

@@ -7,6 +7,7 @@
  *     });
  */
 
+export type { Key } from './checks.js';
 export {
   LockError,
   LockBadArgumentError,
@@ -35,4 +36,5 @@ export {
 export { Held, type Predecessor } from './hold.js';
 export { Leader, type Leadership } from './leader.js';
 export { Lock, Locks, type IoredisClient, type NodeRedisClient, type RedisClient } from './locks.js';
-export type { AcquireOptions, Hooks, Key, LeaderHooks, LockOptions, ManagerOptions } from './options.js';
+export type { AcquireOptions, Hooks, LeaderHooks, LockOptions, ManagerOptions } from './options.js';
+export type { LockTerms } from './terms.js';

@@ -4,7 +4,8 @@
  */
 
 import { slotOf } from './slot.js';
-import { asked, ConnectionLost, read, ReplyError, silent, text, within, type Connection, type Wire, type Word, type Words } from './wire.js';
+import { ConnectionLost, read, ReplyError } from './failures.js';
+import { asked, silent, text, within, type Connection, type Wire, type Word, type Words } from './wire.js';
 
 /* eslint-disable @typescript-eslint/no-explicit-any -- any version of the library will do */
 type Any = any;

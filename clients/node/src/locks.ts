@@ -6,25 +6,10 @@ import type { Held } from './hold.js';
 import { ioredisWire, isIoredis } from './ioredis.js';
 import { Leader } from './leader.js';
 import { isNodeRedis, nodeRedisWire } from './node-redis.js';
-import {
-  ACQUIRE_OPTIONS,
-  booleanOf,
-  countOf,
-  functionOf,
-  HOOKS,
-  LEADER_OPTIONS,
-  LOCK_OPTIONS,
-  MANAGER_OPTIONS,
-  msOf,
-  optionsOf,
-  signalOf,
-  type AcquireOptions,
-  type Key,
-  type LeaderHooks,
-  type LockOptions,
-  type ManagerOptions,
-} from './options.js';
+import { booleanOf, countOf, functionOf, msOf, optionsOf, signalOf, type Key } from './checks.js';
+import { ACQUIRE_OPTIONS, HOOKS, LEADER_OPTIONS, MANAGER_OPTIONS, type AcquireOptions, type LeaderHooks, type LockOptions, type ManagerOptions } from './options.js';
 import { keyOf, keysOf, MOST_HOLDERS, Request, shown } from './request.js';
+import { LOCK_OPTIONS } from './terms.js';
 import type { Wire } from './wire.js';
 
 type Method = (...args: never[]) => unknown;

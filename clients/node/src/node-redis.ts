@@ -3,7 +3,8 @@
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { Semaphore } from './semaphore.js';
-import { asked, ConnectionLost, read, silent, text, within, type Connection, type Wire, type Words } from './wire.js';
+import { ConnectionLost, read } from './failures.js';
+import { asked, silent, text, within, type Connection, type Wire, type Words } from './wire.js';
 
 /* eslint-disable @typescript-eslint/no-explicit-any -- the types of the library are as many as its modules */
 type Any = any;

@@ -6,9 +6,9 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { now } from './clock.js';
-import type { Engine } from './engine.js';
 import type { Request } from './request.js';
-import { ReplyError, type Word } from './wire.js';
+import { ReplyError } from './failures.js';
+import type { Reach, Word } from './wire.js';
 
 const MARGIN = 1000;
 const RETENTION = 60_000;
@@ -33,13 +33,13 @@ if not ends or tonumber(ends) - ${MARGIN / 1000} <= time[1] + time[2] / 1000000 
 return {redis.call(unpack(ARGV, 2))}`;
 
 export class Portable {
-  readonly #engine: Engine;
+  readonly #reach: Reach;
   #isLoaded = false;
   #retention = -1;
   #asked = -Infinity;
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
+  constructor(reach: Reach) {
+    this.#reach = reach;
   }
 
   async acquire(request: Request, id: string): Promise<unknown> {
@@ -65,7 +65,7 @@ export class Portable {
   }
 
   async #call(request: Request, name: string, ...args: Word[]): Promise<unknown> {
-    const { wire, timeout } = this.#engine;
+    const { wire, timeout } = this.#reach;
     try {
       const reply = await wire.call(request.key, this.words(request, name, ...args), timeout);
       this.#isLoaded = true;
@@ -84,7 +84,7 @@ export class Portable {
     if (now() < this.#asked + POLICY_COUNTS) return;
     let reply: unknown;
     try {
-      reply = await this.#engine.wire.call(request.key, ['INFO', 'memory'], this.#engine.timeout);
+      reply = await this.#reach.wire.call(request.key, ['INFO', 'memory'], this.#reach.timeout);
     } catch (error) {
       if (!(error instanceof ReplyError)) throw error;
       reply = '';

@@ -2,7 +2,8 @@
 
 import { LockUnavailableError } from './errors.js';
 import type { Request } from './request.js';
-import { ConnectionLost, ReplyError, typed, type Connection } from './wire.js';
+import { ConnectionLost, ReplyError, typed } from './failures.js';
+import type { Connection } from './wire.js';
 
 /** Throws unless enough of them have the grant, which came over that connection. */
 export async function confirm(connection: Connection | undefined, request: Request, patience: number): Promise<void> {

@@ -1,7 +1,8 @@
 /** What a lock asks for, checked before anything is sent, and the words of its commands. */
 
 import { LockBadArgumentError } from './errors.js';
-import { booleanOf, countOf, functionOf, LOCK_OPTIONS, msOf, optionsOf, type LockOptions } from './options.js';
+import { booleanOf, countOf, functionOf, msOf, optionsOf } from './checks.js';
+import { LOCK_OPTIONS, type LockTerms } from './terms.js';
 import type { Word } from './wire.js';
 
 const TEN_YEARS = 315_360_000_000;
@@ -30,7 +31,8 @@ export class Request {
   readonly name: string;
   readonly lease: number;
   readonly wait: number;
-  readonly options: LockOptions;
+  readonly options: LockTerms;
+  readonly onLost: ((held: never) => unknown) | undefined;
   readonly atLeast: number;
   readonly maxHold: number;
   readonly replicas: number;
@@ -44,7 +46,7 @@ export class Request {
   constructor(
     readonly keys: readonly Buffer[],
     lease: unknown,
-    options: LockOptions,
+    options: LockTerms & { onLost?: (held: never) => unknown },
     readonly kind: readonly Word[] = [],
     readonly many = false,
     readonly recover = false,
@@ -64,6 +66,7 @@ export class Request {
     for (const flag of ['session', 'details', 'fsync'] as const) booleanOf(options[flag], flag, name, false);
     functionOf(options.onLost, 'onLost', name);
     this.options = options;
+    this.onLost = options.onLost;
     this.lease = msOf(lease, 'lease', name, 1);
     const or = (value: unknown, otherwise: number): unknown => (value === undefined ? otherwise : value);
     this.wait = msOf(or(options.wait, 0), 'wait', name, 0, Infinity);

@@ -5,8 +5,8 @@
 
 import { randomBytes } from 'node:crypto';
 import { now } from './clock.js';
-import type { Engine } from './engine.js';
-import { read, ReplyError, type Connection } from './wire.js';
+import { read, ReplyError } from './failures.js';
+import type { Connection, Reach } from './wire.js';
 
 const PING = 3000;
 
@@ -51,14 +51,18 @@ export class Subscription {
   readonly channel: string;
   isUp = false;
   refusal: ReplyError | undefined;
-  readonly #engine: Engine;
+  readonly #reach: Reach;
   readonly #byId = new Map<string, News>();
   #connection: Connection | undefined;
   #isRunning = false;
+  #isClosed = false;
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
-    this.channel = `${engine.wire.prefix}serverlock:${randomBytes(8).toString('hex')}`;
+  constructor(
+    reach: Reach,
+    readonly warn: (text: string) => void,
+  ) {
+    this.#reach = reach;
+    this.channel = `${reach.wire.prefix}serverlock:${randomBytes(8).toString('hex')}`;
   }
 
   get size(): number {
@@ -88,27 +92,28 @@ export class Subscription {
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#connection?.close();
   }
 
   async #listen(key: Buffer): Promise<void> {
     let pause = 0;
-    while (!this.#engine.isClosed) {
+    while (!this.#isClosed) {
       try {
-        const connection = await this.#engine.wire.connect(key, this.#engine.timeout);
+        const connection = await this.#reach.wire.connect(key, this.#reach.timeout);
         this.#connection = connection;
         const ended = new Promise<void>((resolve) => connection.onEnd(resolve));
-        await connection.subscribe(this.channel, (message) => this.#pass(message), this.#engine.timeout);
+        await connection.subscribe(this.channel, (message) => this.#pass(message), this.#reach.timeout);
         this.isUp = true;
         this.sendAgain();
         pause = 0;
         // A network that swallows everything is noticed by the silence.
         const timer = setInterval(() => {
-          connection.call(['PING'], this.#engine.timeout).catch(() => connection.close());
+          connection.call(['PING'], this.#reach.timeout).catch(() => connection.close());
         }, PING).unref();
         await ended;
         clearInterval(timer);
-        if (!this.#engine.isClosed) this.#engine.warn('the connection for waiting was lost, and is opened again');
+        if (!this.#isClosed) this.warn('the connection for waiting was lost, and is opened again');
       } catch (thrown) {
         this.#connection?.close();
         this.#connection = undefined;

@@ -4,9 +4,20 @@
  */
 
 import { now } from './clock.js';
-import type { Engine } from './engine.js';
 import type { Held } from './hold.js';
-import { ConnectionLost, mayPass, ReplyError } from './wire.js';
+import { ConnectionLost, mayPass, ReplyError } from './failures.js';
+import type { Words } from './wire.js';
+
+/** What renewal asks of the manager. */
+export interface Renewer {
+  readonly isClosed: boolean;
+  readonly timeout: number;
+  extendWords(held: Held, lease: number): Words;
+  send(key: Buffer, words: Words, timeout: number): Promise<unknown>;
+  /** Notes that the module, or the script, is gone. */
+  missed(held: Held, error: ReplyError): boolean;
+  warn(text: string): void;
+}
 
 type Work = () => void;
 type Entry = [at: number, number: number, what: WeakRef<Held> | Work];
@@ -15,15 +26,15 @@ type Entry = [at: number, number: number, what: WeakRef<Held> | Work];
 const LONGEST = 1000;
 
 export class Timer {
-  readonly #engine: Engine;
+  readonly #renewer: Renewer;
   #heap: Entry[] = [];
   #count = 0;
   #dead = 0;
   #timer: NodeJS.Timeout | undefined;
   #wakesAt = Infinity;
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
+  constructor(renewer: Renewer) {
+    this.#renewer = renewer;
   }
 
   /** How much is still to be done. */
@@ -54,7 +65,7 @@ export class Timer {
   owe(until: number, debt: () => Promise<unknown>): void {
     debt().catch((error: unknown) => {
       const isOurs = error instanceof ConnectionLost || error instanceof ReplyError;
-      if (isOurs && mayPass(error) && now() < until && !this.#engine.isClosed) this.later(now() + 250, () => this.owe(until, debt));
+      if (isOurs && mayPass(error) && now() < until && !this.#renewer.isClosed) this.later(now() + 250, () => this.owe(until, debt));
     });
   }
 
@@ -94,7 +105,7 @@ export class Timer {
 
   #look(held: Held | undefined, number: number, time: number): void {
     if (!held || number !== held._entry || !held.isHeld) return;
-    const mayRenew = !this.#engine.isClosed && time < held._granted + held._request.maxHold;
+    const mayRenew = !this.#renewer.isClosed && time < held._granted + held._request.maxHold;
     if (mayRenew && time >= held._renewAt && !held._renewing) {
       held._renewing = true;
       void this.#renew(new WeakRef(held));
@@ -103,16 +114,16 @@ export class Timer {
   }
 
   async #renew(ref: WeakRef<Held>): Promise<void> {
-    const engine = this.#engine;
+    const renewer = this.#renewer;
     const sent = now();
     let reply: unknown;
     {
       const held = ref.deref();
       if (!held) return;
-      const timeout = Math.max(50, Math.min(engine.timeout, (held._lostAt - sent) / 2));
+      const timeout = Math.max(50, Math.min(renewer.timeout, (held._lostAt - sent) / 2));
       held._extending(sent, held._request.lease);
-      const words = engine.extendWords(held, held._request.lease);
-      reply = engine.send(held._request.key, words, timeout).catch((error: unknown) => error);
+      const words = renewer.extendWords(held, held._request.lease);
+      reply = renewer.send(held._request.key, words, timeout).catch((error: unknown) => error);
     }
     reply = await reply;
     const held = ref.deref();
@@ -125,8 +136,8 @@ export class Timer {
     } else if (reply === 0) {
       held._lose('somebody has taken it away', true);
     } else {
-      if (reply instanceof ReplyError) engine.missed(held, reply);
-      engine.warn(`renewing the lock ${held.key} failed, and is tried again: ${String(reply)}`);
+      if (reply instanceof ReplyError) renewer.missed(held, reply);
+      renewer.warn(`renewing the lock ${held.key} failed, and is tried again: ${String(reply)}`);
       this.#again(held, Math.min(held._lostAt, now() + Math.max(held._lease / 20, 10)));
     }
   }

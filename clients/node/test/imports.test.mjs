@@ -1,0 +1,44 @@
+// The files of the package refer to one another in one direction: each only to files above it in this list, in types
+// too. A file that needs something of a file below it is given that by the one that builds both.
+
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { test } from 'node:test';
+
+const ts = createRequire(`${process.env.SERVERLOCK}/`)('typescript');
+const src = join(import.meta.dirname, '../src');
+
+const LAYERS = [
+  ['clock', 'errors', 'semaphore', 'slot'],
+  ['checks', 'failures'],
+  ['terms', 'wire'],
+  ['blocking', 'connections', 'ioredis', 'node-redis', 'request', 'subscription'],
+  ['callers', 'hold', 'portable', 'replicas'],
+  ['attempt', 'options', 'timer'],
+  ['engine'],
+  ['leader'],
+  ['locks'],
+  ['index', 'redlock'],
+];
+
+/** The files that a file imports from or exports from. */
+function importsOf(name) {
+  const { importedFiles } = ts.preProcessFile(readFileSync(join(src, `${name}.ts`), 'utf8'), true, true);
+  return importedFiles.flatMap(({ fileName }) => /^\.\/(.+)\.js$/.exec(fileName)?.[1] ?? []);
+}
+
+test('each source file has its layer', () => {
+  const names = readdirSync(src).filter((name) => name.endsWith('.ts'));
+  assert.deepEqual(names.map((name) => name.slice(0, -3)).sort(), LAYERS.flat().sort());
+});
+
+test('imports run one way', () => {
+  const wrong = [];
+  for (const [at, layer] of LAYERS.entries()) {
+    const above = new Set(LAYERS.slice(0, at).flat());
+    for (const name of layer) for (const used of importsOf(name)) if (!above.has(used)) wrong.push(`${name} -> ${used}`);
+  }
+  assert.deepEqual(wrong, []);
+});

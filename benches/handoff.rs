@@ -57,7 +57,7 @@ impl Row {
         };
         let values: Vec<String> = VALUES.iter().map(|name| value(name)).collect();
         let Row { part, state, clients, contender, round, place, .. } = self;
-        format!("\"{part}\",{clients},\"{contender}\",{round},{place},{},{}", values.join(","), state.name())
+        format!("\"{part}\",{clients},\"{contender}\",{round},{place},{},{}", values.join(","), state.in_raw_files())
     }
 }
 
@@ -91,7 +91,7 @@ pub fn measure(call: &Call) {
     let is_wanted = |part: &str| call.arguments.is_empty() || call.has(part);
     let mut rows = Vec::new();
     if is_wanted("hot") {
-        rows.extend(hot::measure(&server, State::Nobody, &settings));
+        rows.extend(hot::measure(&server, State::NoSink, &settings));
         let heard = State::AofAndReplica;
         let (server, _replica) = heard.start();
         rows.extend(hot::measure(&server, heard, &settings));

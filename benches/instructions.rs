@@ -47,7 +47,7 @@ fn count(settings: &Settings) -> Result<(), String> {
         print(state, &counted);
         for (name, runs) in counted {
             rows.extend(runs.iter().zip(1..).map(|(instructions, run)| {
-                format!("\"{name}\",{run},{},{instructions:.1},{}", settings.operations, state.name())
+                format!("\"{name}\",{run},{},{instructions:.1},{}", settings.operations, state.in_raw_files())
             }));
         }
     }

@@ -144,7 +144,7 @@ pub fn measure(call: &Call) {
     }
     print_table(1, &["a held lock", "used_memory, bytes", "MEMORY USAGE"], &table);
     if let Some(ratio) = Ratio::of(&used(0), &used(1)) {
-        let bound = at_most(MEMORY, WAYS[1].1, State::Nobody, origin.server());
+        let bound = at_most(MEMORY, WAYS[1].1, State::NoSink, origin.server());
         println!("ratio {:.3}, {}", ratio.median, verdict(ratio.median, bound));
     }
     origin.keep("contender,round,keys,used_memory_bytes,memory_usage_bytes", &rows);

@@ -1,10 +1,9 @@
 //! The cost of the loaded module for commands that have nothing to do with it.
 //!
 //! The same server binary without the module and with it, in three states: before the first client waits, after one
-//! has waited (the module listens to keyspace events from then on), and after one has had a SESSION (it is told of
-//! connections that end). Measured is the CPU time of the server per command. Every round starts new servers, because
-//! two runs of the very same binary differ by a few percent: where it is loaded decides what its caches can do. A
-//! second server without the module shows how much that is.
+//! has waited (keyspace events are on from then on), and after one has had a SESSION (the server reports connections that
+//! end). It measures the server's CPU time per command. Every round starts new servers, because two runs of the same
+//! binary differ by a few percent, depending on where it is loaded. A second server without the module shows how much.
 
 use crate::bounds::list::judged;
 use crate::measure::{argument, median, print_table, sorted, turn, Call, Cost, Origin, Pipe, ServerCpu};

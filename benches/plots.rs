@@ -48,7 +48,7 @@ fn pairs() -> Vec<Bar> {
     let mut bars = Vec::new();
     for server in servers() {
         let Some(run) = Run::newest("pair", &server, |row| row["operation"] == PAIR) else { continue };
-        let found = medians(&run.rows, |row| row["operation"] == PAIR && State::Nobody.is_of(row), cpu_us);
+        let found = medians(&run.rows, |row| row["operation"] == PAIR && State::NoSink.is_of(row), cpu_us);
         let mut of_server: Vec<(String, f64)> =
             found.into_iter().filter_map(|(name, points)| Some((name, points.first()?.1))).collect();
         of_server.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -206,7 +206,7 @@ fn measure_size(settings: &Settings, keys: usize, waits: usize) -> Row {
 
 /// The instructions of a hand-off with so many waits behind it.
 fn count(keys: usize, waits: usize) -> Result<f64, String> {
-    let mut callgrind = Callgrind::start(State::Nobody, options())?;
+    let mut callgrind = Callgrind::start(State::NoSink, options())?;
     let mut crowd = Crowd::hold(&callgrind.server, keys);
     crowd.join(&callgrind.server, waits);
     (0..20).for_each(|_| crowd.hand_off());

@@ -31,14 +31,14 @@ pub fn measure(call: &Call) {
         tables::print(&workloads, operations, state, origin.server());
     }
     if !call.has(BOUNDED) {
-        let mut stand = Stand::in_state(State::Nobody, LANES, FEW_KEYS, settings.operations);
+        let mut stand = Stand::in_state(State::NoSink, LANES, FEW_KEYS, settings.operations);
         let mut workloads = crowds(&mut stand.server.conn());
         for round in 0..=settings.rounds {
             for workload in &mut workloads {
                 rows.extend(stand.round(round, workload));
             }
         }
-        tables::print(&workloads, stand.operations, State::Nobody, origin.server());
+        tables::print(&workloads, stand.operations, State::NoSink, origin.server());
     }
     origin.keep(COLUMNS, &rows);
 }

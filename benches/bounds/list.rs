@@ -9,7 +9,7 @@ pub struct Bound {
     pub operation: &'static str,
     /// The peer, below the fraction line of the ratio.
     pub against: &'static str,
-    /// Who listens to the server.
+    /// The replication sinks of the server.
     pub state: State,
     /// Beginnings of the names of the servers that it is for.
     pub on: &'static [&'static str],
@@ -62,13 +62,13 @@ pub const DEMOTION: &str = "pause while a demotion ends 10,000 waits";
 /// No iteration of the event loop should take longer.
 pub const LONGEST_PAUSE_US: f64 = 5_000.0;
 
-/// A pair, refusal or extension on a server to which nobody listens.
+/// A pair, refusal or extension on a server without a replication sink.
 const fn alone(operation: &'static str, against: &'static str, on: &'static [&'static str], at_most: f64) -> Bound {
-    Bound { operation, against, state: State::Nobody, on, at_most, of: Of::Rounds("pair") }
+    Bound { operation, against, state: State::NoSink, on, at_most, of: Of::Rounds("pair") }
 }
 
 const fn several(operation: &'static str, against: &'static str, at_most: f64) -> Bound {
-    Bound { operation, against, state: State::Nobody, on: ALL, at_most, of: Of::Rounds("several") }
+    Bound { operation, against, state: State::NoSink, on: ALL, at_most, of: Of::Rounds("several") }
 }
 
 /// A pair on a server with an AOF and a replica.
@@ -77,7 +77,7 @@ const fn heard(on: &'static [&'static str], at_most: f64) -> Bound {
 }
 
 const fn waiting(operation: &'static str, against: &'static str, at_most: f64, of: Of) -> Bound {
-    Bound { operation, against, state: State::Nobody, on: ALL, at_most, of }
+    Bound { operation, against, state: State::NoSink, on: ALL, at_most, of }
 }
 
 const SCRIPT: &str = "SET NX PX + EVALSHA";

@@ -171,7 +171,7 @@ fn instructions() -> String {
     let count = |state: State, run: &Run, name: &str| {
         run.rounds(|row| row["command"] == name && state.is_of(row), |row| number(row, "instructions"))
     };
-    let heads: Vec<String> = columns.iter().map(|(state, server, _)| format!("{server}, {}", state.name())).collect();
+    let heads: Vec<String> = columns.iter().map(|(state, server, _)| format!("{server}: {}", state.name())).collect();
     let mut header = vec!["instructions of the server"];
     header.extend(heads.iter().map(String::as_str));
     let mut rows: Vec<Vec<String>> = Vec::new();
@@ -275,7 +275,7 @@ fn crowd() -> String {
     let mut rows = Vec::new();
     for clients in in_order(cpu.rows.iter().map(|row| &row["clients"])) {
         let of = |run: &Run, name: &str, value: &dyn Fn(&Row) -> Option<f64>| {
-            run.rounds(|row| row["clients"] == *clients && row["contender"] == name && State::Nobody.is_of(row), value)
+            run.rounds(|row| row["clients"] == *clients && row["contender"] == name && State::NoSink.is_of(row), value)
         };
         let instructions = |row: &Row| Some(number(row, "instructions")? / number(row, "hand_offs")?);
         rows.push(vec![
@@ -325,7 +325,7 @@ fn main_hot() -> String {
 fn hot_run() -> Option<(Run, Vec<String>)> {
     let run = Run::newest("handoff", MAIN, is("part", "hot lock"))?;
     let mut run = run.filtered("part", "hot lock").filtered("clients", "64");
-    run.rows.retain(|row| State::Nobody.is_of(row));
+    run.rows.retain(|row| State::NoSink.is_of(row));
     let mut names: Vec<String> = in_order(run.rows.iter().map(|row| &row["contender"])).into_iter().cloned().collect();
     names.sort_by_key(|name| (name != OURS, !name.starts_with("BLPOP"), name.clone()));
     Some((run, names))

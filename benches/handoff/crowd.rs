@@ -170,7 +170,7 @@ pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
                     ("wall_ns", cost.wall.as_nanos() as f64),
                 ];
                 let (contender, place) = (WAYS[at].name().into(), place + 1);
-                rows.push(Row { part: "crowd", state: State::Nobody, clients: *size, contender, round, place, values });
+                rows.push(Row { part: "crowd", state: State::NoSink, clients: *size, contender, round, place, values });
             }
         }
         eprintln!("crowd: round {round} of {}", settings.rounds);
@@ -281,7 +281,7 @@ pub fn measure_memory(settings: &Settings) -> Vec<Row> {
         {
             let names = ["idle_bytes", "waiting_bytes", "settled_bytes"];
             let values = names.into_iter().zip(values).collect();
-            let state = State::Nobody;
+            let state = State::NoSink;
             rows.push(Row {
                 part,
                 state,

@@ -93,9 +93,9 @@ pub fn duration(settings: &Settings) -> Duration {
     Duration::from_millis(if settings.smoke { 200 } else { 1_500 })
 }
 
-/// Measures and prints. Where somebody listens, only ours and the ceiling, with most clients.
+/// Measures and prints; with an AOF and a replica only ours and the ceiling, with most clients.
 pub fn measure(server: &Server, state: State, settings: &Settings) -> Vec<Row> {
-    let is_alone = state == State::Nobody;
+    let is_alone = state == State::NoSink;
     let python = if settings.smoke || !is_alone { Err("only tried out".into()) } else { install::python() };
     if let (Err(why), true) = (&python, is_alone) {
         eprintln!("skipped: the contenders in Python: {why}");

@@ -95,7 +95,7 @@ pub fn measure(settings: &Settings) -> Vec<Row> {
                 found[nth][at].push(us);
                 let (part, contender, place) = (PARTS[nth], way.name().into(), at + 1);
                 let values = vec![("max_us", us)];
-                rows.push(Row { part, state: State::Nobody, clients: size, contender, round, place, values });
+                rows.push(Row { part, state: State::NoSink, clients: size, contender, round, place, values });
             }
         }
         eprintln!("pause: round {round}");

@@ -50,8 +50,8 @@ impl Callgrind {
         let mut conn = server.conn();
         // Without its periodic work the server would not notice that the snapshot is complete.
         state.attach_silent_replica(&server);
-        if state == State::Nobody {
-            until_nobody_listens(&mut conn);
+        if state == State::NoSink {
+            until_no_sink_is_found(&mut conn);
         }
         // Periodic work of the server would count fifty times as much in this slow motion.
         // Servers that do not know the word go on with it.
@@ -93,8 +93,8 @@ impl Callgrind {
     }
 }
 
-/// Takes locks until the module has found that nobody listens, which it asks in a tick. Without ticks that stays.
-fn until_nobody_listens(conn: &mut Conn) {
+/// Takes locks until the module has found, in a tick, that there is no replication sink. Without ticks that stays.
+fn until_no_sink_is_found(conn: &mut Conn) {
     let unheard = |conn: &mut Conn| conn.info("lock", "lock_unreplicated_writes");
     let before = unheard(conn);
     let end = Instant::now() + Duration::from_secs(20);

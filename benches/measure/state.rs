@@ -1,15 +1,16 @@
-//! The two states in which everything is measured: a server that nobody listens to, and one that writes an AOF and has
-//! a replica. What a change costs depends on it more than on the machine, so each contender runs in both.
+//! The two states in which everything is measured: a server without an AOF and a replica, and one with both. The cost of
+//! a change depends on them more than on the machine, so each contender runs in both.
 
 use super::info;
 use super::runs::Row;
 use crate::support::{until, Options, Server};
 use std::thread;
 
-/// Who listens to the changes of a server.
+/// The replication sinks of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    Nobody,
+    /// The defaults of the benches.
+    NoSink,
     /// `appendonly yes`, `appendfsync everysec`, and one replica.
     AofAndReplica,
 }
@@ -18,25 +19,33 @@ pub enum State {
 pub const COLUMN: &str = "state";
 
 impl State {
-    pub const ALL: [Self; 2] = [Self::Nobody, Self::AofAndReplica];
+    pub const ALL: [Self; 2] = [Self::NoSink, Self::AofAndReplica];
 
-    /// As it stands in raw files and tables.
+    /// As it stands in tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Nobody => "nobody listens",
+            Self::NoSink => "no AOF, no replica",
             Self::AofAndReplica => "AOF and replica",
+        }
+    }
+
+    /// As it stands in raw files, where the first state has kept an earlier name.
+    pub const fn in_raw_files(self) -> &'static str {
+        match self {
+            Self::NoSink => "nobody listens",
+            Self::AofAndReplica => self.name(),
         }
     }
 
     /// Whether a row was measured in this state; older runs had only one.
     pub fn is_of(self, row: &Row) -> bool {
-        row.get(COLUMN).map_or(Self::Nobody.name(), String::as_str) == self.name()
+        row.get(COLUMN).map_or(Self::NoSink.in_raw_files(), String::as_str) == self.in_raw_files()
     }
 
     /// The options of a server in this state.
     pub fn options(self, options: Options) -> Options {
         match self {
-            Self::Nobody => options,
+            Self::NoSink => options,
             // Rewritten between measurements only: see `settle`.
             Self::AofAndReplica => options.args(&[
                 "--appendonly",

@@ -66,7 +66,7 @@ pub fn measure(call: &Call) {
         eprintln!("{}: done", configuration.name);
         measured.push(workload);
     }
-    tables::print(&measured, settings.operations, State::Nobody, origin.server());
+    tables::print(&measured, settings.operations, State::NoSink, origin.server());
     origin.keep(COLUMNS, &rows);
 }
 

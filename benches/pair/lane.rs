@@ -187,7 +187,7 @@ pub struct Stand {
     pub cpu: ServerCpu,
     /// The operations of one measurement: whole steps of all lanes.
     pub operations: usize,
-    /// Who listens to the server.
+    /// The replication sinks of the server.
     state: State,
     replica: Option<Server>,
     lanes: Vec<Lane>,
@@ -200,7 +200,7 @@ impl Stand {
         let times = operations.div_ceil(lanes * keys);
         let (cpu, operations) = (ServerCpu::of(&server), times * lanes * keys);
         let lanes = (0..lanes).map(|number| Lane::new(&server, number, keys)).collect();
-        Self { server, cpu, operations, state: State::Nobody, replica, lanes, times }
+        Self { server, cpu, operations, state: State::NoSink, replica, lanes, times }
     }
 
     /// On a server in that state.
@@ -225,7 +225,9 @@ impl Stand {
             state.settle(server, replica.as_ref());
             if round > 0 {
                 contender.costs.push(cost);
-                rows.push(cost.row(name, contender.name, round, place, *operations) + &format!(",{}", state.name()));
+                rows.push(
+                    cost.row(name, contender.name, round, place, *operations) + &format!(",{}", state.in_raw_files()),
+                );
             }
         }
         rows

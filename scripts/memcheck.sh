@@ -38,15 +38,15 @@ run() { cargo test --quiet --test integration -- "$@"; }
 # Only reports with the module in the stack; others are about the server alone.
 found() { grep -l "$1" "$reports"/report.* 2>/dev/null | xargs -r grep -l libredis_lock; }
 
-cargo run --quiet --example mutants -- memory >"$reports/faults"
+cargo run --quiet --example mutants -- memory >"$reports/mutants"
 # shellcheck disable=SC2086 # Tests are words.
-while read -r fault report tests; do
-    build "$fault" </dev/null
+while read -r mutant report tests; do
+    build "$mutant" </dev/null
     run --exact $tests >/dev/null 2>&1 </dev/null || true
-    [ -n "$(found "$report")" ] || { echo "memcheck: $fault is not found: nothing is checked here" >&2; exit 1; }
-    echo "memcheck: $fault is found"
+    [ -n "$(found "$report")" ] || { echo "memcheck: $mutant is not found: nothing is checked here" >&2; exit 1; }
+    echo "memcheck: $mutant is found"
     rm -f "$reports"/report.*
-done <"$reports/faults"
+done <"$reports/mutants"
 
 build
 # Without tests that measure time or memory, set the clock, need ten thousand clients, or start no server from

@@ -1,14 +1,14 @@
-//! The faults of `tests/mutants` still fit the product: each edit applies at one place and compiles, and each test that
-//! has to find one exists. `make mutants` checks in some minutes that the tests do find them.
+//! Checks that the mutants in `tests/mutants` still fit the product: each edit applies in one place and compiles, and
+//! each test that must catch a mutant exists. `make mutants` takes minutes and checks that the tests catch them.
 #![allow(missing_docs, clippy::unwrap_used, clippy::arithmetic_side_effects)]
 
-#[path = "mutants/fault.rs"]
+#[path = "mutants/mutant.rs"]
 #[allow(dead_code, reason = "the example that runs the tests uses the rest")]
-mod fault;
+mod mutant;
 #[path = "mutants/tree.rs"]
 mod tree;
 
-use fault::{Fault, Suite, Test};
+use mutant::{Mutant, Suite, Test};
 use std::collections::BTreeMap;
 use std::process::Command;
 use tree::{root, said, target, Tree};
@@ -17,7 +17,7 @@ fn read(file: &str) -> Option<String> {
     std::fs::read_to_string(root().join(file)).ok()
 }
 
-/// Whether a test is in the sources: in the file that its name says, or in a module within that.
+/// Whether the sources have a test: in the file that its name says, or in a module of that file.
 fn is_there(test: &Test, read: impl Fn(&str) -> Option<String>) -> bool {
     let folder = match test.suite {
         Suite::Integration => "tests/integration",
@@ -35,64 +35,64 @@ fn is_there(test: &Test, read: impl Fn(&str) -> Option<String>) -> bool {
     })
 }
 
-/// What no longer fits in a fault, or is no fault of the product.
-fn rot(fault: &Fault, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let mut rot: Vec<String> = fault.changed(&read).err().into_iter().collect();
-    let mut say = |what: String| rot.push(format!("{}: {what}", fault.name));
-    if !fault.name.split('-').all(|word| !word.is_empty() && word.chars().all(|letter| letter.is_ascii_lowercase())) {
+/// What no longer fits in a mutant, and edits outside the product.
+fn rot(mutant: &Mutant, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut rot: Vec<String> = mutant.changed(&read).err().into_iter().collect();
+    let mut say = |what: String| rot.push(format!("{}: {what}", mutant.name));
+    if !mutant.name.split('-').all(|word| !word.is_empty() && word.chars().all(|letter| letter.is_ascii_lowercase())) {
         say("its name is not in kebab-case".into());
     }
-    if fault.what.lines().count() != 1 {
+    if mutant.what.lines().count() != 1 {
         say("what is wrong is not said in one line".into());
     }
-    if fault.edits.is_empty() {
+    if mutant.edits.is_empty() {
         say("it changes nothing".into());
     }
-    for edit in &fault.edits {
-        // The fake server stands in for the product where a fault is in both.
+    for edit in &mutant.edits {
+        // The fake server stands in for the product where both can have the mutant.
         let is_product =
             ["src/", "core/src/", "core/tests/model/fake/"].iter().any(|folder| edit.file.starts_with(folder));
         if !is_product || edit.file.ends_with("tests.rs") {
-            say(format!("{} is no part of the product", edit.file));
+            say(format!("{} is not part of the product", edit.file));
         }
     }
-    if fault.tests.is_empty() {
+    if mutant.tests.is_empty() {
         say("no test has to find it".into());
     }
-    for test in fault.tests.iter().filter(|test| !is_there(test, &read)) {
+    for test in mutant.tests.iter().filter(|test| !is_there(test, &read)) {
         say(format!("there is no test {test}"));
     }
-    if fault.report.is_some() && fault.tests.iter().any(|test| test.suite == Suite::Model) {
+    if mutant.report.is_some() && mutant.tests.iter().any(|test| test.suite == Suite::Model) {
         say("the sanitizer sees servers, and the model has none".into());
     }
     rot
 }
 
 #[test]
-fn every_fault_fits_the_product_and_names_tests_that_are_there() {
-    let faults = Fault::all(root()).unwrap();
-    assert!(faults.len() >= 40, "{} faults are too few to be all", faults.len());
-    let rot: Vec<String> = faults.iter().flat_map(|fault| rot(fault, read)).collect();
+fn every_mutant_fits_the_product_and_names_tests_that_are_there() {
+    let mutants = Mutant::all(root()).unwrap();
+    assert!(mutants.len() >= 40, "{} mutants are too few to be all", mutants.len());
+    let rot: Vec<String> = mutants.iter().flat_map(|mutant| rot(mutant, read)).collect();
     assert!(rot.is_empty(), "\n{}\n", rot.join("\n"));
-    let count = faults.iter().filter(|fault| fault.report.is_none()).count();
+    let count = mutants.iter().filter(|mutant| mutant.report.is_none()).count();
     let figure = format!("| `make mutants` | {count} of {count} found |");
     assert!(read("docs/TESTING.md").unwrap().contains(&figure), "docs/TESTING.md does not say: {figure}");
 }
 
-/// Faults that can be in one tree together, and the files with all of them.
+/// Mutants that can be applied to one tree together, and the files with all of them.
 #[derive(Default)]
 struct Together<'f> {
-    faults: Vec<&'f Fault>,
+    mutants: Vec<&'f Mutant>,
     files: BTreeMap<&'f str, String>,
 }
 
 impl<'f> Together<'f> {
-    /// Takes a fault in; not if it edits what another one has edited.
-    fn takes(&mut self, fault: &'f Fault) -> bool {
-        let changed = fault.changed(|file| self.files.get(file).cloned().or_else(|| read(file)));
+    /// Adds a mutant, unless it edits what another one has edited.
+    fn takes(&mut self, mutant: &'f Mutant) -> bool {
+        let changed = mutant.changed(|file| self.files.get(file).cloned().or_else(|| read(file)));
         let Ok(changed) = changed else { return false };
         self.files.extend(changed);
-        self.faults.push(fault);
+        self.mutants.push(mutant);
         true
     }
 
@@ -108,22 +108,22 @@ impl<'f> Together<'f> {
 
 /// The model's own stand-ins are left to `make mutants`.
 #[test]
-fn every_fault_compiles() {
-    let faults = Fault::all(root()).unwrap();
+fn every_mutant_compiles() {
+    let mutants = Mutant::all(root()).unwrap();
     let mut groups: Vec<Together<'_>> = Vec::new();
-    for fault in &faults {
-        if !groups.iter_mut().any(|group| group.takes(fault)) {
+    for mutant in &mutants {
+        if !groups.iter_mut().any(|group| group.takes(mutant)) {
             groups.push(Together::default());
-            assert!(groups.last_mut().unwrap().takes(fault), "{} does not fit", fault.name);
+            assert!(groups.last_mut().unwrap().takes(mutant), "{} does not fit", mutant.name);
         }
     }
     let tree = Tree::copy(target().join("check-tree")).unwrap();
     for group in groups.iter().filter(|group| group.compiles_in(&tree).is_err()) {
-        // Which of them, if it is not that they do not go together.
-        for fault in &group.faults {
+        // Names the one that fails, unless they only fail together.
+        for mutant in &group.mutants {
             let mut alone = Together::default();
-            assert!(alone.takes(fault));
-            alone.compiles_in(&tree).unwrap_or_else(|error| panic!("{}: {error}", fault.name));
+            assert!(alone.takes(mutant));
+            alone.compiles_in(&tree).unwrap_or_else(|error| panic!("{}: {error}", mutant.name));
         }
     }
 }
@@ -154,10 +154,10 @@ fn small(file: &str) -> Option<String> {
 }
 
 #[test]
-fn a_fault_is_what_its_edits_come_to() {
-    let fault = Fault::parse("one", FILE).unwrap();
-    assert_eq!(rot(&fault, small), [""; 0]);
-    let changed = fault.changed(small).unwrap();
+fn a_mutant_is_its_edits_applied() {
+    let mutant = Mutant::parse("one", FILE).unwrap();
+    assert_eq!(rot(&mutant, small), [""; 0]);
+    let changed = mutant.changed(small).unwrap();
     assert_eq!(changed.into_iter().collect::<Vec<_>>(), [("src/a.rs", "fn g() -> u8 { 1 }".into())]);
 }
 
@@ -180,26 +180,26 @@ fn each_kind_of_rot_is_found() {
         ("what = ", "report = 'LeakSanitizer'\nwhat = ", "one: the sanitizer sees servers, and the model has none"),
     ];
     for (good, bad, found) in cases {
-        let fault = Fault::parse("one", &FILE.replacen(good, bad, 1)).unwrap();
-        assert_eq!(rot(&fault, small), [found], "{bad}");
+        let mutant = Mutant::parse("one", &FILE.replacen(good, bad, 1)).unwrap();
+        assert_eq!(rot(&mutant, small), [found], "{bad}");
     }
-    let other_file = |file: &str| rot(&Fault::parse("one", &FILE.replace("src/a.rs", file)).unwrap(), small);
+    let other_file = |file: &str| rot(&Mutant::parse("one", &FILE.replace("src/a.rs", file)).unwrap(), small);
     let gone = ["one: src/b.rs: there is no such file: \"2\""];
     assert_eq!(other_file("src/b.rs"), gone);
-    let no_product = "one: tests/integration/wire.rs is no part of the product";
+    let no_product = "one: tests/integration/wire.rs is not part of the product";
     assert!(other_file("tests/integration/wire.rs").iter().any(|what| what == no_product));
     let (head, _) = FILE.split_once("[[edit]]").unwrap();
-    let nothing = Fault::parse("one", &format!("{head}edit = []")).unwrap();
+    let nothing = Mutant::parse("one", &format!("{head}edit = []")).unwrap();
     assert_eq!(rot(&nothing, small), ["one: it changes nothing"]);
     let no_tests = FILE.lines().filter(|line| !line.starts_with("tests")).collect::<Vec<_>>().join("\n");
-    let untested = Fault::parse("one", &format!("tests = []\n{no_tests}")).unwrap();
+    let untested = Mutant::parse("one", &format!("tests = []\n{no_tests}")).unwrap();
     assert_eq!(rot(&untested, small), ["one: no test has to find it"]);
     for name in ["One", "one_two", "one--two", ""] {
-        let misnamed = Fault::parse(name, FILE).unwrap();
+        let misnamed = Mutant::parse(name, FILE).unwrap();
         assert_eq!(rot(&misnamed, small), [format!("{name}: its name is not in kebab-case")]);
     }
     let unread = [
-        FILE.replacen("what =", "fault =", 1),
+        FILE.replacen("what =", "mutant =", 1),
         FILE.replacen("replace =", "with =", 1),
         FILE.replacen("find =", "once = true\nfind =", 1),
         format!("seen = true\n{FILE}"),
@@ -207,7 +207,7 @@ fn each_kind_of_rot_is_found() {
         head.into(),
     ];
     for text in unread {
-        let error = Fault::parse("one", &text).unwrap_err();
+        let error = Mutant::parse("one", &text).unwrap_err();
         assert!(error.starts_with("one: ") && error.contains("field"), "{error}");
     }
 }

@@ -1,15 +1,15 @@
-//! Checks that the tests find the faults of this folder: each test that a fault names fails with it, and passes
-//! without.
+//! Checks that the tests catch the mutants in this folder: each test that a mutant names fails with it and passes
+//! without it.
 //!
-//! A fault is put into a copy of the tree, in `target/mutants`, which is built there and restored afterwards: nothing
-//! else changes. Ends non-zero if a fault survives, does not build, or a test fails without one.
+//! A mutant is applied to a copy of the tree, in `target/mutants`, which is built there and restored afterwards:
+//! nothing else changes. Exits non-zero if a mutant survives or does not build, or if a test fails without a mutant.
 
-#[path = "fault.rs"]
-mod fault;
+#[path = "mutant.rs"]
+mod mutant;
 #[path = "tree.rs"]
 mod tree;
 
-use fault::{Fault, Suite, Test};
+use mutant::{Mutant, Suite, Test};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -19,29 +19,29 @@ use std::{env, fs, thread};
 use tree::{root, said, target, Tree};
 
 const USAGE: &str = "\
-usage: mutants run [FAULT]...       run the tests of these faults, or of all but those of memory
-       mutants memory               list the faults of memory: name, what is reported, tests
-       mutants plant [FAULT]        copy the tree, with this fault in it or none, and say where it is";
+usage: mutants run [MUTANT]...      run the tests of these mutants, or of all but the memory mutants
+       mutants memory               list the memory mutants: name, what is reported, tests
+       mutants plant [MUTANT]       copy the tree, with this mutant or none, and print its path";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = Fault::all(root()).and_then(|faults| match words.as_slice() {
-        ["run", names @ ..] => run(&chosen(&faults, names)?),
+    let done = Mutant::all(root()).and_then(|mutants| match words.as_slice() {
+        ["run", names @ ..] => run(&chosen(&mutants, names)?),
         ["memory"] => {
-            for fault in &faults {
-                if let Some(report) = &fault.report {
-                    let tests: Vec<&str> = fault.tests.iter().map(|test| test.name.as_str()).collect();
-                    println!("{} {report} {}", fault.name, tests.join(" "));
+            for mutant in &mutants {
+                if let Some(report) = &mutant.report {
+                    let tests: Vec<&str> = mutant.tests.iter().map(|test| test.name.as_str()).collect();
+                    println!("{} {report} {}", mutant.name, tests.join(" "));
                 }
             }
             Ok(())
         }
         ["plant"] | ["plant", _] => {
-            let fault = words.get(1).map(|name| chosen(&faults, &[name])).transpose()?;
+            let mutant = words.get(1).map(|name| chosen(&mutants, &[name])).transpose()?;
             let tree = Tree::copy(target().join("tree"))?;
             println!("{}", tree.0.display());
-            fault.iter().flatten().try_for_each(|fault| tree.plant(fault))
+            mutant.iter().flatten().try_for_each(|mutant| tree.plant(mutant))
         }
         _ => Err(USAGE.into()),
     });
@@ -52,53 +52,53 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The faults of these names, or all but those of memory.
-fn chosen<'f>(faults: &'f [Fault], names: &[&str]) -> Result<Vec<&'f Fault>, String> {
+/// The mutants with these names, or all but the memory mutants.
+fn chosen<'f>(mutants: &'f [Mutant], names: &[&str]) -> Result<Vec<&'f Mutant>, String> {
     if names.is_empty() {
-        return Ok(faults.iter().filter(|fault| fault.report.is_none()).collect());
+        return Ok(mutants.iter().filter(|mutant| mutant.report.is_none()).collect());
     }
-    let find = |name: &&str| faults.iter().find(|fault| fault.name == **name);
-    names.iter().map(|name| find(name).ok_or_else(|| format!("there is no fault {name}"))).collect()
+    let find = |name: &&str| mutants.iter().find(|mutant| mutant.name == **name);
+    names.iter().map(|name| find(name).ok_or_else(|| format!("there is no mutant {name}"))).collect()
 }
 
-fn run(faults: &[&Fault]) -> Result<(), String> {
-    if let Some(fault) = faults.iter().find(|fault| fault.report.is_some()) {
-        return Err(format!("{} is a fault of memory: scripts/memcheck.sh has it found", fault.name));
+fn run(mutants: &[&Mutant]) -> Result<(), String> {
+    if let Some(mutant) = mutants.iter().find(|mutant| mutant.report.is_some()) {
+        return Err(format!("{} is a memory mutant: scripts/memcheck.sh checks that it is found", mutant.name));
     }
     let begun = Instant::now();
     let tree = Tree::copy(target().join("tree"))?;
     let integration = integration()?;
 
-    let tests: BTreeSet<&Test> = faults.iter().flat_map(|fault| &fault.tests).collect();
+    let tests: BTreeSet<&Test> = mutants.iter().flat_map(|mutant| &mutant.tests).collect();
     let without = Programs::build(&tree, "none", &tests)?.results(&integration, &tests)?;
     for test in tests {
         if without.get(test) != Some(&Outcome::Passed) {
             let what = without.get(test).map_or_else(|| "has no result".into(), Outcome::to_string);
-            return Err(format!("{test} does not pass without a fault: {what}"));
+            return Err(format!("{test} does not pass without a mutant: {what}"));
         }
     }
-    // While the tests of one fault run, which mostly wait, the next is built.
+    // While the tests of one mutant run, which mostly wait, the next is built.
     let (send, built) = mpsc::sync_channel(0);
     let survived = thread::scope(|scope| {
         scope.spawn(|| {
             let send = send;
-            faults.iter().try_for_each(|fault| send.send((*fault, tree.build(fault))))
+            mutants.iter().try_for_each(|mutant| send.send((*mutant, tree.build(mutant))))
         });
-        let survive = built.iter().filter(|(fault, programs)| !is_found(fault, programs, &integration));
-        survive.map(|(fault, _)| fault.name.as_str()).collect::<Vec<_>>()
+        let survive = built.iter().filter(|(mutant, programs)| !is_found(mutant, programs, &integration));
+        survive.map(|(mutant, _)| mutant.name.as_str()).collect::<Vec<_>>()
     });
     let minutes = begun.elapsed().as_secs().div_ceil(60);
     if !survived.is_empty() {
-        return Err(format!("{} of {} faults survive: {}", survived.len(), faults.len(), survived.join(" ")));
+        return Err(format!("{} of {} mutants survive: {}", survived.len(), mutants.len(), survived.join(" ")));
     }
-    println!("{0} of {0} faults found, in {minutes} min", faults.len());
+    println!("{0} of {0} mutants found, in {minutes} min", mutants.len());
     Ok(())
 }
 
-/// Whether every test of a fault fails with it; says so.
-fn is_found(fault: &Fault, programs: &Result<Programs, String>, integration: &Path) -> bool {
-    println!("{}: {}", fault.name, fault.what);
-    let tests = fault.tests.iter().collect();
+/// Whether every test of a mutant fails with it. Prints the result.
+fn is_found(mutant: &Mutant, programs: &Result<Programs, String>, integration: &Path) -> bool {
+    println!("{}: {}", mutant.name, mutant.what);
+    let tests = mutant.tests.iter().collect();
     let results = match programs.as_ref().map(|programs| programs.results(integration, &tests)) {
         Ok(Ok(results)) => results,
         Ok(Err(error)) => {
@@ -117,29 +117,28 @@ fn is_found(fault: &Fault, programs: &Result<Programs, String>, integration: &Pa
             None => println!("    NO RESULT of {test}"),
         }
     }
-    fault.tests.iter().all(|test| matches!(results.get(test), Some(Outcome::Failed(_))))
+    mutant.tests.iter().all(|test| matches!(results.get(test), Some(Outcome::Failed(_))))
 }
 
 impl Tree {
-    fn plant(&self, fault: &Fault) -> Result<(), String> {
-        let changed = fault.changed(|file| fs::read_to_string(root().join(file)).ok())?;
+    fn plant(&self, mutant: &Mutant) -> Result<(), String> {
+        let changed = mutant.changed(|file| fs::read_to_string(root().join(file)).ok())?;
         changed.iter().try_for_each(|(file, text)| self.put(file, text.as_bytes()))
     }
 
-    /// Builds what the tests of a fault need, with it.
-    fn build(&self, fault: &Fault) -> Result<Programs, String> {
-        self.plant(fault)?;
-        let programs = Programs::build(self, &fault.name, &fault.tests.iter().collect());
-        fault.edits.iter().try_for_each(|edit| self.take(&edit.file))?;
+    /// Builds what the tests of a mutant need, with the mutant applied.
+    fn build(&self, mutant: &Mutant) -> Result<Programs, String> {
+        self.plant(mutant)?;
+        let programs = Programs::build(self, &mutant.name, &mutant.tests.iter().collect());
+        mutant.edits.iter().try_for_each(|edit| self.take(&edit.file))?;
         programs
     }
 }
 
-/// What became of a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
-    /// With what message.
+    /// The message.
     Failed(String),
 }
 
@@ -152,13 +151,13 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// What is built of the tree for some tests, in a folder of its own. The tests on servers are not: they load the module
-/// that they are told.
+/// The programs built from the tree for some tests, in a folder of their own. The integration tests are not built
+/// there: they load the module named by `LOCK_MODULE`.
 struct Programs(PathBuf);
 
 impl Drop for Programs {
     fn drop(&mut self) {
-        // What stays is overwritten the next time.
+        // Whatever is left is overwritten the next time.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -192,7 +191,6 @@ impl Programs {
         })
     }
 
-    /// Runs these tests.
     fn results(&self, integration: &Path, tests: &BTreeSet<&Test>) -> Result<BTreeMap<Test, Outcome>, String> {
         let mut results = BTreeMap::new();
         for suite in [Suite::Integration, Suite::Model] {
@@ -216,7 +214,7 @@ impl Programs {
     }
 }
 
-/// The tests on servers, built as `make test` builds them.
+/// The integration tests, built as `make test` builds them.
 fn integration() -> Result<PathBuf, String> {
     executable(&said(cargo(&["test", "--no-run", "--test", "integration"]).current_dir(root()))?)
 }
@@ -227,23 +225,23 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// The test binary that cargo tells of.
+/// The test binary that cargo reports.
 fn executable(messages: &str) -> Result<PathBuf, String> {
     let path = |line: &str| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message.get("executable")?.as_str().map(PathBuf::from)
     };
-    messages.lines().filter_map(path).next_back().ok_or_else(|| "cargo tells of no test binary".into())
+    messages.lines().filter_map(path).next_back().ok_or_else(|| "cargo reports no test binary".into())
 }
 
-/// What the harness says of a test; of one that fails, the first line of its message.
+/// The outcome that the harness prints for a test, with the first line of the message of a failed one.
 fn outcome(name: &str, text: &str) -> Option<Outcome> {
     match text.lines().find_map(|line| line.strip_prefix(&format!("test {name} ... ")))? {
         "ok" => Some(Outcome::Passed),
         "FAILED" => {
             let said = text.split_once(&format!("---- {name} stdout ----")).map_or("", |(_, said)| said);
             let mut lines = said.lines().skip_while(|line| !line.contains(" panicked at "));
-            Some(Outcome::Failed(lines.nth(1).unwrap_or("it says nothing").chars().take(120).collect()))
+            Some(Outcome::Failed(lines.nth(1).unwrap_or("no message").chars().take(120).collect()))
         }
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! A copy of the tree, into which faults are put: the original never has one.
+//! A copy of the tree to which mutants are applied: the original never has one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where all is copied and built.
+/// The folder where everything is copied and built.
 pub fn target() -> PathBuf {
     root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("mutants")
 }
@@ -19,8 +19,8 @@ pub fn target() -> PathBuf {
 pub struct Tree(pub PathBuf);
 
 impl Tree {
-    /// Copies what is not ignored, and removes what is there besides. What is the same stays as old as it is, so that
-    /// it is not built again.
+    /// Copies the files that git does not ignore, and removes all others. Unchanged files keep their timestamps, so
+    /// that they are not built again.
     pub fn copy(folder: PathBuf) -> Result<Self, String> {
         let listed = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
         let listed = said(Command::new("git").args(listed).current_dir(root()))?;
@@ -45,7 +45,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes a file over from the original.
+    /// Copies a file from the original.
     pub fn take(&self, name: &str) -> Result<(), String> {
         let original = fs::read(root().join(name)).map_err(|error| format!("{name}: {error}"))?;
         self.put(name, &original)
@@ -61,7 +61,7 @@ impl Tree {
     }
 }
 
-/// What a command wrote, if it did what it should.
+/// The output of a command, if it succeeded.
 pub fn said(command: &mut Command) -> Result<String, String> {
     let Output { status, stdout, stderr } = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if !status.success() {

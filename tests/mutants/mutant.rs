@@ -1,5 +1,5 @@
-//! A deliberate fault, as a file of this folder describes it: what is wrong, the edits that put it into the product,
-//! and the tests that have to find it. The product itself has nothing of it; a copy of the tree gets it.
+//! A mutant, as described by a file in this folder: what is wrong, the edits that put it into the product, and the
+//! tests that have to find it. It is applied to a copy of the tree, never to the product itself.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const MODEL: &str = "model/";
 /// One file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fault {
+pub struct Mutant {
     /// The name of the file.
     #[serde(skip)]
     pub name: String,
@@ -22,7 +22,7 @@ pub struct Fault {
     pub what: String,
     /// Each of them has to fail.
     pub tests: Vec<Test>,
-    /// A fault of memory: what the sanitizer has to report when the tests are run, which need not fail.
+    /// For a memory mutant: what the sanitizer must report when the tests run. The tests need not fail.
     pub report: Option<String>,
     /// How it is made.
     #[serde(rename = "edit")]
@@ -76,14 +76,14 @@ impl fmt::Display for Test {
     }
 }
 
-impl Fault {
+impl Mutant {
     /// Reads one file.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let fault: Self = toml::from_str(text).map_err(|error| format!("{name}: {error}"))?;
-        Ok(Self { name: name.into(), ..fault })
+        let mutant: Self = toml::from_str(text).map_err(|error| format!("{name}: {error}"))?;
+        Ok(Self { name: name.into(), ..mutant })
     }
 
     /// Reads all files, in the order of their names.
@@ -93,22 +93,24 @@ impl Fault {
     pub fn all(root: &Path) -> Result<Vec<Self>, String> {
         let folder = root.join(FOLDER);
         let entries = fs::read_dir(&folder).map_err(|error| format!("{FOLDER}: {error}"))?;
-        let mut faults = Vec::new();
+        let mut mutants = Vec::new();
         for entry in entries {
             let path = entry.map_err(|error| format!("{FOLDER}: {error}"))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if name.ends_with(".rs") {
                 continue;
             }
-            let Some(name) = name.strip_suffix(".toml") else { return Err(format!("{FOLDER}/{name}: it is no .toml")) };
+            let Some(name) = name.strip_suffix(".toml") else {
+                return Err(format!("{FOLDER}/{name}: it is not a .toml"));
+            };
             let text = fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
-            faults.push(Self::parse(name, &text)?);
+            mutants.push(Self::parse(name, &text)?);
         }
-        faults.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(faults)
+        mutants.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(mutants)
     }
 
-    /// The files that it changes, with the fault in them. `read` gives the text of one without it.
+    /// The files that it changes, as the mutant leaves them. `read` returns the original text of a file.
     ///
     /// # Errors
     /// Which edit no longer fits.

@@ -163,6 +163,21 @@ test_php() {
     python3 clients/suite/run.py php ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
+ruby_is_complete() {
+    ruby -e 'exit(RUBY_VERSION >= "3.1" ? 0 : 1)' 2>/dev/null &&
+        ruby -e 'require "redis"; require "connection_pool"; require "minitest"; require "active_job"; require "sidekiq"' 2>/dev/null &&
+        command -v rubocop >/dev/null
+}
+
+test_ruby() {
+    ruby_is_complete || { debian ruby ruby-redis ruby-connection-pool ruby-minitest ruby-activejob ruby-sidekiq rubocop &&
+        hash -r && ruby_is_complete; } || { say "missing: Ruby 3.1 or later, redis, connection_pool, minitest, rubocop"; return 1; }
+    local module=$target/../release/libredis_lock.so
+    (cd clients/ruby && rubocop --format simple && gem build --quiet --strict --output "$target/serverlock.gem" serverlock.gemspec &&
+        SERVERLOCK_MODULE=$module ruby -W:deprecated -e 'Dir["test/*_test.rb"].each { |file| require "./#{file}" }') || return 1
+    python3 clients/suite/run.py ruby ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+}
+
 # What plays one language: a process of its own, which can be ended when it hangs.
 if [ "${1:-}" = --play ]; then
     "test_$2" && python3 clients/suite/install.py "$2"

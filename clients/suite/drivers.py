@@ -49,4 +49,10 @@ LANGUAGES = {
         "command": [shutil.which("php") or "php", str(ROOT / "clients/php/tests/driver.php")],
         "environment": {},
     },
+    "ruby": {
+        "built": str(ROOT / "clients/ruby/test/driver.rb"),
+        "clients": ["redis-rb", "redis-rb-pool"],
+        "command": [shutil.which("ruby") or "ruby", str(ROOT / "clients/ruby/test/driver.rb")],
+        "environment": {},
+    },
 }

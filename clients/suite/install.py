@@ -139,7 +139,22 @@ class Php(Project):
         return self.run("php", self.file)
 
 
-LANGUAGES = {"python": Python, "node": Node, "go": Go, "java": Java, "rust": Rust, "php": Php}
+class Ruby(Project):
+    example, file = "ruby", "report.rb"
+
+    def environment(self):
+        # Beside the gems of the system, which has the client library.
+        return {"GEM_HOME": str(self.folder / "gems"), "GEM_PATH": f"{self.folder / 'gems'}:{_gem_path()}"}
+
+    def program(self):
+        return self.run("ruby", self.file)
+
+
+def _gem_path():
+    return subprocess.run(["ruby", "-e", "print Gem.path.join(':')"], capture_output=True, text=True, check=True).stdout
+
+
+LANGUAGES = {"python": Python, "node": Node, "go": Go, "java": Java, "rust": Rust, "php": Php, "ruby": Ruby}
 
 
 def checkout(folder):

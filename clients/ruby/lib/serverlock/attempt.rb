@@ -1,0 +1,261 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # One try to get a lock, with one ID. Its caller has asynchronous exceptions strike only where something blocks; an
+  # attempt that one ends leaves nothing behind.
+  # @private
+  class Attempt
+    PIECE = 5.0
+    POLL = (0.05..0.15)
+    FIRST_PAUSE = 0.05
+    LONGEST_PAUSE = 0.5
+    # The longest WAIT with NOTIFY, in milliseconds.
+    LONGEST_WAIT_MS = 3_600_000
+    # What a server says that does not take NOTIFY, or not on this channel.
+    NO_NOTIFY = %w[ERR NOPERM].freeze
+
+    def initialize(engine, request)
+      @engine = engine
+      @request = request
+      @id = engine.id
+      # Whether the server may have a lock or a place for this ID.
+      @open = false
+      @failure = nil
+    end
+
+    # @return [Hold]
+    def run
+      @began = Clock.now
+      hold = @request.wait.zero? ? at_once : waiting
+    ensure
+      unless hold
+        @engine.settlement.cancel(@request, @id) if @open
+        @connection&.close
+      end
+    end
+
+    private
+
+    def at_once
+      tries = 0
+      begin
+        granted = @request.dedicated? ? dedicated(0) : plain
+      rescue ConnectionLost => e
+        retry if (tries += 1) < 2
+        raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
+      rescue ReplyError => e
+        raise e.for(@request.name)
+      end
+      granted || refuse(Refused, "somebody else has it")
+    end
+
+    def waiting
+      @deadline = @began + @request.wait
+      pause = FIRST_PAUSE
+      loop do
+        raise_if_closed
+        begin
+          granted = round
+          return granted if granted
+        rescue ConnectionLost => e
+          @failure = e
+        rescue ReplyError => e
+          raise e.for(@request.name) unless e.again?
+
+          @failure = e
+        end
+        left = @deadline - Clock.now
+        timed_out if left <= 0
+        next unless @failure
+
+        sleep([pause * (0.5 + @engine.random.rand), left].min)
+        pause = [pause * 2, LONGEST_PAUSE].min
+      end
+    end
+
+    # One of the ways to wait; returns when another may be better, or nothing came of it.
+    def round
+      return dedicated(piece(PIECE)) if @request.dedicated?
+      return poll if @engine.server.module_missing? && !@request.needs_module?
+      return blocking if @engine.subscription.refused?
+
+      # A call without WAIT would end a wait.
+      unless @engine.subscription.up? || @stands
+        granted = plain
+        return granted if granted || @engine.server.module_missing?
+
+        @engine.subscription.await(@deadline - Clock.now)
+        return if @engine.subscription.refused?
+      end
+      by_notify
+    end
+
+    # The lock without waiting, over the application's client.
+    def plain
+      grant { [call(command), false] }
+    end
+
+    def command
+      return @request.acquire(@id) unless @request.recover && @open
+
+      @request.again(@id)
+    end
+
+    def poll
+      granted = plain
+      return granted if granted || !@engine.server.module_missing?
+
+      sleep([@engine.random.rand(POLL), [@deadline - Clock.now, 0].max].min)
+      nil
+    end
+
+    def blocking
+      @engine.blocking.with(@request.keys[0]) do |connection|
+        wait = piece(Blocking::PIECE)
+        # Between two pieces its place is kept.
+        grant { [call(@request.acquire(@id, "WAIT", wait), connection, wait), true] }
+      end
+    end
+
+    # A piece of the wait in milliseconds, at least one.
+    def piece(longest)
+      ([@deadline - Clock.now, longest].min * 1000).ceil.clamp(1, LONGEST_WAIT_MS)
+    end
+
+    def by_notify
+      subscription = @engine.subscription
+      wait = subscription.register(@id)
+      news = nil
+      loop do
+        raise_if_closed
+        # A claim has to be in time; a copy that only keeps a place is not urgent.
+        granted, waits = notify_round(@waits && news != :granted ? wait : nil)
+        @waits = waits
+        return granted if granted
+        return unless waits
+
+        # A turn that was claimed too late: the server passes all attempts of this process over.
+        subscription.resend_all if news == :granted
+        news = subscription.news(wait, [@deadline, Clock.now + subscription.patience].min)
+        refuse(Refused, "the wait was cancelled") if news == :cancelled
+        timed_out if Clock.now >= @deadline
+        subscription.ask if news.nil?
+      end
+    ensure
+      subscription.forget(@id)
+    end
+
+    # Returns the hold, or whether the attempt waits in line.
+    def notify_round(patient)
+      waits = false
+      granted = grant do
+        @stands = true
+        reply = call(@request.acquire(@id, "WAIT", piece(@request.wait), "NOTIFY", @engine.subscription.channel),
+                     patient:)
+        waits = reply == "WAITING"
+        refuse(Refused, "the wait was cancelled") if reply.nil? && Clock.now < @deadline && !@engine.server.module_missing?
+        [waits ? nil : reply, waits]
+      end
+      [granted, waits]
+    rescue ReplyError => e
+      raise unless NO_NOTIFY.include?(e.reply_code) && !e.unknown_command?
+
+      # It may be the lock itself that is refused: then this fails, too.
+      @stands = false
+      granted = plain
+      @engine.subscription.refuse unless granted
+      [granted, false]
+    end
+
+    # Over a connection that stays with the hold.
+    def dedicated(wait)
+      @connection ||= @engine.client.connection(@request.keys[0])
+      rest = wait.zero? ? [] : ["WAIT", wait]
+      hold = grant { [call(wait.zero? ? command : @request.acquire(@id, *rest), @connection, wait), wait.positive?] }
+      if hold
+        @open = true
+        confirm(hold)
+        @connection = nil
+        @open = false
+      end
+      hold
+    rescue ConnectionLost
+      @connection&.close
+      @connection = nil
+      raise
+    rescue ReplyError => e
+      if e.again?
+        @connection&.close
+        @connection = nil
+      end
+      raise
+    end
+
+    # WAIT and WAITAOF, right behind the grant.
+    def confirm(hold)
+      replicas = @request.replicas || 0
+      within = @request.replicas_within_ms
+      words = @request.fsync ? ["waitaof", 1, replicas, within] : ["wait", replicas, within]
+      if @request.replicas || @request.fsync
+        reply = @connection.call(words, @engine.patience + (within / 1000.0))
+        local, copies = @request.fsync ? reply : [1, reply]
+        unless local >= 1 && copies >= replicas
+          raise Unavailable.new("lock #{@request.name.inspect}: #{copies} of #{replicas} replicas have it" \
+                                "#{', and it is not on disk' if local < 1}", key: @request.name)
+        end
+      end
+      @request.session ? hold.connection = @connection : @connection.close
+    rescue ReplyError => e
+      raise Unavailable.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
+    end
+
+    # Sends a copy. Returns the reply.
+    def call(command, connection = nil, wait = 0, patient: nil)
+      was_open = @open
+      @open = true
+      @sent = Clock.now
+      timeout = connection && (@engine.patience + (wait / 1000.0))
+      needs_module = @request.needs_module? || command.include?("WAIT")
+      reply = @engine.server.call(command, needs_module:, connection:, timeout:, patient:)
+      @failure = nil
+      reply
+    rescue ReplyError
+      @open = was_open
+      raise
+    rescue Unavailable => e
+      @open = was_open
+      return if @engine.server.portable? && !@request.needs_module? # it was unloaded: poll
+
+      raise Unavailable.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
+    end
+
+    # Makes a hold of a reply; nil if it is none.
+    def grant
+      reply, waits = yield
+      if reply.nil?
+        @open = false unless waits
+        return
+      end
+      from = @sent
+      now = Clock.now
+      hold = Hold.new(@engine, @request, @id, reply, from)
+      # A reply that took long leaves little of a lease: it is counted from a first EXTEND.
+      hold.extend_now if now - from > @request.lease / 3
+      @open = false
+      hold
+    end
+
+    def refuse(kind, why)
+      raise kind.new("lock #{@request.name.inspect}: #{why}", key: @request.name)
+    end
+
+    def timed_out
+      refuse(NoServer, @failure.message) if @failure.is_a?(ConnectionLost)
+      refuse(TimedOut, @failure ? @failure.message : "somebody else still has it after #{@request.wait} s")
+    end
+
+    def raise_if_closed
+      refuse(Misuse, "its manager is closed") if @engine.closed?
+    end
+  end
+end

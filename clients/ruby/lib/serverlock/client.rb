@@ -1,0 +1,93 @@
+# frozen_string_literal: true
+
+require "redis"
+
+module Serverlock
+  # The application's client: a Redis, or a ConnectionPool of them.
+  # @private
+  class Client
+    # So many connections of a pool are in use for locks at a time.
+    FROM_POOL = 2
+
+    attr_reader :library, :sample
+
+    def self.library_of(client)
+      return Redis4 if client.is_a?(::Redis) && ::Redis::VERSION.start_with?("4.")
+
+      raise BadArgument, "client is not a Redis of redis-rb 4, or a ConnectionPool of them: #{client.class}"
+    end
+
+    def self.pool?(client)
+      defined?(::ConnectionPool) && (client.is_a?(::ConnectionPool) || ::ConnectionPool::Wrapper === client) # rubocop:disable Style/CaseEquality
+    end
+
+    def initialize(client)
+      if Client.pool?(client)
+        @pool = client
+        client.with { |one| @sample = one }
+      else
+        @sample = client
+      end
+      @library = Client.library_of(@sample)
+      renew
+    end
+
+    # After a fork: those who hold a slot are gone.
+    def renew
+      @gate = Gate.new(@pool ? FROM_POOL : 1)
+    end
+
+    # One call, once. `patient`: see Gate. @raise [ReplyError, ConnectionLost]
+    def call(command, patient: nil)
+      @gate.with(patient:) { @pool ? over_pool(command) : @library.call(@sample, command) }
+    end
+
+    def hurry(patient)
+      @gate.hurry(patient)
+    end
+
+    def slots_in_use
+      @gate.in_use
+    end
+
+    def timeout
+      @timeout ||= @library.timeout(@sample)
+    end
+
+    def cluster?
+      @library.cluster?(@sample)
+    end
+
+    def connection(key = nil)
+      @library.connection(@sample, key)
+    end
+
+    def calls
+      @library.calls(@sample)
+    end
+
+    # Yields a connection of the application's, if one is free: it may be in use for long. Returns whether it did.
+    def borrow(&)
+      return @library.borrow(@sample, &) unless @pool
+
+      is_free = false
+      @pool.with(timeout: 0) do |one|
+        is_free = true
+        @library.borrow(one, &)
+      end
+    rescue ::ConnectionPool::TimeoutError
+      raise if is_free
+
+      false
+    end
+
+    private
+
+    # The pool lets exceptions strike anywhere within its block.
+    def over_pool(command)
+      @pool.with { |one| Thread.handle_interrupt(NEVER) { @library.call(one, command) } }
+    rescue ::ConnectionPool::TimeoutError => e
+      raise ConnectionLost, e.message
+    end
+  end
+end

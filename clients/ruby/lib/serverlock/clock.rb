@@ -1,0 +1,49 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # Seconds on a clock that runs on while the machine is suspended.
+  # @private
+  module Clock
+    # Counts the larger of what the monotonic and the wall clock say has passed. For systems without CLOCK_BOOTTIME: a
+    # wall clock that is set back lengthens no lease, one that is set forwards may report a loss too early.
+    class Larger
+      def initialize(monotonic, wall)
+        @monotonic = monotonic
+        @wall = wall
+        @mutex = Mutex.new
+        @at = [monotonic.call, wall.call]
+        @now = 0.0
+      end
+
+      def now
+        @mutex.synchronize do
+          at = [@monotonic.call, @wall.call]
+          @now += at.zip(@at).map { |now, before| now - before }.max
+          @at = at
+          @now
+        end
+      end
+    end
+
+    if defined?(Process::CLOCK_BOOTTIME)
+      def self.now
+        Process.clock_gettime(Process::CLOCK_BOOTTIME)
+      end
+    else
+      LARGER = Larger.new(-> { Process.clock_gettime(Process::CLOCK_MONOTONIC) },
+                          -> { Process.clock_gettime(Process::CLOCK_REALTIME) })
+      private_constant :LARGER
+
+      def self.now
+        LARGER.now
+      end
+    end
+  end
+
+  # Asynchronous exceptions (Thread#raise, Thread#kill, Timeout) strike only where something blocks, so that what is
+  # between is never torn.
+  ON_BLOCKING = { Object => :on_blocking }.freeze
+  NEVER = { Object => :never }.freeze
+  IMMEDIATE = { Object => :immediate }.freeze
+  private_constant :ON_BLOCKING, :NEVER, :IMMEDIATE
+end

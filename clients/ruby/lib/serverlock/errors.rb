@@ -1,0 +1,117 @@
+# frozen_string_literal: true
+
+require "timeout"
+
+module Serverlock
+  # What every error of this package is. Rescue it to catch all of them, or one of the classes that include it.
+  module Error
+    # @return [String, nil] the key of the lock; for several keys, all of them in one text
+    attr_reader :key
+
+    # @param text [String]
+    # @param key [String, nil]
+    def initialize(text = nil, key: nil)
+      super(text)
+      @key = key
+    end
+
+    # @return [Symbol] the kind of the error, the same in every version and in every language
+    def code
+      self.class::CODE
+    end
+  end
+
+  # Somebody else has the lock.
+  class Refused < StandardError
+    include Error
+    CODE = :refused
+  end
+
+  # Somebody else still had the lock when the wait ended. It is a Timeout::Error too.
+  class TimedOut < ::Timeout::Error
+    include Error
+    CODE = :timeout
+  end
+
+  # The hold is over: from now on others may have the lock.
+  class Lost < StandardError
+    include Error
+    CODE = :lost
+  end
+
+  # This wait would close a circle of sessions that wait for each other.
+  class Deadlock < StandardError
+    include Error
+    CODE = :deadlock
+  end
+
+  # The server grants nothing now, has too few replicas, or lacks the module.
+  class Unavailable < StandardError
+    include Error
+    CODE = :unavailable
+  end
+
+  # The server does not allow it to this user.
+  class Denied < StandardError
+    include Error
+    CODE = :denied
+  end
+
+  # No connection, or no reply in time.
+  class NoServer < StandardError
+    include Error
+    CODE = :no_server
+  end
+
+  # An argument that the server would refuse. It is an ArgumentError too.
+  class BadArgument < ::ArgumentError
+    include Error
+    CODE = :argument
+  end
+
+  # The lock again within its own scope, a closed manager, or a hold that was released twice.
+  class Misuse < StandardError
+    include Error
+    CODE = :misuse
+  end
+
+  # An error reply of the server, as it came.
+  # @private
+  class ReplyError < StandardError
+    AGAIN = %w[UNBLOCKED MOVED ASK READONLY LOADING CLUSTERDOWN TRYAGAIN MASTERDOWN BUSY MISCONF OOM NOREPLICAS GRACE
+               BUSYLOCKS].freeze
+    UNAVAILABLE = [*AGAIN, "CLOCK"].freeze
+    DENIED = %w[NOPERM NOAUTH WRONGPASS].freeze
+
+    # @return [String] the first word of the reply
+    def reply_code
+      message[/\A\S+/] || ""
+    end
+
+    # Whether the same call can succeed later.
+    def again?
+      AGAIN.include?(reply_code) && !message.start_with?("GRACE lease", "BUSYLOCKS 64 waits")
+    end
+
+    # Whether the server lacks the module.
+    def unknown_command?
+      message.match?(/\AERR unknown command/i)
+    end
+
+    # @return [Exception] the error for users
+    def for(name)
+      kind = case reply_code
+             when *UNAVAILABLE then Unavailable
+             when *DENIED then Denied
+             when "DEADLOCK" then Deadlock
+             else BadArgument
+             end
+      kind.new("lock #{name.inspect}: #{message}", key: name)
+    end
+  end
+
+  # The connection failed, or no reply came in time. The call may have been done.
+  # @private
+  class ConnectionLost < StandardError
+  end
+end

@@ -1,0 +1,93 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # Lets a few callers in at a time, in their order.
+  #
+  # A thread that an exception strikes while it waits for a Mutex, a Queue or a ConditionVariable takes a wake-up with it
+  # that was another's. So here each waits for a wake-up of its own, and passes on what it was given; and no lock of this
+  # package is waited for where an exception can strike.
+  # @private
+  class Gate
+    # One who waits.
+    class Waiter
+      attr_reader :changed
+      attr_accessor :is_in
+
+      def initialize
+        @changed = ConditionVariable.new
+        @is_in = false
+      end
+    end
+
+    def initialize(size)
+      @size = size
+      @free = size
+      @mutex = Mutex.new
+      @queue = {}.compare_by_identity
+      @patient = {}.compare_by_identity
+    end
+
+    def in_use
+      @size - @free
+    end
+
+    # Yields with all exceptions masked; they can strike while it waits to be let in. `patient`: who waits behind
+    # all others, until somebody hurries him.
+    def with(patient: nil)
+      Thread.handle_interrupt(NEVER) do
+        enter(patient)
+        begin
+          yield
+        ensure
+          leave
+        end
+      end
+    end
+
+    # Whoever is patient so is not any more.
+    def hurry(patient)
+      Thread.handle_interrupt(NEVER) do
+        @mutex.synchronize do
+          waiter = @patient.delete(patient)
+          @queue[waiter] = waiter if waiter
+        end
+      end
+    end
+
+    private
+
+    def enter(patient)
+      @mutex.synchronize do
+        next @free -= 1 if @free.positive?
+
+        waiter = Waiter.new
+        patient ? @patient[patient] = waiter : @queue[waiter] = waiter
+        begin
+          Thread.handle_interrupt(ON_BLOCKING) { waiter.changed.wait(@mutex) } until waiter.is_in
+          is_in = true
+        ensure
+          give_up(waiter, patient) unless is_in
+        end
+      end
+    end
+
+    def leave
+      @mutex.synchronize { pass_on }
+    end
+
+    def give_up(waiter, patient)
+      return pass_on if waiter.is_in
+
+      @queue.delete(waiter)
+      @patient.delete(patient)
+    end
+
+    def pass_on
+      _, waiter = @queue.shift || @patient.shift
+      return @free += 1 unless waiter
+
+      waiter.is_in = true
+      waiter.changed.signal
+    end
+  end
+end

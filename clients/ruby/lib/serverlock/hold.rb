@@ -1,0 +1,330 @@
+# frozen_string_literal: true
+
+require "weakref"
+
+module Serverlock
+  # What the manager knows of a lock that is held. {Held} is what users get of it.
+  # @private
+  class Hold
+    # What hooks are told.
+    Event = Struct.new(:key, :waited, :held)
+
+    attr_reader :engine, :request, :id, :token, :predecessor, :lease, :lease_s, :reason
+    attr_accessor :connection, :renews
+
+    def initialize(engine, request, id, reply, from)
+      @engine = engine
+      @request = request
+      @id = id
+      @token, overdue, *before = reply
+      @predecessor = Predecessor.new(before[0], before[1], overdue / 1000.0) if overdue
+      @granted_at = from
+      @lease_s = request.lease
+      @lease = Lease.new(from, @lease_s)
+      @mutex = Mutex.new
+      @state = :held
+      @renewing = nil
+      @renews = true
+      @told = request.on_lost ? [request.on_lost] : nil
+    end
+
+    # A hold of a lock that somebody else was granted.
+    def held_by(held)
+      @held = held
+      self
+    end
+
+    def held?
+      @state == :held && Clock.now < @lease.lost_at && Process.pid == @engine.fork
+    end
+
+    # Seconds until the lock counts as lost.
+    def left
+      held? ? [@lease.lost_at - Clock.now, 0.0].max : 0.0
+    end
+
+    def check
+      return left_or_lose if @state == :held && Process.pid == @engine.fork
+
+      why = { released: "it was released", held: "it belongs to the parent of this process" }.fetch(@state, @reason)
+      raise lost(why)
+    end
+
+    def lost(why = @reason)
+      Lost.new("the lock #{@request.name.inspect} is lost: #{why}", key: @request.name)
+    end
+
+    def verify
+      check
+      from = Clock.now
+      left = @request.keys.map { |key| ask(["lock.check", key, @token]) }.min
+      lose("the server says so") unless left.positive?
+      check
+      [@lease.lost_at - Clock.now, from + (left / 1000.0) - Clock.now].min
+    end
+
+    def fenced(words)
+      check
+      @engine.server.fenced(@request.keys, @token, words)
+    rescue ReplyError => e
+      raise named(e) unless e.message.start_with?("LOST ")
+
+      lose("the server says so")
+      raise lost
+    rescue ConnectionLost => e
+      raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
+    end
+
+    # A new lease from now on, by the caller.
+    def extend(lease_ms = nil)
+      check
+      @lease_s = lease_ms / 1000.0 if lease_ms
+      tries = 0
+      begin
+        change = @lease.sent(Clock.now, @lease_s)
+        took(change, @engine.server.call(extension, needs_module: @request.needs_module?))
+      rescue ConnectionLost => e
+        @lease.unanswered(change)
+        retry if (tries += 1) < 2
+        raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
+      rescue ReplyError => e
+        @lease.refused(change)
+        raise named(e)
+      rescue Exception # rubocop:disable Lint/RescueException
+        @lease.unanswered(change)
+        raise
+      end
+      check
+    end
+
+    # The same for an attempt that was granted late.
+    def extend_now
+      change = @lease.sent(Clock.now, @lease_s)
+      took(change, @engine.server.call(extension, needs_module: @request.needs_module?))
+    rescue ConnectionLost
+      @lease.unanswered(change)
+    rescue ReplyError
+      @lease.refused(change)
+    end
+
+    # For the timer: what is to be done now, and when next.
+    def look(now, due)
+      return Float::INFINITY unless @state == :held
+
+      # The timer alone keeps it for a moment: what ends sooner needs no weak reference.
+      if @held && !@held.is_a?(WeakRef)
+        @held = WeakRef.new(@held)
+      elsif @held && !@held.weakref_alive?
+        drop
+        return Float::INFINITY
+      end
+      if now >= @lease.lost_at
+        lose("its lease is over")
+        return Float::INFINITY
+      end
+      return @lease.lost_at if @renewing || !renews?(now)
+
+      if now >= @lease.due_at
+        @renewing = true
+        due << self
+        return @lease.lost_at
+      end
+      [@lease.due_at, @lease.lost_at].min
+    end
+
+    # The command of a renewal that is sent now.
+    def renewal
+      @renewing = @lease.sent(Clock.now, @lease_s)
+      extension
+    end
+
+    def renewed(reply)
+      change = @renewing
+      case reply
+      when ReplyError, Unavailable
+        @lease.refused(change)
+        @lease.retry_at(Clock.now)
+      when Exception
+        @lease.unanswered(change)
+        @lease.retry_at(Clock.now)
+      else
+        took(change, reply)
+      end
+      @renewing = nil
+    end
+
+    def not_renewed
+      @lease.unanswered(@renewing) if @renewing.is_a?(Array)
+      @lease.retry_at(Clock.now)
+      @renewing = nil
+    end
+
+    # Notices the loss, once.
+    def lose(why)
+      told = @mutex.synchronize do
+        return unless @state == :held
+
+        @state = :lost
+        @reason = why
+        @body&.interrupt(lost)
+        @told || []
+      end
+      leave
+      held = @held.is_a?(WeakRef) ? @held.weakref_alive? && @held.__getobj__ : @held
+      told.each { |callback| @engine.callbacks.run(callback, held) } if held
+      @engine.tell(:on_lost, event)
+    rescue WeakRef::RefError
+      @engine.tell(:on_lost, event)
+    end
+
+    def on_lost(&callback)
+      late = @mutex.synchronize do
+        (@told ||= []) << callback
+        @state == :lost
+      end
+      @engine.callbacks.run(callback, @held.is_a?(WeakRef) ? @held.__getobj__ : @held) if late
+    end
+
+    # The body of a scope, which a loss interrupts.
+    def body=(body)
+      @mutex.synchronize { @body = body }
+    end
+
+    # Gives the lock back. @return [Boolean] whether it was held to the end
+    def release
+      return false if Process.pid != @engine.fork
+
+      before = @mutex.synchronize do
+        before = @state
+        raise Misuse.new("the lock #{@request.name.inspect} was released already", key: @request.name) if
+          %i[released ended].include?(before)
+
+        @state = before == :lost ? :ended : :released
+        before
+      end
+      return settle && false if before == :lost
+
+      leave
+      held = Clock.now < @lease.lost_at
+      rest = @request.at_least ? @granted_at + @request.at_least - Clock.now : 0.0
+      held = (rest.positive? ? keep(rest) : give_back(held)) && held
+      @engine.tell(held ? :on_released : :on_lost, event)
+      held
+    ensure
+      @connection&.close if before
+    end
+
+    # Gives back what a caller never got.
+    def abandon
+      @state = :ended
+      leave
+      settle
+      @connection&.close
+    end
+
+    def released?
+      @state == :released || @state == :ended
+    end
+
+    def event(waited = nil)
+      Event.new(@request.name, waited, Clock.now - @granted_at)
+    end
+
+    private
+
+    def extension
+      @request.extend(@token, (@lease_s * 1000).round)
+    end
+
+    def left_or_lose
+      left = @lease.lost_at - Clock.now
+      return left if left.positive?
+
+      lose("its lease is over")
+      raise lost
+    end
+
+    def renews?(now)
+      @renews && !@engine.closed? && (@request.max_hold.nil? || now < @granted_at + @request.max_hold)
+    end
+
+    def took(change, reply)
+      if reply == 1
+        @lease.confirmed(change)
+      else
+        @lease.refused(change)
+        lose("the server says so")
+      end
+    end
+
+    def drop
+      @engine.timer.remove(self)
+      @engine.watcher.remove(self) if @connection
+      @connection&.close
+    end
+
+    def leave
+      @engine.timer.remove(self)
+      @engine.watcher.remove(self) if @connection
+    end
+
+    def settle
+      @engine.settlement.release(self)
+      true
+    end
+
+    # RELEASE, at most twice. A reply that does not come is made up for in the background.
+    def give_back(held)
+      settled = false
+      tries = 0
+      begin
+        reply = @engine.server.call(@request.release(@token), needs_module: @request.needs_module?)
+        settled = true
+        return reply == @request.keys.size if @request.several? && !(reply.zero? && tries.positive?)
+        return true if reply == 1
+
+        reply.zero? && tries.positive? && held
+      rescue ConnectionLost
+        retry if (tries += 1) < 2
+        true
+      rescue ReplyError => e
+        settled = !e.again?
+        raise named(e) if settled
+
+        true
+      ensure
+        settle unless settled
+      end
+    end
+
+    # Until `at_least` is over; if this process ends before, the lock ends with it.
+    def keep(rest)
+      @engine.settlement.release(self, Clock.now + rest)
+      reply = @engine.server.call(@request.extend(@token, [(rest * 1000).ceil, 1].max), needs_module: @request.needs_module?)
+      reply == 1
+    rescue ConnectionLost
+      true
+    rescue ReplyError => e
+      e.again?
+    end
+
+    def ask(command)
+      tries = 0
+      begin
+        @engine.server.call(command, needs_module: @request.needs_module?)
+      rescue ConnectionLost => e
+        retry if (tries += 1) < 2
+        raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
+      rescue ReplyError => e
+        raise named(e)
+      end
+    end
+
+    def named(error)
+      error.for(@request.name)
+    end
+  end
+
+  # Who had an expired lock before. `overdue`: seconds since it expired.
+  Predecessor = Struct.new(:token, :owner, :overdue)
+end

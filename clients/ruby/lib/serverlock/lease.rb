@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # For how long a hold believes in its lock. Times are seconds of {Clock}.
+  #
+  # While an EXTEND is on its way, and after its reply was lost, nobody knows which lease counts on the server, so the
+  # one that ends first does.
+  # @private
+  class Lease
+    # @return [Float] from when on the lock counts as lost: a tenth of the lease before its end
+    attr_reader :lost_at
+    # @return [Float] when it is to be renewed
+    attr_reader :due_at
+
+    # `kept`: which part of it counts. Adapters without renewal use all of it.
+    def initialize(from, seconds, kept = 0.9)
+      @kept = kept
+      @unknown = []
+      confirm(from, seconds)
+    end
+
+    # An EXTEND is about to be sent. Returns what `confirmed` or `failed` takes.
+    def sent(now, seconds)
+      change = [now, seconds]
+      @unknown << change
+      settle
+      change
+    end
+
+    # The server has done it.
+    def confirmed(change)
+      from, seconds = change
+      # Each of the others may have been done after it.
+      shortest = @unknown.map { |other| other[1] }.push(seconds).min
+      @unknown.reject! { |other| other.equal?(change) || other[2] }
+      confirm(from, shortest)
+    end
+
+    # The server has refused it: nothing has changed.
+    def refused(change)
+      @unknown.reject! { |other| other.equal?(change) }
+      settle
+    end
+
+    # Its reply was lost.
+    def unanswered(change)
+      change[2] = true
+    end
+
+    # It could not be renewed: again after a twentieth of the lease.
+    def retry_at(now)
+      @due_at = now + (@seconds / 20)
+    end
+
+    private
+
+    def confirm(from, seconds)
+      @from = from
+      @seconds = seconds
+      @due_at = from + (seconds / 3)
+      settle
+    end
+
+    def settle
+      @lost_at = @from + (@seconds * @kept)
+      @unknown.each { |from, seconds| @lost_at = [@lost_at, from + (seconds * @kept)].min } unless @unknown.empty?
+    end
+  end
+end

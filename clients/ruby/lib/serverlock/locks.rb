@@ -1,0 +1,240 @@
+# frozen_string_literal: true
+
+require "logger"
+
+module Serverlock
+  # The locks of one client of the application. Make one, and keep it.
+  #
+  # @example
+  #   locks = Serverlock::Locks.new(Redis.new)
+  #   locks.lock("report", lease: 30, wait: 60) do |held|
+  #     write_report(held.token)
+  #   end
+  class Locks
+    # @param client [Redis, ConnectionPool] what the application uses for its commands, too
+    # @param portable [Boolean] use the portable script where the server lacks the module
+    # @param warn_without_module [Boolean] warn once, where it does
+    # @param logger [Logger] says nothing unless something is wrong; by default to stderr
+    # @param on_granted [#call, nil] hooks: called in a thread of the manager with an event of `key`, `waited` and `held`
+    # @param on_refused [#call, nil]
+    # @param on_lost [#call, nil]
+    # @param on_released [#call, nil]
+    def initialize(client, portable: true, warn_without_module: true, logger: nil, on_granted: nil, on_refused: nil,
+                   on_lost: nil, on_released: nil)
+      @client = Client.new(client)
+      @logger = logger || Logger.new($stderr, level: Logger::WARN, progname: "serverlock")
+      @hooks = { on_granted:, on_refused:, on_lost:, on_released: }.compact
+      @options = { portable:, warn: warn_without_module }
+      @scopes = Scopes.new
+      @engine = Engine.new(@client, @logger, @hooks, **@options)
+      @forking = Mutex.new
+    end
+
+    # A lock with one holder. With a block it is held for the block, and the result is that of the block.
+    #
+    # @param key [String]
+    # @param lease [Numeric] seconds after which the lock ends if this process does; renewed until then
+    # @param wait [Numeric] seconds to stand in line; 0: fail at once
+    # @param owner [String, nil] a label for people: 1 to 128 visible ASCII characters
+    # @param details [Boolean] ask who had the lock before
+    # @param session [Boolean] the lock ends with a connection of its own
+    # @param replicas [Integer, nil] so many replicas have to have it
+    # @param fsync [Boolean] it has to be on disk
+    # @param replicas_within [Numeric] seconds for that
+    # @param at_least [Numeric, nil] seconds for which it stays locked, though it is released earlier
+    # @param max_hold [Numeric, nil] seconds after which it is not renewed any more
+    # @param on_lost [#call, nil] called once with the {Held} when the lock is lost
+    # @param interrupt [Boolean] a loss raises {Lost} in the thread that runs the block, wherever it is then
+    # @yieldparam held [Held]
+    # @return [Lock, Object] a lock object without a block
+    # @raise [Refused, TimedOut, Lost, Deadlock, Unavailable, Denied, NoServer, BadArgument, Misuse]
+    def lock(key, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
+             replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
+      made(Request.new(key, lease:, wait:, owner:, details:, session:, replicas:,
+                            fsync:, replicas_within:, at_least:, max_hold:,
+                            on_lost:, interrupt:), &block)
+    end
+
+    # A lock that those share who ask for it so. Options as for {#lock}.
+    # @return [Lock, Object]
+    def shared(key, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
+               replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
+      made(Request.new(key, shared: true, lease:, wait:, owner:, details:, session:,
+                            replicas:, fsync:, replicas_within:, at_least:,
+                            max_hold:, on_lost:, interrupt:), &block)
+    end
+
+    # A lock with at most so many holders. Options as for {#lock}.
+    # @param most [Integer] 1 to 4096
+    # @return [Lock, Object]
+    def limit(key, most, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
+              replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
+      made(Request.new(key, limit: most, lease:, wait:, owner:, details:, session:,
+                            replicas:, fsync:, replicas_within:, at_least:,
+                            max_hold:, on_lost:, interrupt:), &block)
+    end
+
+    # All of these locks, or none. Options as for {#lock}.
+    # @param keys [Array<String>]
+    # @return [Lock, Object]
+    def all_of(keys, lease:, wait: 0, owner: nil, session: false, replicas: nil, fsync: false, replicas_within: 1,
+               at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
+      made(Request.new(keys, several: true, lease:, wait:, owner:, session:, replicas:,
+                             fsync:, replicas_within:, at_least:, max_hold:,
+                             on_lost:, interrupt:), &block)
+    end
+
+    # A lock only if it has expired: its holder never released it. Options as for {#lock}.
+    # @return [Lock, Object]
+    def recover(key, lease:, owner: nil, session: false, replicas: nil, fsync: false, replicas_within: 1, at_least: nil,
+                max_hold: nil, on_lost: nil, interrupt: false, &block)
+      made(Request.new(key, recover: true, lease:, owner:, session:, replicas:, fsync:,
+                            replicas_within:, at_least:, max_hold:, on_lost:,
+                            interrupt:), &block)
+    end
+
+    # One leader among all that campaign for the key.
+    # @return [Leader] call {Leader#start}
+    def leader(key, lease:, owner: nil, on_elected: nil, on_deposed: nil)
+      Leader.new(self, lock(key, lease:, wait: Leader::WAIT, owner:), on_elected, on_deposed)
+    end
+
+    # Yields the token and owner of the leader whenever that changes; nil twice, if there is none.
+    # @return [Observer] already watching; call {Observer#stop}
+    def observe(key, lease:, &block)
+      Observer.new(self, Request.new(key, lease:), block)
+    end
+
+    # Ends what waits. Locks that are held are not renewed any more; they can be released.
+    def close
+      engine.close
+    end
+
+    # @return [String]
+    def inspect
+      "#<Serverlock::Locks #{@engine.closed? ? 'closed' : @engine.timer.size}>"
+    end
+
+    # Numbers of what this manager keeps: for tests.
+    # @private
+    def census
+      engine.census.merge("holds" => engine.timer.size, "scopes" => Scopes.size(self))
+    end
+
+    # @private
+    def engine
+      engine = @engine
+      engine.fork == Process.pid ? engine : forked
+    end
+
+    # @private
+    def acquire(request)
+      held = given = nil
+      Thread.handle_interrupt(ON_BLOCKING) { held = obtain(request) }
+      given = held
+    ensure
+      Thread.handle_interrupt(NEVER) { held.hold.abandon if held && !given }
+    end
+
+    # What is in the `ensure` runs with exceptions masked at once: nothing can strike before.
+    # @private
+    def within(request)
+      held = scope = body = nil
+      begin
+        Thread.handle_interrupt(ON_BLOCKING) do
+          held = obtain(request)
+          scope = @scopes.enter(self, held)
+          body = request.interrupt ? Body.new(held.hold) : nil
+        end
+        result = yield held
+        is_over = true
+        result
+      rescue Exception # rubocop:disable Lint/RescueException
+        failed = true
+        raise
+      ensure
+        Thread.handle_interrupt(ON_BLOCKING) { leave(held, scope, body, failed && !is_over) if held }
+      end
+    end
+
+    private
+
+    def made(request, &block)
+      lock = Lock.new(self, request)
+      block ? within(request, &block) : lock
+    end
+
+    # The caller has masked exceptions.
+    def obtain(request)
+      engine = self.engine
+      raise Misuse.new("lock #{request.name.inspect}: its manager is closed", key: request.name) if engine.closed?
+
+      @scopes.refuse(request, self)
+      began = Clock.now
+      begin
+        hold = Attempt.new(engine, request).run
+      rescue Error
+        engine.tell(:on_refused, Hold::Event.new(request.name, Clock.now - began, nil))
+        raise
+      end
+      begin
+        held = Held.new(hold)
+        engine.timer.add(hold)
+        engine.watcher.add(hold) if hold.connection
+        engine.tell(:on_granted, hold.event(Clock.now - began))
+        given = held
+      ensure
+        hold.abandon unless given
+      end
+    end
+
+    def leave(held, scope, body, failed)
+      body&.close
+      is_held = held.hold.released? || held.hold.release
+      raise held.hold.lost(held.hold.reason || "it ended before its work did") unless is_held || failed
+    rescue Denied, BadArgument, NoServer
+      raise unless failed
+    ensure
+      @scopes.leave(scope) if scope
+    end
+
+    def forked
+      @forking.synchronize do
+        if @engine.fork != Process.pid
+          @client.renew
+          @engine = Engine.new(@client, @logger, @hooks, **@options)
+        end
+        @engine
+      end
+    end
+  end
+
+  # A description of a lock, which holds nothing. Several callers can use it: each gets a hold of its own.
+  class Lock
+    # @private
+    def initialize(locks, request)
+      @locks = locks
+      @request = request
+    end
+
+    # @return [Held] release it
+    # @raise [Refused, TimedOut, Deadlock, Unavailable, Denied, NoServer, Misuse]
+    def acquire
+      @locks.acquire(@request)
+    end
+
+    # Holds the lock for a block.
+    # @yieldparam held [Held]
+    # @return [Object] what the block returns
+    def synchronize(&block)
+      raise BadArgument, "synchronize takes a block" unless block
+
+      @locks.within(@request, &block)
+    end
+
+    # @return [String]
+    def inspect
+      "#<Serverlock::Lock #{@request.name.inspect}>"
+    end
+  end
+end

@@ -1,0 +1,175 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # Calls and connections over redis-rb 4, where a Redis is one connection behind a monitor, or one for each node of a
+  # cluster.
+  # @private
+  module Redis4
+    FAILURES = [::Redis::BaseError, SystemCallError, IOError, SocketError, OpenSSL::SSL::SSLError].freeze
+    private_constant :FAILURES
+
+    module_function
+
+    # One call, once. The library closes the connection when it fails, and when an exception interrupts it.
+    #
+    # The caller has masked exceptions: one that strikes a thread that waits for the monitor would strand the next.
+    def call(redis, command)
+      once(redis, command)
+    rescue Inherited
+      once(redis, command)
+    end
+
+    def once(redis, command)
+      redis.without_reconnect { Thread.handle_interrupt(ON_BLOCKING) { redis.call(*command) } }
+    rescue ::Redis::BaseError, *FAILURES => e
+      translate { raise e }
+    end
+
+    def timeout(redis)
+      redis._client.timeout
+    end
+
+    def cluster?(redis)
+      redis._client.is_a?(::Redis::Cluster)
+    end
+
+    # A connection of our own, to where that key is.
+    def connection(redis, key = nil)
+      return Connection.new(redis.dup._client) unless cluster?(redis)
+
+      cluster = redis._client
+      # Where the slot has moved, this learns of it.
+      call(redis, ["lock.check", key, 0]) if key
+      node = cluster.send(:find_node, key && cluster.send(:find_node_key, ["lock.check", key], primary_only: true))
+      Connection.new(::Redis::Client.new(node.options.dup))
+    end
+
+    # A connection of our own for keys anywhere.
+    def calls(redis)
+      cluster?(redis) ? ClusterCalls.new(redis.dup) : connection(redis)
+    end
+
+    # Yields the application's connection, if nobody uses it. Returns whether it did.
+    def borrow(redis)
+      monitor = redis.instance_variable_get(:@monitor)
+      return false unless monitor.try_enter
+
+      begin
+        yield cluster?(redis) ? ClusterCalls.new(redis) : Connection.new(redis._client)
+      ensure
+        monitor.exit
+      end
+      true
+    end
+
+    def translate
+      yield
+    rescue ::Redis::CommandError => e
+      raise ReplyError, e.message
+    rescue ::Redis::InheritedError => e
+      raise Inherited, e.message
+    rescue *FAILURES => e
+      # What a server that takes nobody in says while the library connects.
+      raise ReplyError, e.message if e.message.match?(/\A[A-Z]+ /)
+
+      raise ConnectionLost, e.message
+    end
+
+    # A child used a connection of its parent: nothing was sent, and the library has closed it.
+    class Inherited < ConnectionLost
+    end
+
+    # @private
+    class Connection
+      def initialize(client)
+        @client = client
+        @fork = Process.pid
+      end
+
+      def call(command, timeout)
+        Redis4.translate do
+          @client.with_reconnect(false) { @client.with_socket_timeout(timeout) { @client.call(command) } }
+        end
+      end
+
+      # The replies to these commands, error replies among them.
+      def pipeline(commands, timeout)
+        replies = Redis4.translate do
+          @client.with_reconnect(false) do
+            @client.with_socket_timeout(timeout) do
+              @client.process(commands) { Array.new(commands.size) { @client.read } }
+            end
+          end
+        end
+        replies.map { |reply| reply.is_a?(::Redis::CommandError) ? ReplyError.new(reply.message) : reply }
+      end
+
+      def connected?
+        @client.connected?
+      end
+
+      # The socket, to watch it; nil where the driver does not show it.
+      def socket
+        @client.connection&.instance_variable_get(:@sock)&.to_io
+      end
+
+      def subscribe(channel, timeout)
+        reply = Redis4.translate do
+          @client.with_reconnect(false) { @client.with_socket_timeout(timeout) { @client.call(["subscribe", channel]) } }
+        end
+        raise ConnectionLost, "no subscription" unless reply.is_a?(Array)
+
+        @client.connection.timeout = 0
+      end
+
+      # The next message, or :pong. Blocks until there is one, or the connection ends.
+      def message
+        reply = Redis4.translate { @client.read }
+        reply[0] == "message" ? reply[2].b : :pong
+      end
+
+      # Called by another thread than that which reads.
+      def ping
+        Redis4.translate { @client.write(["ping"]) }
+      end
+
+      # Ends a read of another thread.
+      def shutdown
+        socket&.shutdown
+      rescue SystemCallError, IOError
+        nil
+      end
+
+      def close
+        @client.disconnect if Process.pid == @fork
+      rescue *FAILURES
+        nil
+      end
+    end
+
+    # @private
+    class ClusterCalls
+      def initialize(redis)
+        @redis = redis
+      end
+
+      def call(command, _timeout)
+        Redis4.call(@redis, command)
+      end
+
+      def pipeline(commands, timeout)
+        commands.map do |command|
+          call(command, timeout)
+        rescue ReplyError, ConnectionLost => e
+          e
+        end
+      end
+
+      def close
+        @redis.close
+      rescue *FAILURES
+        nil
+      end
+    end
+  end
+end

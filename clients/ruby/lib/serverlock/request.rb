@@ -1,0 +1,148 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # What a lock object asks for, checked. Nothing is sent before.
+  # @private
+  class Request
+    TEN_YEARS_MS = 315_360_000_000
+    LONGEST_KEY = 4096
+    MOST_KEYS = 1024
+
+    attr_reader :keys, :name, :lease_ms, :lease, :wait, :owner, :details, :recover, :session, :replicas, :fsync,
+                :replicas_within_ms, :at_least, :max_hold, :on_lost, :interrupt
+
+    def initialize(keys, several: false, lease: nil, wait: 0, owner: nil, details: false, recover: false, session: false,
+                   shared: false, limit: nil, replicas: nil, fsync: false, replicas_within: 1, at_least: nil,
+                   max_hold: nil, on_lost: nil, interrupt: false)
+      @keys = several ? Request.keys_of(keys) : [Request.key_of(keys, "key")]
+      @name = @keys.join(" ").freeze
+      @lease_ms = milliseconds("lease", lease, 1)
+      @lease = @lease_ms / 1000.0
+      @wait = seconds("wait", wait)
+      @owner = owner && owner_of(owner)
+      @replicas = count("replicas", replicas, 1, 1000)
+      @limit = count("limit", limit, 1, 4096)
+      @replicas_within_ms = milliseconds("replicas_within", replicas_within, 1)
+      @at_least = at_least && seconds("at_least", at_least)
+      @max_hold = max_hold && seconds("max_hold", max_hold)
+      @details = flag("details", details) || recover
+      @recover = flag("recover", recover)
+      @session = flag("session", session)
+      @shared = flag("shared", shared)
+      @fsync = flag("fsync", fsync)
+      @interrupt = flag("interrupt", interrupt)
+      @on_lost = on_lost
+      bad("on_lost", "cannot be called") unless on_lost.nil? || on_lost.respond_to?(:call)
+      bad("wait", "and recover exclude each other") if recover && @wait.positive?
+      @several = several
+    end
+
+    def several?
+      @several
+    end
+
+    # Whether only the module can do it.
+    def needs_module?
+      @several || @session || @shared || !@limit.nil?
+    end
+
+    # Whether the attempt needs a connection of its own.
+    def dedicated?
+      @session || @fsync || !@replicas.nil?
+    end
+
+    # The ACQUIRE of an attempt. `rest`: WAIT and NOTIFY.
+    def acquire(id, *rest)
+      command = if @several
+                  ["lock.macquire", @keys.size, *@keys, "PX", @lease_ms, "ID", id]
+                else
+                  [@recover ? "lock.recover" : "lock.acquire", @keys[0], "PX", @lease_ms, "ID", id]
+                end
+      command.push("OWNER", @owner) if @owner
+      command.push("SESSION") if @session
+      command.push("DETAILS") if @details && !@recover && !@several
+      command.push("SHARED") if @shared
+      command.push("LIMIT", @limit) if @limit
+      rest.empty? ? command : command.concat(rest)
+    end
+
+    # A copy of a RECOVER after a lost reply: a second RECOVER would not find its own lock expired.
+    def again(id)
+      @recover ? ["lock.acquire", @keys[0], "PX", @lease_ms, "ID", id, *(["OWNER", @owner] if @owner), "DETAILS"] : acquire(id)
+    end
+
+    def extend(token, lease_ms)
+      @several ? ["lock.mextend", @keys.size, *@keys, token, "PX", lease_ms] : ["lock.extend", @keys[0], token, "PX", lease_ms]
+    end
+
+    def release(token)
+      @several ? ["lock.mrelease", @keys.size, *@keys, token] : ["lock.release", @keys[0], token]
+    end
+
+    # A new lease for a hold, in milliseconds.
+    def lease_of(lease)
+      milliseconds("lease", lease, 1)
+    end
+
+    def bad(argument, why)
+      raise BadArgument.new("lock #{@name.inspect}: #{argument} #{why}", key: @name)
+    end
+
+    def self.key_of(key, argument)
+      raise BadArgument, "#{argument} is not a String: #{key.inspect}" unless key.is_a?(String)
+      return key.b.freeze if key.bytesize <= LONGEST_KEY
+
+      raise BadArgument.new("key is longer than #{LONGEST_KEY} bytes: #{key[0, 40].inspect}...", key:)
+    end
+
+    def self.keys_of(keys)
+      raise BadArgument, "keys is not an Array of 1 to #{MOST_KEYS} keys" unless
+        keys.is_a?(Array) && keys.size.between?(1, MOST_KEYS)
+
+      keys = keys.map { |key| key_of(key, "keys") }
+      twice = keys.tally.find { |_, count| count > 1 }
+      raise BadArgument.new("key #{twice[0].inspect} is given twice", key: twice[0]) if twice
+
+      keys
+    end
+
+    private
+
+    def milliseconds(argument, value, least)
+      bad(argument, "is not a number of seconds: #{value.inspect}") unless number?(value)
+      ms = (value * 1000).round
+      bad(argument, "is not between #{least} ms and 10 years: #{value.inspect} s") unless ms.between?(least, TEN_YEARS_MS)
+      ms
+    end
+
+    def seconds(argument, value)
+      bad(argument, "is not a number of seconds: #{value.inspect}") unless number?(value)
+      bad(argument, "is not between 0 and 10 years: #{value.inspect} s") unless value >= 0 && value * 1000 <= TEN_YEARS_MS
+      value.to_f
+    end
+
+    # ActiveSupport's durations are numbers for `is_a?`, but not for `===`.
+    def number?(value)
+      value.is_a?(Integer) || (value.is_a?(Numeric) && value.real? && value.to_f.finite?)
+    end
+
+    def owner_of(owner)
+      bad("owner", "is not 1 to 128 visible ASCII characters without a space: #{owner.inspect}") unless
+        owner.is_a?(String) && owner.match?(/\A[!-~]{1,128}\z/)
+      owner
+    end
+
+    def count(argument, value, least, most)
+      return if value.nil?
+
+      bad(argument, "is not a whole number between #{least} and #{most}: #{value.inspect}") unless
+        value.is_a?(Integer) && value.between?(least, most)
+      value
+    end
+
+    def flag(argument, value)
+      bad(argument, "is not true or false: #{value.inspect}") unless [true, false].include?(value)
+      value
+    end
+  end
+end

@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # Which scopes a caller is in: a thread, or a fiber of a scheduler.
+  # @private
+  class Scopes
+    # One scope.
+    Scope = Struct.new(:locks, :held, :stack)
+    NAME = :serverlock_scopes
+
+    # How many scopes of a manager threads are in.
+    def self.size(locks)
+      Thread.list.sum { |thread| (thread.thread_variable_get(NAME) || []).count { |scope| scope.locks.equal?(locks) } }
+    end
+
+    def refuse(request, locks)
+      stack = own
+      return if stack.nil? || stack.empty?
+
+      again = stack.find { |scope| scope.locks.equal?(locks) && scope.held.held? && (scope.held.keys & request.keys).any? }
+      raise Misuse.new("lock #{request.name.inspect}: its caller holds it already", key: request.name) if again
+    end
+
+    def enter(locks, held)
+      stack = own || self.own = []
+      scope = Scope.new(locks, held, stack)
+      stack << scope
+      scope
+    end
+
+    # By whichever thread.
+    def leave(scope)
+      scope.stack.delete_if { |other| other.equal?(scope) }
+    end
+
+    private
+
+    def own
+      Fiber.current_scheduler ? Thread.current[NAME] : Thread.current.thread_variable_get(NAME)
+    end
+
+    def own=(stack)
+      Fiber.current_scheduler ? Thread.current[NAME] = stack : Thread.current.thread_variable_set(NAME, stack)
+    end
+  end
+
+  # The thread that runs the body of a scope with `interrupt: true`.
+  # @private
+  class Body
+    def initialize(hold)
+      @hold = hold
+      @thread = Thread.current
+      hold.body = self
+    end
+
+    # Called with the hold's mutex locked.
+    def interrupt(error)
+      @error = error
+      @thread.raise(error)
+    end
+
+    # From now on nothing interrupts it; what is on its way is taken here.
+    def close
+      Thread.handle_interrupt(NEVER) { @hold.body = nil }
+      return unless @error
+
+      begin
+        Thread.handle_interrupt(Lost => :immediate) { Thread.pass }
+      rescue Lost => e
+        raise unless e.equal?(@error)
+      end
+    end
+  end
+end

@@ -1,0 +1,433 @@
+# frozen_string_literal: true
+
+# The driver of the suite: docs/CLIENT_SPEC.md has the lines that it reads and writes.
+
+$LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
+require "connection_pool"
+require "json"
+require "serverlock"
+
+# An attempt that was cancelled.
+class Cancelled < Exception # rubocop:disable Lint/InheritException
+end
+
+# What the body of a scope fails with.
+class Work < StandardError
+end
+
+# What this language cannot do.
+class Cannot < StandardError
+end
+
+# A scope: its body does what comes in its queue.
+class Body
+  attr_accessor :held, :thread
+  attr_reader :orders, :workers
+
+  def initialize
+    @orders = Queue.new
+    @workers = {}
+  end
+end
+
+# Plays orders.
+class Driver
+  ABILITIES = %w[sentinel cluster tls unix cancel stop fork drop background pooled session leader storm census clock refusals
+                 moves scopes few_threads half_open].freeze
+  MEANS = %w[raise kill timeout].freeze
+  OPTIONS = { "owner" => :owner, "replicas" => :replicas, "session" => :session, "details" => :details, "fsync" => :fsync }.freeze
+  SECONDS = { "lease_ms" => :lease, "wait_ms" => :wait, "replicas_within_ms" => :replicas_within, "at_least_ms" => :at_least,
+              "max_hold_ms" => :max_hold }.freeze
+
+  def initialize(client)
+    @client = client
+    @writing = Mutex.new
+    @mutex = Mutex.new
+    @managers = {}
+    @clients = {}
+    @objects = {}
+    @holds = {}
+    @scopes = {}
+    @leaders = {}
+    @pending = {}
+  end
+
+  def run
+    say(event: "ready", language: "ruby", client: @client, version: Redis::VERSION, can: ABILITIES, storms: MEANS)
+    $stdin.each_line do |line|
+      order = JSON.parse(line)
+      # It can be cancelled once it plays.
+      thread = Thread.handle_interrupt(Cancelled => :never) { Thread.new { play(order) } }
+      thread.report_on_exception = false
+      @mutex.synchronize { @pending[order["n"]] = thread if thread.alive? }
+    end
+    exit!(0)
+  end
+
+  private
+
+  def say(line)
+    @writing.synchronize do
+      $stdout.puts(JSON.generate(line))
+      $stdout.flush
+    end
+  end
+
+  def play(order)
+    name = :"do_#{order["do"]}"
+    raise Cannot, order["do"] unless respond_to?(name, true)
+
+    answer = Thread.handle_interrupt(Cancelled => :immediate) { { n: order["n"], ok: send(name, order) || {} } }
+  rescue Cancelled => e
+    answer = failure(order, "cancelled", e.message)
+  rescue Serverlock::Error => e
+    answer = failure(order, e.code, e.message)
+  rescue Work => e
+    answer = failure(order, "work", e.message)
+  rescue Cannot => e
+    answer = failure(order, "cannot", e.message)
+  rescue ArgumentError => e
+    answer = failure(order, "argument", e.full_message(highlight: false))
+  rescue Exception => e # rubocop:disable Lint/RescueException
+    answer = failure(order, "unknown", e.full_message(highlight: false))
+  ensure
+    Thread.handle_interrupt(Object => :never) do
+      @mutex.synchronize { @pending.delete(order["n"]) }
+      say(answer) if answer
+    end
+  end
+
+  def failure(order, kind, text)
+    { n: order["n"], error: { kind:, text: text.dup.force_encoding("UTF-8").scrub } }
+  end
+
+  def connect(at, order)
+    options = { timeout: order.fetch("timeout_ms", 2000) / 1000.0 }
+    options[:username] = at["user"] if at["user"]
+    options[:password] = at["password"] if at["password"]
+    case at["kind"]
+    when "single" then options.update(host: at["host"], port: at["port"])
+    when "unix" then options[:path] = at["path"]
+    when "sentinel"
+      options.update(url: "redis://#{at['master']}", role: :master,
+                     sentinels: at["sentinels"].map { |host, port| { host:, port: } })
+    when "cluster" then options[:cluster] = at["nodes"].map { |host, port| "redis://#{host}:#{port}" }
+    end
+    options.update(ssl: true, ssl_params: { ca_file: at["tls"]["ca"] }) if at["tls"]
+    @client.end_with?("-pool") ? ConnectionPool.new(size: 5) { Redis.new(options) } : Redis.new(options)
+  end
+
+  def do_open(order)
+    client = connect(order["at"], order)
+    options = { portable: order.fetch("portable", true) }
+    if order["hooks"]
+      %w[granted refused lost released].each do |name|
+        options[:"on_#{name}"] = lambda do |it|
+          say({ event: "hook", manager: order["manager"], name:, key: it.key, waited_ms: it.waited&.*(1000),
+                held_ms: it.held&.*(1000) }.compact)
+        end
+      end
+    end
+    @clients[order["manager"]] = client
+    @managers[order["manager"]] = Serverlock::Locks.new(client, **options)
+    nil
+  end
+
+  def do_close(order)
+    @managers[order["manager"]].close
+  end
+
+  def do_raw(order)
+    client = @clients[order["manager"]]
+    { reply: client.with { |redis| redis.call(*order["args"]) } }
+  end
+
+  def key(key)
+    key.is_a?(Hash) ? [key["hex"]].pack("H*") : key
+  end
+
+  def lock(order, on_lost: nil, interrupt: false)
+    return @objects[order["object"]] if order["object"] && order["do"] != "object"
+
+    options = { lease: nil, interrupt: }
+    order.each do |name, value|
+      options[SECONDS[name]] = value.is_a?(Numeric) ? value / 1000.0 : value if SECONDS[name]
+      options[OPTIONS[name]] = value if OPTIONS[name]
+    end
+    takes = order["lost_takes_ms"]
+    options[:on_lost] = lambda do |held|
+      sleep(takes / 1000.0) if takes
+      on_lost&.call(held)
+    end
+    locks = @managers[order["manager"]]
+    if order.key?("keys") then locks.all_of(order["keys"].map { |key| key(key) }, **options)
+    elsif order["shared"] then locks.shared(key(order["key"]), **options)
+    elsif order.key?("limit") then locks.limit(key(order["key"]), order["limit"], **options)
+    elsif order["recover"] then locks.recover(key(order["key"]), **options.except(:details))
+    else
+      locks.lock(key(order["key"]), **options)
+    end
+  end
+
+  def do_object(order)
+    @objects[order["object"]] = lock(order)
+    nil
+  end
+
+  def lost(order, name)
+    ->(_) { say(event: "lost", name => order[name.to_s], text: "the lock #{order['key'].inspect} is lost") }
+  end
+
+  def kept(order, held)
+    @holds[order["hold"]] = held
+    answer = { token: held.token }
+    before = held.predecessor
+    if order["details"] || order["recover"]
+      answer[:predecessor] = before && { token: before.token, owner: before.owner, overdue_ms: before.overdue * 1000 }
+    end
+    answer
+  end
+
+  def do_acquire(order)
+    kept(order, lock(order, on_lost: lost(order, :hold)).acquire)
+  end
+
+  def do_scope(order)
+    body = Body.new
+    me = Process.pid
+    begin
+      lock(order, on_lost: lost(order, :scope), interrupt: !order["stays"]).synchronize { |held| scope(order, body, held) }
+    rescue Exception # rubocop:disable Lint/RescueException
+      raise if Process.pid == me
+    end
+    child(body) if Process.pid != me
+    nil
+  end
+
+  def scope(order, body, held)
+    body.held = held
+    body.thread = Thread.current
+    @scopes[order["scope"]] = body
+    say(event: "entered", scope: order["scope"], token: held.token)
+    stopped = false
+    loop do
+      if order["stays"] && !stopped && !held.held?
+        stopped = true
+        say(event: "stopped", scope: order["scope"])
+      end
+      act = order["stays"] && body.orders.empty? ? sleep(0.01) && next : body.orders.pop
+      return if act.call == :leave
+    end
+  rescue Serverlock::Lost
+    say(event: "stopped", scope: order["scope"])
+    raise
+  end
+
+  # Has the body of a scope do something, and waits for what comes of it.
+  def within(order, queue = @scopes[order["scope"]].orders)
+    done = Queue.new
+    queue << lambda do
+      done << [true, yield]
+    rescue StandardError => e
+      done << [false, e]
+    end
+    went_well, result = done.pop
+    went_well ? result : raise(result)
+  end
+
+  def do_leave(order)
+    @scopes[order["scope"]].orders << -> { :leave }
+    nil
+  end
+
+  def do_fail(order)
+    @scopes[order["scope"]].orders << -> { raise Work, "the body failed" }
+    nil
+  end
+
+  def do_spawn(order)
+    within(order) do
+      orders = Queue.new
+      Thread.new { loop { orders.pop.call } }
+      @scopes[order["scope"]].workers[order["worker"]] = orders
+      nil
+    end
+  end
+
+  def do_again(order)
+    body = @scopes[order["scope"]]
+    queue = order["worker"] ? body.workers[order["worker"]] : body.orders
+    within(order, queue) do
+      held = @managers["m"].lock(body.held.key, lease: 30).acquire
+      kept(order, held)
+    end
+  end
+
+  def held(order)
+    order["hold"] ? @holds[order["hold"]] : @scopes[order["scope"]].held
+  end
+
+  def do_check(order)
+    { left_ms: held(order).check * 1000 }
+  end
+
+  def do_left(order)
+    { left_ms: held(order).left * 1000 }
+  end
+
+  def do_verify(order)
+    { left_ms: held(order).verify * 1000 }
+  end
+
+  def do_extend(order)
+    held(order).extend(order["lease_ms"]&./(1000.0))
+    nil
+  end
+
+  def do_release(order)
+    { held: held(order).release }
+  end
+
+  def do_fenced(order)
+    { reply: held(order).fenced(*order["args"]) }
+  end
+
+  def do_drop(order)
+    # In a thread of its own, whose stack is gone before the garbage is collected. The timer refers to a new hold until it
+    # has seen it, so that is done for some seconds.
+    Thread.new { @holds.delete(order["hold"]) && nil }.join
+    Thread.new do
+      20.times do
+        GC.start
+        sleep(0.2)
+      end
+    end
+    nil
+  end
+
+  def do_cancel(order)
+    thread = @mutex.synchronize { @pending[order["of"]] }
+    thread&.raise(Cancelled, "cancelled")
+    nil
+  end
+
+  def do_census(_order)
+    3.times { GC.start }
+    own, others = Thread.list.partition { |thread| thread.name&.start_with?("serverlock") }
+    # Those of the package begin one by one, and stay.
+    @managers["m"].census.merge("threads" => others.size + [own.size, 10].max)
+  end
+
+  def do_fork(order)
+    reader, writer = IO.pipe
+    body = @scopes[order["scope"]]
+    body.orders << lambda do
+      pid = fork
+      next Process.detach(pid) if pid
+
+      @said = writer
+      @manager = order["manager"]
+      :leave
+    end
+    writer_of_parent = writer
+    answer = Thread.new { reader.gets }
+    sleep(0.01) until answer.join(0.1)
+    writer_of_parent.close
+    JSON.parse(answer.value)
+  end
+
+  # The child of `fork`, behind its scope.
+  def child(body)
+    check = begin
+      body.held.check
+      "held"
+    rescue Serverlock::Error => e
+      e.code
+    end
+    own = @managers[@manager].lock("own", lease: 30).acquire.release
+    @said.puts(JSON.generate(check:, own:))
+    @said.flush
+    exit!(0)
+  end
+
+  def do_lead(order)
+    tell = ->(event) { ->(token) { say(event:, leader: order["leader"], token:) } }
+    leader = @managers[order["manager"]].leader(order["key"], lease: order["lease_ms"] / 1000.0, owner: order["owner"],
+                                                              on_elected: tell["elected"], on_deposed: tell["deposed"])
+    @leaders[order["leader"]] = leader.start
+    nil
+  end
+
+  def do_resign(order)
+    @leaders[order["leader"]].resign
+    nil
+  end
+
+  def do_stop(order)
+    @leaders[order["leader"]].stop
+    nil
+  end
+
+  def do_observe(order)
+    @managers[order["manager"]].observe(order["key"], lease: order["lease_ms"] / 1000.0) do |token, owner|
+      say(event: "leader", observer: order["observer"], token:, owner:)
+    end
+    nil
+  end
+
+  def do_storm(order)
+    counts = { granted: 0, cancelled: 0, refused: 0 }
+    failed = []
+    left = Queue.new
+    order["attempts"].times { left << true }
+    left.close
+    threads = Array.new(order["at_once"]) do
+      Thread.new do
+        while left.pop
+          outcome, text = one_of_storm(order)
+          @mutex.synchronize { outcome == :failed ? failed << text : counts[outcome] += 1 }
+        end
+      end
+    end
+    threads.each(&:join)
+    { **counts, failed: }
+  end
+
+  def one_of_storm(order)
+    after = moment(order["within_ms"]) / 1000.0
+    options = { key: order["among"].sample, lease: order["lease_ms"] / 1000.0, wait: (order["wait_ms"] || 0) / 1000.0 }
+    return attempt(options) { |play| Timeout.timeout([after, 0.00001].max, Cancelled) { play.call } } if order["means"] == "timeout"
+
+    outcome = nil
+    thread = Thread.new { outcome = attempt(options, &:call) }
+    thread.report_on_exception = false
+    thread.join(after)
+    order["means"] == "kill" ? thread.kill : thread.raise(Cancelled)
+    begin
+      thread.join(60) or return [:failed, "it hangs: #{thread.backtrace.join("\n")}"]
+    rescue Cancelled
+      nil
+    end
+    outcome || :cancelled
+  end
+
+  def attempt(options)
+    options = options.dup
+    key = options.delete(:key)
+    yield -> { @managers["m"].lock(key, **options).synchronize { nil } }
+    :granted
+  rescue Cancelled
+    :cancelled
+  rescue Serverlock::Refused, Serverlock::TimedOut
+    :refused
+  rescue StandardError => e
+    [:failed, e.full_message(highlight: false)]
+  end
+
+  def moment(within)
+    at = within * (rand**3)
+    rand < 0.25 ? (at / 5).round * 5 : at
+  end
+end
+
+Driver.new(ARGV[0] || "redis-rb").run

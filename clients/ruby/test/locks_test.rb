@@ -1,0 +1,174 @@
+# frozen_string_literal: true
+
+require_relative "support"
+
+# What the suite does not see of a manager: Ruby's own exceptions, blocks, threads and errors.
+class LocksTest < LockTest
+  def test_a_block_holds_the_lock_and_gives_its_value
+    value = @locks.lock("report", lease: 30) do |held|
+      assert_equal "held", state("report")
+      assert_equal held.token, info("report")["token"]
+      :done
+    end
+    assert_equal [:done, "free"], [value, state("report")]
+  end
+
+  def test_without_a_block_there_is_a_lock_object
+    lock = @locks.lock("report", lease: 30)
+    held = lock.acquire
+    error = assert_raises(Serverlock::Refused) { lock.acquire }
+    assert_equal ["report", :refused], [error.key, error.code]
+    assert held.release
+    assert_equal(1, lock.synchronize { 1 })
+  end
+
+  def test_break_throw_and_return_release
+    @locks.lock("a", lease: 30) { break }
+    catch(:out) { @locks.lock("b", lease: 30) { throw :out } }
+    leave_early
+    assert_equal(%w[free free free], %w[a b c].map { |key| state(key) })
+  end
+
+  def leave_early
+    @locks.lock("c", lease: 30) { return }
+  end
+
+  def test_a_timeout_of_the_caller_leaves_nothing
+    theirs = @redis.call("lock.acquire", "report", "PX", 30_000)
+    assert_raises(Timeout::Error) { Timeout.timeout(0.2) { @locks.lock("report", lease: 30, wait: 60) { flunk } } }
+    eventually("nobody waits") { info("report")["waiters"].zero? }
+    @redis.call("lock.release", "report", theirs)
+    assert_equal "free", state("report")
+  end
+
+  def test_a_mask_of_the_caller_stays_in_the_body
+    struck = nil
+    thread = Thread.new do
+      Thread.handle_interrupt(RuntimeError => :never) do
+        @locks.lock("report", lease: 30) do
+          Thread.current[:in] = true
+          sleep(0.01) until Thread.pending_interrupt?
+          struck = false
+        end
+      end
+    end
+    thread.report_on_exception = false
+    eventually("it is in") { thread[:in] }
+    thread.raise("later")
+    assert_raises(RuntimeError) { thread.join }
+    assert_equal false, struck
+    assert_equal "free", state("report")
+  end
+
+  def test_an_interrupt_that_came_too_late_stays_in_the_scope
+    20.times do |number|
+      @locks.lock("k#{number}", lease: 30, interrupt: true) { |held| held.hold.lose("tested") && sleep(0) }
+      flunk
+    rescue Serverlock::Lost
+      Thread.pass
+    end
+  end
+
+  def test_a_timed_out_wait_is_a_timeout_error
+    @redis.call("lock.acquire", "report", "PX", 30_000)
+    error = assert_raises(Timeout::Error) { @locks.lock("report", lease: 30, wait: 0.1).acquire }
+    assert_kind_of Serverlock::Error, error
+    assert_equal :timeout, error.code
+  end
+
+  def test_errors_survive_marshalling
+    error = Marshal.load(Marshal.dump(Serverlock::Refused.new("text", key: "k")))
+    assert_equal ["text", "k", :refused], [error.message, error.key, error.code]
+  end
+
+  def test_an_option_that_does_not_exist_is_an_error
+    assert_raises(ArgumentError) { @locks.lock("report", lease: 30, waits: 3) }
+    assert_raises(ArgumentError) { @locks.lock("report") }
+    assert_raises(Serverlock::BadArgument) { @locks.lock("report", lease: 30, wait: nil) }
+    assert_raises(Serverlock::BadArgument) { @locks.lock(:report, lease: 30) }
+    assert_raises(Serverlock::BadArgument) { Serverlock::Locks.new("redis://localhost") }
+  end
+
+  def test_the_lock_of_another_thread_is_refused_or_waited_for
+    @locks.lock("report", lease: 30) do
+      error = Thread.new { @locks.lock("report", lease: 30) { nil } rescue $! }.value # rubocop:disable Style/RescueModifier, Style/SpecialGlobalVars
+      assert_instance_of Serverlock::Refused, error
+      assert_raises(Serverlock::Misuse) { @locks.lock("report", lease: 30, wait: 60) { nil } }
+    end
+  end
+
+  def test_a_callback_that_fails_hides_no_loss
+    told = Thread::Queue.new
+    logger = Logger.new(log = StringIO.new)
+    locks = Serverlock::Locks.new(TestServer.redis, logger:, on_lost: ->(event) { told << event })
+    held = locks.lock("report", lease: 0.3, on_lost: ->(_) { raise "broken" }).acquire
+    @redis.del("report")
+    assert_equal "report", told.pop.key
+    eventually("it is logged") { log.string.include?("broken") }
+    assert_raises(Serverlock::Lost) { held.check }
+    locks.close
+  end
+
+  def test_a_missing_module_is_logged_once
+    TestServer.without_module do |redis|
+      logger = Logger.new(log = StringIO.new)
+      locks = Serverlock::Locks.new(redis, logger:)
+      3.times { locks.lock("report", lease: 30) { nil } }
+      assert_equal 1, log.string.scan("does not have the lock module").size
+      Serverlock::Locks.new(redis, logger: Logger.new(log = StringIO.new), warn_without_module: false)
+                       .lock("report", lease: 30) { nil }
+      assert_empty log.string
+    end
+  end
+
+  def test_retention_is_kept_where_keys_with_an_expiry_are_evicted
+    TestServer.without_module do |redis|
+      locks = Serverlock::Locks.new(redis, warn_without_module: false)
+      locks.lock("a", lease: 30) { assert_operator redis.pttl("a"), :>, 60_000 }
+      redis.config(:set, "maxmemory-policy", "volatile-lru")
+      locks = Serverlock::Locks.new(redis, warn_without_module: false)
+      locks.lock("a", lease: 30) { assert_equal(-1, redis.pttl("a")) }
+    end
+  end
+
+  def test_a_lock_is_given_back_by_a_thread_that_is_killed
+    thread = Thread.new { @locks.lock("report", lease: 30) { sleep } }
+    eventually("it is held") { state("report") == "held" }
+    thread.kill
+    eventually("it is free") { state("report") == "free" }
+  end
+
+  def test_a_pool_is_used
+    require "connection_pool"
+    pool = ConnectionPool.new(size: 2) { TestServer.redis }
+    locks = Serverlock::Locks.new(pool)
+    assert_equal 3, locks.lock("report", lease: 30) { 3 }
+    wrapped = Serverlock::Locks.new(ConnectionPool::Wrapper.new(size: 2) { TestServer.redis })
+    assert_equal 3, wrapped.lock("report", lease: 30) { 3 }
+  end
+
+  def test_a_renewal_does_not_wait_for_the_connection_of_the_application
+    client = TestServer.redis
+    locks = Serverlock::Locks.new(client)
+    held = locks.lock("report", lease: 1.5).acquire
+    busy = Thread.new { client.call("blpop", "nothing", 1.9) }
+    busy.join
+    assert_operator held.check, :>, 0
+    assert held.release
+    locks.close
+  end
+
+  def test_fibers_of_a_thread_are_one_caller
+    @locks.lock("report", lease: 30) do
+      assert_raises(Serverlock::Misuse) { Fiber.new { @locks.lock("report", lease: 30) { nil } }.resume }
+    end
+  end
+
+  def test_an_enumerator_may_leave_its_scope_in_another_thread
+    steps = Enumerator.new { |out| @locks.lock("report", lease: 30) { out << 1 } }
+    assert_equal 1, steps.next
+    assert_equal "held", state("report")
+    assert_raises(StopIteration) { steps.next }
+    assert_equal "free", state("report")
+  end
+end

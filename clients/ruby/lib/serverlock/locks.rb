@@ -136,6 +136,18 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { held.hold.abandon if held && !given }
     end
 
+    # A grant that nobody looks after: it is neither renewed nor lost. For adapters whose locks are handed on.
+    # @private
+    def grant(request)
+      hold = given = nil
+      raise Misuse.new("lock #{request.name.inspect}: its manager is closed", key: request.name) if engine.closed?
+
+      Thread.handle_interrupt(ON_BLOCKING) { hold = Attempt.new(engine, request).run }
+      given = hold
+    ensure
+      Thread.handle_interrupt(NEVER) { hold.abandon if hold && !given }
+    end
+
     # What is in the `ensure` runs with exceptions masked at once: nothing can strike before.
     # @private
     def within(request)

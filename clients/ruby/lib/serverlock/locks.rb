@@ -148,6 +148,21 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { hold.abandon if hold && !given }
     end
 
+    # Looks after a grant from now on, if it still stands: that of another process, too.
+    # @private
+    # @return [Held, nil]
+    def resume(request, token)
+      Thread.handle_interrupt(ON_BLOCKING) do
+        hold = Hold.new(engine, request, nil, token, Clock.now)
+        hold.extend_now
+        next unless hold.held?
+
+        held = Held.new(hold)
+        engine.timer.add(hold)
+        held
+      end
+    end
+
     # What is in the `ensure` runs with exceptions masked at once: nothing can strike before.
     # @private
     def within(request)

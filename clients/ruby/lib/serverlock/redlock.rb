@@ -119,7 +119,7 @@ module Serverlock
       return { validity: ttl, resource: lock_info[:resource], value: lock_info[:value] } if reply == 1
       return false if options[:extend_only_if_locked]
 
-      try(lock_info[:resource], ttl, options.reject { |name, _| name == :extend })
+      try(lock_info[:resource], ttl, options.except(:extend))
     end
 
     # For how long the tries of the gem would have gone on, in seconds.

@@ -1,0 +1,34 @@
+# frozen_string_literal: true
+
+# What the tests of Sidekiq run: `sidekiq -r`.
+$LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
+require "sidekiq"
+require "serverlock/sidekiq"
+
+Redis.silence_deprecations = true # Sidekiq's own
+Serverlock::Sidekiq.configure(Serverlock::Locks.new(Redis.new(url: ENV.fetch("REDIS_URL"))))
+
+# Says when it runs, and goes on until it may end.
+class Slow
+  include Sidekiq::Worker
+
+  def perform(name)
+    redis = Redis.new(url: ENV.fetch("REDIS_URL"))
+    redis.rpush("began:#{name}", Process.pid)
+    running = redis.incr("running:#{name}")
+    redis.set("most:#{name}", running) if running > redis.get("most:#{name}").to_i
+    sleep(0.05) until redis.exists?("end:#{name}")
+    redis.decr("running:#{name}")
+    redis.rpush("ended:#{name}", Process.pid)
+  end
+end
+
+# One at a time.
+class OneAtATime < Slow
+  sidekiq_options serverlock: { unique: :while_executing, lease: 2, again_in: 1 }, retry: false
+end
+
+# Once until it is done.
+class OnceUntilDone < Slow
+  sidekiq_options serverlock: { unique: :until_executed, lease: 2 }, retry: false
+end

@@ -1,7 +1,7 @@
 """A manager that is closed while its locks are held or waited for."""
 
 from scenarios.holding import fails
-from stage import LATE_SUCCESSORS, Successor, is_free, scenario, until, waits
+from stage import LATE_SUCCESSORS, LONG_LEASE, Successor, is_free, scenario, until, waits
 
 
 @scenario("background", rules="C1")
@@ -9,7 +9,7 @@ def a_wait_ends_when_its_manager_is_closed(stage):
     server = stage.server()
     conn = stage.connect(server)
     for count in (1, 3):  # alone, and by NOTIFY
-        theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+        theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
         driver = stage.opened(server)
         holds = [driver.begin("acquire", manager="m", hold=f"h{number}", key="report", lease_ms=30000, wait_ms=300_000)
                  for number in range(count)]

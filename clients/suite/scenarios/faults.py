@@ -5,7 +5,7 @@ import time
 from driver import Failure
 from scenarios.holding import fails
 from servers import free_port
-from stage import LATE_SUCCESSORS, Successor, is_free, renewed, scenario, until, waits
+from stage import LATE_SUCCESSORS, LONG_LEASE, Successor, is_free, renewed, scenario, until, waits
 
 MARGIN = 1.0
 
@@ -317,7 +317,7 @@ def a_subscription_that_is_not_confirmed_is_made_again(stage):
     conn = stage.connect(server)
     relay = stage.relay(server)
     driver = stage.opened(relay, timeout_ms=500)
-    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     relay.lose("SUBSCRIBE", close=False)
     holds = [driver.begin("acquire", manager="m", hold=f"h{number}", key="report", lease_ms=500, wait_ms=120_000)
              for number in range(2)]

@@ -3,7 +3,7 @@
 import time
 
 from driver import Failure
-from stage import Skip, calls, is_free, scenario, until
+from stage import LONG_LEASE, Skip, calls, is_free, scenario, until
 
 
 def fails(kind, *within):
@@ -66,7 +66,7 @@ def a_free_lock_takes_two_commands(stage):
 def a_held_lock_is_refused_at_once_and_the_error_names_it(stage):
     server = stage.server()
     conn = stage.connect(server)
-    conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+    conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver = stage.opened(server)
     with fails("refused", "report"):
         driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)
@@ -192,7 +192,7 @@ def a_lock_that_is_taken_away_stops_the_work(stage):
     driver.event("entered", scope="s")
     driver.do("acquire", manager="m", hold="h", key="other", lease_ms=1500)
     conn.call("DEL", "report", "other")
-    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver.event("stopped", scope="s")
     with fails("lost", "report"):
         scope.get()

@@ -6,7 +6,7 @@ import time
 from resp import Refusal
 from scenarios.faults import ways_to_lose
 from scenarios.holding import fails
-from stage import Skip, calls, is_free, scenario, until, waits
+from stage import LONG_LEASE, Skip, calls, is_free, scenario, until, waits
 
 
 # Those of calls, two to four, and that for waiting.
@@ -27,7 +27,7 @@ def a_waiter_gets_the_lock_when_it_is_released(stage):
     conn = stage.connect(server)
     driver = stage.opened(server)
     for turn in range(5):
-        theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+        theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
         hold = driver.begin("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=30000, wait_ms=120_000)
         waits(conn, "report")
         time.sleep(0.1)
@@ -45,7 +45,7 @@ def a_waiter_gets_the_lock_when_it_is_released(stage):
 def waiters_are_served_in_the_order_in_which_they_came(stage):
     server = stage.server()
     conn = stage.connect(server)
-    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     drivers = [stage.opened(server) for _ in range(2)]
     holds = []
     for number in range(6):
@@ -65,7 +65,7 @@ def waiters_are_served_in_the_order_in_which_they_came(stage):
 def a_wait_that_ends_without_the_lock_leaves_nothing(stage):
     server = stage.server()
     conn = stage.connect(server)
-    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver = stage.opened(server)
     began = time.monotonic()
     with fails("timeout", "report"):
@@ -82,7 +82,7 @@ def a_wait_that_ends_without_the_lock_leaves_nothing(stage):
 def a_wait_that_an_operator_cancels_is_refused(stage):
     server = stage.server()
     conn = stage.connect(server)
-    conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+    conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver = stage.opened(server)
     hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=120_000)
     waits(conn, "report")
@@ -98,7 +98,7 @@ def a_wait_that_an_operator_cancels_is_refused(stage):
 def a_cancelled_wait_leaves_nothing(stage):
     server = stage.server()
     conn = stage.connect(server)
-    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver = stage.opened(server)
     hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=120_000)
     waits(conn, "report")
@@ -291,7 +291,7 @@ def waits_survive_the_loss_of_their_connection(stage):
     server = stage.server()
     conn = stage.connect(server)
     relay = stage.relay(server)
-    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 30000)
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver = stage.opened(relay)
     hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=120_000)
     waits(conn, "report")
@@ -325,7 +325,7 @@ def a_lost_reply_while_waiting_costs_nothing(stage):
     relay = stage.relay(server)
     for number, close in enumerate(ways_to_lose(stage)):
         key = f"k{number}"
-        theirs = conn.call("LOCK.ACQUIRE", key, "PX", 30000)
+        theirs = conn.call("LOCK.ACQUIRE", key, "PX", LONG_LEASE)
         driver = stage.opened(relay, timeout_ms=700)
         driver.do("raw", manager="m", args=["PING"])
         relay.lose("LOCK.ACQUIRE", close=close)

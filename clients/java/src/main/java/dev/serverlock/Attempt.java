@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -11,8 +11,8 @@ import java.util.concurrent.TimeoutException;
 import java.util.function.BooleanSupplier;
 
 /**
- * One try to get a lock: sent, and given up without leaving anything behind. It asks without waiting first, over the
- * application's own client. Only if somebody else has the lock, it stands in line; how, says {@link Waiting}.
+ * One attempt to get a lock. If it fails it leaves nothing behind. It asks first without waiting, over the
+ * application's own client. Only if somebody else has the lock does it wait in the queue: see {@link Waiting}.
  */
 final class Attempt {
     /**
@@ -29,17 +29,17 @@ final class Attempt {
     final byte[] idBytes;
     final long began;
 
-    Line line;
-    boolean isSolo; // the line is that of the only wait
-    boolean usesLine;
-    boolean mayStand; // the server may know of it
-    boolean stood;
+    Connection connection;
+    boolean isAlone; // the connection is that of the lone wait: see Blocking
+    boolean usesConnection;
+    boolean mayBeKnown; // the server may know of it
+    boolean wasQueued;
     boolean isUnsure; // no reply came to one of its copies
     boolean isPortable;
     boolean noNotify;
 
     private int tries;
-    private boolean isPooled; // the line is one of the few
+    private boolean isPooled; // the connection is one of engine.connections
     private final List<CompletableFuture<Object>> overdue = new ArrayList<>(0); // replies that may still come
 
     Attempt(Engine engine, Request request) {
@@ -48,7 +48,7 @@ final class Attempt {
         began = engine.clock.now();
         id = Long.toString(ThreadLocalRandom.current().nextLong(1, 1_000_000_000_000_000_000L));
         idBytes = Words.bytes(id);
-        usesLine = request.needsLine();
+        usesConnection = request.needsConnection();
     }
 
     /** Gives the grant; throws the typed error. */
@@ -58,23 +58,23 @@ final class Attempt {
             over();
             grant = get();
             if (request.replicas > 0 || request.isFsync) {
-                Confirmation.await(line, request, engine.timeout);
+                Confirmation.await(connection, request, engine.timeout);
             }
         } catch (InterruptedException givenUp) {
-            if (line != null) {
-                line.close(); // a reply that is on its way must not be read as that to another call
+            if (connection != null) {
+                connection.close(); // a reply that is on its way must not be read as that to another call
             }
             abandon(true, true);
             throw givenUp;
         } catch (RuntimeException error) {
-            abandon(!(error instanceof Broken), false);
-            throw Judge.typed(error, request.name, request.wait > 0 ? engine.clock.now() - began : Judge.NO_WAIT);
+            abandon(!(error instanceof ConnectionLost), false);
+            throw Errors.typed(error, request.name, request.wait > 0 ? engine.clock.now() - began : Errors.NO_WAIT);
         }
         if (request.isSession) {
-            grant.line = line;
-            line = null;
+            grant.connection = connection;
+            connection = null;
         }
-        giveBackLine();
+        giveBackConnection();
         return grant;
     }
 
@@ -92,22 +92,22 @@ final class Attempt {
 
     /** Null: it is not loaded. */
     private Grant byModuleIfLoaded(Waiting waiting) throws InterruptedException {
-        boolean mightStand = mayStand;
+        boolean mightBeKnown = mayBeKnown;
         isPortable = false;
         try {
             return byModule(waiting);
-        } catch (Said reply) {
+        } catch (ReplyError reply) {
             if (!reply.isUnknownCommand() || !engine.missModule(reply)) {
                 throw reply;
             }
         }
-        mayStand = mightStand; // the server knows of it by script at most
+        mayBeKnown = mightBeKnown; // the server knows of it by script at most
         return null;
     }
 
     private Grant byModule(Waiting waiting) throws InterruptedException {
         Grant grant;
-        if (engine.solo.isReady() && (grant = waiting.alone()) != Grant.NOT_ALONE) {
+        if (engine.blocking.isReady() && (grant = waiting.alone()) != Grant.NOT_ALONE) {
             return grant;
         }
         if (request.wait > 0 && engine.notifies && engine.subscription.isUp()
@@ -119,8 +119,8 @@ final class Attempt {
             return grant;
         }
         if (left() <= 0) {
-            mayStand = false; // its place holds nobody up
-            throw request.wait > 0 ? timedOut() : Judge.refused(request.name);
+            mayBeKnown = false; // its place holds nobody up
+            throw request.wait > 0 ? timedOut() : Errors.refused(request.name);
         }
         if ((grant = waiting.alone()) != Grant.NOT_ALONE) {
             return grant;
@@ -136,7 +136,7 @@ final class Attempt {
     }
 
     LockException timedOut() {
-        return Judge.timedOut(request.name, engine.clock.now() - began);
+        return Errors.timedOut(request.name, engine.clock.now() - began);
     }
 
     /** Ends an attempt that nobody waits for any more. */
@@ -155,9 +155,10 @@ final class Attempt {
             Object reply;
             try {
                 reply = exchange(request.acquire(idBytes, span, channel), timeout);
-            } catch (Said | Broken error) {
-                if (channel != null && error instanceof Said said && !engine.notifyWorks && !said.isUnknownCommand()
-                        && (said.code.equals("ERR") || said.code.equals("NOPERM"))) {
+            } catch (ReplyError | ConnectionLost error) {
+                if (channel != null && !engine.notifyWorks
+                        && error instanceof ReplyError refusal && !refusal.isUnknownCommand()
+                        && (refusal.code.equals("ERR") || refusal.code.equals("NOPERM"))) {
                     noNotify = true;
                     return Grant.NO_NOTIFY;
                 }
@@ -181,52 +182,53 @@ final class Attempt {
             return null;
         }
         Grant grant = Grant.read(reply, sent, request.name, isPortable);
-        if (grant == Grant.STANDING) {
-            stood = true;
+        if (grant == Grant.WAITING) {
+            wasQueued = true;
             engine.notifyWorks = true;
         }
         return grant;
     }
 
-    /** One exchange; throws Said or Broken. */
+    /** One exchange; throws ReplyError or ConnectionLost. */
     Object exchange(byte[][] words, long timeout) throws InterruptedException {
         over();
-        if (usesLine && (line == null || !line.isOpen())) {
-            takeLine();
+        if (usesConnection && (connection == null || !connection.isOpen())) {
+            takeConnection();
         }
-        mayStand = true;
-        if (line != null) {
-            return Lines.call(line, words, timeout);
+        mayBeKnown = true;
+        if (connection != null) {
+            return Connections.call(connection, words, timeout);
         }
         return engine.router.call(request.key(), words, timeout);
     }
 
     /**
-     * Waits a little before the next copy, or throws the error if there is to be none. The connection of the copy before
-     * is closed; if others share it, the copy may still be on its way there, and the next one goes over another. Both have
-     * one ID, so that they get one grant. What the server does after the attempt has ended is {@link #settleOverdue}.
+     * Waits a little before the next copy, or throws the error if there is to be none. The connection of the copy
+     * before is closed; if others share it, the copy may still be on its way there, and the next one goes over another.
+     * Both have one ID, so that they get one grant. What the server does after the attempt has ended is
+     * {@link #settleOverdue}.
      */
     void pauseAfter(RuntimeException error) throws InterruptedException {
         if (error instanceof LockException) {
             throw error;
         }
         tries++;
-        if (error instanceof Broken broken && broken.late != null) {
-            overdue.add(broken.late);
+        if (error instanceof ConnectionLost lost && lost.late != null) {
+            overdue.add(lost.late);
         }
-        if (error instanceof Said said && said.isUnknownCommand()) {
+        if (error instanceof ReplyError reply && reply.isUnknownCommand()) {
             throw error;
         }
-        if (line != null) {
-            line.close(); // it may lead to a server that does not have the key any more
+        if (connection != null) {
+            connection.close(); // it may lead to a server that does not have the key any more
         }
-        if (engine.router.isCluster() && (usesLine || error instanceof Broken)) {
+        if (engine.router.isCluster() && (usesConnection || error instanceof ConnectionLost)) {
             engine.router.refresh();
         }
-        isUnsure |= error instanceof Broken;
-        if (!Judge.mayPass(error) || left() <= 0 && tries >= 2) {
-            if (!isUnsure && !stood) {
-                mayStand = false; // after an error nothing has changed
+        isUnsure |= error instanceof ConnectionLost;
+        if (!Errors.mayPass(error) || left() <= 0 && tries >= 2) {
+            if (!isUnsure && !wasQueued) {
+                mayBeKnown = false; // after an error nothing has changed
             }
             throw error;
         }
@@ -250,46 +252,46 @@ final class Attempt {
         }
     }
 
-    /** Takes a line for the whole attempt: its own for a session, one of the few for WAIT. */
-    void takeLine() throws InterruptedException {
-        giveBackLine();
+    /** Takes a connection for the whole attempt: a new one for a session, otherwise one of the few. */
+    void takeConnection() throws InterruptedException {
+        giveBackConnection();
         if (request.isSession) {
-            line = engine.router.dial(request.key(), true, engine.timeout);
+            connection = engine.router.dial(request.key(), true, engine.timeout);
             return;
         }
-        if (isSolo) {
-            line = engine.solo.take(request.key());
+        if (isAlone) {
+            connection = engine.blocking.take(request.key());
             return;
         }
         long patience = request.wait > 0 ? Math.max(0, left()) : engine.timeout;
-        line = engine.lines.take(request.key(), patience);
-        if (line == null) {
+        connection = engine.connections.take(request.key(), patience);
+        if (connection == null) {
             over();
             if (request.wait > 0) {
                 throw timedOut();
             }
-            throw new Broken("no connection came free within " + patience / Clock.MILLISECOND + " ms");
+            throw new ConnectionLost("no connection came free within " + patience / Clock.MILLISECOND + " ms");
         }
         isPooled = true;
     }
 
-    void giveBackLine() {
-        Line back = line;
-        line = null;
+    void giveBackConnection() {
+        Connection back = connection;
+        connection = null;
         if (back != null) {
             if (isPooled) {
-                engine.lines.giveBack(back);
-            } else if (!isSolo) {
+                engine.connections.giveBack(back);
+            } else if (!isAlone) {
                 back.close();
             }
         }
         isPooled = false;
     }
 
-    /** Leaves the line, and gives back what was granted without its being known. */
+    /** Gives the connection back, and cancels what the server may have granted. */
     private void abandon(boolean isReachable, boolean isInterrupted) {
-        giveBackLine();
-        if (!mayStand) {
+        giveBackConnection();
+        if (!mayBeKnown) {
             return;
         }
         settleOverdue(() -> true);

@@ -3,8 +3,8 @@ package dev.serverlock;
 import java.time.Duration;
 
 /**
- * A clock that runs on while the machine is suspended, and never goes back, in nanoseconds: the monotonic clock, and what
- * the wall clock has gained on it. Java reaches no clock of the system that does both.
+ * A clock that runs on while the machine is suspended, and never goes back, in nanoseconds: the monotonic clock, and
+ * what the wall clock has gained on it. Java reaches no clock of the system that does both.
  *
  * <p>A wall clock that is set back changes nothing. One that is set forward looks like a suspend, so that a loss may be
  * reported too early.

@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import java.util.List;
 
 /** Fails unless enough replicas, or disks, have the grant. */
@@ -10,14 +10,14 @@ final class Confirmation {
 
     private Confirmation() {}
 
-    static void await(Line line, Request request, long timeout) throws InterruptedException {
-        if (line == null) {
-            throw new Broken("the connection of the grant is gone");
+    static void await(Connection connection, Request request, long timeout) throws InterruptedException {
+        if (connection == null) {
+            throw new ConnectionLost("the connection of the grant is gone");
         }
         long patience = request.within + timeout;
         long within = Clock.milliseconds(request.within);
         if (request.replicas > 0) {
-            Object reply = ask(line, new Words(3).add(WAIT).add(request.replicas).add(within), request, patience);
+            Object reply = ask(connection, new Words(3).add(WAIT).add(request.replicas).add(within), request, patience);
             if (!(reply instanceof Long have) || have < request.replicas) {
                 throw new LockUnavailableException(request.name,
                         reply + " of " + request.replicas + " replicas have the grant; it was given back", null);
@@ -26,7 +26,7 @@ final class Confirmation {
         if (request.isFsync) {
             Words words = new Words(4).add(WAITAOF).add(1).add(request.replicas).add(within);
             long have = 0;
-            if (ask(line, words, request, patience) instanceof List<?> counts) {
+            if (ask(connection, words, request, patience) instanceof List<?> counts) {
                 have = counts.stream().mapToLong(count -> count instanceof Long number ? number : 0).sum();
             }
             if (have < 1 + request.replicas) {
@@ -37,10 +37,11 @@ final class Confirmation {
     }
 
     /** A server that cannot confirm, because it has no WAITAOF or no AOF, is of no use for this lock. */
-    private static Object ask(Line line, Words words, Request request, long patience) throws InterruptedException {
+    private static Object ask(Connection connection, Words words, Request request, long patience)
+            throws InterruptedException {
         try {
-            return Lines.call(line, words.done(), patience);
-        } catch (Said reply) {
+            return Connections.call(connection, words.done(), patience);
+        } catch (ReplyError reply) {
             if (!reply.code.equals("ERR")) {
                 throw reply;
             }

@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -27,8 +27,8 @@ final class Engine {
     final Timer timer = new Timer(this);
     final Renewal renewal = new Renewal(this);
     final Subscription subscription = new Subscription(this);
-    final Lines lines = new Lines(this);
-    final Solo solo = new Solo(this);
+    final Connections connections = new Connections(this);
+    final Blocking blocking = new Blocking(this);
     final Portable portable = new Portable(this);
     final Release release = new Release(this);
     final Hooks hooks;
@@ -45,7 +45,7 @@ final class Engine {
     private final boolean mayBeScript;
     private final AtomicBoolean mayWarn;
     private final CountDownLatch closed = new CountDownLatch(1);
-    private final Set<Line> sessions = ConcurrentHashMap.newKeySet();
+    private final Set<Connection> sessions = ConcurrentHashMap.newKeySet();
     private volatile boolean isMissed;
     private long missedUntil;
 
@@ -104,7 +104,7 @@ final class Engine {
             throw refused;
         }
         Hold hold = new Hold(this, request, grant, attempt.began);
-        if (hold.line != null) {
+        if (hold.connection != null) {
             watch(hold);
         }
         attempt.settleOverdue(hold::isReleased);
@@ -123,16 +123,16 @@ final class Engine {
     }
 
     private void watch(Hold hold) {
-        sessions.add(hold.line);
-        hold.line.onEnd(() -> {
-            sessions.remove(hold.line);
+        sessions.add(hold.connection);
+        hold.connection.onEnd(() -> {
+            sessions.remove(hold.connection);
             hold.lose("the connection of its session has ended", true);
         });
     }
 
     void endSession(Hold hold) {
-        if (hold.line != null) {
-            hold.line.close();
+        if (hold.connection != null) {
+            hold.connection.close();
         }
     }
 
@@ -157,8 +157,8 @@ final class Engine {
             try {
                 debt.pay();
                 return;
-            } catch (Said | Broken error) {
-                if (!Judge.mayPass(error)) {
+            } catch (ReplyError | ConnectionLost error) {
+                if (!Errors.mayPass(error)) {
                     return; // the server has answered, or does not let this user in
                 }
             }
@@ -226,17 +226,17 @@ final class Engine {
     Object ask(Hold hold, byte[] key, Command command) {
         try {
             return send(hold, key, command);
-        } catch (Said | Broken error) {
-            throw Judge.typed(error, hold.request.name, Judge.NO_WAIT);
+        } catch (ReplyError | ConnectionLost error) {
+            throw Errors.typed(error, hold.request.name, Errors.NO_WAIT);
         }
     }
 
-    /** The same; throws Said or Broken. */
+    /** The same; throws ReplyError or ConnectionLost. */
     Object send(Hold hold, byte[] key, Command command) {
         for (int tries = 0; ; tries++) {
             try {
                 return router.call(key, command.words(), timeout);
-            } catch (Said | Broken error) {
+            } catch (ReplyError | ConnectionLost error) {
                 if (tries == 2 || !missed(hold, error)) {
                     throw error;
                 }
@@ -254,8 +254,8 @@ final class Engine {
     }
 
     /**
-     * Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. Every now and then one caller
-     * is told that it is not so: it asks for the module, on behalf of all.
+     * Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. Every now and then one
+     * caller is told that it is not so: it asks for the module, on behalf of all.
      */
     boolean isPortable() {
         if (!isMissed) {
@@ -275,7 +275,7 @@ final class Engine {
     }
 
     /** Tells whether to go on with the scripts. */
-    boolean missModule(Said reply) {
+    boolean missModule(ReplyError reply) {
         if (!mayBeScript) {
             return false;
         }
@@ -291,14 +291,14 @@ final class Engine {
 
     /** Tells whether to go on because the module, or the script, is gone. The scripts know the same value. */
     boolean missed(Hold hold, RuntimeException error) {
-        if (!(error instanceof Said said)) {
+        if (!(error instanceof ReplyError reply)) {
             return false;
         }
-        if (said.code.equals("NOSCRIPT") && hold.isPortable()) {
+        if (reply.code.equals("NOSCRIPT") && hold.isPortable()) {
             portable.missed();
             return true;
         }
-        return said.isUnknownCommand() && hold.request.needsModule() == null && mayBeScript && hold.becomePortable();
+        return reply.isUnknownCommand() && hold.request.needsModule() == null && mayBeScript && hold.becomePortable();
     }
 
     void close() {
@@ -308,9 +308,9 @@ final class Engine {
         closed.countDown();
         timer.close();
         subscription.close();
-        lines.close();
-        solo.close();
-        sessions.forEach(Line::close);
+        connections.close();
+        blocking.close();
+        sessions.forEach(Connection::close);
         debts.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
         callbacks.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
     }

@@ -1,13 +1,13 @@
 package dev.serverlock;
 
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import java.time.Duration;
 import java.util.List;
 
 /** What the server said, and what belongs to it. */
 final class Grant {
     /** The server said WAITING. */
-    static final Grant STANDING = new Grant(0, 0, null, false);
+    static final Grant WAITING = new Grant(0, 0, null, false);
     /** This server, or this user, cannot wait by NOTIFY. */
     static final Grant NO_NOTIFY = new Grant(0, 0, null, false);
     /** Others wait too. */
@@ -20,7 +20,7 @@ final class Grant {
     /** When the request was sent that it answers. */
     long sent;
     /** Of a session. */
-    Line line;
+    Connection connection;
 
     private Grant(long token, long sent, Predecessor predecessor, boolean isPortable) {
         this.token = token;
@@ -39,7 +39,7 @@ final class Grant {
             return new Grant(token, sent, predecessor(details), isPortable);
         }
         if (Words.text(reply).equals("WAITING")) {
-            return STANDING;
+            return WAITING;
         }
         throw new LockArgumentException(name, "the server answered " + Words.text(reply), null);
     }

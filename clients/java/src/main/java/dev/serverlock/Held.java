@@ -7,8 +7,7 @@ import java.util.Optional;
 
 /**
  * A lock that is held, until it is released or lost. Any thread may call its methods. A Held that nobody refers to any
- * more
- * is not renewed.
+ * more is not renewed.
  *
  * <p>In a try-with-resources statement the end of the block gives the lock back:
  *
@@ -94,8 +93,7 @@ public final class Held implements AutoCloseable {
 
     /**
      * Gives the lock back. It is sent also if the thread is interrupted, and takes at most the time-out of one call.
-     * What
-     * cannot be given back by then is given back in the background, and ends with its lease at the latest.
+     * What cannot be given back by then is given back in the background, and ends with its lease at the latest.
      *
      * @return whether the lock was held to the end
      * @throws LockMisuseException if it was released before
@@ -106,8 +104,7 @@ public final class Held implements AutoCloseable {
 
     /**
      * Gives the lock back when that time is over, and returns at once. If the process ends before, the lock ends with
-     * what is
-     * left of it.
+     * what is left of it.
      *
      * @param later how long others cannot have the lock yet
      * @return whether the lock was held to the end
@@ -171,8 +168,7 @@ public final class Held implements AutoCloseable {
 
     /**
      * Runs one command on the server of the lock, only if the lock is held there at that moment. In a cluster the key
-     * must
-     * be in the slot of the lock.
+     * must be in the slot of the lock.
      *
      * @param command the command
      * @param key its first key

@@ -1,14 +1,13 @@
 package dev.serverlock;
 
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import java.util.ArrayList;
 import java.util.List;
 
 /**
  * One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost.
- * Renewal, loss
- * and release meet here from several threads. It does not know the {@link Held} that users have, so that one that was
- * dropped is noticed.
+ * Renewal, loss and release meet here from several threads. It does not know the {@link Held} that users have, so that
+ * one that was dropped is noticed.
  */
 final class Hold {
     final Engine engine;
@@ -18,7 +17,7 @@ final class Hold {
     final long began;
     final long granted;
     /** Of a session. */
-    final Line line;
+    final Connection connection;
 
     /** The number of its entry in the timer, which guards it. */
     long entry;
@@ -42,7 +41,7 @@ final class Hold {
         granted = engine.clock.now();
         token = grant.token;
         predecessor = grant.predecessor;
-        line = grant.line;
+        connection = grant.connection;
         sent = grant.sent;
         lease = request.lease;
         isPortable = grant.isPortable;
@@ -149,8 +148,8 @@ final class Hold {
     }
 
     /**
-     * What became of it. Of those that are on their way together nobody knows which the server does last. One that it does
-     * after this one ends no earlier than its lease after this one was sent: the shortest lease of them counts.
+     * What became of it. Of those that are on their way together nobody knows which the server does last. One that it
+     * does after this one ends no earlier than its lease after this one was sent: the shortest lease of them counts.
      */
     synchronized void extended(long sent, long lease, boolean isDone) {
         onTheirWay--;
@@ -216,7 +215,8 @@ final class Hold {
                 return new Due(false, false, 0);
             }
             long now = engine.clock.now();
-            boolean mayRenew = !engine.isClosed() && (request.maxHold == 0 || now < Clock.after(granted, request.maxHold));
+            boolean isTooOld = request.maxHold != 0 && now >= Clock.after(granted, request.maxHold);
+            boolean mayRenew = !engine.isClosed() && !isTooOld;
             boolean renews = mayRenew && !isRenewing && now >= renewAt();
             isRenewing |= renews;
             return new Due(true, renews, lostAt());

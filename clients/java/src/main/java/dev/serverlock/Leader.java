@@ -36,10 +36,8 @@ public final class Leader implements AutoCloseable {
 
     /**
      * Campaigns in a thread of its own until {@link #close}. Each time that it is elected it calls {@code elected} with
-     * the
-     * token, and {@code deposed} when that is over, because it was lost, or by {@link #resign}, or by {@link #close}.
-     * Others
-     * are elected once {@code deposed} has returned, or the lease has ended.
+     * the token, and {@code deposed} when that is over, because it was lost, or by {@link #resign}, or by
+     * {@link #close}. Others are elected once {@code deposed} has returned, or the lease has ended.
      *
      * @param elected called with the token
      * @param deposed called with the same token
@@ -189,9 +187,9 @@ public final class Leader implements AutoCloseable {
         try {
             byte[][] words = new Words(2).add("LOCK.INFO").add(request.key()).done();
             reply = engine.router.call(request.key(), words, engine.timeout);
-        } catch (Said error) {
+        } catch (ReplyError error) {
             return nobody;
-        } catch (Broken noServer) {
+        } catch (ConnectionLost noServer) {
             return null;
         }
         if (!(reply instanceof List<?> fields) || !Words.text(field(fields, "state")).equals("held")) {

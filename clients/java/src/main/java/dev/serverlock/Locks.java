@@ -6,8 +6,8 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * The locks of one client: make one for each client of the application, and keep it: two do not know each other's locks.
- * {@link #close} ends its own connections; the client stays open.
+ * The locks of one client: make one for each client of the application, and keep it: two do not know each other's
+ * locks. {@link #close} ends its own connections; the client stays open.
  */
 public final class Locks implements AutoCloseable {
     /** A wait without an end. */

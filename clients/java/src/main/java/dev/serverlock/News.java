@@ -13,7 +13,7 @@ final class News {
     private final Condition changed = mutex.newCondition();
     private final Deque<String> heard = new ArrayDeque<>();
     private boolean isStirred;
-    /** When to ask again after the line came back. */
+    /** When to send the attempt again after the connection is open again. */
     private long againAt = Clock.NEVER;
 
     void hear(String kind) {
@@ -28,7 +28,7 @@ final class News {
         }
     }
 
-    /** Something about the line, or the manager, has changed. */
+    /** The state of the connection, or of the manager, has changed. */
     void stir() {
         askAgainAt(Clock.NEVER);
     }

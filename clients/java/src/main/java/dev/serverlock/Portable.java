@@ -9,8 +9,7 @@ import java.util.HexFormat;
 
 /**
  * The same lock where the module is not loaded: the scripts, sent by hash. Keys, values, replies and errors are those
- * of the
- * commands, for one key with one holder.
+ * of the commands, for one key with one holder.
  */
 final class Portable {
     private static final long MARGIN = 1000;
@@ -117,9 +116,9 @@ final class Portable {
         Object reply;
         try {
             reply = send.send(words(request, name, args));
-        } catch (Said said) {
-            if (!said.code.equals("NOSCRIPT")) {
-                throw said;
+        } catch (ReplyError refusal) {
+            if (!refusal.code.equals("NOSCRIPT")) {
+                throw refusal;
             }
             missed();
             reply = send.send(words(request, name, args));
@@ -138,7 +137,7 @@ final class Portable {
         String info = "";
         try {
             info = Words.text(send.send(new Words(2).add("INFO").add("memory").done()));
-        } catch (Said notAllowed) {
+        } catch (ReplyError notAllowed) {
             // Nobody can tell.
         }
         int at = info.indexOf("maxmemory_policy:");

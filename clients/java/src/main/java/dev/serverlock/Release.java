@@ -60,12 +60,12 @@ final class Release {
                 // Sent twice, it may find its own work done.
                 boolean isUnknown = wasSentBefore || call.wasResent;
                 return isUnknown && Long.valueOf(0).equals(reply) && engine.clock.now() < lostAt;
-            } catch (Said | Broken error) {
+            } catch (ReplyError | ConnectionLost error) {
                 if (engine.missed(hold, error)) {
                     continue;
                 }
-                if (!Judge.mayPass(error)) {
-                    throw Judge.typed(error, hold.request.name, Judge.NO_WAIT);
+                if (!Errors.mayPass(error)) {
+                    throw Errors.typed(error, hold.request.name, Errors.NO_WAIT);
                 }
                 if (engine.clock.now() >= end) {
                     owe(hold, error);
@@ -81,7 +81,7 @@ final class Release {
     private Object answer(Hold hold, Call call, long end) {
         engine.router.send(hold.request.key(), call, engine.timeout);
         if (call.error == null || call.late == null) {
-            return Judge.result(call);
+            return Errors.result(call);
         }
         boolean wasInterrupted = false;
         try {
@@ -91,9 +91,9 @@ final class Release {
                 } catch (InterruptedException interrupt) {
                     wasInterrupted = true;
                 } catch (ExecutionException error) {
-                    throw Judge.read(error.getCause());
+                    throw Errors.read(error.getCause());
                 } catch (TimeoutException late) {
-                    throw Judge.read(call.error, call.late);
+                    throw Errors.read(call.error, call.late);
                 }
             }
         } finally {
@@ -112,7 +112,7 @@ final class Release {
     private void settle(Hold hold) {
         try {
             engine.router.call(hold.request.key(), words(hold), engine.patience());
-        } catch (Said | Broken error) {
+        } catch (ReplyError | ConnectionLost error) {
             engine.missed(hold, error);
             throw error;
         }
@@ -124,9 +124,9 @@ final class Release {
         try {
             wasHeld = Long.valueOf(1).equals(
                     engine.send(hold, hold.request.key(), () -> engine.extendWords(hold, wait)));
-        } catch (Said | Broken error) {
-            if (!Judge.mayPass(error)) {
-                throw Judge.typed(error, hold.request.name, Judge.NO_WAIT);
+        } catch (ReplyError | ConnectionLost error) {
+            if (!Errors.mayPass(error)) {
+                throw Errors.typed(error, hold.request.name, Errors.NO_WAIT);
             }
             engine.warn("the lock " + hold.request.name + " is released later, or ends with its lease", error);
             wasHeld = true; // as far as anybody knows

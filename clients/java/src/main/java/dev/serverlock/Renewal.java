@@ -11,11 +11,12 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Sends the EXTENDs of holds whose renewal is due. Those for one server go together, and no server waits for another: at
- * most two threads for each server send what is due there, however many holds there are. A thread ends when nothing is.
+ * Sends the EXTENDs of holds whose renewal is due. Those for one server go together, and no server waits for another:
+ * at most two threads for each server send what is due there, however many holds there are. A thread ends when nothing
+ * is.
  */
 final class Renewal {
-    /** As many as a Lane has connections. */
+    /** As many as a Pipeline has connections. */
     static final int THREADS = 2;
 
     private static final int MOST_AT_ONCE = 128;
@@ -74,7 +75,7 @@ final class Renewal {
         for (Hold hold : holds) {
             try {
                 byNode.computeIfAbsent(engine.router.node(hold.request.key()), node -> new ArrayList<>()).add(hold);
-            } catch (Said | Broken error) {
+            } catch (ReplyError | ConnectionLost error) {
                 failed(hold, error);
             }
         }
@@ -93,7 +94,7 @@ final class Renewal {
         try {
             engine.thread("serverlock-renewal", () -> run(due)).start();
         } catch (OutOfMemoryError noThread) {
-            due.withoutThread().forEach(hold -> failed(hold, new Broken("no thread could be started")));
+            due.withoutThread().forEach(hold -> failed(hold, new ConnectionLost("no thread could be started")));
         }
     }
 
@@ -108,7 +109,7 @@ final class Renewal {
                 }
             } catch (RuntimeException | OutOfMemoryError error) {
                 engine.warn("renewing locks failed", error);
-                holds.forEach(hold -> failed(hold, new Broken(error.toString())));
+                holds.forEach(hold -> failed(hold, new ConnectionLost(error.toString())));
             }
         }
     }
@@ -120,7 +121,7 @@ final class Renewal {
         RuntimeException failure = null;
         try {
             engine.router.exchange(node, calls, timeout);
-        } catch (Said | Broken error) {
+        } catch (ReplyError | ConnectionLost error) {
             failure = error;
         }
         for (int i = 0; i < calls.size(); i++) {
@@ -128,8 +129,8 @@ final class Renewal {
             Hold hold = holds.get(i);
             if (failure != null) {
                 notDone(hold, failure, sent);
-            } else if (call.error != null && Judge.read(call.error) instanceof Said said
-                    && (said.code.equals("MOVED") || said.code.equals("ASK"))) {
+            } else if (call.error != null && Errors.read(call.error) instanceof ReplyError reply
+                    && (reply.code.equals("MOVED") || reply.code.equals("ASK"))) {
                 hold.extended(sent, hold.request.lease, false);
                 renewAlone(hold); // that one follows it
             } else {
@@ -143,7 +144,7 @@ final class Renewal {
         Call call = new Call(words(hold, sent));
         try {
             engine.router.send(hold.request.key(), call, patience(hold, sent));
-        } catch (Said | Broken error) {
+        } catch (ReplyError | ConnectionLost error) {
             notDone(hold, error, sent);
             return;
         }
@@ -163,12 +164,12 @@ final class Renewal {
         if (call.error != null && call.late != null) {
             // The next copy goes another way: one that comes late extends the lease as well, and shortens none.
             call.late.whenComplete((reply, error) -> renewed(hold, error == null ? reply : null, sent));
-            failed(hold, Judge.read(call.error));
+            failed(hold, Errors.read(call.error));
             return;
         }
         try {
-            renewed(hold, Judge.result(call), sent);
-        } catch (Said | Broken error) {
+            renewed(hold, Errors.result(call), sent);
+        } catch (ReplyError | ConnectionLost error) {
             notDone(hold, error, sent);
         }
     }

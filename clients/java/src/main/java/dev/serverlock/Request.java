@@ -184,7 +184,7 @@ final class Request implements Cloneable {
     }
 
     /** Whether the grant belongs to a connection. */
-    boolean needsLine() {
+    boolean needsConnection() {
         return isSession || replicas > 0 || isFsync;
     }
 

@@ -2,7 +2,7 @@ package dev.serverlock;
 
 import dev.serverlock.spi.Call;
 import dev.serverlock.spi.Cluster;
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.Server;
 import java.time.Duration;
@@ -11,17 +11,20 @@ import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
-/** Leads calls to the server that has the key, and follows MOVED and ASK. What it throws is Said or Broken. */
+/**
+ * Leads calls to the server that has the key, and follows MOVED and ASK. What it throws is ReplyError or
+ * ConnectionLost.
+ */
 final class Router {
     private static final int MOST_HOPS = 5;
-    private static final int MOST_LANES = 1000;
+    private static final int MOST_PIPELINES = 1000;
     private static final byte[][] ASKING = {Words.bytes("ASKING")};
 
     private final Server server;
     /** Null if there is one server. */
     private final Cluster cluster;
 
-    private final ConcurrentHashMap<Node, Lane> lanes = new ConcurrentHashMap<>();
+    private final ConcurrentHashMap<Node, Pipeline> pipelines = new ConcurrentHashMap<>();
 
     Router(Server server) {
         this.server = server;
@@ -35,7 +38,7 @@ final class Router {
     Object call(byte[] key, byte[][] words, long timeout) {
         Call call = new Call(words);
         send(key, call, timeout);
-        return Judge.result(call);
+        return Errors.result(call);
     }
 
     /** The same, with what is known of the call besides its reply. */
@@ -44,12 +47,12 @@ final class Router {
         boolean isAsking = false;
         for (int hop = 1; ; hop++) {
             call.error = null;
-            lane(node).exchange(isAsking ? List.of(new Call(ASKING), call) : List.of(call), timeout);
+            pipeline(node).exchange(isAsking ? List.of(new Call(ASKING), call) : List.of(call), timeout);
             if (cluster == null || call.error == null || hop == MOST_HOPS) {
                 return;
             }
-            RuntimeException error = Judge.read(call.error);
-            String code = error instanceof Said said ? said.code : "";
+            RuntimeException error = Errors.read(call.error);
+            String code = error instanceof ReplyError reply ? reply.code : "";
             if (!code.equals("MOVED") && !code.equals("ASK")) {
                 return;
             }
@@ -79,39 +82,39 @@ final class Router {
 
     /** Sends calls that belong to one server over one connection. */
     void exchange(Node node, List<Call> calls, long timeout) {
-        lane(node).exchange(calls, timeout);
+        pipeline(node).exchange(calls, timeout);
     }
 
     Node node(byte[] key) {
         try {
             return server.node(key);
         } catch (RuntimeException error) {
-            throw Judge.read(error);
+            throw Errors.read(error);
         }
     }
 
-    Collection<Lane> lanes() {
-        return lanes.values();
+    Collection<Pipeline> pipelines() {
+        return pipelines.values();
     }
 
-    private Lane lane(Node node) {
-        return lanes.computeIfAbsent(node, Lane::new);
+    private Pipeline pipeline(Node node) {
+        return pipelines.computeIfAbsent(node, Pipeline::new);
     }
 
     /** This and widen are about the one server; a cluster cannot be narrowed. */
     boolean narrow(Runnable crowded) {
-        return cluster == null && lane(node(new byte[0])).narrow(crowded);
+        return cluster == null && pipeline(node(new byte[0])).narrow(crowded);
     }
 
     void widen() {
-        lanes.values().forEach(Lane::widen);
+        pipelines.values().forEach(Pipeline::widen);
     }
 
-    /** Finds out anew which server has which keys. Servers that are gone leave no lanes behind. */
+    /** Finds out anew which server has which keys. Servers that are gone leave no pipelines behind. */
     void refresh() {
         if (cluster != null) {
-            if (lanes.size() > MOST_LANES) {
-                lanes.clear();
+            if (pipelines.size() > MOST_PIPELINES) {
+                pipelines.clear();
             }
             try {
                 cluster.refresh();
@@ -121,19 +124,19 @@ final class Router {
         }
     }
 
-    Line dial(byte[] key, boolean isWatched, long timeout) {
+    Connection dial(byte[] key, boolean isWatched, long timeout) {
         try {
             return node(key).dial(isWatched, Clock.duration(timeout));
         } catch (RuntimeException error) {
-            throw Judge.read(error);
+            throw Errors.read(error);
         }
     }
 
-    Line subscribe(byte[] key, String channel, Consumer<String> heard, Duration timeout) {
+    Connection subscribe(byte[] key, String channel, Consumer<String> heard, Duration timeout) {
         try {
             return node(key).subscribe(channel, heard, timeout);
         } catch (RuntimeException error) {
-            throw Judge.read(error);
+            throw Errors.read(error);
         }
     }
 }

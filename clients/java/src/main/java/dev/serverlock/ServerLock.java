@@ -6,8 +6,8 @@ import java.util.function.Consumer;
 
 /**
  * The description of a lock: it holds nothing, never changes, and any number of threads may use it. Each acquisition
- * gives a
- * {@link Held} of its own. The methods for options give a copy; a bad value is a {@link LockArgumentException} at once.
+ * gives a {@link Held} of its own. The methods for options give a copy; a bad value is a {@link LockArgumentException}
+ * at once.
  */
 public final class ServerLock {
     private final Engine engine;
@@ -53,7 +53,7 @@ public final class ServerLock {
     }
 
     /**
-     * Makes attempts stand in line for so long. Without it an attempt is refused at once.
+     * Makes attempts wait in the queue for up to this time. Without it an attempt is refused at once.
      *
      * @param wait how long; {@link Locks#FOREVER} has no end
      * @return a copy with this option
@@ -103,8 +103,7 @@ public final class ServerLock {
 
     /**
      * Demands that this server, and as many others as {@link #replicas} says, have the grant on disk in time (WAITAOF,
-     * from
-     * Redis 7.2); else it is given back, as {@link LockUnavailableException}.
+     * from Redis 7.2); else it is given back, as {@link LockUnavailableException}.
      *
      * @param within how soon
      * @return a copy with this option
@@ -149,8 +148,8 @@ public final class ServerLock {
 
     /**
      * Gets the lock within {@link #waiting}. The caller has to release it, in any thread. An interrupt gives the
-     * attempt up
-     * and leaves nothing behind. (A call that is on its way then still takes its time, and at most the time-out.)
+     * attempt up and leaves nothing behind. (A call that is on its way then still takes its time, and at most the
+     * time-out.)
      *
      * @return the lock
      * @throws LockRefusedException if somebody else has it
@@ -165,8 +164,7 @@ public final class ServerLock {
     /**
      * Runs the work while the lock is held. When the lock is lost, the thread is interrupted. A
      * {@link LockLostException} is thrown then, unless the work throws an exception of its own. To ask for the same
-     * lock
-     * within the work is a {@link LockMisuseException}.
+     * lock within the work is a {@link LockMisuseException}.
      *
      * @param <X> what the work may throw
      * @param work the work
@@ -197,11 +195,9 @@ public final class ServerLock {
 
     /**
      * A view as a {@link Lock} of the JDK. Its {@code unlock} throws {@link LockLostException} if the lock was lost,
-     * and
-     * {@link IllegalMonitorStateException} in a thread that does not hold it. It is not reentrant: {@code lock} in a
-     * thread
-     * that holds it throws {@link LockMisuseException}. {@code newCondition} is not supported. {@code lock} and
-     * {@code lockInterruptibly} wait without an end, whatever {@link #waiting} says.
+     * and {@link IllegalMonitorStateException} in a thread that does not hold it. It is not reentrant: {@code lock} in
+     * a thread that holds it throws {@link LockMisuseException}. {@code newCondition} is not supported. {@code lock}
+     * and {@code lockInterruptibly} wait without an end, whatever {@link #waiting} says.
      *
      * @return the view
      */

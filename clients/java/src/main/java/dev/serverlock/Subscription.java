@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import java.security.SecureRandom;
 import java.util.HashMap;
 import java.util.Map;
@@ -9,9 +9,9 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
- * How attempts wait by NOTIFY: one line that is subscribed to the channel of this manager, and who hears what. Messages
- * are
- * hints: an attempt asks the server again when it hears something, and when the line is lost or comes back.
+ * How attempts wait by NOTIFY: one connection that is subscribed to the channel of this manager, and the attempts that
+ * its messages go to. Messages are hints: an attempt asks the server again after a message, and when the connection is
+ * lost or open again.
  */
 final class Subscription {
     private static final long PING_EVERY = 3 * Clock.SECOND;
@@ -23,7 +23,7 @@ final class Subscription {
     private final Engine engine;
     private final Map<String, News> byId = new HashMap<>();
     private final CountDownLatch closed = new CountDownLatch(1);
-    private Line line;
+    private Connection connection;
     private boolean isRunning;
     private boolean isUp;
     private boolean isRefused;
@@ -32,7 +32,7 @@ final class Subscription {
         this.engine = engine;
     }
 
-    /** Opens the line when it is the first. */
+    /** Adds an attempt. The first one opens the connection. */
     synchronized News register(String id, byte[] key) {
         News made = new News();
         byId.put(id, made);
@@ -59,7 +59,7 @@ final class Subscription {
         return isRefused;
     }
 
-    /** Waits until the line is subscribed, or it is clear that it cannot be. */
+    /** Waits until the connection is subscribed, or the server has refused. */
     void awaitReady(News mine, long timeout) throws InterruptedException {
         long end = Clock.after(engine.clock.now(), timeout);
         while (!isUp() && !isRefused() && !engine.isClosed()) {
@@ -73,9 +73,9 @@ final class Subscription {
 
     void close() {
         closed.countDown();
-        Line open;
+        Connection open;
         synchronized (this) {
-            open = line;
+            open = connection;
             byId.values().forEach(News::stir);
         }
         if (open != null) {
@@ -88,18 +88,18 @@ final class Subscription {
         try {
             while (!engine.isClosed()) {
                 try {
-                    Line subscribed = subscribed(key);
+                    Connection subscribed = subscribed(key);
                     span = SHORTEST_PAUSE;
                     watch(subscribed);
                     if (!engine.isClosed()) {
                         engine.warn("the connection for waiting was lost, and is opened again", null);
                     }
-                } catch (Said reply) {
-                    if (!Judge.mayPass(reply)) {
+                } catch (ReplyError reply) {
+                    if (!Errors.mayPass(reply)) {
                         refused();
                         return;
                     }
-                } catch (Broken noServer) {
+                } catch (ConnectionLost noServer) {
                     engine.router.refresh();
                 }
                 down();
@@ -113,27 +113,27 @@ final class Subscription {
         }
     }
 
-    private Line subscribed(byte[] key) {
-        Line made = engine.router.subscribe(key, channel, this::pass, Clock.duration(engine.timeout));
+    private Connection subscribed(byte[] key) {
+        Connection made = engine.router.subscribe(key, channel, this::pass, Clock.duration(engine.timeout));
         synchronized (this) {
-            line = made;
+            connection = made;
             isUp = true;
         }
-        if (engine.isClosed()) { // close came before the line
+        if (engine.isClosed()) { // close came before the connection
             made.close();
         }
         sendAgain();
         return made;
     }
 
-    /** Returns when the line has ended. A network that swallows everything is noticed by the silence. */
-    private void watch(Line open) throws InterruptedException {
+    /** Returns when the connection has ended. PING detects a network that swallows everything. */
+    private void watch(Connection open) throws InterruptedException {
         CountDownLatch ended = new CountDownLatch(1);
         open.onEnd(ended::countDown);
         while (!ended.await(PING_EVERY, TimeUnit.NANOSECONDS)) {
             try {
-                Lines.call(open, PING, engine.timeout);
-            } catch (Said | Broken failed) {
+                Connections.call(open, PING, engine.timeout);
+            } catch (ReplyError | ConnectionLost failed) {
                 open.close();
                 return;
             }
@@ -150,7 +150,7 @@ final class Subscription {
 
     private synchronized void down() {
         isUp = false;
-        line = null;
+        connection = null;
         byId.values().forEach(News::stir);
     }
 

@@ -6,8 +6,7 @@ import java.util.PriorityQueue;
 
 /**
  * One timer for all holds of a manager, and for debts: what could not be given back at once, and is tried until it
- * works. Its
- * thread ends when there was nothing to do for a while.
+ * works. Its thread ends when there was nothing to do for a while.
  */
 final class Timer {
     private static final long DEBT_PAUSE = 250 * Clock.MILLISECOND;
@@ -35,7 +34,7 @@ final class Timer {
         }
     }
 
-    /** Something to give back; throws Said or Broken. */
+    /** Something to give back; throws ReplyError or ConnectionLost. */
     interface Debt {
         void pay();
     }
@@ -59,8 +58,8 @@ final class Timer {
         engine.debts.execute(() -> {
             try {
                 debt.pay();
-            } catch (Said | Broken error) {
-                if (Judge.mayPass(error) && !engine.isClosed() && engine.clock.now() < until) {
+            } catch (ReplyError | ConnectionLost error) {
+                if (Errors.mayPass(error) && !engine.isClosed() && engine.clock.now() < until) {
                     later(engine.clock.now() + DEBT_PAUSE, () -> owe(until, debt));
                 }
             }
@@ -87,7 +86,8 @@ final class Timer {
     /** How many it looks after. */
     synchronized int holds() {
         return (int) entries.stream()
-                .filter(entry -> entry.hold != null && entry.number == entry.hold.entry && !entry.hold.isOver()).count();
+                .filter(entry -> entry.hold != null && entry.number == entry.hold.entry && !entry.hold.isOver())
+                .count();
     }
 
     /** Holds are not renewed any more; that they are lost then is still told. */

@@ -3,13 +3,12 @@ package dev.serverlock;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * How an attempt stands in line: alone by blocking in pieces on one line, beside others by NOTIFY, else by blocking on
- * one of
- * a few lines, else by polling with the portable script.
+ * How an attempt waits in the queue: alone by blocking in pieces on one connection, beside others by NOTIFY. Where
+ * NOTIFY is not available it blocks on one of a few connections; without the module it polls with the portable script.
  */
 final class Waiting {
     private static final long PIECE = 5 * Clock.SECOND;
-    private static final long SOLO_PIECE = 2 * Clock.SECOND;
+    private static final long LONE_PIECE = 2 * Clock.SECOND;
     private static final long CROWDED_PIECE = Clock.SECOND;
     private static final long RESEND = 5 * Clock.SECOND;
     private static final long RESEND_DOWN = Clock.SECOND;
@@ -26,10 +25,10 @@ final class Waiting {
         request = attempt.request;
     }
 
-    /** Stands in line without a connection, and claims the lock when the server says that it is granted. */
+    /** Waits without a connection of its own, and claims the lock when it is notified. */
     Grant byNotify() throws InterruptedException {
         Subscription subscription = engine.subscription;
-        engine.solo.end();
+        engine.blocking.end();
         News news = subscription.register(attempt.id, request.key());
         try {
             subscription.awaitReady(news, Math.min(RESEND_DOWN, attempt.left()));
@@ -52,7 +51,7 @@ final class Waiting {
             }
             news.forget();
             Grant grant = attempt.ask(left, subscription.channel, engine.timeout);
-            if (grant == Grant.STANDING) {
+            if (grant == Grant.WAITING) {
                 if ("granted".equals(heard)) { // too late: the server passes this process over until it hears from it
                     subscription.sendAgain();
                 }
@@ -60,9 +59,9 @@ final class Waiting {
             } else if (grant != null) {
                 return grant;
             } else {
-                attempt.mayStand = false;
+                attempt.mayBeKnown = false;
                 if (attempt.left() > SLACK) {
-                    throw Judge.refused(request.name);
+                    throw Errors.refused(request.name);
                 }
             }
         }
@@ -84,11 +83,11 @@ final class Waiting {
                 continue;
             }
             if (kind.equals("cancelled")) {
-                attempt.mayStand = false;
-                throw Judge.refused(request.name);
+                attempt.mayBeKnown = false;
+                throw Errors.refused(request.name);
             }
             if (kind.equals("timeout") && attempt.left() <= SLACK) {
-                attempt.mayStand = false;
+                attempt.mayBeKnown = false;
                 throw attempt.timedOut();
             }
             return kind;
@@ -97,25 +96,25 @@ final class Waiting {
 
     /** Waits as the only attempt of the manager. NOT_ALONE: it is not, or no longer. */
     Grant alone() throws InterruptedException {
-        if (request.wait == 0 || request.needsLine() || !engine.notifies || !engine.solo.enter()) {
+        if (request.wait == 0 || request.needsConnection() || !engine.notifies || !engine.blocking.enter()) {
             return Grant.NOT_ALONE;
         }
-        attempt.isSolo = true;
+        attempt.isAlone = true;
         try {
             return byBlocking();
         } finally {
-            if (attempt.line != null) {
-                attempt.giveBackLine();
+            if (attempt.connection != null) {
+                attempt.giveBackConnection();
             }
-            attempt.isSolo = false;
-            engine.solo.leave();
+            attempt.isAlone = false;
+            engine.blocking.leave();
         }
     }
 
-    /** Waits in pieces: lines are few, and a reply that is lost is noticed after one. */
+    /** Waits in pieces: connections are few, and a lost reply is noticed at the end of a piece. */
     Grant byBlocking() throws InterruptedException {
         while (attempt.left() > 0) {
-            if (attempt.isSolo && engine.solo.hasEnded()) {
+            if (attempt.isAlone && engine.blocking.hasEnded()) {
                 return Grant.NOT_ALONE;
             }
             try {
@@ -123,7 +122,7 @@ final class Waiting {
                 if (grant != null && countAnew(grant)) {
                     return grant;
                 }
-            } catch (Broken error) {
+            } catch (ConnectionLost error) {
                 attempt.pauseAfter(error);
             }
         }
@@ -131,13 +130,13 @@ final class Waiting {
     }
 
     private Grant piece() throws InterruptedException {
-        attempt.usesLine = true;
+        attempt.usesConnection = true;
         boolean hasEnded = false;
         try {
-            if (attempt.line == null) {
-                attempt.takeLine();
+            if (attempt.connection == null) {
+                attempt.takeConnection();
             }
-            long longest = attempt.isSolo ? SOLO_PIECE : engine.lines.isCrowded() ? CROWDED_PIECE : PIECE;
+            long longest = attempt.isAlone ? LONE_PIECE : engine.connections.isCrowded() ? CROWDED_PIECE : PIECE;
             long span = Math.max(Clock.MILLISECOND, Math.min(attempt.left(), longest));
             long began = engine.clock.now();
             Grant grant = attempt.ask(span, null, span + engine.timeout);
@@ -145,19 +144,19 @@ final class Waiting {
             if (attempt.noNotify) { // the plain form is what works here
                 engine.notifies = false;
             }
-            attempt.stood = true;
+            attempt.wasQueued = true;
             if (grant == null && engine.clock.now() < began + span - SLACK && attempt.left() > SLACK) {
-                attempt.mayStand = false; // LOCK.CANCEL, or CLIENT UNBLOCK
-                throw Judge.refused(request.name);
+                attempt.mayBeKnown = false; // LOCK.CANCEL, or CLIENT UNBLOCK
+                throw Errors.refused(request.name);
             }
             return grant;
         } finally {
-            attempt.usesLine = request.needsLine();
-            if (!hasEnded && attempt.line != null && Thread.currentThread().isInterrupted()) {
-                attempt.line.close();
+            attempt.usesConnection = request.needsConnection();
+            if (!hasEnded && attempt.connection != null && Thread.currentThread().isInterrupted()) {
+                attempt.connection.close();
             }
-            if (!attempt.usesLine) {
-                attempt.giveBackLine();
+            if (!attempt.usesConnection) {
+                attempt.giveBackConnection();
             }
         }
     }
@@ -172,7 +171,7 @@ final class Waiting {
             Object reply;
             try {
                 reply = engine.router.call(request.key(), request.extend(grant.token, request.lease), engine.timeout);
-            } catch (Said | Broken error) {
+            } catch (ReplyError | ConnectionLost error) {
                 attempt.pauseAfter(error);
                 continue;
             }
@@ -195,7 +194,7 @@ final class Waiting {
             try {
                 Portable.Send send = words -> attempt.exchange(words, engine.timeout);
                 reply = engine.portable.acquire(send, request, attempt.idBytes);
-            } catch (Said | Broken error) {
+            } catch (ReplyError | ConnectionLost error) {
                 attempt.pauseAfter(error);
                 continue;
             }
@@ -204,9 +203,9 @@ final class Waiting {
             if (grant != null) {
                 return grant;
             }
-            attempt.mayStand = false;
+            attempt.mayBeKnown = false;
             if (attempt.left() <= 0) {
-                throw request.wait > 0 ? attempt.timedOut() : Judge.refused(request.name);
+                throw request.wait > 0 ? attempt.timedOut() : Errors.refused(request.name);
             }
             long pause = (50 + ThreadLocalRandom.current().nextLong(100)) * Clock.MILLISECOND;
             engine.pause(Math.min(pause, attempt.left()));

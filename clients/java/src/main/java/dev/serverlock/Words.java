@@ -51,7 +51,7 @@ final class Words {
         return value == null ? "" : value.toString();
     }
 
-    /** Keys in quotes, as far as a line of text can bear. */
+    /** Keys in quotes, cut to a readable length. */
     static String shown(List<byte[]> keys) {
         StringBuilder text = new StringBuilder();
         for (byte[] key : keys) {

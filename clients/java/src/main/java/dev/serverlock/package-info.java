@@ -1,7 +1,6 @@
 /**
- * Locks that a Redis or Valkey server with the redis-lock module hands over itself: waiters stand in line in the
- * server,
- * each grant has a fencing token, and a holder that crashed is known to its successor.
+ * Locks that a Redis or Valkey server with the redis-lock module hands over itself: waiters queue in the server, each
+ * grant has a fencing token, and a holder that crashed is known to its successor.
  *
  * <p>Make one {@link dev.serverlock.Locks} for each client of the application, with
  * {@link dev.serverlock.jedis.JedisServer} or {@link dev.serverlock.lettuce.LettuceServer}:
@@ -17,7 +16,8 @@
  *
  * <p>A {@link dev.serverlock.ServerLock} is a description: it holds nothing, and any number of threads may use it. Each
  * acquisition gives a {@link dev.serverlock.Held} of its own. The lease is renewed while the lock is held, and the lock
- * counts as lost a tenth of the lease and the margin of the server before others can have it, whatever the network does.
+ * counts as lost a tenth of the lease and the margin of the server before others can have it, whatever the network
+ * does.
  *
  * <p>Where the module is not loaded, the same calls work by script, with polling and without order among waiters.
  */

@@ -19,8 +19,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 /**
  * The package as users get it: built, with sources and javadoc, installed in a repository, and required by an empty
- * project. Its
- * README runs there, and so does examples/java.
+ * project. Its README runs there, and so does examples/java.
  */
 class PackageTest {
     private static final Pattern BLOCK = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL);

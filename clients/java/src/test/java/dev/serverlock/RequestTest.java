@@ -82,11 +82,11 @@ class RequestTest {
 
     @Test
     void errorsOfTheServerHaveAKind() {
-        assertTrue(Judge.typed(new Said("NOPERM x"), "a", 0) instanceof LockDeniedException);
-        assertTrue(Judge.typed(new Said("DEADLOCK x"), "a", 0) instanceof LockDeadlockException);
-        assertTrue(Judge.typed(new Said("ERR unknown command 'LOCK.ACQUIRE'"), "a", 0) instanceof LockUnavailableException);
-        assertTrue(Judge.typed(new Said("WRONGTYPE x"), "a", 0) instanceof LockArgumentException);
-        assertTrue(Judge.typed(new Broken("x"), "a", 0) instanceof LockNoServerException);
+        assertTrue(Errors.typed(new ReplyError("NOPERM x"), "a", 0) instanceof LockDeniedException);
+        assertTrue(Errors.typed(new ReplyError("DEADLOCK x"), "a", 0) instanceof LockDeadlockException);
+        assertTrue(Errors.typed(new ReplyError("ERR unknown command 'LOCK.ACQUIRE'"), "a", 0) instanceof LockUnavailableException);
+        assertTrue(Errors.typed(new ReplyError("WRONGTYPE x"), "a", 0) instanceof LockArgumentException);
+        assertTrue(Errors.typed(new ConnectionLost("x"), "a", 0) instanceof LockNoServerException);
     }
 
     @Test
@@ -94,27 +94,27 @@ class RequestTest {
         for (String passing : List.of("LOADING", "BUSY", "MISCONF", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY",
                 "MOVED", "ASK", "UNBLOCKED", "OOM", "NOREPLICAS", "GRACE this", "BUSYLOCKS lock.max-waiters",
                 "BUSYLOCKS attempts")) {
-            Said said = new Said(passing + " says the server");
-            assertTrue(Judge.mayPass(said), passing);
-            assertTrue(Judge.typed(said, "a", 0) instanceof LockTimeoutException, passing);
-            assertTrue(Judge.typed(said, "a", Judge.NO_WAIT) instanceof LockUnavailableException, passing);
+            ReplyError reply = new ReplyError(passing + " says the server");
+            assertTrue(Errors.mayPass(reply), passing);
+            assertTrue(Errors.typed(reply, "a", 0) instanceof LockTimeoutException, passing);
+            assertTrue(Errors.typed(reply, "a", Errors.NO_WAIT) instanceof LockUnavailableException, passing);
         }
         for (String lasting : List.of("GRACE lease", "BUSYLOCKS 64 waits", "CLOCK")) {
-            Said said = new Said(lasting + " says the server");
-            assertFalse(Judge.mayPass(said), lasting);
-            assertTrue(Judge.typed(said, "a", 0) instanceof LockUnavailableException, lasting);
+            ReplyError reply = new ReplyError(lasting + " says the server");
+            assertFalse(Errors.mayPass(reply), lasting);
+            assertTrue(Errors.typed(reply, "a", 0) instanceof LockUnavailableException, lasting);
         }
     }
 
     /** All kinds of errors survive the way to another process, and have a stable code. */
     @Test
     void errorsCanBeSerialized() throws Exception {
-        Throwable cause = new Broken("no reply", new java.io.IOException("reset"), false, new CompletableFuture<>());
+        Throwable cause = new ConnectionLost("no reply", new java.io.IOException("reset"), false, new CompletableFuture<>());
         List<LockException> all = List.of(new LockRefusedException("a", "why", cause),
                 new LockTimeoutException("a", "why", cause), new LockLostException("a", "why", cause),
                 new LockDeadlockException("a", "why", cause), new LockUnavailableException("a", "why", cause),
                 new LockDeniedException("a", "why", cause), new LockNoServerException("a", "why", cause),
-                new LockArgumentException("a", "why", cause), new LockMisuseException("a", "why", new Said("ERR x")));
+                new LockArgumentException("a", "why", cause), new LockMisuseException("a", "why", new ReplyError("ERR x")));
         List<String> codes = new ArrayList<>();
         for (LockException error : all) {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();

@@ -26,8 +26,7 @@ import org.junit.jupiter.api.Test;
 
 /**
  * What ShedLock asks of a lock provider that can extend: the cases of its AbstractExtensibleLockProviderIntegrationTest
- * and its
- * fuzz test, which no repository has, with its own LockingTaskExecutor.
+ * and its fuzz test, which no repository has, with its own LockingTaskExecutor.
  */
 class ShedLockTest {
     private static final Duration LONG = Duration.ofMinutes(5);

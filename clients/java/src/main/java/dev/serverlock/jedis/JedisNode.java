@@ -1,7 +1,6 @@
 package dev.serverlock.jedis;
 
 import dev.serverlock.spi.Call;
-import dev.serverlock.spi.Line;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
@@ -101,24 +100,24 @@ record JedisNode(Pool<Connection> pool) implements Node {
     }
 
     @Override
-    public Line dial(boolean isWatched, Duration timeout) {
-        return isWatched ? new WatchedLine(open(), message -> {}) : new JedisLine(open());
+    public dev.serverlock.spi.Connection dial(boolean isWatched, Duration timeout) {
+        return isWatched ? new WatchedConnection(open(), message -> {}) : new JedisConnection(open());
     }
 
     @Override
-    public Line subscribe(String channel, Consumer<String> heard, Duration timeout) {
-        WatchedLine line = new WatchedLine(open(), heard);
+    public WatchedConnection subscribe(String channel, Consumer<String> heard, Duration timeout) {
+        WatchedConnection subscribed = new WatchedConnection(open(), heard);
         boolean isConfirmed = false;
         try {
-            line.call(new byte[][] {ascii("SUBSCRIBE"), ascii(channel)}, timeout);
+            subscribed.call(new byte[][] {ascii("SUBSCRIBE"), ascii(channel)}, timeout);
             isConfirmed = true;
-            return line;
+            return subscribed;
         } catch (InterruptedException interrupt) {
             Thread.currentThread().interrupt();
             throw new ServerException("interrupted", interrupt);
         } finally {
             if (!isConfirmed) {
-                line.close();
+                subscribed.close();
             }
         }
     }

@@ -1,7 +1,7 @@
 package dev.serverlock.lettuce;
 
 import dev.serverlock.spi.Call;
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.ServerException;
 import io.lettuce.core.RedisChannelHandler;
@@ -30,8 +30,8 @@ import java.util.function.Consumer;
  * One server, behind a connection that everybody shares. A command that was written is not written again: when the
  * connection is lost, it has failed, before Lettuce can send it again.
  *
- * <p>While a reply is overdue there, the network may swallow all that is sent, and Lettuce waits until TCP gives up, which
- * can take a quarter of an hour. Other calls go over a {@link Spare} meanwhile.
+ * <p>While a reply is overdue there, the network may swallow all that is sent, and Lettuce waits until TCP gives up,
+ * which can take a quarter of an hour. Other calls go over a {@link Spare} meanwhile.
  */
 final class LettuceNode implements Node, RedisConnectionStateListener {
     private final StatefulRedisConnection<?, ?> connection;
@@ -46,7 +46,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
         this.connection = connection;
         this.dialer = dialer;
         this.uri = uri;
-        spare = new Spare(timeout -> new LettuceLine(within(timeout, dialer.connectAsync(ByteArrayCodec.INSTANCE, uri))));
+        spare = new Spare(this::connect);
         connection.addListener(this);
     }
 
@@ -144,12 +144,16 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
     }
 
     @Override
-    public Line dial(boolean isWatched, Duration timeout) {
-        return new LettuceLine(within(timeout, dialer.connectAsync(ByteArrayCodec.INSTANCE, uri)));
+    public Connection dial(boolean isWatched, Duration timeout) {
+        return connect(timeout);
+    }
+
+    private LettuceConnection connect(Duration timeout) {
+        return new LettuceConnection(within(timeout, dialer.connectAsync(ByteArrayCodec.INSTANCE, uri)));
     }
 
     @Override
-    public Line subscribe(String channel, Consumer<String> heard, Duration timeout) {
+    public Connection subscribe(String channel, Consumer<String> heard, Duration timeout) {
         StatefulRedisPubSubConnection<byte[], byte[]> made =
                 within(timeout, dialer.connectPubSubAsync(ByteArrayCodec.INSTANCE, uri));
         made.addListener(new RedisPubSubAdapter<>() {
@@ -158,15 +162,15 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
                 heard.accept(new String(message, StandardCharsets.UTF_8));
             }
         });
-        Line line = new LettuceLine(made);
+        Connection connection = new LettuceConnection(made);
         boolean isConfirmed = false;
         try {
             within(timeout, made.async().subscribe(channel.getBytes(StandardCharsets.UTF_8)));
             isConfirmed = true;
-            return line;
+            return connection;
         } finally {
             if (!isConfirmed) {
-                line.close();
+                connection.close();
             }
         }
     }

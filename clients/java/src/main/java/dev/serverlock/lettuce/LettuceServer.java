@@ -14,10 +14,8 @@ import java.util.function.Supplier;
 
 /**
  * A client of Lettuce, for {@link dev.serverlock.Locks#over}. Commands go over the connection that the application
- * shares
- * anyway. Connections for waiting and sessions are opened with the resources and options of the client, except that
- * they do
- * not reconnect.
+ * shares anyway. Connections for waiting and sessions are opened with the resources and options of the client, except
+ * that they do not reconnect.
  */
 public final class LettuceServer implements Server {
     private final Supplier<? extends StatefulRedisConnection<?, ?>> shared;

@@ -7,15 +7,15 @@ import java.util.function.Function;
 
 /** A connection of the locks' own, in place of the shared one for as long as that one owes a reply. */
 final class Spare {
-    private final Function<Duration, LettuceLine> dial;
-    private LettuceLine line;
+    private final Function<Duration, LettuceConnection> dial;
+    private LettuceConnection connection;
 
-    Spare(Function<Duration, LettuceLine> dial) {
+    Spare(Function<Duration, LettuceConnection> dial) {
         this.dial = dial;
     }
 
     void exchange(List<Call> calls, Duration timeout) {
-        LettuceLine open;
+        LettuceConnection open;
         try {
             open = open(timeout);
         } catch (RuntimeException error) {
@@ -26,21 +26,21 @@ final class Spare {
         open.exchange(calls, timeout);
     }
 
-    private synchronized LettuceLine open(Duration timeout) {
-        if (line == null || !line.isOpen()) {
-            line = dial.apply(timeout);
+    private synchronized LettuceConnection open(Duration timeout) {
+        if (connection == null || !connection.isOpen()) {
+            connection = dial.apply(timeout);
         }
-        return line;
+        return connection;
     }
 
     /**
-     * The shared one answers again. It is closed once nothing is on its way: a thread of Lettuce calls this, and must not
-     * wait.
+     * The shared one answers again. It is closed once nothing is on its way: a thread of Lettuce calls this, and must
+     * not wait.
      */
     synchronized void end() {
-        if (line != null) {
-            line.closeWhenIdle();
-            line = null;
+        if (connection != null) {
+            connection.closeWhenIdle();
+            connection = null;
         }
     }
 }

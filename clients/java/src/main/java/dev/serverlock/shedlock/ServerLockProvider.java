@@ -17,8 +17,7 @@ import net.javacrumbs.shedlock.support.LockException;
 
 /**
  * A lock provider for ShedLock, 5 to 7. As ShedLock has it, a lock is not renewed: it ends after {@code lockAtMostFor},
- * and
- * others can have it one margin of the server later, one second by default. The clocks of the nodes do not matter.
+ * and others can have it one margin of the server later, one second by default. The clocks of the nodes do not matter.
  */
 public final class ServerLockProvider implements ExtensibleLockProvider {
     private static final Duration SHORTEST = Duration.ofMillis(1);

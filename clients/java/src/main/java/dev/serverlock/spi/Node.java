@@ -8,10 +8,8 @@ import java.util.function.Consumer;
 public interface Node {
     /**
      * Sends the calls over one connection of the application's, in order, and fills in what becomes of them. Each is
-     * sent
-     * at most once. Returns in time; interrupts wait until then. A connection that nobody else uses is closed if a
-     * reply
-     * is still to come; on one that is shared, the call has {@link Call#late} then.
+     * sent at most once. Returns in time; interrupts wait until then. A connection that nobody else uses is closed if a
+     * reply is still to come; on one that is shared, the call has {@link Call#late} then.
      *
      * @param calls what to send
      * @param timeout how long it may take
@@ -33,7 +31,7 @@ public interface Node {
      * @return the connection
      * @throws ServerException if there is none
      */
-    Line dial(boolean isWatched, Duration timeout);
+    Connection dial(boolean isWatched, Duration timeout);
 
     /**
      * Opens a connection of its own that is subscribed to a channel.
@@ -44,5 +42,5 @@ public interface Node {
      * @return the connection, once the subscription is confirmed
      * @throws ServerException if there is none
      */
-    Line subscribe(String channel, Consumer<String> heard, Duration timeout);
+    Connection subscribe(String channel, Consumer<String> heard, Duration timeout);
 }

@@ -9,7 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.spi.Call;
 import dev.serverlock.spi.FakeServer;
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
@@ -70,18 +70,18 @@ class JedisNodeTest {
     }
 
     @Test
-    void theEndOfALineIsNoticedAndItDoesNotConnectAgain() throws Exception {
+    void theEndOfAConnectionIsNoticedAndItDoesNotConnectAgain() throws Exception {
         try (FakeServer server = new FakeServer(command -> FakeServer.CLOSE);
                 RedisClient client = RedisClient.create("127.0.0.1", server.port())) {
-            Line line = JedisServer.of(client).node(new byte[0]).dial(true, LONG);
+            Connection connection = JedisServer.of(client).node(new byte[0]).dial(true, LONG);
             int before = server.accepted();
             CountDownLatch ended = new CountDownLatch(1);
-            line.onEnd(ended::countDown);
+            connection.onEnd(ended::countDown);
             byte[][] words = FakeServer.call("LOCK.A").words;
-            assertThrows(ServerException.class, () -> line.call(words, LONG));
+            assertThrows(ServerException.class, () -> connection.call(words, LONG));
             assertTrue(ended.await(20, TimeUnit.SECONDS));
-            assertFalse(line.isOpen());
-            assertThrows(ServerException.class, () -> line.call(words, LONG));
+            assertFalse(connection.isOpen());
+            assertThrows(ServerException.class, () -> connection.call(words, LONG));
             assertEquals(before, server.accepted());
         }
     }

@@ -10,7 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.spi.Call;
 import dev.serverlock.spi.FakeServer;
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.ServerException;
 import io.lettuce.core.ClientOptions;
@@ -134,15 +134,15 @@ class LettuceNodeTest {
     }
 
     @Test
-    void theEndOfALineIsNoticedAndItDoesNotConnectAgain() throws Exception {
-        Line line = open(command -> FakeServer.CLOSE).dial(true, LONG);
+    void theEndOfAConnectionIsNoticedAndItDoesNotConnectAgain() throws Exception {
+        Connection connection = open(command -> FakeServer.CLOSE).dial(true, LONG);
         CountDownLatch ended = new CountDownLatch(1);
-        line.onEnd(ended::countDown);
+        connection.onEnd(ended::countDown);
         byte[][] words = FakeServer.call("LOCK.A").words;
-        assertThrows(ServerException.class, () -> line.call(words, LONG));
+        assertThrows(ServerException.class, () -> connection.call(words, LONG));
         assertTrue(ended.await(20, TimeUnit.SECONDS));
-        assertFalse(line.isOpen());
-        assertThrows(ServerException.class, () -> line.call(words, LONG));
-        assertEquals(2, server.accepted(), "that of the application, and the line");
+        assertFalse(connection.isOpen());
+        assertThrows(ServerException.class, () -> connection.call(words, LONG));
+        assertEquals(2, server.accepted(), "that of the application, and the connection");
     }
 }

@@ -26,8 +26,7 @@ import java.util.Map;
 
 /**
  * Plays the orders of clients/suite with this package: "Driver jedis" or "Driver lettuce". docs/CLIENT_SPEC.md
- * describes the
- * lines.
+ * describes the lines.
  */
 public final class Driver {
     static final Gson JSON = new GsonBuilder().serializeNulls().disableHtmlEscaping().create();

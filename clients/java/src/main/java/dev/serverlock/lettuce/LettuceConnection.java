@@ -1,7 +1,7 @@
 package dev.serverlock.lettuce;
 
 import dev.serverlock.spi.Call;
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
 import io.lettuce.core.RedisChannelHandler;
@@ -17,14 +17,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /** A connection of a client that does not reconnect. */
-final class LettuceLine implements Line {
+final class LettuceConnection implements Connection {
     private static final Duration CLOSING = Duration.ofSeconds(1);
 
     private final StatefulRedisConnection<byte[], byte[]> connection;
     private final Set<CompletableFuture<Object>> pending = ConcurrentHashMap.newKeySet();
     private final CompletableFuture<Void> ended = new CompletableFuture<>();
 
-    LettuceLine(StatefulRedisConnection<byte[], byte[]> connection) {
+    LettuceConnection(StatefulRedisConnection<byte[], byte[]> connection) {
         this.connection = connection;
         connection.addListener(new RedisConnectionStateListener() {
             @Override

@@ -6,7 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.spi.Call;
 import dev.serverlock.spi.FakeServer;
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.Node;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -23,7 +23,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 /** How callers share two connections. */
-class LaneTest {
+class PipelineTest {
     private static final long LONG = 20 * Clock.SECOND;
 
     private final ExecutorService callers = Executors.newCachedThreadPool();
@@ -59,20 +59,20 @@ class LaneTest {
         }
 
         @Override
-        public Line dial(boolean isWatched, Duration timeout) {
+        public Connection dial(boolean isWatched, Duration timeout) {
             throw new UnsupportedOperationException();
         }
 
         @Override
-        public Line subscribe(String channel, Consumer<String> heard, Duration timeout) {
+        public Connection subscribe(String channel, Consumer<String> heard, Duration timeout) {
             throw new UnsupportedOperationException();
         }
     }
 
-    private Future<String> begin(Lane lane, String word, long timeout) {
+    private Future<String> begin(Pipeline pipeline, String word, long timeout) {
         return callers.submit(() -> {
             Call call = FakeServer.call(word);
-            lane.exchange(List.of(call), timeout);
+            pipeline.exchange(List.of(call), timeout);
             return Words.text(call.value);
         });
     }
@@ -80,12 +80,12 @@ class LaneTest {
     @Test
     void aCrowdIsSentTogetherOverTwoConnections() throws Exception {
         Gate gate = new Gate();
-        Lane lane = new Lane(gate);
+        Pipeline pipeline = new Pipeline(gate);
         List<Future<String>> all = new ArrayList<>();
         for (int caller = 0; caller < 20; caller++) {
-            all.add(begin(lane, "w" + caller, LONG));
+            all.add(begin(pipeline, "w" + caller, LONG));
         }
-        TestServer.until("18 stand in the queue", () -> gate.batches.size() == 2 && lane.queued() == 18);
+        TestServer.until("18 are in the queue", () -> gate.batches.size() == 2 && pipeline.queued() == 18);
         gate.opened.countDown();
         for (int caller = 0; caller < 20; caller++) {
             assertEquals("w" + caller, all.get(caller).get(20, TimeUnit.SECONDS));
@@ -98,29 +98,29 @@ class LaneTest {
     @Test
     void aCallerThatWaitsTooLongIsNotSent() throws Exception {
         Gate gate = new Gate();
-        Lane lane = new Lane(gate);
-        begin(lane, "a", LONG);
-        begin(lane, "b", LONG);
+        Pipeline pipeline = new Pipeline(gate);
+        begin(pipeline, "a", LONG);
+        begin(pipeline, "b", LONG);
         TestServer.until("both are taken", () -> gate.batches.size() == 2);
         List<Call> calls = List.of(FakeServer.call("late"));
-        assertThrows(Broken.class, () -> lane.exchange(calls, 50 * Clock.MILLISECOND));
+        assertThrows(ConnectionLost.class, () -> pipeline.exchange(calls, 50 * Clock.MILLISECOND));
         gate.opened.countDown();
         assertEquals(List.of(1, 1), gate.batches);
     }
 
     @Test
-    void aNarrowLaneHasOneConnectionUntilThereIsACrowd() throws Exception {
+    void aNarrowPipelineHasOneConnectionUntilThereIsACrowd() throws Exception {
         Gate gate = new Gate();
-        Lane lane = new Lane(gate);
+        Pipeline pipeline = new Pipeline(gate);
         CountDownLatch crowded = new CountDownLatch(1);
-        assertTrue(lane.narrow(crowded::countDown));
+        assertTrue(pipeline.narrow(crowded::countDown));
         List<Future<String>> all = new ArrayList<>();
-        all.add(begin(lane, "a", LONG));
+        all.add(begin(pipeline, "a", LONG));
         TestServer.until("it is taken", () -> gate.batches.size() == 1);
-        all.add(begin(lane, "b", LONG));
-        TestServer.until("one waits", () -> lane.queued() == 1);
+        all.add(begin(pipeline, "b", LONG));
+        TestServer.until("one waits", () -> pipeline.queued() == 1);
         assertEquals(1, crowded.getCount());
-        all.add(begin(lane, "c", LONG));
+        all.add(begin(pipeline, "c", LONG));
         assertTrue(crowded.await(20, TimeUnit.SECONDS));
         gate.opened.countDown();
         for (Future<String> one : all) {
@@ -132,18 +132,18 @@ class LaneTest {
     @Test
     void anInterruptedCallerStillGetsItsReply() throws Exception {
         Gate gate = new Gate();
-        Lane lane = new Lane(gate);
-        begin(lane, "a", LONG);
-        begin(lane, "b", LONG);
+        Pipeline pipeline = new Pipeline(gate);
+        begin(pipeline, "a", LONG);
+        begin(pipeline, "b", LONG);
         TestServer.until("both are taken", () -> gate.batches.size() == 2);
         Call call = FakeServer.call("mine");
         AtomicInteger wasInterrupted = new AtomicInteger();
         Thread caller = new Thread(() -> {
-            lane.exchange(List.of(call), LONG);
+            pipeline.exchange(List.of(call), LONG);
             wasInterrupted.set(Thread.interrupted() ? 1 : 0);
         });
         caller.start();
-        TestServer.until("it waits", () -> lane.queued() == 1);
+        TestServer.until("it waits", () -> pipeline.queued() == 1);
         caller.interrupt();
         gate.opened.countDown();
         caller.join(20_000);

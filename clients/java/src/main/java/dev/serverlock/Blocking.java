@@ -1,34 +1,34 @@
 package dev.serverlock;
 
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 
 /**
- * The one line on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message.
+ * The dedicated connection on which a lone wait of a manager blocks: one round trip, where NOTIFY takes two and a
+ * message.
  *
- * <p>It is for processes that do one thing at a time. From the second attempt that waits at the same time on, all
- * attempts
- * wait by NOTIFY. While the line is open, calls keep to one connection of the pool, so that there are never more than
- * three in all; a crowd of calls ends it too.
+ * <p>It is for processes that do one thing at a time. As soon as two attempts wait at the same time, all attempts wait
+ * by NOTIFY. While this connection is open, commands use only one connection of the pool, so that there are never more
+ * than three in all. If commands pile up there, this connection is closed as well.
  */
-final class Solo {
+final class Blocking {
     private final Engine engine;
-    private Line line;
+    private Connection connection;
     private boolean isTaken;
     /** Calls are narrowed for it. */
     private boolean isUsed;
     /** A second attempt has waited. */
     private boolean isOver;
 
-    Solo(Engine engine) {
+    Blocking(Engine engine) {
         this.engine = engine;
     }
 
-    /** Whether an attempt may begin on it: the line is open, and nobody waits. */
+    /** Whether an attempt may begin on it: the connection is open, and no attempt waits on it. */
     synchronized boolean isReady() {
-        return !isTaken && !isOver && line != null && line.isOpen();
+        return !isTaken && !isOver && connection != null && connection.isOpen();
     }
 
-    /** Whether the caller waits alone. If so, the line is its own until it leaves. */
+    /** Whether the caller waits alone. If so, the connection belongs to it until it leaves. */
     synchronized boolean enter() {
         if (isTaken || isOver || !isUsed && !engine.router.narrow(this::end)) {
             return false;
@@ -42,18 +42,18 @@ final class Solo {
         return isOver;
     }
 
-    /** Gives the line to the attempt that has entered. */
-    Line take(byte[] key) {
+    /** Returns the connection, for the attempt that has entered. */
+    Connection take(byte[] key) {
         synchronized (this) {
-            if (line != null && line.isOpen()) {
-                return line;
+            if (connection != null && connection.isOpen()) {
+                return connection;
             }
         }
-        Line made = engine.router.dial(key, false, engine.timeout);
+        Connection made = engine.router.dial(key, false, engine.timeout);
         synchronized (this) {
-            line = made;
+            connection = made;
         }
-        if (engine.isClosed()) { // close came before the line
+        if (engine.isClosed()) { // close came before the connection
             made.close();
         }
         return made;
@@ -70,18 +70,18 @@ final class Solo {
         }
     }
 
-    /** Others wait or call. An attempt that blocks on the line does so to the end of its piece. */
+    /** Other attempts wait, or commands pile up. An attempt that blocks on the connection finishes its piece. */
     void end() {
-        Line ended;
+        Connection ended;
         boolean wasUsed;
         synchronized (this) {
             isOver = true;
             if (isTaken) {
                 return;
             }
-            ended = line;
+            ended = connection;
             wasUsed = isUsed;
-            line = null;
+            connection = null;
             isUsed = false;
         }
         if (ended != null) {
@@ -94,10 +94,10 @@ final class Solo {
 
     /** Ends the wait as well. */
     void close() {
-        Line open;
+        Connection open;
         synchronized (this) {
             isOver = true;
-            open = line;
+            open = connection;
         }
         if (open != null) {
             open.close();

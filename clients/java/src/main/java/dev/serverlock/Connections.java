@@ -1,29 +1,32 @@
 package dev.serverlock;
 
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
 /** A few connections for calls that need one to themselves: blocking waits, and WAIT behind a grant. */
-final class Lines {
+final class Connections {
     private static final int MOST = 8;
 
     private final Engine engine;
     private final Semaphore turns = new Semaphore(MOST, true);
-    private final Deque<Line> idle = new ArrayDeque<>();
+    private final Deque<Connection> idle = new ArrayDeque<>();
 
-    Lines(Engine engine) {
+    Connections(Engine engine) {
         this.engine = engine;
     }
 
-    /** One exchange on a line. What it throws is Said or Broken; after Broken, and an interrupt, the line is closed. */
-    static Object call(Line line, byte[][] words, long timeout) throws InterruptedException {
+    /**
+     * Sends one command. Throws ReplyError or ConnectionLost; after ConnectionLost, and after an interrupt, the
+     * connection is closed.
+     */
+    static Object call(Connection connection, byte[][] words, long timeout) throws InterruptedException {
         try {
-            return line.call(words, Clock.duration(timeout));
+            return connection.call(words, Clock.duration(timeout));
         } catch (RuntimeException error) {
-            throw Judge.read(error);
+            throw Errors.read(error);
         }
     }
 
@@ -31,8 +34,8 @@ final class Lines {
         return turns.hasQueuedThreads();
     }
 
-    /** Gives a line, or null when none came free in time. */
-    Line take(byte[] key, long timeout) throws InterruptedException {
+    /** Takes a connection; null if none came free in time. */
+    Connection take(byte[] key, long timeout) throws InterruptedException {
         long end = Clock.after(engine.clock.now(), timeout);
         // In short spans, so that the end of the manager is noticed.
         while (!turns.tryAcquire(Math.min(Clock.SECOND, Math.max(0, end - engine.clock.now())), TimeUnit.NANOSECONDS)) {
@@ -40,9 +43,9 @@ final class Lines {
                 return null;
             }
         }
-        Line made = null;
+        Connection made = null;
         try {
-            // In a cluster each key has its own server: a line kept for another one would be of no use.
+            // In a cluster, an idle connection may lead to another server than that of the key.
             made = kept();
             if (made == null) {
                 made = engine.router.dial(key, false, engine.timeout);
@@ -55,9 +58,9 @@ final class Lines {
         }
     }
 
-    private synchronized Line kept() {
+    private synchronized Connection kept() {
         while (!idle.isEmpty()) {
-            Line last = idle.pollLast();
+            Connection last = idle.pollLast();
             if (last.isOpen()) {
                 return last;
             }
@@ -65,22 +68,22 @@ final class Lines {
         return null;
     }
 
-    void giveBack(Line line) {
+    void giveBack(Connection connection) {
         boolean keeps;
         synchronized (this) {
-            keeps = line.isOpen() && !engine.router.isCluster() && !engine.isClosed();
+            keeps = connection.isOpen() && !engine.router.isCluster() && !engine.isClosed();
             if (keeps) {
-                idle.add(line);
+                idle.add(connection);
             }
         }
         if (!keeps) {
-            line.close();
+            connection.close();
         }
         turns.release();
     }
 
     synchronized void close() {
-        idle.forEach(Line::close);
+        idle.forEach(Connection::close);
         idle.clear();
     }
 }

@@ -3,7 +3,7 @@ package dev.serverlock;
 import java.util.regex.Pattern;
 
 /** An error that the server replied. */
-final class Said extends RuntimeException {
+final class ReplyError extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     // The second word comes from within a script.
@@ -12,7 +12,7 @@ final class Said extends RuntimeException {
 
     final String code;
 
-    Said(String text) {
+    ReplyError(String text) {
         super(text, null, false, false);
         int end = 0;
         while (end < text.length() && text.charAt(end) >= 'A' && text.charAt(end) <= 'Z') {

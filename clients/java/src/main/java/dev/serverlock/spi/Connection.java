@@ -3,9 +3,10 @@ package dev.serverlock.spi;
 import java.time.Duration;
 
 /** A connection of the manager's own. */
-public interface Line extends AutoCloseable {
+public interface Connection extends AutoCloseable {
     /**
-     * Sends one command and waits for the reply. After a {@link ServerException}, and an interrupt, the connection is closed.
+     * Sends one command and waits for the reply. After a {@link ServerException}, and an interrupt, the connection is
+     * closed.
      *
      * @param words the command and its arguments
      * @param timeout how long it may take
@@ -24,8 +25,8 @@ public interface Line extends AutoCloseable {
     boolean isOpen();
 
     /**
-     * Calls once, when the connection has ended, whoever ended it; at once if it has. On a line that nobody watches, that is
-     * when a call or {@link #close} ends it.
+     * Calls once, when the connection has ended, whoever ended it; at once if it has. On a connection that is not
+     * watched, that is when a call or {@link #close} ends it.
      *
      * @param ended what to call
      */

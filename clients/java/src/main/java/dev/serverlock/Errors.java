@@ -7,7 +7,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.regex.Pattern;
 
 /** What errors of the server and the connection mean for a lock. */
-final class Judge {
+final class Errors {
     private static final Pattern NO_ACCESS =
             Pattern.compile("^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)");
     private static final Set<String> PASSING =
@@ -19,9 +19,9 @@ final class Judge {
     /** Of an attempt that does not wait, and of a call for a lock that is held. */
     static final long NO_WAIT = -1;
 
-    private Judge() {}
+    private Errors() {}
 
-    /** The reply to a call; throws Said or Broken. */
+    /** The reply to a call; throws ReplyError or ConnectionLost. */
     static Object result(Call call) {
         if (call.error == null) {
             return call.value;
@@ -29,22 +29,23 @@ final class Judge {
         throw read(call.error, call.late);
     }
 
-    /** What an error of a library means: Said or Broken. */
+    /** What an error of a library means: ReplyError or ConnectionLost. */
     static RuntimeException read(Throwable error, CompletableFuture<Object> late) {
-        if (error instanceof Said said) {
-            return said;
+        if (error instanceof ReplyError reply) {
+            return reply;
         }
-        if (error instanceof Broken broken) {
-            return broken;
+        if (error instanceof ConnectionLost lost) {
+            return lost;
         }
         for (Throwable cause = error; cause != null; cause = cause.getCause()) {
             if (cause instanceof ReplyException) {
                 String text = String.valueOf(cause.getMessage());
-                return NO_ACCESS.matcher(text).find() ? new Broken(text, cause, true, null) : new Said(text);
+                boolean isNoAccess = NO_ACCESS.matcher(text).find();
+                return isNoAccess ? new ConnectionLost(text, cause, true, null) : new ReplyError(text);
             }
         }
         String text = error.getMessage() == null ? error.toString() : error.getMessage();
-        return new Broken(text, error, false, late);
+        return new ConnectionLost(text, error, false, late);
     }
 
     static RuntimeException read(Throwable error) {
@@ -53,10 +54,11 @@ final class Judge {
 
     /** Whether to try again while wait time remains, and in the background what has to be given back. */
     static boolean mayPass(RuntimeException error) {
-        if (error instanceof Broken broken) {
-            return !broken.isFinal;
+        if (error instanceof ConnectionLost lost) {
+            return !lost.isFinal;
         }
-        return error instanceof Said said && PASSING.contains(said.code) && !LASTING.matcher(said.getMessage()).find();
+        return error instanceof ReplyError reply
+                && PASSING.contains(reply.code) && !LASTING.matcher(reply.getMessage()).find();
     }
 
     /** The error as users get it, after a wait or NO_WAIT. */
@@ -65,25 +67,25 @@ final class Judge {
             return ours;
         }
         String text = error.getMessage();
-        if (error instanceof Broken broken) {
-            return broken.isFinal
-                    ? new LockDeniedException(key, text, broken.getCause())
-                    : new LockNoServerException(key, text, broken.getCause());
+        if (error instanceof ConnectionLost lost) {
+            return lost.isFinal
+                    ? new LockDeniedException(key, text, lost.getCause())
+                    : new LockNoServerException(key, text, lost.getCause());
         }
-        if (!(error instanceof Said said)) {
+        if (!(error instanceof ReplyError reply)) {
             throw error;
         }
         Throwable cause = new ReplyException(text);
-        if (waited != NO_WAIT && mayPass(said)) {
+        if (waited != NO_WAIT && mayPass(reply)) {
             return new LockTimeoutException(key, "not granted within " + ms(waited) + ": " + text, cause);
         }
-        if (said.code.equals("DEADLOCK")) {
+        if (reply.code.equals("DEADLOCK")) {
             return new LockDeadlockException(key, text, cause);
         }
-        if (said.code.equals("NOPERM")) {
+        if (reply.code.equals("NOPERM")) {
             return new LockDeniedException(key, text, cause);
         }
-        if (PASSING.contains(said.code) || said.code.equals("CLOCK") || said.isUnknownCommand()) {
+        if (PASSING.contains(reply.code) || reply.code.equals("CLOCK") || reply.isUnknownCommand()) {
             return new LockUnavailableException(key, text, cause);
         }
         return new LockArgumentException(key, text, cause);

@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.spi.FakeServer;
-import dev.serverlock.spi.Line;
+import dev.serverlock.spi.Connection;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
 import java.time.Duration;
@@ -19,13 +19,13 @@ import org.junit.jupiter.api.Test;
 import redis.clients.jedis.RedisClient;
 
 /** A connection that its caller reads. */
-class JedisLineTest {
+class JedisConnectionTest {
     private static final Duration LONG = Duration.ofSeconds(20);
 
     private FakeServer server;
     private RedisClient client;
 
-    private Line open(String reply) throws Exception {
+    private Connection open(String reply) throws Exception {
         server = new FakeServer(command -> reply);
         client = RedisClient.create("127.0.0.1", server.port());
         return JedisServer.of(client).node(new byte[0]).dial(false, LONG);
@@ -37,31 +37,31 @@ class JedisLineTest {
         server.close();
     }
 
-    private static Object call(Line line, Duration timeout) throws InterruptedException {
-        return line.call(FakeServer.call("LOCK.A").words, timeout);
+    private static Object call(Connection connection, Duration timeout) throws InterruptedException {
+        return connection.call(FakeServer.call("LOCK.A").words, timeout);
     }
 
     @Test
     void itGivesRepliesAndErrorsAndStaysOpen() throws Exception {
-        Line line = open(":7\r\n");
-        assertEquals(7L, call(line, LONG));
-        assertEquals(7L, call(line, Duration.ofSeconds(5)));
-        assertTrue(line.isOpen());
-        line.close();
-        Line other = open("-GRACE not yet\r\n");
+        Connection connection = open(":7\r\n");
+        assertEquals(7L, call(connection, LONG));
+        assertEquals(7L, call(connection, Duration.ofSeconds(5)));
+        assertTrue(connection.isOpen());
+        connection.close();
+        Connection other = open("-GRACE not yet\r\n");
         assertEquals("GRACE not yet", assertThrows(ReplyException.class, () -> call(other, LONG)).getMessage());
         assertTrue(other.isOpen());
     }
 
     @Test
     void anInterruptEndsTheCallAndTheConnection() throws Exception {
-        Line line = open(FakeServer.SILENCE);
+        Connection connection = open(FakeServer.SILENCE);
         CountDownLatch ended = new CountDownLatch(1);
-        line.onEnd(ended::countDown);
+        connection.onEnd(ended::countDown);
         CompletableFuture<Throwable> told = new CompletableFuture<>();
         Thread caller = new Thread(() -> {
             try {
-                call(line, LONG);
+                call(connection, LONG);
             } catch (InterruptedException | RuntimeException error) {
                 told.complete(error);
             }
@@ -76,22 +76,22 @@ class JedisLineTest {
         assertInstanceOf(InterruptedException.class, told.get(20, TimeUnit.SECONDS));
         assertTrue(System.nanoTime() - began < 5_000_000_000L);
         assertTrue(ended.await(20, TimeUnit.SECONDS));
-        assertFalse(line.isOpen());
+        assertFalse(connection.isOpen());
     }
 
     @Test
     void aReplyThatDoesNotComeEndsIt() throws Exception {
-        Line line = open(FakeServer.SILENCE);
-        assertThrows(ServerException.class, () -> call(line, Duration.ofMillis(100)));
-        assertFalse(line.isOpen());
+        Connection connection = open(FakeServer.SILENCE);
+        assertThrows(ServerException.class, () -> call(connection, Duration.ofMillis(100)));
+        assertFalse(connection.isOpen());
     }
 
     @Test
     void onceClosedItDoesNotConnectAgain() throws Exception {
-        Line line = open(":7\r\n");
+        Connection connection = open(":7\r\n");
         int before = server.accepted();
-        line.close();
-        assertThrows(ServerException.class, () -> call(line, LONG));
+        connection.close();
+        assertThrows(ServerException.class, () -> call(connection, LONG));
         assertEquals(before, server.accepted());
         assertEquals(0, server.count("LOCK.A"));
     }

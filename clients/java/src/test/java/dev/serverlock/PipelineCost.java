@@ -15,11 +15,11 @@ import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.RedisClient;
 
 /**
- * What a {@link Lane} gains over a plain semaphore for as many connections: throughput, CPU time of this process and of the
- * server, in alternating rounds. Run it with the number of callers, of rounds, and of locks that each caller takes in a
- * round: {@code java -cp ... dev.serverlock.LaneCost 1000 7 20}, with SERVERLOCK_MODULE set.
+ * What a {@link Pipeline} gains over a plain semaphore for as many connections: throughput, CPU time of this process
+ * and of the server, in alternating rounds. Run it with the number of callers, of rounds, and of locks that each caller
+ * takes in a round: {@code java -cp ... dev.serverlock.PipelineCost 1000 7 20}, with SERVERLOCK_MODULE set.
  */
-public final class LaneCost {
+public final class PipelineCost {
     private static final long TIMEOUT = 60 * Clock.SECOND;
 
     private final TestServer server = new TestServer();
@@ -37,9 +37,9 @@ public final class LaneCost {
     /** For one lock, in microseconds. */
     private record Cost(double wall, double client, double server) {}
 
-    private LaneCost() throws Exception {
-        Lane lane = new Lane(node);
-        ways.put("lane", calls -> lane.exchange(calls, TIMEOUT));
+    private PipelineCost() throws Exception {
+        Pipeline pipeline = new Pipeline(node);
+        ways.put("pipeline", calls -> pipeline.exchange(calls, TIMEOUT));
         for (int permits : new int[] {2, 4}) {
             ways.put("fair semaphore of " + permits, guarded(new Semaphore(permits, true)));
             ways.put("semaphore of " + permits, guarded(new Semaphore(permits)));
@@ -64,7 +64,7 @@ public final class LaneCost {
      * @throws Exception if the server cannot be started
      */
     public static void main(String[] args) throws Exception {
-        LaneCost cost = new LaneCost();
+        PipelineCost cost = new PipelineCost();
         try {
             for (int round = 0; round <= Integer.parseInt(args[1]); round++) { // the first warms up
                 for (Map.Entry<String, Way> way : cost.ways.entrySet()) {
@@ -125,13 +125,13 @@ public final class LaneCost {
         found.forEach((name, costs) -> {
             List<Cost> ratios = new ArrayList<>();
             for (int round = 0; round < costs.size(); round++) {
-                Cost lane = found.get("lane").get(round);
+                Cost pipeline = found.get("pipeline").get(round);
                 Cost one = costs.get(round);
-                ratios.add(new Cost(one.wall / lane.wall, one.client / lane.client, one.server / lane.server));
+                ratios.add(new Cost(one.wall / pipeline.wall, one.client / pipeline.client, one.server / pipeline.server));
             }
             Cost cost = median(costs);
             Cost ratio = median(ratios);
-            System.out.printf("%-20s %6.1f us for a lock (%.2f of the lane), client %5.1f us (%.2f), server %5.1f us (%.2f)%n",
+            System.out.printf("%-20s %6.1f us for a lock (%.2f of the pipeline), client %5.1f us (%.2f), server %5.1f us (%.2f)%n",
                     name, cost.wall, ratio.wall, cost.client, ratio.client, cost.server, ratio.server);
         });
     }

@@ -1,6 +1,5 @@
 package dev.serverlock.jedis;
 
-import dev.serverlock.spi.Line;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
 import java.nio.charset.StandardCharsets;
@@ -18,7 +17,7 @@ import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
 /** A connection that a daemon thread reads, so that its end is noticed at once. */
-final class WatchedLine implements Line {
+final class WatchedConnection implements dev.serverlock.spi.Connection {
     private final Connection connection;
     private final Consumer<String> heard;
     private final Deque<CompletableFuture<Object>> pending = new ArrayDeque<>();
@@ -26,11 +25,11 @@ final class WatchedLine implements Line {
     /** Guards the writer and what is pending. After it, nothing is sent: Jedis would connect again by itself. */
     private boolean isClosed;
 
-    WatchedLine(Connection connection, Consumer<String> heard) {
+    WatchedConnection(Connection connection, Consumer<String> heard) {
         this.connection = connection;
         this.heard = heard;
         connection.setSoTimeout(0);
-        Thread reader = new Thread(this::listen, "serverlock-line");
+        Thread reader = new Thread(this::listen, "serverlock-connection");
         reader.setDaemon(true);
         reader.start();
     }

@@ -3,7 +3,7 @@ package dev.serverlock;
 import java.util.concurrent.CompletableFuture;
 
 /** No connection, or no reply in time. */
-final class Broken extends RuntimeException {
+final class ConnectionLost extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     /** It makes no sense to try again. */
@@ -11,13 +11,13 @@ final class Broken extends RuntimeException {
     /** The reply may still come, on a connection that others share; null: it cannot. */
     final transient CompletableFuture<Object> late;
 
-    Broken(String text, Throwable cause, boolean isFinal, CompletableFuture<Object> late) {
+    ConnectionLost(String text, Throwable cause, boolean isFinal, CompletableFuture<Object> late) {
         super(text, cause, false, false);
         this.isFinal = isFinal;
         this.late = late;
     }
 
-    Broken(String text) {
+    ConnectionLost(String text) {
         this(text, null, false, null);
     }
 }

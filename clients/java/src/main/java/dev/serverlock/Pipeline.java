@@ -16,22 +16,22 @@ import java.util.concurrent.locks.LockSupport;
  * for nothing, and a crowd behind a slow network needs no more connections than one caller.
  *
  * <p>With 1,000 callers over Jedis it passes 2 to 4 times as many locks as a semaphore for two or four connections, for
- * 0.6 to 0.75 of the CPU time of the client and 0.14 to 0.22 of that of the server (LaneCost in the tests). An interrupt
- * does not end a call that is under way, so a batch always comes back: the storms of clients/suite show it.
+ * 0.6 to 0.75 of the CPU time of the client and 0.14 to 0.22 of that of the server (PipelineCost in the tests). An
+ * interrupt does not end a call that is under way, so a batch always comes back: the storms of clients/suite show it.
  */
-final class Lane {
+final class Pipeline {
     private static final int AT_ONCE = 2;
     private static final int MOST_CALLS = 128;
 
     private final Node node;
     private final Deque<Batch> queue = new ArrayDeque<>();
     private int running;
-    /** With a line for a lone wait, there is one exchange at a time: see Solo. */
+    /** One exchange at a time, while a lone wait has a connection: see Blocking. */
     private boolean isNarrow;
     private boolean wasWide;
     private Runnable crowded;
 
-    Lane(Node node) {
+    Pipeline(Node node) {
         this.node = node;
     }
 
@@ -52,8 +52,7 @@ final class Lane {
 
     /**
      * Makes one exchange at a time of it, if there never were two, and tells whether it is so. crowded is called when
-     * more
-     * than one caller has to wait for another.
+     * more than one caller has to wait for another.
      */
     synchronized boolean narrow(Runnable crowded) {
         if (!wasWide) {
@@ -68,7 +67,10 @@ final class Lane {
         crowded = null;
     }
 
-    /** Sends the calls and returns when it is known what becomes of them; throws Broken if no connection comes free. */
+    /**
+     * Sends the calls and returns when it is known what becomes of them; throws ConnectionLost if no connection comes
+     * free.
+     */
     void exchange(List<Call> calls, long timeout) {
         if (node.isShared()) {
             node.exchange(calls, Clock.duration(timeout));
@@ -110,7 +112,7 @@ final class Lane {
             long left = end - System.nanoTime();
             if (left <= 0 && withdraw(mine)) {
                 restore(wasInterrupted);
-                throw new Broken("no connection came free within " + mine.timeout / Clock.MILLISECOND + " ms");
+                throw new ConnectionLost("no connection came free within " + mine.timeout / Clock.MILLISECOND + " ms");
             }
             // It is on its way, or in the queue: both end in time.
             LockSupport.parkNanos(this, left > 0 ? left : Clock.SECOND);

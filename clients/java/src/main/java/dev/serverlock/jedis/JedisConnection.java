@@ -1,6 +1,5 @@
 package dev.serverlock.jedis;
 
-import dev.serverlock.spi.Line;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
 import java.io.IOException;
@@ -11,16 +10,16 @@ import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
 /**
- * A connection that its caller reads: no thread stands between them. An interrupt closes it, as it closes channels of the
- * JDK. Nobody notices its end before the next call.
+ * A connection that its caller reads: no thread stands between them. An interrupt closes it, as it closes channels of
+ * the JDK. Nobody notices its end before the next call.
  */
-final class JedisLine implements Line {
+final class JedisConnection implements dev.serverlock.spi.Connection {
     private final Connection connection;
     private final Door door = new Door();
     private final CompletableFuture<Void> ended = new CompletableFuture<>();
     private int soTimeout;
 
-    JedisLine(Connection connection) {
+    JedisConnection(Connection connection) {
         this.connection = connection;
         soTimeout = connection.getSoTimeout();
     }
@@ -82,7 +81,7 @@ final class JedisLine implements Line {
         if (isOpen()) {
             connection.sendCommand(JedisNode.arguments(words));
         }
-        // Jedis connects again by itself, if it was closed just now. Nothing is on its way yet: the next line sends it.
+        // Jedis connects again by itself, if it was closed just now. Nothing was sent yet: getOne flushes.
         if (!isOpen()) {
             connection.disconnect();
             throw new ServerException("the connection has ended", null);

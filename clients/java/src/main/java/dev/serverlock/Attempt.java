@@ -16,7 +16,8 @@ import java.util.function.BooleanSupplier;
  */
 final class Attempt {
     /**
-     * How long an interrupted caller waits for its attempt to be given up at the server. It goes on in the background.
+     * How long an interrupted caller waits until its attempt is cancelled at the server. Then that continues in the
+     * background.
      */
     private static final long FAREWELL = 100 * Clock.MILLISECOND;
 
@@ -34,7 +35,7 @@ final class Attempt {
     boolean usesConnection;
     boolean mayBeKnown; // the server may know of it
     boolean wasQueued;
-    boolean isUnsure; // no reply came to one of its copies
+    boolean isUnsure; // one of its copies got no reply
     boolean isPortable;
     boolean noNotify;
 
@@ -51,7 +52,7 @@ final class Attempt {
         usesConnection = request.needsConnection();
     }
 
-    /** Gives the grant; throws the typed error. */
+    /** Returns the grant; throws the error that users get. */
     Grant run() throws InterruptedException {
         Grant grant;
         try {
@@ -62,7 +63,7 @@ final class Attempt {
             }
         } catch (InterruptedException givenUp) {
             if (connection != null) {
-                connection.close(); // a reply that is on its way must not be read as that to another call
+                connection.close(); // a late reply must not be read as the reply to another command
             }
             abandon(true, true);
             throw givenUp;
@@ -90,7 +91,7 @@ final class Attempt {
         }
     }
 
-    /** Null: it is not loaded. */
+    /** Null: the module is not loaded. */
     private Grant byModuleIfLoaded(Waiting waiting) throws InterruptedException {
         boolean mightBeKnown = mayBeKnown;
         isPortable = false;
@@ -119,7 +120,7 @@ final class Attempt {
             return grant;
         }
         if (left() <= 0) {
-            mayBeKnown = false; // its place holds nobody up
+            mayBeKnown = false; // its place in the queue delays nobody
             throw request.wait > 0 ? timedOut() : Errors.refused(request.name);
         }
         if ((grant = waiting.alone()) != Grant.NOT_ALONE) {
@@ -139,7 +140,7 @@ final class Attempt {
         return Errors.timedOut(request.name, engine.clock.now() - began);
     }
 
-    /** Ends an attempt that nobody waits for any more. */
+    /** Throws if the caller was interrupted or the manager is closed. */
     void over() throws InterruptedException {
         if (Thread.interrupted()) {
             throw new InterruptedException("the attempt to get the lock " + request.name + " was interrupted");
@@ -147,7 +148,7 @@ final class Attempt {
         engine.checkOpen(request.name);
     }
 
-    /** Sends it, and again after errors that may pass. Null: it was not granted. */
+    /** Sends it, and again after errors that may pass. Null: not granted. */
     Grant ask(long wait, String channel, long timeout) throws InterruptedException {
         long span = wait;
         while (true) {
@@ -172,7 +173,7 @@ final class Attempt {
         }
     }
 
-    /** A copy was answered: the next one counts from one again. */
+    /** A copy got a reply: tries are counted from here. */
     void answered() {
         tries = 0;
     }
@@ -189,7 +190,7 @@ final class Attempt {
         return grant;
     }
 
-    /** One exchange; throws ReplyError or ConnectionLost. */
+    /** Sends one command; throws ReplyError or ConnectionLost. */
     Object exchange(byte[][] words, long timeout) throws InterruptedException {
         over();
         if (usesConnection && (connection == null || !connection.isOpen())) {
@@ -203,10 +204,9 @@ final class Attempt {
     }
 
     /**
-     * Waits a little before the next copy, or throws the error if there is to be none. The connection of the copy
-     * before is closed; if others share it, the copy may still be on its way there, and the next one goes over another.
-     * Both have one ID, so that they get one grant. What the server does after the attempt has ended is
-     * {@link #settleOverdue}.
+     * Pauses before the next copy, or throws the error if there is none. The connection of the previous copy is closed.
+     * If it is shared, that copy may still arrive, and the next one uses another connection; both have the same ID, so
+     * they get one grant. {@link #settleOverdue} handles replies after the end of the attempt.
      */
     void pauseAfter(RuntimeException error) throws InterruptedException {
         if (error instanceof LockException) {
@@ -220,7 +220,7 @@ final class Attempt {
             throw error;
         }
         if (connection != null) {
-            connection.close(); // it may lead to a server that does not have the key any more
+            connection.close(); // its server may not have the key any more
         }
         if (engine.router.isCluster() && (usesConnection || error instanceof ConnectionLost)) {
             engine.router.refresh();
@@ -241,7 +241,7 @@ final class Attempt {
         over();
     }
 
-    /** Once it is known what became of copies that are overdue, what they may have got is given back if isUnwanted. */
+    /** When an overdue copy gets its reply or fails, cancels the attempt if isUnwanted. */
     void settleOverdue(BooleanSupplier isUnwanted) {
         for (CompletableFuture<Object> late : overdue) {
             late.whenComplete((reply, error) -> {

@@ -14,7 +14,7 @@ final class Blocking {
     private final Engine engine;
     private Connection connection;
     private boolean isTaken;
-    /** Calls are narrowed for it. */
+    /** Commands use only one connection meanwhile. */
     private boolean isUsed;
     /** A second attempt has waited. */
     private boolean isOver;
@@ -92,7 +92,7 @@ final class Blocking {
         }
     }
 
-    /** Ends the wait as well. */
+    /** Closes the connection, which ends the wait too. */
     void close() {
         Connection open;
         synchronized (this) {

@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-/** Work under a lock, in one thread, which a loss interrupts. Outside of the work nobody is interrupted. */
+/** Work under a lock, in one thread, which a loss interrupts. The interrupt reaches only the work. */
 final class Body {
     private final Thread thread = Thread.currentThread();
     private boolean isOver;
@@ -31,7 +31,7 @@ final class Body {
         }
     }
 
-    /** Releases; a loss is told unless the work has an error of its own to tell. */
+    /** Releases the lock. Throws for a loss, unless the work has thrown an error of its own. */
     private static void end(Held held, boolean hasFailed) {
         try {
             held.close();

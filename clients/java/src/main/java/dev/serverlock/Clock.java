@@ -3,11 +3,11 @@ package dev.serverlock;
 import java.time.Duration;
 
 /**
- * A clock that runs on while the machine is suspended, and never goes back, in nanoseconds: the monotonic clock, and
- * what the wall clock has gained on it. Java reaches no clock of the system that does both.
+ * A clock in nanoseconds that runs on while the machine is suspended and never goes back: the monotonic clock, plus
+ * what the wall clock has gained on it. Java has no access to a system clock that does both.
  *
- * <p>A wall clock that is set back changes nothing. One that is set forward looks like a suspend, so that a loss may be
- * reported too early.
+ * <p>Setting the wall clock back changes nothing. Setting it forward looks like a suspend, so a loss may be reported
+ * too early.
  */
 final class Clock {
     /** A time that never comes. */
@@ -75,7 +75,7 @@ final class Clock {
         }
     }
 
-    /** base + span, or the end of time. */
+    /** base + span, or NEVER. */
     static long after(long base, long span) {
         return span > Long.MAX_VALUE - base ? NEVER : base + span;
     }
@@ -88,7 +88,7 @@ final class Clock {
         }
     }
 
-    /** In whole milliseconds, but never nothing. */
+    /** In whole milliseconds, at least 1. */
     static long milliseconds(long nanos) {
         return Math.max(1, nanos / MILLISECOND + (nanos % MILLISECOND >= MILLISECOND / 2 ? 1 : 0));
     }

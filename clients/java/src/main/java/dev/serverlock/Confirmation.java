@@ -3,7 +3,7 @@ package dev.serverlock;
 import dev.serverlock.spi.Connection;
 import java.util.List;
 
-/** Fails unless enough replicas, or disks, have the grant. */
+/** Throws unless enough replicas or disks have the grant. */
 final class Confirmation {
     private static final byte[] WAIT = Words.bytes("WAIT");
     private static final byte[] WAITAOF = Words.bytes("WAITAOF");
@@ -36,7 +36,7 @@ final class Confirmation {
         }
     }
 
-    /** A server that cannot confirm, because it has no WAITAOF or no AOF, is of no use for this lock. */
+    /** A server without WAITAOF, or without an AOF, cannot confirm the grant. */
     private static Object ask(Connection connection, Words words, Request request, long patience)
             throws InterruptedException {
         try {

@@ -6,7 +6,7 @@ import java.util.concurrent.CompletableFuture;
 final class ConnectionLost extends RuntimeException {
     private static final long serialVersionUID = 1;
 
-    /** It makes no sense to try again. */
+    /** Trying again is pointless: the server does not let this user in. */
     final boolean isFinal;
     /** The reply may still come, on a connection that others share; null: it cannot. */
     final transient CompletableFuture<Object> late;

@@ -6,7 +6,7 @@ import java.util.Deque;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
-/** A few connections for calls that need one to themselves: blocking waits, and WAIT behind a grant. */
+/** A few dedicated connections, for blocking waits and for WAIT behind a grant. */
 final class Connections {
     private static final int MOST = 8;
 
@@ -37,7 +37,7 @@ final class Connections {
     /** Takes a connection; null if none came free in time. */
     Connection take(byte[] key, long timeout) throws InterruptedException {
         long end = Clock.after(engine.clock.now(), timeout);
-        // In short spans, so that the end of the manager is noticed.
+        // In short spans, to notice that the manager is closed.
         while (!turns.tryAcquire(Math.min(Clock.SECOND, Math.max(0, end - engine.clock.now())), TimeUnit.NANOSECONDS)) {
             if (engine.clock.now() >= end || engine.isClosed()) {
                 return null;

@@ -10,9 +10,11 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
-/** What a manager does: attempts, renewal, and what is asked of the server for a lock that is held. */
+/** The core of a manager: attempts, renewal, and the commands for held locks. */
 final class Engine {
-    /** How many threads call what the application wants to be told, and how many give back what is owed. */
+    /**
+     * How many threads run callbacks of the application, and how many give back what could not be given back at once.
+     */
     static final int THREADS = 2;
 
     private static final long ASK_FOR_MODULE = 5 * Clock.SECOND;
@@ -32,12 +34,12 @@ final class Engine {
     final Portable portable = new Portable(this);
     final Release release = new Release(this);
     final Hooks hooks;
-    /** For what cannot be given back at once. Whatever is owed, it holds up no renewal. */
+    /** Gives back what could not be given back at once, without delaying renewals. */
     final ThreadPoolExecutor debts = pool("serverlock-debt");
-    /** For what is the application's own, and may block. */
+    /** Runs callbacks of the application, which may block. */
     final ThreadPoolExecutor callbacks = pool("serverlock-callback");
 
-    /** Until the server says otherwise. */
+    /** Until the server refuses NOTIFY. */
     volatile boolean notifies = true;
     volatile boolean notifyWorks;
 
@@ -59,7 +61,7 @@ final class Engine {
         router = new Router(options.server);
     }
 
-    /** A few daemon threads, which end when they have nothing to do. */
+    /** A few daemon threads, which end when they are idle. */
     private ThreadPoolExecutor pool(String name) {
         ThreadPoolExecutor made = new ThreadPoolExecutor(THREADS, THREADS, 2, TimeUnit.SECONDS,
                 new LinkedBlockingQueue<>(), work -> thread(name, work));
@@ -87,7 +89,7 @@ final class Engine {
         }
     }
 
-    /** Sleeps for so long, or until the manager is closed. */
+    /** Sleeps for that time, or until the manager is closed. */
     void pause(long span) throws InterruptedException {
         closed.await(span, TimeUnit.NANOSECONDS);
     }
@@ -100,7 +102,7 @@ final class Engine {
         try {
             grant = attempt.run();
         } catch (LockException refused) {
-            tell(() -> hooks.refused(request.name, Clock.duration(clock.now() - attempt.began), refused));
+            callBack(() -> hooks.refused(request.name, Clock.duration(clock.now() - attempt.began), refused));
             throw refused;
         }
         Hold hold = new Hold(this, request, grant, attempt.began);
@@ -109,12 +111,12 @@ final class Engine {
         }
         attempt.settleOverdue(hold::isReleased);
         timer.add(hold);
-        tell(() -> hooks.granted(request.name, Clock.duration(hold.granted - hold.began)));
+        callBack(() -> hooks.granted(request.name, Clock.duration(hold.granted - hold.began)));
         return hold;
     }
 
-    /** Calls what is the application's own. Its errors must not cost a lock. */
-    void tell(Runnable call) {
+    /** Runs a hook or callback of the application, whose errors must not cost a lock. */
+    void callBack(Runnable call) {
         try {
             call.run();
         } catch (RuntimeException | Error error) { // as when a class of theirs is missing
@@ -136,12 +138,12 @@ final class Engine {
         }
     }
 
-    /** How long a reply may take to what nobody waits for. */
+    /** How long a reply may take while no caller waits for it. */
     long patience() {
         return Math.min(Clock.SECOND, timeout);
     }
 
-    /** Ends an attempt: at once if that can be done, else in the background. */
+    /** Cancels an attempt: at once if the server is reachable, otherwise in the background. */
     void cancel(Request request, String id, boolean isPortable, boolean isReachable) {
         byte[] idBytes = Words.bytes(id);
         Timer.Debt debt = () -> {
@@ -159,7 +161,7 @@ final class Engine {
                 return;
             } catch (ReplyError | ConnectionLost error) {
                 if (!Errors.mayPass(error)) {
-                    return; // the server has answered, or does not let this user in
+                    return; // the server has replied, or does not let this user in
                 }
             }
         }
@@ -222,7 +224,7 @@ final class Engine {
         byte[][] words();
     }
 
-    /** Sends a command for a lock that is held; again if the module, or the script, is gone. */
+    /** Sends a command for a held lock, and again if the module or the script is gone. */
     Object ask(Hold hold, byte[] key, Command command) {
         try {
             return send(hold, key, command);
@@ -231,7 +233,7 @@ final class Engine {
         }
     }
 
-    /** The same; throws ReplyError or ConnectionLost. */
+    /** As ask, but throws ReplyError or ConnectionLost. */
     Object send(Hold hold, byte[] key, Command command) {
         for (int tries = 0; ; tries++) {
             try {
@@ -244,18 +246,18 @@ final class Engine {
         }
     }
 
-    /** Is called once for each hold that is lost, in one of a few threads. */
+    /** Reports a lost hold. Called once for each, in one of a few threads. */
     void lost(Hold hold, LockLostException why) {
         warn(why.getMessage(), null);
-        tell(() -> hooks.lost(hold.request.name, Clock.duration(clock.now() - hold.granted), why));
+        callBack(() -> hooks.lost(hold.request.name, Clock.duration(clock.now() - hold.granted), why));
         if (hold.request.onLost != null) {
-            tell(() -> hold.request.onLost.accept(why));
+            callBack(() -> hold.request.onLost.accept(why));
         }
     }
 
     /**
-     * Whether to ask with the scripts, because the server did not know LOCK.* a moment ago. Every now and then one
-     * caller is told that it is not so: it asks for the module, on behalf of all.
+     * Whether to use the scripts, because the server did not know LOCK.* a moment ago. Every five seconds one caller
+     * gets false, and asks for the module on behalf of all.
      */
     boolean isPortable() {
         if (!isMissed) {
@@ -274,7 +276,7 @@ final class Engine {
         isMissed = false;
     }
 
-    /** Tells whether to go on with the scripts. */
+    /** Returns whether to continue with the scripts. */
     boolean missModule(ReplyError reply) {
         if (!mayBeScript) {
             return false;
@@ -289,7 +291,7 @@ final class Engine {
         return true;
     }
 
-    /** Tells whether to go on because the module, or the script, is gone. The scripts know the same value. */
+    /** Returns whether to continue because the module or the script is gone. The scripts read the same value. */
     boolean missed(Hold hold, RuntimeException error) {
         if (!(error instanceof ReplyError reply)) {
             return false;

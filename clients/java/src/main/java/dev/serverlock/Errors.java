@@ -13,15 +13,15 @@ final class Errors {
     private static final Set<String> PASSING =
             Set.of("UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY",
                     "MISCONF", "OOM", "NOREPLICAS", "GRACE", "BUSYLOCKS");
-    /** These begin like passing ones, but time does not cure them. */
+    /** These begin like a passing error, but do not pass. */
     private static final Pattern LASTING = Pattern.compile("^(GRACE lease|BUSYLOCKS 64 waits) ");
 
-    /** Of an attempt that does not wait, and of a call for a lock that is held. */
+    /** Instead of a time waited: for an attempt without a wait, and for a command for a held lock. */
     static final long NO_WAIT = -1;
 
     private Errors() {}
 
-    /** The reply to a call; throws ReplyError or ConnectionLost. */
+    /** Returns the reply to a command; throws ReplyError or ConnectionLost. */
     static Object result(Call call) {
         if (call.error == null) {
             return call.value;
@@ -29,7 +29,7 @@ final class Errors {
         throw read(call.error, call.late);
     }
 
-    /** What an error of a library means: ReplyError or ConnectionLost. */
+    /** Translates an error of a library into ReplyError or ConnectionLost. */
     static RuntimeException read(Throwable error, CompletableFuture<Object> late) {
         if (error instanceof ReplyError reply) {
             return reply;
@@ -52,7 +52,7 @@ final class Errors {
         return read(error, null);
     }
 
-    /** Whether to try again while wait time remains, and in the background what has to be given back. */
+    /** Whether to try again: while wait time remains, and in the background for what has to be given back. */
     static boolean mayPass(RuntimeException error) {
         if (error instanceof ConnectionLost lost) {
             return !lost.isFinal;
@@ -61,7 +61,7 @@ final class Errors {
                 && PASSING.contains(reply.code) && !LASTING.matcher(reply.getMessage()).find();
     }
 
-    /** The error as users get it, after a wait or NO_WAIT. */
+    /** The error as users get it. */
     static LockException typed(RuntimeException error, String key, long waited) {
         if (error instanceof LockException ours) {
             return ours;

@@ -4,20 +4,20 @@ import dev.serverlock.spi.Connection;
 import java.time.Duration;
 import java.util.List;
 
-/** What the server said, and what belongs to it. */
+/** A reply to ACQUIRE: a grant, or one of the constants. */
 final class Grant {
-    /** The server said WAITING. */
+    /** The server replied WAITING. */
     static final Grant WAITING = new Grant(0, 0, null, false);
     /** This server, or this user, cannot wait by NOTIFY. */
     static final Grant NO_NOTIFY = new Grant(0, 0, null, false);
-    /** Others wait too. */
+    /** Other attempts wait too. */
     static final Grant NOT_ALONE = new Grant(0, 0, null, false);
 
     final long token;
-    /** Null: the lock was free, or nobody asked. */
+    /** Null: the lock was free, or no details were asked for. */
     final Predecessor predecessor;
     final boolean isPortable;
-    /** When the request was sent that it answers. */
+    /** When the request of this reply was sent. */
     long sent;
     /** Of a session. */
     Connection connection;
@@ -29,7 +29,7 @@ final class Grant {
         this.isPortable = isPortable;
     }
 
-    /** Reads a reply that is not nil. */
+    /** Reads a reply other than nil. */
     static Grant read(Object reply, long sent, String name, boolean isPortable) {
         if (reply instanceof Long token && token > 0) {
             return new Grant(token, sent, null, isPortable);

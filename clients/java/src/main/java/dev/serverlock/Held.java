@@ -6,10 +6,10 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * A lock that is held, until it is released or lost. Any thread may call its methods. A Held that nobody refers to any
- * more is not renewed.
+ * A lock that is held, until it is released or lost. Any thread may call its methods. A Held that is no longer
+ * referenced is not renewed.
  *
- * <p>In a try-with-resources statement the end of the block gives the lock back:
+ * <p>In a try-with-resources statement the end of the block releases the lock:
  *
  * <pre>{@code
  * try (Held held = report.acquire()) {
@@ -38,7 +38,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * The fencing token. It grows with each grant of the key: give it to the storage that is written to.
+     * The fencing token. It grows with each grant of the key: pass it to the storage that you write to.
      *
      * @return the token
      */
@@ -47,7 +47,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * The holder that did not release the lock before, if the lock was asked for with {@link ServerLock#details} or
+     * The previous holder if it did not release the lock, and the lock was acquired with {@link ServerLock#details} or
      * {@link Locks#recover}.
      *
      * @return the predecessor; empty if the lock was free
@@ -79,7 +79,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Throws unless the lock is held for certain. It asks nobody: call it before each step of the work.
+     * Throws unless the lock is held for certain. It sends nothing: call it before each step of the work.
      *
      * @throws LockLostException if the lock is lost or released
      */
@@ -92,8 +92,8 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Gives the lock back. It is sent also if the thread is interrupted, and takes at most the time-out of one call.
-     * What cannot be given back by then is given back in the background, and ends with its lease at the latest.
+     * Releases the lock, also if the thread is interrupted. It takes at most the time-out of one command. After that
+     * the release continues in the background, and the lock ends with its lease at the latest.
      *
      * @return whether the lock was held to the end
      * @throws LockMisuseException if it was released before
@@ -103,10 +103,10 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Gives the lock back when that time is over, and returns at once. If the process ends before, the lock ends with
-     * what is left of it.
+     * Releases the lock when that time is over, and returns at once. If the process ends first, the lock ends at that
+     * time by itself.
      *
-     * @param later how long others cannot have the lock yet
+     * @param later how long to keep the lock from others
      * @return whether the lock was held to the end
      * @throws LockMisuseException if it was released before
      */
@@ -119,7 +119,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Gives the lock back, unless that was done before.
+     * Releases the lock, unless it was released before.
      *
      * @throws LockLostException if it was not held to the end
      */
@@ -167,12 +167,12 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Runs one command on the server of the lock, only if the lock is held there at that moment. In a cluster the key
-     * must be in the slot of the lock.
+     * Runs one command on the server of the lock, if the lock is held there at that moment. In a cluster the key must
+     * be in the slot of the lock.
      *
      * @param command the command
      * @param key its first key
-     * @param args its other arguments: byte arrays as they are, all else as text
+     * @param args its other arguments: byte arrays as they are, anything else as text
      * @return the reply: null, Long, byte[], or a List of such
      * @throws LockLostException if the lock is not held
      */

@@ -5,9 +5,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost.
- * Renewal, loss and release meet here from several threads. It does not know the {@link Held} that users have, so that
- * one that was dropped is noticed.
+ * One grant as its holder sees it: how long it lasts by the holder's own clock, and whether it was lost. Renewal, loss
+ * and release use it from several threads. It has no reference to the {@link Held} that users get, so that a dropped
+ * one is noticed.
  */
 final class Hold {
     final Engine engine;
@@ -19,7 +19,7 @@ final class Hold {
     /** Of a session. */
     final Connection connection;
 
-    /** The number of its entry in the timer, which guards it. */
+    /** The number of its entry in the timer, guarded by the timer. */
     long entry;
 
     private long sent; // what the lease counts from
@@ -27,7 +27,7 @@ final class Hold {
     private boolean isPortable;
     private boolean isEnded; // released
     private boolean isDropped; // nobody refers to it any more
-    private boolean isGone; // the server has said that the grant is over
+    private boolean isGone; // the server replied that the grant is over
     private boolean isRenewing;
     private int onTheirWay; // EXTENDs
     private long shortest; // the shortest lease of them
@@ -47,10 +47,10 @@ final class Hold {
         isPortable = grant.isPortable;
     }
 
-    /** What is known of a lock when it is given back. */
+    /** The state of a lock at its release. */
     record End(boolean isFirst, boolean wasLost, boolean isGone) {}
 
-    /** What the timer is to do. */
+    /** What the timer has to do. */
     record Due(boolean goesOn, boolean renews, long lostAt) {}
 
     /** A tenth of the lease before its end. */
@@ -80,8 +80,8 @@ final class Hold {
         }
     }
 
-    /** Why it is not held for certain; null: it is. */
-    LockLostException fault() {
+    /** Why the lock may not be held; null: it is held for certain. */
+    LockLostException whyNotHeld() {
         LockLostException why = lost();
         synchronized (this) {
             return why == null && isEnded ? new LockLostException(request.name, "it was released", null) : why;
@@ -89,9 +89,9 @@ final class Hold {
     }
 
     void check() {
-        LockLostException why = fault();
+        LockLostException why = whyNotHeld();
         if (why != null) {
-            // The same object is thrown in several threads; each wants its own trace.
+            // Several threads may throw it; each needs its own stack trace.
             throw new LockLostException(request.name, reason(why), why);
         }
     }
@@ -102,10 +102,10 @@ final class Hold {
     }
 
     long left() {
-        return fault() != null ? 0 : Math.max(0, lostAt() - engine.clock.now());
+        return whyNotHeld() != null ? 0 : Math.max(0, lostAt() - engine.clock.now());
     }
 
-    /** The lock is over without having been released. Its user is told once. */
+    /** The lock has ended without a release. Its user is notified once. */
     void lose(String why, boolean isGone) {
         LockLostException told;
         List<Runnable> tell;
@@ -122,12 +122,12 @@ final class Hold {
         engine.callbacks.execute(() -> engine.lost(this, told));
     }
 
-    /** The server does not know the grant any more. */
+    /** The server no longer knows the grant. */
     void taken() {
         lose("somebody has taken it away", true);
     }
 
-    /** Calls once when the lock is lost; at once if it is. It must be quick. */
+    /** Runs the listener once when the lock is lost, or now if it was. It must be quick. */
     void onLost(Runnable listener) {
         synchronized (this) {
             if (lost == null) {
@@ -148,8 +148,8 @@ final class Hold {
     }
 
     /**
-     * What became of it. Of those that are on their way together nobody knows which the server does last. One that it
-     * does after this one ends no earlier than its lease after this one was sent: the shortest lease of them counts.
+     * An EXTEND succeeded or failed. If several are on their way, the client cannot know which the server runs last, so
+     * the shortest of their leases counts, from when this one was sent.
      */
     synchronized void extended(long sent, long lease, boolean isDone) {
         onTheirWay--;
@@ -164,7 +164,7 @@ final class Hold {
         return isPortable;
     }
 
-    /** Goes on with the scripts; tells whether it did not before. */
+    /** Continues with the scripts; returns whether that is new. */
     synchronized boolean becomePortable() {
         boolean wasPortable = isPortable;
         isPortable = true;
@@ -181,7 +181,7 @@ final class Hold {
         }
     }
 
-    /** Nobody refers to it any more, so it is not renewed. A session ends. */
+    /** Called when the Held was dropped: the hold is not renewed any more, and its session ends. */
     void drop() {
         boolean wasEnded;
         synchronized (this) {
@@ -207,7 +207,7 @@ final class Hold {
     }
 
     Due due() {
-        if (fault() != null) {
+        if (whyNotHeld() != null) {
             return new Due(false, false, 0);
         }
         synchronized (this) {

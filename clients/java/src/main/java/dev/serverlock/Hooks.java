@@ -2,9 +2,7 @@ package dev.serverlock;
 
 import java.time.Duration;
 
-/**
- * What to call when something happens to a lock. The methods must not block; those that are not overridden do nothing.
- */
+/** Callbacks for what happens to locks. They must not block. By default they do nothing. */
 public interface Hooks {
     /**
      * An attempt got the lock.

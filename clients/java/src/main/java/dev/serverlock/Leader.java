@@ -88,7 +88,7 @@ public final class Leader implements AutoCloseable {
         }
     }
 
-    /** Tells whether it resigned. */
+    /** Returns whether it resigned, rather than lost the lock. */
     private boolean lead(Held won, LongConsumer elected, LongConsumer deposed) throws InterruptedException {
         CountDownLatch turn = new CountDownLatch(1);
         won.hold.onLost(turn::countDown);
@@ -98,14 +98,14 @@ public final class Leader implements AutoCloseable {
         }
         boolean isOurs = true;
         try {
-            engine.tell(() -> elected.accept(won.token()));
+            engine.callBack(() -> elected.accept(won.token()));
             turn.await();
         } finally {
             synchronized (this) {
                 held = null;
                 over = null;
             }
-            engine.tell(() -> deposed.accept(won.token()));
+            engine.callBack(() -> deposed.accept(won.token()));
             isOurs = won.release();
         }
         return isOurs;
@@ -152,8 +152,8 @@ public final class Leader implements AutoCloseable {
     }
 
     /**
-     * Tells who leads: first the current leader, then each change, in a thread of its own. It looks every third of the
-     * lease.
+     * Reports who leads: first the current leader, then each change, in a thread of its own. It asks the server every
+     * third of the lease.
      *
      * @param changed called with the leader, or with token 0 while nobody leads
      * @return what ends it
@@ -168,10 +168,10 @@ public final class Leader implements AutoCloseable {
         long known = -1;
         try {
             while (ended.getCount() > 0 && !engine.isClosed()) {
-                Leadership leader = look();
+                Leadership leader = inspect();
                 if (leader != null && leader.token() != known) {
                     known = leader.token();
-                    engine.tell(() -> changed.accept(leader));
+                    engine.callBack(() -> changed.accept(leader));
                 }
                 engine.pause(Math.max(Clock.MILLISECOND, request.lease / 3));
             }
@@ -180,8 +180,8 @@ public final class Leader implements AutoCloseable {
         }
     }
 
-    /** Gives who leads. Null: where no server answers, nobody knows. */
-    private Leadership look() {
+    /** Asks the server who leads. Null: no server replied. */
+    private Leadership inspect() {
         Leadership nobody = new Leadership(0, "");
         Object reply;
         try {

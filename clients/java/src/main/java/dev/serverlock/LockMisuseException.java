@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-/** The lock again within its own scope, closed Locks, or a lock that was released before. */
+/** Acquiring a lock within its own scope, using closed Locks, or releasing a lock twice. */
 public class LockMisuseException extends LockException {
     private static final long serialVersionUID = 1;
 

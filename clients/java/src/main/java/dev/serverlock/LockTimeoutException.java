@@ -1,7 +1,7 @@
 package dev.serverlock;
 
 /**
- * Somebody else still had the lock when the wait ended, or the server was changing all that time.
+ * Somebody else still had the lock when the wait ended, or the server refused for all that time.
  *
  * <p>It is not a {@link java.util.concurrent.TimeoutException}: that one is checked, and lock errors are unchecked.
  */

@@ -5,7 +5,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 
-/** A lock of the server as the JDK knows locks: held by a thread, between lock and unlock. */
+/** A view as a Lock of the JDK: held by a thread, between lock and unlock. */
 final class LockView implements Lock {
     private final Engine engine;
     private final Request request;
@@ -18,7 +18,7 @@ final class LockView implements Lock {
 
     private void acquire(Duration wait) throws InterruptedException {
         Held before = mine.get();
-        if (before != null && before.hold.fault() == null) {
+        if (before != null && before.hold.whyNotHeld() == null) {
             throw new LockMisuseException(request.name, "this thread already holds it; it is not reentrant", null);
         }
         Held held = new Held(engine.acquire(request.with(copy -> copy.setWait(wait))));
@@ -39,7 +39,7 @@ final class LockView implements Lock {
                     acquire(Locks.FOREVER);
                     return;
                 } catch (InterruptedException interrupt) {
-                    wasInterrupted = true; // and on: this method knows no interrupts
+                    wasInterrupted = true; // this method cannot be interrupted
                 }
             }
         } finally {

@@ -6,11 +6,11 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * The locks of one client: make one for each client of the application, and keep it: two do not know each other's
- * locks. {@link #close} ends its own connections; the client stays open.
+ * The manager of the locks of one client. Create one for each client of the application, and keep it: two managers do
+ * not know each other's locks. {@link #close} closes its own connections; the client stays open.
  */
 public final class Locks implements AutoCloseable {
-    /** A wait without an end. */
+    /** A wait without limit. */
     public static final Duration FOREVER = Duration.ofNanos(Long.MAX_VALUE);
 
     final Engine engine;
@@ -22,7 +22,7 @@ public final class Locks implements AutoCloseable {
     /**
      * The locks of a client.
      *
-     * @param server as JedisServer or LettuceServer gives it
+     * @param server from JedisServer or LettuceServer
      * @return its locks
      */
     public static Locks over(Server server) {
@@ -32,8 +32,8 @@ public final class Locks implements AutoCloseable {
     /**
      * The locks of a client, with options.
      *
-     * @param server as JedisServer or LettuceServer gives it
-     * @return what makes them
+     * @param server from JedisServer or LettuceServer
+     * @return the builder
      */
     public static Builder builder(Server server) {
         return new Builder(server);
@@ -58,18 +58,18 @@ public final class Locks implements AutoCloseable {
      * @return the lock
      */
     public ServerLock lock(byte[] key, Duration lease) {
-        return made(List.of(key.clone()), lease, Request.Form.ONE, false, null);
+        return create(List.of(key.clone()), lease, Request.Form.ONE, false, null);
     }
 
     /**
-     * A lock with any number of holders that share it (readers); none beside a holder of {@link #lock} (a writer).
+     * A lock with any number of holders that share it (readers), but none beside a holder of {@link #lock} (a writer).
      *
      * @param key the key
      * @param lease for how long a crashed holder keeps it
      * @return the lock
      */
     public ServerLock shared(String key, Duration lease) {
-        return made(List.of(bytes(key)), lease, Request.Form.ONE, true, null);
+        return create(List.of(bytes(key)), lease, Request.Form.ONE, true, null);
     }
 
     /**
@@ -81,7 +81,7 @@ public final class Locks implements AutoCloseable {
      * @return the lock
      */
     public ServerLock limit(String key, int n, Duration lease) {
-        return made(List.of(bytes(key)), lease, Request.Form.ONE, false, n);
+        return create(List.of(bytes(key)), lease, Request.Form.ONE, false, n);
     }
 
     /**
@@ -96,18 +96,19 @@ public final class Locks implements AutoCloseable {
         if (keys == null) {
             throw new LockArgumentException("null", "keys is null", null);
         }
-        return made(keys.stream().map(Locks::bytes).toList(), lease, Request.Form.MANY, false, null);
+        return create(keys.stream().map(Locks::bytes).toList(), lease, Request.Form.MANY, false, null);
     }
 
     /**
-     * Only a lock that its last holder never released; {@link Held#predecessor} says whose it was. It does not wait.
+     * A lock that can be acquired only if its last holder never released it; {@link Held#predecessor} says who that
+     * was. It does not wait.
      *
      * @param key the key
      * @param lease for how long a crashed holder keeps it
      * @return the lock
      */
     public ServerLock recover(String key, Duration lease) {
-        return made(List.of(bytes(key)), lease, Request.Form.RECOVERY, false, null);
+        return create(List.of(bytes(key)), lease, Request.Form.RECOVERY, false, null);
     }
 
     /**
@@ -122,7 +123,7 @@ public final class Locks implements AutoCloseable {
         return new Leader(engine, request.with(copy -> copy.setWait(Leader.TURN)));
     }
 
-    private ServerLock made(List<byte[]> keys, Duration lease, Request.Form form, boolean isShared, Integer limit) {
+    private ServerLock create(List<byte[]> keys, Duration lease, Request.Form form, boolean isShared, Integer limit) {
         return new ServerLock(engine, new Request(keys, lease, form, isShared, limit));
     }
 
@@ -134,7 +135,7 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * Ends the connections of its own. Locks that are held are not renewed any more, and attempts fail with
+     * Closes its own connections. Held locks are not renewed any more, and attempts fail with
      * {@link LockMisuseException}. The client stays open.
      */
     @Override
@@ -142,7 +143,7 @@ public final class Locks implements AutoCloseable {
         engine.close();
     }
 
-    /** What makes {@link Locks}. */
+    /** Builds {@link Locks}. */
     public static final class Builder {
         final Server server;
         long timeout = 5 * Clock.SECOND;
@@ -150,7 +151,7 @@ public final class Locks implements AutoCloseable {
         System.Logger log = System.getLogger("dev.serverlock");
         boolean isPortable = true;
         boolean warns = true;
-        /** Tests move another one. */
+        /** Tests set a clock of their own. */
         Clock clock = Clock.SYSTEM;
 
         private Builder(Server server) {
@@ -158,7 +159,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * How long one reply may take. The default is 5 seconds. A shorter time-out of a client of Jedis counts too.
+         * How long one reply may take. The default is 5 seconds. A shorter time-out of a Jedis client still applies.
          *
          * @param timeout above zero
          * @return this
@@ -184,7 +185,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Where warnings go. The default is the logger {@code dev.serverlock}, which hears nothing unless something is
+         * Where warnings go. The default is the logger {@code dev.serverlock}, which logs nothing unless something is
          * wrong.
          *
          * @param log the logger
@@ -196,7 +197,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Whether the logger hears once that the module is not loaded. The default is that it does.
+         * Whether to log one warning if the module is not loaded. The default is true.
          *
          * @param warns whether it does
          * @return this
@@ -217,7 +218,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Makes the locks.
+         * Builds the locks.
          *
          * @return the locks
          */

@@ -5,22 +5,22 @@ import java.util.Deque;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** What one attempt hears. */
+/** The messages for one attempt. */
 final class News {
     private static final int MOST = 16;
 
     private final ReentrantLock mutex = new ReentrantLock();
     private final Condition changed = mutex.newCondition();
-    private final Deque<String> heard = new ArrayDeque<>();
-    private boolean isStirred;
+    private final Deque<String> messages = new ArrayDeque<>();
+    private boolean isWoken;
     /** When to send the attempt again after the connection is open again. */
     private long againAt = Clock.NEVER;
 
-    void hear(String kind) {
+    void add(String kind) {
         mutex.lock();
         try {
-            if (heard.size() < MOST) { // it has more to read than it needs
-                heard.add(kind);
+            if (messages.size() < MOST) { // more would say nothing new
+                messages.add(kind);
             }
             changed.signal();
         } finally {
@@ -29,7 +29,7 @@ final class News {
     }
 
     /** The state of the connection, or of the manager, has changed. */
-    void stir() {
+    void wake() {
         askAgainAt(Clock.NEVER);
     }
 
@@ -37,7 +37,7 @@ final class News {
         mutex.lock();
         try {
             againAt = Math.min(againAt, time);
-            isStirred = true;
+            isWoken = true;
             changed.signal();
         } finally {
             mutex.unlock();
@@ -53,27 +53,27 @@ final class News {
         }
     }
 
-    /** What was heard before a new call says nothing about it. */
+    /** Drops messages from before a new ACQUIRE, which say nothing about it. */
     void forget() {
         mutex.lock();
         try {
-            heard.clear();
+            messages.clear();
             againAt = Clock.NEVER;
         } finally {
             mutex.unlock();
         }
     }
 
-    /** Gives the next message; null: the time is over, or something has changed. */
+    /** Returns the next message; null: the time is over, or the state has changed. */
     String await(long span) throws InterruptedException {
         mutex.lockInterruptibly();
         try {
             long left = span;
-            while (heard.isEmpty() && !isStirred && left > 0) {
+            while (messages.isEmpty() && !isWoken && left > 0) {
                 left = changed.awaitNanos(left);
             }
-            isStirred = false;
-            return heard.poll();
+            isWoken = false;
+            return messages.poll();
         } finally {
             mutex.unlock();
         }

@@ -9,15 +9,15 @@ import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * The way to one server: how many callers share two connections of the application's pool.
+ * Sends the commands of many callers to one server, over two connections of the application's pool.
  *
- * <p>Up to two exchanges run at a time, each in the thread of its caller. Callers that come meanwhile stand in a queue;
- * the end of an exchange hands all of them to the first, which sends their calls as one pipeline. So a lone caller pays
- * for nothing, and a crowd behind a slow network needs no more connections than one caller.
+ * <p>Up to two exchanges run at a time, each in the thread of its caller. Later callers wait in a queue. When an
+ * exchange ends, the first of them sends the commands of all of them in one batch. A lone caller pays nothing for this,
+ * and 1,000 callers behind a slow network need no more than two connections.
  *
- * <p>With 1,000 callers over Jedis it passes 2 to 4 times as many locks as a semaphore for two or four connections, for
- * 0.6 to 0.75 of the CPU time of the client and 0.14 to 0.22 of that of the server (PipelineCost in the tests). An
- * interrupt does not end a call that is under way, so a batch always comes back: the storms of clients/suite show it.
+ * <p>With 1,000 callers over Jedis it completes 2 to 4 times as many locks as a semaphore for two or four connections,
+ * with 0.6 to 0.75 of the client's CPU time and 0.14 to 0.22 of the server's (PipelineCost in the tests). An interrupt
+ * does not end an exchange that has begun, so a batch always completes: the storms of clients/suite test that.
  */
 final class Pipeline {
     private static final int AT_ONCE = 2;
@@ -35,12 +35,12 @@ final class Pipeline {
         this.node = node;
     }
 
-    /** What one caller sends: one call, or some that belong together. */
+    /** The commands of one caller. */
     private static final class Batch {
         final List<Call> calls;
         final long timeout;
         final Thread caller = Thread.currentThread();
-        /** Those that this caller is to send, itself among them. */
+        /** The batches that this caller has to send, its own included. */
         volatile List<Batch> group;
         volatile boolean isDone;
 
@@ -51,8 +51,8 @@ final class Pipeline {
     }
 
     /**
-     * Makes one exchange at a time of it, if there never were two, and tells whether it is so. crowded is called when
-     * more than one caller has to wait for another.
+     * Limits it to one exchange at a time, unless there were two before. Returns whether it did. Runs crowded when more
+     * than one caller waits.
      */
     synchronized boolean narrow(Runnable crowded) {
         if (!wasWide) {
@@ -67,17 +67,14 @@ final class Pipeline {
         crowded = null;
     }
 
-    /**
-     * Sends the calls and returns when it is known what becomes of them; throws ConnectionLost if no connection comes
-     * free.
-     */
+    /** Sends the commands and fills in their results; throws ConnectionLost if no connection comes free in time. */
     void exchange(List<Call> calls, long timeout) {
         if (node.isShared()) {
             node.exchange(calls, Clock.duration(timeout));
             return;
         }
         Batch mine = null;
-        Runnable tell = null;
+        Runnable notify = null;
         synchronized (this) {
             if (running < (isNarrow ? 1 : AT_ONCE)) {
                 running++;
@@ -86,7 +83,7 @@ final class Pipeline {
                 mine = new Batch(calls, timeout);
                 queue.add(mine);
                 if (queue.size() > 1) {
-                    tell = crowded;
+                    notify = crowded;
                     crowded = null;
                 }
             }
@@ -99,8 +96,8 @@ final class Pipeline {
             }
             return;
         }
-        if (tell != null) {
-            tell.run();
+        if (notify != null) {
+            notify.run();
         }
         await(mine);
     }
@@ -114,7 +111,7 @@ final class Pipeline {
                 restore(wasInterrupted);
                 throw new ConnectionLost("no connection came free within " + mine.timeout / Clock.MILLISECOND + " ms");
             }
-            // It is on its way, or in the queue: both end in time.
+            // Sent by another caller, or still in the queue: both end in time.
             LockSupport.parkNanos(this, left > 0 ? left : Clock.SECOND);
             wasInterrupted |= Thread.interrupted();
         }
@@ -149,7 +146,7 @@ final class Pipeline {
         }
     }
 
-    /** Hands the connection to those that stand in the queue. */
+    /** Hands the connection to the callers in the queue. */
     private void next() {
         Batch first;
         synchronized (this) {
@@ -181,7 +178,7 @@ final class Pipeline {
         return queue.size();
     }
 
-    /** Takes it out of the queue, and tells whether it was still there. */
+    /** Removes it from the queue; returns whether it was still there. */
     private synchronized boolean withdraw(Batch mine) {
         return queue.remove(mine);
     }

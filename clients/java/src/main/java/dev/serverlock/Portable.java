@@ -8,16 +8,16 @@ import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 
 /**
- * The same lock where the module is not loaded: the scripts, sent by hash. Keys, values, replies and errors are those
- * of the commands, for one key with one holder.
+ * Locks without the module: the scripts, sent by hash. Keys, values, replies and errors are those of the commands, for
+ * one key with one holder.
  */
 final class Portable {
     private static final long MARGIN = 1000;
     private static final long RETENTION = 60_000;
-    /** How long an answer about the eviction policy counts: a failover brings another server. */
+    /** How long the eviction policy is remembered: after a failover the server is another one. */
     private static final long POLICY_COUNTS = 60 * Clock.SECOND;
 
-    /** The CHECK of the scripts, before one command of the user's. */
+    /** Checks the lock as the scripts do, then runs one command of the user. */
     static final String FENCED = """
             local value, time = redis.call('GET', KEYS[1]), redis.call('TIME')
             local ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. ('%016.0f'):format(ARGV[1]))
@@ -68,7 +68,7 @@ final class Portable {
         return call(send, request, name, request.scripted(id));
     }
 
-    /** Gives back what this ID may have been granted: the same ID gets the same token. */
+    /** Releases what this ID may have been granted: the same ID gets the same token. */
     void cancel(Request request, byte[] id) {
         Send send = words -> engine.router.call(request.key(), words, engine.timeout);
         try {
@@ -103,7 +103,7 @@ final class Portable {
         return words(request, "lock_check", new Words(1).add(token).done());
     }
 
-    /** The server does not have the script any more. */
+    /** The server has lost the script. */
     synchronized void missed() {
         isLoaded = false;
     }
@@ -127,7 +127,7 @@ final class Portable {
         return reply;
     }
 
-    /** Under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell. */
+    /** A volatile policy could evict a key with an expiry, so locks get none. The same if the policy is unknown. */
     private void askPolicy(Send send) throws InterruptedException {
         synchronized (this) {
             if (hasAsked && engine.clock.now() < askedAt + POLICY_COUNTS) {
@@ -138,7 +138,7 @@ final class Portable {
         try {
             info = Words.text(send.send(new Words(2).add("INFO").add("memory").done()));
         } catch (ReplyError notAllowed) {
-            // Nobody can tell.
+            // The policy is unknown.
         }
         int at = info.indexOf("maxmemory_policy:");
         boolean isVolatile = at < 0 || info.startsWith("volatile", at + "maxmemory_policy:".length());

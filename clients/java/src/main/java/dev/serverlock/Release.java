@@ -5,7 +5,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** Gives locks back. Interrupts wait until it is done, which takes no longer than one call may. */
+/** Releases locks. Interrupts are deferred until that is done, which takes at most the time-out of one command. */
 final class Release {
     private static final long SHORTEST_PAUSE = 20 * Clock.MILLISECOND;
     private static final long LONGEST_PAUSE = 200 * Clock.MILLISECOND;
@@ -33,7 +33,7 @@ final class Release {
             engine.endSession(hold);
             wasHeld &= !end.wasLost();
             boolean inTime = wasHeld;
-            engine.tell(() -> engine.hooks.released(
+            engine.callBack(() -> engine.hooks.released(
                     hold.request.name, Clock.duration(engine.clock.now() - hold.granted), inTime));
         }
         return wasHeld;
@@ -45,7 +45,10 @@ final class Release {
                 : hold.request.release(hold.token);
     }
 
-    /** Sends it until it is answered, for as long as a call may take; then in the background, until the lease ends. */
+    /**
+     * Sends it until it gets a reply, for at most the time-out of one command; then in the background, until the lease
+     * ends.
+     */
     private boolean atOnce(Hold hold) {
         long lostAt = hold.lostAt();
         long end = Math.min(engine.clock.now() + engine.timeout, lostAt);
@@ -57,7 +60,7 @@ final class Release {
                 if (hold.request.wasHeld(reply)) {
                     return true;
                 }
-                // Sent twice, it may find its own work done.
+                // If it was sent twice, the first copy may have released the lock.
                 boolean isUnknown = wasSentBefore || call.wasResent;
                 return isUnknown && Long.valueOf(0).equals(reply) && engine.clock.now() < lostAt;
             } catch (ReplyError | ConnectionLost error) {
@@ -77,7 +80,7 @@ final class Release {
         }
     }
 
-    /** The reply, also one that comes late on a connection that others share. */
+    /** The reply, even a late one on a shared connection. */
     private Object answer(Hold hold, Call call, long end) {
         engine.router.send(hold.request.key(), call, engine.timeout);
         if (call.error == null || call.late == null) {
@@ -105,7 +108,7 @@ final class Release {
 
     private void owe(Hold hold, RuntimeException error) {
         engine.warn("the lock " + hold.request.name + " is released in the background", error);
-        // Also while a copy may be on its way: a RELEASE that comes twice does no harm.
+        // Even while a copy may be on its way: a second RELEASE does no harm.
         engine.timer.owe(hold.leaseEnds(), () -> settle(hold));
     }
 
@@ -118,7 +121,7 @@ final class Release {
         }
     }
 
-    /** Cuts the lease to what is left of atLeast; the timer releases when that is over. */
+    /** Shortens the lease to what is left of atLeast; the timer releases the lock at its end. */
     private boolean later(Hold hold, long wait) {
         boolean wasHeld;
         try {

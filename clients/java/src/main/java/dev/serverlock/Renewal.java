@@ -11,12 +11,11 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Sends the EXTENDs of holds whose renewal is due. Those for one server go together, and no server waits for another:
- * at most two threads for each server send what is due there, however many holds there are. A thread ends when nothing
- * is.
+ * Sends the EXTENDs of holds whose renewal is due. Those for one server are sent together, and no server delays
+ * another: each has at most two threads, however many holds there are. A thread ends when nothing is due.
  */
 final class Renewal {
-    /** As many as a Pipeline has connections. */
+    /** As many as a Pipeline uses connections. */
     static final int THREADS = 2;
 
     private static final int MOST_AT_ONCE = 128;
@@ -30,7 +29,7 @@ final class Renewal {
         this.engine = engine;
     }
 
-    /** What is due at one server. It is its own monitor. */
+    /** The holds that are due at one server. It is its own monitor. */
     private static final class Due {
         final Node node;
         final Deque<Hold> holds = new ArrayDeque<>();
@@ -40,7 +39,7 @@ final class Renewal {
             this.node = node;
         }
 
-        /** Gives what goes together; empty: the thread that asked is to end. */
+        /** Returns the next holds to renew together; empty: the calling thread has to end. */
         synchronized List<Hold> next() {
             List<Hold> some = new ArrayList<>();
             while (!holds.isEmpty() && some.size() < MOST_AT_ONCE) {
@@ -61,7 +60,7 @@ final class Renewal {
             return missing;
         }
 
-        /** A thread could not be started. Gives what nobody sends now. */
+        /** A thread could not be started. Returns the holds that no other thread will renew. */
         synchronized List<Hold> withoutThread() {
             threads--;
             List<Hold> left = threads > 0 ? List.of() : new ArrayList<>(holds);
@@ -132,7 +131,7 @@ final class Renewal {
             } else if (call.error != null && Errors.read(call.error) instanceof ReplyError reply
                     && (reply.code.equals("MOVED") || reply.code.equals("ASK"))) {
                 hold.extended(sent, hold.request.lease, false);
-                renewAlone(hold); // that one follows it
+                renewAlone(hold); // which follows the redirection
             } else {
                 settle(hold, call, sent);
             }
@@ -162,7 +161,7 @@ final class Renewal {
 
     private void settle(Hold hold, Call call, long sent) {
         if (call.error != null && call.late != null) {
-            // The next copy goes another way: one that comes late extends the lease as well, and shortens none.
+            // The next copy uses another connection. A late one also extends the lease, and shortens none.
             call.late.whenComplete((reply, error) -> renewed(hold, error == null ? reply : null, sent));
             failed(hold, Errors.read(call.error));
             return;
@@ -174,7 +173,7 @@ final class Renewal {
         }
     }
 
-    /** Null: nobody knows. */
+    /** Null: the result is unknown. */
     private void renewed(Hold hold, Object reply, long sent) {
         boolean isDone = Long.valueOf(1).equals(reply);
         hold.extended(sent, hold.request.lease, isDone);

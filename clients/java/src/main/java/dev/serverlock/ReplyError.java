@@ -2,11 +2,11 @@ package dev.serverlock;
 
 import java.util.regex.Pattern;
 
-/** An error that the server replied. */
+/** An error reply of the server. */
 final class ReplyError extends RuntimeException {
     private static final long serialVersionUID = 1;
 
-    // The second word comes from within a script.
+    // Within a script the text says "unknown redis command".
     private static final Pattern UNKNOWN =
             Pattern.compile("^ERR unknown (redis )?command", Pattern.CASE_INSENSITIVE);
 

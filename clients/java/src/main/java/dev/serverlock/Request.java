@@ -5,7 +5,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.function.Consumer;
 
-/** What a lock asks for, checked before anything is sent, and the words of its commands. It never changes. */
+/** The options of a lock, checked before anything is sent, and the words of its commands. Immutable. */
 final class Request implements Cloneable {
     enum Form {
         ONE,
@@ -174,7 +174,7 @@ final class Request implements Cloneable {
         return words;
     }
 
-    /** The key that decides which server it is. */
+    /** The key that decides which server gets the commands. */
     byte[] key() {
         return keys.get(0);
     }
@@ -183,12 +183,12 @@ final class Request implements Cloneable {
         return !isShared && limit == 0;
     }
 
-    /** Whether the grant belongs to a connection. */
+    /** Whether the attempt needs a dedicated connection. */
     boolean needsConnection() {
         return isSession || replicas > 0 || isFsync;
     }
 
-    /** What of it no script can do; null: nothing. */
+    /** The option that needs the module; null: none. */
     String needsModule() {
         if (isSession) {
             return "session";
@@ -218,7 +218,7 @@ final class Request implements Cloneable {
         return words.addAll(tail).done();
     }
 
-    /** What the portable script takes: all behind the key. */
+    /** The arguments of the portable script: all words behind the key. */
     byte[][] scripted(byte[] id) {
         byte[][] words = acquire(id, 0, null);
         return Arrays.copyOfRange(words, 2, words.length);

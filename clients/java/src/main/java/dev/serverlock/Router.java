@@ -11,10 +11,7 @@ import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
-/**
- * Leads calls to the server that has the key, and follows MOVED and ASK. What it throws is ReplyError or
- * ConnectionLost.
- */
+/** Sends commands to the server that has the key, and follows MOVED and ASK. Throws ReplyError or ConnectionLost. */
 final class Router {
     private static final int MOST_HOPS = 5;
     private static final int MOST_PIPELINES = 1000;
@@ -41,7 +38,7 @@ final class Router {
         return Errors.result(call);
     }
 
-    /** The same, with what is known of the call besides its reply. */
+    /** Sends a command and fills in its result. */
     void send(byte[] key, Call call, long timeout) {
         Node node = node(key);
         boolean isAsking = false;
@@ -59,7 +56,7 @@ final class Router {
             isAsking = code.equals("ASK");
             node = redirected(key, error.getMessage(), isAsking, node);
             if (node == null) {
-                return; // to be tried again
+                return; // the caller tries again
             }
         }
     }
@@ -80,7 +77,7 @@ final class Router {
         }
     }
 
-    /** Sends calls that belong to one server over one connection. */
+    /** Sends commands for one server over one connection. */
     void exchange(Node node, List<Call> calls, long timeout) {
         pipeline(node).exchange(calls, timeout);
     }
@@ -101,7 +98,7 @@ final class Router {
         return pipelines.computeIfAbsent(node, Pipeline::new);
     }
 
-    /** This and widen are about the one server; a cluster cannot be narrowed. */
+    /** This and widen apply to a single server; a cluster cannot be narrowed. */
     boolean narrow(Runnable crowded) {
         return cluster == null && pipeline(node(new byte[0])).narrow(crowded);
     }
@@ -110,7 +107,7 @@ final class Router {
         pipelines.values().forEach(Pipeline::widen);
     }
 
-    /** Finds out anew which server has which keys. Servers that are gone leave no pipelines behind. */
+    /** Asks again which server has which keys, and drops the pipelines of removed servers. */
     void refresh() {
         if (cluster != null) {
             if (pipelines.size() > MOST_PIPELINES) {
@@ -119,7 +116,7 @@ final class Router {
             try {
                 cluster.refresh();
             } catch (RuntimeException unreachable) {
-                // The next call finds out.
+                // The next command reports it.
             }
         }
     }
@@ -132,9 +129,9 @@ final class Router {
         }
     }
 
-    Connection subscribe(byte[] key, String channel, Consumer<String> heard, Duration timeout) {
+    Connection subscribe(byte[] key, String channel, Consumer<String> onMessage, Duration timeout) {
         try {
-            return node(key).subscribe(channel, heard, timeout);
+            return node(key).subscribe(channel, onMessage, timeout);
         } catch (RuntimeException error) {
             throw Errors.read(error);
         }

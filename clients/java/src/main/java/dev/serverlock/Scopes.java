@@ -3,7 +3,7 @@ package dev.serverlock;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The locks that the current thread holds around what it does. */
+/** The locks of the scopes that the current thread is in. */
 final class Scopes {
     private static final ThreadLocal<List<Hold>> AROUND = new ThreadLocal<>();
 
@@ -28,7 +28,7 @@ final class Scopes {
         }
     }
 
-    /** A thread that asks for a lock within its own scope would wait for itself. */
+    /** A thread that acquires a lock within its own scope would wait for itself. */
     static void refuseAgain(Engine engine, Request request) {
         List<Hold> around = AROUND.get();
         if (around == null) {
@@ -36,7 +36,7 @@ final class Scopes {
         }
         for (Hold hold : around) {
             boolean excludes = hold.request.isExclusive() || request.isExclusive();
-            if (hold.engine == engine && excludes && hold.request.hasKeyOf(request) && hold.fault() == null) {
+            if (hold.engine == engine && excludes && hold.request.hasKeyOf(request) && hold.whyNotHeld() == null) {
                 throw new LockMisuseException(
                         request.name, "this thread already holds it, in a scope around this call", null);
             }

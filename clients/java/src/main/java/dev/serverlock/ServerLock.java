@@ -6,8 +6,8 @@ import java.util.function.Consumer;
 
 /**
  * The description of a lock: it holds nothing, never changes, and any number of threads may use it. Each acquisition
- * gives a {@link Held} of its own. The methods for options give a copy; a bad value is a {@link LockArgumentException}
- * at once.
+ * returns a {@link Held} of its own. The methods for options return a copy, and throw {@link LockArgumentException} for
+ * a bad value.
  */
 public final class ServerLock {
     private final Engine engine;
@@ -29,7 +29,7 @@ public final class ServerLock {
          * Does the work.
          *
          * @param held the lock
-         * @throws X as it likes
+         * @throws X an error of the work
          */
         void run(Held held) throws X;
     }
@@ -47,7 +47,7 @@ public final class ServerLock {
          *
          * @param held the lock
          * @return the result
-         * @throws X as it likes
+         * @throws X an error of the work
          */
         T call(Held held) throws X;
     }
@@ -55,7 +55,7 @@ public final class ServerLock {
     /**
      * Makes attempts wait in the queue for up to this time. Without it an attempt is refused at once.
      *
-     * @param wait how long; {@link Locks#FOREVER} has no end
+     * @param wait how long; {@link Locks#FOREVER} waits without limit
      * @return a copy with this option
      */
     public ServerLock waiting(Duration wait) {
@@ -73,7 +73,7 @@ public final class ServerLock {
     }
 
     /**
-     * Makes the lock end with a connection of its own, one second after it.
+     * Ties the lock to a connection of its own: it ends one second after that connection.
      *
      * @return a copy with this option
      */
@@ -91,10 +91,11 @@ public final class ServerLock {
     }
 
     /**
-     * Demands that so many replicas have the grant in time; else it is given back, as {@link LockUnavailableException}.
+     * Requires that so many replicas have the grant in time. Otherwise the lock is given back, and acquiring it throws
+     * {@link LockUnavailableException}.
      *
      * @param count how many
-     * @param within how soon
+     * @param within how long they may take
      * @return a copy with this option
      */
     public ServerLock replicas(int count, Duration within) {
@@ -102,10 +103,10 @@ public final class ServerLock {
     }
 
     /**
-     * Demands that this server, and as many others as {@link #replicas} says, have the grant on disk in time (WAITAOF,
-     * from Redis 7.2); else it is given back, as {@link LockUnavailableException}.
+     * Requires that this server, and as many others as {@link #replicas} says, have the grant on disk in time (WAITAOF,
+     * from Redis 7.2). Otherwise the lock is given back, and acquiring it throws {@link LockUnavailableException}.
      *
-     * @param within how soon
+     * @param within how long they may take
      * @return a copy with this option
      */
     public ServerLock fsync(Duration within) {
@@ -133,7 +134,7 @@ public final class ServerLock {
     }
 
     /**
-     * Calls once, in a thread of its own, when the lock is lost.
+     * Sets a callback for the loss of the lock. It runs once, in a thread of the manager.
      *
      * @param lost what to call
      * @return a copy with this option
@@ -147,8 +148,8 @@ public final class ServerLock {
     }
 
     /**
-     * Gets the lock within {@link #waiting}. The caller has to release it, in any thread. An interrupt gives the
-     * attempt up and leaves nothing behind. (A call that is on its way then still takes its time, and at most the
+     * Gets the lock within {@link #waiting}. The caller has to release it, in any thread. An interrupt cancels the
+     * attempt, which leaves nothing behind. (A command that was sent before is still awaited, for at most the
      * time-out.)
      *
      * @return the lock
@@ -163,8 +164,8 @@ public final class ServerLock {
 
     /**
      * Runs the work while the lock is held. When the lock is lost, the thread is interrupted. A
-     * {@link LockLostException} is thrown then, unless the work throws an exception of its own. To ask for the same
-     * lock within the work is a {@link LockMisuseException}.
+     * {@link LockLostException} is thrown then, unless the work throws an exception of its own. Acquiring the same lock
+     * within the work throws {@link LockMisuseException}.
      *
      * @param <X> what the work may throw
      * @param work the work
@@ -197,7 +198,7 @@ public final class ServerLock {
      * A view as a {@link Lock} of the JDK. Its {@code unlock} throws {@link LockLostException} if the lock was lost,
      * and {@link IllegalMonitorStateException} in a thread that does not hold it. It is not reentrant: {@code lock} in
      * a thread that holds it throws {@link LockMisuseException}. {@code newCondition} is not supported. {@code lock}
-     * and {@code lockInterruptibly} wait without an end, whatever {@link #waiting} says.
+     * and {@code lockInterruptibly} wait without limit, whatever {@link #waiting} says.
      *
      * @return the view
      */

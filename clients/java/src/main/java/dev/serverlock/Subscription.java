@@ -76,7 +76,7 @@ final class Subscription {
         Connection open;
         synchronized (this) {
             open = connection;
-            byId.values().forEach(News::stir);
+            byId.values().forEach(News::wake);
         }
         if (open != null) {
             open.close();
@@ -109,7 +109,7 @@ final class Subscription {
                 span = Math.min(Clock.SECOND, 2 * span);
             }
         } catch (InterruptedException stopped) {
-            Thread.currentThread().interrupt(); // nobody does that to this thread
+            Thread.currentThread().interrupt(); // no code interrupts this thread
         }
     }
 
@@ -140,7 +140,7 @@ final class Subscription {
         }
     }
 
-    /** Has all attempts sent again, within a second: not all at once. */
+    /** Has all attempts sent again, spread over a second. */
     synchronized void sendAgain() {
         for (News news : byId.values()) {
             long later = byId.size() > 1 ? ThreadLocalRandom.current().nextLong(Clock.SECOND) : 0;
@@ -151,13 +151,13 @@ final class Subscription {
     private synchronized void down() {
         isUp = false;
         connection = null;
-        byId.values().forEach(News::stir);
+        byId.values().forEach(News::wake);
     }
 
     private synchronized void refused() {
         isRefused = true;
         isRunning = false;
-        byId.values().forEach(News::stir);
+        byId.values().forEach(News::wake);
     }
 
     /** Reads "granted id key". */
@@ -168,7 +168,7 @@ final class Subscription {
             news = words.length > 1 ? byId.get(words[1]) : null;
         }
         if (news != null) {
-            news.hear(words[0]);
+            news.add(words[0]);
         }
     }
 }

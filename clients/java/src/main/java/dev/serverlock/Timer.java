@@ -5,13 +5,13 @@ import java.util.List;
 import java.util.PriorityQueue;
 
 /**
- * One timer for all holds of a manager, and for debts: what could not be given back at once, and is tried until it
- * works. Its thread ends when there was nothing to do for a while.
+ * One timer for all holds of a manager, and for debts: what could not be given back at once, and is retried. Its thread
+ * ends when it has been idle for a while.
  */
 final class Timer {
     private static final long DEBT_PAUSE = 250 * Clock.MILLISECOND;
     private static final long IDLE = 5 * Clock.SECOND;
-    /** After a suspend of the machine it may have slept too long, so it never sleeps for long. */
+    /** Timers do not run while the machine is suspended, so it never sleeps for long. */
     private static final long LONGEST_SLEEP = Clock.SECOND;
     private static final int SWEEPS_AFTER = 1000;
 
@@ -26,7 +26,7 @@ final class Timer {
         this.engine = engine;
     }
 
-    /** A hold to look at, or work to do. */
+    /** A hold to check, or work to do. */
     private record Entry(long at, long number, Hold hold, Runnable work) implements Comparable<Entry> {
         @Override
         public int compareTo(Entry other) {
@@ -43,7 +43,7 @@ final class Timer {
         again(hold, hold.renewAt());
     }
 
-    /** Looks at a hold at that time. Only its newest entry counts. */
+    /** Checks a hold at that time. Only its newest entry counts. */
     synchronized void again(Hold hold, long at) {
         hold.entry = ++count;
         push(new Entry(at, count, hold, null));
@@ -53,7 +53,7 @@ final class Timer {
         push(new Entry(at, ++count, null, work));
     }
 
-    /** Tries to give something back in the background until it works, or that time has come. */
+    /** Retries in the background to give something back, until it succeeds or that time has come. */
     void owe(long until, Debt debt) {
         engine.debts.execute(() -> {
             try {
@@ -66,7 +66,7 @@ final class Timer {
         });
     }
 
-    /** A hold has ended before its entry was due. Old entries are swept when they are most of them. */
+    /** A hold has ended before its entry was due. Old entries are removed once they are the majority. */
     synchronized void forget() {
         dead++;
         if (dead > SWEEPS_AFTER && dead * 2 > entries.size() || engine.isClosed()) {
@@ -74,7 +74,7 @@ final class Timer {
         }
     }
 
-    /** The caller has the monitor. */
+    /** The caller holds the monitor. */
     private void sweep() {
         dead = 0;
         entries.removeIf(entry -> entry.hold != null && (entry.number != entry.hold.entry || entry.hold.isOver()));
@@ -83,21 +83,21 @@ final class Timer {
         }
     }
 
-    /** How many it looks after. */
+    /** How many holds it serves. */
     synchronized int holds() {
         return (int) entries.stream()
                 .filter(entry -> entry.hold != null && entry.number == entry.hold.entry && !entry.hold.isOver())
                 .count();
     }
 
-    /** Holds are not renewed any more; that they are lost then is still told. */
+    /** Holds are not renewed any more; their loss is still reported. */
     synchronized void close() {
         entries.removeIf(entry -> entry.hold == null);
         sweep();
         notifyAll();
     }
 
-    /** The caller has the monitor. */
+    /** The caller holds the monitor. */
     private void push(Entry entry) {
         if (entry.hold == null && engine.isClosed()) {
             return;
@@ -117,7 +117,7 @@ final class Timer {
             try {
                 handle(due);
             } catch (RuntimeException | OutOfMemoryError error) {
-                // No thread to be had, for example. Other locks are still renewed.
+                // For example, no thread could be started. Other locks are still renewed.
                 engine.warn("renewing locks failed", error);
             }
             due.clear();
@@ -133,7 +133,7 @@ final class Timer {
             }
             Hold.Due found = entry.hold.due();
             if (found.goesOn()) {
-                again(entry.hold, found.lostAt()); // first: what becomes of the renewal has the last word
+                again(entry.hold, found.lostAt()); // first: the result of the renewal may replace this entry
                 if (found.renews()) {
                     renewals.add(entry.hold);
                 }
@@ -142,7 +142,7 @@ final class Timer {
         engine.renewal.begin(renewals);
     }
 
-    /** Gives what is due; false: there was nothing to do for a while, or the manager is closed. */
+    /** Waits for due entries; false: it was idle for a while, or the manager is closed. */
     private synchronized boolean awaitDue(List<Entry> due) {
         long idleSince = engine.clock.now();
         while (!engine.isClosed() || !entries.isEmpty()) {
@@ -163,7 +163,7 @@ final class Timer {
             try {
                 wait((wakesAt - now) / Clock.MILLISECOND + 1);
             } catch (InterruptedException stopped) {
-                break; // nobody does that to this thread
+                break; // no code interrupts this thread
             }
             wakesAt = 0;
         }

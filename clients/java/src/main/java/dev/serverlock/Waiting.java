@@ -12,7 +12,7 @@ final class Waiting {
     private static final long CROWDED_PIECE = Clock.SECOND;
     private static final long RESEND = 5 * Clock.SECOND;
     private static final long RESEND_DOWN = Clock.SECOND;
-    /** A server whose clock runs a little ahead ends a wait a little early. */
+    /** A server whose clock runs fast ends a wait early. */
     private static final long SLACK = 100 * Clock.MILLISECOND;
 
     private final Attempt attempt;
@@ -43,7 +43,7 @@ final class Waiting {
     }
 
     private Grant byNotify(Subscription subscription, News news) throws InterruptedException {
-        String heard = null;
+        String message = null;
         while (true) {
             long left = attempt.left();
             if (left <= 0) {
@@ -52,10 +52,10 @@ final class Waiting {
             news.forget();
             Grant grant = attempt.ask(left, subscription.channel, engine.timeout);
             if (grant == Grant.WAITING) {
-                if ("granted".equals(heard)) { // too late: the server passes this process over until it hears from it
+                if ("granted".equals(message)) { // too late: the server skips this channel until it gets a claim
                     subscription.sendAgain();
                 }
-                heard = hear(subscription, news);
+                message = awaitMessage(subscription, news);
             } else if (grant != null) {
                 return grant;
             } else {
@@ -67,8 +67,8 @@ final class Waiting {
         }
     }
 
-    /** Returns when it is time to send it again, with the message that says so, if one does. */
-    private String hear(Subscription subscription, News news) throws InterruptedException {
+    /** Returns when it is time to send the attempt again, with the message that asks for it, or null. */
+    private String awaitMessage(Subscription subscription, News news) throws InterruptedException {
         long asked = engine.clock.now();
         while (true) {
             attempt.over();
@@ -94,7 +94,7 @@ final class Waiting {
         }
     }
 
-    /** Waits as the only attempt of the manager. NOT_ALONE: it is not, or no longer. */
+    /** Waits as the only attempt of the manager. NOT_ALONE: another attempt waits too. */
     Grant alone() throws InterruptedException {
         if (request.wait == 0 || request.needsConnection() || !engine.notifies || !engine.blocking.enter()) {
             return Grant.NOT_ALONE;
@@ -119,7 +119,7 @@ final class Waiting {
             }
             try {
                 Grant grant = piece();
-                if (grant != null && countAnew(grant)) {
+                if (grant != null && isConfirmed(grant)) {
                     return grant;
                 }
             } catch (ConnectionLost error) {
@@ -162,9 +162,10 @@ final class Waiting {
     }
 
     /**
-     * The grant may be as old as the call. If that is long, its lease counts from an EXTEND. Tells whether it stands.
+     * The grant may be as old as the blocking command. If that took long, the lease counts from an EXTEND. Returns
+     * whether the grant is still valid.
      */
-    private boolean countAnew(Grant grant) throws InterruptedException {
+    private boolean isConfirmed(Grant grant) throws InterruptedException {
         while (engine.clock.now() >= grant.sent + request.lease / 3) {
             attempt.over();
             long sent = engine.clock.now();
@@ -181,7 +182,7 @@ final class Waiting {
         return true;
     }
 
-    /** Asks by script, where the module is not loaded. Null: it is time to ask for the module again. */
+    /** Polls by script while the module is not loaded. Null: it is time to ask for the module again. */
     Grant poll() throws InterruptedException {
         if (request.needsModule() != null) {
             throw new LockUnavailableException(

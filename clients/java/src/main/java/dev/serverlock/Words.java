@@ -5,7 +5,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The words of commands, as bytes, and keys as people read them. */
+/** The words of commands as bytes, and keys as readable text. */
 final class Words {
     private static final int LONGEST_SHOWN = 200;
 
@@ -43,7 +43,7 @@ final class Words {
         return words.toArray(new byte[0][]);
     }
 
-    /** A word of a reply; "" for none. */
+    /** A word of a reply as text; "" for nil. */
     static String text(Object value) {
         if (value instanceof byte[] bytes) {
             return new String(bytes, StandardCharsets.UTF_8);

@@ -64,7 +64,7 @@ class PipelineTest {
         }
 
         @Override
-        public Connection subscribe(String channel, Consumer<String> heard, Duration timeout) {
+        public Connection subscribe(String channel, Consumer<String> onMessage, Duration timeout) {
             throw new UnsupportedOperationException();
         }
     }

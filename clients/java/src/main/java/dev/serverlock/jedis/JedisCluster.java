@@ -12,7 +12,7 @@ import java.util.Map;
 import java.util.function.Supplier;
 import redis.clients.jedis.ConnectionPool;
 
-/** The pools of a cluster, one for each server, and which of them has which slots: Jedis does not tell. */
+/** The pools of a cluster, one for each server, and their slots, which Jedis does not expose. */
 final class JedisCluster implements Cluster {
     private static final byte[][] CLUSTER_SLOTS = {bytes("CLUSTER"), bytes("SLOTS")};
     private static final Duration PATIENCE = Duration.ofSeconds(1);
@@ -74,11 +74,11 @@ final class JedisCluster implements Cluster {
         try {
             renew.run();
         } catch (RuntimeException unreachable) {
-            // The next call finds out.
+            // The next command reports it.
         }
     }
 
-    /** Of from, to, and the master: host, port. */
+    /** Each range has its first slot, its last slot, and the master: host, port. */
     private static String[] read(List<?> ranges) {
         String[] read = new String[Slots.COUNT];
         for (Object range : ranges) {

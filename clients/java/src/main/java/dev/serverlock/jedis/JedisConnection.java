@@ -10,8 +10,8 @@ import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
 /**
- * A connection that its caller reads: no thread stands between them. An interrupt closes it, as it closes channels of
- * the JDK. Nobody notices its end before the next call.
+ * A connection that is read by the thread of its caller. An interrupt closes it, as it closes channels of the JDK. Its
+ * end is noticed by the next command only.
  */
 final class JedisConnection implements dev.serverlock.spi.Connection {
     private final Connection connection;
@@ -24,7 +24,7 @@ final class JedisConnection implements dev.serverlock.spi.Connection {
         soTimeout = connection.getSoTimeout();
     }
 
-    /** What an interrupt closes, while somebody is inside. */
+    /** An interrupt closes it while a caller is inside. */
     private final class Door extends AbstractInterruptibleChannel {
         void enter() {
             begin();
@@ -43,7 +43,7 @@ final class JedisConnection implements dev.serverlock.spi.Connection {
             try {
                 connection.disconnect();
             } catch (RuntimeException wasBroken) {
-                // It is closed all the same.
+                // It is closed anyway.
             }
             ended.complete(null);
         }

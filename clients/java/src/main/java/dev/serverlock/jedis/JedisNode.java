@@ -52,7 +52,7 @@ record JedisNode(Pool<Connection> pool) implements Node {
                 connection.sendCommand(arguments(call.words));
             }
             for (Call call : calls) {
-                // A time-out of the application's that is shorter counts; to set one costs a system call.
+                // A shorter time-out of the application still applies. Setting one costs a system call.
                 int patience = patience(end);
                 if (soTimeout == 0 || patience < soTimeout) {
                     connection.setSoTimeout(patience);
@@ -87,7 +87,7 @@ record JedisNode(Pool<Connection> pool) implements Node {
                 pool.returnBrokenResource(connection);
             }
         } catch (RuntimeException poolIsClosed) {
-            // The calls have their replies.
+            // The commands have their replies.
         }
     }
 
@@ -105,8 +105,8 @@ record JedisNode(Pool<Connection> pool) implements Node {
     }
 
     @Override
-    public WatchedConnection subscribe(String channel, Consumer<String> heard, Duration timeout) {
-        WatchedConnection subscribed = new WatchedConnection(open(), heard);
+    public WatchedConnection subscribe(String channel, Consumer<String> onMessage, Duration timeout) {
+        WatchedConnection subscribed = new WatchedConnection(open(), onMessage);
         boolean isConfirmed = false;
         try {
             subscribed.call(new byte[][] {ascii("SUBSCRIBE"), ascii(channel)}, timeout);
@@ -122,7 +122,7 @@ record JedisNode(Pool<Connection> pool) implements Node {
         }
     }
 
-    /** A connection that the pool makes, as its others, and does not know. */
+    /** A connection like those of the pool, but outside it. */
     private Connection open() {
         try {
             return pool.getFactory().makeObject().getObject();
@@ -156,7 +156,7 @@ record JedisNode(Pool<Connection> pool) implements Node {
         return new ServerException(root == error ? text : text + " (" + root.getMessage() + ")", error);
     }
 
-    /** Maps as lists, and errors within lists as what they are. */
+    /** Turns maps into lists, and errors within lists into ReplyExceptions. */
     static Object plain(Object reply) {
         if (!(reply instanceof List<?> list)) {
             return reply;

@@ -67,7 +67,7 @@ public final class JedisServer implements Server {
     }
 
     /**
-     * What a client that asks Sentinels was made with, also before Jedis 8.
+     * The provider of a client that asks Sentinels, also before Jedis 8.
      *
      * @param provider the provider
      * @return its server
@@ -77,7 +77,7 @@ public final class JedisServer implements Server {
     }
 
     /**
-     * What a client of a cluster was made with, also before Jedis 8.
+     * The provider of a client of a cluster, also before Jedis 8.
      *
      * @param provider the provider
      * @return its servers

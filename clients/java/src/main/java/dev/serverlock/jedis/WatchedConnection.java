@@ -16,18 +16,18 @@ import java.util.function.Consumer;
 import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
-/** A connection that a daemon thread reads, so that its end is noticed at once. */
+/** A connection that is read by a daemon thread, so that its end is noticed at once. */
 final class WatchedConnection implements dev.serverlock.spi.Connection {
     private final Connection connection;
-    private final Consumer<String> heard;
+    private final Consumer<String> onMessage;
     private final Deque<CompletableFuture<Object>> pending = new ArrayDeque<>();
     private final CompletableFuture<Void> ended = new CompletableFuture<>();
-    /** Guards the writer and what is pending. After it, nothing is sent: Jedis would connect again by itself. */
+    /** Nothing is sent once it is set: Jedis would connect again by itself. */
     private boolean isClosed;
 
-    WatchedConnection(Connection connection, Consumer<String> heard) {
+    WatchedConnection(Connection connection, Consumer<String> onMessage) {
         this.connection = connection;
-        this.heard = heard;
+        this.onMessage = onMessage;
         connection.setSoTimeout(0);
         Thread reader = new Thread(this::listen, "serverlock-connection");
         reader.setDaemon(true);
@@ -91,7 +91,7 @@ final class WatchedConnection implements dev.serverlock.spi.Connection {
         if (!(reply instanceof List<?> words) || words.size() != 3 || !text(words.get(0)).equals("message")) {
             return false;
         }
-        heard.accept(text(words.get(2)));
+        onMessage.accept(text(words.get(2)));
         return true;
     }
 
@@ -127,7 +127,7 @@ final class WatchedConnection implements dev.serverlock.spi.Connection {
             try {
                 connection.disconnect();
             } catch (RuntimeException wasBroken) {
-                // It is closed all the same.
+                // It is closed anyway.
             }
             lost = new ArrayList<>(pending);
             pending.clear();

@@ -13,7 +13,7 @@ import io.lettuce.core.cluster.models.partitions.RedisClusterNode;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** The servers of a cluster, as Lettuce knows them. */
+/** The servers of a cluster, from Lettuce's partitions. */
 final class LettuceCluster implements Cluster {
     private final RedisClusterClient client;
     private final RedisClient dialer;
@@ -67,7 +67,7 @@ final class LettuceCluster implements Cluster {
         try {
             client.refreshPartitions();
         } catch (RuntimeException unreachable) {
-            // The next call finds out.
+            // The next command reports it.
         }
     }
 }

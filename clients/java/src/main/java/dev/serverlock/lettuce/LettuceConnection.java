@@ -16,7 +16,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** A connection of a client that does not reconnect. */
+/** A dedicated connection of Lettuce, which does not reconnect. */
 final class LettuceConnection implements Connection {
     private static final Duration CLOSING = Duration.ofSeconds(1);
 
@@ -56,7 +56,10 @@ final class LettuceConnection implements Connection {
         }
     }
 
-    /** Fills in what becomes of the calls, in time; interrupts wait until then. If a reply is missing, it is closed. */
+    /**
+     * Fills in the results of the commands, in time; interrupts are deferred until then. If a reply is missing, the
+     * connection is closed.
+     */
     void exchange(List<Call> calls, Duration timeout) {
         long end = System.nanoTime() + timeout.toNanos();
         List<CompletableFuture<Object>> replies = calls.stream().map(call -> send(call.words)).toList();
@@ -141,12 +144,12 @@ final class LettuceConnection implements Connection {
         }
     }
 
-    /** Closes it once nothing is on its way; waits for nothing. */
+    /** Closes it once nothing is pending. Does not block. */
     void closeWhenIdle() {
         CompletableFuture.allOf(pending.toArray(new CompletableFuture<?>[0])).whenComplete((none, error) -> abandon());
     }
 
-    /** Begins to close it: all that a thread of Lettuce may do. */
+    /** Begins to close it, without blocking a thread of Lettuce. */
     private CompletableFuture<Void> abandon() {
         end();
         return connection.closeAsync();

@@ -27,18 +27,18 @@ import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
 
 /**
- * One server, behind a connection that everybody shares. A command that was written is not written again: when the
- * connection is lost, it has failed, before Lettuce can send it again.
+ * One server, behind the application's shared connection. A command is written only once: when the connection is lost,
+ * it fails before Lettuce can send it again.
  *
- * <p>While a reply is overdue there, the network may swallow all that is sent, and Lettuce waits until TCP gives up,
- * which can take a quarter of an hour. Other calls go over a {@link Spare} meanwhile.
+ * <p>While a reply is overdue there, the network may be swallowing everything, and Lettuce waits until TCP gives up,
+ * which can take 15 minutes. Meanwhile other commands use a {@link Spare}.
  */
 final class LettuceNode implements Node, RedisConnectionStateListener {
     private final StatefulRedisConnection<?, ?> connection;
     private final RedisClient dialer;
     private final RedisURI uri;
     private final Set<Sent> onTheirWay = ConcurrentHashMap.newKeySet();
-    /** Those whose reply did not come in time. */
+    /** Commands whose reply did not come in time. */
     private final Set<Sent> overdue = ConcurrentHashMap.newKeySet();
     private final Spare spare;
 
@@ -101,7 +101,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
         connection.dispatch((RedisCommand<K, V, Object>) (RedisCommand<?, ?, ?>) sent);
     }
 
-    /** Fills in what became of it; tells whether the thread was interrupted meanwhile. */
+    /** Fills in the result; returns whether the thread was interrupted meanwhile. */
     private boolean await(Call call, Sent sent, long end) {
         boolean wasInterrupted = false;
         while (true) {
@@ -129,7 +129,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
                         return reply;
                     }).toCompletableFuture();
                 } else {
-                    sent.cancel(); // Lettuce does not write what is cancelled
+                    sent.cancel(); // Lettuce does not write a cancelled command
                 }
                 return wasInterrupted;
             }
@@ -153,13 +153,13 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
     }
 
     @Override
-    public Connection subscribe(String channel, Consumer<String> heard, Duration timeout) {
+    public Connection subscribe(String channel, Consumer<String> onMessage, Duration timeout) {
         StatefulRedisPubSubConnection<byte[], byte[]> made =
                 within(timeout, dialer.connectPubSubAsync(ByteArrayCodec.INSTANCE, uri));
         made.addListener(new RedisPubSubAdapter<>() {
             @Override
             public void message(byte[] source, byte[] message) {
-                heard.accept(new String(message, StandardCharsets.UTF_8));
+                onMessage.accept(new String(message, StandardCharsets.UTF_8));
             }
         });
         Connection connection = new LettuceConnection(made);

@@ -13,9 +13,8 @@ import io.lettuce.core.cluster.api.StatefulRedisClusterConnection;
 import java.util.function.Supplier;
 
 /**
- * A client of Lettuce, for {@link dev.serverlock.Locks#over}. Commands go over the connection that the application
- * shares anyway. Connections for waiting and sessions are opened with the resources and options of the client, except
- * that they do not reconnect.
+ * A client of Lettuce, for {@link dev.serverlock.Locks#over}. Commands use the connection that the application shares.
+ * Connections for waiting and sessions are opened with the client's resources and options, but do not reconnect.
  */
 public final class LettuceServer implements Server {
     private final Supplier<? extends StatefulRedisConnection<?, ?>> shared;
@@ -46,7 +45,7 @@ public final class LettuceServer implements Server {
      *
      * @param client the client
      * @param uri where the client connects to
-     * @param connection gives the connection that the application shares, the same each time
+     * @param connection returns the connection that the application shares, the same each time
      * @return its server
      */
     public static Server of(
@@ -65,7 +64,7 @@ public final class LettuceServer implements Server {
         return new LettuceCluster(client, dialer(client), connection);
     }
 
-    /** It has the threads of the client, so that it costs nothing, and needs no end of its own. */
+    /** It uses the threads of the client, so it costs nothing and need not be shut down. */
     private static RedisClient dialer(AbstractRedisClient client) {
         RedisClient dialer = RedisClient.create(client.getResources());
         ClientOptions options = client.getOptions();

@@ -13,8 +13,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Objects;
 
 /**
- * One command as Lettuce sends it. It knows whether it was written. Lettuce would write it again after it has
- * reconnected, and give up on the reply after a time-out of its own; neither happens here.
+ * One command as Lettuce sends it. It knows whether it was written. By itself Lettuce would write it again after a
+ * reconnect, and apply a time-out of its own; neither happens here.
  */
 final class Sent extends AsyncCommand<byte[], byte[], Object> {
     private volatile int writes;

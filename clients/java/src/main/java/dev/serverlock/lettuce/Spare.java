@@ -5,7 +5,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.function.Function;
 
-/** A connection of the locks' own, in place of the shared one for as long as that one owes a reply. */
+/** A dedicated connection that replaces the shared one while a reply is overdue there. */
 final class Spare {
     private final Function<Duration, LettuceConnection> dial;
     private LettuceConnection connection;
@@ -34,8 +34,8 @@ final class Spare {
     }
 
     /**
-     * The shared one answers again. It is closed once nothing is on its way: a thread of Lettuce calls this, and must
-     * not wait.
+     * Called when the shared connection replies again. It closes this one once nothing is pending; it must not block a
+     * thread of Lettuce.
      */
     synchronized void end() {
         if (connection != null) {

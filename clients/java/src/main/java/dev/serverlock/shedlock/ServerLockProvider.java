@@ -16,8 +16,9 @@ import net.javacrumbs.shedlock.core.SimpleLock;
 import net.javacrumbs.shedlock.support.LockException;
 
 /**
- * A lock provider for ShedLock, 5 to 7. As ShedLock has it, a lock is not renewed: it ends after {@code lockAtMostFor},
- * and others can have it one margin of the server later, one second by default. The clocks of the nodes do not matter.
+ * A lock provider for ShedLock, 5 to 7. As usual in ShedLock, a lock is not renewed: it ends after
+ * {@code lockAtMostFor}, and others can acquire it one margin of the server later, one second by default. The clocks of
+ * the nodes do not matter.
  */
 public final class ServerLockProvider implements ExtensibleLockProvider {
     private static final Duration SHORTEST = Duration.ofMillis(1);
@@ -93,7 +94,7 @@ public final class ServerLockProvider implements ExtensibleLockProvider {
         @Override
         protected void doUnlock() {
             try {
-                // A lock that has ended by itself is no error in ShedLock.
+                // ShedLock does not treat an expired lock as an error.
                 held.release(Duration.between(ClockProvider.now(), lockConfiguration.getLockAtLeastUntil()));
             } catch (dev.serverlock.LockException error) {
                 throw new LockException(error.getMessage(), error);

@@ -1,6 +1,6 @@
 package dev.serverlock.spi;
 
-/** A client that knows several servers. */
+/** A client of several servers. */
 public interface Cluster extends Server {
     /**
      * Gives the server at an address, as MOVED and ASK name it.
@@ -11,6 +11,6 @@ public interface Cluster extends Server {
      */
     Node nodeAt(String address);
 
-    /** Finds out anew which server has which keys. Failures are found by the next call. */
+    /** Asks again which server has which keys. The next command reports a failure. */
     void refresh();
 }

@@ -2,7 +2,7 @@ package dev.serverlock.spi;
 
 import java.time.Duration;
 
-/** A connection of the manager's own. */
+/** A dedicated connection: the manager opened it, outside the application's pool. */
 public interface Connection extends AutoCloseable {
     /**
      * Sends one command and waits for the reply. After a {@link ServerException}, and an interrupt, the connection is
@@ -25,14 +25,14 @@ public interface Connection extends AutoCloseable {
     boolean isOpen();
 
     /**
-     * Calls once, when the connection has ended, whoever ended it; at once if it has. On a connection that is not
+     * Runs the callback once when the connection has ended, for any reason; now if it has. On a connection that is not
      * watched, that is when a call or {@link #close} ends it.
      *
      * @param ended what to call
      */
     void onEnd(Runnable ended);
 
-    /** Returns when nothing that was sent before gets a reply any more. */
+    /** Closes the connection. After that no command that was sent before gets a reply. */
     @Override
     void close();
 }

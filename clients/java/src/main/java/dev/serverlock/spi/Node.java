@@ -7,9 +7,9 @@ import java.util.function.Consumer;
 /** One server, behind the application's connections. */
 public interface Node {
     /**
-     * Sends the calls over one connection of the application's, in order, and fills in what becomes of them. Each is
-     * sent at most once. Returns in time; interrupts wait until then. A connection that nobody else uses is closed if a
-     * reply is still to come; on one that is shared, the call has {@link Call#late} then.
+     * Sends the commands over one connection of the application, in order, and fills in their results. Each is sent at
+     * most once. Returns in time; interrupts are deferred until then. If a reply is overdue, a connection of a pool is
+     * closed; on a shared connection, {@link Call#late} is set instead.
      *
      * @param calls what to send
      * @param timeout how long it may take
@@ -24,9 +24,10 @@ public interface Node {
     boolean isShared();
 
     /**
-     * Opens a connection of its own, with the password, database and TLS of the others. One caller at a time uses it.
+     * Opens a dedicated connection, with the password, database and TLS of the application's connections. One caller at
+     * a time uses it.
      *
-     * @param isWatched whether its end is noticed at once, also while nobody calls
+     * @param isWatched whether its end is noticed at once, also between commands
      * @param timeout how long it may take
      * @return the connection
      * @throws ServerException if there is none
@@ -34,13 +35,13 @@ public interface Node {
     Connection dial(boolean isWatched, Duration timeout);
 
     /**
-     * Opens a connection of its own that is subscribed to a channel.
+     * Opens a dedicated connection that is subscribed to a channel.
      *
      * @param channel the channel
-     * @param heard called with each message, in order
+     * @param onMessage called with each message, in order
      * @param timeout how long it may take
      * @return the connection, once the subscription is confirmed
      * @throws ServerException if there is none
      */
-    Connection subscribe(String channel, Consumer<String> heard, Duration timeout);
+    Connection subscribe(String channel, Consumer<String> onMessage, Duration timeout);
 }

@@ -1,13 +1,13 @@
 package dev.serverlock.spi;
 
-/** An error that the server replied, with its code word. */
+/** An error reply of the server, with its code word. */
 public final class ReplyException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     /**
      * An error reply.
      *
-     * @param text as the server said it
+     * @param text the text of the reply
      */
     public ReplyException(String text) {
         super(text, null, false, false);

@@ -7,7 +7,7 @@ public interface Server {
      *
      * @param key the key
      * @return its server
-     * @throws ServerException if nobody knows it now
+     * @throws ServerException if it is not known now
      */
     Node node(byte[] key);
 }

@@ -1,5 +1,5 @@
 /**
- * What serverlock needs of a client library. The packages {@code jedis} and {@code lettuce} provide it; applications
- * have no use for this one.
+ * What serverlock needs from a client library. The packages {@code jedis} and {@code lettuce} implement it;
+ * applications do not use it.
  */
 package dev.serverlock.spi;

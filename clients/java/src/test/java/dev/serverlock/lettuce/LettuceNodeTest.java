@@ -143,6 +143,6 @@ class LettuceNodeTest {
         assertTrue(ended.await(20, TimeUnit.SECONDS));
         assertFalse(connection.isOpen());
         assertThrows(ServerException.class, () -> connection.call(words, LONG));
-        assertEquals(2, server.accepted(), "that of the application, and the connection");
+        assertEquals(2, server.accepted(), "that of the application, and the dedicated one");
     }
 }
